@@ -192,7 +192,6 @@ def _texts(value: ast.expr, function: ast.FunctionDef) -> list[str]:
 
 ROOMS = sorted({place.room for place in list_places()})
 PENDING = (  # rooms whose rows are being written: take yours out once all are there
-    "rails",
 )
 
 

@@ -56,8 +56,8 @@ class Rail(NamedTuple):
         return row, number, self.port_of[gpu * self.ports_per_gpu + number]
 
     def spell_at(self, time_s: NDArray[np.float64], port: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the spells of ports at some times."""
-        state = np.searchsorted(self.starts_s, time_s, side="right") - 1
+        """Return the spells of ports at some times; of one before the step, the first."""
+        state = np.maximum(np.searchsorted(self.starts_s, time_s, side="right") - 1, 0)
         return np.searchsorted(self.key, port * len(self.starts_s) + state, side="right") - 1
 
     def reached(self, spell: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -27,7 +27,7 @@ def check_times(context: Context) -> None:
     own = list_operations(step, list_distinct(step, plan.start_s, plan.end_s))
     start, end = plan.start_s[own], plan.end_s[own]
     before, after = list_before(step, own)
-    latest = np.zeros(len(own))
+    latest = np.full(len(own), -np.inf)
     np.maximum.at(latest, after, end[before])
     rule = "an operation starts after what it waits for"
     context.refuse(rule, own, start < latest - slack, start, latest)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
-from optmatch.model import Solution, Status
+from optmatch.model import Solution
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.training.step import RECV
 from optmatch.verify.rails.times import bound_step
@@ -131,33 +131,6 @@ def test_any_reconfiguration_that_starts_later(name: str, data: Any) -> None:
     assert refused_timeline(name, starts_s=starts)
 
 
-def test_a_state_is_asked_for_before_it_is_set_up() -> None:
-    """And not before the step begins; the first is simply there."""
-    timeline = solved("one port")[1].rails[0]
-    rule = "a state is asked for before it is set up"
-    later = nudged(timeline.asked_s, 1, 2 * solved("one port")[1].step_s)
-    assert rule in refused_timeline("one port", asked_s=later)
-    assert rule in refused_timeline("one port", asked_s=nudged(timeline.asked_s, 1, -1e6))
-    early = nudged(timeline.asked_s, 0, 1e-9)
-    assert "the first state is there" in refused_timeline("one port", asked_s=early)
-
-
-def test_every_rail_is_planned_once() -> None:
-    """A rail without a timeline, or one that is not there."""
-    first = solved("one port")[1].rails[0]
-    assert refused("one port", rails=()) == {"every rail has a timeline"}
-    assert refused("one port", rails=(replace(first, rails=(0, 1, 2)),)) == {
-        "every rail has a timeline"
-    }
-
-
-def test_the_switch_has_the_ports_of_the_gpus() -> None:
-    """Not one more."""
-    first = solved("one port")[1].rails[0]
-    wide = np.pad(first.matchings, ((0, 0), (0, 1)), constant_values=-1)
-    assert "the switch has its ports" in refused_timeline("one port", matchings=wide)
-
-
 def test_cells_that_lead_elsewhere() -> None:
     """Every lit cell counts; without states there is no light."""
     timeline = solved("cells")[1].rails[0]
@@ -167,46 +140,6 @@ def test_cells_that_lead_elsewhere() -> None:
         states = np.array(timeline.cell_states)
         states[state, cell] ^= 1
         refused_timeline("cells", cell_states=states)
-
-
-def test_the_time_of_the_step_is_that_of_its_end() -> None:
-    """Neither sooner nor later."""
-    step_s = solved("one port")[1].step_s
-    for claimed in (step_s * 0.999, step_s * 1.001):
-        assert refused("one port", step_s=claimed) >= {
-            "the step ends with its last operation or reconfiguration"
-        }
-
-
-@pytest.mark.parametrize(
-    ("changes", "rule"),
-    [
-        ({"objective": 0.5}, "the objective is as recomputed"),
-        ({"lower_bound": 1e9}, "the lower bound is supported"),
-        ({"lower_bound": 0.0}, "the lower bound is not below that of all links"),
-        ({"stats": {"reconfigurations": 1}}, "statistics are as recomputed"),
-        ({"answer": om.IdealSwitch(2)}, "the answer is a plan"),
-    ],
-)
-def test_claims_of_a_solution(changes: dict[str, Any], rule: str) -> None:
-    """Objective, bound and statistics follow from the replay."""
-    solution = solved("one port")[0]
-    given = {
-        name: getattr(solution, name)
-        for name in ("problem", "answer", "objective", "lower_bound", "stats", "limit")
-    }
-    claim = Claim(**{**given, **changes})
-    report = om.verify(JOBS["one port"], claim)
-    assert rule in {violation.rule for violation in report.violations}
-
-
-class Claim(Solution):
-    """A solution whose parts may contradict each other, as no constructor would allow."""
-
-    def __init__(self, **parts: Any) -> None:
-        plain = {"status": Status.FEASIBLE, "schedule": None, "certificate": None, "method": "m"}
-        for name, value in (plain | {"seed": 0, "time_s": 0.0} | parts).items():
-            object.__setattr__(self, name, value)
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,0 +1,370 @@
+"""Plans of rail jobs: times, states of the switches, circuits, routes, and rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import optmatch as om
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
+from optmatch.problems.rails.training.step import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BROADCAST,
+    COMPUTE,
+    RECV,
+    SEND,
+    Group,
+    Step,
+)
+from tests.verify.rules import Row, claim, forge, schedule
+
+
+def job(
+    groups: Any, operations: Any, network: Any = (), collectives: Any = (), deps: Any = ()
+) -> om.RailJob:
+    """Return a recorded step of ports that carry 1 byte a second, and change in 1 s.
+
+    Operations are rows of rank, kind, group, bytes, seconds, peer and match; `deps` are pairs of
+    an operation and the one that it depends on.
+    """
+    names = ("rank", "kind", "group", "size_bytes", "duration_s", "peer", "match")
+    columns: Any = dict(zip(names, np.array(operations).T.tolist(), strict=True))
+    after = [[before for own, before in deps if own == k] for k in range(len(operations))]
+    step = Step(
+        groups=tuple(groups),
+        dep_start=np.cumsum([0, *map(len, after)]),
+        dep=np.array([k for each in after for k in each], dtype=np.int64),
+        **columns,
+    )
+    plain: Any = {"gpus_per_server": 1, "port_bytes_per_s": 1.0, "delay_s": 1.0, "latency_s": 0.0}
+    return om.RailJob(
+        network=om.RailNetwork(**plain | {"scale_up_bytes_per_s": 1.0} | dict(network)),
+        workload=om.Workload(recorded=step),
+        collectives=dict(collectives),
+    )
+
+
+def line(matchings: Any, starts: Any = (0.0,), rails: Any = (0,), **more: Any) -> RailTimeline:
+    """Return states of a switch, each asked for when its reconfiguration starts."""
+    given: Any = {"asked_s": starts} | more
+    return RailTimeline(rails=rails, matchings=matchings, starts_s=starts, **given)
+
+
+def plan(rails: Any, times: Any, step_s: float, ports: Any = None, relays: Any = ()) -> RailPlan:
+    """Return a plan; all operations use port 0 where nothing else is said."""
+    start, end = np.array(times, dtype=np.float64).T
+    given: Any = {"relays": np.array(relays, dtype=np.int32).reshape(-1, 3)}
+    given["ports"] = [1] * len(times) if ports is None else ports
+    lines = rails if isinstance(rails, tuple) else (rails,)
+    return RailPlan(rails=lines, start_s=start, end_s=end, step_s=step_s, **given)
+
+
+def group(ranks: Any, dimension: Any = "dp", rail: int = 0) -> Group:
+    """Return ranks on a rail."""
+    return Group(f"{dimension}.{rail}", dimension, ranks, rail=rail)
+
+
+def one(kind: int, members: int, size: float, fields: Any = (), collectives: Any = ()) -> Any:
+    """Return a job of one collective."""
+    rows = [[rank, kind, 0, size, 0, -1, 0] for rank in range(members)]
+    return job([group(tuple(range(members)))], rows, fields, collectives)
+
+
+def send(source: int, target: int, members: int, fields: Any = (), groups: Any = ()) -> Any:
+    """Return a job of one message of 8 bytes."""
+    rows = sorted([[source, SEND, 0, 8, 0, target, 0], [target, RECV, 0, 8, 0, source, 0]])
+    return job([group(tuple(range(members)), "pp"), *groups], rows, fields)
+
+
+THERE = line([[1, -1]])
+"""A circuit from rank 0 to rank 1, all the time."""
+MESSAGE_ROWS = [[0, COMPUTE, -1, 0, 1, -1, -1], [0, SEND, 0, 8, 0, 1, 0], [1, RECV, 0, 8, 0, 0, 0]]
+
+
+def message(**fields: Any) -> om.RailJob:
+    """Return a second of work, and a message of 8 bytes of its result."""
+    return job([group((0, 1), "pp")], MESSAGE_ROWS, fields, deps=[(1, 0)])
+
+
+def sent(rails: Any = THERE, step_s: float = 9.0, ports: Any = (0, 1, 1)) -> RailPlan:
+    """Return the right plan of the message, over other states."""
+    return plan(rails, TIMES, step_s, ports)
+
+
+def timed(*times: Any) -> RailPlan:
+    """Return a plan of the message with other times."""
+    return plan(THERE, times, float(np.max(times)), [0, 1, 1])
+
+
+TIMES = [[0, 1], [1, 9], [1, 9]]
+MESSAGE = message()
+STOPS = message(switching="all-stop")
+LATENT = message(latency_s=0.25)
+SMALL = forge(MESSAGE, network=forge(MESSAGE.network, radix=1))
+SPARE = message(fabric=om.IdealSwitch(3))
+CHIP = message(fabric=om.Benes(2))
+MUTUAL = message(fabric=om.HexMesh(1, 1, ports=2))
+BY_CHANCE = job(
+    [group((0, 1)), group((0, 1), "pp")],
+    [
+        [0, ALL_REDUCE, 0, 4, 0, -1, 0],
+        [0, SEND, 1, 8, 0, 1, 1],
+        [1, ALL_REDUCE, 0, 4, 0, -1, 0],
+        [1, RECV, 1, 8, 0, 0, 1],
+    ],
+)
+"""A sum of 4 s and a message of 8 s, which do not wait for each other."""
+EIGHT = [[0, 8], [0, 8]]
+FAR = send(0, 2, 4)
+RELAYED: Any = {"times": EIGHT, "step_s": 8.0, "relays": [[0, 1, 1]]}
+TWO_RAILS = send(0, 2, 3, groups=[group((3, 4), "pp", rail=1)])
+WIDE = send(0, 1, 2, {"ports_per_gpu": 2})
+GATHER = one(ALL_GATHER, 3, 4)
+AROUND = job([group((0, 1)), group((0, 1, 2, 3), "pp")],
+             [[0, ALL_GATHER, 0, 8, 0, -1, 0], [1, ALL_GATHER, 0, 8, 0, -1, 0]],
+             {"ports_per_gpu": 2})  # fmt: skip
+"""Rank 0 sends to rank 1 by way of rank 2, whose two ports could lead to two ranks."""
+EXCHANGE = one(ALL_TO_ALL, 3, 3)
+"""A second for each pair."""
+SHIFTS = [[1, 2, 0], [2, 0, 1], [1, 2, 0]]
+TREE = one(BROADCAST, 3, 4, collectives={"dp": "tree"})
+"""Rank 0 sends to rank 2, and then to rank 1."""
+BRANCHES = [[2, -1, -1], [1, -1, -1], [2, -1, -1]]
+RINGS = one(ALL_GATHER, 4, 4)
+SIX = one(ALL_GATHER, 6, 4)
+
+
+def every(end: float, step_s: float, rails: Any, ranks: int = 3) -> RailPlan:
+    """Return a plan of one collective from 0 s on."""
+    return plan(rails, [[0, end]] * ranks, step_s)
+
+
+ROWS = [
+    Row(None, MESSAGE, sent(), figures={"objective": 9.0, "reconfigurations": 0}),
+    Row(
+        "the answer is a plan",
+        MESSAGE,
+        schedule([[1, 0]]),
+        "answer: the answer is a plan: got Schedule, expected RailPlan",
+    ),
+    Row("every operation has its times", MESSAGE, plan(THERE, TIMES[:2], 9.0, [0, 1]),
+        "start_s: every operation has its times: got 2"),
+    Row("every rail has a timeline", MESSAGE, sent(()), "rails: every rail has"),
+    Row("every rail has a timeline", MESSAGE, sent(line([[1, -1]], rails=(1,)))),
+    Row(
+        "the lower bound is not below that of all links",
+        MESSAGE,
+        claim(MESSAGE, answer=sent(), objective=9.0, lower_bound=8.0),
+        "got 8.0, expected 9.0",
+    ),
+    Row(None, MESSAGE, claim(MESSAGE, answer=sent(), objective=9.0, lower_bound=9.0)),
+    # times
+    Row("no operation starts before the step", MESSAGE, timed([-1, 0], [1, 9], [1, 9]),
+        "no operation starts before the step: got -1.0, expected 0.0"),
+    Row("an operation starts after what it waits for", MESSAGE,
+        timed([0, 1], [0.999, 8.999], [0.999, 8.999]), "got 0.999, expected 1.0"),
+    Row("an operation lasts as long as its work or its bytes need", MESSAGE,
+        timed([0, 1.001], [1.001, 9.001], [1.001, 9.001])),
+    Row("all parts of a communication start together", MESSAGE, timed([0, 1], [1, 9], [1.001, 9])),
+    Row("all parts of a communication end together", MESSAGE, timed([0, 1], [1, 9], [1, 8.999])),
+    Row("the step ends with its last operation or reconfiguration", MESSAGE, sent(step_s=9.001),
+        "step_s: the step ends with its last operation or reconfiguration: got 9.001"),
+    Row(None, MESSAGE, sent(line([[1, -1]] * 2, [0, 9]), 10.0), figures={"reconfigurations": 1}),
+    Row("the step ends with its last operation or reconfiguration", MESSAGE,
+        sent(line([[1, -1]] * 2, [0, 9]), 9.0), "got 9.0, expected 10.0"),
+    Row(None, LATENT, plan(THERE, [[0, 1], [1, 9.25], [1, 9.25]], 9.25, [0, 1, 1])),
+    # ports
+    Row("what rides no rail uses no port", MESSAGE, sent(ports=[1, 1, 1])),
+    Row("an operation on a rail uses ports of its GPU", MESSAGE, sent(ports=[0, 0, 1])),
+    Row("an operation on a rail uses ports of its GPU", MESSAGE, sent(ports=[0, 2, 1])),
+    Row("an operation on a rail uses ports of its GPU", MESSAGE, sent(ports=[0, 1, 0])),
+    Row(None, BY_CHANCE, plan(line([[1, 0]]), [[0, 4], [4, 12]] * 2, 12.0)),
+    Row(
+        "a port sends for one operation at a time",
+        BY_CHANCE,
+        plan(line([[1, 0]]), [[0, 4], [3.999, 11.999]] * 2, 11.999),
+        "a port sends for one operation at a time: got 3.999, expected 4.0",
+    ),
+    # states
+    Row(
+        "the switch has its ports",
+        MESSAGE,
+        sent(line([[1, -1, -1]])),
+        "rails[0].matchings: the switch has its ports: got 3, expected 2",
+        stops=True,
+    ),
+    Row("a rail fits its switch", SMALL, sent(), "rails[0]: a rail fits its switch: got 2"),
+    Row(None, SPARE, sent(line([[1, -1, -1]]))),
+    Row(
+        "only ports of GPUs have circuits",
+        SPARE,
+        sent(line([[1, -1, 2]])),
+        "rails[0].matchings[0, 2]: only ports of GPUs have circuits: got 2, expected -1",
+    ),
+    Row("only ports of GPUs have circuits", SPARE, sent(line([[1, 2, -1]])), "matchings[0, 1]"),
+    Row(
+        "a step ends with the circuits it begins with",
+        MESSAGE,
+        sent(line([[1, -1], [1, 0]], [0, 2])),
+        "rails[0].matchings[-1]: a step ends with the circuits it begins with",
+    ),
+    Row("the first state is there", MESSAGE, sent(line([[1, -1]], [0.5], asked_s=[0.0])),
+        "rails[0].starts_s[0]: the first state is there: got 0.5"),
+    Row("the first state is there", MESSAGE, sent(line([[1, -1]], [0.5]))),
+    Row(None, MESSAGE, sent(line([[1, -1]] * 2, [0, 2], asked_s=[0, 2]))),
+    Row("a state is asked for before it is set up", MESSAGE,
+        sent(line([[1, -1]] * 2, [0, 2], asked_s=[0, 2.001])),
+        "rails[0].asked_s[1]: a state is asked for before it is set up: got 2.001"),
+    Row("a state is asked for before it is set up", MESSAGE,
+        sent(line([[1, -1]] * 2, [0, 2], asked_s=[0, -0.001]))),
+    Row(None, STOPS, sent(line([[1, -1]] * 3, [0, 9, 10]), 11.0)),
+    Row(
+        "reconfigurations follow one another",
+        STOPS,
+        sent(line([[1, -1]] * 3, [0, 9, 9.999]), 10.999),
+        "rails[0].starts_s[2]: reconfigurations follow one another: got 9.999, expected 10.0",
+    ),
+    Row(None, STOPS, plan(line([[1, -1]] * 2, [0, 2]), [[0, 1], [1, 10], [1, 10]], 10.0,
+        [0, 1, 1])),
+    Row(None, MESSAGE, sent(line([[1, -1]] * 3, [0, 9, 9.5]), 10.5)),
+    Row("an ideal switch has no cells", MESSAGE, sent(line([[1, -1]], cell_states=[[0]]))),
+    Row(None, CHIP, sent(line([[1, -1]], cell_states=[[1]]))),
+    Row("every cell has a state", CHIP, sent(THERE),
+        "rails[0].cell_states: every cell has a state: got None, expected (1, 1)"),
+    Row(
+        "circuits of bidirectional ports are mutual",
+        MUTUAL,
+        sent(THERE),
+        "rails[0].matchings[0, 0]: circuits of bidirectional ports are mutual: got 1",
+    ),
+    # circuits and routes
+    Row(
+        "its circuits are there from start to end",
+        MESSAGE,
+        sent(line([[-1, -1]])),
+        "its circuits are there from start to end: got from rank 0, over ports 1",
+    ),
+    Row(None, message(delay_s=0.5), sent(line([[-1, -1], [1, -1], [-1, -1]], [0, 0.5, 9]), 9.5)),
+    Row(
+        "its circuits are there from start to end",
+        message(delay_s=0.5),
+        sent(line([[-1, -1], [1, -1], [-1, -1]], [0, 0.501, 9]), 9.5),
+    ),
+    Row(
+        "its circuits are there from start to end",
+        message(delay_s=0.5),
+        sent(line([[-1, -1], [1, -1], [-1, -1]], [0, 0.5, 8.999]), 9.499),
+    ),
+    Row("a message goes to its receiver", send(0, 1, 3), plan(line([[2, -1, -1]]), EIGHT, 8.0),
+        "a message goes to its receiver: got 2.0, expected 1.0"),
+    Row(None, FAR, plan(line([[1, 2, -1, -1]]), **RELAYED)),
+    Row(
+        "data are handed on where they arrive",
+        FAR,
+        plan(line([[3, 2, -1, -1]]), **RELAYED),
+        "data are handed on where they arrive: got from rank 0, over ports 1, expected to rank 1",
+    ),
+    Row(
+        "data are forwarded on their own rail",
+        TWO_RAILS,
+        plan((line([[2, -1, -1]]), line([[-1, -1]], rails=(1,))), EIGHT, 8.0, relays=[[0, 3, 1]]),
+    ),
+    Row(
+        "what is forwarded is sent over a rail, and goes to one rank",
+        FAR,
+        plan(line([[2, -1, -1, -1]]), EIGHT, 8.0, relays=[[1, 1, 1]]),
+        "relays[0]: what is forwarded is sent over a rail, and goes to one rank: got [1, 1, 1]",
+        stops=True,
+    ),
+    Row(
+        "what is forwarded is sent over a rail, and goes to one rank",
+        EXCHANGE,
+        plan(line(SHIFTS, [0, 1, 3]), [[0, 3]] * 3, 4.0, relays=[[0, 1, 1]]),
+        stops=True,
+    ),
+    Row(
+        "what is forwarded is sent over a rail, and goes to one rank",
+        TREE,
+        plan(line(BRANCHES, [0, 4, 9]), [[0, 9]] * 3, 10.0, relays=[[0, 1, 1]]),
+        stops=True,
+    ),
+    Row(
+        "what is forwarded is sent over a rail, and goes to one rank",
+        MESSAGE,
+        plan(THERE, TIMES, 9.0, [0, 1, 1], relays=[[0, 1, 1]]),
+        stops=True,
+    ),
+    *(
+        Row(
+            "who forwards has that rank and those ports",
+            FAR,
+            plan(line([[1, 2, -1, -1]]), EIGHT, 8.0, relays=[hop]),
+            "relays[0]: who forwards has that rank and those ports",
+            stops=True,
+        )
+        for hop in ([0, 4, 1], [0, -1, 1], [0, 1, 0], [0, 1, 2])
+    ),
+    Row(None, WIDE, plan(line([[3, -1, -1, -1]]), EIGHT, 8.0, [1, 2])),
+    Row(None, WIDE, plan(line([[3, 2, -1, -1]]), [[0, 4], [0, 4]], 4.0, [3, 3])),
+    Row(
+        "a receiver uses the ports at which the message arrives",
+        WIDE,
+        plan(line([[3, -1, -1, -1]]), EIGHT, 8.0, [1, 1]),
+        "a receiver uses the ports at which the message arrives: got 1.0, expected 2.0",
+    ),
+    Row(
+        "all ports of a hop lead to the same rank",
+        AROUND,
+        plan(line([[4, -1, 0, -1, 6, 2, -1, -1]]), EIGHT, 8.0, relays=[[0, 2, 3]]),
+        "all ports of a hop lead to the same rank: got from rank 2, over ports 11",
+    ),
+    Row(None, AROUND, plan(line([[4, -1, 0, -1, 3, 2, -1, -1]]), EIGHT, 8.0, relays=[[0, 2, 3]])),
+    Row(None, GATHER, every(8.0, 8.0, line([[1, 2, 0]]))),
+    Row("the circuits of a collective make one ring over its group", GATHER,
+        every(8.0, 8.0, line([[1, 0, 2]]))),
+    Row("the circuits of a collective make one ring over its group", RINGS,
+        every(12.0, 12.0, line([[1, 0, 3, 2]]), 4)),
+    Row("an operation lasts as long as its bytes need on its ports", GATHER,
+        every(8.001, 8.001, line([[1, 2, 0]])), "got 8.001, expected 8.0"),
+    Row("an operation lasts as long as its bytes need on its ports", GATHER,
+        every(7.999, 7.999, line([[1, 2, 0]])), "got 7.999, expected 8.0"),
+    Row(None, SIX, every(20.0, 20.0, line([[1, 2, 3, 4, 5, 0]]), 6)),
+    Row("an operation lasts as long as its bytes need on its ports", SIX,
+        every(20.001, 20.001, line([[1, 2, 3, 4, 5, 0]]), 6)),
+    # rounds
+    Row(None, EXCHANGE, every(3.0, 4.0, line(SHIFTS, [0, 1, 3])),
+        figures={"circuits_changed": 6, "reconfigurations": 2}),
+    Row(
+        "in an all-to-all everyone sends to everyone else",
+        EXCHANGE,
+        every(3.0, 4.0, line([[1, 2, 0], [2, 0, -1], [1, 2, 0]], [0, 1, 3])),
+        "in an all-to-all everyone sends to everyone else: got 1.0, expected 2.0",
+    ),
+    Row(
+        "in an all-to-all everyone sends to everyone else",
+        EXCHANGE,
+        every(3.0, 4.0, line(SHIFTS, [0, 0.999, 3])),
+    ),
+    Row(
+        "an operation lasts as long as its bytes need on its ports",
+        EXCHANGE,
+        every(3.001, 4.001, line(SHIFTS, [0, 1, 3.001])),
+        "got 3.001, expected 3.0",
+    ),
+    Row(None, TREE, every(9.0, 10.0, line(BRANCHES, [0, 4, 9]))),
+    Row(
+        "in each round of a collective its circuits are there",
+        TREE,
+        every(8.0, 8.0, line([[2, -1, -1]])),
+        "in each round of a collective its circuits are there: got 0.0, expected nan",
+    ),
+    Row(
+        "a collective ends with the last of its rounds",
+        TREE,
+        every(9.001, 10.001, line(BRANCHES, [0, 4, 9.001])),
+        "a collective ends with the last of its rounds: got 9.001, expected 9.0",
+    ),
+]  # fmt: skip
