@@ -94,7 +94,7 @@ def _collective() -> Kind:
 def _demand() -> Kind:
     from optmatch.problems import Demand
     from optmatch.solvers.demands import METHODS, small_problems
-    from optmatch.verify.demands.claims import verify_demand
+    from optmatch.verify.demands.replay import verify_demand
 
     def view() -> View:
         from optmatch.io.rails.timeline import tabulate

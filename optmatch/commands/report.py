@@ -22,9 +22,8 @@ _SHOWN = 5
 @with_options((FORCE, JSON))
 def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
     """Compare the methods of a sweep: gap, rank, time, and how often each is near the best."""
-    from optmatch.sweeps.reports import make_report
+    from optmatch.sweeps.reports import csv_table, html_page, make_report, parquet_table
     from optmatch.sweeps.store import Store
-    from optmatch.sweeps.tables import csv_table, html_page, parquet_table
 
     endings = ".html", ".csv", ".parquet"
     target = None if output is None else check_target(output, force=force, endings=endings)
@@ -62,7 +61,7 @@ def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
 
 
 def _print(table: list[dict[str, Any]]) -> None:
-    from optmatch.sweeps.tables import show
+    from optmatch.sweeps.reports import show
 
     names = list(table[0])
     lines = [[show(row[name]) for name in names] for row in table]

@@ -24,11 +24,17 @@ from .reroutes.transition import Transition as Transition
 from .routing.problem import Routing as Routing
 from .routing.proof import RoutingProof as RoutingProof
 from .sharing.classes import Classes as Classes, classify as classify
-from .sharing.problem import Assignment as Assignment, PortSharing as PortSharing
-from .sharing.proof import SupplyProof as SupplyProof
+from .sharing.problem import (
+    Assignment as Assignment,
+    PortSharing as PortSharing,
+    SupplyProof as SupplyProof,
+)
 from .sharing.resources import Jobs as Jobs, Resources as Resources
-from .slices.load_proof import LoadProof as LoadProof
-from .slices.problem import Allocation as Allocation, SliceAllocation as SliceAllocation
+from .slices.problem import (
+    Allocation as Allocation,
+    LoadProof as LoadProof,
+    SliceAllocation as SliceAllocation,
+)
 from .slices.rings import Steering as Steering, slice_rings as slice_rings
 from .slices.shape import SliceShape as SliceShape
 from .tenancies.problem import Tenancy as Tenancy, TenancyPlan as TenancyPlan, Tenant as Tenant

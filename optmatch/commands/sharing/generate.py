@@ -10,8 +10,8 @@ import numpy as np
 
 from optmatch.commands.shared.options import FILE_OPTIONS, count, with_options, write_problem
 from optmatch.problems import PortSharing
-from optmatch.problems.sharing.draws import draw_shares
 from optmatch.problems.sharing.problem import Objective
+from optmatch.problems.sharing.resources import draw_shares
 
 
 @click.command("port-sharing")

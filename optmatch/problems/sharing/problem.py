@@ -1,4 +1,4 @@
-"""The problem of sharing resources among jobs, and its answer."""
+"""The problem of sharing resources among jobs, its answer, and the proof of its bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Range, Value, check_fields
+from optmatch.model import Axes, InputError, Range, Value, check_fields
 from optmatch.problems.sharing.classes import Classes, classify
 from optmatch.problems.sharing.resources import Jobs, Places, Resources
 
@@ -189,3 +189,22 @@ class PortSharing(Value):
             for job in np.flatnonzero((classes.group_of == group) & (jobs.demand > 0)):
                 waits[job] = max(come[jobs.demand[job] - 1] - jobs.arrivals_s[job], 0.0)
         return waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SupplyProof(Value):
+    r"""A cut: whether what a job gets is counted at the job or at the resources.
+
+    Let job j want at most :math:`r_j` resources, and at most :math:`c_{jk}` of plane k. Where
+    ``tight[j, k]`` is 1, what job j gets of plane k is counted at the job: all of that is at most
+    :math:`\min(r_j, \sum_k c_{jk})`. All else is counted at the resources: it is at most the
+    number of those on plane k that may serve a job j with ``tight[j, k]`` 0. The sum of both
+    bounds what all jobs get together.
+
+    Parameters
+    ----------
+    tight
+        ``tight[job, plane]``, 0 or 1; without plane caps there is one column for all planes.
+    """
+
+    tight: Annotated[NDArray[np.int8], Axes(2), Range(0, 1)]

@@ -1,15 +1,18 @@
-"""The rules of schedules for demands: whole ticks, and enough of them for every pair."""
+"""The rules of schedules and solutions of demands: whole ticks, enough of them for each pair."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Schedule
-from optmatch.problems import Demand
+from optmatch.model import IDLE, Schedule, Solution
+from optmatch.problems import Demand, PlaneSchedules
+from optmatch.verify.bounds import check_solution
+from optmatch.verify.demands.bounds import bound_demand, check_proof
 from optmatch.verify.demands.groups import count_late, end_groups, weigh_ends
 from optmatch.verify.report import Findings
 from optmatch.verify.routing.light import check_light
@@ -125,3 +128,38 @@ def _check_completion(
             f"{asked[i, j] * tick_s:g} s",
         )
     return math.inf if left.any() else float(end) * tick_s
+
+
+def verify_demand(
+    problem: Demand, subject: Schedule | PlaneSchedules | Solution, findings: Findings
+) -> None:
+    """Replay an answer to a demand and, of a solution, check its claims."""
+    if problem.objective == "matchings":
+        findings.step = 1.0
+    elif (
+        problem.objective == "completion-s" and problem.packet_share == 0
+    ):  # packets may end between two ticks
+        findings.step = problem.tick_s
+    form, wanted = ("answer", PlaneSchedules) if problem.planes > 1 else ("schedule", Schedule)
+
+    def replay(answer: Schedule | PlaneSchedules) -> bool:
+        if not isinstance(answer, wanted if isinstance(subject, Solution) else object):
+            rule = "the answer is a schedule for each plane"
+            findings.refuse(rule, form, type(answer).__name__, wanted.__name__)
+            return False
+        schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
+        return replay_demand(problem, schedules, findings)
+
+    findings.figures["lower_bound_recomputed"] = bound_demand(problem)
+    if not isinstance(subject, Solution):
+        replay(subject)
+        return
+    check_solution(
+        problem,
+        subject,
+        findings,
+        replay=replay,
+        form=form,
+        prove=partial(check_proof, problem),
+        floor="the lower bound is not below what ports need",
+    )

@@ -13,7 +13,7 @@ from optmatch.problems import AllToAll, Collective, CollectivePlan, Demand, Tena
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.collectives.circuits import measure_rounds
 from optmatch.verify.collectives.replay import verify_collective
-from optmatch.verify.demands.claims import verify_demand
+from optmatch.verify.demands.replay import verify_demand
 from optmatch.verify.report import Findings
 from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes

@@ -15,8 +15,7 @@ from optmatch.fabrics.reach import UNREACHED, walk
 from optmatch.kinds import default_method, find_method
 from optmatch.model import NewBest
 from optmatch.testing import brute_force, feed_forward_fabrics
-from optmatch.verify.routing.bounds import route_lengths
-from optmatch.verify.routing.forward import forward_lengths
+from optmatch.verify.routing.bounds import forward_lengths, route_lengths
 
 CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
 each_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.type)

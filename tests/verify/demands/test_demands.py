@@ -15,8 +15,7 @@ from optmatch.fabrics import UNREACHED
 from optmatch.problems import ConfigurationProof, CountProof, LineProof
 from optmatch.problems.demands.bounds import bound_lines
 from optmatch.testing import brute_force
-from optmatch.verify.demands.assignment import weigh_heaviest
-from optmatch.verify.demands.bounds import bound_demand, check_proof, partition
+from optmatch.verify.demands.bounds import bound_demand, check_proof, partition, weigh_heaviest
 from optmatch.verify.report import ProofError
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
