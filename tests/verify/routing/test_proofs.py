@@ -16,8 +16,8 @@ from optmatch.problems import RoutingProof
 from optmatch.problems.routing.proof import PRICE_UNITS
 from optmatch.verify.report import ProofError
 from optmatch.verify.routing.bounds import bound_objective
-from optmatch.verify.routing.claims import list_circuits
 from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker
+from optmatch.verify.routing.schedules import list_circuits
 from tests.helpers import oracles
 
 
