@@ -68,7 +68,7 @@ from .problems import (
     Workload as Workload,
     rails as rails,
 )
-from .simulation.demands.replay import simulate as simulate
+from .simulation.demands import simulate as simulate
 from .simulation.rails.replay import simulate_rails as simulate_rails
 from .studies.all_to_all.yields import study_yield as study_yield
 from .studies.comparisons import (

@@ -98,7 +98,7 @@ def _demand() -> Kind:
 
     def view() -> View:
         from optmatch.io.rails.timeline import tabulate
-        from optmatch.plotting.demands.gantt import draw
+        from optmatch.plotting.demands import draw
 
         return View(draw, tabulate)
 
@@ -111,7 +111,7 @@ def _port_sharing() -> Kind:
     from optmatch.verify.sharing.replay import verify_sharing
 
     def view() -> View:
-        from optmatch.plotting.sharing.shares import draw, tabulate
+        from optmatch.plotting.sharing import draw, tabulate
 
         return View(draw, tabulate)
 
@@ -125,7 +125,7 @@ def _rail_job() -> Kind:
 
     def view() -> View:
         from optmatch.io.rails.timeline import tabulate
-        from optmatch.plotting.rails.gantt import draw
+        from optmatch.plotting.rails import draw
 
         return View(draw, tabulate)
 
@@ -138,7 +138,7 @@ def _reroute() -> Kind:
     from optmatch.verify.reroutes.claims import verify_reroute
 
     def view() -> View:
-        from optmatch.plotting.reroutes.transitions import draw, tabulate
+        from optmatch.plotting.reroutes import draw, tabulate
 
         return View(draw, tabulate)
 
@@ -159,7 +159,7 @@ def _slice_allocation() -> Kind:
     from optmatch.verify.slices.replay import verify_slice
 
     def view() -> View:
-        from optmatch.plotting.slices.racks import draw, tabulate
+        from optmatch.plotting.slices import draw, tabulate
 
         return View(draw, tabulate)
 
@@ -169,7 +169,7 @@ def _slice_allocation() -> Kind:
 def _tenancy() -> Kind:
     from optmatch.problems import Tenancy
     from optmatch.solvers.tenancies import METHODS
-    from optmatch.verify.tenancies.replay import verify_tenancy
+    from optmatch.verify.tenancies import verify_tenancy
 
     return Kind(Tenancy, verify_tenancy, METHODS)
 

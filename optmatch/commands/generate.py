@@ -18,25 +18,25 @@ def _import(name: str) -> click.Command:
     command: click.Command
     match name:
         case "all-to-all":
-            from optmatch.commands.all_to_all.generate import all_to_all as command
+            from optmatch.commands.all_to_all import all_to_all as command
         case "collective":
-            from optmatch.commands.collectives.generate import collective as command
+            from optmatch.commands.collectives import collective as command
         case "demand":
             from optmatch.commands.demands.generate import demand as command
         case "port-sharing":
-            from optmatch.commands.sharing.generate import port_sharing as command
+            from optmatch.commands.sharing import port_sharing as command
         case "rail-job":
             from optmatch.commands.rails.generate import rail_job as command
         case "rail-trace":
             from optmatch.commands.rails.trace import rail_trace as command
         case "reroute":
-            from optmatch.commands.reroutes.generate import reroute as command
+            from optmatch.commands.reroutes import reroute as command
         case "routing":
-            from optmatch.commands.routing.generate import routing as command
+            from optmatch.commands.routing import routing as command
         case "slice-allocation":
-            from optmatch.commands.slices.generate import slice_allocation as command
+            from optmatch.commands.slices import slice_allocation as command
         case _:
-            from optmatch.commands.tenancies.generate import tenancy as command
+            from optmatch.commands.tenancies import tenancy as command
     return command
 
 

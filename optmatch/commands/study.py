@@ -208,7 +208,7 @@ def collectives(
 ) -> None:
     """Compare the methods of a collective over delays and sizes; find where they break even."""
     from optmatch.problems import Collective
-    from optmatch.studies.collectives.delays import study_collectives
+    from optmatch.studies.collectives import study_collectives
 
     wanted, problem = _take_output(options), read_problem(file)
     if not isinstance(problem, Collective):

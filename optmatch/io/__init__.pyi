@@ -12,4 +12,4 @@ from .matrices.reader import from_graph as from_graph, read_matrix as read_matri
 from .netlists.gdsfactory import read_netlist as read_netlist
 from .problems import problem_digest as problem_digest
 from .rails.chakra.demand import read_chakra as read_chakra
-from .sharing.tables import read_jobs as read_jobs, read_resources as read_resources
+from .sharing import read_jobs as read_jobs, read_resources as read_resources

@@ -15,7 +15,7 @@ from .comparison import (
     plot_fabrics as plot_fabrics,
 )
 from .costs import CostsData as CostsData, costs_data as costs_data, plot_costs as plot_costs
-from .demands.gantt import (
+from .demands import (
     GanttData as GanttData,
     gantt_data as gantt_data,
     plot_gantt as plot_gantt,
@@ -41,21 +41,21 @@ from .profiles import (
     profile_data as profile_data,
     profile_svg as profile_svg,
 )
-from .rails.gantt import (
+from .rails import (
     RailGanttData as RailGanttData,
     plot_rails as plot_rails,
     rail_gantt_data as rail_gantt_data,
 )
-from .reroutes.transitions import (
+from .reroutes import (
     plot_transition as plot_transition,
     transition_data as transition_data,
 )
-from .sharing.shares import (
+from .sharing import (
     SharesData as SharesData,
     plot_shares as plot_shares,
     shares_data as shares_data,
 )
-from .slices.racks import (
+from .slices import (
     SliceData as SliceData,
     plot_slice as plot_slice,
     slice_data as slice_data,

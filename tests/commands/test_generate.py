@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
-from optmatch.commands.routing.generate import draw_matching
+from optmatch.commands.routing import draw_matching
 from optmatch.fabrics import SmartLightMesh
 from tests.helpers.command import (
     call,

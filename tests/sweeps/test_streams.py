@@ -10,7 +10,7 @@ import optmatch as om
 from optmatch.fabrics import RackFabric
 from optmatch.model import OnEvent, ignore
 from optmatch.problems import Collective
-from optmatch.studies.collectives.delays import study_collectives
+from optmatch.studies.collectives import study_collectives
 from optmatch.studies.reroutes.tables import study_blast, study_spares
 from optmatch.studies.slices.tables import study_slices
 from optmatch.sweeps.streams import in_order, stream

@@ -94,7 +94,7 @@ def _run(
     file: str, solution: Solution, changes: dict[str, Any], flows: bool, as_json: bool
 ) -> int:
     from optmatch.problems import Demand
-    from optmatch.simulation.demands.replay import simulate as replay
+    from optmatch.simulation.demands import simulate as replay
 
     if not isinstance(solution.problem, Demand):
         kind = solution.problem.kind

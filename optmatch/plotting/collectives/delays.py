@@ -30,7 +30,7 @@ class DelaysData(NamedTuple):
 
 
 def delays_data(tables: Tables) -> DelaysData:
-    """Lay out the tables of `optmatch.studies.collectives.delays.study_collectives`.
+    """Lay out the tables of `optmatch.studies.collectives.study_collectives`.
 
     Raises
     ------

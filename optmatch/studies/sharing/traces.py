@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from optmatch.io.sharing.tables import read_columns
+from optmatch.io.sharing import read_columns
 from optmatch.model import FormatError, InputError
 from optmatch.problems.sharing.resources import Resources
 from optmatch.simulation.sharing.workloads import NAMES, Trace

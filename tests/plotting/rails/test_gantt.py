@@ -10,7 +10,7 @@ import pytest
 
 import optmatch as om
 from optmatch.plotting import plot_rails, rail_gantt_data, save_picture
-from optmatch.plotting.rails.gantt import KINDS, MOST_RANKS
+from optmatch.plotting.rails import KINDS, MOST_RANKS
 from optmatch.problems import RailJob, TransformerModel
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.simulation.rails.replay import simulate_rails

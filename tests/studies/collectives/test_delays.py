@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
-from optmatch.studies.collectives.delays import (
+from optmatch.studies.collectives import (
     break_even_delay,
     late_speed_up,
     study_collectives,

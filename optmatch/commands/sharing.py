@@ -49,7 +49,7 @@ def port_sharing(
     if (resource_table is None) != (job_table is None):
         raise click.UsageError("--resource-table and --job-table: both or none")
     if resource_table is not None and job_table is not None:
-        from optmatch.io.sharing.tables import read_jobs, read_resources
+        from optmatch.io.sharing import read_jobs, read_resources
 
         there = read_resources(resource_table)
         wanted = read_jobs(job_table, there)

@@ -1,1 +1,0 @@
-"""What belongs to sharing on the command line."""

@@ -1,1 +1,0 @@
-"""Commands of jobs side by side on one switch."""

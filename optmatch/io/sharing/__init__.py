@@ -1,1 +1,0 @@
-"""Tables of resources and jobs, as CSV or Parquet."""

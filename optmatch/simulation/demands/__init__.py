@@ -1,1 +1,0 @@
-"""Demands in time."""

@@ -1,1 +1,0 @@
-"""Replay of jobs side by side on one switch."""
