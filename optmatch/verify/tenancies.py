@@ -131,7 +131,7 @@ def _check_tenant(
     findings.expect("only collectives have plans", f"plans[{k}]", plan.plans[k], None)
     states = schedule.cell_states
     restricted = Schedule(
-        matchings=own[busy].reshape(-1, len(ports)),
+        matchings=own[busy],
         durations_s=np.ones(int(busy.sum())),
         cell_states=None if states is None else states[busy],
     )

@@ -11,6 +11,7 @@ import pytest
 
 import optmatch as om
 from optmatch.solvers.reroutes.states import fill_rack
+from optmatch.verify.bounds import compare
 from tests.helpers.rails import small_job
 
 SEARCH = {"bound_by": "search"}
@@ -141,3 +142,40 @@ def test_who_was_stopped_claims_no_bound_and_nothing_else(kind: str, limit: om.L
         except om.InputError:
             continue  # nobody can even state it
         assert not om.verify(problem, claim).valid, claims
+
+
+@pytest.mark.parametrize(
+    ("claimed", "found", "step", "sign"),
+    [
+        ((0, 4, 1), (0, 3, 9), None, 1),
+        ((0, 3, 9), (0, 4, 1), None, -1),
+        ((1, 2), (1, 2), None, 0),
+        ((1, 2), (1, 2, 3), None, None),
+        ((1, 2), math.inf, None, -1),
+        ((1, 2), -math.inf, None, 1),
+        ((1, 2), 5.0, None, None),
+        (math.inf, (0, 3), None, 1),
+        (-math.inf, (0, 3), None, -1),
+        (5.0, (0, 3), None, None),
+        ("5", 5.0, None, None),
+        (True, 1.0, None, None),
+        (math.nan, 1.0, None, None),
+        (5.0, 5.0, 1.0, 0),
+        (5.0 + 1e-9, 5.0, 1.0, 1),
+        (5.0 - 1e-9, 5.0, 1.0, -1),
+        (0.1 * 3, 0.3, 0.1, 0),
+        (0.1 * 4, 0.3, 0.1, 1),
+        (0.1 * 3, 0.3, None, 0),
+        (0.3 * (1 + 1e-8), 0.3, None, 1),
+        (0.3 * (1 - 1e-8), 0.3, None, -1),
+        (math.inf, 5.0, 0.1, 1),
+        (-math.inf, 5.0, 1.0, -1),
+        (math.inf, math.inf, None, 0),
+        (math.inf, math.inf, 1.0, 0),
+    ],
+)
+def test_amounts_of_any_form_are_compared(
+    claimed: Any, found: Any, step: float | None, sign: int | None
+) -> None:
+    """Levels and multiples of a step exactly, sums of floats up to rounding; or not at all."""
+    assert compare(claimed, found, step) == sign

@@ -126,6 +126,7 @@ ROWS = [
     ),
     Row("the objective is as recomputed", PROBLEM, twice(objective=4.0)),
     Row("the objective is as recomputed", PROBLEM, twice(objective=6.0)),
+    Row("the objective is as recomputed", PROBLEM, twice(objective=5.0 * (1 + 1e-12))),
     Row("the objective is as recomputed", PROBLEM, twice(objective="5")),
     Row("the objective is as recomputed", PROBLEM, twice(objective=None)),
     Row(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optmatch.problems import ConfigurationProof, CountProof, LineProof
-from tests.verify.rules import Row, claim, om, schedule
+from tests.verify.rules import Row, claim, forge, om, schedule
 
 
 def demand(matrix: Any, **options: Any) -> Any:
@@ -50,6 +50,7 @@ TWO = demand([[0, 3], [2, 0]], planes=2)
 INTO_ONE = demand([[3, 0], [3, 0]], packet_bytes_per_s=0.25)
 FROM_ONE = demand([[3, 3], [0, 0]], packet_bytes_per_s=0.25)
 THIRDS = om.Demand.from_matrix([[1 / 3]], delay_s=0.0, quantum_s=0.1)
+THIRD = demand([[2]], packet_bytes_per_s=0.3)
 LATE = demand(
     [[0, 3], [2, 0]],
     delay_s=0.0,
@@ -63,6 +64,7 @@ LASTING = om.Demand.from_matrix(
 )
 """Seconds of 2**45 ticks are no exact multiple in float64."""
 STUCK = om.Demand(om.Faulty(om.HexMesh(1, 1, ports=[0, 1]), stuck_bar=[2]), [[0, 1], [1, 0]])
+FREE = replace(LATE, weights=(0.0, 1.0), deadlines_s=(1.0, 1.0))
 STAR = om.Demand.from_matrix(
     [[0, 3, 0, 0], [0, 0, 0, 0], [3, 0, 0, 0], [3, 0, 0, 0]],
     om.HexMesh(1, 2, ports=[0, 6, 1, 8]),
@@ -71,6 +73,19 @@ STAR = om.Demand.from_matrix(
 )
 """Three circuits at port 0, in whatever direction."""
 IS_PROOF = "the certificate is a proof"
+
+
+def third(**said: Any) -> Any:
+    """Return an answer that ends between two ticks: it is known up to rounding."""
+    known = {"schedule": THIRD.schedule([[0]], [1]), "objective": 10 / 3 * (1 + 1e-12)}
+    return claim(THIRD, **{"lower_bound": THIRD.lower_bound()} | known | said)
+
+
+def late(**said: Any) -> Any:
+    """Return the best answer of two groups, of which the first is late."""
+    known = {"schedule": LATE.schedule([[1, 0]], [3]), "lower_bound": LATE.lower_bound()}
+    return claim(LATE, **known | said)
+
 
 ROWS = [
     # slots
@@ -84,10 +99,29 @@ ROWS = [
     Row("a slot lasts a whole number of ticks", PAIR, schedule([[1, 0]], [4 - 2e-6], delay_s=1.0)),
     Row(None, PAIR, schedule([[1, 0]], [3 + 5e-7], delay_s=1.0)),
     Row(
+        "a slot lasts a whole number of ticks",
+        PAIR,
+        schedule([[1, 0]] * 2, [3.0, 0.4], delay_s=1.0),
+        "durations_s[1]",
+        figures={"makespan_s": 5.0},
+    ),
+    Row(
+        "a slot lasts a whole number of ticks",
+        PAIR,
+        forge(PAIR.schedule([[1, 0]] * 2, [3, 1]), durations_s=np.array([3.0, np.inf])),
+        "durations_s[1]",
+    ),
+    Row(
         "no slot is shorter than allowed",
         SHORT,
         SHORT.schedule([[1, 0], [1, 0]], [2, 1]),
         "durations_s[1]: no slot is shorter than allowed: got 1.0, expected >= 2 s",
+    ),
+    Row(
+        "no slot is shorter than allowed",
+        PAIR,
+        forge(PAIR.schedule([[1, 0]] * 2, [3, 1]), durations_s=np.array([3.0, 0.0])),
+        "durations_s[1]: no slot is shorter than allowed: got 0.0, expected >= 1 s",
     ),
     Row(None, SHORT, SHORT.schedule([[1, 0], [1, 0]], [2, 2])),
     Row(
@@ -205,6 +239,8 @@ ROWS = [
         INTO_ONE.schedule([[0, -1], [-1, 0]], [3, 2]),
         figures={"packet_s": 4.0, "objective": 7.0},
     ),
+    Row(None, THIRD, third()),
+    Row("the objective is as recomputed", THIRD, third(objective=10 / 3 * (1 + 1e-8))),
     # groups: the first ends at 3 s, 2 s late at the price of 2 a second, the other at 2 s
     Row(
         None,
@@ -212,7 +248,16 @@ ROWS = [
         LATE.schedule([[1, 0]], [3]),
         figures={"objective": 4.0, "groups_late": 1, "completion_s": 3.0},
     ),
+    Row(None, LATE, late(objective=4.0 * (1 + 1e-12))),
+    Row("the objective is as recomputed", LATE, late(objective=4.0 * (1 + 1e-8))),
     Row("all demand is served", LATE, LATE.schedule([[1, -1]], [3]), "from port 1 to port 0"),
+    Row(  # what weighs nothing costs nothing, even if it never ends
+        "all demand is served",
+        FREE,
+        FREE.schedule([[-1, 0]], [3]),
+        "from port 0 to port 1",
+        figures={"objective": 1.0, "groups_late": 2, "completion_s": np.inf},
+    ),
     # lines
     Row(None, PAIR, proved(PAIR, LineProof("source", 1)), figures={"lower_bound_checked": 4.0}),
     Row(IS_PROOF, PAIR, proved(PAIR, LineProof("source", 2)), "names port 2 of 2"),

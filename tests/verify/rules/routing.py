@@ -75,6 +75,7 @@ MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
 DEAR = om.Routing(MESH, [1, 0, 3, 2])
 ROUTED = schedule([[1, 0, 3, 2]], cell_states=[[1, 1, 1, 0, 0, 0, 1, -1, -1, 0, 0]])
 LOSS = om.Routing(MESH, [1, 0, 3, 2], objective="loss-db", bar_loss_db=0.25, cross_loss_db=0.5)
+SKEWED = om.Routing(MESH, [1, 0, 3, 2], objective="loss-db", bar_loss_db=10.0, cross_loss_db=0.001)
 WORST = om.Routing(MESH, [1, 0, 3, 2], objective="worst-cells")
 CLASH = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), [1, 0, 3, 2])
 """Both circuits need link 7."""
@@ -390,6 +391,12 @@ ROWS = [
         LOSS,
         loss(lower_bound=4.0, certificate=priced(MESH, {4: 7_500})),
         "lower_bound: the lower bound is supported: got 4.0, expected 3.75",
+    ),
+    Row(  # what is left below the next bar is more than all cells lose in cross
+        None,
+        SKEWED,
+        forge(loss(certificate=priced(MESH, {4: 1_000}), objective=60.005), problem=SKEWED),
+        figures={"lower_bound_checked": 30.0},
     ),
     Row(  # of the worst route prices say nothing, unless that there is none
         None,
