@@ -85,6 +85,12 @@ LIMITED = replace(
     chip_prices=np.zeros(3), link_prices=np.array([0.0, 1.0]),
 )  # fmt: skip
 
+SEVENTHS = replace(
+    SHARED, ports=6, shares=np.array([[1, 0], [1, 3], [0, 3]]) / 7, level=3 / 7,
+    units=np.array([1, 2]), chip_prices=np.array([-0.5, 1.0, 0.0]),
+)  # fmt: skip
+"""By prices below 0 no more would be possible, where quarters are."""
+
 
 def cross(passed: tuple[int, ...]) -> Report:
     """Check that a switch of joined racks may be passed."""
@@ -293,6 +299,7 @@ ROWS = [
         shared(chip_prices=[-1.0, 0, 0]),
         "got none",
     ),
+    Row("prices show that no level is larger", check_steering, SEVENTHS),
     Row("prices show that no level is larger", check_steering, shared(chip_prices=[1.0] * 2)),
     Row("prices show that no level is larger", check_steering, shared(link_prices=[1.0, 0])),
     Row("prices show that no level is larger", check_steering, shared(link_prices=[0.0])),

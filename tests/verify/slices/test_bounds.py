@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
+from itertools import combinations
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.problems import LoadProof
 from optmatch.testing import slice_problems
 from optmatch.verify.report import Findings
-from optmatch.verify.slices.bounds import bound_load, check_load_proof
+from optmatch.verify.slices import bounds
+from optmatch.verify.slices.bounds import bound_load, check_load_proof, list_tori
 from optmatch.verify.slices.replay import check_crossing
 from tests.helpers.exhaustive.slices import best_slice
 
@@ -47,6 +52,49 @@ def test_a_bound_is_shown_if_and_only_if_it_is_true(
 def test_the_bounds_of_problem_and_verifier_agree(problem: om.SliceAllocation) -> None:
     """They are computed twice."""
     assert bound_load(problem) == problem.lower_bound()
+
+
+@given(slice_problems(tiny=True), st.integers(1, 9), st.sets(st.integers(0, 3), min_size=1))
+@settings(max_examples=60, deadline=None, database=None)
+def test_a_cut_counts_what_leaves_any_so_many_slots(
+    problem: om.SliceAllocation, bound: int, cut: set[int]
+) -> None:
+    """Where nothing is tried, a cut shows what its definition says, circuit by circuit."""
+    fabric, free = problem.fabric, problem.free_servers.tolist()
+    cut &= set(range(fabric.n_servers))
+    most = int(fabric.edge_fibres.max(initial=0))
+    shown = min(bound - 1, most)
+    room = np.minimum(shown, fabric.edge_fibres) - problem.loads
+    refuted = True
+    for torus in list_tori(problem):
+        step = math.gcd(*torus.weights.values()) if torus.weights else 1
+        passing = [0, 0]
+        for (u, v), left in zip(fabric.edges.tolist(), room.tolist(), strict=True):
+            if (u in cut) != (v in cut):
+                passing[u in cut] += max(0, left) // step * step
+        inside = len(cut.intersection(free))
+        counts = range(max(0, torus.slots - len(free) + inside), min(torus.slots, inside) + 1)
+        leaving = [
+            sum(w for (a, b), w in torus.weights.items() if a in chosen and b not in chosen)
+            for count in counts
+            for chosen in combinations(range(torus.slots), count)
+        ]
+        enough = torus.slots <= len(free)
+        refuted &= not enough or (bool(torus.weights) and min(passing) < min(leaving))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounds, "_refuted_by_trying", lambda *_: False)
+        proof = LoadProof(bound=bound, cuts=(tuple(cut),))
+        found = check_load_proof(problem, proof)
+    assert found == ((bound if bound <= most else math.inf) if refuted else 0.0)
+
+
+@pytest.mark.parametrize("server", [(1, 1, 2), (1, 2, 1), (2, 1, 2), (1, 2, 2)])
+@pytest.mark.parametrize("shape", [(2, 2, 4), (3, 4, 2), (4, 1, 3), (3, 3, 3)])
+def test_slices_on_servers_of_any_form_are_right(server: Any, shape: Any) -> None:
+    """Chips of a slot are numbered as those of the server, also where it is not filled."""
+    fabric = om.RackFabric(chips=(4, 4, 4), server=server, fibres=8)
+    problem = om.SliceAllocation(fabric, shape)
+    assert om.verify(problem, om.solve(problem, seed=0)).ok
 
 
 @given(st.integers(0, 2**32))
