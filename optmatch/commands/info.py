@@ -93,7 +93,7 @@ def _version(package: str) -> str | None:
 
 def _cache_folder() -> str:
     """Return where compiled kernels are kept, and whether they can be."""
-    from optmatch.solvers.kernels.compiler import kernel_folder
+    from optmatch.solvers.kernels.folders import kernel_folder
 
     folder = kernel_folder()
     made = next(place for place in (folder, *folder.parents) if place.exists())

@@ -20,7 +20,7 @@ def warm_up(quiet: bool) -> None:
     """
     from optmatch.entrances import solve
     from optmatch.kinds import all_kinds
-    from optmatch.solvers.kernels.compiler import kernel_folder
+    from optmatch.solvers.kernels.folders import kernel_folder
 
     problems = [problem for kind in all_kinds() for problem in kind.small_problems()]
     for number, problem in enumerate(problems, 1):

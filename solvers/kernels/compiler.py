@@ -1,25 +1,18 @@
-"""What numba makes of a kernel, and where it is kept. Loading this module loads numba.
+"""What numba makes of a kernel: here, and here alone, is what we build on numba's private parts.
 
-What is compiled lies in a folder of the user, never beside the sources: a package that is gone
-leaves nothing there that a later one would take for its own. The name of the folder tells what the
-kernels were made from, so any number of checkouts and versions share a place.
+They may change with each release. Whatever then fails, in loading this module or in compiling,
+makes `decorators` turn to `plain`. Loading this module loads numba.
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
-import shutil
-import warnings
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-from numba import __version__ as numba_version
-from numba.core import config, types
+from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, Flags
@@ -28,14 +21,12 @@ from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 
 from optmatch.model import uncounted
+from optmatch.solvers.kernels.folders import make_room, room_of, warn_of_no_room
 from optmatch.solvers.kernels.listeners import tell_of_compiling
 
-_CONFIG: Any = config
 
-DISABLED: bool = _CONFIG.DISABLE_JIT
-"""Whether numba was told to compile nothing."""
-
-_KEPT = 8  # folders of compiled kernels of one room, the newest ones
+class UnknownPartsError(Exception):
+    """A kernel was not compiled: numba may have other private parts than we know."""
 
 
 class Kernel(CPUDispatcher):
@@ -60,7 +51,11 @@ class Kernel(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         """Compile, or load what is kept, while no time counts."""
         with uncounted("compiling"):
-            return super().compile(sig)
+            try:
+                return super().compile(sig)
+            except Exception as error:  # of any type, for it arises inside numba; none is lost
+                reason = (str(error).splitlines() or [""])[0]
+                raise UnknownPartsError(f"{type(error).__name__}: {reason}") from error
 
 
 class InnerKernel(Kernel):
@@ -135,56 +130,11 @@ class _Part(JITCodeLibrary):
         self._finalized = True
 
 
-def kernel_folder() -> Path:
-    """Return where compiled kernels are kept: in ``NUMBA_CACHE_DIR``, or the user's caches."""
-    if chosen := _CONFIG.CACHE_DIR:
-        return Path(chosen)
-    caches = Path(platformdirs.user_cache_dir("optmatch"))
-    if not caches.is_absolute():  # of a user without a home, to whom nothing belongs
-        caches = Path(os.devnull)
-    return caches / "kernels"
-
-
-@cache
-def _room(folder: Path) -> Path:
-    """Return where the kernels of a folder of modules are kept.
-
-    Its name changes with any of the modules, since a kernel has parts of those that it calls, here
-    or in this folder, and with what else decides what numba makes of them.
-    """
-    settings = numba_version, _CONFIG.OPT, _CONFIG.BOUNDSCHECK
-    digest = hashlib.sha256(repr(settings).encode())
-    for module in (*sorted(Path(__file__).parent.glob("*.py")), *sorted(folder.glob("*.py"))):
-        digest.update(module.read_bytes())
-    return kernel_folder() / f"{folder.name}-{digest.hexdigest()[:16]}"
-
-
-@cache
-def _make(room: Path) -> None:
-    """Make the folder of a room, and remove the oldest ones of the same room."""
-    room.mkdir(parents=True, exist_ok=True)
-    with suppress(OSError):  # another process may be about the same
-        same = room.parent.glob(room.name.rpartition("-")[0] + "-" + "?" * 16)
-        for old in sorted(same, key=lambda found: found.stat().st_mtime)[:-_KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
-
-
-@cache
-def _warn(reason: str) -> None:
-    """Say once that each process will compile anew."""
-    warnings.warn(
-        f"compiled kernels cannot be kept, so each process compiles them anew: {reason};"
-        " NUMBA_CACHE_DIR names another folder",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-
 class _Place(_CacheLocator):
     """Tells numba where a kernel is kept."""
 
     def __init__(self, function: Any) -> None:
-        self.room = _room(Path(inspect.getfile(function)).parent)
+        self.room = room_of(Path(inspect.getfile(function)).parent)
         self.line = function.__code__.co_firstlineno
 
     @classmethod
@@ -201,7 +151,7 @@ class _Place(_CacheLocator):
         return str(self.line)
 
     def ensure_cache_path(self) -> None:
-        _make(self.room)
+        make_room(self.room)
 
 
 class _CacheImpl(CompileResultCacheImpl):
@@ -230,4 +180,6 @@ class _Cache(FunctionCache):
         try:
             super().save_overload(sig, data)
         except OSError as error:
-            _warn(f"{error.filename or self.cache_path}: {os.strerror(error.errno or 0)}")
+            warn_of_no_room(
+                f"{error.filename or self.cache_path}: {os.strerror(error.errno or 0)}"
+            )

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from functools import partial, update_wrapper
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
+from weakref import WeakSet
 
 from optmatch.model import uncounted
 
@@ -45,21 +46,55 @@ def _compile(function: Function, *, inner: bool = False, **options: bool) -> Fun
 def _make(function: Any, inner: bool, options: dict[str, bool]) -> Any:
     """Make a kernel, or leave it as it is where numba is told to."""
     with uncounted():
-        from optmatch.solvers.kernels.compiler import DISABLED, InnerKernel, Kernel
+        from optmatch.solvers.kernels.folders import DISABLED
 
-    return function if DISABLED else (InnerKernel if inner else Kernel)(function, options)
+        if DISABLED:
+            return function
+        if not _Waiting.plain:
+            try:
+                from optmatch.solvers.kernels.compiler import InnerKernel, Kernel
+
+                return (InnerKernel if inner else Kernel)(function, options)
+            except Exception as error:  # of any type, for it arises inside numba
+                _Waiting.turn_plain(f"{type(error).__name__}: {error}")
+        from optmatch.solvers.kernels.plain import plain_kernel
+
+        return plain_kernel(function, inner=inner)
 
 
 class _Waiting:
     """A kernel that is not made before it is used: loading numba takes half a second."""
 
+    plain: ClassVar[bool] = False
+    """Whether kernels are made in numba's plain way, since it has other parts than we know."""
+    _all: ClassVar[WeakSet[_Waiting]] = WeakSet()
+
     def __init__(self, function: Any, make: Callable[[], Any]) -> None:
         update_wrapper(self, function)
         self._make, self._made = make, None
+        _Waiting._all.add(self)
 
     def __call__(self, *args: Any) -> Any:
         """Call the kernel."""
-        return (self._made or self.made)(*args)
+        try:
+            return (self._made or self.made)(*args)
+        except Exception as error:
+            if type(error).__name__ != "UnknownPartsError":
+                raise
+            _Waiting.turn_plain(str(error))  # nothing has run yet
+        return self.made(*args)
+
+    @classmethod
+    def turn_plain(cls, reason: str) -> None:
+        """Make all kernels anew, in numba's plain way."""
+        from optmatch.solvers.kernels.plain import warn_of_plain
+
+        with _LOADING:
+            if not cls.plain:
+                warn_of_plain(reason)
+            cls.plain = True
+            for waiting in list(cls._all):
+                waiting._made = None
 
     @property
     def made(self) -> Any:

@@ -1,0 +1,79 @@
+"""Without numba's private parts: the same answers, one warning, no start that is much later."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = """
+import time
+{change}
+import optmatch as om
+from optmatch.kinds import kind_of
+from optmatch.model import Limits
+from optmatch.solvers.kernels.listeners import told_of_compiling
+demand = om.Demand.from_matrix([[0, 9, 2], [4, 0, 6], [5, 1, 0]], delay_s=0.5)
+small = om.AllToAll(om.HexMesh(2, 2, ports=4))
+told = []
+for kind in map(kind_of, (demand, small)):
+    for problem in kind.small_problems():
+        with told_of_compiling(told.append):
+            found = om.solve(problem, seed=0, limits=Limits(iterations=12))
+        print(found.objective, found.lower_bound, found.status, found.schedule.matchings.tolist())
+print("end", time.process_time(), len(told))
+"""
+CHANGES = {
+    "a class": "import numba.core.codegen; del numba.core.codegen.JITCodeLibrary",
+    "a locator": "import numba.core.caching; del numba.core.caching._CacheLocator",
+    "an attribute of an object": """
+import optmatch.solvers.kernels.compiler as compiler
+def finalize(self):
+    self._part_of_another_release
+compiler._Part.finalize = finalize
+""",
+    "what finds a place": """
+import optmatch.solvers.kernels.compiler as compiler
+compiler._CacheImpl._locator_classes = ()
+""",
+}
+
+
+def run(change: str, kept: Path) -> tuple[str, float, int, str]:
+    """Return answers, the time of the processor, the number of compilations, and warnings."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(kept), "NUMBA_DISABLE_JIT": "0"}
+    out = subprocess.run(
+        [sys.executable, "-W", "default", "-c", RUN.format(change=change)],
+        capture_output=True, text=True, env=environment | {"OPTMATCH_JIT": "1"},
+    )  # fmt: skip
+    assert out.returncode == 0, out.stderr
+    answers, _, end = out.stdout.rpartition("end ")
+    time_s, told = end.split()
+    return answers, float(time_s), int(told), out.stderr
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, float]:
+    """Return the answers and the time of a first start with all parts."""
+    answers, time_s, told, warned = run("", tmp_path_factory.mktemp("kept"))
+    assert told and not warned
+    return answers, time_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_without_a_part_of_numba_all_answers_are_equal(
+    change: str, usual: tuple[str, float], tmp_path: Path
+) -> None:
+    """Each release of numba may drop a part; every kernel ended in an `AttributeError`."""
+    before = {path for path in Path(__file__).parents[3].joinpath("solvers").rglob("*.nbc")}
+    answers, time_s, told, warned = run(change, tmp_path)
+    assert answers == usual[0]
+    assert time_s <= 3 * usual[1]
+    assert told and warned.count("RuntimeWarning") == 1
+    assert "other private parts" in warned
+    again = run(change, tmp_path)  # what is kept is found again, beside no source
+    assert again[0] == answers and again[2] <= 1
+    after = {path for path in Path(__file__).parents[3].joinpath("solvers").rglob("*.nbc")}
+    assert after == before
