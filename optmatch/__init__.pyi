@@ -5,8 +5,7 @@ from .control.demands.schedules import (
     schedule as schedule,
 )
 from .control.reroutes.rerouter import Rerouter as Rerouter
-from .control.routing.free_cells import settle_free_cells as settle_free_cells
-from .control.routing.router import Router as Router
+from .control.routing.router import Router as Router, settle_free_cells as settle_free_cells
 from .entrances import (
     solve as solve,
     verify as verify,

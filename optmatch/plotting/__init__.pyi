@@ -20,7 +20,6 @@ from .demands import (
     gantt_data as gantt_data,
     plot_gantt as plot_gantt,
 )
-from .display import solution_html as solution_html
 from .figures import (
     plot_contact_sheet as plot_contact_sheet,
     plot_matchings as plot_matchings,
@@ -33,6 +32,7 @@ from .files import (
     save_figure as save_figure,
     save_picture as save_picture,
     solution_figure as solution_figure,
+    solution_html as solution_html,
 )
 from .geometry import MeshData as MeshData, PortMark as PortMark, mesh_data as mesh_data
 from .heat import HeatData as HeatData, heat_data as heat_data, plot_heat as plot_heat

@@ -1,7 +1,8 @@
-"""Pictures as files: the suffix says which kind, and nothing is overwritten silently."""
+"""Pictures as files, nothing overwritten silently, and solutions as HTML for notebooks."""
 
 from __future__ import annotations
 
+import html
 import io
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from optmatch.fabrics import Fabric
-from optmatch.model import InputError, Solution
+from optmatch.model import InputError, Solution, SolverUnavailable
 from optmatch.model.files import PICTURES, check_target, replace_file
 from optmatch.plotting.figures import draw_fabric, draw_schedule, new_figure
 from optmatch.plotting.geometry import mesh_data
@@ -168,3 +169,41 @@ def _show_names_as_they_are(figure: Figure) -> None:
             text.set_text(
                 re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", text.get_text())
             )
+
+
+def solution_html(solution: Solution, *, height_px: int = 720) -> str:
+    """Show a solution in a notebook.
+
+    Parameters
+    ----------
+    solution
+        The outcome of a solve: of a schedule its viewer in a frame; of another answer a line and,
+        with matplotlib, the figure; without an answer the reason.
+    height_px
+        Height of the frame, in pixels.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> solution = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
+    >>> solution_html(solution)[:20]
+    '<div><iframe srcdoc='
+    """
+    if solution.schedule is not None:
+        try:
+            page = html.escape(viewer_page(solution))
+        except InputError as exc:
+            return f"<p>{html.escape(str(exc))}</p>"
+        return (
+            f'<div><iframe srcdoc="{page}" sandbox="allow-scripts" title="schedule"'
+            f' style="width: 100%; height: {height_px}px; border: 0"></iframe></div>'
+        )
+    said = getattr(solution.answer, "summary", lambda: "")()
+    reason = html.escape(str(solution.stats.get("reason", said)))
+    text = f"<p><b>{solution.status.value}</b> {reason}</p>"
+    if solution.answer is None:
+        return text
+    try:
+        return f"{text}<div>{figure_svg(solution_figure(solution))}</div>"
+    except (InputError, SolverUnavailable):
+        return text

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from optmatch.control.routing.free_cells import settle_free_cells
+from optmatch.control.routing.router import settle_free_cells
 from optmatch.entrances import solve
 from optmatch.fabrics import Fabric, FeedForward
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides

@@ -27,8 +27,7 @@ from optmatch.model import (
     Tick,
 )
 from optmatch.testing.problems import relabelled, smallest_problems
-from optmatch.testing.runs import Runs, on_each, on_each_tiny
-from optmatch.testing.variants import essence, rank, solve_there
+from optmatch.testing.runs import Runs, essence, on_each, on_each_tiny, rank, solve_there
 
 _STATS = {name: get_origin(hint) or hint for name, hint in get_type_hints(Stats).items()}
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import cache, partial
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from typing import Any, ClassVar
 
 import numpy as np
@@ -164,3 +168,37 @@ on_each = _over(lambda runs: runs.problems)
 """Decorates a test of a contract that is to hold for each of the problems."""
 on_each_tiny = _over(lambda runs: runs._tiny())
 """The same, for the tiny ones."""
+
+
+def essence(solution: Solution) -> dict[str, Any]:
+    """Return what a repeated run must reproduce: all but the times."""
+    stats = {name: value for name, value in solution.stats.items() if not name.endswith("_s")}
+    kept = {field.name: getattr(solution, field.name) for field in fields(solution)}
+    return kept | {"stats": stats, "time_s": 0.0}
+
+
+def solve_all(method: Method, problems: Sequence[Problem], limits: Limits) -> list[Solution]:
+    """Solve several problems; a function of a module, so that another process can be sent it."""
+    return [method.run(problem, limits, np.random.default_rng(0), ignore) for problem in problems]
+
+
+def solve_there(method: Method, problems: Sequence[Problem], limits: Limits) -> list[Solution]:
+    """Solve them in a spawned process, which all tests share."""
+    return _another_process().apply(solve_all, (method, problems, limits))
+
+
+@cache
+def _another_process() -> Pool:
+    pool = get_context("spawn").Pool(1)
+    atexit.register(pool.terminate)
+    return pool
+
+
+def rank(solution: Solution) -> tuple[float, ...]:
+    """Return what orders solutions: slots, then the objective; empty without an answer."""
+    if solution.objective is None:
+        return ()
+    if fewest_slots(solution.problem) is not None and solution.schedule is not None:
+        return float(solution.schedule.n_slots), solution.objective
+    levels = solution.objective
+    return levels if isinstance(levels, tuple) else (levels,)

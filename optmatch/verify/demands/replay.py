@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Schedule, Solution
 from optmatch.problems import Demand, PlaneSchedules
 from optmatch.verify.bounds import check_solution
-from optmatch.verify.demands.bounds import bound_demand, check_proof
-from optmatch.verify.demands.groups import count_late, end_groups, weigh_ends
+from optmatch.verify.demands.bounds import (
+    bound_demand,
+    check_proof,
+    count_late,
+    end_groups,
+    weigh_ends,
+)
 from optmatch.verify.report import Findings
 from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes

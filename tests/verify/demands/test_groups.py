@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.verify.demands.groups import EXACT, bound_weighted
+from optmatch.verify.demands.bounds import EXACT, bound_weighted
 
 
 def draw(rng: np.random.Generator, n_ports: int, n_groups: int) -> om.Demand:
