@@ -89,13 +89,8 @@ def exchange(factors, start, coins, new, place, path):
     The first one changes along a random alternating cycle near the vertex `start`; what is left of
     the three is split in two, as much as possible like before. Chance decides by `coins`, a random
     number below 2**31. Returns False if the walk or the split failed; `new` is then of no use.
-
-    Parameters
-    ----------
-    new
-        Result, shape (3, vertices).
-    place, path
-        Room to work in: shapes (vertices,) and (vertices + 2,).
+    `new` is the result, shape (3, vertices); `place` and `path` are room to work in, of shapes
+    (vertices,) and (vertices + 2,).
     """
     n = factors.shape[1]
     first = factors[0]

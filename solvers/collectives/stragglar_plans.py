@@ -20,14 +20,10 @@ def choose_runs(q: int, surplus: int, shortest: int = 0) -> tuple[int, ...] | No
 
     `q` chunks are active, and of the `surplus` D each waste takes 1, 2, 4.
 
-    Enough ranks must give the class with which a run begins, although one double on its way
-    from its exchange, and its partner, hold it too: at most 2^(q - 3) - 1, 2^(q - 4) - 2,
-    2^(q - 5) - 2. More in the first class than in the second let doubles meet the late rank.
-
-    Parameters
-    ----------
-    shortest
-        Least number of the last.
+    Enough ranks must give the class with which a run begins, although one double on its way from
+    its exchange, and its partner, hold it too: at most 2^(q - 3) - 1, 2^(q - 4) - 2, 2^(q - 5) -
+    2. More in the first class than in the second let doubles meet the late rank. `shortest` is the
+    least number of the last.
     """
     for third in range(shortest, max(1, (1 << q >> 5) - 1)):
         most = max(1, (1 << q >> 3) - 1 - third - (shortest > 0))
@@ -41,12 +37,9 @@ def choose_runs(q: int, surplus: int, shortest: int = 0) -> tuple[int, ...] | No
 def plan_runs(q: int, runs: tuple[int, ...], n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
     """Return ``moves[round, double]`` of doubles that waste in runs.
 
-    Parameters
-    ----------
-    odd
-        Whether one rank is absent. Who faces it misses a chunk, and that should be another one in
-        each round: doubles too, in a run of length 3. Two that waste 1 each have none; so in the
-        last round one of them faces the absent rank, and all others get their chunk.
+    If `odd`, one rank is absent. Who faces it misses a chunk, and that should be another one in
+    each round: doubles too, in a run of length 3. Two that waste 1 each have none; so in the last
+    round one of them faces the absent rank, and all others get their chunk.
     """
     starts = [a - b for a, b in zip(runs, (*runs[1:], 0), strict=True)]
     n_rounds, n_doubles = n_chunks + q - 1, sum(runs)

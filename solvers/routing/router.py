@@ -103,12 +103,8 @@ class CellRouter:
     ) -> int:
         """Route the circuits of the ports in `order`; return their cost, or what `negotiate` did.
 
-        Parameters
-        ----------
-        partner
-            ``partner[source] = destination``.
-        base
-            Cost of leaving by each terminal, on top of cells and contest.
+        ``partner[source]`` is a destination; `base` is the cost of leaving by each terminal, on
+        top of cells and contest.
         """
         base = self.no_cost if base is None else base
         known = self.wiring, self.workspace
@@ -127,10 +123,7 @@ class CellRouter:
     ) -> int:
         """Put every circuit of a routed matching on its cheapest way past the others; total cost.
 
-        Parameters
-        ----------
-        cell_cost
-            ``cell_cost[cell, state]``, not below the cost that the router was made with.
+        ``cell_cost[cell, state]`` is not below the cost that the router was made with.
         """
         wiring = self.wiring
         if cell_cost is not None:

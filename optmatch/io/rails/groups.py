@@ -17,11 +17,7 @@ def read_groups(path: str | os.PathLike[str], *, n_ranks: int | None = None) -> 
     """Read a file of communicator groups.
 
     Returns the members of each group, in the order of the file, which is the order of the ring.
-
-    Parameters
-    ----------
-    path
-        JSON: ``{"1": [0, 1], "2": [2, 3]}``, by the name that the attribute `pg_name` has.
+    The file is JSON: ``{"1": [0, 1], "2": [2, 3]}``, by the name that the attribute `pg_name` has.
     """
     file = os.fspath(path)
     with naming(file):

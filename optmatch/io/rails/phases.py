@@ -37,15 +37,11 @@ def read_phase_list(
 ) -> Step:
     """Read a list of phases as one step of a job.
 
-    Each operation waits for the one before it at its rank.
-
-    Parameters
-    ----------
-    path
-        ``.csv`` with a line of names, or ``.json`` with a list of objects: `rank`; `operation`,
-        a name of `OPERATIONS`; but for ``"compute"`` its `group`, `size_bytes`, and `count`, how
-        often (1 unless told); `compute_s`, seconds of computation before (0 unless told); of
-        ``"send"`` and ``"recv"`` the `peer`. A rank does its lines in their order.
+    Each operation waits for the one before it at its rank. The file is ``.csv`` with a line of
+    names, or ``.json`` with a list of objects: `rank`; `operation`, a name of `OPERATIONS`; but
+    for ``"compute"`` its `group`, `size_bytes`, and `count`, how often (1 unless told);
+    `compute_s`, seconds of computation before (0 unless told); of ``"send"`` and ``"recv"`` the
+    `peer`. A rank does its lines in their order.
     """
     file = os.fspath(path)
     suffix = Path(path).suffix.lower()

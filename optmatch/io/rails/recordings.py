@@ -46,12 +46,9 @@ class PhaseRecord(NamedTuple):
 def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
     """Read the phases that a run of Opus has recorded at one rank.
 
-    Parameters
-    ----------
-    path
-        Lines such as ``PP start_backend: 1 start_idx: 5 end_backend: 1 end_idx: 9 len: 5``, with
-        ``, start_time: 12.5, end_time: 14.0`` in milliseconds at the end if they are known; a
-        first line ``Node: ...`` is skipped.
+    Lines are such as ``PP start_backend: 1 start_idx: 5 end_backend: 1 end_idx: 9 len: 5``, with
+    ``, start_time: 12.5, end_time: 14.0`` in milliseconds at the end if they are known; a first
+    line ``Node: ...`` is skipped.
     """
     file = os.fspath(path)
     text = decode(read_bytes(path), file)

@@ -33,13 +33,9 @@ def trigger_tree(solution: Solution) -> dict[str, Any]:
 def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     """Read a trigger file, and check that its rows follow from its order.
 
-    What waits for less than it has to raises `InputError`.
-
-    Parameters
-    ----------
-    path
-        JSON with ``"format": "optmatch/triggers/1"`` and the fields of `TriggerPlan`; large arrays
-        are in an ``.npz`` beside it.
+    What waits for less than it has to raises `InputError`. The file is JSON with ``"format":
+    "optmatch/triggers/1"`` and the fields of `TriggerPlan`; large arrays are in an ``.npz`` beside
+    it.
     """
     name = os.fspath(path)
     tree: Any = parse(read_bytes(path), name)

@@ -17,12 +17,7 @@ COLUMNS = ("arrival_s", "departure_s", "response_s", *NAMES)
 def read_trace(path: str | os.PathLike[str]) -> Trace:
     """Read devices: a table with the columns `COLUMNS`, Parquet or CSV.
 
-    After its last check-in the trace starts anew.
-
-    Parameters
-    ----------
-    path
-        The file; ``.gz`` is unpacked.
+    After its last check-in the trace starts anew. A file that ends in ``.gz`` is unpacked.
     """
     name = os.fspath(path)
     columns = read_columns(name)

@@ -63,18 +63,12 @@ def read_step(
     others. A send belongs to the receive between the same ranks with the same tag, in order, and
     begins when both are ready. Where ranks would wait for each other in a circle, it does not wait
     for the receive: see `send_eagerly`. Of an all-to-all whose ranks send more or less than each
-    other (``all_to_allv``), the largest size counts at all of them.
-
-    Parameters
-    ----------
-    prefix
-        ``folder/name`` of ``folder/name.RANK.et``, or the file of one rank.
-    skipped
-        A list: what a cut trace does not tell is left out, and added to it and to `skipped` of
-        the step, see `read_trace`. So are collectives without a part at some rank, and messages
-        without their other end, which take the time that they took; and control dependencies,
-        where nodes would wait in a circle (Chakra's own feeder follows data dependencies alone).
-        None: that is an error.
+    other (``all_to_allv``), the largest size counts at all of them. `prefix` is ``folder/name`` of
+    ``folder/name.RANK.et``, or the file of one rank. With a list as `skipped`, what a cut trace
+    does not tell is left out, and added to the list and to `skipped` of the step, see
+    `read_trace`. So are collectives without a part at some rank, and messages without their other
+    end, which take the time that they took; and control dependencies, where nodes would wait in a
+    circle (Chakra's own feeder follows data dependencies alone). Without a list each is an error.
     """
     traces = read_traces(siblings(prefix), skipped=skipped)
     members = {} if groups is None else read_groups(groups, n_ranks=len(traces))

@@ -28,14 +28,9 @@ def derive_triggers(
 
     A state of which a part waits for other communications than another part becomes several: each
     change concerns the ports of some circuits and waits for these alone. On a fabric with cells,
-    and on switches that stop as a whole, states stay whole.
-
-    Parameters
-    ----------
-    timeout_s
-        After how long a message is sent again; None for ten times the delay, at least 1 ms.
-    tries
-        After so many messages without an answer a rail goes to its fall-back state.
+    and on switches that stop as a whole, states stay whole. A message is sent again after
+    `timeout_s`, ten times the delay and at least 1 ms unless told; after `tries` messages without
+    an answer a rail goes to its fall-back state.
     """
     step, n = job.step(), job.step().n_operations
     members = ranks_of_rails(step)
