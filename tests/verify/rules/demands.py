@@ -64,6 +64,7 @@ LASTING = om.Demand.from_matrix(
 )
 """Seconds of 2**45 ticks are no exact multiple in float64."""
 STUCK = om.Demand(om.Faulty(om.HexMesh(1, 1, ports=[0, 1]), stuck_bar=[2]), [[0, 1], [1, 0]])
+EVEN = replace(LATE, weights=(), deadlines_s=())
 FREE = replace(LATE, weights=(0.0, 1.0), deadlines_s=(1.0, 1.0))
 STAR = om.Demand.from_matrix(
     [[0, 3, 0, 0], [0, 0, 0, 0], [3, 0, 0, 0], [3, 0, 0, 0]],
@@ -248,6 +249,7 @@ ROWS = [
         LATE.schedule([[1, 0]], [3]),
         figures={"objective": 4.0, "groups_late": 1, "completion_s": 3.0},
     ),
+    Row(None, EVEN, EVEN.schedule([[1, 0]], [3]), figures={"objective": 5.0}),
     Row(None, LATE, late(objective=4.0 * (1 + 1e-12))),
     Row("the objective is as recomputed", LATE, late(objective=4.0 * (1 + 1e-8))),
     Row("all demand is served", LATE, LATE.schedule([[1, -1]], [3]), "from port 1 to port 0"),
