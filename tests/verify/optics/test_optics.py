@@ -66,7 +66,7 @@ def test_losses_add_up_to_a_hundredth_of_a_decibel() -> None:
     expected = optics.cells * 0.48 + 2 * 3.34
     assert np.allclose(optics.insertion_loss_db, expected, atol=1e-9)
     assert np.allclose(optics.length_m, optics.cells * 811e-6)
-    assert np.allclose(optics.delay_s, optics.cells * 11.25e-12 + 48e-12)
+    assert np.allclose(optics.delay_s, optics.cells * 11.25e-12 + 48e-12, atol=0)
 
     problem, solution = solved(om.Benes(4), [0, 1, 2, 3])
     optics = om.measure_optics(problem, solution, device)
@@ -75,6 +75,10 @@ def test_losses_add_up_to_a_hundredth_of_a_decibel() -> None:
     assert per_link.max() > 0.05
     extra = optics.insertion_loss_db - 3 * 0.48 - 2 * 3.34
     assert np.isclose(extra.sum(), _lit_links(problem, solution, per_link), atol=1e-9)
+    ways = 4 * 3 + _lit_links(problem, solution, guides.length)
+    assert ways > 12.5
+    assert np.isclose(optics.length_m.sum(), ways * 811e-6, atol=0)
+    assert np.isclose(optics.delay_s.sum(), ways * 11.25e-12 + 4 * 48e-12, atol=0)
 
 
 def _lit_links(problem: om.Routing, solution: om.Solution, per_link: Any) -> float:

@@ -45,6 +45,9 @@ ONE = demand([[6]])
 RAISED = demand([[2]], delay_s=2.0, min_slot_s=8.0)
 EXACT = om.Demand.from_matrix([[1, 2], [2, 1]], objective="matchings")
 WEIGHTS = om.Demand.from_matrix([[1, 2, 6], [3, 3, 3], [5, 4, 0]], objective="matchings")
+POWERS = om.Demand.from_matrix(
+    [np.roll(2.0 ** np.arange(16), k) for k in range(16)], objective="matchings"
+)
 LONG = om.Demand.from_matrix(np.ones((17, 17)), objective="matchings")
 TWO = demand([[0, 3], [2, 0]], planes=2)
 INTO_ONE = demand([[3, 0], [3, 0]], packet_bytes_per_s=0.25)
@@ -250,6 +253,14 @@ ROWS = [
         figures={"objective": 4.0, "groups_late": 1, "completion_s": 3.0},
     ),
     Row(None, EVEN, EVEN.schedule([[1, 0]], [3]), figures={"objective": 5.0}),
+    Row(None, EVEN, EVEN.schedule([[1, 0]] * 2, [3, 3]), figures={"objective": 5.0}),
+    Row(
+        "all demand is served",
+        LATE,
+        LATE.schedule([[-1, 0]], [3]),
+        "from port 0 to port 1",
+        figures={"objective": np.inf},
+    ),
     Row(None, LATE, late(objective=4.0 * (1 + 1e-12))),
     Row("the objective is as recomputed", LATE, late(objective=4.0 * (1 + 1e-8))),
     Row("all demand is served", LATE, LATE.schedule([[1, -1]], [3]), "from port 1 to port 0"),
@@ -328,6 +339,7 @@ ROWS = [
         "the entries of the second line are sums of those of the first",
     ),
     Row(IS_PROOF, PAIR, proved(PAIR, count(0)), "a count bounds the number of matchings"),
+    Row(IS_PROOF, POWERS, proved(POWERS, count(0, 0)), "are sums of those of the first"),
     Row(
         IS_PROOF,
         LONG,

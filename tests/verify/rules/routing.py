@@ -72,6 +72,8 @@ OUTER = om.Routing(om.HexMesh(1, 1), [1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10])
 """With all cells in bar light goes along the outside, and round inside for ever."""
 MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
 """Ports whose matching 0-1, 2-3 needs 11 cells, while the circuits alone need 7."""
+THREE = om.AllToAll(om.Faulty(MESH, dead_ports=[3]))
+"""Pairs of 4, 2 and 4 cells."""
 DEAR = om.Routing(MESH, [1, 0, 3, 2])
 ROUTED = schedule([[1, 0, 3, 2]], cell_states=[[1, 1, 1, 0, 0, 0, 1, -1, -1, 0, 0]])
 LOSS = om.Routing(MESH, [1, 0, 3, 2], objective="loss-db", bar_loss_db=0.25, cross_loss_db=0.5)
@@ -364,6 +366,12 @@ ROWS = [
         PAIR,
         all_to_all(2, **OPTIMAL, stats={"bound_by": "cp-sat"}),
         "status optimal: that fewer than 2 slots do not do is from a search without a certificate",
+    ),
+    Row(
+        None,
+        THREE,
+        claim(THREE, lower_bound=10.0),
+        figures={"lower_bound_recomputed": 10.0, "slots_lower_bound": 3},
     ),
     # prices, and cases
     Row(
