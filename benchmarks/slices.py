@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 
 import optmatch as om
-from optmatch.problems.slices.occupancy import draw_occupancy
+from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.problems.slices.shape import Shape
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.outcome import Row

@@ -7,8 +7,7 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.shared.fields import Row, field_options
-from optmatch.commands.shared.lists import Listed, pair
+from optmatch.commands.shared.fields import Listed, Row, field_options, pair
 from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FILE_OPTIONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from optmatch.commands.shared.groups import LaterGroup
+from optmatch.commands.shared.outcome import LaterGroup
 
 NAMES = (
     *("all-to-all", "collective", "demand", "port-sharing", "rail-job", "rail-trace", "reroute"),

@@ -1,4 +1,4 @@
-"""`optmatch info`: what a fabric can do; without a file, the machine for reports of defects."""
+"""`optmatch info`, `methods` and `warm-up`: a fabric, the machine, the methods, the kernels."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import Any
 
 import click
 
-from optmatch.commands.shared.netlist import NETLIST_OPTIONS, fabric_of
-from optmatch.commands.shared.options import JSON_LINES, with_options
+from optmatch.commands.shared.options import (
+    JSON,
+    JSON_LINES,
+    NETLIST_OPTIONS,
+    fabric_of,
+    with_options,
+)
 from optmatch.commands.shared.outcome import SOLVED, for_each, name_of, print_object, print_rows
+from optmatch.commands.shared.progress import listening
 from optmatch.fabrics import Fabric
+from optmatch.model import Limits
 
 _SHOWN = 8
 _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "click", "matplotlib")
@@ -98,3 +105,49 @@ def _cache_folder() -> str:
     folder = kernel_folder()
     made = next(place for place in (folder, *folder.parents) if place.exists())
     return str(folder) if made.is_dir() and os.access(made, os.W_OK) else f"{folder} (read-only)"
+
+
+@click.command()
+@JSON
+def methods(as_json: bool) -> None:
+    """List the methods, by the kind of problem that they accept."""
+    from optmatch.kinds import all_kinds, all_methods
+
+    if as_json:
+        keys = ("name", "exact", "deterministic", "summary")
+        entries = [
+            {"kind": method.solves.kind, **{key: getattr(method, key) for key in keys}}
+            for method in all_methods()
+        ]
+        print_object("methods", {"methods": entries})
+        return
+    for kind in all_kinds():
+        click.echo(f"{kind.problem.kind}:")
+        found = [method for method in all_methods() if method.solves is kind.problem]
+        width = max(len(method.name) for method in found)
+        for method in found:
+            exact = " (exact)" if method.exact else ""
+            click.echo(f"  {method.name:<{width}}  {method.summary}{exact}")
+
+
+_STEPS = 12  # of one method: enough for each of its kernels to be called
+
+
+@click.command("warm-up")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
+def warm_up(quiet: bool) -> None:
+    """Compile the kernels of the default methods of all kinds of problems.
+
+    First calls then take no longer than others. What is compiled is kept in the folder that
+    `optmatch info` names.
+    """
+    from optmatch.entrances import solve
+    from optmatch.kinds import all_kinds
+    from optmatch.solvers.kernels.folders import kernel_folder
+
+    problems = [problem for kind in all_kinds() for problem in kind.small_problems()]
+    for number, problem in enumerate(problems, 1):
+        name = f"{problem.kind} ({number} of {len(problems)})"
+        with listening(name, quiet=quiet) as listen:
+            solve(problem, seed=0, limits=Limits(iterations=_STEPS), on_event=listen)
+    click.echo(f"kernels: {kernel_folder()}")

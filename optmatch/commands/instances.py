@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.shared.groups import Group
 from optmatch.commands.shared.options import JSON, with_options
 from optmatch.commands.shared.outcome import (
     SOLVED,
+    Group,
     for_each,
     print_object,
     print_rows,

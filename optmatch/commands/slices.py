@@ -44,7 +44,7 @@ def slice_allocation(
     **options: Any,
 ) -> None:
     """One more torus of chips, on servers anywhere in a rack, or in joined racks."""
-    from optmatch.problems.slices.occupancy import draw_occupancy
+    from optmatch.problems.slices.problem import draw_occupancy
     from optmatch.studies.slices.arrivals import parse_shape
 
     fabric = replace(build_racks(options, racks=1), joined=joined)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.shared.groups import Group
 from optmatch.commands.shared.interrupt import unbroken
 from optmatch.commands.shared.options import (
     AMOUNTS,
@@ -25,6 +24,7 @@ from optmatch.commands.shared.options import (
 from optmatch.commands.shared.outcome import (
     INTERRUPTED,
     SOLVED,
+    Group,
     csv_text,
     print_object,
     print_table,
@@ -168,8 +168,7 @@ def blast_radius(ctx: click.Context, /, **options: Any) -> None:
 @click.pass_context
 def sharing(ctx: click.Context, /, **options: Any) -> None:
     """Let jobs ask devices that come and go, round by round, under several policies."""
-    from optmatch.studies.sharing.tables import study_sharing
-    from optmatch.studies.sharing.traces import read_trace
+    from optmatch.studies.sharing.tables import read_trace, study_sharing
 
     wanted = _take_output(options)
     given = {name: value for name, value in options.items() if value not in (None, ())}

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from optmatch.io.arrays import detach
-from optmatch.io.collectives.msccl import write_msccl
-from optmatch.io.collectives.rounds import write_rounds, write_traces
+from optmatch.io.collectives.msccl import write_msccl, write_rounds, write_traces
 from optmatch.io.files import save_tree
 from optmatch.io.netlists import cell_states, gdsfactory
 from optmatch.io.rails import astra, openoptics, timeline

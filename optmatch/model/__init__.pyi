@@ -22,34 +22,33 @@ from .errors import (
     VerificationError as VerificationError,
     naming as naming,
 )
-from .events import (
+from .limits import (
     Bound as Bound,
+    Clock as Clock,
     Event as Event,
+    Limits as Limits,
     NewBest as NewBest,
     OnEvent as OnEvent,
     Tick as Tick,
-    ignore as ignore,
-)
-from .limits import (
-    Clock as Clock,
-    Limits as Limits,
     check_time as check_time,
     counted_time as counted_time,
+    ignore as ignore,
     running_clock as running_clock,
     uncounted as uncounted,
     uncounted_s as uncounted_s,
     unlimited as unlimited,
 )
 from .numbers import frozen as frozen, integer as integer, number as number
-from .problem import Problem as Problem, unit_of as unit_of
-from .schedule import BAR as BAR, CROSS as CROSS, FREE as FREE, IDLE as IDLE, Schedule as Schedule
-from .scores import (
+from .problem import (
+    Problem as Problem,
     Score as Score,
     gap_between as gap_between,
     is_known as is_known,
     is_levels as is_levels,
+    unit_of as unit_of,
     write_score as write_score,
 )
+from .schedule import BAR as BAR, CROSS as CROSS, FREE as FREE, IDLE as IDLE, Schedule as Schedule
 from .sizes import SIZES as SIZES, check_size as check_size, largest as largest
 from .solution import (
     PROOFS as PROOFS,

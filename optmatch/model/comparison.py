@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model.scores import Score
+from optmatch.model.problem import Score
 from optmatch.model.solution import Proof
 from optmatch.model.values import Value
 

@@ -1,4 +1,4 @@
-"""What a solve may spend, and the clock that counts it."""
+"""What a solve may spend, the clock that counts it, and the events that it reports."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from optmatch.model.declarations import Amount, Count, Index, check_fields
 from optmatch.model.errors import TimeUp
+from optmatch.model.problem import Score
 from optmatch.model.solution import Limit
 
 _running: ContextVar[Clock | None] = ContextVar("running", default=None)
@@ -181,3 +182,34 @@ class Clock:
             yield
         finally:
             _running.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Still at work: a phase and how far it is (``done`` of ``total``, total 0 if unknown)."""
+
+    phase: str
+    done: int
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewBest:
+    """A better answer, by its objective."""
+
+    objective: Score
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A better lower bound."""
+
+    lower_bound: Score
+
+
+Event = Tick | NewBest | Bound
+OnEvent = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Listen to nothing."""

@@ -10,9 +10,16 @@ from typing import Any, Literal, get_args
 
 from optmatch.model.declarations import Amount, Index, check_fields
 from optmatch.model.errors import InputError, SolverUnavailable
-from optmatch.model.problem import Problem, unit_of
+from optmatch.model.problem import (
+    Problem,
+    Score,
+    ScoreBound,
+    gap_between,
+    is_known,
+    unit_of,
+    write_score,
+)
 from optmatch.model.schedule import Schedule
-from optmatch.model.scores import Score, ScoreBound, gap_between, is_known, write_score
 from optmatch.model.values import FrozenMap, Value
 
 RTOL = 1e-9

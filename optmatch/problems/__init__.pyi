@@ -4,13 +4,14 @@ from .all_to_all.problem import AllToAll as AllToAll
 from .catalogue import PROBLEMS as PROBLEMS
 from .collectives.plan import CollectivePlan as CollectivePlan
 from .collectives.problem import Collective as Collective
-from .demands.completion import completion_s as completion_s, held_ticks as held_ticks
-from .demands.problem import Demand as Demand, PlaneSchedules as PlaneSchedules
-from .demands.proofs import (
+from .demands.completion import (
     ConfigurationProof as ConfigurationProof,
     CountProof as CountProof,
     LineProof as LineProof,
+    completion_s as completion_s,
+    held_ticks as held_ticks,
 )
+from .demands.problem import Demand as Demand, PlaneSchedules as PlaneSchedules
 from .rails.execution.plan import RailPlan as RailPlan, RailTimeline as RailTimeline
 from .rails.problem import RailJob as RailJob
 from .rails.training.network import RailNetwork as RailNetwork
@@ -19,8 +20,11 @@ from .rails.training.phases import Phase as Phase
 from .rails.training.step import Group as Group, Step as Step
 from .rails.training.workload import TransformerModel as TransformerModel, Workload as Workload
 from .reroutes.problem import Reroute as Reroute
-from .reroutes.proofs import BlockProof as BlockProof, CutProof as CutProof
-from .reroutes.transition import Transition as Transition
+from .reroutes.transition import (
+    BlockProof as BlockProof,
+    CutProof as CutProof,
+    Transition as Transition,
+)
 from .routing.problem import Routing as Routing
 from .routing.proof import RoutingProof as RoutingProof
 from .sharing.classes import Classes as Classes, classify as classify

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from optmatch.fabrics import RackFabric
 from optmatch.problems import SliceAllocation
-from optmatch.problems.slices.occupancy import draw_occupancy
+from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.problems.slices.shape import Shape
 
 _SHAPES: tuple[Shape, ...] = ((2, 2, 2), (2, 2, 3), (2, 4, 2), (2, 2, 1), (4, 3, 1), (2, 4, 4))

@@ -13,7 +13,7 @@ from ortools.sat.python import cp_model
 
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Solution, uncounted
 from optmatch.problems import CountProof, Demand
-from optmatch.problems.demands.proofs import Axis
+from optmatch.problems.demands.completion import Axis
 from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.demands.decomposer import Decomposer, conclude_count, decomposer
 from optmatch.solvers.demands.plans import Plan

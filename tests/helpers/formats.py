@@ -41,7 +41,7 @@ from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.text import digest
 from optmatch.model import DEVICES
 from optmatch.solvers.reroutes.states import hold_matching
-from optmatch.studies.sharing.traces import read_trace
+from optmatch.studies.sharing.tables import read_trace
 from optmatch.studies.slices.arrivals import read_arrivals
 from optmatch.sweeps.specs import read_spec
 from tests.helpers.chakra import workload_graph

@@ -16,7 +16,7 @@ from optmatch.plotting import study_data
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.orders import link, retime
 from optmatch.problems.rails.training.step import COMPUTE
-from optmatch.simulation.rails.jitter import draw_factors, simulate_jitter
+from optmatch.simulation.rails.replay import draw_factors, simulate_jitter
 from tests.helpers.command import call
 from tests.helpers.rails import MODEL, small_job
 

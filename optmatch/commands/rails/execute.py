@@ -68,7 +68,7 @@ def shake_job(
     import numpy as np
 
     from optmatch.entrances import solve
-    from optmatch.simulation.rails.jitter import simulate_jitter
+    from optmatch.simulation.rails.replay import simulate_jitter
 
     drawn = {name: options[name] for name in ("runs", "seed") if options[name] is not None}
     job: Any = subject.problem if isinstance(subject, Solution) else subject

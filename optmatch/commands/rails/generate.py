@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from optmatch.commands.shared.fields import RAILS, Row, field_options
-from optmatch.commands.shared.lists import Listed, pair
+from optmatch.commands.shared.fields import RAILS, Listed, Row, field_options, pair
 from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FILE_OPTIONS,

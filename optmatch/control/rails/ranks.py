@@ -16,7 +16,7 @@ from optmatch.model import Amount, OptMatchError, Positive, Range, Value
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.orders import Graph
 from optmatch.problems.rails.execution.triggers import TriggerPlan
-from optmatch.simulation.rails.jitter import draw_factors
+from optmatch.simulation.rails.replay import draw_factors
 
 Share = Annotated[float, Range(0, 0.9)]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from optmatch.fabrics.feedforward.columns import ColumnBuilder, Wire
-from optmatch.fabrics.feedforward.fabric import Blocking, FeedForward
+from optmatch.fabrics.feedforward.fabric import Blocking, ColumnBuilder, FeedForward, Wire
 
 Pair = tuple[Wire, Wire]
 

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from optmatch.fabrics.feedforward.columns import ColumnBuilder, Wire
-from optmatch.fabrics.feedforward.fabric import Blocking, FeedForward
+from optmatch.fabrics.feedforward.fabric import Blocking, ColumnBuilder, FeedForward, Wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)

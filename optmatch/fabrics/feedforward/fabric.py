@@ -7,14 +7,99 @@ All have n inputs and n outputs of their own. A cell that splits or joins only (
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Ends, Fabric
-from optmatch.fabrics.feedforward.columns import ColumnBuilder, Columns
 from optmatch.model import Range, check_fields, check_size
+
+LINE = 0.5
+"""Between two parallel waveguides, in lengths of a cell."""
+GAP, SLOPE = 0.5, 0.45
+"""Between two columns: at least this, or a share of the height that a link climbs there; with a
+smaller one the curves of steep links would turn back."""
+
+Wire = int | None
+"""What can be led to a cell: the terminal light comes from, ``~k`` for input k, None for dark."""
+
+
+class Columns(NamedTuple):
+    """A feed-forward fabric that is wired."""
+
+    graph: CellGraph
+    sources: NDArray[np.int32]
+    """``sources[input]``: the terminal where its light enters."""
+    destinations: NDArray[np.int32]
+    """``destinations[output]``: the terminal where its light leaves."""
+    count: int  # type: ignore[assignment]  # not the method of tuples
+
+
+class ColumnBuilder:
+    """Places cells one by one, each in the first column to the right of all that lead to it.
+
+    Inputs are the wires ``~0``, ``~1``, ...
+    """
+
+    def __init__(self, n_inputs: int) -> None:
+        self._sources = [-1] * n_inputs
+        self._mate: list[int] = []
+        self._columns: list[int] = []
+        self._lines: list[float] = []
+
+    def place(self, upper: Wire, lower: Wire, line: float, column: int = 0) -> tuple[int, int]:
+        """Place a cell: its side 1 is the upper one, its end a looks to the left.
+
+        `upper` and `lower` are the wires that lead to a1 and a2; `line` is the height of the upper
+        side, in lines from the top, and `column` the leftmost one it may stand in. Returns the
+        wires that leave by b1 and b2.
+        """
+        first = len(self._mate)
+        self._mate += [-1] * 4
+        for terminal, wire in ((first, upper), (first + 1, lower)):
+            if wire is None:
+                continue
+            if wire < 0:
+                self._sources[~wire] = terminal
+            else:
+                self._mate[terminal], self._mate[wire] = wire, terminal
+                column = max(column, self._columns[wire // 4] + 1)
+        self._columns.append(column)
+        self._lines.append(line)
+        return first + 2, first + 3
+
+    def finish(self, outputs: Sequence[int]) -> Columns:
+        """Draw the columns far enough apart, and number the free terminals.
+
+        `outputs` are the wires that become output 0, 1, ... Of the perimeter, inputs come first,
+        then outputs, then terminals without a port.
+        """
+        mate = np.array(self._mate, dtype=np.int32)
+        columns, lines = np.array(self._columns), np.array(self._lines)
+        free = np.flatnonzero(mate < 0)
+        perimeter = [*self._sources, *outputs]
+        perimeter += np.setdiff1d(free, perimeter).tolist()
+
+        joined = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
+        left, right = joined // 4, mate[joined] // 4
+        climbs = np.zeros(columns.max() + 1)
+        np.maximum.at(climbs, columns[left], LINE * np.abs(lines[left] - lines[right]))
+        steps = 1 + np.maximum(GAP, SLOPE * climbs)
+        x = np.concatenate([[0.0], np.cumsum(steps)])[columns]
+        y = -LINE * (lines + 0.5)
+        ends = np.stack([np.stack([x, y], axis=1), np.stack([x + 1, y], axis=1)], axis=1)
+        return Columns(
+            CellGraph(mate=mate, ends=ends, perimeter=np.array(perimeter, dtype=np.int32)),
+            np.array(self._sources, dtype=np.int32),
+            np.array(outputs, dtype=np.int32),
+            int(columns.max()) + 1,
+        )
+
 
 Blocking = Literal["rearrangeable", "wide-sense", "strict-sense"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from optmatch.fabrics.feedforward.columns import ColumnBuilder
-from optmatch.fabrics.feedforward.fabric import Blocking, FeedForward
+from optmatch.fabrics.feedforward.fabric import Blocking, ColumnBuilder, FeedForward
 
 
 @dataclass(frozen=True, slots=True, eq=False)

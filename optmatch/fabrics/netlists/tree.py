@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,186 @@ from optmatch.fabrics.cellgraph import TERMINAL_NAMES
 from optmatch.fabrics.netlists.flaws import (
     CONVENTIONS,
     NetlistError,
+    Pair,
     find_flaws,
     find_port_flaws,
     name_terminals,
+    split_pin,
 )
 from optmatch.fabrics.netlists.netlist import Netlist
-from optmatch.fabrics.netlists.parts import KINDS, Part, find_unknown, keep_cells, make_part
-from optmatch.fabrics.netlists.wiring import NetlistWiring, mapping
-from optmatch.model import InputError
+from optmatch.fabrics.netlists.parts import (
+    KINDS,
+    Part,
+    find_unknown,
+    keep_cells,
+    kind_of,
+    make_part,
+)
+from optmatch.model import InputError, check_size
+
+_KEYS = ("instances", "connections", "nets", "routes", "ports", "placements", "info")
+_IGNORED = ("name", "settings", "warnings", "models", "pdk", "schema", "schema_version", "generic")
+_ELECTRICAL = re.compile(r"(.*_)?e\d+")  # pins of heaters and pads, as gdsfactory calls them
+
+
+class NetlistWiring:
+    """The parts of a netlist by name, how their pins are joined, and the ports.
+
+    `declared` says what components are. Those that nobody knows are replaced by their netlists.
+    Pins that look electrical are left out, but for those whose names are `optical`. All flaws
+    go to `found`.
+    """
+
+    def __init__(
+        self, tree: Any, declared: Mapping[str, str], optical: Iterable[str], found: list[str]
+    ) -> None:
+        self.components: dict[str, str] = {}
+        self.joins: list[Pair] = []
+        self.free: list[str] = []
+        self._declared, self._optical, self._found = declared, set(optical), found
+        self._count = 0
+        self.top, self._models, self._library = _unwrap(tree)
+        self.ports = self._read(self.top, "", ())
+
+    def used_pins(self) -> dict[str, list[str]]:
+        """Return for every part the names of those of its pins that are used."""
+        pins: dict[str, dict[str, None]] = {}
+        for pin in chain(*self.joins, (pin for _, pin in self.ports), self.free):
+            instance, name = split_pin(pin)
+            pins.setdefault(instance, {})[name] = None
+        return {name: list(pins.get(name, ())) for name in self.components}
+
+    def _read(self, tree: Mapping[str, Any], above: str, within: tuple[str, ...]) -> list[Pair]:
+        """Read one netlist, `above` before all its names; return its ports."""
+        found = self._found
+        check_size("depth", len(within), "instances")
+        found += [
+            f"unknown key {key}: known are {', '.join(_KEYS)}"
+            for key in tree
+            if key not in (*_KEYS, *_IGNORED)
+        ]
+        joins, ports = _joins(tree, found), _pairs("ports", mapping(tree, "ports", found), found)
+        listed = mapping(tree, "info", found).get("open_pins") or []
+        if not isinstance(listed, list | tuple):
+            found.append("open_pins: a list is expected")
+            listed = []
+        free = [str(pin) for pin in listed]
+        wires = {
+            pin for pin in (*chain(*joins), *dict(ports).values()) if self._is_electrical(pin)
+        }
+        joins = [pair for pair in joins if not wires.intersection(pair)]
+        ports = [(name, pin) for name, pin in ports if pin not in wires]
+        pins = [*chain(*joins), *(pin for _, pin in ports), *free]
+        uses = Counter(split_pin(pin)[0] for pin in pins)
+        pads = {split_pin(pin)[0] for pin in wires}.difference(uses)
+        inner: dict[str, dict[str, str]] = {}
+        for name, component in self._named(tree).items():
+            self._count += 1
+            check_size("cells", self._count, "instances")
+            known = kind_of(component, self._declared, uses[name]) is not None
+            if component in within:
+                found.append(f"component {component} is part of itself")
+            elif component in self._library and not known:
+                library, path = self._library[component], f"{above}{name}."
+                inner[name] = dict(self._read(library, path, (*within, component)))
+            elif name not in pads:
+                self.components[above + name] = component
+
+        def place(pin: str) -> str:
+            """Find a pin in the whole, or the pin at which a netlist within has its port."""
+            instance, port = split_pin(pin)
+            return inner[instance].get(port, "") if instance in inner else above + pin
+
+        found += [f"{above}{pin}: its netlist has no such port" for pin in pins if not place(pin)]
+        self.free += filter(None, map(place, free))
+        placed = ((place(first), place(second)) for first, second in joins)
+        self.joins += [pair for pair in placed if all(pair)]
+        return [(name, place(pin)) for name, pin in ports if place(pin)]
+
+    def _is_electrical(self, pin: str) -> bool:
+        name = split_pin(pin)[1]
+        return name not in self._optical and _ELECTRICAL.fullmatch(name) is not None
+
+    def _named(self, tree: Mapping[str, Any]) -> dict[str, str]:
+        """Return the component of every instance of one netlist."""
+        components = {}
+        for name, instance in mapping(tree, "instances", self._found).items():
+            component = instance.get("component") if isinstance(instance, Mapping) else instance
+            if isinstance(instance, Mapping) and instance.get("array"):
+                self._found.append(f"instance {name} is an array: list its cells one by one")
+            if not isinstance(component, str):
+                self._found.append(f"instance {name} has no component")
+                component = ""
+            if component not in self._declared:
+                component = str(self._models.get(component, component))
+            components[str(name)] = component
+        return components
+
+
+def mapping(tree: Mapping[str, Any], key: str, found: list[str]) -> Mapping[str, Any]:
+    """Return a mapping within a mapping; what is none goes to `found`."""
+    value = tree.get(key) or {}
+    if isinstance(value, Mapping):
+        return value
+    found.append(f"{key}: a mapping is expected")
+    return {}
+
+
+def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+    """Return the netlist itself, the models of components, and the netlists of components.
+
+    Of a recursive netlist it is the first that is part of no other.
+    """
+    models = tree.get("models") if isinstance(tree, Mapping) else None
+    if isinstance(tree, Mapping) and "netlist" in tree and set(tree) <= {"netlist", "models"}:
+        tree = tree["netlist"]
+    if not isinstance(tree, Mapping):
+        raise NetlistError(["a netlist is a mapping with instances, connections and ports"])
+    models = models if isinstance(models, Mapping) else {}
+    inner = list(tree.values())
+    if not inner or "instances" in tree or not all(map(_has_instances, inner)):
+        return tree, models, {}
+    parts = [part for netlist in inner for part in netlist["instances"].values()]
+    names = {str(part.get("component") if isinstance(part, Mapping) else part) for part in parts}
+    top = next((netlist for name, netlist in tree.items() if name not in names), inner[0])
+    return top, models, tree
+
+
+def _has_instances(netlist: Any) -> bool:
+    return isinstance(netlist, Mapping) and isinstance(netlist.get("instances"), Mapping)
+
+
+def _pairs(key: str, entries: Mapping[Any, Any], found: list[str]) -> list[Pair]:
+    """Take the entries that are pairs of texts; the others lead to nothing."""
+    pairs = []
+    for name, value in entries.items():
+        if isinstance(value, str) and value.strip():
+            pairs.append((str(name), value))
+        else:
+            found.append(f"{key}: {name} is connected to nothing")
+    return pairs
+
+
+def _joins(tree: Mapping[str, Any], found: list[str]) -> list[Pair]:
+    """Collect joins from all places where they may stand."""
+    joins = _pairs("connections", mapping(tree, "connections", found), found)
+    nets = tree.get("nets") or []
+    if not isinstance(nets, list):
+        found.append("nets: a list is expected")
+        nets = []
+    for place, net in enumerate(nets):
+        ends = [net.get("p1"), net.get("p2")] if isinstance(net, Mapping) else [None, None]
+        if all(isinstance(end, str) and end.strip() for end in ends):
+            joins.append((ends[0], ends[1]))  # type: ignore[arg-type]
+        else:
+            named = next((end for end in ends if end), None)
+            what = f"{named} is connected to nothing" if named else "p1 and p2 are expected"
+            found.append(f"nets[{place}]: {what}")
+    for name, route in mapping(tree, "routes", found).items():
+        links = route.get("links") if isinstance(route, Mapping) else None
+        joins += _pairs(f"routes: {name}", links or {}, found)
+    return joins
+
 
 _APART = 1.5  # between the nearest cells, in lengths of a cell, where placements give no length
 

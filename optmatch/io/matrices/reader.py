@@ -14,13 +14,36 @@ from numpy.typing import NDArray
 
 from optmatch.io.contents import check_content, decode, read_arrays, read_bytes
 from optmatch.io.fields import shorten
-from optmatch.io.matrices.entries import EXACT, is_number, read_number
 from optmatch.io.rails.chakra.demand import read_chakra
 from optmatch.io.rails.chakra.traces import is_trace, siblings
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.text import parse, pointer
 from optmatch.model import FormatError, naming
 from optmatch.problems.demands.matrix import from_graph as from_graph
+
+EXACT = 2**53
+"""Whole numbers beyond this are refused: float64 would round them."""
+
+_NUMBER = re.compile(
+    r"[+-]?(\d+\.?\d*|\.\d+)([ed][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE
+)
+
+
+def is_number(text: str) -> bool:
+    """Tell whether a text is a number, as other programs write them."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+def read_number(text: str, path: str) -> float:
+    """Return the number; raise `FormatError` if it is none, or a whole one that is not exact."""
+    if not is_number(text):
+        raise FormatError(f"{shorten(text)}: a number is expected here", path=path)
+    digits = text.lstrip("+-").lstrip("0")
+    if digits.isdecimal() and (len(digits) > 16 or int(digits) > EXACT):
+        shown = shorten(text).strip("'")
+        raise FormatError(f"{shown}: whole numbers above 2**53 are not exact here", path=path)
+    return float(text.lower().replace("d", "e"))
+
 
 _HEADER = "%%MatrixMarket matrix coordinate|array real|integer|pattern general|symmetric"
 

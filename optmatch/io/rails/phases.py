@@ -15,7 +15,7 @@ import numpy as np
 
 from optmatch.io.contents import check_content, decode, read_bytes
 from optmatch.io.fields import shorten
-from optmatch.io.matrices.entries import EXACT
+from optmatch.io.matrices.reader import EXACT
 from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
 from optmatch.io.rails.chakra.options import TraceOptions
 from optmatch.io.rails.chakra.step import step_of

@@ -4,18 +4,111 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.model import OnEvent, Tick, ignore
+from optmatch.model import InputError, OnEvent, Tick, ignore, integer, number
 from optmatch.problems.slices.shape import Shape
 from optmatch.studies.outcome import Row, Study, mean_row
 from optmatch.studies.reroutes.blast import BlastRadius, measure_blast
-from optmatch.studies.reroutes.spares import cover_failures
 from optmatch.studies.slices.arrivals import EQUAL_MIX, draw_arrivals
 from optmatch.sweeps.streams import Submits, in_order
+
+DAYS_PER_YEAR = 365.25
+
+
+class SpareCover(NamedTuple):
+    """How often spares suffice."""
+
+    spares: int
+    unit: str
+    """``"chip"`` or ``"server"``: what one spare replaces."""
+    covered: float
+    """Pr(F <= K): at any time no more is down than there are spares."""
+    covered_failures: float
+    """Pr(F <= K | F >= 1): of the times at which something is down."""
+    conservative: float
+    """1 - Pr(F >= K), as if K failures used up K spares and one more was needed."""
+    mean_down: float
+    """Mean number of units that are down."""
+
+
+def cover_failures(
+    fabric: RackFabric,
+    spares: int,
+    *,
+    unit: str = "chip",
+    chip_failures_per_year: float = 0.09,
+    server_failures_per_year: float = 0.03,
+    repair_days: float = 7.0,
+) -> SpareCover:
+    """Compute how often the spares of a rack cover all that has failed in it.
+
+    Chips and servers fail independently of one another, at constant rates, and are repaired in
+    parallel; so each is down with probability r t / (1 + r t), and the number of chips down in a
+    server is a mixture of all and a binomial number. The distribution in the rack is their
+    convolution, exact up to rounding. It is of the whole rack, spares included.
+
+    Parameters
+    ----------
+    spares
+        How many units are kept aside. They fail like the others, and those that are down count
+        among F as well: a rack of n units and K spares runs n - K, as long as F <= K.
+    unit
+        ``"chip"``: a spare chip replaces any chip. ``"server"``: a spare server replaces a server
+        of which anything has failed.
+    server_failures_per_year
+        Of a server as a whole: a group that shares a risk, all its chips are down at once.
+    """
+    spares = integer("spares", spares, at_least=0)
+    if unit not in ("chip", "server"):
+        raise InputError(f"unit = {unit!r}: chip or server", where="unit")
+    alone = _down(number("chip_failures_per_year", chip_failures_per_year), repair_days)
+    whole = _down(number("server_failures_per_year", server_failures_per_year), repair_days)
+    size = fabric.chips_per_server
+    servers = fabric.chips_per_rack // size
+    units = servers if unit == "server" else fabric.chips_per_rack
+    if spares > units:
+        raise InputError(f"spares = {spares}: a rack has {units} {unit}s", where="spares")
+    one = distribution_of_server(size, alone, whole)
+    if unit == "server":
+        one = np.array([one[0], one[1:].sum()])
+    down = np.ones(1)
+    for _ in range(servers):
+        down = np.convolve(down, one)
+    covered = float(down[: spares + 1].sum())
+    some = float(down[1:].sum())
+    return SpareCover(
+        spares=spares,
+        unit=unit,
+        covered=covered,
+        covered_failures=float(down[1 : spares + 1].sum()) / some if some else 1.0,
+        conservative=float(down[:spares].sum()),
+        mean_down=float(down @ np.arange(len(down))),
+    )
+
+
+def distribution_of_server(size: int, alone: float, whole: float) -> NDArray[np.float64]:
+    """Return the probabilities that 0, 1, ... chips of a server are down.
+
+    A chip is down by itself with probability `alone`, all chips together with `whole`.
+    """
+    down = np.ones(1)
+    for _ in range(size):
+        down = np.convolve(down, [1 - alone, alone])
+    down = down * (1 - whole)
+    down[-1] += whole
+    return down
+
+
+def _down(failures_per_year: float, repair_days: float) -> float:
+    """Return the part of the time that something is down."""
+    expected = failures_per_year * number("repair_days", repair_days) / DAYS_PER_YEAR
+    return expected / (1 + expected)
+
 
 _SPLICES = ("chips", "unspliced", "circuits", "disturbed")
 """What is told of the repairs in each run."""
@@ -34,7 +127,7 @@ def study_spares(
 ) -> Study:
     """Tabulate how often 0, 1, ..., `most` spare chips or servers of a rack suffice.
 
-    Rates are those of `optmatch.studies.reroutes.spares.cover_failures`; an `executor` counts, as
+    Rates are those of `optmatch.studies.reroutes.tables.cover_failures`; an `executor` counts, as
     for `optmatch.sweep`, or None for this process.
     """
     servers = fabric.chips_per_rack // fabric.chips_per_server

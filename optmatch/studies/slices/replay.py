@@ -16,8 +16,7 @@ from optmatch.model import OnEvent, Tick, ignore
 from optmatch.problems import Allocation, SliceShape
 from optmatch.problems.slices.shape import Shape, cut_shape, orient
 from optmatch.solvers.slices.pod import NODES, Pod, aligned_blocks, tell_apart
-from optmatch.studies.slices.arrivals import Arrival
-from optmatch.studies.slices.tenants import tenant
+from optmatch.studies.slices.arrivals import Arrival, tenant
 
 JOINED = "optical-joined"
 RULES = ("first-fit", "optical", JOINED)

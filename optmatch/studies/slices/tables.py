@@ -9,14 +9,76 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optmatch.fabrics import RackFabric
-from optmatch.model import OnEvent, Tick, ignore
-from optmatch.problems.slices.shape import Shape
+from optmatch.model import OnEvent, Tick, ignore, number
+from optmatch.problems.slices.shape import Shape, cut_shape, orient
+from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.outcome import Row, Study, estimate, mean_row
-from optmatch.studies.slices.arrivals import EQUAL_MIX, Arrival, draw_arrivals
-from optmatch.studies.slices.fragmented import Placed, fill_fragmented
-from optmatch.studies.slices.replay import JOINED, RULES, Outcome, replay
-from optmatch.studies.slices.tenants import tenant
+from optmatch.studies.slices.arrivals import EQUAL_MIX, Arrival, draw_arrivals, tenant
+from optmatch.studies.slices.replay import (
+    JOINED,
+    RULES,
+    Outcome,
+    count_usable,
+    join_racks,
+    replay,
+    scatters,
+)
 from optmatch.sweeps.streams import Submits, in_order
+
+SAMPLES = 32
+"""Of the servers of joined racks that no block holds so many are tried."""
+
+
+class Placed(NamedTuple):
+    """Requests of one shape on the same fragmented pod, until no more is placed."""
+
+    rule: str
+    shape: Shape
+    slices: int
+    """How many find a place, one after another."""
+    possible: int
+    """How many the free servers of each rack, or of all joined ones, would do for."""
+    unusable: float
+    """Before the first of them: the part of the free servers where it cannot lie."""
+    worst_load: int
+    """In the end: circuits on the busiest edge."""
+
+
+def fill_fragmented(
+    fabric: RackFabric, shape: Shape, rule: str, rng: np.random.Generator, *, free: float = 0.5
+) -> Placed:
+    """Fill a pod with slices of one server, let some leave at random, then ask for larger ones.
+
+    `rng` chooses who leaves, until the part `free` of the servers is free. Then slices of `shape`
+    are asked for, under a `rule` of `optmatch.studies.slices.replay`.
+    """
+    fabric, optical = join_racks(fabric, rule), rule in ("optical", JOINED)
+    pod = Pod(fabric)
+    count = round(number("free", free) * fabric.n_servers)
+    pod.free[:] = False
+    pod.free[rng.permutation(fabric.n_servers)[:count]] = True
+    plans = [cut_shape(turned, fabric.server) for turned in orient(fabric, shape)]
+    by_rack = pod.free.reshape(1 if fabric.joined else fabric.racks, -1).sum(axis=1)
+    possible = int((by_rack // plans[0].n_slots).sum()) if plans else 0
+    usable, _ = count_usable(
+        pod,
+        plans,
+        (lambda rack, p: scatters(pod, rack, p)) if optical else None,
+        rng=rng,
+        samples=SAMPLES,
+    )
+    slices = 0
+    while pod.allocate(shape, "optical" if optical else rule) is not None:
+        slices += 1
+    return Placed(
+        rule=rule,
+        shape=shape,
+        slices=slices,
+        possible=possible,
+        unusable=1 - usable / count if count else 0.0,
+        worst_load=int(pod.loads.max(initial=0)),
+    )
+
 
 FIGURES = (
     *("rejected_part", "fragmentation", "unusable", "utilisation"),
@@ -70,14 +132,14 @@ def study_slices(
     def parts() -> Iterator[_Replay | _Fill]:
         """Yield what is done, run by run; a trace is replayed once."""
         drawn = {"n": requests, "load": load, "mix": mix}
-        for number, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
+        for run, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
             draws, leaves = child.spawn(2)
-            if trace is None or not number:
+            if trace is None or not run:
                 for rule in rules:
                     yield _Replay(fabric, trace, drawn, rule, warm_up, draws)
             for shape in shapes:
                 for rule in rules:
-                    yield _Fill(fabric, number + 1, shape, rule, free, leaves)
+                    yield _Fill(fabric, run + 1, shape, rule, free, leaves)
 
     with suppress(KeyboardInterrupt):
         for part, found in in_order(_do, parts(), executor, on_event=on_event):

@@ -12,7 +12,7 @@ from hypothesis import settings
 import optmatch as om
 from optmatch.plotting import slice_data
 from optmatch.problems import LoadProof
-from optmatch.problems.slices.occupancy import draw_occupancy
+from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.solvers.slices.pod import Pod
 
 few = settings(max_examples=25, deadline=None, database=None)

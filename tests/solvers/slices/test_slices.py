@@ -17,7 +17,7 @@ from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.plotting import save_picture, slice_data
 from optmatch.problems import LoadProof
-from optmatch.problems.slices.occupancy import draw_occupancy
+from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.problems.slices.server_routes import pool_routes
 from optmatch.problems.slices.shape import cut_shape, orient
 from optmatch.solvers.slices.cuts import find_cut

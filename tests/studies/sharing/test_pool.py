@@ -19,9 +19,13 @@ from optmatch.simulation.sharing.pool import Pool, pool_of
 from optmatch.simulation.sharing.replay import simulate_pool
 from optmatch.simulation.sharing.workloads import draw_devices, draw_workload
 from optmatch.studies.sharing.bounds import bound_completions
-from optmatch.studies.sharing.policies import POLICIES, make_policy
-from optmatch.studies.sharing.tables import study_sharing
-from optmatch.studies.sharing.traces import COLUMNS, read_trace
+from optmatch.studies.sharing.tables import (
+    COLUMNS,
+    POLICIES,
+    make_policy,
+    read_trace,
+    study_sharing,
+)
 from tests.helpers.command import call, process
 from tests.helpers.pools import at_random, first_come, pools
 

@@ -26,12 +26,15 @@ from optmatch.problems import Allocation
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.outcome import estimate
 from optmatch.studies.reroutes.blast import measure_blast, state_of_rack
-from optmatch.studies.reroutes.spares import cover_failures, distribution_of_server
-from optmatch.studies.reroutes.tables import study_blast, study_spares
+from optmatch.studies.reroutes.tables import (
+    cover_failures,
+    distribution_of_server,
+    study_blast,
+    study_spares,
+)
 from optmatch.studies.slices.arrivals import Arrival, draw_arrivals, read_arrivals
-from optmatch.studies.slices.fragmented import fill_fragmented
 from optmatch.studies.slices.replay import RULES, count_usable, replay
-from optmatch.studies.slices.tables import study_slices
+from optmatch.studies.slices.tables import fill_fragmented, study_slices
 from optmatch.testing import slice_problems
 from tests.helpers.command import start
 from tests.helpers.exhaustive.slices import best_slice
