@@ -7,13 +7,15 @@ column would leave for each other, with at least half of the value of an assignm
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import counted_time
-from optmatch.solvers.demands.assignment import assign, new_workspace
+from optmatch.model import TimeUp, counted_time
+from optmatch.solvers.demands.entries import Left, PortVectors, assign_entries
+from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
 from optmatch.solvers.kernels.decorators import kernel
 
@@ -21,16 +23,6 @@ CHOICES = 8
 """Lengths that are compared for a slot: as many entries that are left, evenly spread."""
 
 _PRESSURE = 3.0  # how much more busy ports count
-
-
-class Left(NamedTuple):
-    """The entries that are left of a demand, in any order, and room to work in."""
-
-    row: NDArray[np.int64]
-    column: NDArray[np.int64]
-    ticks: NDArray[np.int64]
-    worth: NDArray[np.float64]  # of a tick
-    lengths: NDArray[np.int64]  # (choices)
 
 
 @kernel
@@ -94,12 +86,8 @@ def _match(space, left, count, length, delay):
 
     Each row asks the best column that would take it; who is sent away asks again.
     """
-    offer, column_of, row_of, first = (
-        space.column_price,
-        space.column_of,
-        space.row_of,
-        space.before,
-    )
+    offer, column_of = space.column_price, space.column_of
+    row_of, first = space.row_of, space.first
     n = len(offer)
     for k in range(n):
         offer[k], column_of[k], row_of[k], first[k] = 0.0, -1, -1, 0
@@ -127,31 +115,16 @@ def _match(space, left, count, length, delay):
 
 
 @kernel
-def _assign(space, left, count, length, delay):
-    """Write the best matching to ``space.column_of``, from the prices of the last slot."""
-    n = len(space.value)
-    for i in range(n):
-        for j in range(n):
-            space.value[i, j] = 0.0
-    for k in range(count):
-        value = left.worth[k] * _serves(left.ticks[k], length, delay)
-        space.value[left.row[k], left.column[k]] = value
-    for j in range(n):  # prices by the tick
-        space.column_price[j] = space.known_price[0, j] * length
-    assign(space)
-    for j in range(n):
-        space.known_price[0, j] = space.column_price[j] / length
-
-
-@kernel
-def cover(space, left, count, delay, shortest, exact, matchings, lengths):
-    """Choose slots until nothing is left or there is no room; return slots and entries left."""
-    n, done = len(space.value), 0
-    while count > 0 and done < len(matchings):
+def cover(space, left, count, delay, shortest, exact, until, matchings, lengths):
+    """Choose slots until few entries are left or there is no room; return slots and entries."""
+    n, done = len(space.row_price), 0
+    while count > until and done < len(matchings):
         _weigh(space, left, count, delay)
         length = _choose_length(left, count, delay)
         if exact:
-            _assign(space, left, count, length, delay)
+            for k in range(count):
+                left.value[k] = left.worth[k] * _serves(left.ticks[k], length, delay)
+            assign_entries(space, left, count)
         else:
             _match(space, left, count, length, delay)
         least = 1 << 62
@@ -176,35 +149,68 @@ def cover(space, left, count, delay, shortest, exact, matchings, lengths):
     return done, count
 
 
+_NS_PER_ENTRY = 25  # of a slot with a stable matching
+_LOOK_S = 0.0003  # between two looks at the clock
+_FEW = 32  # ports: up to here the fewest slots are found within a millisecond
+_SMALL = 20_000  # entries times partners of a port: a stable cover takes less than a millisecond
+_EXACT = 256  # ports: beyond, assignments take too long
+_GRACE_S = 0.0008  # by which a former plan may prolong the work
+_MOVES = 50
+
+
 def cover_quickly(
-    demand: NDArray[np.int64],
-    delay: int,
-    shortest: int = 1,
-    *,
-    exact: bool = True,
+    demand: NDArray[np.int64], delay: int, shortest: int = 1, *, exact: bool = True
 ) -> Plan:
     """Cover a demand by slots that serve much for their time.
 
     Each slot holds the best matching for its length, or, unless `exact`, a stable one.
     """
-    space = new_workspace(len(demand))
-    row, column = np.nonzero(demand)
-    ticks = demand[row, column]
-    left = Left(row, column, ticks, np.empty(len(ticks)), np.empty(CHOICES, dtype=np.int64))
-    count, done, rows, lengths = len(ticks), 0, [], []
-    while count:
-        part = np.empty((128, len(demand)), dtype=np.int32), np.empty(128, dtype=np.int64)
-        found, count = cover(space, left, count, delay, shortest, exact, *part)
-        rows.append(part[0][:found])
-        lengths.append(part[1][:found])
-        done += found
-    if not done:
-        return Plan.of([], [], len(demand))
-    return Plan(np.concatenate(rows), np.concatenate(lengths))
+    left = _Rest(demand, delay, shortest)
+    return left.take_best(0) if exact else left.take_stable()
 
 
-_NS_PER_ENTRY = 25  # of a slot times ports squared: what `cover_quickly` takes, about
-_MOVES = 50
+class _Rest:
+    """What is left of a demand while slots are taken out of it, until a deadline."""
+
+    def __init__(
+        self, demand: NDArray[np.int64], delay: int, shortest: int = 1, deadline: float = np.inf
+    ) -> None:
+        self._n, self._delay, self._shortest = len(demand), delay, shortest
+        self._deadline = deadline
+        row, column = np.nonzero(demand)
+        self.count = len(row)
+        worth, value = np.empty((2, self.count))
+        lengths = np.empty(CHOICES, dtype=np.int64)
+        self._left = Left(row, column, demand[row, column], worth, value, lengths)
+        self._space = PortVectors(
+            *np.zeros((3, self._n)), *np.zeros((6, self._n + 1), dtype=np.int64)
+        )
+
+    def take_best(self, until: int) -> Plan:
+        """Take slots with the best matchings until so many entries are left."""
+        return self._take(self._left, True, until)
+
+    def take_stable(self) -> Plan:
+        """Take slots with stable matchings for all there is, as a try: nothing is taken out."""
+        copies = {name: getattr(self._left, name).copy() for name in ("row", "column", "ticks")}
+        return self._take(self._left._replace(**copies), False, 0)
+
+    def _take(self, left: Left, exact: bool, until: int) -> Plan:
+        count, parts = self.count, [Plan.of([], [], self._n)]
+        while count > until:
+            if counted_time() > self._deadline:
+                raise TimeUp
+            # So many slots that the clock is asked often enough.
+            takes_s = 1e-9 * _NS_PER_ENTRY * count * (1 + exact)
+            room = int(np.clip(_LOOK_S / takes_s, 1, 128))
+            rows, lengths = np.empty((room, self._n), np.int32), np.empty(room, np.int64)
+            found, count = cover(
+                self._space, left, count, self._delay, self._shortest, exact, until, rows, lengths
+            )
+            parts.append(Plan(rows[:found], lengths[:found]))
+        if exact:
+            self.count = count
+        return Plan(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def plan_quickly(
@@ -212,46 +218,98 @@ def plan_quickly(
 ) -> Plan:
     """Cover a demand as well as time allows.
 
-    `demand` and `delay` are in ticks. The search stops at `deadline`, by `counted_time`, or, if
-    that is infinite, after a number of moves; a first plan is made in any case. It starts from
-    `previous`, slots of a demand like this one.
+    The steps and their order do not depend on the time there is, so more of it is never worse:
+    heaviest first, and stable matchings if these take no millisecond, in any case; the fewest
+    slots, for few ports; the best matchings for a half and for all of the demand; then parts of
+    the best plan are covered anew. `previous` patched is one more plan; no step follows from it.
+
+    Parameters
+    ----------
+    demand, delay
+        In ticks.
+    deadline
+        When to stop, by `counted_time`; infinite for a number of moves.
+    previous
+        Slots of a demand like this one, to start from.
     """
     if not demand.any():
         return Plan.of([], [], len(demand))
-    slots = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
-    takes_s = 1e-9 * _NS_PER_ENTRY * slots * demand.size
-    started = counted_time()
-    left_s = deadline - started
-    found = [
-        cover_quickly(demand, delay, exact=left_s > 1.5 * takes_s)
-        if previous is None
-        else _patch(previous, demand, delay)
-    ]
-    if previous is not None and deadline - counted_time() > 1.5 * takes_s:
-        found.append(cover_quickly(demand, delay))
-    best = min((_finish(plan, demand) for plan in found), key=lambda p: p.cost(delay))
-    rng, moves, took_s = np.random.default_rng(0), 0, (counted_time() - started) / 2
-    lines = np.concatenate([demand, demand.T])
-    bound = int((lines.sum(axis=1) + delay * np.count_nonzero(lines, axis=1)).max())
-    while (
-        best.cost(delay) > bound and len(best.ticks) > 1 and (moves < _MOVES or deadline < np.inf)
-    ):
+    bound = max(
+        int((demand.sum(axis=axis) + delay * np.count_nonzero(demand, axis=axis)).max())
+        for axis in (0, 1)
+    )
+    began = counted_time()
+    best = _finish(cover_heaviest_first(demand), demand)
+    takes_s = counted_time() - began
+    partners = max(int(np.count_nonzero(demand, axis=axis).max()) for axis in (0, 1))
+    small = int(np.count_nonzero(demand)) * partners < _SMALL
+    if small:
+        stable = _finish(_Rest(demand, delay).take_stable(), demand)
+        best = min(best, stable, key=lambda plan: plan.cost(delay))
+    known = best
+    late = deadline - takes_s
+    try:
         began = counted_time()
-        if began + took_s > deadline:
-            break
-        n_slots = len(best.ticks)
-        stay = best.ticks / best.ticks.max() + rng.random(n_slots)  # long ones rather than short
-        out = int(rng.integers(min(2, n_slots - 1), n_slots))
-        kept = best.take(np.argsort(stay, kind="stable")[out:])
-        plan = _finish(_patch(kept, demand, delay), demand)
+        if previous is not None and (small or began + takes_s < late):
+            patched = _patch(previous, demand, delay, np.inf if small else late)
+            known = min(best, patched, key=lambda plan: plan.cost(delay))
+            late += min(_GRACE_S, counted_time() - began)  # so that the rest misses nothing
+        steps = _yield_plans(best, demand, delay, late, small, endless=deadline < np.inf)
+        while known.cost(delay) > bound and counted_time() + takes_s < late:
+            plan = next(steps, None)
+            if plan is None:
+                break
+            known = plan if plan.cost(delay) <= known.cost(delay) else known
+    except TimeUp:
+        pass
+    return known
+
+
+def _yield_plans(
+    best: Plan,
+    demand: NDArray[np.int64],
+    delay: int,
+    deadline: float,
+    small: bool,
+    *,
+    endless: bool,
+) -> Iterator[Plan]:
+    """Yield whole covers, one better and slower than the other in general, then rebuilds."""
+    rest, rng = _Rest(demand, delay, deadline=deadline), np.random.default_rng(0)
+
+    def covers() -> Iterator[Plan]:
+        if len(demand) <= _FEW:
+            yield cover_by_busiest(demand)
+        if not small:
+            yield rest.take_stable()
+        if len(demand) <= _EXACT:
+            first = rest.take_best(rest.count // 2)
+            yield join(first, rest.take_stable())
+            yield join(first, rest.take_best(0))
+        for _ in count() if endless else range(_MOVES):
+            if len(best.ticks) < 2:
+                return
+            yield _patch(_take_some(best, rng), demand, delay, deadline)
+
+    for found in covers():
+        plan = _finish(found, demand)
         best = plan if plan.cost(delay) <= best.cost(delay) else best
-        took_s, moves = counted_time() - began, moves + 1
-    return best
+        yield plan
 
 
-def _patch(plan: Plan, demand: NDArray[np.int64], delay: int) -> Plan:
+def _take_some(plan: Plan, rng: np.random.Generator) -> Plan:
+    """Take out some slots, short ones rather than long ones."""
+    n_slots = len(plan.ticks)
+    stay = plan.ticks / plan.ticks.max() + rng.random(n_slots)
+    out = int(rng.integers(min(2, n_slots - 1), n_slots))
+    return plan.take(np.argsort(stay, kind="stable")[out:])
+
+
+def _patch(plan: Plan, demand: NDArray[np.int64], delay: int, deadline: float) -> Plan:
     """Cover what some slots leave."""
-    return join(plan, cover_quickly(np.maximum(demand - serve(plan), 0), delay))
+    rest = _Rest(np.maximum(demand - serve(plan), 0), delay, deadline=deadline)
+    more = rest.take_best(0) if len(demand) <= _EXACT else rest.take_stable()
+    return _finish(join(plan, more), demand)
 
 
 def _finish(plan: Plan, demand: NDArray[np.int64]) -> Plan:

@@ -23,17 +23,30 @@ def bound_lines(problem: Asked) -> NDArray[np.float64]:
     """
     with_packets = problem.packet_share > 0
     ticks = problem.directed_ticks if with_packets else problem.ticks
-    lines = np.concatenate([ticks, ticks.T])
-    if problem.objective == "matchings":
-        return np.asarray(np.count_nonzero(lines, axis=1), dtype=np.float64)
-    if with_packets:
-        bounds = [_with_packets(line[line > 0], problem) for line in lines]
+    if with_packets and problem.objective != "matchings":
+        bounds = [
+            _with_packets(line[line > 0], problem) for part in (ticks, ticks.T) for line in part
+        ]
         return np.asarray(np.array(bounds) * problem.tick_s, dtype=np.float64)
-    held = np.where(lines > 0, np.maximum(lines, problem.min_slot_ticks), 0).sum(axis=1)
-    partners = np.count_nonzero(lines, axis=1)
+    held, partners = _of_lines(ticks, problem)
+    if problem.objective == "matchings":
+        return partners.astype(np.float64)
     meetings = np.where(partners > 0, np.maximum(partners, problem.planes), 0)
     needed = -(-(held + meetings * problem.delay_ticks) // problem.planes)  # rounded up
     return np.asarray(needed * problem.tick_s, dtype=np.float64)
+
+
+def _of_lines(
+    ticks: NDArray[np.int64], problem: Asked
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how long each row, then each column, is held at least, and its partners."""
+    held = ticks
+    if problem.min_slot_ticks > 1:
+        held = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
+    sums = [held.sum(axis=axis) for axis in (1, 0)]
+    return np.concatenate(sums), np.concatenate(
+        [np.count_nonzero(ticks, axis=axis) for axis in (1, 0)]
+    )
 
 
 def bound_together(problem: Asked) -> float:
@@ -50,11 +63,10 @@ def bound_together(problem: Asked) -> float:
     ticks, delay = problem.ticks, problem.delay_ticks
     if problem.packet_share > 0 or not ticks.any():
         return 0.0
-    held = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
-    lines = np.concatenate([held, held.T])
-    busy, slots = int(lines.sum(axis=1).max()), int(np.count_nonzero(lines, axis=1).max())
-    by_circuit = 0
+    sums, partners = _of_lines(ticks, problem)
+    busy, slots, by_circuit = int(sums.max()), int(partners.max()), 0
     if problem.fabric.bidirectional:
+        held = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
         pairs = held[np.triu(held) > 0]
         side_by_side = int(np.count_nonzero(ticks.any(axis=0))) // 2
         busy = max(busy, -(-int(pairs.sum()) // side_by_side))

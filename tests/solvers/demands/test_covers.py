@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, product
+from functools import partial
+from itertools import count, islice, product
 from typing import Any, cast
 
 import numpy as np
@@ -15,13 +16,15 @@ from scipy.optimize import linear_sum_assignment
 import optmatch as om
 from optmatch.model import Limits
 from optmatch.problems import completion_s
+from optmatch.solvers.demands import quick_cover
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.covers import cover_by
+from optmatch.solvers.demands.entries import Left, PortVectors, assign_entries
 from optmatch.solvers.demands.finish import keep_circuits, order_slots
 from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.packets import leave_to_packets
 from optmatch.solvers.demands.plans import Plan, serve, trim
-from optmatch.solvers.demands.quick_cover import CHOICES, cover_quickly
+from optmatch.solvers.demands.quick_cover import CHOICES, cover_quickly, plan_quickly
 from optmatch.solvers.demands.realisable import Realiser
 from optmatch.solvers.demands.scheduling import CoverTask
 from tests.helpers.modes import examples
@@ -289,3 +292,69 @@ def test_slots_on_a_mesh_are_as_long_as_serves_most_for_their_time() -> None:
     schedule = problem.schedule(plan.matchings, plan.ticks, realiser.states(plan))
     assert completion_s(problem, [schedule]) == plan.cost(problem.delay_ticks)
     assert om.verify(problem, schedule).valid
+
+
+@pytest.mark.kernels
+@given(st.data())
+def test_entries_are_assigned_best(data: st.DataObject) -> None:
+    """SciPy finds no better matching, and prices of rows and columns prove it."""
+    n = data.draw(st.integers(1, 7))
+    value = np.array(
+        data.draw(
+            st.lists(st.sampled_from([0, 0, 1, 2, 5, 0.1, 0.3]), min_size=n * n, max_size=n * n)
+        ),
+        dtype=float,
+    ).reshape(n, n)
+    rows, columns = np.nonzero(value)
+    left = Left(
+        rows,
+        columns,
+        np.ones(len(rows), dtype=np.int64),
+        value[rows, columns],
+        value[rows, columns],
+        np.empty(1, dtype=np.int64),
+    )
+    space = PortVectors(*np.zeros((3, n)), *np.zeros((6, n + 1), dtype=np.int64))
+    cast(Any, assign_entries)(space, left, len(rows))
+    chosen = space.column_of[:n]
+    used = chosen[chosen >= 0]
+    assert len(set(used.tolist())) == len(used)
+    total = value[np.flatnonzero(chosen >= 0), used].sum()
+    best = linear_sum_assignment(value, maximize=True)
+    assert total == pytest.approx(value[best].sum())
+    assert (
+        space.row_price[rows] + space.column_price[columns] >= value[rows, columns] - 1e-9
+    ).all()
+    assert space.row_price.sum() + space.column_price.sum() == pytest.approx(total)
+
+
+LOOK_S = 1e-5
+
+
+def look(looks: Iterator[int]) -> float:
+    """Tell the time of a clock that goes on by each look at it."""
+    return LOOK_S * next(looks)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("changed", [False, True])
+def test_more_time_is_never_worse(
+    seed: int, changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that counts looks: each limit finds what a shorter one does, or better."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 13))
+    demand = rng.integers(1, 50, (n, n)) * (rng.random((n, n)) < rng.uniform(0.2, 1))
+    delay = int(rng.choice([0, 2, 40]))
+    previous = plan_quickly(demand, delay, np.inf) if changed else None
+    demand[rng.integers(n), rng.integers(n)] += 3
+    costs = []
+    for limit in (0, 10, 20, 40, 80):
+        monkeypatch.setattr(quick_cover, "counted_time", partial(look, count()))
+        plan = plan_quickly(demand, delay, limit * LOOK_S, previous)
+        assert (serve(plan) >= demand).all()
+        costs.append(plan.cost(delay))
+        if changed:
+            monkeypatch.setattr(quick_cover, "counted_time", partial(look, count()))
+            assert plan.cost(delay) <= plan_quickly(demand, delay, limit * LOOK_S).cost(delay)
+    assert costs == sorted(costs, reverse=True)
