@@ -121,10 +121,9 @@ def _add_figures(failure: Failure, transition: Transition, findings: Findings) -
     cell_loss, fibre_loss = problem.loss_units
     worst = length = 0
     for route in transition.routes:
-        cells, fibres = len(route), 0
-        if failure.graph is None:
-            cells, fibres = 0, len(route)
-        else:
+        cells, fibres = 0, len(route)
+        if failure.graph is not None:
+            cells = len(route)
             fibres = int(np.count_nonzero(failure.fibre_of_terminal[list(route)] >= 0))
         worst = max(worst, cells * cell_loss + fibres * fibre_loss)
         length += cells + fibres

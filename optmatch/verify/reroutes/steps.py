@@ -118,7 +118,7 @@ class Replay:
             at = self.mate[left]
         rule = "every circuit that is up has its light, after every step"
         got = f"lost in free cell {at // 4}" if at >= 0 else f"leaves at terminal {left}"
-        if at >= 0 or left != self.stops[destination]:
+        if left != self.stops[destination]:
             expected = f"terminal {self.stops[destination]}"
             self.findings.refuse(rule, where, f"circuit {circuit}: {got}", expected)
         return [*links, self.link_of[left]] if left >= 0 else links

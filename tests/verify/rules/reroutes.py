@@ -110,6 +110,8 @@ BOTH = ask([[0, 6], [1, 18]], [[0], [2]], TWO_EACH, failed_chips=(1, 3))
 PORT = hold(SWITCH, [[0, 1]], [0, -1, 1], spares=(2,), failed_ports=(1,))
 HELD = hold(SWITCH, [[0, 0]], [0, -1, 0], dead_cells=(1,))
 STUCK = replace(HELD, dead_cells=(), stuck_bar=(1,))
+NO_SPARE = replace(LOST, failed_ports=tuple(range(12, 18)))
+ALL_BUT_6 = tuple(range(7, 12))
 OLD, NEW = (0, 8, 20, 28, 33, 40), (0, 8, 20, 29, 33, 40)
 CUT_OFF = replace(LOST, failed_fibres=(0, 1))
 DEAD = replace(PORT, dead_cells=(0,))
@@ -128,6 +130,27 @@ ROWS = [
         LOST,
         schedule([[1, 0]]),
         "answer: the answer is a transition: got Schedule, expected Transition",
+    ),
+    # who is hit, and what that costs at least
+    Row(
+        None,
+        ask([[0, 6]], [[0]], failed_chips=(), failed_ports=(6,)),
+        answer(
+            moves=[], changed=[0], circuits=[[0, 7]], routes=((0,),), steps=[[RAISE, 0, -1]]
+        ),
+        figures={"lower_bound_recomputed": (0, 1, 0, 360, 1)},
+    ),
+    Row(
+        None,
+        ask([[6, 0], [7, 18]], [[4], [6, 10]], TWO_EACH, failed_chips=(), failed_ports=ALL_BUT_6),
+        answer(circuits=[[12, 0], [13, 18]], routes=((10, 12), (11,))),
+        figures={"lower_bound_recomputed": (0, 2, 0, 720, 3)},
+    ),
+    Row(
+        None,
+        NO_SPARE,
+        claim(NO_SPARE),
+        figures={"lower_bound_recomputed": math.inf},
     ),
     # what is spoken of
     stopped(
@@ -298,7 +321,7 @@ ROWS = [
         None,
         cells(failed_fibres=(0,)),
         rerouted([SET, 5, 1], [SET, 7, 1], [RAISE, 0, -1], route=NEW),
-        figures={"objective": (0, 1, 2, 648, 7)},
+        figures={"objective": (0, 1, 2, 648, 7), "lower_bound_recomputed": (0, 1, 0, 456, 3)},
     ),
     stopped(
         "no light goes through a failed fibre",
@@ -309,6 +332,7 @@ ROWS = [
     # proofs
     unproved(LOST, LineProof("source", 0), "a LineProof, not a proof about failures"),
     shown(CUT_OFF, cut(0)),
+    shown(ask([[0, 12]], [[1, 7]], spares=(), failed_chips=(), failed_fibres=(1, 3)), cut(0, 1)),
     unproved(LOST, cut(4), "server 4: servers are 0 .. 3"),
     unproved(replace(LOST, failed_fibres=(0,)), cut(0), "1 circuits must leave"),
     shown(cells(dead_cells=(0,)), block([0], [])),
