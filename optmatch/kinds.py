@@ -52,8 +52,6 @@ class Kind:
     ----------
     problem
         Its class, on which its name in files, answer class, unit and objectives stand.
-    verify
-        Replays its answers.
     methods
         Its methods; the first one that takes a problem is the default.
     small_problems

@@ -18,10 +18,6 @@ class FabricRow(Value):
 
     Parameters
     ----------
-    name
-        What the fabric is called.
-    ports, cells
-        Their numbers.
     stages
         Columns of cells; None where light recirculates.
     crossings
@@ -36,8 +32,6 @@ class FabricRow(Value):
         over crosstalk with all circuits loaded; the latter is infinite where nothing leaks.
     toggles
         How often cells are driven to the other state when the routed matchings follow each other.
-    time_s
-        Seconds spent on routing.
     """
 
     name: str
@@ -83,12 +77,6 @@ class MethodRow:
 
     Parameters
     ----------
-    name
-        What the problem is called.
-    kind
-        Of the problem.
-    method
-        Its name.
     status
         What is proved, or ``"refused"``.
     objective, lower_bound, gap
@@ -97,8 +85,6 @@ class MethodRow:
         What status and lower bound rest on, as in `Solution`.
     slots
         The number of matchings; None without a schedule.
-    time_s
-        Seconds spent.
     reason
         Why it stopped early or refused; empty with a proof.
     """

@@ -94,8 +94,6 @@ class CostComparison(Value):
 
     Parameters
     ----------
-    n_gpus
-        GPUs of the cluster.
     networks
         One for each of `DESIGNS`, in their order.
     cost_ratio, power_ratio

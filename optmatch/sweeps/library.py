@@ -73,10 +73,6 @@ class Entry:
     ----------
     name
         Its file, from the folder of the library and without ``.json``.
-    kind, unit
-        Of the problem.
-    problem_sha256
-        Its digest.
     question, source
         What it asks, and where it is from: a publication, or the command that made it.
     best

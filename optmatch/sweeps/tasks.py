@@ -96,8 +96,6 @@ class Row:
     ----------
     key
         The digest of the task.
-    name, kind, problem_sha256
-        Of the problem.
     method, seed, options, version
         As given; `options` are the limits as JSON.
     status

@@ -67,7 +67,8 @@ def name_paths(
         The source and destination port that each would like: of its unit the same place is taken
         if it is free, else the lowest that is.
     lit
-        Those of them that still have light: their fibres are taken only if there are no others.
+        Circuits of `leaving` that still have light: their fibres are taken only if there are no
+        others.
     """
     named = Named([], [])
     if not len(first_fibre):

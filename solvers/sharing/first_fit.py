@@ -16,9 +16,9 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
     """Give each resource, as it comes, to the first job that asks and that it may serve.
 
     A resource that nobody wants waits until it leaves; of those that wait the first comes first.
-    At one time jobs ask before resources come. ``priority[job]``; None for that of `irs`, which is
-    made anew whenever a job asks or has its demand. Returns ``job_of[resource]``; the objective is
-    not looked at, and no job takes all or nothing.
+    At one time jobs ask before resources come. `priority` is by job; None stands for that of
+    `irs`, which is made anew whenever a job asks or has its demand. Returns ``job_of[resource]``;
+    the objective is not looked at, and no job takes all or nothing.
     """
     jobs, classes, resources = problem.jobs, problem.classes, problem.resources
     dispatcher = Dispatcher(jobs)

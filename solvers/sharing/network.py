@@ -15,13 +15,7 @@ Numbers = NDArray[np.int64]
 
 
 class LargestFlow(NamedTuple):
-    """A largest flow.
-
-    Attributes
-    ----------
-    served
-        ``served[job]``.
-    """
+    """A largest flow."""
 
     served: Numbers
     cut: SupplyProof

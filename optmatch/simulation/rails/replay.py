@@ -39,8 +39,6 @@ class RailSimulation(Value):
     ----------
     policy
         When rails were switched; ``"plan"`` if a plan says so.
-    delay_s
-        The reconfiguration delay, in seconds.
     step_s
         When the step ended, in seconds from its beginning.
     start_s, end_s

@@ -44,8 +44,6 @@ class YieldStudy(Value):
     ----------
     n_faults
         How many different cells were broken in each sample.
-    kinds
-        The kinds of faults that were drawn.
     slots
         The slots that the schedule has, and may have after repair.
     survived, failed, unrepaired
@@ -58,12 +56,8 @@ class YieldStudy(Value):
         never drawn; int8.
     how
         How many samples were decided by what.
-    seed
-        Repeats the study.
     limit
         Why it has fewer samples than asked for; None if it has all.
-    time_s
-        Seconds spent.
     """
 
     n_faults: int
