@@ -251,6 +251,11 @@ def test_cases_show_it_without_prices() -> None:
     assert checker.show_infeasible(proof, CLASHING)
     swapped = tree(ROW, [(1, terminal, 0, 1, 2), (), ()], infeasible=[0, 1, 1])
     assert checker.show_infeasible(swapped, CLASHING)
+    again = [(k, int(ROW.perimeter[4]), 0, 3 + 2 * k, 4 + 2 * k) for k in (0, 1)]
+    needless = tree(
+        ROW, [(0, terminal, 0, 1, 2), *again, (), (), (), ()], infeasible=[0] * 3 + [1] * 4
+    )
+    assert checker.show_infeasible(needless, CLASHING)  # no case is forgotten
 
 
 def test_the_bound_is_that_of_the_weakest_leaf() -> None:
@@ -296,8 +301,13 @@ def test_one_way_cases_close_single_directions() -> None:
             for shut in (clash, int(graph.mate[clash])):
                 open_cases.append((len(nodes), Case(case.exits | {shut})))
                 nodes.append(())
-        proof = tree(graph, nodes, infeasible=[int(not node) for node in nodes])
-        assert checker.show_infeasible(proof, [circuit])
+        other = int(np.flatnonzero(graph.mate >= 0)[0])
+        for _ in range(2):  # a needless case after the others forgets none of them
+            proof = tree(graph, nodes, infeasible=[int(not node) for node in nodes])
+            assert checker.show_infeasible(proof, [circuit])
+            for leaf in [k for k, node in enumerate(nodes) if not node]:
+                nodes[leaf] = (0, other, 1, len(nodes), len(nodes) + 1)
+                nodes += [(), ()]
 
 
 def clash_of(graph: CellGraph, circuit: Circuit, case: Case) -> int | None:

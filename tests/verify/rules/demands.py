@@ -122,6 +122,12 @@ ROWS = [
         "durations_s[1]: no slot is shorter than allowed: got 1.0, expected >= 2 s",
     ),
     Row(
+        "a slot lasts a whole number of ticks",
+        PAIR,
+        schedule([[1, 0]] * 2, [3.0, 2.0**53], delay_s=1.0),
+        "durations_s[1]: a slot lasts a whole number of ticks: got 9007199254740992.0",
+    ),
+    Row(
         "no slot is shorter than allowed",
         PAIR,
         forge(PAIR.schedule([[1, 0]] * 2, [3, 1]), durations_s=np.array([3.0, 0.0])),

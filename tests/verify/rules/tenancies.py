@@ -27,6 +27,8 @@ IDLE = Tenancy(
 )
 PAIRS = Tenancy(om.IdealSwitch(3), (Tenant("a", 2),))
 SUMS = Tenancy(om.IdealSwitch(4), (Tenant("a", 2, **SUM), Tenant("b", 2, **LONGER)))
+SLOW = Tenancy(om.IdealSwitch(2), (Tenant("a", 2, **SUM),), alpha_s=1.0, rate_bytes_per_s=2.0)
+"""A round takes 1 s before, and 1 s for its bytes."""
 MESH = Tenancy(om.HexMesh(1, 1, ports=[0, 1]), (Tenant("a", 2, held=(1, 0)),), delay_s=0.5)
 UNJOINED = Tenancy(
     om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0]), (Tenant("a", 2, **SENDS),)
@@ -157,6 +159,7 @@ ROWS = [
             SUMS, [[1, 0, 3, -1], [-1, -1, 3, -1], [1, 0, -1, -1]], ((0, 1), (2, 3)), (SWAP, None)
         ),
     ),
+    Row(None, SLOW, told(SLOW, [[1, 0]] * 2, ((0, 1),), (SWAP,))),
     Row(
         "a collective has a plan",
         SUMS,
