@@ -22,7 +22,7 @@ READY_TO_TEST := $(VENV)/ready-to-test
 READY_TO_BENCH := $(VENV)/ready-to-bench
 READY_FOR_DOCS := $(VENV)/ready-for-docs
 
-.PHONY: help demo docs test coverage soak fuzz mutate lint unit bounds python notebooks bench clean
+.PHONY: help same-python demo docs test coverage soak fuzz mutate lint unit bounds python notebooks matrix bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
@@ -32,6 +32,7 @@ help:
 	@echo "make soak   tests of methods with ten times the problems (an hour)"
 	@echo "make fuzz   MINUTES=10 of changed inputs of every format; what fails is kept in fuzz-failures/"
 	@echo "make mutate CHANGES=1000 SEED=0 of single lines of IN=optmatch/verify: lists those that no test notices"
+	@echo "make matrix   smoke tests of a built wheel, on every Python here, newest and lowest versions"
 	@echo "make bench  times beside those of other packages, as JSON, tables and a plot (RUN=$(RUN))"
 	@echo "make clean  remove what these made"
 
@@ -39,19 +40,25 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv $(VENV)
 
-$(READY): pyproject.toml | $(BIN)/python
+# Who names a PYTHON gets that one: an environment of another is not used in its place.
+same-python: | $(BIN)/python
+	@test "$(origin PYTHON)" = file || $(BIN)/python -c 'import sys; here = "%d.%d" % sys.version_info[:2]; \
+	  sys.exit(here not in sys.argv[1:] and f"$(VENV) is of Python {here}: run `make clean` first, or leave PYTHON out")' \
+	  $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+$(READY): pyproject.toml | same-python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'
 	@touch $@
 
-$(READY_TO_TEST): pyproject.toml | $(BIN)/python
+$(READY_TO_TEST): pyproject.toml | same-python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(READY) $@
 
-$(READY_TO_BENCH): pyproject.toml | $(BIN)/python
+$(READY_TO_BENCH): pyproject.toml | same-python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $(READY) $@
 
-$(READY_FOR_DOCS): pyproject.toml | $(BIN)/python
+$(READY_FOR_DOCS): pyproject.toml | same-python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $(READY) $@
 
@@ -121,6 +128,10 @@ python: $(READY_TO_TEST)
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q --nbmake notebooks
 
+# Environments and their kernels are kept in .nox/ for the next run.
+matrix: $(READY_TO_TEST)
+	$(BIN)/nox --reuse-existing-virtualenvs
+
 # Times are of the processor, so that a busy machine changes them little.
 bench: $(READY_TO_BENCH)
 	@mkdir -p $(dir $(RUN))
@@ -129,4 +140,4 @@ bench: $(READY_TO_BENCH)
 	$(BIN)/python benchmarks/report.py $(RUN) -o $(RUN:.json=.png)
 
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .nox demo build dist *.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

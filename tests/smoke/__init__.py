@@ -1,0 +1,1 @@
+"""What an installed package must do, whatever it was installed from."""

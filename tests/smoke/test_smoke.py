@@ -1,0 +1,138 @@
+"""Every kind: generated, solved by every method, verified, saved, loaded, drawn and tabulated.
+
+This folder imports the package and pytest alone: copied anywhere, it tests what is installed.
+"""
+
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+import optmatch as om
+from optmatch.kinds import all_kinds, all_methods, kind_of
+from optmatch.model import Limits, Problem
+
+COMMANDS = {
+    "all-to-all": "all-to-all --rows 2 --cols 2 --ports 4",
+    "all-to-all, feed-forward": "all-to-all --fabric benes --size 4",
+    "collective": "collective all-reduce --ranks 4 --bytes 4e5 --alpha 1e-6",
+    "collective, gathered": "collective all-gather --ranks 4 --bytes 4e5 --alpha 1e-6",
+    "collective, all to all": "collective all-to-all --ranks 4 --bytes 4e5 --alpha 1e-6",
+    "collective, late": "collective all-reduce --ranks 4 --bytes 4e5 --alpha 1e-6"
+    " --delay 1e-6 --two-way --late 3=0.01",
+    "collective, planes": "collective all-reduce --ranks 4 --bytes 32e6 --alpha 2e-5 --delay 2e-4"
+    " --planes 2 --steps 1:16e6,2:8e6,1:16e6",
+    "demand": "demand --model uniform --size 4 --fabric ideal-switch --delay 100 --seed 1",
+    "demand, planes": "demand --model uniform --size 4 --fabric ideal-switch --delay 9 --planes 2",
+    "port-sharing": "port-sharing --resources 8 --jobs 3 --seed 3",
+    "port-sharing, fair": "port-sharing --resources 8 --jobs 3 --objective max-min --seed 3",
+    "port-sharing, early": "port-sharing --resources 4 --jobs 2 --objective min-jct --seed 3",
+    "port-sharing, in order": "port-sharing --resources 6 --jobs 3 --objective lexicographic",
+    "rail-job": "rail-job --gpus 16 --gpus-per-server 4 --dp 2 --tp 4 --pp 2 --layers 8"
+    " --hidden 1024 --heads 8 --sequence 512 --vocabulary 32000 --ffn 4096 --batch 8",
+    "reroute": "reroute --rows 3 --cols 3 --ports 6 --stuck-bar 2",
+    "routing": "routing --rows 4 --cols 4 --ports 8 --random-matching --seed 3",
+    "routing, feed-forward": "routing --fabric benes --size 4 --matching 2,3,0,1",
+    "slice-allocation": "slice-allocation --shape 2x4x4",
+    "tenancy": "tenancy --rows 4 --cols 4 --ports 8 --job a:4 --job b:4",
+}
+LIMITS = Limits(time_s=1.0, iterations=200)
+FOLDER = Path(mkdtemp(prefix="optmatch-smoke-"))
+DRAWS = find_spec("matplotlib") is not None
+TABULATES = find_spec("pandas") is not None
+
+
+def command(*args: object, codes: tuple[int, ...] = (0,)) -> str:
+    """Run the command line as a process, in a folder that has nothing else; return its output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "optmatch", *map(str, args)],
+        capture_output=True, text=True, check=False, cwd=FOLDER,
+    )  # fmt: skip
+    assert done.returncode in codes, done.stdout + done.stderr
+    return done.stdout
+
+
+@cache
+def generate(case: str) -> Path:
+    """Return the file of a case."""
+    file = FOLDER / f"{case.replace(', ', '-').replace(' ', '-')}.json"
+    command("generate", *COMMANDS[case].split(), "-o", file)
+    return file
+
+
+def read(case: str) -> Problem:
+    """Return the problem of a case."""
+    found = om.load(generate(case))
+    assert isinstance(found, Problem)
+    return found
+
+
+def test_the_cases_are_of_every_kind_and_for_every_method() -> None:
+    """A new kind or method without a case here would be shipped untried."""
+    problems = [read(case) for case in COMMANDS]
+    assert {problem.kind for problem in problems} == {k.problem.kind for k in all_kinds()}
+    for method in all_methods():
+        assert any(map(method.takes, problems)), (method.solves, method.name)
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_each_method_solves_what_it_takes(case: str, tmp_path: Path) -> None:
+    """Each answer is accepted, and is the same after it was written and read."""
+    problem = read(case)
+    for method in kind_of(problem).methods:
+        if not method.takes(problem):
+            continue
+        found = om.solve(problem, method=method.name, seed=0, limits=LIMITS)
+        report = om.verify(problem, found)
+        assert report.valid, (method.name, report.violations)
+        file = tmp_path / f"{method.name}.schedule.json"
+        om.save(found, file)
+        again = om.load(file)
+        assert isinstance(again, om.Solution)
+        assert (again.objective, again.status) == (found.objective, found.status)
+        assert om.verify(problem, again).valid
+        if found.objective is not None and TABULATES:
+            assert len(again.to_dataframe().columns)
+    if DRAWS and "," not in case:
+        from matplotlib import pyplot
+
+        pyplot.switch_backend("agg")
+        kind_of(problem).view().draw(found, None).savefig(tmp_path / "answer.png")
+        pyplot.close("all")
+
+
+def test_the_command_line_solves_verifies_and_draws_every_kind() -> None:
+    """By processes, from the problem's file to the page; 6 says that a claim is unproved."""
+    files = [generate(case) for case in COMMANDS if "," not in case]
+    for file in files:
+        command("solve", file, "--seed", 0, "--time-limit", 1, "-q", "-o", answer_of(file))
+    command("verify", *map(answer_of, files), codes=(0, 6))
+    for file in files if DRAWS else ():
+        command("plot", answer_of(file), "-o", file.with_suffix(".svg"))
+    demand = answer_of(generate("demand"))
+    command("plot", demand, "-o", FOLDER / "page.html")
+    assert "makespan" in command("simulate", demand, "--json")
+
+
+def answer_of(file: Path) -> Path:
+    """Return the file of a problem's answer."""
+    return file.with_name(f"{file.stem}.schedule.json")
+
+
+def test_the_library_is_there() -> None:
+    """As data of the package: an instance is found, read and solved."""
+    assert "demand/uniform-8" in command("instances", "list")
+    path = command("instances", "path", "demand/uniform-8").strip()
+    problem = om.load(path)
+    assert isinstance(problem, Problem)
+    assert om.solve(problem, seed=0, limits=LIMITS).objective is not None
+
+
+@pytest.mark.parametrize("args", ["methods", "--help", "--version", "info --json"])
+def test_other_commands_start(args: str) -> None:
+    """Each in a process of its own."""
+    assert command(*args.split())
