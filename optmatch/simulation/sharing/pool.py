@@ -93,18 +93,17 @@ def make_pool(
     deadline_s: ArrayLike,
     *,
     period_s: float = 0.0,
-    tier_limits_s: ArrayLike = TIER_LIMITS_S,
 ) -> Pool:
     """Sort devices by their check-ins, and into classes.
 
     Plane caps and the like are not looked at. `response_s` is of each device and `deadline_s` of
-    each job, or one number for all. The response times `tier_limits_s` cut the devices into tiers.
+    each job, or one number for all. The response times `TIER_LIMITS_S` cut the devices into tiers.
     After `period_s` the trace starts anew, unless it is 0.
     """
     here = replace(devices, departure_s=None)  # who leaves in time is seen in the simulation
     found = classify(here, jobs)
     response = np.broadcast_to(np.asarray(response_s, np.float64), devices.n_resources)
-    tiers = np.searchsorted(np.asarray(tier_limits_s, np.float64), response)
+    tiers = np.searchsorted(TIER_LIMITS_S, response)
     cells, class_of = np.unique(np.stack((found.class_of, tiers)), axis=1, return_inverse=True)
     order = np.argsort(devices.arrivals_s, kind="stable")
     departure_s = devices.departures_s
