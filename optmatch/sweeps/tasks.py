@@ -147,7 +147,7 @@ class Row:
         return {f: plain(getattr(self, f)) for f in COLUMNS}
 
 
-COLUMNS = tuple(part.name for part in fields(Row) if part.name != "answer")
+COLUMNS: tuple[str, ...] = tuple(part.name for part in fields(Row) if part.name != "answer")
 """The figures of a row."""
 
 
