@@ -57,7 +57,7 @@ def test_long_lists_are_cut(count: int) -> None:
     notes = tuple(f"note {k}" for k in range(count))
     lines = str(om.Report(notes=notes)).splitlines()
     assert sum("note: " in line for line in lines) == min(count, SHOWN)
-    assert (lines[-1] == "  ... and 1 more") == (count > SHOWN)
+    assert [line for line in lines if "more" in line] == ["  ... and 1 more"] * (count > SHOWN)
 
 
 def test_figures_without_a_number_are_none_in_json() -> None:
