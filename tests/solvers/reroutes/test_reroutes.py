@@ -18,9 +18,9 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.problems import CutProof, Reroute
+from optmatch.solvers.reroutes.changes import RouteNeeds, order_steps
 from optmatch.solvers.reroutes.impossible import find_cut
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
-from optmatch.solvers.reroutes.steps import RouteNeeds, order_steps
 from optmatch.testing.reroutes import draw_rack_state
 
 INSTANCES = Path(__file__).resolve().parents[3] / "instances" / "reroute"

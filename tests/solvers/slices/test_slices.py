@@ -20,7 +20,7 @@ from optmatch.problems import LoadProof
 from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.problems.slices.server_routes import pool_routes
 from optmatch.problems.slices.shape import cut_shape, orient
-from optmatch.solvers.slices.cuts import find_cut
+from optmatch.solvers.slices.ilp import find_cut
 from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND, offer
 from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart, whole_racks
 from optmatch.solvers.slices.search import Rack, SliceSearch
