@@ -7,14 +7,18 @@ From there it spreads by copies. A round is a matching: one partner for each ran
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import SolverError, integer
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.solvers.collectives.stragglar_pairs import ROOM, lay
+from optmatch.solvers.collectives.stragglar_pairs import lay, new_ranks
 from optmatch.solvers.collectives.stragglar_plans import choose_runs, plan_runs
 from optmatch.solvers.collectives.stragglar_search import DoublesSearch
 
@@ -22,32 +26,10 @@ ORDERS = 200
 """Orders of equals that are tried with each plan, for odd numbers of ranks."""
 SEEDS = 20
 """Seeds of searches for plans."""
-DOUBLES = {
-    2: (25, 57, 121),
-    3: (23, 36, 55, 119),
-    4: (17, 19, 21, 34, 35, 37, 38, 39, 40, 41, 43, 45, 51, 53, 115, 117),
-    5: (33, 49),
-}
-"""Numbers of doubles with which a search soon finds a plan, and for how many ranks."""
-SEED_OF = {34: 9, 36: 11, 38: 4, 39: 2, 119: 3}
-"""The seeds of these searches, by number of ranks, where not 0."""
-STORED = {
-    3: "  010101",
-    5: " 030 101 121212 020202132313 010103231323",
-    9: (
-        " 060 141650070 020202451540161610 012101262621373730 131313042404272723 "
-        "014103353535471743 034305452545263626 154515464646276727837 024206132317565656474 "
-        "147416357536267625075707"
-    ),
-    11: (
-        " 070 030141760 242421750181690 303262780871191910 232323040404161612 "
-        "043402272720383831595951 414352535063606893985 036305164613273727592953 "
-        "124217034301454545787878 015107474747686868294929a59 249425365638182816797979a56 "
-        "137318269626075708489848596957 028209458546367639176719898984"
-    ),
-}
-"""Optimal schedules that the exact model found, where plans take a round more: by round, source,
-destination and chunk of each copy, without the exchanges."""
+STORED = Path(__file__).with_name("stragglar.json")
+"""Written by ``python -m tests.helpers.late_ranks``, by number of ranks: ``copies``, the sends of
+optimal schedules where plans take a round more, without the exchanges; and ``searches``, the
+number of doubles and the seed of a search where the first ones find nothing."""
 
 Sends = NDArray[np.int32]
 """Rows of round, source, destination, chunk, kind, by round; a send reads what its source held
@@ -64,14 +46,15 @@ def schedule(n: int, seed: int = 0) -> Sends:
     would face it misses a chunk, always another one, and gets it in a round at the end.
     """
     n = integer("n", n, at_least=2)
-    if n in STORED:
-        return _read(n)
+    copies = stored()["copies"].get(str(n))
+    if copies is not None:
+        return _with_exchanges(n, copies)
     odd = n % 2
     n_ranks, q = n + odd - 1, (n + odd - 1).bit_length()
     fewest = n + q - 2 + odd
     rng = np.random.default_rng(seed)
     best: Sends | None = None
-    room = np.empty((ROOM + q + 3, max(n, q + 3)), dtype=np.int64)
+    room = new_ranks(q, n_ranks)
     for moves in _plans(n, q):
         for _ in range(ORDERS if odd else 1):
             ranks = np.tile(np.arange(n_ranks), (len(moves) if odd else 8, 1))
@@ -91,38 +74,52 @@ def schedule(n: int, seed: int = 0) -> Sends:
     return best
 
 
-def _read(n: int) -> Sends:
-    """Return a schedule that is stored."""
+@cache
+def stored() -> Any:
+    """Return what is stored."""
+    return json.loads(STORED.read_text("utf-8"))
+
+
+def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
+    """Return a stored schedule, with what rank t and the late one exchange in round t."""
     late = n - 1
-    rows: list[tuple[int, ...]] = []
-    for t in range(late):
-        rows += [(t, t, late, t, REDUCE), (t, late, t, t, REDUCE)]
-    for t, word in enumerate(STORED[n].split(" ")):
-        ends = [int(digit, 36) for digit in word]
-        rows += [(t, *ends[k : k + 3], COPY) for k in range(0, len(ends), 3)]
+    rows = [(t, t, late, t, REDUCE) for t in range(late)]
+    rows += [(t, late, t, t, REDUCE) for t in range(late)]
+    rows += [(t, source, to, chunk, COPY) for t, source, to, chunk in copies]
     return np.array(sorted(rows, key=lambda row: row[0]), dtype=np.int32)
 
 
 def _plans(n: int, q: int) -> Iterator[NDArray[np.int8]]:
     """Yield plans for ranks with two active chunks, the best first."""
-    odd = n % 2
-    surplus = (1 << q >> 1) - (n + odd) // 2
+    surplus = (1 << q >> 1) - (n + n % 2) // 2
     if surplus == 0:
         yield np.empty((n + q - 2, 0), dtype=np.int8)
         return
     closed = False
-    for shortest in (1, 0) if odd and surplus > 1 else (0,):
+    for shortest in (1, 0) if n % 2 and surplus > 1 else (0,):
         runs = choose_runs(q, surplus, shortest)
         if runs is not None:
             closed = True
-            yield plan_runs(q, runs, n - 1, odd=bool(odd))
-    least = max(2, surplus.bit_count())
-    others = [(least + more, seed) for seed in range(SEEDS) for more in range(3)]
-    searches = [(doubles, SEED_OF.get(n, 0)) for doubles, ranks in DOUBLES.items() if n in ranks]
-    for n_doubles, seed in searches if closed else searches + others:
-        moves = DoublesSearch(q, surplus, n - 1, n_doubles, odd * (n_doubles - 1), seed).plan()
+            yield plan_runs(q, runs, n - 1, odd=bool(n % 2))
+    known = stored()["searches"].get(str(n))
+    for n_doubles, seed in [known] if known else searches(n, 1 if closed else SEEDS):
+        moves = new_search(n, n_doubles, seed).plan()
         if moves is not None:
             yield moves
+
+
+def searches(n: int, seeds: int) -> list[tuple[int, int]]:
+    """List numbers of doubles and seeds, in the order in which they are tried."""
+    least = max(2, new_search(n, 0, 0).surplus.bit_count())
+    return [(least + more, seed) for seed in range(seeds) for more in range(3)]
+
+
+def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
+    """Return a search for a plan for n ranks."""
+    odd = n % 2
+    q = (n + odd - 1).bit_length()
+    surplus = (1 << q >> 1) - (n + odd) // 2
+    return DoublesSearch(q, surplus, n - 1, n_doubles, odd * (n_doubles - 1), seed)
 
 
 def _repair(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:

@@ -1,4 +1,4 @@
-"""Kernel that lays a plan of doubles on ranks: who faces whom in each round, and what is sent.
+"""Kernels that lay a plan of doubles on ranks: who faces whom in each round, and what is sent.
 
 Before round t the active chunks are t - 1 (class 0) to t - q (class q - 1, the oldest). Each rank
 that holds the oldest gives it to one that does not, and takes a younger one for it. What the few
@@ -8,6 +8,11 @@ and only their order matters.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
@@ -21,37 +26,234 @@ LOSE = 64
 NONE = -1000
 """No chunk: older than all, so an empty rank acts as one that holds the oldest."""
 
-ROOM = 11
-"""Rows that `lay` works in beside those of buckets."""
+
+class Ranks(NamedTuple):
+    """What each rank holds, and what it does in the present round."""
+
+    hold: NDArray[np.int64]  # (2, ranks): its active chunks
+    owed: NDArray[np.int64]  # the chunk that a rank did not get when it swapped
+    met: NDArray[np.int64]  # whether it has met the late rank
+    missed: NDArray[np.int64]  # how many chunks it has missed
+    owner: NDArray[np.int64]  # by chunk: which rank had it first
+    key: NDArray[np.int64]  # by which ranks are chosen
+    gives: NDArray[np.int64]
+    mate: NDArray[np.int64]
+    taken: NDArray[np.int64]
+    bucket: NDArray[np.int64]  # (q + 3, ranks): by class, the ranks that give it
+    size: NDArray[np.int64]  # of the buckets
+
+
+def new_ranks(q: int, n_ranks: int) -> Ranks:
+    """Allocate what `lay` works in, for so many active chunks."""
+    rows = [np.empty(n_ranks, dtype=np.int64) for _ in range(8)]
+    bucket = np.empty((q + 3, n_ranks), dtype=np.int64)
+    hold, size = np.empty((2, n_ranks), dtype=np.int64), np.empty(q + 3, dtype=np.int64)
+    return Ranks._make([hold, *rows, bucket, size])
 
 
 @inner_kernel
-def pick(bucket, size, taken, key):
-    """Return the rank of least key of those that are not taken; the first of equals, or -1."""
+def _pick(ranks, c, key):
+    """Return the rank of class c of least key that is not taken; the first of equals, or -1."""
     best = -1
-    for k in range(size):
-        rank = bucket[k]
-        if not taken[rank] and (best < 0 or key[rank] < key[best]):
+    for k in range(ranks.size[c]):
+        rank = ranks.bucket[c, k]
+        if not ranks.taken[rank] and (best < 0 or key[rank] < key[best]):
             best = rank
     return best
 
 
 @inner_kernel
-def note(sends, count, row):
+def _join(ranks, one, other):
+    """Let a rank face another, by the entry of the first alone."""
+    ranks.taken[one] = ranks.taken[other] = True
+    ranks.mate[one] = other
+
+
+@inner_kernel
+def _note(sends, count, row):
     """Write a send; return the count of sends."""
     for k in range(5):
         sends[count, k] = row[k]
     return count + 1
 
 
-@kernel
-def lay(q, moves, orders, sends, lacks, room):
-    """Write all rounds; return how many sends, or -1 if the plan fails.
+@inner_kernel
+def _sort_ranks(q, t, moves, order, absent, ranks):
+    """Sort ranks by the class that they give; return the double that meets the late rank, or -1.
 
-    `q` chunks are active.
+    Doubles that take a chunk, and ranks that are owed one, stand in no class.
+    """
+    hold, late = ranks.hold, -1
+    ranks.size[:] = 0
+    for k in range(len(order)):
+        r = order[k]
+        ranks.mate[r], ranks.taken[r], ranks.gives[r] = -1, False, hold[0, r]
+        c = min(t - 1 - hold[0, r], q - 1)
+        if r < len(moves):
+            move = moves[r]
+            c = -1
+            ranks.gives[r] = t - q
+            if move == EXCHANGE:
+                late = r
+            elif move == SWAP:
+                ranks.gives[r] = max(hold[0, r], hold[1, r])
+            elif move == LOSE:
+                ranks.gives[r] = t - 1 - (q - 2)
+            elif move >= SEND:
+                c = move - SEND
+                ranks.gives[r] = t - 1 - c
+        if c >= 0 and ranks.owed[r] == NONE and r != absent:
+            ranks.bucket[c, ranks.size[c]] = r
+            ranks.size[c] += 1
+    return late
+
+
+@inner_kernel
+def _meet_late(t, late, lacks, sends, count, ranks):
+    """Let a rank meet the late one; return the count of sends."""
+    n_chunks = lacks.shape[0]
+    chunk = min(t, n_chunks - 1)
+    ranks.taken[late] = True
+    if t < n_chunks:
+        ranks.met[late] = 1
+        ranks.owner[t] = late
+        count = _note(sends, count, (t, late, n_chunks, late, 1))
+        count = _note(sends, count, (t, n_chunks, late, late, 1))
+    elif lacks[chunk, late]:
+        count = _note(sends, count, (t, n_chunks, late, ranks.owner[chunk], 0))
+    lacks[chunk, late] = False
+    return count
+
+
+@inner_kernel
+def _repay(q, absent, lacks, ranks):
+    """Give ranks that swapped in the last round what they are owed; False if that fails."""
+    n_ranks, owed, met, key = len(ranks.owed), ranks.owed, ranks.met, ranks.key
+    for y in range(n_ranks):
+        if owed[y] == NONE:
+            continue
+        for r in range(n_ranks):
+            key[r] = 1 - met[r]
+            if r != absent and owed[y] >= 0 and lacks[min(owed[y], lacks.shape[0] - 1), r]:
+                key[r] = 2
+        z = _pick(ranks, q - 1, key)
+        if z < 0 or key[z] == 2:
+            return False
+        _join(ranks, y, z)
+        ranks.gives[y], ranks.gives[z] = ranks.hold[1, y], owed[y]
+    return True
+
+
+@inner_kernel
+def _swap(q, moves, ranks):
+    """Let doubles swap with ranks of class q - 2; False if that fails."""
+    for d in range(len(moves)):
+        if moves[d] == SWAP:
+            for r in range(len(ranks.key)):
+                ranks.key[r] = 2 if r < len(moves) else 1 - ranks.met[r]
+            y = _pick(ranks, q - 2, ranks.key)
+            if y < len(moves):
+                return False
+            _join(ranks, d, y)
+    return True
+
+
+@inner_kernel
+def _face_absent(q, t, moves, ranks):
+    """Choose the rank that faces the one that is not there; False if that fails."""
+    n_doubles, loser = len(moves), -1
+    for d in range(n_doubles):
+        if moves[d] == LOSE or moves[d] == REST:
+            loser = d
+    if loser < 0:
+        for r in range(len(ranks.key)):
+            ranks.key[r] = 4 * ranks.missed[r] - ranks.met[r] + (2 if r < n_doubles else 0)
+        loser = _pick(ranks, q - 2, ranks.key)
+    if loser < 0:
+        return False
+    ranks.taken[loser] = True
+    if t >= q and (loser >= n_doubles or moves[loser] == LOSE):
+        ranks.missed[loser] += 1
+    return True
+
+
+@inner_kernel
+def _take(q, t, moves, n_chunks, ranks):
+    """Let doubles take chunks of planned classes; False if that fails."""
+    ranks.key[:] = 0
+    for d in range(len(moves)):
+        if 0 <= moves[d] < SEND:
+            c = moves[d]
+            y = _pick(ranks, c, ranks.key)
+            while y < 0 and t - 2 - c >= n_chunks - 1 and c < q - 2:
+                c += 1  # it stands for the same chunk, the last
+                y = _pick(ranks, c, ranks.key)
+            if y < 0:
+                return False
+            _join(ranks, d, y)
+    return True
+
+
+@inner_kernel
+def _pair_rest(q, ranks):
+    """Pair those who give the oldest with all others; False if that fails.
+
+    Those who still have to meet the late rank come back soonest.
+    """
+    bucket, size = ranks.bucket, ranks.size
+    size[q:] = 0
+    for k in range(size[q - 1]):
+        r = bucket[q - 1, k]
+        if not ranks.taken[r]:
+            c = q + (0 if not ranks.met[r] else 1 if ranks.missed[r] else 2)
+            bucket[c, size[c]] = r
+            size[c] += 1
+    for c in range(q - 2, -1, -1):
+        second = q + 2 if c == q - 3 else q + 1  # those who have not missed any get into q - 2
+        for k in range(size[c]):
+            y = bucket[c, k]
+            if ranks.taken[y]:
+                continue
+            group = q if size[q] > 0 else second if size[second] > 0 else 2 * q + 3 - second
+            if size[group] == 0:
+                return False
+            size[group] -= 1
+            ranks.mate[bucket[group, size[group]]] = y
+    return True
+
+
+@inner_kernel
+def _exchange(q, t, moves, lacks, sends, count, ranks):
+    """Send what pairs give each other; return the count of sends."""
+    oldest, hold, gives, owed = t - q, ranks.hold, ranks.gives, ranks.owed
+    for u in range(len(ranks.mate)):
+        v = ranks.mate[u]
+        if v < 0:
+            continue
+        for a, b in ((u, v), (v, u)):
+            chunk = min(gives[a], lacks.shape[0] - 1)
+            if chunk >= 0 and lacks[chunk, b] and not lacks[chunk, a]:
+                lacks[chunk, b] = False
+                count = _note(sends, count, (t, a, b, ranks.owner[chunk], 0))
+        if owed[u] != NONE:
+            hold[0, u], hold[0, v] = gives[u], gives[u]
+            owed[u] = hold[1, u] = NONE
+        else:
+            slot = 0 if hold[0, u] <= oldest else 1
+            hold[slot, u] = gives[v]
+            if u < len(moves) and moves[u] == SWAP:
+                hold[1, v], owed[v] = gives[u], oldest
+    return count
+
+
+@kernel
+def lay(q, moves, orders, sends, lacks, ranks):
+    """Write all rounds; return how many sends, or -1 if the plan fails.
 
     Parameters
     ----------
+    q
+        How many chunks are active.
     moves
         ``moves[round, double]``, int8; doubles are the ranks 0, 1, ...
     orders
@@ -61,151 +263,29 @@ def lay(q, moves, orders, sends, lacks, room):
         Rows of round, source, destination, chunk, kind; written.
     lacks
         ``lacks[chunk, rank]``, of the ranks that are there; all true, and written.
-    room
-        To work in: int64, `ROOM` + q + 3 rows, as wide as there are ranks, or q + 3.
+    ranks
+        To work in.
     """
-    n_rounds, n_doubles = moves.shape
-    n_ranks, n_chunks = orders.shape[1], lacks.shape[0]
+    n_chunks, n_ranks = lacks.shape[0], orders.shape[1]
     absent = n_ranks - 1 if n_ranks > n_chunks else -1
-    room[:3] = NONE
-    room[3:] = 0
-    hold = room[:2]
-    owed = room[2]  # the chunk that a rank did not get when it swapped
-    met = room[3]  # whether the late rank
-    missed, owner, key, gives, mate, taken, size = (
-        room[4],
-        room[5],
-        room[6],
-        room[7],
-        room[8],
-        room[9],
-        room[10],
-    )
-    bucket = room[ROOM:]
+    ranks.hold[:] = NONE
+    ranks.owed[:] = NONE
+    ranks.met[:] = 0
+    ranks.missed[:] = 0
     count = 0
-    for t in range(n_rounds):
-        oldest = t - q
-        size[:] = 0
-        late = -1
-        for k in range(n_ranks):
-            r = orders[t % len(orders), k]
-            mate[r], taken[r], gives[r] = -1, False, hold[0, r]
-            c = min(t - 1 - hold[0, r], q - 1)
-            if r < n_doubles:
-                move = moves[t, r]
-                c = -1
-                gives[r] = oldest
-                if move == EXCHANGE:
-                    late = r
-                elif move == SWAP:
-                    gives[r] = max(hold[0, r], hold[1, r])
-                elif move == LOSE:
-                    gives[r] = t - 1 - (q - 2)
-                elif move >= SEND:
-                    c = move - SEND
-                    gives[r] = t - 1 - c
-            if c >= 0 and owed[r] == NONE and r != absent:
-                bucket[c, size[c]] = r
-                size[c] += 1
-        # Who meets the late rank: as long as there are new ones, one that holds the oldest alone.
-        if late < 0:
-            late = pick(bucket[q - 1], size[q - 1], taken, met)
-        if late < 0 or (met[late] and t < n_chunks):
+    for t in range(len(moves)):
+        late = _sort_ranks(q, t, moves[t], orders[t % len(orders)], absent, ranks)
+        if late < 0:  # as long as there are new ones, one that holds the oldest alone
+            late = _pick(ranks, q - 1, ranks.met)
+        if late < 0 or (ranks.met[late] and t < n_chunks):
             return -1
-        taken[late] = True
-        chunk = min(t, n_chunks - 1)
-        if t < n_chunks:
-            met[late] = 1
-            owner[t] = late
-            count = note(sends, count, (t, late, n_chunks, late, 1))
-            count = note(sends, count, (t, n_chunks, late, late, 1))
-        elif lacks[chunk, late]:
-            count = note(sends, count, (t, n_chunks, late, owner[chunk], 0))
-        lacks[chunk, late] = False
-        # Who swapped in the last round gets the chunk that is owed, for the one it got.
-        for y in range(n_ranks):
-            if owed[y] == NONE:
-                continue
-            for r in range(n_ranks):
-                key[r] = 1 - met[r]
-                if r != absent and owed[y] >= 0 and lacks[min(owed[y], n_chunks - 1), r]:
-                    key[r] = 2
-            z = pick(bucket[q - 1], size[q - 1], taken, key)
-            if z < 0 or key[z] == 2:
-                return -1
-            taken[y] = taken[z] = True
-            mate[y] = z
-            gives[y], gives[z] = hold[1, y], owed[y]
-        for d in range(n_doubles):
-            if moves[t, d] == SWAP:
-                for r in range(n_ranks):
-                    key[r] = 2 if r < n_doubles else 1 - met[r]
-                y = pick(bucket[q - 2], size[q - 2], taken, key)
-                if y < n_doubles:
-                    return -1
-                taken[d] = taken[y] = True
-                mate[d] = y
-        if absent >= 0 and t >= q - 1:
-            loser = -1
-            for d in range(n_doubles):
-                if moves[t, d] == LOSE or moves[t, d] == REST:
-                    loser = d
-            if loser < 0:
-                for r in range(n_ranks):
-                    key[r] = 4 * missed[r] - met[r] + (2 if r < n_doubles else 0)
-                loser = pick(bucket[q - 2], size[q - 2], taken, key)
-            if loser < 0:
-                return -1
-            taken[loser] = True
-            if oldest >= 0 and (loser >= n_doubles or moves[t, loser] == LOSE):
-                missed[loser] += 1
-        key[:] = 0
-        for d in range(n_doubles):
-            if 0 <= moves[t, d] < SEND:
-                c = moves[t, d]
-                y = pick(bucket[c], size[c], taken, key)
-                while y < 0 and t - 2 - c >= n_chunks - 1 and c < q - 2:
-                    c += 1  # it stands for the same chunk, the last
-                    y = pick(bucket[c], size[c], taken, key)
-                if y < 0:
-                    return -1
-                taken[d] = taken[y] = True
-                mate[d] = y
-        # The rest. Those who still have to meet the late rank come back soonest.
-        size[q:] = 0
-        for k in range(size[q - 1]):
-            r = bucket[q - 1, k]
-            if not taken[r]:
-                c = q + (0 if not met[r] else 1 if missed[r] else 2)
-                bucket[c, size[c]] = r
-                size[c] += 1
-        for c in range(q - 2, -1, -1):
-            second = q + 2 if c == q - 3 else q + 1  # those who have not missed any get into q - 2
-            for k in range(size[c]):
-                y = bucket[c, k]
-                if taken[y]:
-                    continue
-                group = q if size[q] > 0 else second if size[second] > 0 else 2 * q + 3 - second
-                if size[group] == 0:
-                    return -1
-                size[group] -= 1
-                mate[bucket[group, size[group]]] = y
-        for u in range(n_ranks):
-            v = mate[u]
-            if v < 0:
-                continue
-            for a, b in ((u, v), (v, u)):
-                chunk = min(gives[a], n_chunks - 1)
-                if chunk >= 0 and lacks[chunk, b] and not lacks[chunk, a]:
-                    lacks[chunk, b] = False
-                    count = note(sends, count, (t, a, b, owner[chunk], 0))
-            if owed[u] != NONE:
-                hold[0, u], hold[0, v] = gives[u], gives[u]
-                owed[u] = hold[1, u] = NONE
-            else:
-                slot = 0 if hold[0, u] <= oldest else 1
-                hold[slot, u] = gives[v]
-                if u < n_doubles and moves[t, u] == SWAP:
-                    hold[1, v], owed[v] = gives[u], oldest
-        hold[0 if hold[0, late] <= oldest else 1, late] = t
+        count = _meet_late(t, late, lacks, sends, count, ranks)
+        if not (_repay(q, absent, lacks, ranks) and _swap(q, moves[t], ranks)):
+            return -1
+        if absent >= 0 and t >= q - 1 and not _face_absent(q, t, moves[t], ranks):
+            return -1
+        if not (_take(q, t, moves[t], n_chunks, ranks) and _pair_rest(q, ranks)):
+            return -1
+        count = _exchange(q, t, moves[t], lacks, sends, count, ranks)
+        ranks.hold[0 if ranks.hold[0, late] <= t - q else 1, late] = t
     return count

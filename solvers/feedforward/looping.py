@@ -226,6 +226,19 @@ def _find_eight(line, heads, tails, lines):
     return np.uint64(heads[head] + tails[tail])
 
 
+@inner_kernel
+def _write_lines(matching, space, width):
+    """Write the lines of the whole network; return how many are in use."""
+    lit = 0
+    for i in range(len(matching)):
+        o = matching[i]
+        if o >= 0:
+            lit += 1
+            space[i] = o
+            space[width + o] = i
+    return lit
+
+
 @kernel
 def loop(blocks, tables, matchings, all_states, space, plain):
     """Route matchings; arguments as of `route_loops`; the workspace holds two depths.
@@ -240,13 +253,7 @@ def loop(blocks, tables, matchings, all_states, space, plain):
             states[row * cells + k] = -1
         for k in range(2 * width):
             space[k] = -1
-        lit = 0
-        for i in range(n):
-            o = matchings[row, i]
-            if o >= 0:
-                lit += 1
-                space[i] = o
-                space[width + o] = i
+        lit = _write_lines(matchings[row], space, width)
         depth, forth, onto = -1, 0, 2 * width
         for number in range(len(blocks)):
             size, lines = blocks[number, SIZE], blocks[number, PLACE]

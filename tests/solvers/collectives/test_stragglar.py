@@ -8,8 +8,9 @@ import pytest
 import optmatch as om
 from optmatch.model import InputError
 from optmatch.problems.collectives.bounds import fewest_late_rounds
-from optmatch.solvers.collectives.stragglar import schedule
+from optmatch.solvers.collectives.stragglar import new_search, schedule, searches, stored
 from tests.helpers.contributions import one_late, raw, replay
+from tests.helpers.late_ranks import find_copies
 from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels
@@ -42,6 +43,26 @@ def test_odd_numbers_take_one_round_more_at_most(n: int) -> None:
 def test_many_numbers_meet_the_bound(n: int) -> None:
     """Stored ones, some that need a search, runs of length 3, chunks that are missed."""
     assert complete(n) == fewest_late_rounds(n)
+
+
+@compiled_only
+@pytest.mark.parametrize("n", sorted(map(int, stored()["copies"])))
+def test_each_stored_schedule_is_complete_and_shortest(n: int) -> None:
+    """Its file is made by a script, and no line of it is believed."""
+    assert complete(n) == fewest_late_rounds(n)
+    if n < 9:  # the script finds one again, perhaps another
+        assert len(find_copies(n)) == len(stored()["copies"][str(n)])
+
+
+@compiled_only
+@pytest.mark.parametrize("n", sorted(map(int, stored()["searches"])))
+def test_each_stored_search_finds_a_plan(n: int) -> None:
+    """Sooner than the first of those that are tried without it."""
+    n_doubles, seed = stored()["searches"][str(n)]
+    kept, first = new_search(n, n_doubles, seed), new_search(n, *searches(n, 1)[0])
+    assert kept.plan() is not None
+    assert first.plan() is None or len(kept.failed) < len(first.failed)
+    assert complete(n) <= fewest_late_rounds(n) + n % 2
 
 
 def test_a_seed_names_a_schedule() -> None:
