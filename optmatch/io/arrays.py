@@ -21,6 +21,7 @@ MOST_BYTES = 1_000_000
 
 _SMALL = 100  # arrays of up to so many entries stay readable even then
 _KEYS = ("file", "sha256")
+_LONGEST_NAME = 255  # bytes; file systems take no longer one
 
 
 def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], bytes]:
@@ -64,14 +65,16 @@ def array_file(tree: Any) -> str | None:
     """Return the name of the file of arrays that a tree refers to, if it is a plain name."""
     named = tree.get("arrays") if isinstance(tree, dict) else None
     name = named.get("file") if isinstance(named, dict) else None
-    return name if isinstance(name, str) and Path(name).name == name else None
+    if not isinstance(name, str) or len(name.encode(errors="replace")) > _LONGEST_NAME:
+        return None
+    return name if Path(name).name == name else None
 
 
 def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]:
     name = array_file({"arrays": named})
     if name is None or not name.endswith(".npz"):
         raise FormatError(
-            f"file = {named['file']!r}: the name of an .npz file in the same folder",
+            f"file = {shorten(named['file'])}: the name of an .npz file in the same folder",
             where="/arrays/file",
         )
     if folder is None:

@@ -14,6 +14,7 @@ from typing import Any
 from optmatch.io import load
 from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import from_object
+from optmatch.kinds import default_method
 from optmatch.model import FormatError, InputError, Limits, Problem, check_size, naming
 from optmatch.sweeps.tasks import Task
 
@@ -56,7 +57,7 @@ def _tasks(
             raise InputError(f"{key} = {value!r}: {allowed} is expected", where=key)
     limits = from_object(Limits, tree.get("limits", {}), "limits")
     seeds = tree.get("seeds", 1)
-    seeds = range(seeds) if isinstance(seeds, int) else seeds
+    n_seeds = max(0, seeds) if isinstance(seeds, int) else len(seeds)
     methods = tree.get("methods", [DEFAULT])
     found = 0
     for name, problem in _problems(tree, folder, generate):
@@ -67,11 +68,12 @@ def _tasks(
                 raise InputError(
                     f"{fitting!r}: a list is expected", where=f"methods/{problem.kind}"
                 )
-        check_size("tasks", found + len(fitting) * len(seeds), "seeds")
-        for method, seed in product(fitting, seeds):
-            found += 1
-            chosen = None if method == DEFAULT else str(method)
-            yield Task(problem, chosen, seed=seed, limits=limits, name=name)
+        found += len(fitting) * n_seeds
+        check_size("tasks", found, "seeds")
+        for method in fitting:
+            chosen = default_method(problem).name if method == DEFAULT else str(method)
+            for seed in range(n_seeds) if isinstance(seeds, int) else seeds:
+                yield Task(problem, chosen, seed=seed, limits=limits, name=name)
     if not found:
         raise InputError("no tasks: problems, methods or seeds are empty", where="problems")
 

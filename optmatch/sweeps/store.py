@@ -26,6 +26,8 @@ _WAIT_S = 60.0  # for others that write to the same store
 _RETRY_S = 0.01
 _MAGIC = b"SQLite format 3\x00"
 _NAMES = ", ".join(f'"{name}"' for name in COLUMNS)
+_NO_KEY = "rowid "  # and its number: the key of a row whose key is no text
+_KEY = f"CASE typeof(key) WHEN 'text' THEN key ELSE '{_NO_KEY}' || rowid END AS key"
 _LAYOUT = (
     "CREATE TABLE IF NOT EXISTS problems (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL)",
     f"CREATE TABLE IF NOT EXISTS results ({_NAMES}, seal BLOB, answer BLOB, PRIMARY KEY (key))",
@@ -71,6 +73,7 @@ class Store:
             raise StoreError(f"{self.path}: no regular file, which a store is")
         with self._told():
             self._db = self._open(read_only)
+            self._db.text_factory = lambda text: text.decode(errors="replace")
             try:
                 self._prepare(read_only)
             except BaseException:
@@ -81,13 +84,17 @@ class Store:
         if not read_only:
             return sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
         uri = Path(self.path).resolve().as_uri()
-        for mode in ("mode=ro", "immutable=1"):  # the latter where no log can be laid beside it
+        # The first removes the log that it lays beside the file, unless one is there already;
+        # the last is for where none can be laid.
+        modes = ("mode=rw", "mode=ro", "immutable=1")
+        for mode in modes[Path(f"{self.path}-wal").exists() :]:
             db = sqlite3.connect(f"{uri}?{mode}", uri=True, timeout=_WAIT_S, isolation_level=None)
             try:
                 db.execute("SELECT count(*) FROM sqlite_master")
+                db.execute("PRAGMA query_only = ON")
             except sqlite3.OperationalError:
                 db.close()
-                if mode != "mode=ro":
+                if mode == modes[-1]:
                     raise
             else:
                 break
@@ -218,7 +225,7 @@ class Store:
         longer.
         """
         with self._told():
-            keys = sorted(self._db.execute("SELECT rowid, key FROM results").fetchall())
+            keys = sorted(self._db.execute(f"SELECT rowid, {_KEY} FROM results").fetchall())
         read = f"SELECT {_what(answers)} FROM results WHERE rowid"
         for at in range(0, len(keys), _BATCH):
             some = keys[at : at + _BATCH]
@@ -247,7 +254,7 @@ class Store:
             raise StoreError(f"{self.path}: no problem {sha256}")
         try:
             text = zlib.decompress(content[0])
-        except zlib.error as exc:
+        except (TypeError, zlib.error) as exc:  # the former where the cell is no blob
             raise StoreError(f"{self.path}: problem {sha256} is damaged: {exc}") from exc
         if digest(text) != sha256:
             raise StoreError(f"{self.path}: problem {sha256} is damaged: its digest differs")
@@ -256,11 +263,12 @@ class Store:
     def discard(self, key: str) -> None:
         """Remove a row, so that the next sweep runs its task again."""
         with self._told(), self._transaction():
-            self._db.execute("DELETE FROM results WHERE key = ?", (key,))
+            number = key.removeprefix(_NO_KEY) if key.startswith(_NO_KEY) else None
+            self._db.execute("DELETE FROM results WHERE key = ? OR rowid = ?", (key, number))
 
 
 def _what(answer: bool) -> str:
-    return f"{_NAMES}, seal" + ", answer" * answer
+    return _NAMES.replace('"key"', _KEY) + ", seal" + ", answer" * answer
 
 
 def _seal(values: Sequence[Any], answer: bytes) -> bytes:

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.commands.shared.outcome import CHECK_FAILED
 from optmatch.sweeps.store import Store, StoreError, is_store
 from optmatch.sweeps.sweep import run_task
 from optmatch.sweeps.tasks import Row
+from tests.helpers.command import call
 
 PROBLEM = om.Routing(om.IdealSwitch(4), np.array([1, 0, 3, 2], np.int32))
 TASKS = [om.Task(PROBLEM, seed=seed, name="four") for seed in range(3)]
@@ -179,3 +181,27 @@ def test_a_full_disk_ends_the_sweep_and_keeps_the_rows(path: Path) -> None:
             kept = [row.status for row in store.rows()]
         assert 3 <= len(kept) < 40 and set(kept) == {"optimal"}
         assert len(list(om.sweep(tasks, executor, store=path))) == 40
+
+
+@pytest.mark.parametrize("cell", ["NULL", "x'ff00'", "7", "2.5"])
+@pytest.mark.parametrize("place", ["results.key", "results.name", "problems.content"])
+def test_cells_that_are_no_text_are_damage(place: str, cell: str, path: Path) -> None:
+    """Another program wrote them: all tell of it, and what is discarded is gone."""
+    if (place, cell) == ("problems.content", "NULL"):
+        return  # SQLite itself refuses it
+    table, column = place.split(".")
+    change(path, f"UPDATE {table} SET {column} = {cell} WHERE rowid = 1")
+    for words in (["report"], ["report", "--json"], ["verify", "--all"]):
+        assert call(words[0], str(path), *words[1:]).exit_code in (0, CHECK_FAILED), words
+    call("verify", str(path), "--all", "--discard")
+    with Store(path, read_only=True) as store:
+        assert len(list(store.rows())) == (2 if table == "results" else 0)
+
+
+def test_reading_leaves_no_files(path: Path) -> None:
+    """An empty log and its index stayed beside the store."""
+    before = path.read_bytes()
+    call("report", str(path))
+    call("verify", str(path), "--all")
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before

@@ -54,6 +54,8 @@ class NetlistWiring:
         self._declared, self._optical, self._found = declared, set(optical), found
         self._count = 0
         self.top, self._models, self._library = _unwrap(tree)
+        self._sizes: dict[str, int] = {}
+        check_size("cells", self._size(self.top, 0), "instances")
         self.ports = self._read(self.top, "", ())
 
     def used_pins(self) -> dict[str, list[str]]:
@@ -63,6 +65,17 @@ class NetlistWiring:
             instance, name = split_pin(pin)
             pins.setdefault(instance, {})[name] = None
         return {name: list(pins.get(name, ())) for name in self.components}
+
+    def _size(self, tree: Mapping[str, Any], depth: int) -> int:
+        """Count the instances of a netlist and of those within it, each of which is read once."""
+        check_size("depth", depth, "instances")
+        parts = list(map(self._component, mapping(tree, "instances", []).values()))
+        for part in parts:
+            known = kind_of(part, self._declared, 3) is not None
+            if part in self._library and not known and part not in self._sizes:
+                self._sizes[part] = 0  # within itself, which is a flaw
+                self._sizes[part] = self._size(self._library[part], depth + 1)
+        return len(parts) + sum(self._sizes.get(part, 0) for part in parts)
 
     def _read(self, tree: Mapping[str, Any], above: str, within: tuple[str, ...]) -> list[Pair]:
         """Read one netlist, `above` before all its names; return its ports."""
@@ -93,8 +106,8 @@ class NetlistWiring:
             check_size("cells", self._count, "instances")
             known = kind_of(component, self._declared, uses[name]) is not None
             if component in within:
-                found.append(f"component {component} is part of itself")
-            elif component in self._library and not known:
+                raise NetlistError([*found, f"component {component} is part of itself"])
+            if component in self._library and not known:
                 library, path = self._library[component], f"{above}{name}."
                 inner[name] = dict(self._read(library, path, (*within, component)))
             elif name not in pads:
@@ -119,16 +132,23 @@ class NetlistWiring:
         """Return the component of every instance of one netlist."""
         components = {}
         for name, instance in mapping(tree, "instances", self._found).items():
-            component = instance.get("component") if isinstance(instance, Mapping) else instance
             if isinstance(instance, Mapping) and instance.get("array"):
                 self._found.append(f"instance {name} is an array: list its cells one by one")
-            if not isinstance(component, str):
+            components[str(name)] = self._component(instance)
+            if not components[str(name)]:
                 self._found.append(f"instance {name} has no component")
-                component = ""
-            if component not in self._declared:
-                component = str(self._models.get(component, component))
-            components[str(name)] = component
         return components
+
+    def _component(self, instance: Any) -> str:
+        """Return the component of an instance; empty if it has none."""
+        component = instance.get("component") if isinstance(instance, Mapping) else instance
+        if not isinstance(component, str):
+            return ""
+        return (
+            component
+            if component in self._declared
+            else str(self._models.get(component, component))
+        )
 
 
 def mapping(tree: Mapping[str, Any], key: str, found: list[str]) -> Mapping[str, Any]:

@@ -59,7 +59,8 @@ def read_phase_list(
     of_rank: list[list[Line]] = [[] for _ in range(last + 1)]
     for line in lines:
         of_rank[line.rank].append(line)
-    traces = [trace_of(rank, of_rank[rank], noun, file) for rank in range(last + 1)]
+    idle = trace_of(MISSING, (), noun, file)
+    traces = [trace_of(k, lines, noun, file) if lines else idle for k, lines in enumerate(of_rank)]
     return step_of(traces, groups, options or TraceOptions())
 
 

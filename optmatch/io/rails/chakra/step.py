@@ -313,6 +313,8 @@ def _ordered(trace: Trace) -> tuple[Trace, Integers]:
 def _order(trace: Trace) -> Integers:
     """Order nodes after what they wait for: as in the file, but where that is too early."""
     n = len(trace.node_id)
+    if not n:
+        return np.arange(0)
     child = np.repeat(np.arange(n), np.diff(trace.first_parent))
     if (trace.parents < child).all():
         return np.arange(n)
@@ -344,6 +346,8 @@ def _dependencies(
     """Put dependencies together, by operations."""
     counts, deps, start = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], 0
     for trace, order in zip(traces, orders, strict=True):
+        if not len(order):
+            continue
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         count = np.diff(trace.first_parent)[order]

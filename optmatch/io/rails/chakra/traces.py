@@ -112,8 +112,9 @@ class Nodes(NamedTuple):
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column of the traces."""
-        first = np.cumsum([0, *(len(trace.node_id) for trace in self.traces)])
-        columns = [getattr(trace, name) for trace in self.traces]
+        counts = [len(trace.node_id) for trace in self.traces]
+        first = np.cumsum([0, *counts])
+        columns = [getattr(self.traces[k], name) for k, count in enumerate(counts) if count]
         joined = np.concatenate([*columns, np.zeros(0, dtype=np.int64)])
         chosen: NDArray[Any] = joined[first[self.rank] + self.node]
         return chosen
