@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from ortools.sat.python import cp_model
 
@@ -22,7 +23,7 @@ MANY = 2000
 
 def find_search(n: int) -> tuple[int, int] | None:
     """Return the number of doubles and the seed that plan the fewest rounds; None if few do."""
-    spent, found = 0, []
+    spent, found = 0, list[tuple[int, int, int]]()
     for n_doubles, seed in searches(n, SEEDS):
         search = new_search(n, n_doubles, seed)
         if search.surplus == 0:
@@ -65,7 +66,7 @@ def find_copies(n: int) -> list[list[int]]:
     for (t, a, b, c), copy in copies.items():
         into.setdefault((t, b, c), []).append(copy)
         sent.setdefault((t, a, b), []).append(copy)
-    held = {(0, a, c): 0 for a in range(n) for c in range(late)}
+    held: dict[tuple[int, int, int], Any] = {(0, a, c): 0 for a in range(n) for c in range(late)}
     for t in range(n_rounds):
         for c in range(late):
             for b in range(n):
