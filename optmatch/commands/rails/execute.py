@@ -36,7 +36,7 @@ OPTIONS = (
         "--execute",
         "steps",
         type=int,
-        help="Rail jobs: let controllers, a process for each rail, run so many steps of a plan.",
+        help="Rail jobs: let controllers, one for each rail, run so many steps of a plan.",
     ),
     click.option(
         "--triggers", type=click.Path(), help="With --execute: the triggers, instead of a plan's."
@@ -111,8 +111,7 @@ def execute_job(
     """Print what happens while controllers play triggers; a check fails if data meet the dark."""
     import numpy as np
 
-    from optmatch.control.rails.executor import execute
-    from optmatch.control.rails.ranks import Faults
+    from optmatch.control.rails.executor import Faults, execute
     from optmatch.io.rails.triggers import read_triggers
     from optmatch.problems.rails.execution.derivation import derive_triggers
 

@@ -10,12 +10,17 @@ ranks are past that step. The next step goes by the plan again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from optmatch.problems.rails.execution.triggers import RailTriggers
+from optmatch.problems import RailJob
+from optmatch.problems.rails.execution.orders import list_followers
+from optmatch.problems.rails.execution.triggers import RailTriggers, TriggerPlan
 
+Switch = Callable[[float, Sequence[Sequence[int]]], None]
+"""What a switch does when it is told: from when on which transmit ports lead to which receive
+ports."""
 Key = tuple[Any, ...]
 """What is over, ready or begun, without its step."""
 
@@ -36,41 +41,19 @@ class Message(NamedTuple):
     what: tuple[int, ...] = ()
 
 
-class Change(NamedTuple):
-    """What a switch is told: from when on which transmit ports lead to which receive ports."""
-
-    at_s: float
-    circuits: tuple[tuple[int, int], ...]
-
-
 class Controller:
-    """Plays the triggers of one rail.
+    """Plays the triggers of one rail: calls `change` with a time and the circuits from then on.
 
-    Parameters
-    ----------
-    followers
-        ``one, two, ago``: triggers of which the second begins after the first.
-    timeout_s, tries
-        So long a rank is left alone after a poll; after so many without an answer the rail goes to
-        its fall-back state.
-    whole
-        Whether a state is complete before the next one begins, as the rail stops as a whole.
+    A rank is left alone for a time-out after a poll. After so many polls as the plan has tries
+    without an answer, the rail goes to its fall-back state.
     """
 
     def __init__(
-        self,
-        rail: RailTriggers,
-        followers: Sequence[Sequence[int]],
-        delay_s: float,
-        *,
-        timeout_s: float,
-        whole: bool = False,
-        tries: int = 5,
+        self, job: RailJob, plan: TriggerPlan, rail: RailTriggers, change: Switch
     ) -> None:
-        self.rail, self.delay_s, self.whole, self.tries = rail, delay_s, whole, tries
-        self.timeout_s = timeout_s
-        self.changes: list[Change] = []
-        """What the switch was told, in order."""
+        self.rail, self.tries, self.timeout_s = rail, plan.tries, plan.timeout_s
+        self.delay_s, self.whole = job.network.delay_s, job.network.switching == "all-stop"
+        self.change = change
         self.n_fallbacks = 0
         self._changes = rail.split(rail.changes)
         self._needed: list[list[tuple[Key, int]]] = [[] for _ in rail.place]
@@ -78,7 +61,7 @@ class Controller:
         rows: list[tuple[Key, int, int]] = [
             *((("over", *row), ago, k) for *row, ago, k in rail.after.tolist()),
             *((("ready", *row), 0, k) for *row, k in rail.wanted.tolist()),
-            *((("begun", one), ago, two) for one, two, ago in followers),
+            *((("begun", one), ago, two) for one, two, ago in list_followers(job, rail).tolist()),
         ]
         for key, ago, k in rows:
             self._needed[k].append((key, ago))
@@ -103,7 +86,7 @@ class Controller:
                 yield from self._set(k, step)
 
     def receive(self, message: Message) -> Iterator[Message]:
-        """Answer a message; what it changes is added to `changes`."""
+        """Answer a message, and change circuits when all that goes over them is over."""
         at_s, kind, rank, step, what = message
         self._silent[rank] = 0
         if self._ring is not None:
@@ -136,7 +119,7 @@ class Controller:
         """Change the circuits of a trigger, and confirm its state when they are there."""
         known = (self._seen.get(step - ago, {}).get(key, 0.0) for key, ago in self._needed[k])
         at_s = max(self._from_s, *known, 0.0)
-        self._tell(at_s, self._changes[k][:, :2].tolist())
+        self.change(at_s, self._changes[k][:, :2].tolist())
         done_s = self._done_s[k, step] = at_s + self.delay_s
         for rank in sorted(self._confirms[k]):
             yield Message(done_s, "state", rank, step, (k + 1, self._epoch))
@@ -144,9 +127,6 @@ class Controller:
         self._last_set[k] = step
         for old in [each for each in self._seen if each < min(self._last_set) - 1]:
             del self._seen[old]  # all that it could be counted for is set
-
-    def _tell(self, at_s: float, circuits: Sequence[Sequence[int]]) -> None:
-        self.changes.append(Change(at_s, tuple((sends, to) for sends, to in circuits)))
 
     def _answer(self, at_s: float, rank: int, step: int, state: int) -> Iterator[Message]:
         """Confirm a state again, or poll the ranks of whom something is missing."""
@@ -183,13 +163,13 @@ class Controller:
         if ring.ready_s is None:
             yield from ring.gather(message)
             if ring.last is not None and self.rail.fallback is not None:
-                self._tell(at_s, list(enumerate(self.rail.fallback.tolist())))
+                self.change(at_s, list(enumerate(self.rail.fallback.tolist())))
                 ring.ready_s = at_s + self.delay_s
                 self.n_fallbacks += 1
             return
         yield from ring.serve(message)
         if ring.last is not None and ring.is_past:
-            self._tell(at_s, list(enumerate(self.rail.circuits.tolist())))
+            self.change(at_s, list(enumerate(self.rail.circuits.tolist())))
             self._ring, done_s, step = None, at_s + self.delay_s, ring.last + 1
             for rank in self.rail.ranks:
                 yield Message(done_s, "resume", rank, step, (self._epoch,))

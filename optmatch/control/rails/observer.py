@@ -6,10 +6,8 @@ It hears from switches what they were told, from ranks when they sent, and nothi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from math import inf
-from typing import Any
 
 from optmatch.model import IDLE
 from optmatch.problems import RailJob
@@ -28,7 +26,6 @@ class Observer:
         self.delay_s, self.rate = job.network.delay_s, job.network.port_bytes_per_s
         self.whole = job.network.switching == "all-stop"
         self.sent_bytes = self.dark_bytes = 0.0
-        self._sends: list[tuple[int, float, float, list[tuple[int, int]]]] = []
         self._told: list[list[list[tuple[float, int]]]] = []
         self._stops: list[list[tuple[float, int]]] = [[(-inf, IDLE)] for _ in plan.rails]
         self._rings: list[list[tuple[int, int]]] = []
@@ -46,35 +43,24 @@ class Observer:
                     if to != IDLE:
                         self._wanted[node][1].append((port, to))
 
-    def note_send(self, node: int, start_s: float, end_s: float, *, ring: bool) -> None:
-        """Note that a communication goes over its circuits, or over all of the fall-back state."""
+    def note_change(self, rail: int, at_s: float, circuits: Iterable[Sequence[int]]) -> None:
+        """Note what the switch of a rail was told."""
+        histories = [(self._told[rail][port], to) for port, to in circuits]
+        for history, to in [*histories, (self._stops[rail], IDLE)]:
+            history.append((at_s, to))
+            if len(history) > 2 * _LONG_AGO:
+                del history[:_LONG_AGO]
+
+    def judge(self, node: int, start_s: float, end_s: float, *, ring: bool) -> None:
+        """Judge a communication that ends now, over its circuits or over all of the ring."""
         rail, wanted = self._wanted[node]
         wanted = self._rings[rail] if ring else wanted
-        self._sends.append((rail, start_s, end_s, wanted))
-        self.sent_bytes += (end_s - start_s) * self.rate * len(wanted)
-
-    def note_changes(self, rail: int, changes: Iterable[Any]) -> None:
-        """Note what the switch of a rail was told."""
-        for at_s, circuits in changes:
-            histories = [(self._told[rail][port], to) for port, to in circuits]
-            for history, to in chain(histories, [(self._stops[rail], IDLE)]):
-                history.append((at_s, to))
-                if len(history) > 2 * _LONG_AGO:
-                    del history[:_LONG_AGO]
-
-    def check(self, until_s: float) -> None:
-        """Judge what was sent up to some time, when all that was told until then is known."""
-        left = []
-        for send in self._sends:
-            rail, start_s, end_s, wanted = send
-            if end_s > until_s:
-                left.append(send)
-                continue
-            told = [(self._told[rail][port], to) for port, to in wanted]
-            for history, to in [*told, *([(self._stops[rail], IDLE)] if self.whole else [])]:
-                if not self._is_lit(history, to, start_s, end_s):
-                    self.dark_bytes += (end_s - start_s) * self.rate
-        self._sends = left
+        n_bytes = (end_s - start_s) * self.rate
+        self.sent_bytes += n_bytes * len(wanted)
+        told = [(self._told[rail][port], to) for port, to in wanted]
+        for history, to in [*told, *([(self._stops[rail], IDLE)] if self.whole else [])]:
+            if not self._is_lit(history, to, start_s, end_s):
+                self.dark_bytes += n_bytes
 
     def _is_lit(
         self, history: list[tuple[float, int]], to: int, start_s: float, end_s: float

@@ -48,8 +48,6 @@ class Program(NamedTuple):
     computes: Ints
     told: dict[tuple[int, int], list[tuple[int, Name]]]
     """What a rank, the second, tells the controller of a rail."""
-    needers: dict[tuple[int, int, int], list[tuple[int, int]]]
-    """What on a rail, at a rank, needs a state, and 1 if that of the step before."""
 
 
 def make_program(job: RailJob, plan: TriggerPlan, graph: Graph) -> Program:
@@ -80,7 +78,6 @@ def make_program(job: RailJob, plan: TriggerPlan, graph: Graph) -> Program:
         np.bincount(every, minlength=step.n_ranks).tolist(),
         np.flatnonzero(kinds == COMPUTE),
         {},
-        {},
     )
 
     def at(rows: Any, parts: Any) -> list[tuple[list[int], int]]:
@@ -91,7 +88,6 @@ def make_program(job: RailJob, plan: TriggerPlan, graph: Graph) -> Program:
     for k, rail in enumerate(plan.rails):
         for (rank, _, _, _, state, ago), number in at(rail.needs, rail.needs[:, 3]):
             nodes[number].needs.append((rank, state, ago))
-            found.needers.setdefault((k, rank, state), []).append((number, ago))
         named: dict[Name, int] = {}
         named |= {tuple(row[:4]): n for row, n in at(rail.after, rail.after[:, 3])}
         named |= {tuple(row[:3]): n for row, n in at(rail.wanted, [0] * len(rail.wanted))}

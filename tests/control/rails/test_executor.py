@@ -16,11 +16,12 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.cli import main
 from optmatch.control.rails import executor
-from optmatch.control.rails.executor import Execution, execute
-from optmatch.control.rails.ranks import Faults, Ranks
+from optmatch.control.rails.controller import Controller
+from optmatch.control.rails.executor import Execution, Faults, execute
 from optmatch.model import Event, Tick
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.triggers import TriggerPlan
+from tests.helpers.command import process
 from tests.helpers.rails import MODEL, small_job
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -43,8 +44,8 @@ def planned(kind: str, method: str = "provisioned", tries: int = 5) -> tuple[Any
 
 
 def run(kind: str, method: str = "provisioned", tries: int = 5, **options: Any) -> Execution:
-    """Execute them without processes."""
-    return execute(*planned(kind, method, tries), processes=False, **options)
+    """Execute them."""
+    return execute(*planned(kind, method, tries), **options)
 
 
 TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
@@ -86,37 +87,34 @@ def test_the_fall_back_state_serves_what_triggers_do_not() -> None:
 
 def test_the_observer_sees_a_controller_that_does_not_wait(monkeypatch: Any) -> None:
     """It changes circuits while data go over them."""
-    make = executor.make_setup
 
-    def hasty(*given: Any) -> dict[str, Any]:
-        setup = make(*given)
-        once = {row[-1]: row for row in setup["rail"]["after"]}
-        setup["rail"]["after"] = list(once.values())
-        return setup
+    def hasty(job: Any, plan: Any, rail: Any, *given: Any) -> Controller:
+        once = {row[-1]: row for row in rail.after.tolist()}
+        return Controller(job, plan, replace(rail, after=list(once.values())), *given)
 
-    monkeypatch.setattr(executor, "make_setup", hasty)
+    monkeypatch.setattr(executor, "Controller", hasty)
     assert run("two-ports", steps=2).dark_bytes > 0
 
 
 @pytest.mark.parametrize("kind", ["one-port", "all-stop"])
 def test_the_observer_sees_ranks_that_do_not_wait(kind: str, monkeypatch: Any) -> None:
     """They send before their circuits are confirmed."""
-    monkeypatch.setattr(Ranks, "_missing", lambda *_: [])
+    monkeypatch.setattr(executor._Ranks, "_missing", lambda *_: [])
     assert run(kind, steps=2).dark_bytes > 0
 
 
-def test_processes_do_the_same_over_tcp(tmp_path: Path) -> None:
-    """A controller for each rail, as the command starts them: the same figures."""
+def test_the_command_prints_what_happened(tmp_path: Path) -> None:
+    """The same seed gives the same figures in a process of its own."""
     job, _ = planned("one-port")
     file = tmp_path / "plan.json"
     om.save(om.solve(job, method="provisioned", seed=0), file)
     command = ["simulate", str(file), "--execute", "3", "--loss", "0.1", "--seed", "7", "--json"]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0, done.output
+    done = process(*command)
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     plan = derive_triggers(job, om.solve(job, method="provisioned", seed=0).answer)
     faults = Faults(loss=0.1, late=0.1, twice=0.1)
-    expected = execute(job, plan, steps=3, faults=faults, seed=7, processes=False)
+    expected = execute(job, plan, steps=3, faults=faults, seed=7)
     assert found["lost"] == expected.lost > 0 and found["messages"] == expected.messages
     assert found["mean_s"] == pytest.approx(float(expected.step_s.mean()), rel=1e-12)
     assert found["dark_bytes"] == 0
@@ -131,38 +129,27 @@ def test_a_job_without_rails_runs_too() -> None:
     assert done.messages == 0
 
 
-def test_a_controller_that_dies_is_missed(monkeypatch: Any) -> None:
-    """Here since it cannot play what it was given."""
-    make = executor.make_setup
-
-    def broken(*given: Any) -> dict[str, Any]:
-        return {**make(*given), "followers": None}
-
-    monkeypatch.setattr(executor, "make_setup", broken)
-    with pytest.raises(om.OptMatchError, match="the controller of a rail has gone"):
-        execute(*planned("one-port"))
+def test_data_into_the_dark_end_with_code_5(tmp_path: Path, monkeypatch: Any) -> None:
+    """And the command says so."""
+    file = tmp_path / "plan.json"
+    om.save(om.solve(planned("one-port")[0], method="provisioned", seed=0), file)
+    monkeypatch.setattr(executor._Ranks, "_missing", lambda *_: [])
+    done = CliRunner().invoke(main, ["simulate", str(file), "--execute", "2"])
+    assert done.exit_code == 5 and "DATA INTO THE DARK" in done.stdout
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="not Linux")
-def test_an_interrupt_ends_the_controllers() -> None:
-    """It comes at an event; they hear no Ctrl-C of a terminal themselves."""
-    found: set[str] = set()
+def test_an_interrupt_ends_it() -> None:
+    """It comes at an event, one for each step that is over."""
+    seen: list[Event] = []
 
     def stop(event: Event) -> None:
-        if event != Tick("steps", 0, 1):
-            return
-        found.update(set(children()) - before)
-        assert all(os.getsid(int(pid)) == int(pid) for pid in found)
-        raise KeyboardInterrupt
+        seen.append(event)
+        if event == Tick("steps", 1, 3):
+            raise KeyboardInterrupt
 
-    def children() -> list[str]:
-        threads = Path("/proc/self/task").iterdir()
-        return [pid for each in threads for pid in (each / "children").read_text().split()]
-
-    before = set(children())
     with pytest.raises(KeyboardInterrupt):
-        execute(*planned("one-port"), on_event=stop)
-    assert found and not any(Path("/proc", pid).exists() for pid in found)
+        run("one-port", steps=3, on_event=stop)
+    assert seen == [Tick("steps", 0, 3), Tick("steps", 1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +179,7 @@ def test_a_plan_that_does_not_serve_the_job_is_refused() -> None:
     job, triggers = planned("one-port")
     swapped = replace(triggers, lasts_s=triggers.lasts_s * 2)
     with pytest.raises(om.InputError, match="no valid plan follows from its order"):
-        execute(job, swapped, processes=False)
+        execute(job, swapped)
 
 
 def test_64_gpus_for_a_thousand_steps() -> None:
@@ -205,7 +192,7 @@ def test_64_gpus_for_a_thousand_steps() -> None:
         peak_flops_per_s=1e12, port_bytes_per_s=50e9,
     )  # fmt: skip
     plan = derive_triggers(job, om.solve(job, method="provisioned", seed=0).answer)
-    steps, soak = (1000, True) if TIMES > 1 else (10, False)
-    done = execute(job, plan, steps=steps, faults=Faults(jitter=0.1, loss=0.01), processes=soak)
+    steps = 1000 if TIMES > 1 else 10
+    done = execute(job, plan, steps=steps, faults=Faults(jitter=0.1, loss=0.01))
     assert job.n_gpus == 64 and len(done.step_s) == steps and (done.step_s > 0).all()
     assert done.dark_bytes == 0 < done.lost
