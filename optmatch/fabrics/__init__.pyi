@@ -8,7 +8,7 @@ from .cellgraph import (
     Links as Links,
     state_between as state_between,
 )
-from .fabric import Fabric as Fabric, RouteLengths as RouteLengths
+from .fabric import Fabric as Fabric
 from .faults import (
     Fault as Fault,
     FaultKind as FaultKind,
@@ -34,7 +34,7 @@ from .meshes.mesh import (
 from .netlists.flaws import NetlistError as NetlistError
 from .netlists.netlist import Netlist as Netlist
 from .netlists.tree import netlist_from_tree as netlist_from_tree
-from .racks.rack import RackFabric as RackFabric
+from .racks.rack import RackFabric as RackFabric, RouteLengths as RouteLengths
 from .reach import (
     UNREACHED as UNREACHED,
     Walks as Walks,
@@ -43,3 +43,4 @@ from .reach import (
     walk as walk,
 )
 from .selected import SelectedPorts as SelectedPorts
+from .units import PortUnits as PortUnits, Units as Units, units_of as units_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,23 +17,12 @@ from optmatch.model import InputError, SolverUnavailable, Value
 Ends = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
-class RouteLengths(NamedTuple):
-    """What the shortest route between each two units passes; arrays of shape (units, units)."""
-
-    cells: NDArray[np.int32]
-    fibres: NDArray[np.int32]
-    """Both are ``UNREACHED`` where there is no route."""
-
-
 class Fabric(Value):
     """What its ports are, and how light gets from one to another.
 
     Subclasses are frozen data classes whose fields are what a file says of them. Ports are
     *bidirectional* (one terminal each; a matching is an involution) or have an input and an output
     (a matching is a partial permutation).
-
-    A *unit* is what a spare replaces: one port of a switch, or one chip of a rack with all its
-    ports. Units sit in *servers*, which fibres join; a switch is one server without fibres.
 
     See Also
     --------
@@ -52,8 +41,6 @@ class Fabric(Value):
 
     __slots__ = ()
     type: ClassVar[str]
-    unit_name: ClassVar[str] = "port"
-    """What a unit is called, in messages and in the names of fields."""
 
     @property
     @abstractmethod
@@ -104,56 +91,6 @@ class Fabric(Value):
         """The ports that may take part in circuits, ascending."""
         return np.setdiff1d(np.arange(self.n_ports), np.array(self.dead_ports, dtype=np.int64))
 
-    @property
-    def ports_per_unit(self) -> int:
-        """The number of ports of a unit; 1 for a switch."""
-        return 1
-
-    @property
-    def n_units(self) -> int:
-        """The number of units: ports of a switch, or chips of a rack."""
-        return self.n_ports // self.ports_per_unit
-
-    @property
-    def n_chips(self) -> int:
-        """The number of chips; 0 for a switch."""
-        return 0
-
-    @property
-    def n_servers(self) -> int:
-        """The number of servers; 1 for a switch."""
-        return 1
-
-    @property
-    def n_fibres(self) -> int:
-        """The number of fibres between servers, each direction counted; 0 for a switch."""
-        return len(self.edge_of_fibre)
-
-    @property
-    def server_of_unit(self) -> NDArray[np.int32]:
-        """``server_of_unit[unit]``; int32, shape (units,)."""
-        return np.zeros(self.n_units, dtype=np.int32)
-
-    @property
-    def edges(self) -> NDArray[np.int32]:
-        """``edges[edge] = server from, server to``: neighbours; int32, shape (edges, 2)."""
-        return np.empty((0, 2), dtype=np.int32)
-
-    @property
-    def edge_fibres(self) -> NDArray[np.int32]:
-        """``edge_fibres[edge]``: how many fibres the edge has; int32, shape (edges,)."""
-        return np.empty(0, dtype=np.int32)
-
-    @property
-    def edge_of_fibre(self) -> NDArray[np.int32]:
-        """``edge_of_fibre[fibre]``; int32, shape (fibres,)."""
-        return np.empty(0, dtype=np.int32)
-
-    @property
-    def fibre_of_terminal(self) -> NDArray[np.int32]:
-        """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
-        return np.full(4 * self.n_cells, -1, dtype=np.int32)
-
     def require_switch(self) -> None:
         """Raise if the fabric is no single switch.
 
@@ -195,10 +132,6 @@ class Fabric(Value):
         destination = self.graph.terminal_name(int(self.destination_terminals[port]))
         return f"port {port} ({self.port_names[port]}, from {source}, to {destination})"
 
-    def describe_unit(self, unit: int) -> str:
-        """Return a unit for messages: a port of a switch, or a chip of a rack."""
-        return self.describe_port(unit)
-
     @property
     def title(self) -> str:
         """What pictures and summaries call it.
@@ -236,18 +169,6 @@ class Fabric(Value):
             "cells": self.n_cells,
             "dead_pairs": self.dead_pairs(),
         }
-
-    def route_lengths(self) -> RouteLengths:
-        """Count the cells and fibres on the shortest route between each two units.
-
-        Returns
-        -------
-        RouteLengths
-            On a switch the cells between two ports, as `route_cells`, and no fibres; in a rack the
-            fewest fibres between the servers of two chips, and the cells that so many need.
-        """
-        cells = self.route_cells()
-        return RouteLengths(cells, np.where(cells == UNREACHED, cells, 0))
 
     def route_cells(self) -> NDArray[np.int32]:
         """Count the cells on the shortest route between each two ports.

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Benes, Fabric, HexMesh, RackFabric, SquareMesh
+from optmatch.fabrics import Benes, Fabric, HexMesh, RackFabric, SquareMesh, units_of
 from optmatch.model import FREE
 from optmatch.problems import Reroute
 
@@ -121,9 +121,10 @@ def _find_fibres(
 def _draw_spares(
     fabric: Any, circuits: Sequence[tuple[int, int]], rng: np.random.Generator
 ) -> tuple[int, ...]:
-    per_unit = fabric.ports_per_unit
+    units = units_of(fabric)
+    per_unit = units.ports_per_unit
     busy = {port // per_unit for pair in circuits for port in pair}
-    idle = [unit for unit in range(fabric.n_units) if unit not in busy]
+    idle = [unit for unit in range(units.n_units) if unit not in busy]
     chosen = rng.permutation(np.array(idle, dtype=np.int64))[: rng.integers(0, 4)]
     return tuple(sorted(chosen.tolist()))
 
@@ -135,14 +136,14 @@ def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
     failed: dict[str, tuple[int, ...]] = {}
     for _ in range(int(rng.integers(1, 4))):
         kinds = ["failed_ports"]
-        kinds += ["failed_chips", "failed_fibres"] if fabric.n_chips else []
+        kinds += ["failed_chips", "failed_fibres"] if state.units.n_chips else []
         kinds += ["stuck_bar", "stuck_cross", "dead_cells"] if len(cells) > 2 else []
         kind = str(rng.choice(kinds))
         if kind in ("stuck_bar", "stuck_cross", "dead_cells"):
             part = cells.pop()
         else:
             counts = {"failed_chips": state.n_units, "failed_ports": fabric.n_ports}
-            most = counts.get(kind) or fabric.n_fibres
+            most = counts.get(kind) or state.units.n_fibres
             part = int(rng.integers(most))
         failed[kind] = tuple({*failed.get(kind, ()), part})
     return replace(state, **failed)  # type: ignore[arg-type]

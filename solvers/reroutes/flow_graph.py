@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import EXITS, CellGraph, Fabric
+from optmatch.fabrics import EXITS, CellGraph, Fabric, Units, units_of
 
 Ints = NDArray[np.int32]
 
@@ -61,10 +61,10 @@ def build_flow_graph(fabric: Fabric) -> FlowGraph:
     """
     if fabric.graph is not None:
         return _through_cells(fabric, fabric.graph)
-    return _through_servers(fabric)
+    return _through_servers(units_of(fabric))
 
 
-def _through_servers(rack: Fabric) -> FlowGraph:
+def _through_servers(rack: Units) -> FlowGraph:
     units, size = rack.n_units, rack.n_units // rack.n_servers
     edges, inner = rack.edges.tolist(), 2 * rack.n_units
     out = defaultdict[int, list[int]](list)  # of servers, and of switches between racks
@@ -101,7 +101,8 @@ def _through_servers(rack: Fabric) -> FlowGraph:
 
 
 def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
-    per_unit, units, n_terminals = fabric.ports_per_unit, fabric.n_units, len(graph.mate)
+    of_units = units_of(fabric)
+    per_unit, units, n_terminals = of_units.ports_per_unit, of_units.n_units, len(graph.mate)
     inner = 2 * units
     into, out_of = inner, inner + n_terminals  # the first node towards a terminal, out of one
     sources, destinations = fabric.source_terminals, fabric.destination_terminals
@@ -128,12 +129,12 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     port_in[into + sources] = np.arange(fabric.n_ports)
     port_out[out_of + destinations] = np.arange(fabric.n_ports)
     terminal[into:out_of] = terminals
-    fibre[into:out_of] = fabric.fibre_of_terminal
+    fibre[into:out_of] = of_units.fibre_of_terminal
     resource = np.concatenate(
         [links.count + np.arange(inner), links.of_terminal, links.of_terminal]
     )
     return _freeze(
-        fabric,
+        of_units,
         first=np.searchsorted(tails[order], np.arange(nodes + 1)),
         head=all_heads[order],
         cell=np.concatenate(cell)[order],
@@ -148,7 +149,7 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
 
 
 def _freeze(
-    fabric: Fabric, first: NDArray[Any], head: NDArray[Any], **others: NDArray[Any]
+    units: Units, first: NDArray[Any], head: NDArray[Any], **others: NDArray[Any]
 ) -> FlowGraph:
     """Make a graph of arrays, with the tail of each arc and the arcs that lead to each node."""
     nodes, back_arc = np.arange(len(first) - 1), np.argsort(head, kind="stable")
@@ -162,4 +163,4 @@ def _freeze(
     arrays = {name: array.astype(np.int32) for name, array in others.items()}
     for array in arrays.values():
         array.flags.writeable = False
-    return FlowGraph(fabric.n_units, fabric.ports_per_unit, 2 * fabric.n_units, **arrays)
+    return FlowGraph(units.n_units, units.ports_per_unit, 2 * units.n_units, **arrays)

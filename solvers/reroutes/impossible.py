@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Fabric
+from optmatch.fabrics import RackFabric, Units
 from optmatch.model import IDLE, Clock, Limits, Status, check_time, ignore, uncounted
 from optmatch.problems import BlockProof, CutProof, Reroute, Routing, RoutingProof
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState, spread
@@ -26,7 +26,7 @@ def find_cut(problem: Reroute) -> CutProof | None:
     All sets of up to 16 servers are tried, of larger racks the single servers and their
     complements; time is linear in circuits and sets.
     """
-    rack = problem.fabric
+    rack = problem.units
     sides = _sides(rack.n_servers)
     missing = _crossing(problem, rack, sides) - _fibres_out(problem, rack, sides)
     size = sides.sum(axis=1)
@@ -45,7 +45,7 @@ def _sides(n: int) -> NDArray[np.bool_]:
     return np.concatenate([single, ~single])
 
 
-def _fibres_out(problem: Reroute, rack: Fabric, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _fibres_out(problem: Reroute, rack: Units, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Count the live fibres that lead out of each set, and how many switches can join to ways."""
     live = rack.edge_fibres.astype(np.int64)
     np.subtract.at(live, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
@@ -64,7 +64,7 @@ def _fibres_out(problem: Reroute, rack: Fabric, sides: NDArray[np.bool_]) -> NDA
     return found
 
 
-def _crossing(problem: Reroute, rack: Fabric, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Count the circuits that must leave each set, for its cheapest handover."""
     server = rack.server_of_unit
     lost = {unit: k for k, unit in enumerate(problem.lost)}
@@ -99,7 +99,7 @@ def prove_handovers(
     None as soon as one could not be proved in time, or has a routing.
     """
     fabric = problem.broken_fabric
-    if fabric.n_chips:
+    if isinstance(fabric, RackFabric):
         return None
     handovers = list(
         islice(permutations(problem.live_spares, len(problem.lost)), _MOST_HANDOVERS + 1)
@@ -167,7 +167,7 @@ def find_block(routing: RoutingState, case: HitCircuits) -> BlockProof | None:
     free without any circuit; some 10 ms each where a rack has thousands of cells.
     """
     rack = routing.fabric
-    if not rack.n_chips or rack.graph is None:
+    if not isinstance(rack, RackFabric) or rack.graph is None:
         return None
     server = rack.server_of_unit
     for side in (0, 1):

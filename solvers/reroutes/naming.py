@@ -39,7 +39,7 @@ def list_users(problem: Reroute) -> Users:
     fabric, circuits, passed = problem.fabric, problem.circuits, problem.passed
     ports = np.full((2, fabric.n_ports), NOBODY, dtype=np.int32)
     ports[[[0], [1]], circuits.T] = np.arange(len(circuits))
-    fibres = np.full(fabric.n_fibres, NOBODY, dtype=np.int32)
+    fibres = np.full(problem.units.n_fibres, NOBODY, dtype=np.int32)
     if fabric.graph is None:
         fibres[passed.part] = passed.circuit
     return Users(ports, fibres)

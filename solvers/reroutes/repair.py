@@ -51,7 +51,7 @@ class Reach:
     """How far it is from unit to unit, in hundredths of a dB: no route is shorter."""
 
     def __init__(self, routing: RoutingState, loss_units: tuple[int, int]) -> None:
-        cells, fibres = (table.astype(np.int64) for table in routing.fabric.route_lengths())
+        cells, fibres = (table.astype(np.int64) for table in routing.units.route_lengths())
         near = np.maximum(cells, fibres) < UNREACHED
         loss = cells * loss_units[0] + fibres * loss_units[1]
         self.loss: list[list[int]] = np.where(near, loss, UNREACHED).tolist()

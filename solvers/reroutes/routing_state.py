@@ -70,7 +70,7 @@ class RoutingState:
         fibre_cost = np.where(graph.fibre >= 0, fibre_loss * LOSS_COST + 1, 0)
         through = np.where(graph.cell >= 0, cell_loss * LOSS_COST + 1, 0)
         self.cost: NDArray[np.int64] = (through + fibre_cost[graph.head]).astype(np.int64)
-        self.fabric = fabric
+        self.fabric, self.units = fabric, problem.units
         self.circuits, self.old_routes = problem.circuits, problem.circuit_routes
         self.users = list_users(problem)
         self.first_fibre: list[int] = []
@@ -78,7 +78,7 @@ class RoutingState:
         if fabric.graph is not None:
             self._mate = fabric.graph.mate
         else:
-            self.first_fibre = [0, *np.cumsum(fabric.edge_fibres).tolist()]
+            self.first_fibre = [0, *np.cumsum(problem.units.edge_fibres).tolist()]
         self.ends = problem.circuits // graph.per_unit
         nodes, stops = self._trace(problem)
         self.paths = [nodes[start:stop] for start, stop in pairwise([0, *stops.tolist()])]
@@ -112,7 +112,7 @@ class RoutingState:
         graph = self.graph
         for fibre in fibres:
             if self.fabric.graph is None:
-                edge = self.fabric.edge_of_fibre[fibre]
+                edge = self.units.edge_of_fibre[fibre]
                 self.free[graph.inner + edge] -= 1
                 self.users.fibres[fibre] = DEAD
             else:
@@ -131,7 +131,7 @@ class RoutingState:
         numbers = np.arange(len(self.ends))
         circuits, nodes = [numbers, passed.circuit], [self.ends[:, 0], graph.inner + passed.part]
         if fabric.graph is None:
-            nodes[1] = graph.inner + fabric.edge_of_fibre[passed.part]
+            nodes[1] = graph.inner + problem.units.edge_of_fibre[passed.part]
         else:
             last = fabric.destination_terminals[problem.circuits[:, 1]]
             circuits.append(numbers)

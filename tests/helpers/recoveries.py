@@ -66,7 +66,7 @@ def recover(
     rng, run = np.random.default_rng(seed), Recoveries()
     controller = om.Rerouter(state, prepare=False)
     fabric, down = state.fabric, list[tuple[str, int]]()
-    kinds = {"chip": fabric.n_chips, "fibre": fabric.n_fibres, "port": fabric.n_ports}
+    kinds = {"chip": state.units.n_chips, "fibre": state.units.n_fibres, "port": fabric.n_ports}
     kinds |= {"cell": fabric.n_cells}
     names = [kind for kind, count in kinds.items() if count]
     for step in range(steps):

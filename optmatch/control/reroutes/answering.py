@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from optmatch.control.reroutes.failed_parts import FailedParts, add_failure, check_failure
-from optmatch.fabrics import Fabric
 from optmatch.model import (
     BAR,
     CROSS,
@@ -155,7 +154,7 @@ def _case(
         check_failure(state, failure)
     spares = tuple(u for u in state.live_spares if u not in avoid) if only is None else only
     kinds = [field for field, parts in failure._asdict().items() if parts]
-    if kinds == [f"failed_{state.fabric.unit_name}s"]:
+    if kinds == [f"failed_{state.units.unit_name}s"]:
         gone = failure.failed_chips or failure.failed_ports
         at_gone = np.isin(now.routing.ends, gone)
         hit = np.flatnonzero(at_gone.any(axis=1))
@@ -188,15 +187,15 @@ def _case(
 def _single_failures(now: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
     """List the failures of one part each whose answers are to be prepared."""
     state = now.state
-    failed = getattr(state, f"failed_{state.fabric.unit_name}s")
+    failed = getattr(state, f"failed_{state.units.unit_name}s")
     for unit in range(state.n_units) if ahead else ():
         if unit not in failed:
-            yield failure_of_unit(state.fabric, unit)
+            yield failure_of_unit(state, unit)
     if ahead != "all":
         return
     fibres = passed = np.unique(state.passed.part)
     if state.cell_states is not None:
-        fibres = np.unique(state.fabric.fibre_of_terminal[passed])
+        fibres = np.unique(state.units.fibre_of_terminal[passed])
     yield from (FailedParts(failed_fibres=(fibre,)) for fibre in fibres.tolist() if fibre >= 0)
     if state.cell_states is None:
         return
@@ -206,9 +205,9 @@ def _single_failures(now: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
         yield FailedParts(stuck_bar=(cell,)) if bar else FailedParts(stuck_cross=(cell,))
 
 
-def failure_of_unit(fabric: Fabric, unit: int) -> FailedParts:
+def failure_of_unit(state: Reroute, unit: int) -> FailedParts:
     """Return the failure of one chip of a rack, or of one port of a switch."""
-    return FailedParts(**{f"failed_{fabric.unit_name}s": (unit,)})
+    return FailedParts(**{f"failed_{state.units.unit_name}s": (unit,)})
 
 
 class Stage(NamedTuple):

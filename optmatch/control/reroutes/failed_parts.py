@@ -97,8 +97,8 @@ def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
 
 def check_failure(state: Reroute, failure: FailedParts) -> None:
     """Refuse parts that do not exist, or have failed before."""
-    fabric, cells = state.fabric, state.fabric.n_cells
-    counts = (fabric.n_chips, fabric.n_ports, fabric.n_fibres, cells, cells, cells)
+    units, cells = state.units, state.fabric.n_cells
+    counts = (units.n_chips, state.fabric.n_ports, units.n_fibres, cells, cells, cells)
     names = ("chip", "port", "fibre", "cell", "cell", "cell")
     for field, name, parts, count in zip(failure._fields, names, failure, counts, strict=True):
         for part in parts:

@@ -270,7 +270,7 @@ class Rerouter:
             before = self._now.state
             changes, refused = take_out(before, self._refused, repaired)
             after = replace(before, **changes)
-            per_unit, whole = before.fabric.ports_per_unit, set(range(before.n_units))
+            per_unit, whole = before.units.ports_per_unit, set(range(before.n_units))
             whole -= {port // per_unit for port in after.dead_ports}
             units = {*repaired.failed_chips, *(p // per_unit for p in repaired.failed_ports)}
             busy = np.unique(self._now.routing.ends).tolist()
@@ -295,7 +295,7 @@ class Rerouter:
             if unit not in stand_ins or unit not in now.state.spares or unit in self._unfit():
                 raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
             stand_in = stand_ins[unit]
-            leaving = failure_of_unit(now.state.fabric, stand_in)
+            leaving = failure_of_unit(now.state, stand_in)
             found = answer(now, leaving, only=(unit,))
             return Proposal(now.state, leaving, found, (unit, stand_in))
 
@@ -349,7 +349,7 @@ class Rerouter:
 
     def _unfit(self) -> frozenset[int]:
         """List the units that have failed and stand on record only."""
-        field = f"failed_{self._now.state.fabric.unit_name}s"
+        field = f"failed_{self._now.state.units.unit_name}s"
         return frozenset(unit for failure in self._refused for unit in getattr(failure, field))
 
     def _change(

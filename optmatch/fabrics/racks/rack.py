@@ -5,18 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.fabrics.fabric import Ends, Fabric, RouteLengths
+from optmatch.fabrics.fabric import Ends, Fabric
 from optmatch.fabrics.racks.wiring import Cells, Wiring, count_hops, join_cells, number_of, wire
 from optmatch.fabrics.reach import UNREACHED
 from optmatch.model import Count, Index, InputError, check_fields, check_size
 
 AXES = ("x", "y", "z")
+
+
+class RouteLengths(NamedTuple):
+    """What the shortest route between each two units passes; arrays of shape (units, units)."""
+
+    cells: NDArray[np.int32]
+    fibres: NDArray[np.int32]
+    """Both are ``UNREACHED`` where there is no route."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,6 +180,16 @@ class RackFabric(Fabric):
     def ports_per_unit(self) -> int:
         """The number of ports of a chip."""
         return self.ports_per_chip
+
+    @property
+    def n_units(self) -> int:
+        """The number of chips, which are the units that spares replace."""
+        return self.n_chips
+
+    @property
+    def n_fibres(self) -> int:
+        """The number of fibres between servers, each direction counted."""
+        return len(self.edge_of_fibre)
 
     @property
     def n_rack_switches(self) -> int:

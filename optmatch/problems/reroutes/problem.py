@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import UNREACHED, Fabric, Faulty
+from optmatch.fabrics import UNREACHED, Fabric, Faulty, RackFabric, Units, units_of
 from optmatch.fabrics.cellgraph import check_parts
 from optmatch.model import (
     BAR,
@@ -46,7 +46,7 @@ MOST_HANDOVERS = 720
 class Asked(NamedTuple):
     """What the bound is asked of: a `Reroute`, which lies above this module."""
 
-    fabric: Fabric
+    units: Units
     circuits: NDArray[np.int32]
     hit: NDArray[np.bool_]
     lost: tuple[int, ...]
@@ -61,8 +61,8 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     shortest route between its ends. Every choice of spares for lost units is tried, and the best
     one counts; where there are more than 720 of them, each end may be any spare by itself.
     """
-    pairs = asked.circuits[asked.hit] // asked.fabric.ports_per_unit
-    cells, fibres = (_of_handovers(asked, table, pairs) for table in asked.fabric.route_lengths())
+    pairs = asked.circuits[asked.hit] // asked.units.ports_per_unit
+    cells, fibres = (_of_handovers(asked, table, pairs) for table in asked.units.route_lengths())
     reached = (np.maximum(cells, fibres) < UNREACHED).all(axis=1)
     if not reached.any():
         return None
@@ -98,10 +98,11 @@ _UNITS_PER_DB = 100
 class _Looked(Value):
     """A place for what is derived once and is no field."""
 
-    __slots__ = ("_circuit_routes", "_damage", "_passed")
+    __slots__ = ("_circuit_routes", "_damage", "_passed", "_units")
     _damage: Damage
     _circuit_routes: Routes
     _passed: Passed
+    _units: Units
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,9 +189,10 @@ class Reroute(_Looked):
         fabric = self.fabric
         if isinstance(fabric, Faulty):
             raise InputError("fabric: list its faults as failures", where="fabric")
-        if fabric.graph is None and not fabric.n_chips:
+        if fabric.graph is None and not isinstance(fabric, RackFabric):
             raise InputError("fabric: a rack, or a switch with cells", where="fabric")
         check_ends(fabric, self.circuits)
+        self._set(_units=units_of(fabric))
         owners, circuits = len(self.owners), len(self.circuits)
         if owners != circuits:
             raise InputError(f"{owners} owners of {circuits} circuits", where="owners")
@@ -200,10 +202,10 @@ class Reroute(_Looked):
 
     def _check_parts(self) -> None:
         sizes = {
-            "spares": (self.n_units, f"{self.fabric.unit_name}s"),
-            "failed_chips": (self.fabric.n_chips, "chips"),
+            "spares": (self.n_units, f"{self.units.unit_name}s"),
+            "failed_chips": (self.units.n_chips, "chips"),
             "failed_ports": (self.fabric.n_ports, "ports"),
-            "failed_fibres": (self.fabric.n_fibres, "fibres"),
+            "failed_fibres": (self.units.n_fibres, "fibres"),
             "stuck_bar": (self.fabric.n_cells, "cells"),
             "stuck_cross": (self.fabric.n_cells, "cells"),
             "dead_cells": (self.fabric.n_cells, "cells"),
@@ -218,11 +220,11 @@ class Reroute(_Looked):
 
     def _check_spares(self) -> None:
         user = np.full(self.n_units, -1)
-        user[self.circuits.T // self.fabric.ports_per_unit] = np.arange(len(self.circuits))
+        user[self.circuits.T // self.units.ports_per_unit] = np.arange(len(self.circuits))
         for k, spare in enumerate(self.spares):
             if user[spare] >= 0:
                 raise InputError(
-                    f"spares[{k}] = {spare}: {self.fabric.describe_unit(spare)} is in use by"
+                    f"spares[{k}] = {spare}: {self.units.describe_unit(spare)} is in use by"
                     f" circuit {user[spare]}",
                     where=f"spares[{k}]",
                 )
@@ -232,7 +234,7 @@ class Reroute(_Looked):
             if self.cell_states is not None:
                 raise InputError("cell_states: the fabric has no cells", where="cell_states")
             routes = self.routes
-            passed = follow_fibres(self.fabric, self.circuits, routes)
+            passed = follow_fibres(self.units, self.circuits, routes)
         else:
             if self.routes:
                 raise InputError("routes: the cells say them", where="routes")
@@ -245,7 +247,12 @@ class Reroute(_Looked):
     @property
     def n_units(self) -> int:
         """The number of chips of a rack, or of ports of a switch."""
-        return self.fabric.n_units
+        return self._units.n_units
+
+    @property
+    def units(self) -> Units:
+        """What spares replace: chips of the rack, on servers that fibres join, or ports."""
+        return self._units
 
     @property
     def stuck(self) -> dict[int, int]:
@@ -286,7 +293,7 @@ class Reroute(_Looked):
     def broken_fabric(self) -> Fabric:
         """The switch with its stuck and dead cells; of a rack the rack itself."""
         cells = (self.stuck_bar, self.stuck_cross, self.dead_cells)
-        if self.fabric.n_chips or not any(cells):
+        if isinstance(self.fabric, RackFabric) or not any(cells):
             return self.fabric
         return Faulty(self.fabric, *cells)
 
@@ -312,7 +319,13 @@ class Reroute(_Looked):
         """
         if len(self.lost) > len(self.live_spares):
             return inf
-        asked = (self.broken_fabric, self.circuits, self.hit, self.lost, self.live_spares)
+        asked = (
+            units_of(self.broken_fabric),
+            self.circuits,
+            self.hit,
+            self.lost,
+            self.live_spares,
+        )
         levels = bound_levels(Asked(*asked, self.loss_units))
         return inf if levels is None else levels
 

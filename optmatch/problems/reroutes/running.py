@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Fabric
+from optmatch.fabrics import Fabric, Units
 from optmatch.model import FREE, InputError
 
 Routes = tuple[tuple[int, ...], ...]
@@ -64,14 +64,14 @@ def list_passed(routes: Routes) -> Passed:
     return Passed(part, np.repeat(np.arange(len(routes)), lengths))
 
 
-def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -> Passed:
+def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> Passed:
     """Check that each route leads over fibres of its own from server to server.
 
     The `InputError` names circuit and fibre.
     """
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
-    most = fabric.n_fibres
+    most = rack.n_fibres
     if max(chain.from_iterable(routes), default=-1) >= most:
         k = next(k for k, route in enumerate(routes) if max(route, default=-1) >= most)
         step = next(step for step, fibre in enumerate(routes[k]) if fibre >= most)
@@ -86,8 +86,8 @@ def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -
             place = f"routes[{circuit[k]}][{step}]"
             raise InputError(f"{place} = {fibre[k]}: {what(k)}", where=place)
 
-    server = fabric.server_of_unit[circuits // fabric.ports_per_unit]
-    tail, head = fabric.edges[fabric.edge_of_fibre[fibre]].T
+    server = rack.server_of_unit[circuits // rack.ports_per_unit]
+    tail, head = rack.edges[rack.edge_of_fibre[fibre]].T
     onward = np.diff(circuit, prepend=-1) == 0
     at = np.where(onward, np.roll(head, 1), server[circuit, 0])
     refuse(tail != at, lambda k: f"leaves server {tail[k]}, the light is in server {at[k]}")
@@ -154,7 +154,7 @@ def assess(state: Any, passed: Passed) -> Damage:
     circuits that need it in the other state.
     """
     fabric, circuits, cell_states = state.fabric, state.circuits, state.cell_states
-    units, per_unit = fabric.n_units, fabric.ports_per_unit
+    units, per_unit = state.units.n_units, state.units.ports_per_unit
     dead = np.zeros(fabric.n_ports, dtype=np.bool_)
     dead.reshape(units, per_unit)[list(state.failed_chips)] = True
     dead[list(state.failed_ports)] = True
@@ -164,8 +164,8 @@ def assess(state: Any, passed: Passed) -> Damage:
     loads = np.max([np.bincount(end.ravel(), minlength=units) for end in ends], axis=0)
     lost = loads > live
     hit = (dead[circuits] | lost[unit_of]).any(axis=1)
-    fibre = passed.part if cell_states is None else fabric.fibre_of_terminal[passed.part]
-    gone = np.zeros(fabric.n_fibres + 1, dtype=np.bool_)  # the last is no fibre
+    fibre = passed.part if cell_states is None else state.units.fibre_of_terminal[passed.part]
+    gone = np.zeros(state.units.n_fibres + 1, dtype=np.bool_)  # the last is no fibre
     gone[list(state.failed_fibres)] = True
     hit[passed.circuit[gone[fibre]]] = True
     if cell_states is not None:

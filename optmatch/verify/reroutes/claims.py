@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import UNREACHED, Faulty, RouteLengths
+from optmatch.fabrics import UNREACHED, Faulty, RackFabric, RouteLengths, units_of
 from optmatch.model import Schedule, Solution
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bounds import check_solution
@@ -59,7 +59,7 @@ def _check_proof(failure: Failure, proof: object) -> float:
 
 def _check_cut(failure: Failure, proof: CutProof) -> None:
     """Count what must leave the servers, and what can."""
-    rack = failure.problem.fabric
+    rack = failure.problem.units
     if proof.servers[-1] >= rack.n_servers:
         raise ProofError(f"server {proof.servers[-1]}: servers are 0 .. {rack.n_servers - 1}")
     inside = np.isin(np.arange(rack.n_servers), proof.servers)
@@ -174,9 +174,9 @@ def _route_lengths(failure: Failure) -> RouteLengths:
     """Return the shortest routes: of a switch as its cells are now, of a rack without failures."""
     problem = failure.problem
     cells = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
-    if problem.fabric.n_chips or not any(cells):
-        return problem.fabric.route_lengths()
-    return Faulty(problem.fabric, *cells).route_lengths()
+    if isinstance(problem.fabric, RackFabric) or not any(cells):
+        return problem.units.route_lengths()
+    return units_of(Faulty(problem.fabric, *cells)).route_lengths()
 
 
 def check_block(failure: Failure, proof: BlockProof) -> None:
@@ -189,7 +189,7 @@ def check_block(failure: Failure, proof: BlockProof) -> None:
     if failure.graph is None or failure.per_unit == 1:
         raise ProofError("a block of chips, where there is no rack with cells")
     for chip in sorted(chips):
-        if not 0 <= chip < fabric.n_units or chip in failure.lost:
+        if not 0 <= chip < failure.problem.units.n_units or chip in failure.lost:
             raise ProofError(f"chip {chip}: is none, or is lost")
     live = [port for port in range(fabric.n_ports) if port not in failure.dead_ports]
     of_chips = [port for port in live if failure.unit(port) in chips]

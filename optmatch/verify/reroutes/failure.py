@@ -45,9 +45,9 @@ class Failure:
 def assess_failure(problem: Reroute) -> Failure:
     """Look at a problem: whom the failure hits, which units are lost, which spares are left."""
     fabric = problem.fabric
-    per_unit = fabric.ports_per_unit
+    per_unit = problem.units.ports_per_unit
     failure = Failure(
-        problem, None, np.empty(0, dtype=np.int8), fabric.fibre_of_terminal, per_unit
+        problem, None, np.empty(0, dtype=np.int8), problem.units.fibre_of_terminal, per_unit
     )
     if fabric.graph is not None:
         faults = np.full(fabric.n_cells, FREE, dtype=np.int8)
@@ -73,7 +73,7 @@ def _find_lost(failure: Failure) -> None:
         outs[failure.unit(source)] = outs.get(failure.unit(source), 0) + 1
         into = outs if failure.problem.fabric.bidirectional else ins
         into[failure.unit(destination)] = into.get(failure.unit(destination), 0) + 1
-    for unit in range(failure.problem.fabric.n_units):
+    for unit in range(failure.problem.units.n_units):
         ports = range(unit * failure.per_unit, (unit + 1) * failure.per_unit)
         live = sum(port not in failure.dead_ports for port in ports)
         if live < max(outs.get(unit, 0), ins.get(unit, 0)):

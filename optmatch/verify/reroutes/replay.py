@@ -43,7 +43,7 @@ def _check_numbers(problem: Reroute, transition: Transition, findings: Findings)
     rule = "changed circuits exist, and ascend"
     exist = all(0 <= circuit < len(problem.circuits) for circuit in changed)
     findings.expect(rule, "changed", exist and changed == sorted(set(changed)), True)
-    most = problem.fabric.n_fibres
+    most = problem.units.n_fibres
     for k, route in enumerate(transition.routes if problem.fabric.graph is None else ()):
         if not all(0 <= fibre < most for fibre in route):
             findings.refuse("fibres exist", f"routes[{k}]", route, f"0 .. {most - 1}")
@@ -75,7 +75,7 @@ def _check_ends(failure: Failure, transition: Transition, findings: Findings) ->
 
 def _check_fibres(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Routes lead over live fibres from server to server."""
-    rack = failure.problem.fabric
+    rack = failure.problem.units
     ends, server_of_unit = rack.edges[rack.edge_of_fibre].tolist(), rack.server_of_unit.tolist()
     changed = transition.changed.tolist()
     rows = zip(changed, transition.circuits.tolist(), transition.routes, strict=True)

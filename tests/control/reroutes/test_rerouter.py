@@ -144,7 +144,7 @@ def test_repair_and_return(state: Any, unit: int, kind: str) -> None:
 def test_a_chip_is_a_spare_again_when_its_port_is_repaired() -> None:
     """A chip with fewer live ports than circuits gives them away; not before all ports work."""
     controller = om.Rerouter(rack_state(), prepare=False)
-    per_chip = rack_state().fabric.ports_per_unit
+    per_chip = rack_state().units.ports_per_unit
     controller.apply(controller.fail(port=per_chip * 12))
     (lost,) = controller.stand_ins
     assert lost == 12

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.fabrics import UNREACHED
+from optmatch.fabrics import UNREACHED, units_of
 from optmatch.io import dumps, loads
 from optmatch.problems import Reroute
 
@@ -61,9 +61,15 @@ def test_route_lengths_are_those_of_the_graph_of_servers() -> None:
 def test_a_switch_is_one_server_and_a_rack_is_no_switch() -> None:
     """What both are asked for is answered by both; questions about one switch refuse racks."""
     mesh, rack = om.HexMesh(1, 1), om.RackFabric()
-    assert (mesh.n_units, mesh.n_servers, mesh.n_fibres) == (mesh.n_ports, 1, 0)
-    assert (mesh.route_lengths().cells == mesh.route_cells()).all()
-    assert (mesh.fibre_of_terminal == -1).all()
+    ports = units_of(mesh)
+    assert (ports.n_units, ports.n_servers, ports.n_fibres) == (mesh.n_ports, 1, 0)
+    assert (ports.server_of_unit == 0).all() and len(ports.server_of_unit) == mesh.n_ports
+    assert (ports.route_lengths().cells == mesh.route_cells()).all()
+    assert (ports.route_lengths().fibres[mesh.route_cells() < UNREACHED] == 0).all()
+    assert (ports.fibre_of_terminal == -1).all()
+    assert ports.describe_unit(1) == mesh.describe_port(1)
+    assert units_of(rack) is rack
+    assert not any(hasattr(mesh, name) for name in ("n_chips", "n_servers", "n_fibres", "edges"))
     assert (rack.n_units, rack.n_units * rack.ports_per_unit) == (64, rack.n_ports)
     assert rack.describe_unit(5) == "chip 5 (rack 0, x 3 y 0 z 0, server 1)"
     for refused in (

@@ -213,7 +213,7 @@ def test_the_picture_of_a_rack_has_every_role() -> None:
     assert np.flatnonzero(data.role == 5).tolist() == [61, 62, 63]
     assert (data.circuits == 60).any(axis=1).all()
     assert (data.role[data.circuits[data.circuits != 60]] == 2).all()
-    edges = {tuple(edge) for edge in asked(chip_lost()).fabric.edges.tolist()}
+    edges = {tuple(edge) for edge in asked(chip_lost()).units.edges.tolist()}
     assert {tuple(edge) for edge in data.fibres.tolist()} <= edges
     assert len(np.unique(data.chips, axis=0)) == 64
     assert plot_transition(chip_lost()).axes[0].get_title().startswith("3 to 60: 12")
