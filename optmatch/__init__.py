@@ -1,5 +1,6 @@
 """Optical circuit matchings: schedules and switch states for machine-learning clusters."""
 
+import optmatch.startup  # noqa: F401, I001 - before what takes time
 from pathlib import Path as _Path
 
 import lazy_loader

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,3 +118,41 @@ def check_rows(ended: Ended, store: Path) -> None:
     with Store(store) as kept:
         rows = {row.key: row.status for row in kept.rows()}
     assert told <= rows.keys() and "failed" not in rows.values()
+
+
+INTERRUPTING = """
+import os, signal, sys
+left = -1
+def hook(event, words):
+    global left
+    if event == "import":
+        left = {number} if words[0] == "lazy_loader" else left - 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.addaudithook(hook)
+"""
+"""A `sitecustomize` that interrupts the process at an import after the first that we need."""
+
+
+@pytest.mark.parametrize("form", ["optmatch", "-m optmatch", "cli.py"])
+def test_ctrl_c_while_modules_are_imported(form: str, tmp_path: Path) -> None:
+    """Code 130 in silence: it was a traceback, from wherever in NumPy the import was."""
+    program = {
+        "optmatch": [sys.executable, str(Path(sys.executable).with_name("optmatch"))],
+        "-m optmatch": [sys.executable, "-m", "optmatch"],
+        "cli.py": [sys.executable, "cli.py"],
+    }[form]
+    ended = set()
+    for number in (1, 5, 20, 60, 120, 200, 300, 400):
+        (tmp_path / "sitecustomize.py").write_text(INTERRUPTING.format(number=number))
+        done = subprocess.run(
+            [*program, "methods"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+        ended.add((done.returncode, done.stderr.strip()))
+    assert (130, "") in ended
+    assert ended <= {(130, ""), (130, "optmatch: interrupted"), (0, "")}

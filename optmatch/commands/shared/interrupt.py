@@ -11,11 +11,12 @@ from functools import cache
 from types import FrameType
 
 from optmatch.model import Event, OnEvent, running_clock
+from optmatch.startup import end
 
 PATIENCE_S = 0.5
 """How long the first Ctrl-C waits for an event; a second one does not wait."""
 
-_OTHERS = signal.default_int_handler, signal.SIG_DFL
+_OTHERS = signal.default_int_handler, signal.SIG_DFL, end
 
 
 class Signals:

@@ -25,6 +25,7 @@ from optmatch.model import (
     Solution,
     VerificationError,
 )
+from optmatch.startup import end
 
 
 class Group(click.Group):
@@ -64,7 +65,8 @@ class LaterGroup(Group):
         """Import a command; None if there is none of this name."""
         if cmd_name not in self._names:
             return None
-        found = self._load(cmd_name)
+        with heeding() as signals, signals.held(_end):
+            found = self._load(cmd_name)
         if ctx.auto_envvar_prefix:
             _name_variables(found, f"{ctx.auto_envvar_prefix}_{cmd_name}")
         return found
@@ -77,6 +79,13 @@ class LaterGroup(Group):
         if args[0] not in self._names and close:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
+
+
+def _end(number: int) -> bool:
+    """End in the middle of imports, out of which an exception comes as another."""
+    say("interrupted")
+    end(number, None)
+    return True
 
 
 def _name_variables(command: click.Command, prefix: str) -> None:
