@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from optmatch.solvers.demands.birkhoff import Rule
 
 
+_EQUAL = 1e-12
+"""Line sums of floats that differ by less of their size are the same."""
+
+
 class Permutations(NamedTuple):
     """A matrix as a weighted sum of permutations."""
 
     permutations: NDArray[np.int32]
     """``permutations[term, row] = column``."""
-    weights: NDArray[np.int64]
-    """``weights[term]`` > 0."""
+    weights: NDArray[np.int64] | NDArray[np.float64]
+    """``weights[term]`` > 0, of the type of the matrix."""
 
 
 class Slots(NamedTuple):
@@ -45,7 +49,10 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
     Parameters
     ----------
     matrix
-        Whole numbers >= 0 of at most 64 bits, shape (n, n); all lines have the same sum.
+        Whole numbers >= 0 of at most 64 bits, shape (n, n); all lines have the same sum. Or
+        floats whose lines have the same sum up to 1e-12 of it: then weights are floats, and no
+        entry of the sum differs from the matrix by more than 1e-12 of a line, for 500 ports.
+        Sparse matrices of SciPy are taken, too.
     rule
         Which permutation comes next. ``"bottleneck"``: one whose smallest entry is as large as can
         be, for few terms, the heaviest first. ``"first"``: the one at hand, for the shortest time.
@@ -72,10 +79,28 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
     from optmatch.solvers.demands import birkhoff
     from optmatch.solvers.demands.stuffing import stuff
 
-    terms = birkhoff.decompose(stuff(matrix) if fill else matrix, rule)
-    if terms.residual.any():
+    to_array = getattr(matrix, "toarray", None)
+    entries: ArrayLike = matrix if to_array is None else to_array()
+    unit, rest = _unit_of(entries), 0
+    if unit is not None:
+        entries = np.rint(np.asarray(entries) / unit)
+        rest = 4 * len(entries)  # ticks of a line that rounding may have made
+    even = stuff(entries) if fill or unit is not None else entries
+    terms = birkhoff.decompose(even, rule, stop_ticks=rest)
+    if terms.residual.sum(axis=1).max(initial=0) > rest:
         raise KeyboardInterrupt  # which it has answered with a part
-    return Permutations(terms.permutations, terms.weights)
+    weights: NDArray[Any] = terms.weights if unit is None else terms.weights * unit
+    return Permutations(terms.permutations, weights)
+
+
+def _unit_of(matrix: ArrayLike) -> float | None:
+    """Return what floats of nearly equal line sums are multiples of, up to rounding; or None."""
+    array = np.asarray(matrix)
+    if array.dtype.kind != "f" or array.ndim != 2 or (array == np.rint(array)).all():
+        return None
+    sums = np.concatenate([array.sum(axis=0), array.sum(axis=1)])
+    near = np.ptp(sums) <= _EQUAL * sums.max() and (array >= 0).all() and np.isfinite(sums).all()
+    return float(sums.max() / 2**51) if near else None
 
 
 def schedule(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 import optmatch as om
 from optmatch.control.demands.schedules import Slots, decompose, schedule
@@ -17,10 +18,10 @@ from tests.helpers.modes import compiled_only
 DELAY_S = 20e-6
 
 
-def add_up(permutations: NDArray[np.int32], weights: NDArray[np.int64]) -> NDArray[np.int64]:
+def add_up(permutations: NDArray[np.int32], weights: NDArray[Any]) -> NDArray[Any]:
     """Add weighted permutations."""
     n = permutations.shape[1]
-    total = np.zeros((n, n), dtype=np.int64)
+    total = np.zeros((n, n), dtype=weights.dtype)
     for permutation, weight in zip(permutations, weights.tolist(), strict=True):
         total[np.arange(n), permutation] += weight
     return total
@@ -40,6 +41,29 @@ def test_a_matrix_is_the_sum_of_its_terms(rule: Any) -> None:
     assert total.sum() == 6 * max(uneven.sum(axis=0).max(), uneven.sum(axis=1).max())
     with pytest.raises(om.InputError, match="sums to"):
         decompose(uneven, rule)
+
+
+@pytest.mark.parametrize("rule", ["first", "bottleneck"])
+@pytest.mark.parametrize("ports", [2, 5, 24])
+def test_floats_are_decomposed(ports: int, rule: Any) -> None:
+    """Sums that are equal but for rounding: few terms more than for whole numbers, and no dust."""
+    rng = np.random.default_rng(ports)
+    matrix = np.zeros((ports, ports))
+    for weight in rng.random(9):
+        matrix[np.arange(ports), rng.permutation(ports)] += weight / 3
+    permutations, weights = decompose(matrix, rule)
+    assert np.abs(add_up(permutations, weights) - matrix).max() <= 1e-12 * matrix.sum(axis=0).max()
+    assert rule == "first" or (weights > 1e-12).all()
+    assert len(weights) <= np.count_nonzero(matrix)
+    matrix[0, 0] += 1e-9
+    with pytest.raises(om.InputError, match="whole"):
+        decompose(matrix, rule)
+
+
+def test_sparse_matrices_are_decomposed() -> None:
+    """As they are in full."""
+    sparse = csr_array(np.array([[5, 1], [1, 5]]))
+    assert decompose(sparse).weights.tolist() == [5, 1]
 
 
 def solstice(seed: int) -> Any:
