@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from optmatch.commands.shared.fields import Duration
 from optmatch.commands.shared.interrupt import unbroken
 from optmatch.commands.shared.options import (
     FABRICS_BY_SIZE,
@@ -65,8 +66,8 @@ METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
 @click.option(
     "--time-limit",
     "time_limit_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    metavar="TIME",
+    type=Duration(),
     default=10.0,
     help="Limit for one method on one FILE, or one matching on one fabric.",
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from optmatch.commands.shared.fields import Duration
 from optmatch.commands.shared.interrupt import unbroken
 from optmatch.commands.shared.options import (
     EXECUTOR_OPTIONS,
@@ -55,7 +56,7 @@ _SHOWN = 10
 )
 @count("--samples", 1000, "Number of samples.")
 @count("--seed", None, "Seed of the faults.  [default: drawn and reported]")
-@click.option("--time-limit", "time_limit_s", type=float, help="Stop after so many seconds.")
+@click.option("--time-limit", "time_limit_s", type=Duration(), help="Stop after so many seconds.")
 @click.option("--fixed", is_flag=True, help="No pair may move to another slot.")
 @click.option("-o", "--output", type=click.Path(), help="Write figures by cell: x.json or x.csv.")
 @click.option("--plot", "picture", type=click.Path(), help="Draw a heat map: x.png, .svg or .pdf.")

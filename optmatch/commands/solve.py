@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from optmatch.commands.shared.fields import Duration
 from optmatch.commands.shared.interrupt import unbroken
 from optmatch.commands.shared.options import FORCE, JSON_LINES, count, with_options
 from optmatch.commands.shared.outcome import (
@@ -67,8 +68,8 @@ def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str
 @click.option(
     "--time-limit",
     "time_limit_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    metavar="TIME",
+    type=Duration(),
     help="Stop then, with the best so far. Imports, compiling, checking and writing do not count."
     "  [default: no limit]",
 )

@@ -14,6 +14,7 @@ from click.shell_completion import ShellComplete
 
 import optmatch as om
 from optmatch.cli import main
+from optmatch.commands.shared.fields import Duration
 from tests.helpers.command import (
     BROKEN,
     DEAD,
@@ -131,7 +132,31 @@ def test_a_directory_and_an_absent_file_are_bad_input(tmp_path: Path) -> None:
     assert second == f"optmatch: {tmp_path}/no.json: cannot be read: No such file or directory"
 
 
-@pytest.mark.parametrize("args", [[], ["solve"], ["solve", "--time-limit", "-1", "x"], ["dance"]])
+@pytest.mark.parametrize("args", [[], ["generate"]])
+def test_a_group_alone_prints_its_help(args: list[str]) -> None:
+    """As `--help` does: to stdout, with 0."""
+    done = call(*args)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.rstrip("\n") == call(*args, "--help").stdout.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "time_s"), [("60", 60), ("250ms", 0.25), ("1m", 60), ("2 H", 7200)]
+)
+def test_times_have_units(text: str, time_s: float) -> None:
+    """Seconds where none is named."""
+    assert Duration().convert(text, None, None) == time_s
+
+
+@pytest.mark.parametrize("text", ["-1", "1.2.3", "nan", "1e400", "5x", ""])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """With the value and what is allowed."""
+    done = call("solve", "--time-limit", text, "x")
+    assert done.exit_code == 2
+    assert f"{text!r}: a time >= 0 is expected" in done.stderr
+
+
+@pytest.mark.parametrize("args", [["solve"], ["solve", "--time-limit", "-1", "x"], ["dance"]])
 def test_wrong_usage_ends_with_2(args: list[str]) -> None:
     """As click has it."""
     done = call(*args)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
@@ -93,3 +95,27 @@ def pair(
         return first(key.strip()), second(value.strip())
 
     return read
+
+
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
+    """Seconds, or a number with its unit: 250ms, 1m, 2h."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds >= 0."""
+        found = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?) *([a-z]*)", str(value).strip().lower())
+        unit_s = _UNITS_S.get(found[2] or "s") if found else None
+        try:
+            time_s = float(found[1]) * unit_s if found and unit_s else -1.0
+        except ValueError:  # as 1.2.3
+            time_s = -1.0
+        if not 0 <= time_s < math.inf:
+            rule = "a time >= 0 is expected, in seconds or as 250ms, 1m, 2h"
+            self.fail(f"{value!r}: {rule}", param, ctx)
+        return time_s

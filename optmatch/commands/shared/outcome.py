@@ -146,6 +146,9 @@ class Main(LaterGroup):
         except click.Abort:  # what click makes of Ctrl-C
             say("interrupted")
             code = INTERRUPTED
+        except click.exceptions.NoArgsIsHelpError as exc:
+            click.echo(exc.ctx.get_help())
+            code = SOLVED
         except click.ClickException as exc:
             exc.show()
             code = USAGE
