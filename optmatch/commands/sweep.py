@@ -93,7 +93,8 @@ def generated(command: str) -> Problem:
     text = io.StringIO()
     try:
         with redirect_stdout(text):
-            generate.main(shlex.split(command), "optmatch generate", standalone_mode=False)
+            words = shlex.split(command)
+            generate.main(words, "optmatch generate", standalone_mode=False, obj=text)
     except (click.ClickException, ValueError) as exc:
         why = exc.format_message() if isinstance(exc, click.ClickException) else str(exc)
         raise InputError(f"{command!r}: {why}", where="generate") from exc

@@ -24,11 +24,16 @@ class WorkerDied(OptMatchError):
     """The process of a task ended before the task did."""
 
 
+class WorkerKilled(WorkerDied):
+    """Somebody else has killed the process of a task."""
+
+
 class Processes(Executor):
     """Runs calls in processes of its own, one for each core or `n`, each with its share of them.
 
     Called with the arguments of a call, `patience` says after how many seconds it is ended from
-    outside, or None. The future then raises `WorkerDied`, as it does after a crash.
+    outside, or None. The future then raises `WorkerDied`, as it does after a crash. A call whose
+    process somebody else has killed is tried once more.
     """
 
     def __init__(
@@ -78,27 +83,38 @@ class Processes(Executor):
         """Give calls to one process after another, until there are no more."""
         worker = None
         while (call := self._calls.get()) is not None:
-            future, fn, args, kwargs = call
+            future = call[0]
             if self._stopped:
                 future.cancel()
             if not future.set_running_or_notify_cancel():
                 continue
-            try:
-                if worker is None:
-                    worker = _Worker(cores)
-                    self._workers.add(worker)
-                    if self._stopped:  # while it was started
-                        worker.kill()
-                future.set_result(worker.call((fn, args, kwargs), self._patience(*args)))
-            except BaseException as exc:
-                # after a lack of memory modules may be there by half
-                if worker is not None and isinstance(exc, WorkerDied | MemoryError):
-                    self._workers.discard(worker)
-                    worker.close()
-                    worker = None
-                future.set_exception(exc)
+            worker = self._try(worker, cores, call, again=True)
+            if not future.done():
+                worker = self._try(worker, cores, call, again=False)
         if worker is not None:
             worker.close()
+
+    def _try(
+        self, worker: _Worker | None, cores: list[int], call: Any, again: bool
+    ) -> _Worker | None:
+        """Run a call, unless it is to be tried again; return the process for the next one."""
+        future, fn, args, kwargs = call
+        try:
+            if worker is None:
+                worker = _Worker(cores)
+                self._workers.add(worker)
+                if self._stopped:  # while it was started
+                    worker.kill()
+            future.set_result(worker.call((fn, args, kwargs), self._patience(*args)))
+        except BaseException as exc:
+            # after a lack of memory modules may be there by half
+            if worker is not None and isinstance(exc, WorkerDied | MemoryError):
+                self._workers.discard(worker)
+                worker.close()
+                worker = None
+            if not (again and isinstance(exc, WorkerKilled) and not self._stopped):
+                future.set_exception(exc)
+        return worker
 
 
 class _Worker:
@@ -126,7 +142,8 @@ class _Worker:
             self.process.join()
             code = self.process.exitcode or 0
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            raise WorkerDied(f"its process died: {how}") from None
+            killed = -code in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM))
+            raise (WorkerKilled if killed else WorkerDied)(f"its process died: {how}") from None
         if error is not None:
             raise error
         return outcome

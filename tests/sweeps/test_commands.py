@@ -90,6 +90,8 @@ def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
         ('[[generate]]\ncommand = "{n:>9999999}{n}"\nn = [1]', "has no list"),
         ('[[generate]]\ncommand = "{a.b}"', "{a.b} has no list"),
         (f'[[generate]]\ncommand = "{{a}}{{b}}"\na = {ONES}\nb = {ONES}', "1002001 tasks: at"),
+        (SMALL.replace('3"', '3 -o spec.toml --force"'), "-o spec.toml: a sweep reads what is"),
+        ("seeds = 9223372036854775808\n" + SMALL, "seeds: far too many tasks: at most"),
         ("= 3", "not TOML"),
         ("a = " + "[" * 5000, "not TOML"),
         ("a = " + "9" * 5000, "not TOML"),
@@ -107,6 +109,7 @@ def test_a_wrong_spec_names_the_place(tmp_path: Path, text: str, why: str) -> No
     with pytest.raises(InputError, match=why) as caught:
         read_spec(path, generated)
     assert str(path) in str(caught.value)
+    assert path.read_text() == text
 
 
 def test_a_second_run_runs_nothing(folder: Path) -> None:

@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +35,28 @@ def test_a_process_that_dies_or_hangs_costs_its_own_task() -> None:
         with pytest.raises(Exception, match="pickle"):
             executor.submit(open, os.devnull).result()
         assert executor.submit(divmod, 7, 2).result() == (3, 1)
+
+
+DYING = """
+import os, signal
+with open(file, "a+") as calls:
+    calls.write("x")
+    if calls.tell() <= deaths:
+        calls.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""A call that notes itself in a file; the first ones are killed."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_killed_process_costs_no_task(tmp_path: Path) -> None:
+    """The call is tried once more, and no third time."""
+    with Processes(1) as executor:
+        executor.submit(exec, DYING, {"file": tmp_path / "one", "deaths": 1}).result()
+        with pytest.raises(WorkerDied, match="SIGKILL"):
+            executor.submit(exec, DYING, {"file": tmp_path / "two", "deaths": 2}).result()
+    assert (tmp_path / "one").read_text() == "xx"
+    assert (tmp_path / "two").read_text() == "xx"
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no masks of signals")

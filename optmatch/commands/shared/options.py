@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -238,6 +239,8 @@ def write_problem(problem: Problem, output: str, force: bool) -> None:
     if output == "-":
         click.echo(dumps(problem))
         return
+    if click.get_current_context().find_object(StringIO):
+        raise InputError(f"-o {output}: a sweep reads what is printed, and nothing is written")
     save(problem, output, force=force)
     say(f"{output}: written")
 
