@@ -65,16 +65,16 @@ def _changed(
     ocs_port_watts: float | None,
 ) -> Prices:
     """Put given prices in place of published ones."""
-    mine = "given at the command line"
-    ocs, transceiver = prices.ocs_port, prices.transceiver
-    if transceiver_usd is not None:
-        transceiver = replace(transceiver, usd=transceiver_usd, source=mine)
-    if ocs_port_usd is not None:
-        ocs = replace(ocs, usd=ocs_port_usd, source=mine)
-    if ocs_port_watts is not None:
-        ocs = replace(ocs, watts=ocs_port_watts, source=mine)
-    servers = prices.gpus_per_server if gpus_per_server is None else gpus_per_server
-    return replace(prices, transceiver=transceiver, ocs_port=ocs, gpus_per_server=servers)
+    mine = {"source": "given at the command line"}
+    ocs = {"usd": ocs_port_usd, "watts": ocs_port_watts}
+    parts = {"transceiver": {"usd": transceiver_usd}, "ocs_port": ocs}
+    for part, figures in parts.items():
+        given = {name: value for name, value in figures.items() if value is not None}
+        if given:
+            prices = replace(prices, **{part: replace(getattr(prices, part), **given, **mine)})
+    if gpus_per_server is not None:
+        prices = replace(prices, gpus_per_server=gpus_per_server)
+    return prices
 
 
 def _print_table(rows: tuple[CostComparison, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from optmatch.model import Amount, Count, InputError, Value, integer
@@ -71,9 +71,6 @@ PRICES: dict[str, Prices] = {
 }
 """By generation: GPUs with 400 Gb/s in servers of 8, and with 800 Gb/s in racks of 32."""
 
-OLDER_TRANSCEIVER_USD = 219.0
-"""The price of a transceiver in an older notebook of the same authors."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NetworkCost(Value):
@@ -102,23 +99,18 @@ class CostComparison(Value):
 
     n_gpus: int
     networks: tuple[NetworkCost, ...]
-    cost_ratio: float = field(init=False)
-    power_ratio: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        _, electrical, photonic = self.networks
-        object.__setattr__(self, "cost_ratio", electrical.cost_usd / photonic.cost_usd)
-        object.__setattr__(self, "power_ratio", electrical.power_w / photonic.power_w)
+    cost_ratio: float
+    power_ratio: float
 
 
-def network_cost(design: Design, n_gpus: int, prices: Prices) -> NetworkCost:
-    r"""Count parts of a network with full bisection, and what they cost and draw.
+def compare_costs(sizes: Sequence[int], prices: Prices) -> tuple[CostComparison, ...]:
+    r"""Count parts of all designs for several sizes of cluster, and what they cost and draw.
 
     With n GPUs in s servers of g: a fat tree of switches with :math:`k = [(4n)^{1/3}]` ports has
     :math:`k^2 + \lfloor k^2/4 \rfloor` of them. Electrical rails have, with
     :math:`k = [\sqrt{4s}]`, :math:`2 \lfloor s / \lfloor k/2 \rfloor \rfloor` leaf switches for
     each rail and :math:`\lfloor gs/k \rfloor` spines in all. A photonic rail has two ports, one
-    for each direction, for each GPU. Brackets round to the nearest whole number.
+    for each direction, for each GPU. Brackets round to the nearest whole number, halves up.
 
     Counts are those of the published model [1]_: they round, so that neighbouring sizes may differ
     by a switch more or less than a drawing would have.
@@ -126,18 +118,47 @@ def network_cost(design: Design, n_gpus: int, prices: Prices) -> NetworkCost:
     References
     ----------
     .. [1] Ding et al. (2026). Photonic rail-optimized fabric. https://arxiv.org/abs/2602.12521
+
+    Examples
+    --------
+    >>> for row in compare_costs([1024, 2048], PRICES["h200"]):
+    ...     print(row.n_gpus, f"{row.cost_ratio:.2f}x {row.power_ratio:.2f}x")
+    1024 4.22x 23.59x
+    2048 4.27x 23.86x
     """
-    n = integer("n_gpus", n_gpus, at_least=1)
-    servers, rest = divmod(n, prices.gpus_per_server)
-    if rest:
-        raise InputError(
-            f"n_gpus = {n}: no multiple of {prices.gpus_per_server} GPUs per server",
-            where="n_gpus",
+    rows = []
+    for size in sizes:
+        n = integer("n_gpus", size, at_least=1)
+        per_server = prices.gpus_per_server
+        if n % per_server:
+            told = f"n_gpus = {n}: no multiple of {per_server} GPUs per server"
+            raise InputError(told, where="n_gpus")
+        servers = n // per_server
+        k = int((4 * n) ** (1 / 3) + 0.5)
+        tree = k * (k**2 + k**2 // 4)
+        k = int((4 * servers) ** 0.5 + 0.5)
+        rails = k * (servers // (k // 2) * 2 * per_server + per_server * servers // k)
+        networks = tuple(
+            _price(design, n, ports, ocs_ports, prices)
+            for design, ports, ocs_ports in zip(
+                DESIGNS, (tree, rails, 0), (0, 0, 2 * n), strict=True
+            )
         )
-    if design not in DESIGNS:
-        raise InputError(f"design = {design!r}: one of {', '.join(DESIGNS)}", where="design")
-    switch_ports = _switch_ports(design, n, servers, prices.gpus_per_server)
-    ocs_ports = 2 * n if design == "photonic-rail" else 0
+        _, electrical, photonic = networks
+        rows.append(
+            CostComparison(
+                n_gpus=n,
+                networks=networks,
+                cost_ratio=electrical.cost_usd / photonic.cost_usd,
+                power_ratio=electrical.power_w / photonic.power_w,
+            )
+        )
+    return tuple(rows)
+
+
+def _price(
+    design: Design, n: int, switch_ports: int, ocs_ports: int, prices: Prices
+) -> NetworkCost:
     transceivers = n + (switch_ports if prices.switch_transceivers else 0)
     counted = (
         (transceivers, prices.transceiver),
@@ -153,45 +174,3 @@ def network_cost(design: Design, n_gpus: int, prices: Prices) -> NetworkCost:
         cost_usd=sum(count * part.usd for count, part in counted),
         power_w=sum(count * part.watts for count, part in counted),
     )
-
-
-def compare_costs(sizes: Sequence[int], prices: Prices) -> tuple[CostComparison, ...]:
-    """Compare all designs for several sizes of cluster.
-
-    Parameters
-    ----------
-    sizes
-        Numbers of GPUs.
-    prices
-        Unit figures, from `PRICES` for instance.
-
-    Examples
-    --------
-    >>> for row in compare_costs([1024, 2048], PRICES["h200"]):
-    ...     print(row.n_gpus, f"{row.cost_ratio:.2f}x {row.power_ratio:.2f}x")
-    1024 4.22x 23.59x
-    2048 4.27x 23.86x
-    """
-    return tuple(
-        CostComparison(
-            n_gpus=size, networks=tuple(network_cost(design, size, prices) for design in DESIGNS)
-        )
-        for size in sizes
-    )
-
-
-def _switch_ports(design: Design, n: int, servers: int, per_server: int) -> int:
-    if design == "photonic-rail":
-        return 0
-    if design == "fat-tree":
-        k = _nearest((4 * n) ** (1 / 3))
-        return k * (k**2 + k**2 // 4)
-    k = _nearest((4 * servers) ** 0.5)
-    leaves = servers // (k // 2) * 2
-    spines = per_server * servers // k
-    return k * (leaves * per_server + spines)
-
-
-def _nearest(value: float) -> int:
-    """Round to the nearest whole number, halves up."""
-    return int(value + 0.5)

@@ -16,14 +16,7 @@ from hypothesis import given, strategies as st
 import optmatch as om
 from optmatch.cli import main
 from optmatch.plotting import costs_data, plot_costs
-from optmatch.problems.costs import (
-    DESIGNS,
-    OLDER_TRANSCEIVER_USD,
-    PRICES,
-    Design,
-    compare_costs,
-    network_cost,
-)
+from optmatch.problems.costs import DESIGNS, PRICES, Design, compare_costs
 from tests.helpers.command import call, process
 
 H200 = PRICES["h200"]
@@ -53,7 +46,7 @@ def test_the_published_table(
 
 def test_the_older_transceiver() -> None:
     """With it the ratio of costs is 3.3 to 3.4; power stays as it is."""
-    older = replace(H200, transceiver=replace(H200.transceiver, usd=OLDER_TRANSCEIVER_USD))
+    older = replace(H200, transceiver=replace(H200.transceiver, usd=219.0))
     for old, new in zip(
         compare_costs([1024, 2048], older), compare_costs([1024, 2048], H200), strict=True
     ):
@@ -66,7 +59,8 @@ def test_the_sum_of_its_parts(name: str, servers: int, design: Design) -> None:
     """A network costs and draws what its parts do, and has a port for every GPU."""
     prices = PRICES[name]
     n = servers * prices.gpus_per_server
-    network = network_cost(design, n, prices)
+    (row,) = compare_costs([n], prices)
+    network = row.networks[DESIGNS.index(design)]
     counts = (network.transceivers, network.switch_ports, network.ocs_ports)
     parts = (prices.transceiver, prices.switch_port, prices.ocs_port)
     cost = sum(count * part.usd for count, part in zip(counts, parts, strict=True))
@@ -86,13 +80,11 @@ def test_every_price_has_a_source() -> None:
 
 
 def test_flaws() -> None:
-    """GPUs that fill no servers, and designs and prices that are none."""
+    """GPUs that fill no servers, and prices that are none."""
     with pytest.raises(om.InputError, match=r"n_gpus = 1020: no multiple of 8 GPUs per server"):
-        network_cost("fat-tree", 1020, H200)
+        compare_costs([1020], H200)
     with pytest.raises(om.InputError, match=r"n_gpus = 0: must be >= 1"):
-        network_cost("fat-tree", 0, H200)
-    with pytest.raises(om.InputError, match=r"design = 'bus': one of fat-tree, electrical-rail"):
-        network_cost("bus", 8, H200)  # type: ignore[arg-type]
+        compare_costs([0], H200)
     with pytest.raises(om.InputError, match=r"usd = -1: must be >= 0"):
         replace(H200.ocs_port, usd=-1.0)
 
