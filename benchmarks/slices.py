@@ -19,7 +19,7 @@ from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.problems.slices.shape import Shape
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.outcome import Row
-from optmatch.studies.reroutes.tables import study_spares
+from optmatch.studies.reroutes import study_spares
 from optmatch.studies.slices.arrivals import draw_arrivals
 from optmatch.studies.slices.tables import study_slices
 

@@ -69,7 +69,7 @@ from .problems import (
 )
 from .simulation.demands import simulate as simulate
 from .simulation.rails.replay import simulate_rails as simulate_rails
-from .studies.all_to_all.yields import study_yield as study_yield
+from .studies.all_to_all import study_yield as study_yield
 from .studies.comparisons import (
     compare_fabrics as compare_fabrics,
     compare_methods as compare_methods,

@@ -82,7 +82,7 @@ def _collective() -> Kind:
     from optmatch.verify.collectives.replay import verify_collective
 
     def view() -> View:
-        from optmatch.plotting.collectives.rounds import draw, tabulate
+        from optmatch.plotting.collectives import draw, tabulate
 
         return View(draw, tabulate)
 

@@ -31,7 +31,7 @@ from optmatch.commands.shared.progress import listening
 from optmatch.model import Limit, naming
 
 if TYPE_CHECKING:
-    from optmatch.studies.all_to_all.yields import YieldStudy
+    from optmatch.studies.all_to_all import YieldStudy
 
 _KINDS = ("stuck-bar", "stuck-cross", "dead-cell")
 _SHOWN = 10
@@ -83,7 +83,7 @@ def faults(
     Ctrl-C reports what was done so far.
     """
     from optmatch.model.files import PICTURES, check_target, replace_file
-    from optmatch.studies.all_to_all.yields import study_yield
+    from optmatch.studies.all_to_all import study_yield
 
     wanted = {output: (".json", ".csv"), picture: PICTURES}
     targets = {

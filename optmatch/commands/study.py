@@ -134,7 +134,7 @@ def slices(ctx: click.Context, /, rules: tuple[str, ...], **options: Any) -> Non
 @click.pass_context
 def spares(ctx: click.Context, /, **options: Any) -> None:
     """Compute how often so many spares of a rack cover all that is down in it."""
-    from optmatch.studies.reroutes.tables import study_spares
+    from optmatch.studies.reroutes import study_spares
 
     def run(fabric: RackFabric, on_event: Any, **given: Any) -> Study:
         return study_spares(fabric, **given)
@@ -150,7 +150,7 @@ def spares(ctx: click.Context, /, **options: Any) -> None:
 @click.pass_context
 def blast_radius(ctx: click.Context, /, **options: Any) -> None:
     """Let each chip in use fail, and count the chips whose circuits change."""
-    from optmatch.studies.reroutes.tables import study_blast
+    from optmatch.studies.reroutes import study_blast
 
     ctx.exit(_study_racks(study_blast, options))
 

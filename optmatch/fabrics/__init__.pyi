@@ -15,14 +15,17 @@ from .faults import (
     Faulty as Faulty,
     break_cells as break_cells,
 )
-from .feedforward.benes import Benes as Benes, DilatedBenes as DilatedBenes
-from .feedforward.crossbar import (
+from .feedforward.fabric import FeedForward as FeedForward
+from .feedforward.networks import (
+    Benes as Benes,
+    Clements as Clements,
     Crossbar as Crossbar,
+    DilatedBenes as DilatedBenes,
     Piloss as Piloss,
+    Reck as Reck,
+    SpankeBenes as SpankeBenes,
     SwitchAndSelect as SwitchAndSelect,
 )
-from .feedforward.fabric import FeedForward as FeedForward
-from .feedforward.planar import Clements as Clements, Reck as Reck, SpankeBenes as SpankeBenes
 from .ideal import IdealSwitch as IdealSwitch
 from .meshes.mesh import (
     HexMesh as HexMesh,

@@ -2,9 +2,16 @@
 
 from optmatch.fabrics.fabric import Fabric
 from optmatch.fabrics.faults import Faulty
-from optmatch.fabrics.feedforward.benes import Benes, DilatedBenes
-from optmatch.fabrics.feedforward.crossbar import Crossbar, Piloss, SwitchAndSelect
-from optmatch.fabrics.feedforward.planar import Clements, Reck, SpankeBenes
+from optmatch.fabrics.feedforward.networks import (
+    Benes,
+    Clements,
+    Crossbar,
+    DilatedBenes,
+    Piloss,
+    Reck,
+    SpankeBenes,
+    SwitchAndSelect,
+)
 from optmatch.fabrics.ideal import IdealSwitch
 from optmatch.fabrics.meshes.mesh import HexMesh, SmartLightMesh, SquareMesh, TriangularMesh
 from optmatch.fabrics.netlists.netlist import Netlist

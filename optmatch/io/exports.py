@@ -17,7 +17,7 @@ from optmatch.io.arrays import detach
 from optmatch.io.collectives.msccl import write_msccl, write_rounds, write_traces
 from optmatch.io.files import save_tree
 from optmatch.io.netlists import cell_states, gdsfactory
-from optmatch.io.rails import astra, openoptics, timeline
+from optmatch.io.rails import simulators, timeline
 from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
 from optmatch.io.text import layout
 from optmatch.model import InputError, Solution
@@ -67,7 +67,7 @@ def _csv(solution: Solution) -> str:
 
 
 def _traces(solution: Solution) -> Exported:
-    return (write_traces if solution.problem.kind == "collective" else astra.traces)(solution)
+    return (write_traces if solution.problem.kind == "collective" else simulators.traces)(solution)
 
 
 EXPORTERS: dict[str, Exporter] = {
@@ -80,17 +80,21 @@ EXPORTERS: dict[str, Exporter] = {
     "perfetto": Exporter(
         "the same as trace events, for ui.perfetto.dev", (), timeline.trace_events
     ),
-    "astra-bw": Exporter("astra-sim circuit schedules: blocks BW of GB/s", (), astra.bandwidths),
-    "astra-lt": Exporter("their latencies: blocks LT of ns", (), astra.latencies),
+    "astra-bw": Exporter(
+        "astra-sim circuit schedules: blocks BW of GB/s", (), simulators.bandwidths
+    ),
+    "astra-lt": Exporter("their latencies: blocks LT of ns", (), simulators.latencies),
     "astra-network": Exporter(
-        "network.yml of astra-sim, with the reconfiguration time", (), astra.network
+        "network.yml of astra-sim, with the reconfiguration time", (), simulators.network
     ),
     "astra-log": Exporter(
-        "when astra-sim would switch to which topology, as its log", (), astra.reconfigurations
+        "when astra-sim would switch to which topology, as its log",
+        (),
+        simulators.reconfigurations,
     ),
-    "astra-groups": Exporter("communicator groups, JSON", _JOB, astra.communicators),
+    "astra-groups": Exporter("communicator groups, JSON", _JOB, simulators.communicators),
     "astra-mapping": Exporter(
-        "pg-2-schedule.yml: the topology of each group", _JOB, astra.group_topologies
+        "pg-2-schedule.yml: the topology of each group", _JOB, simulators.group_topologies
     ),
     "triggers": Exporter(
         "what the controller of each rail waits for, and what it then sets, JSON",
@@ -106,10 +110,10 @@ EXPORTERS: dict[str, Exporter] = {
     "openoptics": Exporter(
         "OpenOptics circuits: [time_slice, node1, node2, port1, port2], JSON",
         (),
-        openoptics.circuit_list,
+        simulators.circuit_list,
     ),
     "openoptics-matrix": Exporter(
-        "OpenOptics from_schedule: peers by slice and port, text", (), openoptics.peer_matrix
+        "OpenOptics from_schedule: peers by slice and port, text", (), simulators.peer_matrix
     ),
     "timeline": Exporter(
         "operations, circuits and reconfigurations with their times, CSV",

@@ -1,11 +1,9 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from .collectives.delays import (
+from .collectives import (
     DelaysData as DelaysData,
+    RoundsData as RoundsData,
     delays_data as delays_data,
     plot_delays as plot_delays,
-)
-from .collectives.rounds import (
-    RoundsData as RoundsData,
     plot_rounds as plot_rounds,
     rounds_data as rounds_data,
 )
@@ -14,7 +12,6 @@ from .comparison import (
     fabrics_data as fabrics_data,
     plot_fabrics as plot_fabrics,
 )
-from .costs import CostsData as CostsData, costs_data as costs_data, plot_costs as plot_costs
 from .demands import (
     GanttData as GanttData,
     gantt_data as gantt_data,
@@ -71,7 +68,13 @@ from .slots import (
     slot_data as slot_data,
     toggles_data as toggles_data,
 )
-from .studies import plot_study as plot_study, study_data as study_data
+from .studies import (
+    CostsData as CostsData,
+    costs_data as costs_data,
+    plot_costs as plot_costs,
+    plot_study as plot_study,
+    study_data as study_data,
+)
 from .viewer import (
     CELL_LOSS_DB as CELL_LOSS_DB,
     viewer_page as viewer_page,

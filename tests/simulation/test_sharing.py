@@ -12,9 +12,8 @@ from hypothesis import given, strategies as st
 
 from optmatch.model import InputError
 from optmatch.problems.sharing.resources import Jobs, Resources
-from optmatch.simulation.sharing.pool import Pool, make_pool
+from optmatch.simulation.sharing.pool import Pool, draw_devices, draw_jobs, make_pool
 from optmatch.simulation.sharing.replay import Moment, Policy, PoolRun, simulate_pool
-from optmatch.simulation.sharing.workloads import draw_devices, draw_jobs
 from tests.helpers.pools import at_random, choosy, fewest_first, first_come, pools
 
 

@@ -11,7 +11,7 @@ from optmatch.fabrics import RackFabric
 from optmatch.model import OnEvent, ignore
 from optmatch.problems import Collective
 from optmatch.studies.collectives import study_collectives
-from optmatch.studies.reroutes.tables import study_blast, study_spares
+from optmatch.studies.reroutes import study_blast, study_spares
 from optmatch.studies.slices.tables import study_slices
 from optmatch.sweeps.streams import in_order, stream
 

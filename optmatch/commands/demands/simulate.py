@@ -7,8 +7,13 @@ from typing import Any
 
 import click
 
-from optmatch.commands.rails.execute import OPTIONS, execute_job, shake_job
-from optmatch.commands.rails.simulate import POLICIES, simulate_job
+from optmatch.commands.rails.simulate import (
+    OPTIONS,
+    POLICIES,
+    execute_job,
+    shake_job,
+    simulate_job,
+)
 from optmatch.commands.shared.options import JSON_LINES, with_options
 from optmatch.commands.shared.outcome import (
     CHECK_FAILED,

@@ -172,7 +172,7 @@ def take(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
     """Yield what `EXECUTOR_OPTIONS` ask for, or None for this process."""
     if dask is not None:
-        from optmatch.sweeps.dask import dask_client
+        from optmatch.sweeps.streams import dask_client
 
         with dask_client(dask, jobs) as client:
             yield client

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES, CellGraph
 from optmatch.fabrics.fabric import Ends, Fabric
-from optmatch.fabrics.forward import count_cells
 from optmatch.fabrics.netlists.flaws import (
     CONVENTIONS,
     NetlistError,
@@ -20,6 +19,7 @@ from optmatch.fabrics.netlists.flaws import (
     find_port_flaws,
     split_pin,
 )
+from optmatch.fabrics.reach import count_cells
 from optmatch.model import Axes, FrozenMap, InputError, check_fields
 
 APART = 1.8

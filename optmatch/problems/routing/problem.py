@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
-from optmatch.fabrics.forward import lights_every_cell
+from optmatch.fabrics.reach import lights_every_cell
 from optmatch.model import IDLE, InputError, Range, Value, check_fields
 from optmatch.model.device import Loss
 from optmatch.model.schedule import check_matchings

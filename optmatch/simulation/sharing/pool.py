@@ -1,17 +1,163 @@
-"""A pool of devices by their classes, and the jobs that ask it: what a simulation runs on."""
+"""A pool of devices that come and go, its workloads, and jobs that ask for devices."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import Axes, InputError, Range, Value, check_fields, number
+from optmatch.model import Axes, InputError, Range, Value, check_fields, integer, number
 from optmatch.problems.sharing.classes import classify
 from optmatch.problems.sharing.resources import Jobs, Resources
-from optmatch.simulation.sharing.workloads import TIER_LIMITS_S, Workload
+
+NAMES = ("cpu", "ram", "fp16", "android")
+
+_LEVELS = (0, 0.05, 0.1, 0.25, 0.44, 0.5, 0.75, 0.9, 0.95, 1)
+_QUANTILES = {
+    "cpu": (0.06, 1.7, 2, 3.1, 5, 6.1, 10.3, 14.6, 16.6, 24.8),
+    "fp16": (100, 400, 500, 700, 1000, 1000, 1900, 2100, 2500, 2800),
+}
+_COUNTS = {  # of 952 phones
+    "ram": (
+        (0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16),
+        (1, 13, 7, 69, 82, 204, 181, 268, 110, 17),
+    ),
+    "android": (
+        (5, 5.1, 6, 7, 7.1, 8, 8.1, 9, 10, 11, 12, 13, 14, 15),
+        (9, 15, 30, 18, 10, 17, 12, 54, 105, 234, 254, 191, 2, 1),
+    ),
+}
+_RANK_CORRELATIONS = (  # of cpu, ram, fp16, android, and the time of a benchmark
+    (1, 0.88, 0.78, 0.73, -0.89),
+    (0.88, 1, 0.72, 0.71, -0.79),
+    (0.78, 0.72, 1, 0.5, -0.6),
+    (0.73, 0.71, 0.5, 1, -0.69),
+    (-0.89, -0.79, -0.6, -0.69, 1),
+)
+_RESPONSE_LEVELS = (0, 0.25, 0.5, 0.75, 0.95, 1)
+_RESPONSE_S = (13.0, 28.95, 59.99, 85.32, 137.14, 200.0)
+TIER_LIMITS_S = _RESPONSE_S[1:4]
+"""What cuts the devices into four tiers of speed."""
+
+PERIOD_S, CHECK_INS = 432_000.0, 7_000_000
+_STAY_S = (80.0, 600.0)  # the least, and the mean of what comes on top
+
+GROUPS = (
+    (1.0, 0.0, 10.0, 6.0),
+    (7.0, 0.0, 10.0, 6.0),
+    (1.0, 0.0, 1000.0, 6.0),
+    (7.0, 0.0, 1000.0, 6.0),
+)
+"""Least attributes of general, compute-rich, memory-rich and high-performance jobs."""
+
+_DEMANDS = (
+    *(1500, 500, 750, 100, 100, 100, 100, 200, 200, 200, 800, 200, 400, 32, 64, 128, 20, 50, 200),
+    *(500,) * 14,
+)
+_ROUNDS = (
+    *(856, 2568, 1712, 1000, 2000, 3000, 4000, 1000, 2000, 3000, 1000, 1000, 1000),
+    *(1463, 1463, 1463, 2000, 2000, 2000, 2000, 930, 980, 1280, 1620, 530, 1900, 1750),
+    *(1800, 1360, 1600, 1290, 1980, 640),
+)
+MIXES: Mapping[str, tuple[int, ...]] = {
+    "even": tuple(range(33)),
+    "small": (*range(3, 10), *range(11, 19), 20, 21, 24, 32),
+    "large": (0, 1, 2, 10, 19, 22, 23, *range(25, 32)),
+    "low": (3, 4, 7, 11, *range(13, 18)),
+    "high": (0, 1, 2, 10, 12, *range(19, 33)),
+}
+"""The templates of each mix."""
+
+_FIRST_S, _BETWEEN_S = 3600.0, 1800.0
+
+
+class Trace(NamedTuple):
+    """Devices that check in."""
+
+    devices: Resources
+    response_s: NDArray[np.float64]
+    """``response_s[device]``: how long it takes for a result."""
+    period_s: float
+    """After this the trace starts anew."""
+
+
+class Workload(NamedTuple):
+    """Devices, and the jobs that ask them."""
+
+    trace: Trace
+    jobs: Jobs
+    deadline_s: NDArray[np.float64]
+    """``deadline_s[job]``: how long a round may take from its request on."""
+
+
+def draw_devices(count: int, period_s: float, rng: np.random.Generator) -> Trace:
+    """Draw devices that check in within a period, and how long each takes for a result."""
+    count = integer("count", count, at_least=1)
+    correlations = 2 * np.sin(np.pi / 6 * np.array(_RANK_CORRELATIONS))
+    np.fill_diagonal(correlations, 1)
+    normal = np.linalg.cholesky(correlations) @ rng.standard_normal((5, count))
+    ranks = (np.argsort(np.argsort(normal, axis=1), axis=1) + 0.5) / count
+    levels = dict(zip(NAMES, ranks, strict=False))
+    columns = {name: np.interp(levels[name], _LEVELS, known) for name, known in _QUANTILES.items()}
+    for name, (values, counts) in _COUNTS.items():
+        phones = np.repeat(values, counts)
+        columns[name] = phones[(levels[name] * len(phones)).astype(np.intp)]
+    arrival_s = np.sort(rng.uniform(0, number("period_s", period_s), count))
+    least, mean = _STAY_S
+    devices = Resources(
+        np.array([columns[name] for name in NAMES]),
+        arrival_s=arrival_s,
+        departure_s=arrival_s + least + rng.exponential(mean, count),
+        names=NAMES,
+    )
+    response_s = np.interp(ranks[4], _RESPONSE_LEVELS, _RESPONSE_S)
+    return Trace(devices, response_s, period_s)
+
+
+def draw_jobs(
+    mix: str, count: int, rng: np.random.Generator, *, scale: float = 50.0
+) -> tuple[Jobs, NDArray[np.float64]]:
+    """Draw jobs of one of `MIXES`, and the deadlines of their rounds.
+
+    Rounds, and the times between arrivals, are divided by `scale`.
+    """
+    if mix not in MIXES:
+        raise InputError(f"mix {mix!r}: one of {', '.join(MIXES)}", where="mix")
+    if number("scale", scale) == 0:
+        raise InputError("scale = 0: must be > 0", where="scale")
+    chosen = rng.choice(MIXES[mix], count)
+    demand = np.array(_DEMANDS)[chosen]
+    waits = np.concatenate(([_FIRST_S], rng.exponential(_BETWEEN_S, count - 1))) / scale
+    jobs = Jobs(
+        demand,
+        np.array(GROUPS).T[:, np.arange(count) % len(GROUPS)],
+        rounds=np.maximum(1, np.rint(np.array(_ROUNDS)[chosen] / scale)).astype(np.int64),
+        arrival_s=np.cumsum(waits),
+    )
+    return jobs, np.select([demand < 200, demand < 400], [300.0, 600.0], 1000.0)
+
+
+def draw_workload(
+    mix: str,
+    seed: int | np.random.SeedSequence,
+    *,
+    jobs: int = 50,
+    scale: float = 50.0,
+    trace: Trace | None = None,
+) -> Workload:
+    """Draw devices, unless a trace has them, and jobs of one of `MIXES`.
+
+    The published size is divided by `scale`: rounds, times between jobs, length of the trace.
+    """
+    rng = np.random.default_rng(seed)
+    asked, deadline_s = draw_jobs(mix, integer("jobs", jobs, at_least=1), rng, scale=scale)
+    if trace is None:
+        trace = draw_devices(max(1, round(CHECK_INS / scale)), PERIOD_S / scale, rng)
+    return Workload(trace, asked, deadline_s)
+
 
 Times = Annotated[NDArray[np.float64], Range(0)]
 Durations = Annotated[NDArray[np.float64], Range(0, above=True)]

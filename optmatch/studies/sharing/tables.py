@@ -12,9 +12,8 @@ import numpy as np
 from optmatch.io.sharing import read_columns
 from optmatch.model import Event, FormatError, InputError, OnEvent, Tick, ignore, integer
 from optmatch.problems.sharing.resources import Resources
-from optmatch.simulation.sharing.pool import Pool, pool_of
+from optmatch.simulation.sharing.pool import MIXES, NAMES, Pool, Trace, draw_workload, pool_of
 from optmatch.simulation.sharing.replay import Moment, Policy, PoolRun, simulate_pool
-from optmatch.simulation.sharing.workloads import MIXES, NAMES, Trace, draw_workload
 from optmatch.solvers.sharing import policies
 from optmatch.solvers.sharing.policies import Priority
 from optmatch.studies.outcome import Row, Study, mean_row
@@ -150,7 +149,7 @@ def study_sharing(
     Parameters
     ----------
     mixes
-        Of `optmatch.simulation.sharing.workloads.MIXES`.
+        Of `optmatch.simulation.sharing.pool.MIXES`.
     policies
         Of `optmatch.studies.sharing.tables.POLICIES`; what they are compared with, ``"random"``,
         always runs.

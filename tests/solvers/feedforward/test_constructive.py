@@ -10,8 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.fabrics import FABRICS, FeedForward
-from optmatch.fabrics.forward import count_cells, forward_routes
-from optmatch.fabrics.reach import UNREACHED, walk
+from optmatch.fabrics.reach import UNREACHED, count_cells, forward_routes, walk
 from optmatch.kinds import default_method, find_method
 from optmatch.model import NewBest
 from optmatch.testing import brute_force, feed_forward_fabrics

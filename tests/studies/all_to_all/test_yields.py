@@ -22,7 +22,7 @@ from optmatch.plotting import heat_data, plot_heat
 from optmatch.solvers.all_to_all.joint_bound import bound_jointly
 from optmatch.solvers.all_to_all.repair import Repair, Verdict
 from optmatch.solvers.routing.router import CellRouter
-from optmatch.studies.all_to_all.yields import CELL_FAULTS, study_yield, wilson
+from optmatch.studies.all_to_all import CELL_FAULTS, study_yield, wilson
 from optmatch.testing import brute_force
 from tests.helpers.command import call, start
 

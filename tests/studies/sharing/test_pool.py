@@ -15,9 +15,8 @@ from hypothesis import given
 from optmatch.model import FormatError, InputError, Tick
 from optmatch.plotting import plot_study
 from optmatch.plotting.studies import study_data
-from optmatch.simulation.sharing.pool import Pool, pool_of
+from optmatch.simulation.sharing.pool import Pool, draw_devices, draw_workload, pool_of
 from optmatch.simulation.sharing.replay import simulate_pool
-from optmatch.simulation.sharing.workloads import draw_devices, draw_workload
 from optmatch.studies.sharing.bounds import bound_completions
 from optmatch.studies.sharing.tables import (
     COLUMNS,

@@ -25,10 +25,11 @@ from optmatch.plotting import study_data
 from optmatch.problems import Allocation
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.outcome import estimate
-from optmatch.studies.reroutes.blast import measure_blast, state_of_rack
-from optmatch.studies.reroutes.tables import (
+from optmatch.studies.reroutes import (
     cover_failures,
     distribution_of_server,
+    measure_blast,
+    state_of_rack,
     study_blast,
     study_spares,
 )
@@ -411,7 +412,7 @@ def test_ctrl_c_keeps_the_runs_until_then(tmp_path: Path) -> None:
 
 def test_ctrl_c_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends as every interrupt does; there is nothing to draw."""
-    monkeypatch.setattr("optmatch.studies.reroutes.tables.measure_blast", lambda *_: _stop())
+    monkeypatch.setattr("optmatch.studies.reroutes.measure_blast", lambda *_: _stop())
     picture = tmp_path / "none.svg"
     words = ["study", "blast-radius", "--requests", "5", "-o", str(picture)]
     result = CliRunner().invoke(main, words)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.contents import read_bytes, unzip
-from optmatch.io.rails.chakra.json_nodes import is_json_trace, json_nodes
 from optmatch.io.rails.chakra.messages import (
     ATTRIBUTES,
     COLLECTIVE,
@@ -24,7 +23,7 @@ from optmatch.io.rails.chakra.messages import (
     SEND,
     messages,
 )
-from optmatch.io.rails.chakra.writer import trace_bytes
+from optmatch.io.rails.chakra.writer import is_json_trace, json_nodes, trace_bytes
 from optmatch.model import FormatError
 
 MISSING = -1

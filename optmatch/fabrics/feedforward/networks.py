@@ -1,0 +1,328 @@
+"""Networks of columns of cells: Benes networks, crossbars, planar networks of neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from optmatch.fabrics.feedforward.fabric import Blocking, ColumnBuilder, FeedForward, Wire
+
+Pair = tuple[Wire, Wire]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Benes(FeedForward):
+    """A Benes network of any size: two half networks between a column of cells on each side.
+
+    An odd wire goes straight to the larger, lower half (Chang and Melhem, 1997). For n = 2^r there
+    are ``n*r - n/2`` cells; a route passes at most ``2*ceil(log2(n)) - 1``.
+
+    Parameters
+    ----------
+    n
+        The number of inputs and of outputs, at least 2.
+
+    Examples
+    --------
+    >>> Benes(8).n_cells, Benes(8).n_stages, Benes(3).n_cells
+    (20, 5, 3)
+    """
+
+    type: ClassVar[str] = "benes"
+    blocking: ClassVar[Blocking] = "rearrangeable"
+
+    @staticmethod
+    def most_cells(n: int) -> int:
+        """Bound the number of cells by that of ports."""
+        return n * n.bit_length()
+
+    @staticmethod
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        return _halve(builder, [~port for port in range(n)], 0, _levels(n) - 1)
+
+
+def _halve(builder: ColumnBuilder, wires: list[int], line: int, middle: int) -> list[int]:
+    """Wire a network of two halves; `line` is its first, `middle` its middle column."""
+    n = len(wires)
+    side = _levels(n) - 1
+    if n == 1:
+        return wires
+    if n == 2:
+        return list(builder.place(wires[0], wires[1], line, middle))
+    placed = [
+        builder.place(wires[k], wires[k + 1], line + k, middle - side) for k in range(0, n - 1, 2)
+    ]
+    odd = wires[2 * len(placed) :]
+    upper = _halve(builder, [above for above, _ in placed], line, middle)
+    lower = _halve(builder, [below for _, below in placed] + odd, line + len(placed), middle)
+    outputs: list[int] = []
+    for k, (above, below) in enumerate(zip(upper, lower, strict=False)):
+        outputs += builder.place(above, below, line + 2 * k, middle + side)
+    return outputs + lower[len(upper) :]
+
+
+def _levels(n: int) -> int:
+    """How often n wires are halved, the larger part counting, until one is left."""
+    return (n - 1).bit_length()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DilatedBenes(FeedForward):
+    """A Benes network where no two circuits need to pass the same cell, and leak into each other.
+
+    Of `Benes` every cell becomes two, and those of the middle column four; a half of one wire
+    becomes a cell. For n = 2^r there are ``2*n*r`` cells; a route passes at most
+    ``2*ceil(log2(n))``.
+
+    Parameters
+    ----------
+    n
+        The number of inputs and of outputs, at least 2.
+
+    Examples
+    --------
+    >>> DilatedBenes(8).n_cells, DilatedBenes(8).n_stages
+    (48, 6)
+    """
+
+    type: ClassVar[str] = "dilated-benes"
+    blocking: ClassVar[Blocking] = "rearrangeable"
+
+    @staticmethod
+    def most_cells(n: int) -> int:
+        """Bound the number of cells by that of ports."""
+        return 2 * n * (1 + n.bit_length())
+
+    @staticmethod
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        wires: list[Pair] = [(~port, None) for port in range(n)]
+        return [first for first, _ in _dilate(builder, wires, 0, _levels(n))]
+
+
+def _dilate(
+    builder: ColumnBuilder, pairs: list[Pair], line: int, middle: int
+) -> list[tuple[int, int]]:
+    """Wire a network in which each input is a pair of wires, of which one at most is lit."""
+    n = len(pairs)
+    even, side = n - n % 2, _levels(n)
+    if n == 1:
+        return [builder.place(*pairs[0], line)]
+    placed = [
+        builder.place(*pair, line + 2 * k, middle - side) for k, pair in enumerate(pairs[:even])
+    ]
+    # what leaves two neighbours on one side is a pair again: one of them at most is lit
+    above, below = (
+        [(i[k], j[k]) for i, j in zip(placed[0::2], placed[1::2], strict=True)] for k in (0, 1)
+    )
+    odd: list[tuple[int, int]] = []
+    if n == 2:
+        joined = above + below
+    else:
+        upper = _dilate(builder, list(above), line, middle)
+        lower = _dilate(builder, [*below, *pairs[even:]], line + even, middle)
+        joined = [(i[k], j[k]) for i, j in zip(upper, lower, strict=False) for k in (0, 1)]
+        odd = lower[even // 2 :]
+    outputs = [
+        builder.place(*pair, line + 2 * k, middle + side - 1) for k, pair in enumerate(joined)
+    ]
+    return outputs + odd
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Crossbar(FeedForward):
+    """A planar crossbar: input i meets output j in one cell, which is in bar to connect the two.
+
+    There are ``n*n`` cells, all others on the way in cross; a route of this kind from i to j
+    passes ``n - i + j``. No waveguides cross.
+
+    Parameters
+    ----------
+    n
+        The number of inputs and of outputs, at least 2.
+
+    Examples
+    --------
+    >>> Crossbar(8).n_cells, Crossbar(8).n_stages
+    (64, 15)
+    """
+
+    type: ClassVar[str] = "crossbar"
+    blocking: ClassVar[Blocking] = "wide-sense"
+
+    @staticmethod
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        columns: list[Wire] = [None] * n
+        for i in range(n):
+            row: Wire = ~i
+            for j in range(n):
+                row, columns[j] = builder.place(columns[j], row, line=i - j)
+        return [wire for wire in columns if wire is not None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piloss(FeedForward):
+    """A crossbar wound round so that every route passes n cells (path-independent loss).
+
+    There are ``n*n`` cells, n in each column. Input i and output j meet in one cell, which is in
+    bar to connect the two; all others on the way are in cross.
+
+    Parameters
+    ----------
+    n
+        The number of inputs and of outputs, at least 2.
+
+    Examples
+    --------
+    >>> Piloss(8).n_cells, Piloss(8).n_stages, int(Piloss(8).route_cells().min())
+    (64, 8, 8)
+    """
+
+    type: ClassVar[str] = "piloss"
+    blocking: ClassVar[Blocking] = "strict-sense"
+
+    @staticmethod
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        # rows of a ring, folded flat: neighbours on the ring are two apart at most
+        order = [k // 2 if k % 2 == 0 else n - 1 - k // 2 for k in range(n)]
+        place = np.argsort(order).tolist()
+        rows: list[int] = [~port for port in place]
+        columns: list[Wire] = [None] * n
+        for stage in range(n):
+            for i in range(n):
+                j = (i + stage) % n
+                rows[i], columns[j] = builder.place(columns[j], rows[i], line=2 * place[i])
+        last = [columns[(i - 1) % n] for i in order]
+        return [wire for wire in last if wire is not None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SwitchAndSelect(FeedForward):
+    """A tree of 1x2 cells behind each input, a tree of 2x1 cells before each output.
+
+    Each leaf of an input meets one leaf of each output. There are ``2*n*(n-1)`` cells; a route
+    passes at most ``2*ceil(log2(n))``. What one cell leaks, a second one blocks.
+
+    Parameters
+    ----------
+    n
+        The number of inputs and of outputs, at least 2.
+
+    Examples
+    --------
+    >>> SwitchAndSelect(8).n_cells, SwitchAndSelect(8).n_stages
+    (112, 6)
+    """
+
+    type: ClassVar[str] = "switch-and-select"
+    blocking: ClassVar[Blocking] = "strict-sense"
+
+    @staticmethod
+    def most_cells(n: int) -> int:
+        """Bound the number of cells by that of ports."""
+        return 2 * n * n
+
+    @staticmethod
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        leaves = [_split(builder, ~port, n, port * n) for port in range(n)]
+        return [
+            _merge(builder, list(wires), port * n, (n - 1).bit_length())
+            for port, wires in enumerate(zip(*leaves, strict=True))
+        ]
+
+
+def _split(builder: ColumnBuilder, wire: int, n: int, line: int) -> list[int]:
+    """Lead a wire to n leaves by a tree of cells."""
+    if n == 1:
+        return [wire]
+    above, below = builder.place(wire, None, line + n / 2 - 1)
+    half = (n + 1) // 2
+    return _split(builder, above, half, line) + _split(builder, below, n - half, line + half)
+
+
+def _merge(builder: ColumnBuilder, wires: list[int], line: int, column: int) -> int:
+    """Join wires by a tree of cells, none of which is to the left of `column`."""
+    n = len(wires)
+    if n == 1:
+        return wires[0]
+    half = (n + 1) // 2
+    above = _merge(builder, wires[:half], line, column)
+    below = _merge(builder, wires[half:], line + half, column)
+    return builder.place(above, below, line + n / 2 - 1, column)[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpankeBenes(FeedForward):
+    """The planar network of n columns like a brick pattern: no waveguides cross.
+
+    There are ``n*(n-1)/2`` cells; a route passes at most n.
+
+    Parameters
+    ----------
+    n
+        The number of inputs and of outputs, at least 2.
+
+    Examples
+    --------
+    >>> SpankeBenes(8).n_cells, SpankeBenes(8).n_stages
+    (28, 8)
+    """
+
+    type: ClassVar[str] = "spanke-benes"
+    blocking: ClassVar[Blocking] = "rearrangeable"
+
+    @staticmethod
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        wires = [~port for port in range(n)]
+        for column in range(n):
+            for k in range(column % 2, n - 1, 2):
+                wires[k : k + 2] = builder.place(wires[k], wires[k + 1], line=k)
+        return wires
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clements(SpankeBenes):
+    """The rectangular mesh of universal interferometers; its cells join as in `SpankeBenes`.
+
+    Parameters
+    ----------
+    n
+        The number of inputs and of outputs, at least 2.
+
+    Examples
+    --------
+    >>> Clements(8).n_cells, Clements(8).n_stages
+    (28, 8)
+    """
+
+    type: ClassVar[str] = "clements"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reck(FeedForward):
+    """The triangular mesh of universal interferometers: planar, routes of unequal length.
+
+    There are ``n*(n-1)/2`` cells; a route passes at most ``2*n - 3``.
+
+    Parameters
+    ----------
+    n
+        The number of inputs and of outputs, at least 2.
+
+    Examples
+    --------
+    >>> Reck(8).n_cells, Reck(8).n_stages
+    (28, 13)
+    """
+
+    type: ClassVar[str] = "reck"
+    blocking: ClassVar[Blocking] = "rearrangeable"
+
+    @staticmethod
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        wires = [~port for port in range(n)]
+        for stop in range(n - 1, 0, -1):
+            for k in range(stop):
+                wires[k : k + 2] = builder.place(wires[k], wires[k + 1], line=k)
+        return wires

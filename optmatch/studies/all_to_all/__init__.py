@@ -1,1 +1,0 @@
-"""Studies of all-to-alls: the yield of a fabric."""

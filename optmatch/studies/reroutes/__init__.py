@@ -1,1 +1,0 @@
-"""Studies of failures: spares, and whom a failed chip disturbs."""
