@@ -11,18 +11,23 @@ from optmatch.solvers.demands.covering import cover_busiest
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.kernels.decorators import kernel
 
+_WORD = 62  # slots in one word, whose bits are those in which a port is busy
+
 
 @kernel
-def _first_free(order_i, order_j, at_row, at_column):
+def _first_free(rows, columns, row_busy, column_busy, partner):
     """Give each circuit the first slot in which both its ports are free; return the slots used."""
     most = 0
-    for k in range(len(order_i)):
-        i, j = order_i[k], order_j[k]
-        slot = 0
-        while at_row[i, slot] >= 0 or at_column[j, slot] >= 0:
-            slot += 1
-        at_row[i, slot] = j
-        at_column[j, slot] = i
+    for k in range(len(rows)):
+        i, j, word = rows[k], columns[k], 0
+        while row_busy[i, word] | column_busy[j, word] == (1 << _WORD) - 1:
+            word += 1
+        busy, slot, bit = row_busy[i, word] | column_busy[j, word], _WORD * word, 1
+        while busy & bit:
+            slot, bit = slot + 1, bit << 1
+        row_busy[i, word] |= bit
+        column_busy[j, word] |= bit
+        partner[slot, i] = j
         most = max(most, slot + 1)
     return most
 
@@ -37,9 +42,9 @@ def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     order = np.argsort(-demand[rows, columns], kind="stable")
     rows, columns = rows[order], columns[order]
     degree = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
-    at_row = np.full((n, 2 * degree + 1), IDLE, dtype=np.int32)
-    slots = _first_free(rows, columns, at_row, at_row.copy())
-    matchings = np.ascontiguousarray(at_row[:, :slots].T)
+    matchings = np.full((2 * degree, n), IDLE, dtype=np.int32)
+    busy = np.zeros((2, n, 1 + 2 * degree // _WORD), dtype=np.int64)
+    matchings = matchings[: _first_free(rows, columns, busy[0], busy[1], matchings)]
     needs = np.where(matchings >= 0, demand[np.arange(n), matchings], 0)
     return Plan(matchings, np.maximum(needs.max(axis=1), shortest))
 

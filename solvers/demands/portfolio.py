@@ -21,6 +21,7 @@ from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.covers import cover_by
 from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
+from optmatch.solvers.demands.quick_cover import yield_plans
 from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
 from optmatch.solvers.demands.stuffing import stuff
 
@@ -31,7 +32,8 @@ _RULES = (Rating(1.0, 3.0, 8), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5,
 _FIRST_RULES = 3  # of those that fit, where time is short
 _MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
 _SMALL = 5  # ports: where slots take a delay, rebuilds of covers find as much as decompositions
-_HUGE = 200  # ports: from so many on, rules that cannot look at the clock are left out
+_HUGE = 200  # ports: beyond, rules that cannot look at the clock are left out
+_MOST = 256  # ports: beyond, a single slot of the best rating may take seconds
 _FEW_PORTS = 3  # with packets or several planes: so few that the exact model is quick
 _WORK = 0.1  # of the exact model, about in seconds: what it leaves open then is rebuilt
 
@@ -119,14 +121,30 @@ def _exactly(work: CoverTask) -> Plan:
     return trim(complete(plan, work.demand, work.shortest), work.demand, work.shortest)
 
 
+def _cover_many(work: CoverTask) -> Iterator[Plan]:
+    """Yield plans of many ports, each one found and finished within the time that is left."""
+    began_s = counted_time()
+    first = cover_heaviest_first(work.demand, work.shortest)
+    yield first
+    deadline = counted_time() + work.clock.remaining_s - (counted_time() - began_s)
+    endless = work.clock.limits.time_s is not None
+    yield from yield_plans(first, work.demand, work.delay, deadline, small=False, endless=endless)
+
+
 def yield_all(work: CoverTask) -> Iterator[Plan]:
     """Yield the plans of method `portfolio`, one of each rule."""
+    if len(work.demand) > _MOST:
+        yield from _cover_many(work)
+        return
     for rule in _rules(work):
         yield _trimmed(work, rule())
 
 
 def rebuild(work: CoverTask) -> Iterator[Plan]:
     """Yield the plans of `best`: those of the rules, then rebuilds of parts of the best one."""
+    if len(work.demand) > _MOST:
+        yield from _cover_many(work)
+        return
     best: Plan | None = None
     took_s = 0.0
     quick = len(work.demand) >= 16 and np.isfinite(work.clock.remaining_s)

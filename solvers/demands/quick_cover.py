@@ -254,7 +254,7 @@ def plan_quickly(
             patched = _patch(previous, demand, delay, np.inf if small else late)
             known = min(best, patched, key=lambda plan: plan.cost(delay))
             late += min(_GRACE_S, counted_time() - began)  # so that the rest misses nothing
-        steps = _yield_plans(best, demand, delay, late, small, endless=deadline < np.inf)
+        steps = yield_plans(best, demand, delay, late, small, endless=deadline < np.inf)
         while known.cost(delay) > bound and counted_time() + takes_s < late:
             plan = next(steps, None)
             if plan is None:
@@ -265,7 +265,7 @@ def plan_quickly(
     return known
 
 
-def _yield_plans(
+def yield_plans(
     best: Plan,
     demand: NDArray[np.int64],
     delay: int,

@@ -58,18 +58,14 @@ def _bound_together(problem: Demand) -> float:
     """
     if problem.packet_share > 0:
         return 0.0
-    ports = set[int]()
-    sent, met = [[0] * problem.fabric.n_ports * 2 for _ in range(2)]
-    for source, destination in np.argwhere(problem.ticks > 0).tolist():
-        ports |= {source, destination}
-        for line in (source, problem.fabric.n_ports + destination):
-            sent[line] += max(int(problem.ticks[source, destination]), problem.min_slot_ticks)
-            met[line] += 1
-    if not ports:
+    asked = problem.ticks > 0
+    if not asked.any():
         return 0.0
+    needs = np.where(asked, np.maximum(problem.ticks, problem.min_slot_ticks), 0)
+    sent, met = ([*a.sum(axis=1).tolist(), *a.sum(axis=0).tolist()] for a in (needs, asked))
     busy, slots, needed = max(sent), max(met), 0
     if problem.fabric.bidirectional:  # each pair stands in four lines
-        side_by_side = len(ports) // 2
+        side_by_side = int((asked | asked.T).any(axis=0).sum()) // 2
         pairs, ticks = sum(met) // 4, sum(sent) // 4
         busy, slots = (max(busy, -(-ticks // side_by_side)), max(slots, -(-pairs // side_by_side)))
         needed = -(-(ticks + pairs * problem.delay_ticks) // side_by_side)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import Clock
+from optmatch.model import Clock, TimeUp
 from optmatch.solvers.demands import portfolio
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.plans import Plan, serve, trim
@@ -86,6 +86,20 @@ def test_rules_where_time_is_short(
     assert len(plans) - len(rebuilt) == rules
     assert rebuilt
     assert 990 <= work.clock.elapsed_s <= 1010
+
+
+def test_many_ports_get_plans_that_a_deadline_cuts_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heaviest first in any case; after the deadline nothing is begun, without one it ends."""
+    monkeypatch.setattr(portfolio, "_MOST", 8)
+    demand = work_on(9, om.Limits()).demand
+    for plans in (rebuild, yield_all):
+        found = list(plans(work_on(9, om.Limits())))
+        assert len(found) > 20
+        assert all((serve(plan) >= demand).all() for plan in found)
+        late = plans(work_on(9, om.Limits(time_s=5.0), 6.0))
+        next(late)
+        with pytest.raises(TimeUp):
+            list(late)
 
 
 def exactly_of(monkeypatch: pytest.MonkeyPatch, work: CoverTask) -> tuple[list[Plan], int]:
