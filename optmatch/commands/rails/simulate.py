@@ -195,7 +195,8 @@ def execute_job(
     """Print what happens while controllers play triggers; a check fails if data meet the dark."""
     import numpy as np
 
-    from optmatch.control.rails.executor import Faults, execute
+    from optmatch.control.rails.executor import execute
+    from optmatch.control.rails.ranks import Faults
     from optmatch.io.rails.triggers import read_triggers
     from optmatch.problems.rails.execution.derivation import derive_triggers
 

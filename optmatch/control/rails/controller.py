@@ -222,21 +222,13 @@ class _Ring:
                 self._turn = None
         elif kind == "want" and self.last is not None and step <= self.last:
             node, size = what
-            if (step, node) == self._turn:
-                yield self._grant(at_s, rank)
-            elif (step, node) not in self._over:
+            if (step, node) not in self._over and (step, node) != self._turn:
                 self._wants.setdefault((step, node, size), set()).add(rank)
         agreed = sorted(at for at, ranks in self._wants.items() if len(ranks) == at[2])
-        if self._turn is None and agreed:
-            self._left = self._wants.pop(agreed[0])
-            self._turn = agreed[0][:2]
+        new = self._turn is None and bool(agreed)
+        if new:
+            self._left, self._turn = self._wants.pop(agreed[0]), agreed[0][:2]
+        if self._turn is not None and self.ready_s is not None and (new or kind == "want"):
+            of_step, number = self._turn
             for one in sorted(self._left):
-                yield self._grant(at_s, one)
-        elif self._turn is not None and kind == "want":
-            for one in sorted(self._left):
-                yield Message(at_s, "poll", one, self._turn[0], self._turn[1:])
-
-    def _grant(self, at_s: float, rank: int) -> Message:
-        assert self._turn is not None
-        assert self.ready_s is not None
-        return Message(max(at_s, self.ready_s), "grant", rank, self._turn[0], self._turn[1:])
+                yield Message(max(at_s, self.ready_s), "grant", one, of_step, (number,))

@@ -1,66 +1,29 @@
 """Many steps of a simulated job, its rails run by controllers, all on one simulated clock.
 
-Ranks compute, send when they may, and exchange messages with the controller of each rail. What
-happens depends on the seed alone.
+What happens depends on the seed alone. An observer looks on, for what is sent while its circuits
+are dark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from heapq import heappop, heappush
-from typing import Annotated, Any, NamedTuple
+from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.control.rails.controller import Controller, Message
-from optmatch.control.rails.observer import Observer
-from optmatch.control.rails.program import Need, make_program
+from optmatch.control.rails.controller import Controller
+from optmatch.control.rails.ranks import Faults, Ranks
 from optmatch.entrances import verify
-from optmatch.model import (
-    Amount,
-    Index,
-    InputError,
-    OnEvent,
-    OptMatchError,
-    Positive,
-    Range,
-    Tick,
-    Value,
-    check_time,
-    ignore,
-    integer,
-)
+from optmatch.model import IDLE, Index, InputError, OnEvent, Value, ignore, integer
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.orders import Graph, check_triggers, retime
 from optmatch.problems.rails.execution.triggers import TriggerPlan
-from optmatch.simulation.rails.replay import draw_factors
-
-Share = Annotated[float, Range(0, 0.9)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Faults(Value):
-    """What goes wrong between ranks and controllers, and how uneven computations are.
-
-    Parameters
-    ----------
-    jitter
-        The standard deviation of the factor that is drawn for each computation.
-    loss, late, twice
-        The parts of all messages, both ways, that are lost, that are late, by up to three
-        time-outs, and that come twice.
-    latency_s
-        How long a message takes.
-    """
-
-    jitter: Amount = 0.1
-    loss: Share = 0.01
-    late: Share = 0.01
-    twice: Share = 0.01
-    latency_s: Positive = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,292 +64,78 @@ def execute(
     graph = check_triggers(job, plan)
     for violation in verify(job, retime(job, graph, plan)).violations[:1]:
         raise InputError(f"no valid plan follows from its order: {violation}", where="place")
-    ranks = _Ranks(job, plan, graph, steps, Faults() if faults is None else faults, seed)
+    observer, given = Observer(job, plan, graph), Faults() if faults is None else faults
+    controllers = [
+        Controller(job, plan, rail, partial(observer.note_change, k))
+        for k, rail in enumerate(plan.rails)
+    ]
+    options: dict[str, Any] = {"steps": steps, "faults": given, "seed": seed}
+    ranks = Ranks(job, plan, graph, controllers, observer.judge, **options)
     ranks.run(on_event)
     return Execution(
         step_s=np.diff(ranks.end_s, prepend=0.0),
-        sent_bytes=ranks.observer.sent_bytes,
-        dark_bytes=ranks.observer.dark_bytes,
+        sent_bytes=observer.sent_bytes,
+        dark_bytes=observer.dark_bytes,
         messages=ranks.n_sent,
         lost=ranks.n_lost,
-        fallbacks=sum(each.n_fallbacks for each in ranks.controllers),
+        fallbacks=sum(each.n_fallbacks for each in controllers),
     )
 
 
-_PATIENCE = 10_000
-"""So many time-outs may pass without anything that ends."""
+_SLACK_S = 1e-10
+_MANY = 16
+"""So many changes of a port are remembered; while a communication needs it, there is none."""
+_ALL = -1
+"""Stands for the ports of a rail that stops as a whole."""
 
 
-class _Step(NamedTuple):
-    """One step that is under way."""
+class Observer:
+    """Compares each send with what its switch has been told."""
 
-    waits: list[int]
-    done: bytearray
-    factor: list[float]
+    def __init__(self, job: RailJob, plan: TriggerPlan, graph: Graph) -> None:
+        self.delay_s, self.rate = job.network.delay_s, job.network.port_bytes_per_s
+        self.whole = job.network.switching == "all-stop"
+        self.sent_bytes = self.dark_bytes = 0.0
+        self._told: dict[tuple[int, int], deque[tuple[float, int]]] = {}
+        self._rings: list[list[tuple[int, int]]] = []
+        self._wanted: list[tuple[int, list[tuple[int, int]]]] = [(-1, []) for _ in graph.place]
+        for k, (rail, uses) in enumerate(zip(plan.rails, graph.uses, strict=True)):
+            fallback = [] if rail.fallback is None else rail.fallback.tolist()
+            self._rings.append(list(enumerate(fallback)))
+            for port, to in [*enumerate(rail.circuits.tolist()), (_ALL, IDLE)]:
+                self._told[k, port] = deque([(-inf, to)], maxlen=_MANY)
+            states, places = rail.states().tolist(), rail.place.tolist()
+            events = graph.events.event_of[uses.operation].tolist()
+            for event, port in zip(events, uses.port.tolist(), strict=True):
+                for node in graph.parts.of(event):
+                    to = states[bisect_right(places, int(graph.place[node]))][port]
+                    self._wanted[node] = k, self._wanted[node][1]
+                    if to != IDLE:
+                        self._wanted[node][1].append((port, to))
 
+    def note_change(self, rail: int, at_s: float, circuits: Iterable[Sequence[int]]) -> None:
+        """Note what the switch of a rail was told."""
+        for port, to in [*circuits, (_ALL, IDLE)]:
+            self._told[rail, port].append((at_s, to))
 
-class _Line:
-    """What a rank knows of its rail."""
+    def judge(self, node: int, start_s: float, end_s: float, ring: bool) -> None:
+        """Judge a communication that ends now, over its circuits or over all of the ring."""
+        rail, wanted = self._wanted[node]
+        wanted = self._rings[rail] if ring else wanted
+        n_bytes = (end_s - start_s) * self.rate
+        self.sent_bytes += n_bytes * len(wanted)
+        for port, to in [*wanted, *([(_ALL, IDLE)] if self.whole else [])]:
+            if not self._is_lit(self._told[rail, port], to, start_s, end_s):
+                self.dark_bytes += n_bytes
 
-    def __init__(self) -> None:
-        self.held = self.holds = False
-        self.epoch = 0
-        self.base = 0
-        self.running = 0
-        self.confirmed: set[tuple[int, int]] = set()
-
-
-class _Ranks:
-    """All ranks of a job, for some steps, and the events to come."""
-
-    def __init__(
-        self, job: RailJob, plan: TriggerPlan, graph: Graph, steps: int, faults: Faults, seed: int
-    ) -> None:
-        self.plan, self.steps, self.faults = plan, steps, faults
-        self.rng = np.random.default_rng(seed)
-        self.observer = Observer(job, plan, graph)
-        self.now_s, self.end_s = 0.0, np.zeros(steps)
-        self.n_lost = self.n_sent = 0
-        self.controllers = [
-            Controller(job, plan, rail, partial(self.observer.note_change, k))
-            for k, rail in enumerate(plan.rails)
-        ]
-        self._moved_s, self._longest_s = 0.0, 10 * float(graph.events.duration_s.sum())
-        self.program = make_program(job, plan, graph)
-        self.nodes = self.program.nodes
-        self._heap: list[tuple[Any, ...]] = []
-        self._number = 0
-        self._dice: list[list[float]] = []
-        self._steps: dict[int, _Step] = {}
-        n = job.step().n_ranks
-        self._at, self._left, self._finished = [-1] * n, [0] * n, [0] * (steps + 1)
-        self._lines = [{rank: _Line() for rank in rail.ranks} for rail in plan.rails]
-        self._waiting: dict[tuple[int, int], set[int]] = {}
-        for rank in range(n):
-            if self.program.n_nodes[rank]:
-                self._begin(rank)
-            else:
-                self._at[rank] = steps
-                self._finished = [each + 1 for each in self._finished]
-
-        for k, controller in enumerate(self.controllers):
-            self._answer(k, controller.start())
-
-    def run(self, on_event: OnEvent) -> None:
-        """Let one event come after the other, until all ranks have done all steps."""
-        n_ranks, done = len(self._at), -1
-        while self._finished[self.steps] < n_ranks:
-            self.now_s, _, act, *given = heappop(self._heap)
-            act(*given)
-            if self.now_s - self._moved_s > _PATIENCE * self.plan.timeout_s + self._longest_s:
-                raise OptMatchError(f"the job has stood still since {self._moved_s:g} s")
-            if self._number % 256 == 0:
-                check_time()
-            if done < min(self._at):
-                done = min(self._at)
-                on_event(Tick("steps", done, self.steps))
-
-    def _answer(self, rail: int, messages: Iterable[Message]) -> None:
-        """Let messages of a controller arrive when they do."""
-        for message in messages:
-            for arrives_s in self._carry(message.at_s):
-                self._push(arrives_s, self._hear, rail, message)
-
-    def _tell(self, rail: int, message: Message) -> None:
-        self._answer(rail, self.controllers[rail].receive(message))
-
-    def _push(self, at_s: float, act: Any, *given: Any) -> None:
-        self._number += 1
-        heappush(self._heap, (at_s, self._number, act, *given))
-
-    def _carry(self, at_s: float) -> list[float]:
-        """Return when a message arrives: once, twice, or never."""
-        if not self._dice:
-            self._dice = self.rng.random((4096, 4)).tolist()
-        lost, late, twice, by = self._dice.pop()
-        self.n_sent += 1
-        if lost < self.faults.loss:
-            self.n_lost += 1
-            return []
-        arrives_s = at_s + self.faults.latency_s
-        if late < self.faults.late:
-            arrives_s += 3 * by * self.plan.timeout_s
-        return [arrives_s, arrives_s + by * self.plan.timeout_s][: 1 + (twice < self.faults.twice)]
-
-    def _send(self, rail: int, kind: str, rank: int, step: int, what: tuple[int, ...]) -> None:
-        for arrives_s in self._carry(self.now_s):
-            self._push(arrives_s, self._tell, rail, Message(arrives_s, kind, rank, step, what))
-
-    def _step(self, step: int) -> _Step:
-        if step not in self._steps:
-            factor = np.ones(len(self.nodes))
-            computes = self.program.computes
-            factor[computes] = draw_factors(self.rng, self.faults.jitter, len(computes))
-            waits = self.program.waits[step > 0]
-            self._steps[step] = _Step(waits.copy(), bytearray(len(waits)), factor.tolist())
-        return self._steps[step]
-
-    def _begin(self, rank: int) -> None:
-        """Let a rank begin its next step."""
-        self._at[rank] += 1
-        step = self._at[rank]
-        self._left[rank] = self.program.n_nodes[rank]
-        self._finished[step] += 1
-        if step and self._finished[step] == len(self._at):
-            self.end_s[step - 1] = self.now_s
-            self._steps.pop(step - 1, None)
-        for rail, lines in enumerate(self._lines):
-            if rank in lines:
-                line = lines[rank]
-                line.confirmed = {each for each in line.confirmed if each[1] >= step - 1}
-                if line.held:
-                    self._send(rail, "held", rank, step, (line.epoch,))
-        if step < self.steps:
-            for node in self.program.roots[rank]:
-                self._release(node, step)
-
-    def _release(self, number: int, step: int) -> None:
-        waits = self._step(step).waits
-        waits[number] -= 1
-        if waits[number]:
-            return
-        node = self.nodes[number]
-        if node.rail < 0:
-            self._start(number, step, node.lasts_s * self._steps[step].factor[number])
-            return
-        for rank, what in node.ready:
-            self._send(node.rail, "ready", rank, step, what)
-        self._waiting[number, step] = set()
-        if not self._try(number, step):
-            self._remind(number, step)
-
-    def _missing(self, number: int, step: int) -> list[Need]:
-        """List the states that a communication still waits for."""
-        node = self.nodes[number]
-        lines = self._lines[node.rail]
-        return [
-            (rank, state, step - ago)
-            for rank, state, ago in node.needs
-            if step - ago >= lines[rank].base and (state, step - ago) not in lines[rank].confirmed
-        ]
-
-    def _try(self, number: int, step: int) -> bool:
-        """Start a communication if all its ranks may send; return whether it has started."""
-        node, granted = self.nodes[number], self._waiting[number, step]
-        lines = self._lines[node.rail]
-        if len(granted) == len(node.ranks):  # around the ring, through all others
-            self._start(number, step, node.lasts_s * len(lines), ring=True)
-        elif any(lines[rank].held for rank in node.busy) or self._missing(number, step):
+    def _is_lit(
+        self, history: Sequence[tuple[float, int]], to: int, start_s: float, end_s: float
+    ) -> bool:
+        """Tell whether a port led to another for the whole time, and was there before it."""
+        place = bisect_right(history, start_s + _SLACK_S, key=lambda entry: entry[0])
+        if not place:
             return False
-        else:
-            self._start(number, step, node.lasts_s)
-        return True
-
-    def _try_all(self, rail: int, rank: int) -> None:
-        for number, step in list(self._waiting):
-            if self.nodes[number].rail == rail and rank in self.nodes[number].busy:
-                self._try(number, step)
-
-    def _remind(self, number: int, step: int) -> None:
-        """Ask for what a communication waits for, and again after each time-out."""
-        if (number, step) not in self._waiting:
-            return
-        node = self.nodes[number]
-        lines = self._lines[node.rail]
-        for rank in node.ranks:
-            if lines[rank].held:
-                self._send(node.rail, "want", rank, step, (number, len(node.ranks)))
-        for rank, state, of_step in self._missing(number, step):
-            if not lines[rank].held:
-                self._send(node.rail, "ask", rank, of_step, (state,))
-        self._push(self.now_s + self.plan.timeout_s, self._remind, number, step)
-
-    def _start(self, number: int, step: int, lasts_s: float, *, ring: bool = False) -> None:
-        node = self.nodes[number]
-        if node.rail >= 0:
-            del self._waiting[number, step]
-            for rank in node.busy:
-                self._lines[node.rail][rank].running += 1
-        self._push(self.now_s + lasts_s, self._end, number, step, self.now_s, ring)
-
-    def _end(self, number: int, step: int, start_s: float, ring: bool) -> None:
-        node, under_way = self.nodes[number], self._steps[step]
-        under_way.done[number], self._moved_s = 1, self.now_s
-        if node.rail >= 0:
-            self.observer.judge(number, start_s, self.now_s, ring=ring)
-            if not ring:
-                for rank, what in node.over:
-                    self._send(node.rail, "over", rank, step, what)
-            for rank in node.busy:
-                line = self._lines[node.rail][rank]
-                line.running -= 1
-                if ring and rank in node.ranks:
-                    self._send(node.rail, "served", rank, step, (number,))
-                if line.holds and not line.running:
-                    self._hold(node.rail, rank)
-        for other, ago in node.after:
-            if step + ago < self.steps:
-                self._release(other, step + ago)
-        for rank in node.ranks:
-            self._left[rank] -= 1
-            if not self._left[rank]:
-                self._begin(rank)
-
-    def _hear(self, rail: int, message: Message) -> None:
-        """Take a message of a controller."""
-        _, kind, rank, step, what = message
-        line = self._lines[rail][rank]
-        if kind == "state":
-            state, epoch = what
-            if epoch == line.epoch and not line.held:
-                line.confirmed.add((state, step))
-                self._try_all(rail, rank)
-        elif kind == "poll" and what:
-            if self._is_done(what[0], step):
-                self._send(rail, "served", rank, step, what)
-        elif kind == "poll":
-            self._repeat_all(rail, rank, step)
-        elif kind == "hold" and what[0] > line.epoch:
-            line.epoch, line.holds = what[0], True
-            if not line.running:
-                self._hold(rail, rank)
-        elif kind == "hold" and line.held:
-            self._send(rail, "held", rank, self._at[rank], (line.epoch,))
-        elif kind == "grant" and line.held:
-            (node,) = what
-            if (node, step) in self._waiting:
-                self._waiting[node, step].add(rank)
-                self._try(node, step)
-            elif self._is_done(node, step):
-                self._send(rail, "served", rank, step, what)
-        elif kind == "resume" and line.held and what[0] == line.epoch:
-            line.held, line.base = False, step
-            line.confirmed.clear()
-            self._try_all(rail, rank)
-
-    def _is_done(self, number: int, step: int) -> bool:
-        under_way = self._steps.get(step)
-        return min(self._at) > step or (under_way is not None and bool(under_way.done[number]))
-
-    def _repeat_all(self, rail: int, rank: int, since: int) -> None:
-        """Answer a poll: tell again all that is over or ready, of a step and those after it."""
-        self._send(rail, "here", rank, since, ())
-        for step in range(since, self._at[rank] + 1):
-            for number, what in self.program.told.get((rail, rank), ()):
-                done = self._is_done(number, step)
-                if len(what) == 3 and done:
-                    self._send(rail, "over", rank, step, what)
-                elif len(what) == 2 and (done or (number, step) in self._waiting):
-                    self._send(rail, "ready", rank, step, what)
-
-    def _hold(self, rail: int, rank: int) -> None:
-        line = self._lines[rail][rank]
-        line.held, line.holds = True, False
-        self._repeat(rail, rank, line.epoch)
-
-    def _repeat(self, rail: int, rank: int, epoch: int) -> None:
-        """Say that a rank holds, and again after each time-out."""
-        line = self._lines[rail][rank]
-        if line.held and line.epoch == epoch:
-            self._send(rail, "held", rank, self._at[rank], (epoch,))
-            self._push(self.now_s + self.plan.timeout_s, self._repeat, rail, rank, epoch)
+        at_s, leads_to = history[place - 1]
+        ends = history[place][0] if place < len(history) else inf
+        up_s = at_s + self.delay_s
+        return leads_to == to and up_s <= start_s + _SLACK_S and end_s - _SLACK_S <= ends

@@ -17,7 +17,8 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.control.rails import executor
 from optmatch.control.rails.controller import Controller
-from optmatch.control.rails.executor import Execution, Faults, execute
+from optmatch.control.rails.executor import Execution, execute
+from optmatch.control.rails.ranks import Faults, Ranks
 from optmatch.model import Event, Tick
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.triggers import TriggerPlan
@@ -99,7 +100,7 @@ def test_the_observer_sees_a_controller_that_does_not_wait(monkeypatch: Any) -> 
 @pytest.mark.parametrize("kind", ["one-port", "all-stop"])
 def test_the_observer_sees_ranks_that_do_not_wait(kind: str, monkeypatch: Any) -> None:
     """They send before their circuits are confirmed."""
-    monkeypatch.setattr(executor._Ranks, "_missing", lambda *_: [])
+    monkeypatch.setattr(Ranks, "_missing", lambda *_: [])
     assert run(kind, steps=2).dark_bytes > 0
 
 
@@ -133,7 +134,7 @@ def test_data_into_the_dark_end_with_code_5(tmp_path: Path, monkeypatch: Any) ->
     """And the command says so."""
     file = tmp_path / "plan.json"
     om.save(om.solve(planned("one-port")[0], method="provisioned", seed=0), file)
-    monkeypatch.setattr(executor._Ranks, "_missing", lambda *_: [])
+    monkeypatch.setattr(Ranks, "_missing", lambda *_: [])
     done = CliRunner().invoke(main, ["simulate", str(file), "--execute", "2"])
     assert done.exit_code == 5 and "DATA INTO THE DARK" in done.stdout
 
