@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from optmatch.control.demands.schedules import Permutations
-from optmatch.solvers.demands.birkhoff import decompose
-from optmatch.solvers.demands.stuffing import stuff
+from optmatch.solvers.demands.birkhoff import decompose, stuff
 
 
 def permutation_sum(n: int, count: int, seed: int) -> np.ndarray:

@@ -22,7 +22,7 @@ import numpy as np
 import optmatch as om
 from optmatch.model import Limits, ignore
 from optmatch.problems import Jobs, PortSharing, Resources
-from optmatch.solvers.sharing.dispatcher import Dispatcher
+from optmatch.solvers.sharing.first_fit import Dispatcher
 from optmatch.solvers.sharing.flows import serve_most
 from optmatch.solvers.sharing.network import Network
 

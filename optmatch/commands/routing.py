@@ -19,7 +19,7 @@ from optmatch.commands.shared.options import (
 )
 from optmatch.fabrics import Fabric
 from optmatch.problems import Routing
-from optmatch.problems.routing.problem import Objective
+from optmatch.problems.routing import Objective
 
 
 @click.command()

@@ -20,7 +20,7 @@ from optmatch.commands.shared.options import (
 )
 from optmatch.model import InputError, Solution, check_size
 from optmatch.problems import Tenancy, TenancyPlan, Tenant
-from optmatch.problems.tenancies.problem import Question
+from optmatch.problems.tenancies import Question
 
 _TIMES = (
     ("--slot", "slot_s", "Seconds of each matching."),

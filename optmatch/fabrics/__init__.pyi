@@ -8,11 +8,12 @@ from .cellgraph import (
     Links as Links,
     state_between as state_between,
 )
-from .fabric import Fabric as Fabric
+from .fabric import Fabric as Fabric, IdealSwitch as IdealSwitch
 from .faults import (
     Fault as Fault,
     FaultKind as FaultKind,
     Faulty as Faulty,
+    SelectedPorts as SelectedPorts,
     break_cells as break_cells,
 )
 from .feedforward.fabric import FeedForward as FeedForward
@@ -26,7 +27,6 @@ from .feedforward.networks import (
     SpankeBenes as SpankeBenes,
     SwitchAndSelect as SwitchAndSelect,
 )
-from .ideal import IdealSwitch as IdealSwitch
 from .meshes.mesh import (
     HexMesh as HexMesh,
     Mesh as Mesh,
@@ -45,5 +45,4 @@ from .reach import (
     shortest_routes as shortest_routes,
     walk as walk,
 )
-from .selected import SelectedPorts as SelectedPorts
 from .units import PortUnits as PortUnits, Units as Units, units_of as units_of

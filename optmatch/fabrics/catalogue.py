@@ -1,6 +1,6 @@
 """All classes of fabrics, by the names that files use."""
 
-from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.fabric import Fabric, IdealSwitch
 from optmatch.fabrics.faults import Faulty
 from optmatch.fabrics.feedforward.networks import (
     Benes,
@@ -12,7 +12,6 @@ from optmatch.fabrics.feedforward.networks import (
     SpankeBenes,
     SwitchAndSelect,
 )
-from optmatch.fabrics.ideal import IdealSwitch
 from optmatch.fabrics.meshes.mesh import HexMesh, SmartLightMesh, SquareMesh, TriangularMesh
 from optmatch.fabrics.netlists.netlist import Netlist
 from optmatch.fabrics.racks.rack import RackFabric

@@ -1,4 +1,4 @@
-"""Fabrics with faults: cells that are stuck or dead, and ports that are out of use."""
+"""Fabrics with faults, cells or ports, and fabrics of some ports of another one."""
 
 from __future__ import annotations
 
@@ -199,3 +199,52 @@ def _broken_graph(fabric: Faulty) -> CellGraph | None:
         if fault.kind in STATES:
             stuck[fault.place] = STATES[fault.kind]
     return break_cells(graph, stuck)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelectedPorts(Fabric):
+    """Some live ports of a fabric, numbered from 0 in the order given; files never have it.
+
+    Parameters
+    ----------
+    fabric
+        The whole fabric.
+    chosen
+        Its ports that are kept.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import Benes
+    >>> some = SelectedPorts(Benes(8), (5, 2))
+    >>> some.n_ports, some.n_cells, some.source_terminals.tolist()
+    (2, 20, [9, 4])
+    """
+
+    fabric: Fabric
+    chosen: tuple[int, ...]
+    type: ClassVar[str] = "selected-ports"
+
+    @property
+    def n_ports(self) -> int:
+        """The number of ports that are kept."""
+        return len(self.chosen)
+
+    @property
+    def bidirectional(self) -> bool:
+        """As of the whole fabric."""
+        return self.fabric.bidirectional
+
+    @property
+    def graph(self) -> CellGraph | None:
+        """All cells."""
+        return self.fabric.graph
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """As in the whole fabric."""
+        names = self.fabric.port_names
+        return tuple(names[port] for port in self.chosen)
+
+    def _ends(self) -> Ends:
+        ends = self.fabric.source_terminals, self.fabric.destination_terminals
+        return ends if self.graph is None else (ends[0][[*self.chosen]], ends[1][[*self.chosen]])

@@ -38,7 +38,14 @@ from .limits import (
     uncounted_s as uncounted_s,
     unlimited as unlimited,
 )
-from .numbers import frozen as frozen, integer as integer, number as number
+from .numbers import (
+    SIZES as SIZES,
+    check_size as check_size,
+    frozen as frozen,
+    integer as integer,
+    largest as largest,
+    number as number,
+)
 from .problem import (
     Problem as Problem,
     Score as Score,
@@ -49,7 +56,6 @@ from .problem import (
     write_score as write_score,
 )
 from .schedule import BAR as BAR, CROSS as CROSS, FREE as FREE, IDLE as IDLE, Schedule as Schedule
-from .sizes import SIZES as SIZES, check_size as check_size, largest as largest
 from .solution import (
     PROOFS as PROOFS,
     RTOL as RTOL,

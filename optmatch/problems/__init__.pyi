@@ -1,6 +1,6 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from . import rails as rails
-from .all_to_all.problem import AllToAll as AllToAll
+from .all_to_all import AllToAll as AllToAll
 from .catalogue import PROBLEMS as PROBLEMS
 from .collectives.plan import CollectivePlan as CollectivePlan
 from .collectives.problem import Collective as Collective
@@ -25,8 +25,7 @@ from .reroutes.transition import (
     CutProof as CutProof,
     Transition as Transition,
 )
-from .routing.problem import Routing as Routing
-from .routing.proof import RoutingProof as RoutingProof
+from .routing import Routing as Routing, RoutingProof as RoutingProof
 from .sharing.classes import Classes as Classes, classify as classify
 from .sharing.problem import (
     Assignment as Assignment,
@@ -39,6 +38,9 @@ from .slices.problem import (
     LoadProof as LoadProof,
     SliceAllocation as SliceAllocation,
 )
-from .slices.rings import Steering as Steering, slice_rings as slice_rings
-from .slices.shape import SliceShape as SliceShape
-from .tenancies.problem import Tenancy as Tenancy, TenancyPlan as TenancyPlan, Tenant as Tenant
+from .slices.shape import (
+    SliceShape as SliceShape,
+    Steering as Steering,
+    slice_rings as slice_rings,
+)
+from .tenancies import Tenancy as Tenancy, TenancyPlan as TenancyPlan, Tenant as Tenant

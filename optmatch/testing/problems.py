@@ -26,7 +26,7 @@ from optmatch.fabrics import (
 )
 from optmatch.model import IDLE, InputError, Problem, Score
 from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing, Tenancy, Tenant
-from optmatch.problems.routing.problem import Objective
+from optmatch.problems.routing import Objective
 from optmatch.testing.collectives import smallest_collectives
 from optmatch.testing.demands import best_demand, smallest_demands
 from optmatch.testing.rails import smallest_rails

@@ -15,9 +15,8 @@ from optmatch.problems import AllToAll
 from optmatch.solvers import frame
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, answer_at_once, conclude
-from optmatch.solvers.all_to_all.live import on_live_ports
 from optmatch.solvers.all_to_all.planner import SlotPlanner, exchange_pairs
-from optmatch.solvers.all_to_all.slot_shortage import names_faults
+from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_ports
 from optmatch.solvers.routing.router import CellRouter
 
 
@@ -39,7 +38,7 @@ def solve(
     if found.limit is not Limit.EXHAUSTED or FEWEST_SLOTS not in found.stats:
         return found
     with uncounted():
-        from optmatch.solvers.all_to_all.joint_search import finish_small  # loads OR-tools
+        from optmatch.solvers.all_to_all.joint_model import finish_small  # loads OR-tools
 
     return finish_small(problem, found, clock, rng, on_event)
 

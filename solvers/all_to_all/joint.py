@@ -10,10 +10,8 @@ from optmatch.model import Limit, Limits, OnEvent, Solution
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.conclusion import answer_at_once
 from optmatch.solvers.all_to_all.factorise import schedule_all
-from optmatch.solvers.all_to_all.joint_model import decide_fewest
-from optmatch.solvers.all_to_all.joint_search import improve
-from optmatch.solvers.all_to_all.live import on_live_ports
-from optmatch.solvers.all_to_all.slot_shortage import names_faults
+from optmatch.solvers.all_to_all.joint_model import decide_fewest, improve
+from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_ports
 
 
 @names_faults(decide_fewest)

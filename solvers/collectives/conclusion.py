@@ -130,10 +130,10 @@ def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8
     dark = np.full(problem.fabric.n_ports, IDLE, dtype=np.int32)
     if is_feed_forward(Routing(problem.fabric, dark)):
         with uncounted():
-            from optmatch.solvers.routing.constructive import route
+            from optmatch.solvers.routing.methods import route_forward as route
     else:
         with uncounted():
-            from optmatch.solvers.routing.negotiated import route
+            from optmatch.solvers.routing.methods import route_by_negotiation as route
     rng = np.random.default_rng(0)
     states = np.zeros((len(matchings), problem.fabric.n_cells), dtype=np.int8)
     for epoch, matching in enumerate(matchings):

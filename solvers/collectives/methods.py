@@ -132,7 +132,7 @@ def _stragglar(problem: Collective, clock: Clock) -> FoundPlan:
 def _mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
     """Gather, and scatter sums, in the fewest rounds that so many configurations allow."""
     with uncounted():
-        from optmatch.solvers.collectives.mixed_radix import make
+        from optmatch.solvers.collectives.circulant import make
 
     if problem.n_ranks == 2:  # where an all-reduce is one exchange
         return _follow("ring", problem, clock)

@@ -3,7 +3,7 @@
 Before round t the active chunks are t - 1 (class 0) to t - q (class q - 1, the oldest). Each rank
 that holds the oldest gives it to one that does not, and takes a younger one for it. What the few
 ranks with two active chunks do (*doubles*) is planned beforehand: by
-`optmatch.solvers.collectives.stragglar_plans`, or by the search beside it. All others hold one,
+`optmatch.solvers.collectives.stragglar`, or by the search beside it. All others hold one,
 and only their order matters.
 """
 

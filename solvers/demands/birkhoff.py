@@ -1,4 +1,4 @@
-"""A matrix with equal line sums as a sum of weighted permutations, exactly, by one of two rules.
+"""Matrices stuffed to equal line sums, and as sums of weighted permutations, exactly.
 
 All numbers are whole, so each term makes a further entry zero, and no rounding leaves a rest.
 """
@@ -6,15 +6,101 @@ All numbers are whole, so each term makes a further entry zero, and no rounding 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import InputError, counted_time
+from optmatch.model import InputError, counted_time, frozen
 from optmatch.solvers.demands import peeling
-from optmatch.solvers.demands.terms import Terms, equal_sums
 from optmatch.solvers.demands.workspace import set_up
+from optmatch.solvers.kernels.decorators import kernel
+
+
+class Terms(NamedTuple):
+    """A matrix as a sum of weighted permutations and a rest."""
+
+    permutations: NDArray[np.int32]
+    """``permutations[term, row] = column``, shape (terms, n)."""
+    weights: NDArray[np.int64]
+    """How often each permutation counts, > 0."""
+    residual: NDArray[np.int64]
+    """What they leave, shape (n, n); all zero if the decomposition is complete."""
+
+    def total(self) -> NDArray[np.int64]:
+        """Add everything up again: the matrix."""
+        total = self.residual.copy()
+        n = total.shape[1]
+        places = self.permutations + n * np.arange(n)
+        np.add.at(total.reshape(-1), places, self.weights[:, None])
+        return total
+
+
+def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
+    """Check a square matrix of whole numbers >= 0 of which line sums fit int64."""
+    given = frozen("matrix", ticks, 2, np.int64)
+    if given.shape[0] != given.shape[1]:
+        raise InputError(f"matrix has shape {given.shape}: must be square", where="matrix")
+    for i, j in np.argwhere(given < 0)[:1]:
+        raise InputError(f"matrix[{i}, {j}] = {given[i, j]}: must be >= 0", where="matrix")
+    if int(given.max(initial=0)) * len(given) >= 2**62:
+        for axis, line in ((1, "row"), (0, "column")):
+            rough = given.astype(np.float64).sum(axis=axis)
+            for k in np.flatnonzero(rough >= 2.0**62)[:1]:
+                raise InputError(
+                    f"matrix: {line} {k} sums to about {rough[k]:.3g}, beyond 2**62",
+                    where="matrix",
+                )
+    return given.copy()
+
+
+def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
+    """Check further that all lines have the same sum, as weighted permutations have."""
+    whole = whole_square(ticks)
+    for axis, line in ((1, "row"), (0, "column")):
+        sums = whole.sum(axis=axis)
+        for k in np.flatnonzero(sums != whole[:1].sum())[:1]:
+            raise InputError(
+                f"matrix: {line} {k} sums to {sums[k]}, row 0 to {whole[0].sum()}: must be equal",
+                where="matrix",
+            )
+    return whole
+
+
+@kernel
+def _raise_in_order(places, matrix, rows, columns):
+    """Raise entries one by one by what both of their lines lack."""
+    n = len(matrix)
+    for place in places:
+        row = place // n
+        column = place - row * n
+        add = min(rows[row], columns[column])
+        matrix[row, column] += add
+        rows[row] -= add
+        columns[column] -= add
+
+
+def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
+    r"""Raise entries until the sum of each line is that of the largest.
+
+    The result is a sum of weighted permutations, and adds the least possible amount in total.
+    Entries that are not zero come first, the largest first, each as far as its lines allow; then
+    zeros.
+
+    Whole numbers >= 0 become int64, nowhere less than they were.
+
+    QuickStuff of Solstice (Liu et al. 2015, doi 10.1145/2716281.2836126), in time
+    :math:`O(n^2 \log n)`.
+    """
+    matrix = whole_square(ticks)
+    if not matrix.any():
+        return matrix
+    rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)
+    most = max(rows.max(), columns.max())
+    by_size = np.argsort(-matrix, axis=None, kind="stable")
+    _raise_in_order(by_size, matrix, most - rows, most - columns)
+    return matrix
+
 
 Rule = Literal["first", "bottleneck"]
 

@@ -8,12 +8,11 @@ import numpy as np
 
 from optmatch.model import InputError, Limits, OnEvent, Solution, counted_time
 from optmatch.problems import Demand
-from optmatch.solvers.demands.birkhoff import Rule, decompose
+from optmatch.solvers.demands.birkhoff import Rule, decompose, stuff
+from optmatch.solvers.demands.covering import complete
 from optmatch.solvers.demands.decomposer import Decomposer, take_fewest
-from optmatch.solvers.demands.greedy import complete
 from optmatch.solvers.demands.plans import Plan, trim
 from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
-from optmatch.solvers.demands.stuffing import stuff
 from optmatch.solvers.feedforward import holds_every_matching
 
 RUNS = 32

@@ -12,12 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
-from optmatch.solvers.demands.birkhoff import decompose
-from optmatch.solvers.demands.covering import ECLIPSE, Rating, cover
-from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
+from optmatch.solvers.demands.birkhoff import decompose, stuff
+from optmatch.solvers.demands.covering import (
+    ECLIPSE,
+    Rating,
+    complete,
+    cover,
+    cover_by_busiest,
+    cover_heaviest_first,
+)
 from optmatch.solvers.demands.plans import Plan, trim
 from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
-from optmatch.solvers.demands.stuffing import stuff
 from optmatch.solvers.method import Run
 
 _SLICE = 4  # slots of `cover_by` between two looks at the clock

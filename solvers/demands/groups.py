@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Limits, OnEvent, Solution
 from optmatch.problems import Demand
-from optmatch.problems.demands.groups import load_lines, order_groups, weigh_groups
+from optmatch.problems.demands.bounds import load_lines, order_groups, weigh_groups
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import conclude, take_best

@@ -34,7 +34,7 @@ def solve(
     if problem.objective == "matchings":
         return solve_count(problem, limits, rng, on_event)
     with uncounted():
-        from optmatch.solvers.demands.exact.makespan import solve_makespan
+        from optmatch.solvers.demands.makespan import solve_makespan
 
     return solve_makespan(problem, limits, rng, on_event)
 

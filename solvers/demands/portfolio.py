@@ -16,14 +16,18 @@ import numpy as np
 from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, counted_time, uncounted
 from optmatch.problems import Demand
 from optmatch.solvers.demands import few_ports
-from optmatch.solvers.demands.birkhoff import decompose
-from optmatch.solvers.demands.covering import ECLIPSE, Rating
+from optmatch.solvers.demands.birkhoff import decompose, stuff
+from optmatch.solvers.demands.covering import (
+    ECLIPSE,
+    Rating,
+    complete,
+    cover_by_busiest,
+    cover_heaviest_first,
+)
 from optmatch.solvers.demands.covers import cover_by
-from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
 from optmatch.solvers.demands.quick_cover import yield_plans
 from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
-from optmatch.solvers.demands.stuffing import stuff
 
 MOVES = 100
 """Rebuilds of `best` without a limit of time or iterations."""
@@ -78,7 +82,7 @@ def _try_exact(
 ) -> Solution:
     """Give the best plan of the first rules to the exact model, for a while."""
     with uncounted():
-        from optmatch.solvers.demands.exact.plane_model import finish_small  # loads OR-tools
+        from optmatch.solvers.demands.plane_model import finish_small  # loads OR-tools
 
     most = np.inf if limits.iterations is None else limits.iterations
     clock = limits.start()

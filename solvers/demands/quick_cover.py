@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import TimeUp, counted_time
+from optmatch.solvers.demands.covering import cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.entries import Left, PortVectors, assign_entries
-from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
 from optmatch.solvers.kernels.decorators import kernel
 

@@ -13,9 +13,8 @@ from optmatch.fabrics import DEAD, Fabric, Faulty, FeedForward
 from optmatch.model import BAR, CROSS, FREE, IDLE, InputError, frozen
 from optmatch.model.schedule import check_matchings
 from optmatch.solvers.feedforward.choosing import FORBIDDEN, MOST_VISITS, choose_loops
-from optmatch.solvers.feedforward.direct import route_crossbar, route_trees
+from optmatch.solvers.feedforward.direct import route_by_sorting, route_crossbar, route_trees
 from optmatch.solvers.feedforward.looping import route_dilated, route_loops
-from optmatch.solvers.feedforward.sorting import route_by_sorting
 from optmatch.solvers.kernels.decorators import kernel
 
 Preference = Literal["toggles", "loss", "crosstalk"]

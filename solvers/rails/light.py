@@ -43,10 +43,10 @@ def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | No
     with uncounted():
         # These load the kernels of routing.
         from optmatch.solvers.feedforward import is_feed_forward
-        from optmatch.solvers.routing import constructive, negotiated
+        from optmatch.solvers.routing.methods import route_by_negotiation, route_forward
 
     problem = Routing(fabric, matching)
-    route = constructive.route if is_feed_forward(problem) else negotiated.route
+    route = route_forward if is_feed_forward(problem) else route_by_negotiation
     found = route(problem, Limits(iterations=_ROUNDS), np.random.default_rng(0), ignore)
     if found.schedule is None or found.schedule.cell_states is None:
         return None

@@ -125,11 +125,11 @@ def prove_handovers(
 
 def _prove(routing: Routing, clock: Clock, seed: int, iterations: int | None) -> Any:
     with uncounted():
-        from optmatch.solvers.routing.ilp import route
+        from optmatch.solvers.routing.methods import route_exactly
 
     remaining = clock.remaining_s
     limits = Limits(time_s=remaining if np.isfinite(remaining) else None, iterations=iterations)
-    solution = route(routing, limits, np.random.default_rng(seed), ignore)
+    solution = route_exactly(routing, limits, np.random.default_rng(seed), ignore)
     return solution.certificate if solution.status is Status.INFEASIBLE else None
 
 

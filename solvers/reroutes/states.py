@@ -118,10 +118,12 @@ def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> 
     (4, 5)
     """
     with uncounted():
-        from optmatch.solvers.routing.negotiated import route
+        from optmatch.solvers.routing.methods import route_by_negotiation
 
     problem = Routing(fabric, matching)  # type: ignore[arg-type]
-    solution = route(problem, Limits(time_s=60.0), np.random.default_rng(seed), ignore)
+    solution = route_by_negotiation(
+        problem, Limits(time_s=60.0), np.random.default_rng(seed), ignore
+    )
     if solution.schedule is None or solution.schedule.cell_states is None:
         raise InfeasibleError(f"no routing of the matching was found: {solution.status.value}")
     idle = np.setdiff1d(np.arange(fabric.n_ports), problem.circuits).tolist()

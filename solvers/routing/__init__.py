@@ -10,21 +10,21 @@ from optmatch.solvers.method import Method, Run
 
 
 def _constructive() -> Run:
-    from optmatch.solvers.routing.constructive import route
+    from optmatch.solvers.routing.methods import route_forward
 
-    return route
+    return route_forward
 
 
 def _negotiated() -> Run:
-    from optmatch.solvers.routing.negotiated import route
+    from optmatch.solvers.routing.methods import route_by_negotiation
 
-    return route
+    return route_by_negotiation
 
 
 def _ilp() -> Run:
-    from optmatch.solvers.routing.ilp import route
+    from optmatch.solvers.routing.methods import route_exactly
 
-    return route
+    return route_exactly
 
 
 METHODS = (

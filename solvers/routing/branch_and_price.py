@@ -27,10 +27,16 @@ from optmatch.model import (
     uncounted,
 )
 from optmatch.problems import Routing, RoutingProof
-from optmatch.problems.routing.proof import loss_units
-from optmatch.solvers.routing.answers import answer_at_once, conclude_routes, near_enough
+from optmatch.problems.routing import loss_units
 from optmatch.solvers.routing.columns import Closed, Column, Master, PriceBound
-from optmatch.solvers.routing.negotiation import WARM_STARTS, Negotiation, Routes
+from optmatch.solvers.routing.negotiation import (
+    WARM_STARTS,
+    Negotiation,
+    Routes,
+    answer_at_once,
+    conclude_routes,
+    near_enough,
+)
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.totals import totals_of
@@ -53,7 +59,7 @@ class ProofNode:
 def search(
     problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Do as `ilp.route` does, but do not look for the faults that cause an infeasible answer."""
+    """Route as `route_exactly` does, but name no faults that cause an infeasible answer."""
     decided = answer_at_once(problem, "ilp")
     if decided is not None:
         return decided
@@ -67,7 +73,7 @@ def search(
         bound = math.inf if infeasible else problem.lower_bound()
         return replace(shortest, problem=problem, lower_bound=bound)
     with uncounted():
-        from optmatch.solvers.routing.worst import (
+        from optmatch.solvers.routing.totals import (
             route_worst,  # CP-SAT takes half a second to import
         )
 

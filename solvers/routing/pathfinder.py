@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems.routing.proof import PRICE_UNITS
+from optmatch.problems.routing import PRICE_UNITS
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 UNIT = PRICE_UNITS

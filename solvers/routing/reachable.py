@@ -14,7 +14,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, Limits, Status, ignore
 from optmatch.problems import Routing
 from optmatch.solvers.routing.branch_and_price import search
-from optmatch.solvers.routing.negotiated import route
+from optmatch.solvers.routing.methods import route_by_negotiation
 
 MOST_MATCHINGS = 1000
 """All permutations of 6 ports, or all pairings of 10 bidirectional ones."""
@@ -46,7 +46,7 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
     held = refuted = 0
     for matching in _pairings(fabric) if paired else _permutations(fabric):
         problem, rng = Routing(fabric, matching), np.random.default_rng(0)
-        found = route(problem, Limits(iterations=_TRIES), rng, ignore)
+        found = route_by_negotiation(problem, Limits(iterations=_TRIES), rng, ignore)
         if found.status is Status.UNKNOWN:
             found = search(problem, Limits(iterations=_CASES), rng, ignore)
         held += found.schedule is not None

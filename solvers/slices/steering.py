@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems.slices.rings import Ring, Steering, check_rings
+from optmatch.problems.slices.shape import Ring, Steering, check_rings
 
 
 def steer(

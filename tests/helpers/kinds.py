@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def folder_of(kind: Kind) -> str:
     """Return the name of its folders, which is the same in every layer."""
-    return kind.problem.__module__.split(".")[-2]
+    return kind.problem.__module__.split(".")[2]
 
 
 def modules_outside() -> list[Path]:

@@ -20,8 +20,8 @@ from optmatch.model import IDLE, InputError
 from optmatch.model.declarations import Amount, Axes, Count, Index, Positive, check_fields
 from optmatch.model.errors import naming
 from optmatch.model.files import check_target, replace_file
+from optmatch.model.numbers import check_size
 from optmatch.model.schedule import Switching, check_matchings
-from optmatch.model.sizes import check_size
 
 TICKS_PER_S = 10**15
 

@@ -77,7 +77,7 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
     ([[0, 1], [1, 0]], [5, 1])
     """
     from optmatch.solvers.demands import birkhoff
-    from optmatch.solvers.demands.stuffing import stuff
+    from optmatch.solvers.demands.birkhoff import stuff
 
     to_array = getattr(matrix, "toarray", None)
     entries: ArrayLike = matrix if to_array is None else to_array()

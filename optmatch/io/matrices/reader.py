@@ -19,7 +19,7 @@ from optmatch.io.rails.chakra.traces import is_trace, siblings
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.text import parse, pointer
 from optmatch.model import FormatError, naming
-from optmatch.problems.demands.matrix import from_graph as from_graph
+from optmatch.problems.demands.traffic import from_graph as from_graph
 
 EXACT = 2**53
 """Whole numbers beyond this are refused: float64 would round them."""

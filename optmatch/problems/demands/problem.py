@@ -24,11 +24,14 @@ from optmatch.model import (
     check_size,
 )
 from optmatch.model.schedule import Switching
-from optmatch.problems.demands.bounds import bound_lines, bound_together
-from optmatch.problems.demands.evening import even_out
-from optmatch.problems.demands.groups import bound_groups, check_groups
-from optmatch.problems.demands.matrix import check_entries, plain_matrix
-from optmatch.problems.demands.ticks import Scaled, scale
+from optmatch.problems.demands.bounds import (
+    bound_groups,
+    bound_lines,
+    bound_together,
+    check_groups,
+)
+from optmatch.problems.demands.ticks import Scaled, even_out, scale
+from optmatch.problems.demands.traffic import check_entries, plain_matrix
 
 DemandObjective = Literal["completion-s", "matchings", "weighted-completion-s"]
 

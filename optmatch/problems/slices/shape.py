@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations, product
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.wiring import number_of
-from optmatch.model import Count, integer
+from optmatch.model import Axes, Count, InputError, Value, integer, number
 
 Shape = tuple[Count, Count, Count]
 
@@ -101,3 +102,135 @@ def _seat(place: tuple[int, ...] | list[int], server: Shape, sides: list[int]) -
     block = [at // part for at, part in zip(place, server, strict=True)]
     inner = [at % part for at, part in zip(place, server, strict=True)]
     return number_of(block, sides), number_of(inner, server)
+
+
+Ring = tuple[int, ...]
+
+_CUBE = (0, 1, 3, 7, 5, 4, 6, 2)
+"""A ring through all chips of 2x2x2, numbered x fastest."""
+
+
+def slice_rings(shape: Shape) -> tuple[Ring, ...]:
+    """Return the rings over which a slice runs its collectives.
+
+    Along an axis of three chips or more each line is a ring. Axes of two chips, along which there
+    is but one link, are joined to rings through both, or together with the first longer axis.
+
+    Parameters
+    ----------
+    shape
+        Chips along x, y and z.
+
+    Returns
+    -------
+    tuple of tuples
+        The chips of each ring in order, numbered x fastest within the slice.
+
+    Examples
+    --------
+    >>> slice_rings((2, 2, 1)), slice_rings((2, 2, 2))
+    (((0, 1, 3, 2),), ((0, 1, 3, 7, 5, 4, 6, 2),))
+    >>> [len(ring) for ring in slice_rings((2, 2, 4))]
+    [4, 4, 4, 4, 4, 4, 4, 4]
+    """
+    pairs = [axis for axis in range(3) if shape[axis] == 2]
+    long = [axis for axis in range(3) if shape[axis] > 2]
+    groups = [[axis] for axis in long]
+    if len(pairs) == 1 and long:
+        groups[0] = [*pairs, long[0]]
+    elif pairs:
+        groups.insert(0, pairs)
+    return tuple(ring for group in groups for ring in _rings_along(shape, group))
+
+
+def _rings_along(shape: Shape, group: list[int]) -> list[Ring]:
+    """List the rings that run along some axes, one for each place on the others."""
+    stride = (1, shape[0], shape[0] * shape[1])
+    others = [axis for axis in range(3) if axis not in group]
+    if len(group) == 3:
+        return [_CUBE]
+    last = group[-1]
+    steps = [k * stride[last] for k in range(shape[last])]
+    if len(group) == 2:  # up on one side, back on the other
+        side = stride[group[0]]
+        steps = [0, side, *(s + side for s in steps[1:]), *reversed(steps[1:])]
+    rings = []
+    for place in product(*(range(shape[axis]) for axis in reversed(others))):
+        corner = sum(at * stride[axis] for at, axis in zip(place, reversed(others), strict=True))
+        rings.append(tuple(corner + step for step in steps))
+    return rings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steering(Value):
+    r"""How the chips of a slice share their ports among its rings.
+
+    A ring takes two ports of each member for each unit of its bandwidth. With the share
+    :math:`s_{cr}` of the ports of chip c for ring r and the demand :math:`d_r`, the *level* is the
+    largest :math:`\theta` with
+
+    .. math:: \tfrac{p}{2} s_{cr} \ge \theta d_r, \quad \sum_r s_{cr} \le 1, \quad
+              \theta d_r \le b
+
+    for p ports of a chip and the bandwidth b of a link. Prices :math:`y_c, z_r \ge 0` prove
+
+    .. math:: \theta \le \frac{\sum_c y_c + b \sum_r z_r}
+              {\sum_c y_c \tfrac{2}{p} \sum_{r \ni c} d_r + \sum_r z_r d_r}
+
+    Parameters
+    ----------
+    rings
+        The chips of each ring, in order.
+    demands
+        ``demands[ring]`` > 0.
+    ports
+        Ports of a chip.
+    link_units
+        What a ring can use at most, in ports; None for no limit.
+    shares
+        ``shares[chip, ring]``, 0 where the chip is no member; float64.
+    level
+        The least bandwidth over demand of all rings, in ports.
+    units
+        ``units[ring]``: whole ports that each member gives to either side, with the largest least
+        units over demand that whole numbers allow; int64.
+    chip_prices, link_prices
+        What proves that no level is larger.
+    """
+
+    rings: tuple[Ring, ...]
+    demands: NDArray[np.float64]
+    ports: int
+    link_units: float | None
+    shares: Annotated[NDArray[np.float64], Axes(2)]
+    level: float
+    units: NDArray[np.int64]
+    chip_prices: NDArray[np.float64]
+    link_prices: NDArray[np.float64]
+
+
+def check_rings(
+    rings: Sequence[Sequence[int]],
+    demands: Sequence[float] | None,
+    ports: int,
+    link_units: float | None,
+) -> tuple[tuple[Ring, ...], NDArray[np.float64]]:
+    """Check what is to be shared; return rings and demands, 1 each if none are given.
+
+    The `InputError` names the ring that is too short or passes a chip twice, or the demand that is
+    not > 0.
+    """
+    integer("ports", ports, at_least=2)
+    checked = read_numbers("rings", rings)
+    for k, ring in enumerate(checked):
+        if len(ring) < 2 or len(set(ring)) < len(ring):
+            raise InputError(f"rings[{k}] = {ring}: two or more different chips are expected")
+    given = [1.0] * len(checked) if demands is None else list(demands)
+    if len(given) != len(checked):
+        raise InputError(f"{len(given)} demands for {len(checked)} rings", where="demands")
+    for k, demand in enumerate(given):
+        if number(f"demands[{k}]", demand) == 0:
+            raise InputError(f"demands[{k}] = 0: must be > 0", where=f"demands[{k}]")
+    if link_units is not None and number("link_units", link_units) == 0:
+        raise InputError("link_units = 0: must be > 0", where="link_units")
+    return checked, np.array(given, dtype=np.float64)

@@ -15,8 +15,7 @@ from optmatch.fabrics import RackFabric
 from optmatch.io.contents import decode, read_bytes
 from optmatch.model import FormatError, InputError, VerificationError, number
 from optmatch.problems.slices.problem import read_shape
-from optmatch.problems.slices.rings import slice_rings
-from optmatch.problems.slices.shape import Shape, cut_shape, orient
+from optmatch.problems.slices.shape import Shape, cut_shape, orient, slice_rings
 from optmatch.solvers.slices.steering import steer
 from optmatch.verify.slices.steering import check_steering
 

@@ -1,7 +1,8 @@
-"""What all rules of a rail plan look at, and how they refuse operations."""
+"""What all rules of a rail plan look at: the plan, its transfers, and how rules refuse them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
-from optmatch.problems.rails.training.step import Step
+from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, Step
 from optmatch.verify.report import Findings
 
 MOST_TOLD = 5
@@ -54,3 +55,45 @@ class Context(NamedTuple):
         if len(marked) > MOST_TOLD:
             more = len(marked) - MOST_TOLD
             self.findings.refuse(rule, f"{more} more operations", "the same", "none")
+
+
+Transfers = list[tuple[int, int, float]]
+"""What goes in one round: sender and receiver, by their places, and the part of the size."""
+
+
+def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
+    """List who has to send what to whom; nothing where a collective goes around a ring."""
+    if n < 3:  # two exchange what they have, whatever it is called
+        return []
+    levels = range((n - 1).bit_length())
+    if algorithm == "halving":
+        whole = 1.0 if kind == "all-gather" else 1.0 / n
+        double = [[(p, p ^ 1 << b, whole * 2**b) for p in range(n)] for b in levels]
+        known = {
+            "reduce-scatter": double[::-1],
+            "all-gather": double,
+            "all-reduce": double[::-1] + double,
+        }
+        return known.get(kind, [])
+    if algorithm == "tree":
+        up = [[(p, p - 2**b, 1.0) for p in range(2**b, n, 2 ** (b + 1))] for b in levels]
+        down = [[(parent, child, 1.0) for child, parent, _ in level] for level in up[::-1]]
+        return {"all-reduce": up + down, "broadcast": down}.get(kind, [])
+    return []
+
+
+def list_in_rounds(
+    job: RailJob, operations: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], int, list[Transfers]]]:
+    """List which of some operations are done in rounds, with members and transfers."""
+    step = job.step()
+    for dimension, algorithm in job.collectives.items():
+        joined = [g.rail >= 0 and g.dimension == dimension for g in step.groups]
+        counts = [len(g.ranks) * on for g, on in zip(step.groups, joined, strict=True)]
+        sizes = np.array([*counts, 0])[step.group[operations]]
+        for n in np.unique(sizes[sizes > 2]).tolist():
+            kinds = np.where(sizes == n, step.kind[operations], COMPUTE)
+            for kind in np.unique(kinds[kinds != COMPUTE]).tolist():
+                transfers = list_transfers(algorithm, OPERATIONS[kind], n)
+                if transfers:
+                    yield operations[kinds == kind], n, transfers

@@ -1,4 +1,4 @@
-"""The replay of all-to-alls in several rounds: everyone gets circuits to everyone else."""
+"""The replay of collectives in several rounds: rings, pairs, and everyone with everyone else."""
 
 from __future__ import annotations
 
@@ -6,8 +6,103 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.verify.rails.circuits import Rail
-from optmatch.verify.rails.context import Context
+from optmatch.verify.rails.context import Context, Transfers, list_in_rounds
 from optmatch.verify.rails.work import measure_work
+
+
+def check_in_rounds(context: Context, rail: Rail, riding: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Replay the collectives of a rail that are done in rounds, of the operations that ride it.
+
+    A round begins when the last one has ended and the circuits of all who send are up, and lasts
+    as long as its bytes need; the collective ends with its last round. If the rail stops at that
+    moment, it may end before the stop or after it. Returns the operations that were replayed.
+    """
+    found = [np.empty(0, dtype=np.int64)]
+    for own, n, transfers in list_in_rounds(context.job, riding):
+        _replay(context, rail, own, n, transfers)
+        found.append(own)
+    return np.concatenate(found)
+
+
+def _replay(
+    context: Context, rail: Rail, own: NDArray[np.int64], n: int, transfers: list[Transfers]
+) -> None:
+    step, plan, slack = context.step, context.plan, context.slack_s
+    _, heads, of = np.unique(step.match[own], return_index=True, return_inverse=True)
+    members = np.array([step.groups[group].ranks for group in step.group[own[heads]].tolist()])
+    row, _, ports = rail.list_ports(step.rank[own], plan.ports[own])
+    n_ports = np.bincount(row, minlength=len(own))[row]
+    operation, call_of = own[row], of.reshape(-1)[row]
+    seats = (np.arange(len(members))[:, None] * step.n_ranks + members).reshape(-1)
+    in_order = np.argsort(seats)
+    seat = np.searchsorted(seats[in_order], call_of * step.n_ranks + step.rank[operation])
+    place = in_order[seat] % n
+    cursor = plan.start_s[own[heads]].copy()
+    late = cursor
+    spell = rail.spell_at(plan.start_s[operation] + slack, ports)
+    lost = np.zeros(len(row), dtype=bool)
+    for each in transfers:
+        target = np.full(n, -1)
+        target[[sender for sender, _, _ in each]] = [receiver for _, receiver, _ in each]
+        share = max(part for _, _, part in each)
+        sends = np.flatnonzero(target[place] >= 0)
+        call = call_of[sends]
+        wanted = members[call, target[place[sends]]]
+        rate = n_ports[sends] * context.job.network.port_bytes_per_s
+        lasts = share * step.size_bytes[operation[sends]] / rate + context.job.network.latency_s
+        at = spell[sends] = _seek(rail, spell[sends], wanted, cursor[call] + lasts - slack)
+        missing = rail.reached(at)[0] != wanted
+        since = rail.since_s[at] + rail.delay_s
+        np.maximum.at(cursor, call, np.where(missing, -np.inf, since))
+        length = np.zeros(len(cursor))
+        np.maximum.at(length, call, lasts)
+        late = _advance(rail, cursor, length, -slack)
+        cursor = _advance(rail, cursor, length, slack)
+        missing |= rail.until_s[at] < cursor[call] - slack
+        lost[sends[missing]] = True
+    rule = "in each round of a collective its circuits are there"
+    context.refuse(rule, operation, lost, plan.start_s[operation], np.nan)
+    ends, after = cursor[call_of], plan.end_s[operation]
+    stops = np.clip(after - ends, 0.0, late[call_of] - ends)
+    stops = np.rint(stops / (rail.delay_s or 1.0)) * rail.delay_s
+    wrong = (np.abs(after - ends - stops) > slack) & ~np.isin(operation, operation[lost])
+    rule = "a collective ends with the last of its rounds"
+    context.refuse(rule, operation, wrong, after, ends)
+
+
+def _seek(
+    rail: Rail,
+    spell: NDArray[np.int64],
+    wanted: NDArray[np.int64],
+    least_s: NDArray[np.float64],
+) -> NDArray[np.int64]:
+    """Find the first spell of a port, from one on, that leads to a rank and lasts so long.
+
+    Returns the last spell of the port, if there is none.
+    """
+    spell, going = spell.copy(), np.arange(len(spell))
+    while len(going):
+        here = spell[going]
+        until = rail.until_s[here]
+        fits = (rail.reached(here)[0] == wanted[going]) & (until >= least_s[going])
+        going = going[~fits & (until < np.inf)]
+        spell[going] += 1
+    return spell
+
+
+def _advance(
+    rail: Rail, begin: NDArray[np.float64], lasts: NDArray[np.float64], slack: float
+) -> NDArray[np.float64]:
+    """Return when what begins then ends, if the rail may be dark meanwhile."""
+    stops, delay = rail.stops_s, rail.delay_s
+    if not len(stops):
+        return begin + lasts
+    number = np.searchsorted(stops, begin, side="right")
+    inside = np.minimum(begin - stops[np.maximum(number - 1, 0)], delay)
+    dark = np.where(number > 0, (number - 1) * delay + inside, 0.0)
+    light = begin - dark + lasts  # how long the rail is up before the end
+    before = np.searchsorted(stops - np.arange(len(stops)) * delay, light - slack, side="left")
+    return np.maximum(begin, light + before * delay)
 
 
 def check_exchanges(

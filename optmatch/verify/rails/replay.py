@@ -12,14 +12,11 @@ from optmatch.problems import RailJob, RailPlan
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, RECV
 from optmatch.verify.bounds import check_solution
-from optmatch.verify.rails.alike import list_load
-from optmatch.verify.rails.circuits import Rail, Sent, open_rail
+from optmatch.verify.rails.circuits import Rail, Sent, check_timeline, open_rail
 from optmatch.verify.rails.context import Context
-from optmatch.verify.rails.exchanges import check_exchanges
-from optmatch.verify.rails.rounds import check_in_rounds
+from optmatch.verify.rails.exchanges import check_exchanges, check_in_rounds
 from optmatch.verify.rails.routes import check_forwarded, check_routes
-from optmatch.verify.rails.states import check_timeline
-from optmatch.verify.rails.times import bound_step, check_times
+from optmatch.verify.rails.times import bound_step, check_times, list_load
 from optmatch.verify.report import Findings
 
 _AT_ONCE = 1 << 18

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from optmatch.problems.rails.training.step import ALL_TO_ALL, RECV, SEND
 from optmatch.verify.rails.circuits import Rail, Sent
-from optmatch.verify.rails.context import MOST_TOLD, Context
-from optmatch.verify.rails.transfers import list_in_rounds
+from optmatch.verify.rails.context import MOST_TOLD, Context, list_in_rounds
 from optmatch.verify.rails.work import measure_work
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
 from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, RECV, SEND, Step
-from optmatch.verify.rails.transfers import list_in_rounds
+from optmatch.verify.rails.context import list_in_rounds
 
 Column = NDArray[np.float64]
 _FACTORS: dict[str, tuple[Callable[[Column], Column], Callable[[Column], Column]]] = {

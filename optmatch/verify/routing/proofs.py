@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from optmatch.fabrics import CellGraph
 from optmatch.problems import RoutingProof
-from optmatch.problems.routing.proof import PRICE_UNITS, loss_units
+from optmatch.problems.routing import PRICE_UNITS, loss_units
 from optmatch.verify.report import ProofError
 
 _ROUNDING = 1 - 1e-12

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
-from optmatch.problems.demands.evening import even_out
-from optmatch.problems.demands.ticks import scale
+from optmatch.problems.demands.ticks import even_out, scale
 
 
 def mixture(seed: int, n: int = 6, terms: int = 4, *, both_ways: bool = False) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from optmatch.solvers.collectives.mixed_radix import all_gather, split_rounds
+from optmatch.solvers.collectives.circulant import all_gather, split_rounds
 from optmatch.solvers.collectives.rounds import of_gathers
 from tests.helpers.contributions import own_blocks, raw, replay
 from tests.helpers.modes import examples

@@ -16,8 +16,7 @@ import optmatch as om
 from optmatch.model import InputError, Limit, counted_time
 from optmatch.problems import Demand
 from optmatch.solvers.demands import birkhoff, peeling
-from optmatch.solvers.demands.birkhoff import Rule, decompose
-from optmatch.solvers.demands.terms import Terms
+from optmatch.solvers.demands.birkhoff import Rule, Terms, decompose
 from optmatch.solvers.demands.workspace import WORD
 from tests.helpers.modes import PLAIN
 

@@ -17,16 +17,24 @@ import optmatch as om
 from optmatch.model import Limits
 from optmatch.problems import completion_s
 from optmatch.solvers.demands import quick_cover
-from optmatch.solvers.demands.covering import ECLIPSE, Rating
+from optmatch.solvers.demands.covering import (
+    ECLIPSE,
+    Rating,
+    complete,
+    cover_by_busiest,
+    cover_heaviest_first,
+)
 from optmatch.solvers.demands.covers import cover_by
 from optmatch.solvers.demands.entries import Left, PortVectors, assign_entries
-from optmatch.solvers.demands.finish import keep_circuits, order_slots
-from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
-from optmatch.solvers.demands.packets import leave_to_packets
 from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.demands.quick_cover import CHOICES, cover_quickly, plan_quickly
 from optmatch.solvers.demands.realisable import Realiser
-from optmatch.solvers.demands.scheduling import CoverTask
+from optmatch.solvers.demands.scheduling import (
+    CoverTask,
+    keep_circuits,
+    leave_to_packets,
+    order_slots,
+)
 from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels

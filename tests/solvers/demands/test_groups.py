@@ -14,8 +14,8 @@ import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.io.problems import problem_digest
 from optmatch.model import InputError
-from optmatch.problems.demands import groups as bounds
-from optmatch.problems.demands.groups import order_groups
+from optmatch.problems.demands import bounds
+from optmatch.problems.demands.bounds import order_groups
 
 
 def ask(matrix: Any, fabric: om.Fabric | None = None, **fields: Any) -> om.Demand:

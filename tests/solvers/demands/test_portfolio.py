@@ -11,11 +11,10 @@ import pytest
 import optmatch as om
 from optmatch.model import Clock, TimeUp
 from optmatch.solvers.demands import portfolio
-from optmatch.solvers.demands.birkhoff import decompose
+from optmatch.solvers.demands.birkhoff import Terms, decompose
 from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.demands.portfolio import rebuild, yield_all
 from optmatch.solvers.demands.scheduling import CoverTask
-from optmatch.solvers.demands.terms import Terms
 
 pytestmark = pytest.mark.kernels
 

@@ -16,11 +16,11 @@ from optmatch.model import Limits
 from optmatch.problems import CountProof
 from optmatch.problems.demands import traffic
 from optmatch.solvers.demands.assignment import assign, assign_afresh, new_workspace
+from optmatch.solvers.demands.covering import cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.decomposer import Decomposer
-from optmatch.solvers.demands.durations import shorten
-from optmatch.solvers.demands.finish import order_slots, spread
-from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
+from optmatch.solvers.demands.realisable import shorten
+from optmatch.solvers.demands.scheduling import order_slots, spread
 from optmatch.testing.demands import best_demand
 from optmatch.testing.routing import largest_matchings
 from tests.helpers.modes import PLAIN, compiled_only

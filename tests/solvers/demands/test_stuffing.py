@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from optmatch.solvers.demands.stuffing import stuff
+from optmatch.solvers.demands.birkhoff import stuff
 
 pytestmark = pytest.mark.kernels
 

@@ -28,7 +28,7 @@ from optmatch.problems.rails.training.step import (
     Step,
 )
 from optmatch.solvers.rails.transfers import fold_transfers
-from optmatch.verify.rails.transfers import list_transfers
+from optmatch.verify.rails.context import list_transfers
 from tests.helpers.rails import fixed_point, make_job, small_job
 
 Sends = list[tuple[int, int, float]]

@@ -13,12 +13,12 @@ from scipy.optimize import linprog
 
 import optmatch as om
 from optmatch.model import ignore
-from optmatch.problems.routing.problem import Objective
+from optmatch.problems.routing import Objective
 from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.negotiation import Negotiation
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
-from optmatch.solvers.routing.worst import route_worst
+from optmatch.solvers.routing.totals import route_worst
 from optmatch.testing import brute_force
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
@@ -200,7 +200,7 @@ def test_lengths_are_refuted_one_by_one_and_not_one_too_many(
     assert start is not None
     assert start.objective == 13
     np.minimum(start.lengths, 12, out=start.lengths)
-    monkeypatch.setattr("optmatch.solvers.routing.worst.RESTARTS", 0)
+    monkeypatch.setattr("optmatch.solvers.routing.totals.RESTARTS", 0)
     clock, rng = om.Limits().start(), np.random.default_rng(0)
     solution = route_worst(problem, clock, rng, ignore, start)
     assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 11)

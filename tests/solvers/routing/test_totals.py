@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from optmatch.problems.routing.proof import loss_units
+from optmatch.problems.routing import loss_units
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.totals import CellTotals, LossTotals
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.sharing.dispatcher import Dispatcher
-from optmatch.solvers.sharing.first_fit import first_fit
+from optmatch.solvers.sharing.first_fit import Dispatcher, first_fit
 from optmatch.solvers.sharing.policies import fifo, irs, las, match_tiers, plan_groups, srsf
 from tests.helpers.modes import examples
 from tests.helpers.sharing import (

@@ -11,7 +11,7 @@ import pytest
 
 import optmatch as om
 from optmatch.problems.collectives.problem import OPERATIONS
-from optmatch.verify.collectives import contributions
+from optmatch.verify.collectives import replay
 from tests.helpers.collectives import compute
 
 COSTS: dict[str, Any] = {"alpha_s": 1e-6, "rate_bytes_per_s": 1e9, "delay_s": 1e-5}
@@ -31,7 +31,7 @@ def test_the_replay_agrees_with_real_numbers(
     operation: str, n: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever sends are left out, both say the same of the rest; chunk by chunk, or at once."""
-    monkeypatch.setattr(contributions, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(replay, "MOST_BYTES", most_bytes)
     rng = np.random.default_rng(n)
     for method in ("ring", "bruck"):
         problem, _, plan = solved(operation, n, method)

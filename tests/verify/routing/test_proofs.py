@@ -13,7 +13,7 @@ import optmatch as om
 from optmatch.fabrics import CellGraph
 from optmatch.io.proofs import Prices
 from optmatch.problems import RoutingProof
-from optmatch.problems.routing.proof import PRICE_UNITS
+from optmatch.problems.routing import PRICE_UNITS
 from optmatch.verify.report import ProofError
 from optmatch.verify.routing.bounds import bound_objective
 from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker

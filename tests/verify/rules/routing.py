@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.problems import RoutingProof
-from optmatch.problems.routing.proof import PRICE_UNITS
+from optmatch.problems.routing import PRICE_UNITS
 from tests.verify.rules import UNPROVED, Row, claim, forge, om, schedule
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import optmatch as om
 from optmatch.problems import LineProof, LoadProof
-from optmatch.problems.slices.rings import Steering
+from optmatch.problems.slices.shape import Steering
 from optmatch.verify.report import Findings, Report
 from optmatch.verify.slices.replay import check_crossing
 from optmatch.verify.slices.steering import check_steering

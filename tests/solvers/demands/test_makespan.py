@@ -11,9 +11,9 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.problems.demands import traffic
-from optmatch.solvers.demands.exact.plane_model import finish_small
+from optmatch.solvers.demands.plane_model import finish_small
 
-MODULE = "optmatch.solvers.demands.exact.makespan"
+MODULE = "optmatch.solvers.demands.makespan"
 Matrix = tuple[tuple[int, ...], ...]
 
 

@@ -21,7 +21,7 @@ from optmatch.model import (
     check_fields,
     check_size,
 )
-from optmatch.problems.all_to_all.problem import AllToAll
+from optmatch.problems.all_to_all import AllToAll
 from optmatch.problems.collectives.plan import CollectivePlan
 from optmatch.problems.collectives.problem import Collective
 from optmatch.problems.demands.problem import Demand

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import Amount, Positive, Value, check_fields, check_size
 
+__path__: list[str] = []  # so that former names, which lay below this one, are looked up
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllToAll(Value):

@@ -22,7 +22,7 @@ from optmatch.model import (
 from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.demands.configuration import certify
-from optmatch.solvers.demands.exact.plane_model import MOST_PORTS, finish_small
+from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
 from optmatch.solvers.demands.scheduling import CoverTask, solve_demand

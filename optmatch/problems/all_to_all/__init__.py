@@ -1,1 +1,0 @@
-"""Every pair of ports meets once."""

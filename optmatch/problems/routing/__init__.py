@@ -1,1 +1,0 @@
-"""One matching on one fabric, and proofs about its routes."""

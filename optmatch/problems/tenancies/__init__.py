@@ -1,1 +1,0 @@
-"""Jobs side by side on one switch."""

@@ -1,0 +1,194 @@
+"""Methods `ilp`, `negotiated` and `constructive` for one matching.
+
+Method `ilp` is branch and price. Its search is in `branch_and_price`, which loads OR-tools and is
+imported where it runs.
+
+Method `negotiated` is negotiated congestion with restarts. It cannot prove that there are no
+routes. Where it finds none, it hands the matching over to `ilp`, which finds routes or a proof.
+
+Method `constructive` is the exact router of a feed-forward fabric. The plain algorithm takes
+microseconds. Where that may help, the loops of a Benes network are then turned: to pass fewer
+cells, to lose less, to get past faults. Where faults leave no way by these rules, a general method
+takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric
+from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, ignore, uncounted
+from optmatch.problems import Routing
+from optmatch.solvers.feedforward.router import MICRO_DB, cost_states, count_cells, route_cheaply
+from optmatch.solvers.frame import conclude, take_best
+from optmatch.solvers.routing.causes import Refuted, name_causes, refuse_dead_pairs
+from optmatch.solvers.routing.negotiation import (
+    RESTARTS,
+    WARM_STARTS,
+    Negotiation,
+    Routes,
+    answer_at_once,
+    conclude_routes,
+    one_slot,
+)
+
+PATIENCE = 8
+"""Negotiations without any routes until the exact method takes over: each effort twice."""
+_NAME = "constructive"
+_FEW_CELLS = 200  # so few that a general method may be the exact one
+
+
+def route_exactly(
+    problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Route one matching as well as possible, or prove that it cannot be done.
+
+    An iteration is one case of the proof. The solution has a `RoutingProof` as certificate where
+    the bound of the problem itself is not enough. An infeasible matching comes with a reason: a
+    dead pair, or a cut; on a fabric with faults it names those that cause it.
+    """
+    clock = limits.start()
+    refuted = refute_by(problem, limits, clock, rng)
+    decided = answer_at_once(problem, "ilp", refuted, clock)
+    if decided is not None:
+        return decided
+    with uncounted():
+        from optmatch.solvers.routing.branch_and_price import search
+
+    return name_causes(search(problem, limits, rng, on_event), refuted, clock)
+
+
+def hand_over(
+    problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent, name: str
+) -> Solution:
+    """Find any routes of a matching for another method, or prove that there are none.
+
+    Without a time limit the status is never UNKNOWN. The first routes found are the answer; no
+    more is proved about them.
+    """
+    found = route_exactly(problem, replace(limits, gap=1.0), rng, on_event)
+    limit = Limit.EXHAUSTED if found.limit is Limit.GAP else found.limit
+    return replace(found, method=name, limit=limit)
+
+
+def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Generator) -> Refuted:
+    """Make the test whether a matching has no routing on another fabric, for `find_causes`."""
+
+    def refuted(fabric: Fabric) -> bool | None:
+        fixed = replace(problem, fabric=fabric, objective="total-cells")
+        if fixed.dead_circuits():
+            return True
+        negotiation = Negotiation(fixed)
+        if any(negotiation.attempt(turn, rng) is not None for turn in range(WARM_STARTS)):
+            return False
+        with uncounted():
+            from optmatch.solvers.routing.branch_and_price import search
+
+        left = replace(limits, time_s=limits.time_s and clock.remaining_s, gap=1.0)
+        status = search(fixed, left, rng, ignore).status
+        return None if status is Status.UNKNOWN else status is Status.INFEASIBLE
+
+    return refuted
+
+
+def route_by_negotiation(
+    problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Route one matching.
+
+    An iteration is one negotiation; there are `RESTARTS` of them unless limited. With a limit of
+    iterations there is nothing but negotiations; otherwise a proof is sought after `PATIENCE` of
+    them without any routes, in the time that is left. The solution is OPTIMAL where the routes
+    meet the bound of the problem, and INFEASIBLE with a dead pair or a `RoutingProof`; on a fabric
+    with faults it names those that cause it.
+    """
+    clock = limits.start()
+    decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)
+    if decided is not None:
+        return decided
+    bound, unlimited = problem.lower_bound(), limits.iterations is None
+    most = RESTARTS if limits.iterations is None else limits.iterations
+
+    def attempts() -> Iterator[tuple[float, Routes] | None]:
+        negotiation, failed = Negotiation(problem), 0
+        for turn in range(most):
+            if unlimited and turn == failed == PATIENCE:
+                return
+            found = negotiation.attempt(turn, rng)
+            failed += found is None
+            yield None if found is None else (found.objective, found)
+
+    best, limit, _ = take_best(attempts(), bound, clock, on_event, "negotiate", most)
+    if best is None and unlimited and limit is Limit.EXHAUSTED:
+        left = replace(limits, time_s=limits.time_s and clock.remaining_s)
+        return hand_over(problem, left, rng, on_event, "negotiated")
+    return conclude_routes(problem, best, bound, limit, "negotiated")
+
+
+def route_forward(
+    problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Route one matching of a feed-forward fabric.
+
+    The first iteration routes, the second turns loops for a lower cost. The solution is OPTIMAL
+    where the routes meet the bound of the problem.
+    """
+    clock = limits.start()
+    refuted = refute_by(problem, limits, clock, rng)
+    refused = refuse_dead_pairs(problem, problem.dead_circuits(), _NAME, refuted, clock)
+    if refused is not None:
+        return refused
+    matching, worst = problem.matching[None], problem.objective == "worst-cells"
+    cell_cost = _cell_cost(problem)
+
+    def attempts() -> Iterator[tuple[float, NDArray[np.int8]]]:
+        for wanted in (None, cell_cost):
+            routed = route_cheaply(problem.fabric, matching, wanted, worst=worst)
+            if not routed.held[0]:
+                impossible.append(bool(routed.exact[0]))
+                return
+            yield _measure(problem, routed.states), routed.states
+
+    impossible = list[bool]()
+    bound = problem.lower_bound()
+    best, limit, _ = take_best(attempts(), bound, clock, on_event, "route", 2)
+    if best is None and limit is Limit.EXHAUSTED:
+        if problem.fabric.n_cells > _FEW_CELLS and impossible[0]:
+            return hand_over(problem, limits, rng, on_event, _NAME)
+        few = problem.fabric.n_cells <= _FEW_CELLS
+        general = route_exactly if few else route_by_negotiation
+        return replace(general(problem, limits, rng, on_event), method=_NAME)
+    if best is None:
+        return conclude(problem, _NAME, None, bound, limit)
+    passed, _ = count_cells(problem.fabric, matching, best)
+    return conclude(
+        problem,
+        _NAME,
+        _measure(problem, best),
+        bound,
+        limit,
+        schedule=one_slot(problem, best),
+        stats={"worst_route_cells": int(passed.max(initial=0))},
+    )
+
+
+def _cell_cost(problem: Routing) -> NDArray[np.int64]:
+    if problem.objective == "loss-db":
+        losses = problem.bar_loss_db, problem.cross_loss_db
+        return cost_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
+    return cost_states(problem.fabric, 1, 1)
+
+
+def _measure(problem: Routing, states: NDArray[np.int8]) -> float:
+    passed, crossed = count_cells(problem.fabric, problem.matching[None], states)
+    if problem.objective == "worst-cells":
+        return float(passed.max(initial=0))
+    if problem.objective == "loss-db":
+        crosses = int(crossed.sum())
+        bars = int(passed.sum()) - crosses
+        return bars * problem.bar_loss_db + crosses * problem.cross_loss_db
+    return float(passed.sum())
