@@ -36,6 +36,8 @@ def test_four_threads_at_once(here: str) -> None:
         assert list(pool.map(lambda _: digests(), range(4))) == [here] * 4
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")  # of JAX, if another test loaded it
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # of Python 3.12 with threads
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
 def test_a_fork_after_use(here: str) -> None:
     """What the parent has loaded and solved serves the child."""

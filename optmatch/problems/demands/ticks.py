@@ -119,7 +119,7 @@ def _on_quantum(
 def count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
     """Round up to a whole number, which an amount is already that noise alone keeps from it."""
     nearest = round(amount)
-    return nearest if abs(float(amount - nearest)) <= nearest * noise else ceil(amount)
+    return nearest if abs(amount - nearest) <= Fraction(noise) * nearest else ceil(amount)
 
 
 def count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray[np.int64]:
