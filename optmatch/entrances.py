@@ -104,7 +104,7 @@ def solve(
         solution = replace(solution, stats={**solution.stats, "compile_s": compile_s})
     cut = solution.limit in (Limit.TIME, Limit.INTERRUPTED)
     if cut and solution.status is Status.UNKNOWN and not is_known(solution.lower_bound):
-        return solution  # it claims nothing, and to recount a bound takes its time
+        return solution  # the answer claims nothing, and to recount a bound takes time
     with uncounted("checking"):
         report = verify(problem, solution)
     if not report.valid:
@@ -173,6 +173,6 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
         with unlimited():
             kind.verify(problem, subject, findings)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
-        got = f"{type(exc).__name__}: {exc}"  # parts that do not fit, and no rule has named it
+        got = f"{type(exc).__name__}: {exc}"  # no rule has named what does not fit
         findings.refuse("an answer can be replayed to its end", "subject", got, "a whole replay")
     return findings.report()

@@ -213,7 +213,7 @@ def _load_in_time(load: Callable[[], Any]) -> Any:
     def run() -> None:
         try:
             outcome.append((load(), None))
-        except BaseException as exc:  # a plugin that exits costs itself
+        except BaseException as exc:  # a plugin that exits is left out
             outcome.append((None, exc))
 
     thread = Thread(target=run, name="optmatch-plugin", daemon=True)
@@ -222,7 +222,7 @@ def _load_in_time(load: Callable[[], Any]) -> Any:
     if not outcome:
         raise TimeoutError(f"not loaded after {PLUGIN_TIME_S:g} s")
     offered, error = outcome[0]
-    if error is not None:  # exits and interruptions too are its own affair
+    if error is not None:  # exits and interruptions of a plugin are caught too
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
     return offered
 
@@ -267,7 +267,7 @@ def find_method(name: str, problem: Problem) -> Method:
     """Return a method for a problem by its name."""
     for method in kind_of(problem).methods:
         if method.name == name and method.takes(problem):
-            return method  # without a look at what else is installed
+            return method  # without a look at other installed packages
     named = [method for method in all_methods() if method.name == name]
     for method in named:
         if method.takes(problem):

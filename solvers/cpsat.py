@@ -101,7 +101,7 @@ def minimise(
     status: list[Any] = []
 
     def run() -> None:
-        """Solve; what one worker settles at once it settles alone."""
+        """Solve the model; a small one goes to a single worker first, which may settle it."""
         # CP-SAT 9.15 aborts if a worker beside others settles the model as it loads it:
         # https://github.com/google/or-tools/issues/5025
         if workers > 1 and len(model.proto.variables) <= _SMALL:

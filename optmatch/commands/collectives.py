@@ -76,7 +76,7 @@ def collective(
         if not all(missing):
             raise click.UsageError("--ranks and --bytes: not with --matrix")
         demand = read_matrix(matrix).copy()
-        np.fill_diagonal(demand, 0.0)  # what stays is not sent
+        np.fill_diagonal(demand, 0.0)  # a block that stays is not sent
         options |= {"n_ranks": len(demand), "size_bytes": 0.0, "demand_bytes": demand}
     fabric = build_fabric(type_, shape) if type_ else None
     problem = Collective(

@@ -198,7 +198,7 @@ def _save(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:
     else:
         from optmatch.plotting import plot_fabrics, save_figure
 
-        save_figure(lambda: plot_fabrics(rows), output, force=True)  # checked before the work
+        save_figure(lambda: plot_fabrics(rows), output, force=True)  # before the work
     say(f"{output}: written")
 
 

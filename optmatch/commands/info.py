@@ -130,7 +130,7 @@ def methods(as_json: bool) -> None:
             click.echo(f"  {method.name:<{width}}  {method.summary}{exact}")
 
 
-_STEPS = 12  # of one method: enough for each of its kernels to be called
+_STEPS = 12  # iterations of one method: enough to call each of its kernels
 
 
 @click.command("warm-up")

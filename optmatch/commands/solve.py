@@ -130,7 +130,7 @@ def _solve(
                 problem = read_problem(file)
             except TimeUp as exc:
                 raise LimitReached("no schedule at the limit: time") from exc
-            if target not in (None, STDIN):  # before time is spent
+            if target not in (None, STDIN):  # refused before the search spends time
                 if several:
                     Path(target).parent.mkdir(exist_ok=True)
                 check_target(target, force=force)

@@ -148,7 +148,7 @@ class Fabric(Value):
 
     def _repr_svg_(self) -> str | None:
         """Draw the fabric in Jupyter; None, which stands for no picture, without matplotlib."""
-        from optmatch.plotting import fabric_svg  # above all that a fabric is made of
+        from optmatch.plotting import fabric_svg  # a layer above fabrics
 
         try:
             return fabric_svg(self)

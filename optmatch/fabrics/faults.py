@@ -231,7 +231,7 @@ class SelectedPorts(Fabric):
 
     @property
     def bidirectional(self) -> bool:
-        """As of the whole fabric."""
+        """Whether ports of the whole fabric are bidirectional."""
         return self.fabric.bidirectional
 
     @property
@@ -241,7 +241,7 @@ class SelectedPorts(Fabric):
 
     @property
     def port_names(self) -> tuple[str, ...]:
-        """As in the whole fabric."""
+        """The names of the chosen ports in the whole fabric."""
         names = self.fabric.port_names
         return tuple(names[port] for port in self.chosen)
 

@@ -18,7 +18,7 @@ from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.model import check_size, check_time
 
 MOST_AT_ONCE = 1 << 22
-"""So many terminals, of all sources that are looked at side by side."""
+"""The most terminals, over all sources together, that one walk looks at."""
 
 
 class Walks(NamedTuple):

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from optmatch.fabrics.cellgraph import CellGraph
 
 SHRINK = 0.2
-"""Of what is drawn, heights and channels have so much on a chip: a cell is five times as long as
-it is high."""
+"""A height or channel on a chip over the same in the drawing: a cell on a chip is five times as
+long as it is high."""
 
 _SIDE = 0.25
 """From the axis of a cell to its sides as drawn, in lengths of a cell; lines are two apart."""

@@ -93,7 +93,7 @@ def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]
         exc.where, exc.path = (
             exc.where or "/arrays/file",
             "",
-        )  # it is part of the file that names it
+        )  # the array is part of the file that names it
         raise
 
 

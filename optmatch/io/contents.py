@@ -72,7 +72,7 @@ def unzip(content: bytes, name: str) -> bytes:
     if content[:2] != _GZIP:
         return content
     if len(content) > largest("bytes") // _MOST_PACKED:
-        check_content("bytes", int.from_bytes(content[-4:], "little"), name)  # as it says itself
+        check_content("bytes", int.from_bytes(content[-4:], "little"), name)  # the stated size
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
             unpacked = file.read(largest("bytes") + 1)

@@ -44,7 +44,7 @@ class Exporter(NamedTuple):
     cells: bool = False
     """Whether it writes cell states, so only schedules that have some."""
     record: tuple[type[Any], str] | None = None
-    """Of a document its class, and the name of its format."""
+    """The class of a document, and the name of its format; None for other formats."""
 
     def write(self, solution: Solution) -> Exported | Document:
         """Write a solution; one of another kind raises `InputError`."""

@@ -63,7 +63,7 @@ def solution_from_tree(tree: Any) -> Solution:
             f"problem_sha256 = {shorten(digest, 66)}, but the problem in this file has {found}",
             where="/problem_sha256",
         )
-    fabric = getattr(problem, "broken_fabric", problem.fabric)  # the one that proofs speak of
+    fabric = getattr(problem, "broken_fabric", problem.fabric)  # the problem that proofs speak of
     return from_object(
         Solution,
         tree,

@@ -42,7 +42,7 @@ class InputError(OptMatchError, ValueError):
     """
 
     def __init__(self, message: str, *, where: str = "", path: str = "") -> None:
-        if len(message) > _MOST_LETTERS:  # names in files are as long as somebody wants
+        if len(message) > _MOST_LETTERS:  # names in files may be of any length
             rest = len(message) - _MOST_LETTERS
             message = f"{message[:_MOST_LETTERS]} ... and {rest} more letters"
         super().__init__(message)

@@ -115,7 +115,7 @@ def _remove_stale_parts(target: Path) -> None:
         pid, _, rest = part.name.removesuffix(".part").rpartition(".")[2].partition("-")
         if not pid.isdecimal():
             continue
-        with suppress(OSError):  # another may remove it now, too
+        with suppress(OSError):  # another process may remove the file now, too
             ended = rest.startswith(_HERE) and not _is_alive(int(pid))
             if ended or part.stat().st_mtime < time.time() - _DAY_S:
                 part.unlink()
@@ -123,7 +123,7 @@ def _remove_stale_parts(target: Path) -> None:
 
 def _is_alive(pid: int) -> bool:
     if os.name == "nt":
-        return True  # there, a signal of 0 would end it
+        return True  # on Windows a signal of 0 would end the process
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

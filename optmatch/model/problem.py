@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias,
 
 from optmatch.model.declarations import Index, Range
 
-if TYPE_CHECKING:  # each kind of problem has one of both: who asks it need not rule the other out
+if TYPE_CHECKING:  # each kind of problem has one of both, so callers need not rule the other out
     Score: TypeAlias = Any
     ScoreBound: TypeAlias = Any
 else:
@@ -66,7 +66,7 @@ class Problem(Protocol):
     """A question: a frozen value with a kind and a lower bound on its objective."""
 
     kind: ClassVar[str]
-    """Its name in files."""
+    """The name of the kind in files."""
     answer_class: ClassVar[type[Any] | None]
     """What answers it where a schedule does not, or not alone."""
     objectives: ClassVar[dict[str, str]]

@@ -219,7 +219,7 @@ class Solution(Value):
         >>> om.solve(om.Collective("all-gather", 3, 3.0), "ring").plot().axes[0].get_ylabel()
         'rank'
         """
-        from optmatch.kinds import kind_of  # above all that a solution is made of
+        from optmatch.kinds import kind_of  # a layer above solutions
 
         return kind_of(self.problem).view().draw(self, slot)
 

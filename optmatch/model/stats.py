@@ -27,7 +27,7 @@ class Stats(TypedDict, total=False):
     bound_by: str
     """The search that an uncertified bound is from: ``"search"`` or ``"cp-sat"``."""
     bound_name: str
-    """Of collectives: what the bound counts: bytes, reach, distance, late or steps."""
+    """What the bound of a collective counts: bytes, reach, distance, late or steps."""
     dead_pairs: list[list[int]]
     """Pairs of ports that no state of the cells connects."""
     cut_circuits: list[list[int]]
@@ -39,13 +39,13 @@ class Stats(TypedDict, total=False):
     causes_minimal: bool
     """Whether each of these faults is needed."""
     alike_bound_s: float
-    """Of rail jobs: a bound of plans in which ranks that are alike behave alike, in seconds."""
+    """A bound of rail plans in which ranks that are alike behave alike, in seconds."""
     family: str
-    """Of collectives: the plans that a search of circuits and routes goes through."""
+    """The plans of a collective among which circuits and routes are searched."""
     family_bound_s: float
     """No plan of the family is faster, in seconds."""
     fewest_rounds_late: int
-    """Of an all-reduce with one late rank: no plan has fewer rounds after that is ready."""
+    """The fewest rounds of an all-reduce after its one late rank is ready."""
 
     # Size of the answer.
     slots: int
@@ -68,11 +68,11 @@ class Stats(TypedDict, total=False):
     """Of rail plans: changes of the state of a switch, of all rails. Of collectives: changes of
     circuits between rounds."""
     rounds: int
-    """Of collectives: rounds of sends."""
+    """The number of rounds of sends of a collective."""
     rounds_late: int
-    """Those that start when the last late rank is ready, or later."""
+    """The number of rounds that start when the last late rank is ready, or later."""
     algorithm: str
-    """Of collectives: which one the rounds are from."""
+    """The algorithm that the rounds of a collective come from."""
     runners_up: list[str]
     """Other methods of a collective with their times, the fastest first: ``"ring 3.8e-05 s"``."""
     servers: int

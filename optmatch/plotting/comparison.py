@@ -25,14 +25,14 @@ class FabricsData(NamedTuple):
 
     names: tuple[str, ...]
     loss_db: tuple[NDArray[np.float64], ...]
-    """Of all circuits of each fabric."""
+    """``loss_db[fabric]``: the losses of all its circuits."""
     ratio_db: tuple[NDArray[np.float64], ...]
     """Signal over crosstalk of all circuits of each fabric, where finite."""
     cells: NDArray[np.int64]
     area_cells: NDArray[np.float64]
     toggles: NDArray[np.int64]
     routed: tuple[str, ...]
-    """Such as ``"; routed 9 of 10"``, empty where all are."""
+    """A note such as ``"; routed 9 of 10"``, empty where all matchings are routed."""
 
 
 def fabrics_data(rows: Sequence[FabricRow]) -> FabricsData:

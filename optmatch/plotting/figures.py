@@ -1,4 +1,4 @@
-"""Figures of schedules: one slot, all slots, and a table of who meets whom when."""
+"""Figures of schedules: one slot, all slots, and a table of partners by port and slot."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class MeshData(NamedTuple):
     """The joins between cells as Bezier pieces, shape (joins, 4, 2)."""
     ports: tuple[PortMark, ...]
     port_radius: float
-    """Of round port marks: they do not touch each other."""
+    """The radius of round port marks, such that no two touch."""
     bounds: tuple[float, float, float, float]
     """Left, lower, right, upper end of all that is drawn."""
 

@@ -17,7 +17,7 @@ class ProfileData(NamedTuple):
     """The steps of a performance profile."""
 
     most: float
-    """Where the axis of factors ends."""
+    """The last factor on the axis."""
     lines: dict[str, list[tuple[float, float]]]
     """By method: points (factor, share of the tasks within it), rising."""
 

@@ -23,7 +23,7 @@ KINDS = ("computation", *DIMENSIONS, "reconfiguration")
 """What a bar can be; its number is the place here."""
 
 MOST_RANKS = 24
-"""So many ranks are shown unless others are chosen."""
+"""The number of ranks that are shown unless others are chosen."""
 
 _COMPUTATION, _RECONFIGURATION = 0, len(KINDS) - 1
 _COLOURS = ("#d5dbe3", *palette.CIRCUIT_COLOURS[:5], "#1f2937")

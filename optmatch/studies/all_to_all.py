@@ -33,7 +33,7 @@ from optmatch.problems import AllToAll, Routing
 from optmatch.sweeps.streams import Submits, in_order
 
 PART = 250
-"""So many samples are judged together."""
+"""The number of samples that are judged together."""
 
 
 class Part(NamedTuple):

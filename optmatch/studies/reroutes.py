@@ -38,7 +38,7 @@ class BlastRadius(NamedTuple):
     circuits: float
     """Circuits that change where a spare takes over."""
     disturbed: float = 0.0
-    """Of these, circuits of other slices."""
+    """Circuits of other slices among those that are changed."""
     unspliced: int = 0
     """Chips that no spare was found to replace: their slices move, also above."""
 

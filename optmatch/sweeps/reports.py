@@ -17,7 +17,7 @@ from optmatch.plotting.profiles import profile_svg
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, FAILED, REFUSED, Row
 
 STEPS = (1.0, 1.01, 1.05, 1.1, 1.25, 1.5, 2.0, 5.0)
-"""Where tables look at a profile: so many times the best is still counted."""
+"""The factors over the best at which tables look at a profile."""
 
 
 class KindReport(NamedTuple):
@@ -26,7 +26,7 @@ class KindReport(NamedTuple):
     kind: str
     table: list[dict[str, Any]]
     quality: dict[str, list[float]]
-    """Of each method, for each task: the objective over the best of all methods on the same
+    """``quality[method]``: for each task, the objective over the best of all methods on the same
     problem and seed; sorted, infinite without an answer."""
     time: dict[str, list[float]]
     """The time over the shortest of those with the best objective; infinite with a worse one."""

@@ -19,7 +19,7 @@ from optmatch.model import OptMatchError, Problem
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, Row
 
 VERSION = 1
-"""Of the layout of tables. A store of a newer one is refused, never changed."""
+"""The version of the layout of tables. A store of a newer version is refused, never changed."""
 
 _APPLICATION = 0x6F706D74  # "opmt", which tells our files from other databases
 _WAIT_S = 60.0  # for others that write to the same store

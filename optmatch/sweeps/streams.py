@@ -15,7 +15,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 AHEAD = 256
-"""So many calls are out at a time with executors that do not say."""
+"""The most calls under way at a time with executors that name no number."""
 
 
 class Submits(Protocol):

@@ -28,7 +28,8 @@ from optmatch.sweeps.streams import Submits, stream
 from optmatch.sweeps.tasks import FAILED, REFUSED, Row, Task, empty_row, row_of
 
 GRACE_S = 300.0
-"""So long after twice its time limit a task is ended from outside: compiling is not counted."""
+"""Seconds beyond twice its time limit after which a task is ended from outside; its time limit
+does not count compiling."""
 
 
 class ExecutorLost(OptMatchError):

@@ -68,7 +68,7 @@ class SolverContract(Runs):
 
     @on_each
     def test_it_says_what_it_is(self, problem: Problem) -> None:
-        """It has a name, a line for the list of methods, and takes the kinds it is tested on."""
+        """A method has a name, a line in the list of methods, and the kinds of this suite."""
         method = self._method()
         assert method.name
         assert method.summary
@@ -77,7 +77,7 @@ class SolverContract(Runs):
 
     @on_each
     def test_every_answer_passes_the_verifier(self, problem: Problem) -> None:
-        """With several seeds, whatever limit it stops at; statistics are those of the table."""
+        """Answers with several seeds are valid at any limit; statistics are those of the table."""
         first, second = self._answer(problem), self._answer(problem, number=1)
         for solution in (first,) if essence(second) == essence(first) else (first, second):
             report = verify(problem, solution)
@@ -88,7 +88,7 @@ class SolverContract(Runs):
 
     @on_each
     def test_no_answer_beats_the_bound_of_the_problem(self, problem: Problem) -> None:
-        """And the bound it claims is not above its own answer, which `Solution` checks."""
+        """No answer is better than the problem's bound; `Solution` checks the claimed bound."""
         solution = self._answer(problem)
         if solution.objective is not None:
             assert not _beats(solution.objective, problem.lower_bound())
@@ -257,14 +257,14 @@ class SolverContract(Runs):
 
     @on_each
     def test_a_solution_says_where_it_comes_from(self, problem: Problem) -> None:
-        """It carries the problem it was asked, and the name of the method."""
+        """A solution carries the problem that was asked, and the name of the method."""
         solution = self._answer(problem)
         assert solution.problem == problem
         assert solution.method == self._method().name
 
     @on_each
     def test_a_solution_can_be_pickled(self, problem: Problem) -> None:
-        """It comes back equal, so it can be sent from one process to another."""
+        """A pickled solution comes back equal, so it can be sent from one process to another."""
         solution = self._answer(problem)
         assert pickle.loads(pickle.dumps(solution)) == solution
 

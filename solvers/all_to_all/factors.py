@@ -32,7 +32,7 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
 
 
 def _circle(n: int) -> NDArray[np.int64]:
-    """Let those meet whose numbers add up to the round; who would meet itself meets the last."""
+    """Let ports meet whose numbers add up to the round; a port left alone meets the last."""
     m = n - 1
     vertex = np.arange(m, dtype=np.int64)
     rounds = np.full((m, n), IDLE, dtype=np.int64)

@@ -33,7 +33,7 @@ class FoundPlan(NamedTuple):
     laid: Laid | None
     stats: dict[str, Any]
     lower_bound: float = 0.0
-    """That it has proved by a search; the bound of the problem counts in any case."""
+    """The bound that a search has proved; the bound of the problem counts in any case."""
     limit: Limit | None = None
     """Why it stopped early, if it did."""
 

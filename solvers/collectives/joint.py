@@ -46,7 +46,7 @@ class Split(NamedTuple):
     there: bool
     """Whether the first circuits are those that are there."""
     weights: tuple[int, ...]
-    """Of chunks, in units."""
+    """Sizes of chunks, in units."""
     unit_s: float
 
 

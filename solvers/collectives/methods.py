@@ -19,7 +19,7 @@ from optmatch.solvers.collectives.rounds import Rounds, one_after_another
 from optmatch.solvers.method import Run
 
 MOST_RANKS = 8
-"""Of the joint model."""
+"""The most ranks of the joint model."""
 
 Find = Callable[[Collective, Clock], FoundPlan]
 

@@ -23,7 +23,7 @@ BEAM = 60
 EFFORT = 5_000_000
 """Sum of the squares of sizes of linear programmes that are solved: some seconds."""
 MANY = 16
-"""Of more planes only some numbers of those that are there first are tried."""
+"""The most planes for which every number of first planes is tried; of more, some numbers are."""
 SMALL = 24
 """Up to so many pairs of a step and a plane the search for a proof is run to its end."""
 
@@ -37,7 +37,7 @@ class Steps(NamedTuple):
     ready_s: NDArray[np.float64]
     planes: int
     alpha_s: float
-    """That each plane spends in each step it takes part in."""
+    """The latency that each plane spends in each step in which it takes part."""
     delay_s: float
     held: NDArray[np.int64]
     """``held[plane]``: its first configuration; -1 none, -2 any that is wanted."""

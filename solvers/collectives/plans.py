@@ -12,7 +12,7 @@ from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, ready_s
 
 
 class Shares(NamedTuple):
-    """Who does how much of each step, and when; arrays of shape (steps, planes)."""
+    """The part of each step that each plane does, and when; arrays of shape (steps, planes)."""
 
     share_s: NDArray[np.float64]
     """How long a plane sends."""

@@ -22,7 +22,7 @@ the rank that is not there although it holds the oldest, so nobody misses that."
 SEND = 32
 """Plus a class: gives this one. A class alone: takes this one, and gives the oldest."""
 LOSE = 64
-"""It gives class q - 2 to the rank that is not there, and misses the oldest."""
+"""A move: the rank gives class q - 2 to the rank that is not there, and misses the oldest."""
 NONE = -1000
 """No chunk: older than all, so an empty rank acts as one that holds the oldest."""
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from optmatch.solvers.kernels.decorators import kernel
 
 CHOICES = 16
-"""Of so many problems that come in turn column prices are kept."""
+"""The number of problems that come in turn whose column prices are kept."""
 
 RANKED = 1024
-"""Of so many remaining demands and more only a part is ranked."""
+"""The number of remaining demands from which only a part is ranked."""
 
 
 class AssignmentSpace(NamedTuple):

@@ -54,7 +54,7 @@ class Decomposer:
         return self._decompose(self.demand)
 
     def redraw(self, plan: Plan) -> Plan:
-        """Decompose the sum of a few terms anew; `plan` as it was if that needs more of them."""
+        """Decompose the sum of a few terms anew; return `plan` if they would be more."""
         slots = len(plan.ticks)
         count = int(self.rng.integers(2, max(3, min(slots, 12)) + 1))
         weights = self.rng.random(slots) * plan.ticks.astype(np.float64) ** self.rng.choice(
@@ -198,7 +198,7 @@ def _draw(search: Decomposer) -> Iterator[Plan]:
 
 
 def decomposer(problem: Demand, rng: np.random.Generator) -> Decomposer:
-    """Choose what draws decompositions: of any permutations, or of what the fabric can hold."""
+    """Choose how decompositions are drawn: of any permutations, or of those the fabric holds."""
     if holds_every_matching(problem.fabric):
         return Decomposer(problem.ticks, rng, problem.fabric)
     return RealisedDecomposer(problem, rng)

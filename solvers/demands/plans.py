@@ -65,7 +65,7 @@ def _trim(demand, served, matchings, ticks, order, shortest):
 
 
 def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Shorten each slot by what nobody needs of it, the shortest first; drop what gets empty."""
+    """Shorten each slot by the time that no demand needs, shortest first; drop empty slots."""
     served, ticks = serve(plan), plan.ticks.copy()
     _trim(demand, served, plan.matchings, ticks, np.argsort(ticks, kind="stable"), shortest)
     return Plan(plan.matchings, ticks).take(ticks > 0)

@@ -76,7 +76,7 @@ def _repair(plan: Plan, demand: NDArray[np.int64], shortest: int) -> Plan:
 
 
 _QUICK = Effort(rounds=24)
-_DENSE = 0.3  # of all pairs: from here on all-to-all matchings are worth a try
+_DENSE = 0.3  # part of all pairs from which all-to-all matchings are worth a try
 
 Pair = tuple[int, int]
 

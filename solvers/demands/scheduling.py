@@ -232,7 +232,7 @@ class Candidate(NamedTuple):
 
     schedules: tuple[Schedule, ...]
     objective: float
-    ticks: int  # of all slots and delays together
+    ticks: int  # the sum of all slots and delays
 
 
 def _plain(problem: Demand) -> bool:
@@ -251,7 +251,7 @@ def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
     if not holds_every_matching(fabric):
         with uncounted():
             from optmatch.solvers.demands.realisable import (
-                Realiser,  # elsewhere no router is needed
+                Realiser,  # other fabrics need no router
             )
 
         realiser = Realiser(problem)

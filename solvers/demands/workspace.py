@@ -17,7 +17,7 @@ WORD = 64
 """Columns in one word, whose last bit is the sign."""
 
 LISTS = 64
-"""Of entries that wait: one for each bit, after one for no bit, which all are in at the start."""
+"""Lists of waiting entries: list 0, where all entries start, and one for each bit."""
 
 LINE_SUM, THRESHOLD = range(2)
 """Indices of `PeelingWorkspace.state`."""

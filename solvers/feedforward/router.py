@@ -227,7 +227,7 @@ def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
         raise InputError(f"matchings of {rows.shape[1]} ports, a fabric of {fabric.n}")
     wrong = find_clash(rows, np.full(fabric.n, -1, dtype=np.int32))
     if wrong >= 0:
-        check_matchings(rows[: wrong + 1])  # says what is wrong
+        check_matchings(rows[: wrong + 1])  # raises an error that says what is wrong
     return rows
 
 
@@ -237,7 +237,7 @@ def find_clash(matchings, last):
     ports = np.uint64(matchings.shape[1])
     for row in range(len(matchings)):
         for o in matchings[row]:
-            port = np.uint64(np.int64(o))  # without sign: -1 is the largest of all
+            port = np.uint64(np.int64(o))  # as unsigned numbers, of which -1 is the largest
             if port >= ports:
                 if o != -1:
                     return row

@@ -53,7 +53,7 @@ class Kernel(CPUDispatcher):
         with uncounted("compiling"):
             try:
                 return super().compile(sig)
-            except Exception as error:  # of any type, for it arises inside numba; none is lost
+            except Exception as error:  # numba may raise any type
                 reason = (str(error).splitlines() or [""])[0]
                 raise UnknownPartsError(f"{type(error).__name__}: {reason}") from error
 
@@ -82,7 +82,7 @@ class InnerKernel(Kernel):
             found = self.overloads.get(args)
             if found is None:
                 made = self._compiler.compile(args, returned)
-                found = made._replace(entry_point=object())  # by which callers find it, no more
+                found = made._replace(entry_point=object())  # a key for callers
                 self.targetctx.insert_user_function(
                     found.entry_point, found.fndesc, [found.library]
                 )

@@ -55,7 +55,7 @@ def _make(function: Any, inner: bool, options: dict[str, bool]) -> Any:
                 from optmatch.solvers.kernels.compiler import InnerKernel, Kernel
 
                 return (InnerKernel if inner else Kernel)(function, options)
-            except Exception as error:  # of any type, for it arises inside numba
+            except Exception as error:  # numba may raise any type
                 _Waiting.turn_plain(f"{type(error).__name__}: {error}")
         from optmatch.solvers.kernels.plain import plain_kernel
 

@@ -32,7 +32,7 @@ def kernel_folder() -> Path:
     if chosen := _CONFIG.CACHE_DIR:
         return Path(chosen)
     caches = Path(platformdirs.user_cache_dir("optmatch"))
-    if not caches.is_absolute():  # of a user without a home, to whom nothing belongs
+    if not caches.is_absolute():  # for a user without a home folder
         caches = Path(os.devnull)
     return caches / "kernels"
 
@@ -55,7 +55,7 @@ def room_of(folder: Path) -> Path:
 def make_room(room: Path) -> None:
     """Make the folder of a room, and remove the oldest ones of the same room."""
     room.mkdir(parents=True, exist_ok=True)
-    with suppress(OSError):  # another process may be about the same
+    with suppress(OSError):  # another process may remove the same folder
         same = room.parent.glob(room.name.rpartition("-")[0] + "-" + "?" * 16)
         for old in sorted(same, key=lambda found: found.stat().st_mtime)[:-_KEPT]:
             shutil.rmtree(old, ignore_errors=True)

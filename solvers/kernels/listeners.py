@@ -1,4 +1,4 @@
-"""Who wants to know that kernels are compiled."""
+"""Listeners that are told when kernels are compiled."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def _cut_off(
 ) -> BlockProof | None:
     """Compare the largest flow out of chips (side 0), or into them, with their circuits."""
     with uncounted():
-        from scipy.sparse import csr_array  # a third of a second, and for what fails alone
+        from scipy.sparse import csr_array  # takes a third of a second
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
     graph, n = routing.graph, len(routing.graph.capacity)

@@ -18,7 +18,7 @@ from optmatch.solvers.reroutes.splice import LOSS_COST
 
 
 class Model:
-    """Who takes over, and the routes of all circuits that may move, around those that stay.
+    """The model: spares that take over, and routes of circuits that may move around the others.
 
     A circuit is a flow from where its source may be to where its destination may be. Each arc is a
     variable for each circuit that can use it; nodes use up what is free of their resource. Whoever

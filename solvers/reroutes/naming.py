@@ -24,7 +24,7 @@ class Named(NamedTuple):
 
 
 class Users(NamedTuple):
-    """Who uses each port and fibre: a circuit, `NOBODY`, or `DEAD`."""
+    """The circuit that uses each port and fibre; `NOBODY` or `DEAD` without one."""
 
     ports: NDArray[np.int32]  # ``ports[end, port]``, where end 0 is the source
     fibres: NDArray[np.int32]
@@ -35,7 +35,7 @@ class Users(NamedTuple):
 
 
 def list_users(problem: Reroute) -> Users:
-    """List who uses what in a rack with ideal interposers; means nothing where there are cells."""
+    """List the circuit on each port and fibre of a rack with ideal interposers."""
     fabric, circuits, passed = problem.fabric, problem.circuits, problem.passed
     ports = np.full((2, fabric.n_ports), NOBODY, dtype=np.int32)
     ports[[[0], [1]], circuits.T] = np.arange(len(circuits))

@@ -161,7 +161,7 @@ class _ProofSearch:
                 heapq.heappush(queue, (case.bound.value, number))  # out of time: again later
                 continue
             if min(case.bound.weights.values()) > 1 - _TINY:
-                continue  # a routing, which was taken: what is left is the rounding of losses
+                continue  # the routing was taken; only the rounding of losses is left
             case.split = self._where_to_split(case.bound.weights)
             for closed in self._split(case.closed, *case.split):
                 case.children.append(len(self.cases))
@@ -268,7 +268,7 @@ class _ProofSearch:
         """Write the cases as a proof; a case whose own bound is enough stays a leaf."""
         aim = self._proved()
         needed = self._in_unit(aim)
-        numbers = [0]  # of the cases to write down; a case is numbered before its parts
+        numbers = [0]  # the next case to write down; a case is numbered before its parts
         kept: list[tuple[ProofNode, tuple[int, int, int] | None, int]] = []
         while len(kept) < len(numbers):
             case = self.cases[numbers[len(kept)]]

@@ -271,7 +271,7 @@ class _Programme:
         infinity = self.solver.infinity()
         self.links = [self.solver.Constraint(-infinity, float(capacity)) for _ in range(links)]
         self.lacking = []
-        self.dear = dear  # what it costs to leave a circuit out
+        self.dear = dear  # the cost of leaving a circuit out
         self.feasibility = False
         for row in self.rows:
             variable = self.solver.NumVar(0.0, infinity, "")

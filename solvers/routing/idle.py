@@ -129,7 +129,7 @@ def solve_powers(flow: PowerFlow, ends: Ends, states: NDArray[np.int8]) -> Power
     joined = onward >= 0
     values = (shares * flow.kept[flow.ahead])[joined]
     places = (onward[joined], np.repeat(np.arange(n), 2).reshape(n, 2)[joined])
-    # a closed loop without loss would be singular; what it holds gets nowhere
+    # a closed loop without loss would be singular, and its light reaches no port
     matrix = csc_matrix((values * (1 - 1e-9), places), shape=(n, n))
     factors = splu(
         (identity(n, format="csc") - matrix).tocsc(),

@@ -64,7 +64,7 @@ def _fit(cell_cost: NDArray[np.int64], graph: CellGraph) -> NDArray[np.int64]:
     fitted = cell_cost.astype(np.int64)
     for state in (BAR, CROSS):
         fitted[graph.stuck == state] = fitted[graph.stuck == state][:, [state]]
-    fitted.flags.writeable = False  # like all of the wiring: kernels are compiled for that once
+    fitted.flags.writeable = False  # one type for all wiring, so that kernels are compiled once
     return fitted
 
 

@@ -168,9 +168,9 @@ def _set_toll(wiring, given, toll):
 
 @kernel
 def _fit_in(wiring, space, room, given, count, kept, backwards, most):
-    """Route what does not stay past what does, one by one; return toggles, -1 if it fails.
+    """Route circuits one by one around those that stay; return toggles, or -1.
 
-    It fails if one finds no way, or only with more than `most` toggles of all.
+    -1 is returned if a circuit has no way, or the sum of toggles would be above `most`.
     """
     for terminal in range(len(space.exit_cost)):
         space.exit_cost[terminal] = 0
@@ -248,14 +248,14 @@ def change_row(wiring, space, ports, room, given, matching, states, routes, leng
     kept = 0
     for place in range(count):
         port = order[place]
-        if _follow(wiring, room, states, port):  # what stays goes to the front
+        if _follow(wiring, room, states, port):  # circuits that stay go to the front
             for back in range(place, kept, -1):
                 order[back] = order[back - 1]
             order[kept] = port
             kept += 1
     most = _fit_best(wiring, space, room, states, order, kept, len(states), routes, lengths)
     if most == len(states):
-        for one in range(kept):  # one that stays gives way
+        for one in range(kept):  # a circuit that stays gives way
             _swap(order, one, kept - 1)
             most = _fit_best(wiring, space, room, states, order, kept - 1, most, routes, lengths)
             _follow(wiring, room, states, order[kept - 1])

@@ -1,4 +1,4 @@
-"""Who gets which resources: online policies, and optima by flows."""
+"""Methods that share resources among jobs: online policies, and optima by flows."""
 
 from __future__ import annotations
 

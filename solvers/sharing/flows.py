@@ -173,9 +173,9 @@ def choose_whole(
 
 
 def _sides(network: Network, cut: SupplyProof, wanted: Numbers) -> tuple[dict[int, int], int]:
-    """Split a cut: what jobs get of planes that are counted at them; and the resources.
+    """Return by job how much the tight planes of a cut give it, and count the resources beside.
 
-    Jobs of which that says no less than what they want take no part.
+    Jobs that their tight planes can satisfy are left out.
     """
     classes, tight = network.problem.classes, cut.tight == 1
     if network.caps is None:

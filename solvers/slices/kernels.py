@@ -94,7 +94,7 @@ class PlacementTask(NamedTuple):
     steps: NDArray[np.int64]  # slot, -1 where a slot takes a server, else -1, pair
     pairs: NDArray[np.int32]  # of each pair its slots
     weights: NDArray[np.int32]  # and its circuits
-    kinds: NDArray[np.int64]  # and which table of `routes` is for so many
+    kinds: NDArray[np.int64]  # the table of `routes` for each number
     below: NDArray[np.int64]  # by slot: those with a smaller server; tell mirror images apart
     mine: NDArray[np.int64]  # by slot: its pairs with earlier slots
     routes: NDArray[np.int32]  # (kinds, source, destination, choice, hop), of `offer`
@@ -107,7 +107,7 @@ class PlacementTask(NamedTuple):
     holder: NDArray[np.int64]  # by server: its slot
     owes: NDArray[np.int64]  # by slot: circuits out and in that still need a route
     order: NDArray[np.int64]  # by step: servers in the order they are tried, and `_stretch`
-    choice: NDArray[np.int64]  # by step: what is tried
+    choice: NDArray[np.int64]  # by step: the server that is tried
     state: NDArray[np.int64]
     """Step and nodes: where to go on."""
 

@@ -22,7 +22,7 @@ NODES = 1000
 """A scheduler looks at so many steps for each largest load in one rack and each start."""
 
 TURNS = 6
-"""So many starts are tried."""
+"""The number of starts that are tried."""
 
 Option = tuple[SliceShape, tuple[int, ...], NDArray[np.int64]]
 """Where a slice may lie: as it is turned, in which racks, on which servers counted from the first
@@ -150,7 +150,7 @@ class Pod:
         """Tell whether a slice is found that takes this server of joined racks, at any load."""
         counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
         own = server // self.servers
-        counts[own] = self.servers + 1  # its rack first, then the emptiest
+        counts[own] = self.servers + 1  # the server's rack first, then the emptiest
         order = np.argsort(-counts, kind="stable")
         counts[own] = self.free[own * self.servers : (own + 1) * self.servers].sum()
         most = int(np.searchsorted(np.cumsum(counts[order]), 2 * plans[0].n_slots)) + 1

@@ -20,7 +20,7 @@ class Rack(NamedTuple):
     edges: NDArray[np.int64]  # ``edges[edge] = node, node``: servers, then switches
     fibres: NDArray[np.int64]
     loads: NDArray[np.int64]
-    servers: NDArray[np.int64]  # those that are free
+    servers: NDArray[np.int64]  # free servers
 
 
 class Placement(NamedTuple):

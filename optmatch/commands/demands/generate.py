@@ -102,7 +102,7 @@ def demand(
     seed: int,
     **options: Any,
 ) -> None:
-    """Who must send how much to whom, by a sequence of matchings.
+    """Serve bytes from sources to destinations by a sequence of matchings.
 
     Without any option of a fabric, the switch is an ideal one that fits the matrix.
     """

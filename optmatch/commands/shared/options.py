@@ -221,7 +221,7 @@ def _build(type_: str, given: dict[str, Any]) -> Fabric:
 LENIENT = click.option(
     "--lenient", is_flag=True, help="Chakra: leave out what a cut trace does not tell, and say it."
 )
-_MOST_SAID = 20  # of what was left out; the file of a trace may lack its whole beginning
+_MOST_SAID = 20  # the file of a trace may lack its whole beginning
 
 
 def say_skipped(skipped: Sequence[str] | None) -> None:

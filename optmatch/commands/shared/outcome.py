@@ -131,7 +131,7 @@ class Main(LaterGroup):
                 code = self._run(run, *args, **extra)
                 signals.over = True
                 if came and code != INTERRUPTED:
-                    say("interrupted")  # when all was done, or in what could not be broken
+                    say("interrupted")  # after all work, or where nothing can stop
         except KeyboardInterrupt:
             say("interrupted")
             code = INTERRUPTED
@@ -143,7 +143,7 @@ class Main(LaterGroup):
         """Run the command line and return its exit code."""
         try:
             code = run(*args, **extra, standalone_mode=False)
-        except click.Abort:  # what click makes of Ctrl-C
+        except click.Abort:  # click turns Ctrl-C into Abort
             say("interrupted")
             code = INTERRUPTED
         except click.exceptions.NoArgsIsHelpError as exc:

@@ -75,7 +75,7 @@ class Progress:
         """Say how fast tasks are done, and how long the others will take."""
         elapsed = self.clock() - self.started
         if self.first is None or self.first.phase != tick.phase:
-            self.first = tick  # what a store had is not counted
+            self.first = tick  # rows that the store had before are not counted
         done = tick.done - self.first.done
         if tick.phase != "tasks" or not done or not elapsed:
             return ""

@@ -88,7 +88,7 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
     even = stuff(entries) if fill or unit is not None else entries
     terms = birkhoff.decompose(even, rule, stop_ticks=rest)
     if terms.residual.sum(axis=1).max(initial=0) > rest:
-        raise KeyboardInterrupt  # which it has answered with a part
+        raise KeyboardInterrupt  # `decompose` returned a part
     weights: NDArray[Any] = terms.weights if unit is None else terms.weights * unit
     return Permutations(terms.permutations, weights)
 

@@ -196,7 +196,7 @@ class _Ring:
         return self.last is not None and min(self._steps.values()) > self.last
 
     def hold(self, at_s: float) -> Iterator[Message]:
-        """Tell those to hold who have not said that they do."""
+        """Send ``"hold"`` to each GPU that has not confirmed it."""
         for rank in self.ranks:
             if rank not in self._steps:
                 yield Message(at_s, "hold", rank, 0, (self.epoch,))

@@ -90,7 +90,7 @@ def prepare(
         try:
             with clock.running():
                 found = answer(now, failure)
-            if clock.remaining_s > 0:  # else there may be a better one
+            if clock.remaining_s > 0:  # else there may be a better answer
                 now.answers[failure] = found
         except TimeUp:
             continue  # which says nothing
@@ -102,7 +102,7 @@ def prepare_behind(now: Snapshot, ahead: Ahead, going_on: Callable[[], bool]) ->
     """Do it in a thread of its own, which has a routing of its own, as searches change that."""
 
     def work() -> None:
-        with _ONE_AT_A_TIME:  # of many racks, too
+        with _ONE_AT_A_TIME:  # also of many racks
             if going_on():
                 own = look(now.state, now)._replace(answers=now.answers)
                 prepare(own, ahead, limits=_PATIENCE, going_on=going_on)
@@ -146,7 +146,7 @@ def answer(
 def _case(
     now: Snapshot, failure: FailedParts, only: tuple[int, ...] | None, avoid: frozenset[int]
 ) -> tuple[HitCircuits, RoutingState]:
-    """Find whom a failure hits, in a state without what has failed."""
+    """Find the circuits that a failure hits, in a state without the failed parts."""
     from optmatch.solvers.reroutes.routing_state import HitCircuits
 
     state = now.state

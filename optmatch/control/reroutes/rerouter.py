@@ -108,7 +108,7 @@ class Rerouter:
         self._background, self._worker = background, threading.Thread()
         self._history = deque[Memory](maxlen=integer("history", history, at_least=0))
         self._journal = None if journal is None else check_target(journal, force=True)
-        self._homes: dict[int, int] = {}  # whose circuits each stand-in has
+        self._homes: dict[int, int] = {}  # the unit whose circuits each stand-in has
         self._refused: tuple[FailedParts, ...] = ()
         self._offers: tuple[Proposal, ...] | None = ()
         self._now = look(state)
@@ -222,7 +222,7 @@ class Rerouter:
             else:
                 stand_in, what = proposal.restored[1], "give back"
                 del homes[stand_in]
-                if failure not in self._refused:  # or else it has failed by itself
+                if failure not in self._refused:  # else the stand-in has failed
                     changes = {"spares": (stand_in,)}
             after = before.after(proposal.transition, changes)
             refused = tuple(f for f in self._refused if f != failure)

@@ -113,7 +113,7 @@ class Router:
         self._new, self._quick = new_row_router, quick
         self._wires = quick.wires_of(fabric) if check and fabric.graph is not None else None
         first = new_row_router(fabric)
-        ports, self._n_cells = fabric.n_ports, fabric.n_cells  # looked up once: this takes time
+        ports, self._n_cells = fabric.n_ports, fabric.n_cells  # looked up once
         self._shapes = (self._n_cells,), (ports, first.width), (ports,)
         self._idle = [(first, quick.new_marks(fabric))]
 

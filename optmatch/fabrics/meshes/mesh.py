@@ -72,7 +72,7 @@ def _walk_boundary(mate: np.ndarray, across: np.ndarray, cells: Sequence[Edge]) 
 
     free = set(np.flatnonzero(mate < 0).tolist())
     order: list[int] = []
-    while free:  # once, unless the drawing has several parts
+    while free:  # one part, unless the drawing has several
         start = terminal = min(free, key=position)
         while True:
             order.append(terminal)

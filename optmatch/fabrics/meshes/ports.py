@@ -127,7 +127,7 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
     dead_chosen = _dead(graph, chosen, chosen)
     while True:
         rival = np.zeros((n, len(chosen)), dtype=bool)
-        for column, place in enumerate(chosen if len(chosen) > 2 else ()):  # two meet each other
+        for column, place in enumerate(chosen if len(chosen) > 2 else ()):  # a pair
             for link in forced[place]:
                 rival[behind[link], column] = True
             rival[place, column] = False

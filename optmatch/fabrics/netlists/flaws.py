@@ -20,7 +20,7 @@ CONVENTIONS: dict[str, tuple[str, str, str, str]] = {
 """How pins are called that we call a1, a2, b1, b2: by us; by gdsfactory, clockwise from the lower
 left; by sax; by PICBench."""
 
-_MOST_NAMES = 6  # of a part, in a message
+_MOST_NAMES = 6  # characters of a part's name in a message
 _MOST_LETTERS = 3000  # of flaws in a message, but for the first one
 
 

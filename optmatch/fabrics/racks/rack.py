@@ -328,7 +328,7 @@ class RackFabric(Fabric):
         >>> len(graph), graph.edges[0, 4]["fibres"], graph.nodes[1]["chips"]
         (16, 8, [4, 5, 6, 7])
         """
-        import networkx  # here alone: who only reads files must not pay for it
+        import networkx  # imported here, so that reading files does not load it
 
         graph = networkx.DiGraph()
         size = self.chips_per_server

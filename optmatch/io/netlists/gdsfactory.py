@@ -97,7 +97,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
     except ImportError as exc:
         raise SolverUnavailable("YAML needs PyYAML: pip install 'optmatch[netlist]'") from exc
 
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # which takes ten times as long
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 10 times as fast
     try:
         _check_events(yaml.parse(content, loader), os.fspath(path))
         reader = loader(content)
@@ -116,7 +116,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
 def _check_events(events: Iterable[Any], path: str) -> None:
     """Refuse what is nested too deeply, refers to itself, or grows, before it is built."""
     levels: list[tuple[str | None, int, bool]] = [(None, 0, False)]
-    size: dict[str, int] = {}  # of what has an anchor, in events
+    size: dict[str, int] = {}  # events of a node that has an anchor
     repeats = 0
     for count, event in enumerate(events):
         kind = type(event).__name__

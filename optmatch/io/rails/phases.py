@@ -26,7 +26,7 @@ from optmatch.problems.rails.training.step import OPERATIONS, Step
 
 _COLUMNS = ("rank", "group", "operation", "count", "size_bytes", "compute_s", "peer")
 MOST_REPEATS = 10**6
-"""So often one line may be done; steps have a few million operations in all."""
+"""The most repeats of one line; a step has a few million operations in all."""
 _TYPES = {"compute": COMPUTE, "send": SEND, "recv": RECEIVE}
 
 

@@ -40,7 +40,7 @@ class PhaseRecord(NamedTuple):
     start_s: float | None = None
     end_s: float | None = None
     line: int = 0
-    """Where it is in its file, from 1 up."""
+    """The line of the entry in its file, from 1 up."""
 
 
 def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:

@@ -25,7 +25,7 @@ class BoundTerms(NamedTuple):
     name: str
     """What is counted: bytes, reach, distance, late or steps."""
     configurations: int = 0
-    """With how many configurations it is reached, if at all."""
+    """The number of configurations with which the bound is reached, if any."""
 
 
 def reach(rounds: int, lanes: int, two_way: bool) -> int:

@@ -1,1 +1,1 @@
-"""Who must send how much to whom, and when it is there."""
+"""Demands: the bytes from each source to each destination, and when they are served."""

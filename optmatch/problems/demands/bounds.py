@@ -101,7 +101,7 @@ def _with_packets(entries: NDArray[np.int64], problem: Asked) -> float:
 
 
 EXACT = 12
-"""Of so many groups the best order of the relaxation is found; of more that of so many."""
+"""The most groups whose best order in the relaxation is found; more groups are not all ordered."""
 
 Grouped = Any
 """A `Demand` whose groups count: its module imports this one."""

@@ -1,4 +1,4 @@
-"""Demand: who must send how much to whom, over switches that take time to change."""
+"""Demand: bytes from each source to each destination, over switches that take time to change."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ TOTAL_TICKS = 2**62
 _NOISE = 1e-9
 """A count this near to a whole number, relatively, is that number."""
 
-_SMALLEST, _LARGEST = 1e-280, 1e305  # what is far from the ends of float64
+_SMALLEST, _LARGEST = 1e-280, 1e305  # numbers far from the ends of float64
 
 
 class Scaled(NamedTuple):
@@ -184,8 +184,8 @@ def _fraction(value: float) -> Fraction:
 AGREEING = 1e-9
 """Sums that differ by less than this share differ by rounding."""
 
-_DIGITS = 12  # of decimal numbers that were added up in floats
-_ADDED = 1e-12  # of a line: what adding leaves
+_DIGITS = 12  # noise of decimal numbers that were added up in floats
+_ADDED = 1e-12  # noise of a line after adding up
 
 
 def even_out(
@@ -287,7 +287,7 @@ def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | N
     for _ in range(2 * n):
         line = int(np.where(outside, weight, -2).argmax())
         if weight[line] <= 0:
-            nearest[line] = -1  # the first line of what hangs together
+            nearest[line] = -1  # the first line of a connected part
         outside[line] = False
         joined.append(line)
         crossing = ticks[line] if line < n else ticks[:, line - n]

@@ -149,7 +149,7 @@ class RailJob(_Built):
         return self._once("phases", lambda: phases(self.step(), self.collectives))
 
     def events(self) -> Events:
-        """Return what happens in the step, and what has to happen before what."""
+        """Return the operations of the step, and the order in which they have to happen."""
         return self._once("events", lambda: events(self.step(), self.network, self.collectives))
 
     def with_delay(self, delay_s: float) -> RailJob:

@@ -40,7 +40,7 @@ from optmatch.problems.reroutes.running import (
 from optmatch.problems.reroutes.transition import SET, Transition
 
 MOST_HANDOVERS = 720
-"""Of more choices of spares the bound does not look at each."""
+"""The most choices of spares that the bound tries one by one."""
 
 
 class Asked(NamedTuple):

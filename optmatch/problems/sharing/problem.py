@@ -123,7 +123,7 @@ class PortSharing(Value):
 
     @property
     def fabric(self) -> None:
-        """There is none: what circuits the jobs make of their ports is their own question."""
+        """None: a switch is another question, that of the circuits of each job."""
         return None
 
     @cached_property

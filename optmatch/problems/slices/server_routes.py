@@ -16,7 +16,7 @@ from optmatch.fabrics.racks.wiring import count_hops
 from optmatch.model import check_size, check_time
 
 POOL = 50
-"""So many shortest simple routes of two servers are looked at."""
+"""The number of shortest simple routes between two servers that are looked at."""
 
 
 class RoutePool(NamedTuple):

@@ -18,7 +18,7 @@ class Bound(NamedTuple):
     """What no policy can beat."""
 
     mean_s: float
-    """Of the mean completion time."""
+    """A lower bound of the mean completion time."""
     alone_s: NDArray[np.float64]
     """``alone_s[job]``: of its completion time."""
 

@@ -122,7 +122,7 @@ class Tenant(NamedTuple):
     fixed: float
     """Over fixed torus links: a ring has one port to either side."""
     steered: float
-    """With whole ports shared among the rings."""
+    """The bandwidth with whole ports shared among the rings."""
     level: float
     """The least bandwidth of all rings in ports, as the linear program has it."""
 

@@ -26,7 +26,7 @@ from optmatch.studies.slices.replay import (
 from optmatch.sweeps.streams import Submits, in_order
 
 SAMPLES = 32
-"""Of the servers of joined racks that no block holds so many are tried."""
+"""The number of servers outside of every block that are tried in joined racks."""
 
 
 class Placed(NamedTuple):

@@ -120,7 +120,7 @@ class RoundLoads(NamedTuple):
 
     busiest_bytes: NDArray[np.float64]
     hops: NDArray[np.int64]
-    """Of the longest route; 0 in a round without sends."""
+    """Hops of the longest route; 0 in a round without sends."""
     ready_s: NDArray[np.float64]
     """When the last rank that takes part is ready."""
 

@@ -193,7 +193,7 @@ def weigh_heaviest(weights: NDArray[np.int64]) -> int:
 
 
 EXACT = 12
-"""Of so many groups all orders are compared, set by set."""
+"""The most groups of which all orders are compared, set by set."""
 
 
 def end_groups(

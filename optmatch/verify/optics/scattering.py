@@ -45,7 +45,7 @@ class _Pattern(NamedTuple):
     unknowns: NDArray[np.int64]
     """The terminals whose entering amplitudes are sought, in the order of elimination."""
     row: NDArray[np.int64]
-    """Of each entry of C S: the terminal where light enters next..."""
+    """``row[k]`` of entry k of C S: the terminal where light enters next."""
     column: NDArray[np.int64]
     """... and the terminal of the cell before, where it has entered."""
     place: NDArray[np.int64]

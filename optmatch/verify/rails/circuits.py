@@ -32,7 +32,7 @@ class Rail(NamedTuple):
     starts_s: NDArray[np.float64]
     """Of the states."""
     key: NDArray[np.int64]
-    """Of each spell the port, times the number of states, and the first state."""
+    """``key[spell]``: the port times the number of states, plus the first state of the spell."""
     since_s: NDArray[np.float64]
     """When the change to the circuit began; -inf if it was there."""
     until_s: NDArray[np.float64]
@@ -86,7 +86,7 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
     port, state = np.nonzero(new.T)
     since = np.where(state > 0, starts[state], -np.inf)
     until = np.append(since[1:], np.inf)[: len(since)]
-    until[until < 0] = np.inf  # what follows is the next port's
+    until[until < 0] = np.inf  # the next spell belongs to the next port
     live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
     k, delay_s = job.network.ports_per_gpu, job.network.delay_s
     port_of = live[: len(ranks) * k]

@@ -14,7 +14,7 @@ from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, Step
 from optmatch.verify.report import Findings
 
 MOST_TOLD = 5
-"""So many places of one rule are named; the others are counted."""
+"""The most places of one rule that are named; further ones are counted."""
 _SLACK = 1e-12
 
 
@@ -62,7 +62,7 @@ Transfers = list[tuple[int, int, float]]
 
 
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
-    """List who has to send what to whom; nothing where a collective goes around a ring."""
+    """List sender, receiver and bytes of each transfer; none for collectives around rings."""
     if n < 3:  # two exchange what they have, whatever it is called
         return []
     levels = range((n - 1).bit_length())

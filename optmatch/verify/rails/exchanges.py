@@ -112,7 +112,7 @@ def check_exchanges(
 
     Each pair needs a circuit for as long as its part needs; the operation lasts as many rounds as
     its ports need for all others, and a reconfiguration between each two, or as long as the rail
-    is dark meanwhile; rounds share evenly what messages take longer than their bytes. Returns the
+    is dark meanwhile; the latency of messages is spread evenly over the rounds. Returns the
     operations that are done in rounds: their circuits change, or there is a port for everyone.
     """
     step, plan, slack = context.step, context.plan, context.slack_s

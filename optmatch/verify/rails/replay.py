@@ -20,7 +20,7 @@ from optmatch.verify.rails.times import bound_step, check_times, list_load
 from optmatch.verify.report import Findings
 
 _AT_ONCE = 1 << 18
-"""So many all-to-alls are followed at once: many take memory."""
+"""The number of all-to-alls that are followed at once, to bound memory."""
 
 
 def verify_rails(

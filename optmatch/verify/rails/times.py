@@ -84,7 +84,7 @@ def list_load(
 
 
 _AT_ONCE = 1 << 20
-"""So many operations are compared with the other parts of their communication at once."""
+"""The number of operations that are compared with their communication at once."""
 
 
 def check_times(context: Context) -> None:

@@ -20,7 +20,7 @@ from optmatch.verify.sharing.supply import (
 )
 
 MOST_TOLD = 20
-"""So many resources or jobs are named for each rule."""
+"""The most resources or jobs that are named for each rule."""
 
 
 def verify_sharing(

@@ -17,7 +17,7 @@ from optmatch.verify.report import ProofError
 MOST_SLOTS = 16
 """All sets of so many slots are looked at."""
 MOST_STEPS = 60_000
-"""So many steps are made to try all ways in one rack."""
+"""The most steps that are made to try all ways in one rack."""
 
 Shape = tuple[int, int, int]
 
@@ -26,7 +26,7 @@ class Torus(NamedTuple):
     """A slice as slots that exchange light."""
 
     shape: Shape
-    """Its sides in chips."""
+    """The sides of the slice in chips."""
     slots: int
     weights: dict[tuple[int, int], int]
     """Circuits by slot and slot."""

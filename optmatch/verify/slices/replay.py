@@ -17,7 +17,7 @@ from optmatch.verify.slices.bounds import Torus, bound_load, check_load_proof, l
 
 Shape = tuple[int, int, int]
 MOST_TOLD = 20
-"""So many wrong circuits or fibres are named; more are counted."""
+"""The most wrong circuits or fibres that are named; further ones are counted."""
 
 
 def verify_slice(

@@ -81,7 +81,7 @@ def read_chakra(
         if not 0 <= collective < len(COLLECTIVES):
             raise nodes.fail(first, f"comm_type = {collective}: no type of collective")
         name = COLLECTIVES[collective]
-        if len(members) == 1:  # some producers write them; there is nobody to talk to
+        if len(members) == 1:  # some producers write groups of one rank, which sends nothing
             continue
         if name in FROM_ROOT + TO_ROOT and root == MISSING:
             for k in same.tolist():

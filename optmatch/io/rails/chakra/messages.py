@@ -39,7 +39,7 @@ _WIDTHS = (
     *("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64"),
     *("fixed32", "fixed64", "sfixed32", "sfixed64", "bool"),
 )
-_VALUES = {  # one of them in each attribute; which width a producer takes is its own affair
+_VALUES = {  # each attribute has one of these; producers choose the width
     **{f"{width}_val": (3 + 2 * k, width.upper()) for k, width in enumerate(_WIDTHS)},
     "string_val": (29, "BYTES"),
 }

@@ -38,7 +38,7 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     ranked = np.stack([*keys, sends])[:, order]
     new = np.any(ranked != np.roll(ranked, 1, axis=1), axis=0)
     begin = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-    count = np.empty(len(order), dtype=np.int64)  # which of its kind, between these ranks
+    count = np.empty(len(order), dtype=np.int64)  # its number among like messages
     count[order] = np.arange(len(order)) - begin
     full = np.stack([*keys, count], axis=1)
     _, pair, twice = np.unique(full, axis=0, return_inverse=True, return_counts=True)
@@ -83,7 +83,7 @@ def _resolve(
     rank = messages.rank
 
     def choices(k: int) -> set[int]:
-        """List the ranks that could be the other end: those that name this one, else silent."""
+        """List the ranks that could be the other end: senders of this rank, else of none."""
         opposite = [j for j in bucket if sends[j] != sends[k] and rank[j] != rank[k]]
         beside = [j for j in bucket if sends[j] == sends[k] and rank[j] == rank[k]]
         named = Counter(int(rank[j]) for j in opposite if peer[j] == rank[k])

@@ -164,7 +164,7 @@ class _Draft:
         ranks = members_of(nodes, first, self.members)
         for k in at[~np.isin(self.root[at], [MISSING, *ranks])][:1].tolist():
             check_root(nodes, k, int(self.root[k]), ranks)
-        if len(ranks) > 1:  # some producers write groups of one; there is nobody to talk to
+        if len(ranks) > 1:  # some producers write groups of one rank, which sends nothing
             self.kind[at] = _KIND_OF[collective[at]]
             self.group[at] = self.number(name, ranks)
 
@@ -283,7 +283,7 @@ class _Draft:
             found.append(group)
             for rank in ranks if dimension != "pp" else ():
                 other = of.setdefault((dimension, rank), group)
-                if set(other.ranks) != set(ranks):  # one of them is of another dimension
+                if set(other.ranks) != set(ranks):  # one of the groups is of another dimension
                     text = f"rank {rank} is in the groups {other.name} and {name}, both"
                     text += f" {dimension}: tell the dimension of one of them"
                     raise self._fail(number, text)

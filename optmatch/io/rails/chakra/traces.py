@@ -235,7 +235,7 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
             break
         row = [*blank, min(node.type, 127), node.duration_micros]  # unknown types stay unknown
         try:
-            for attribute in node.attr:  # of one that is there twice, the last one counts
+            for attribute in node.attr:  # of a field that is there twice, the last one counts
                 place = places.get(attribute.name)
                 if place is not None:
                     row[place] = _read_attribute(attribute, groups)

@@ -27,7 +27,7 @@ from optmatch.model import FormatError, InputError
 from optmatch.problems.rails.training.step import OPERATIONS, Step
 
 _METADATA = b"\x07\x0a\x051.0.0"  # stands in front of each trace: the version of the schema
-_TYPES = {"send": SEND, "recv": RECEIVE, "compute": COMPUTE}  # of nodes; else collectives
+_TYPES = {"send": SEND, "recv": RECEIVE, "compute": COMPUTE}  # others are collectives
 
 
 class Node(NamedTuple):
@@ -112,7 +112,7 @@ def _attribute(name: str, value: bool | int | str, integers: str) -> Any:
 
 _GRAPH = "workload_graph"
 _JSON_METADATA = {"version", "attr"}
-_NAMES = {  # of what a node has, in the two forms
+_NAMES = {  # keys of a node in the two forms
     "id": ("Id", "id"),
     "name": ("Name", "name"),
     "kind": ("NodeType", "type"),

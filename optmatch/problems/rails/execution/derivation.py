@@ -44,7 +44,7 @@ def derive_triggers(
     times = np.concatenate([plan.start_s[events.part], starts])
     is_event = np.arange(len(times)) < len(events.part)
     instant = (plan.end_s - plan.start_s)[events.part] <= slack
-    kept = instant[events.before]  # of others what follows starts later
+    kept = instant[events.before]  # after other ends the next operation starts later
     depth = ends_s(
         events._replace(
             before=events.before[kept],
@@ -123,7 +123,7 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
         label = np.zeros(len(ports), np.int64)
         if not whole:
             label = np.arange(len(ports))
-            for _ in ports:  # each round joins what shares a receive port
+            for _ in ports:  # each round joins operations that share a receive port
                 low = np.full(len(old) + 1, len(ports))
                 for arrives in (old, new):
                     np.minimum.at(low, arrives[ports], label)
@@ -221,7 +221,7 @@ def _mark_demands(
     events = job.events()
     ready = np.zeros(len(events.part))
     np.maximum.at(ready, events.after, plan.end_s[events.part][events.before])
-    after = np.zeros(len(events.part), np.int32)  # the latest place of what it waits for
+    after = np.zeros(len(events.part), np.int32)  # the latest place of a node that it waits for
     np.maximum.at(after, events.after, linked.place[events.part][events.before])
     rails = []
     for rail, own in zip(linked.rails, changes, strict=True):

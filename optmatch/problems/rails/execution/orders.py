@@ -1,4 +1,4 @@
-"""What waits for what if circuits are changed in an order, and when it then happens."""
+"""The order of events when circuits change in a given order, and the times that follow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Graph(NamedTuple):
     """
 
     events: Events
-    """Nodes, and pairs of what ends before what starts."""
+    """Nodes, and pairs of nodes of which the first ends before the second starts."""
     ago: NDArray[np.int8]
     """``ago[pair]``: 1 if the first of a pair is in the step before."""
     local: NDArray[np.bool_]
@@ -82,7 +82,7 @@ class Graph(NamedTuple):
 
 
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
-    """Find from the order of a plan what waits for what; `find` is made if there is none.
+    """Find from the order of a plan which node waits for which; `find` is made if absent.
 
     Returns the plan with the rows `after`, `wanted` and `needs` that follow from its order,
     whatever they were, and the graph. An operation that comes before what it has to wait for

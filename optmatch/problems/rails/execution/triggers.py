@@ -1,4 +1,4 @@
-"""A rail plan that a controller can execute: no times, but what has to happen before what."""
+"""A rail plan that a controller can execute: it has no times, but an order of events."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class RailTriggers(Value):
 class TriggerPlan(Value):
     """An order of states for each rail, in which each waits for communications, not for times.
 
-    What waits for what follows from one order of all operations and triggers: over each port they
+    One order of all operations and triggers tells which waits for which: over each port they
     come in this order, step after step. However long anything takes, no circuit is changed while
     data go over it, and nothing waits for itself.
 

@@ -13,7 +13,8 @@ Kind = Literal["F", "B", "I", "W"]
 _TURNS: tuple[tuple[Kind, int], ...] = (
     ("I", 0), ("F", 1), ("I", 1), ("F", 0), ("W", 1), ("W", 0),
 )  # fmt: skip
-"""Of ``"zb-v"``: what is done first, and in which part. What has turned makes room for more."""
+"""The passes that ``"zb-v"`` does first, and the part of each. A pass that has turned round makes
+room for another one."""
 
 
 class Pass(NamedTuple):
@@ -142,7 +143,7 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
 
 
 def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
-    """Both ends feed the pipeline; a stage and the one opposite to it do the same, exchanged."""
+    """Feed the pipeline from both ends; opposite stages do the same, with directions exchanged."""
     half, near = pp // 2, min(stage, pp - 1 - stage)
     early, late = half - near - 1, near + 1
     main = micro_batches // 2 - pp + late

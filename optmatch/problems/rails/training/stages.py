@@ -354,7 +354,7 @@ class _Program:
         return self._put(Operation(kind, after, family, size))
 
     def _receive(self, one: Pass) -> None:
-        """Receive what a pass needs, and before it what its sender sends earlier."""
+        """Receive the data of a pass, after the data that its sender sends earlier."""
         for message in _messages(self.split, self.stage, one, self.micro_batches):
             if message.destination != self.stage:
                 continue
