@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import islice, permutations
 from typing import Any
 
@@ -15,6 +14,7 @@ from optmatch.problems import BlockProof, CutProof, Reroute, Routing, RoutingPro
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState, spread
 
 _MOST_SERVERS = 16
+_MOST_SINGLE = 512
 _MOST_HANDOVERS = 24
 
 
@@ -24,70 +24,72 @@ def find_cut(problem: Reroute) -> CutProof | None:
     Of the cuts that lack most fibres the smallest; None if no cut proves anything.
 
     All sets of up to 16 servers are tried, of larger racks the single servers and their
-    complements; time is linear in circuits and sets.
+    complements, of more than 512 servers those of hit circuits. Time is linear in sets and in the
+    square of the servers.
     """
     rack = problem.units
-    sides = _sides(rack.n_servers)
+    ends = rack.server_of_unit[problem.circuits[problem.hit] // rack.ports_per_unit]
+    inside = _sides(rack.n_servers, np.unique(ends))
+    sides = inside.astype(np.float32)
     missing = _crossing(problem, rack, sides) - _fibres_out(problem, rack, sides)
     size = sides.sum(axis=1)
     order = np.lexsort((size, -missing))
     if not len(order) or missing[order[0]] <= 0:
         return None
-    return CutProof(servers=np.flatnonzero(sides[order[0]]).astype(np.int32))
+    return CutProof(servers=np.flatnonzero(inside[order[0]]).astype(np.int32))
 
 
-def _sides(n: int) -> NDArray[np.bool_]:
+def _sides(n: int, hit: NDArray[np.int32]) -> NDArray[np.bool_]:
     """List the sets of servers to be tried, a row each."""
     if n <= _MOST_SERVERS:
         numbers = np.arange(1, 2**n - 1)
         return (numbers[:, None] >> np.arange(n) & 1).astype(bool)
-    single = np.eye(n, dtype=bool)
+    single = np.arange(n) == (np.arange(n) if n <= _MOST_SINGLE else hit)[:, None]
     return np.concatenate([single, ~single])
 
 
-def _fibres_out(problem: Reroute, rack: Units, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _fibres_out(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
     """Count the live fibres that lead out of each set, and how many switches can join to ways."""
-    live = rack.edge_fibres.astype(np.int64)
+    live = rack.edge_fibres.astype(np.float32)
     np.subtract.at(live, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
-    found = np.zeros(len(sides), dtype=np.int64)
-    to_switch, from_switch = defaultdict[int, Any](int), defaultdict[int, Any](int)
-    for (tail, head), count in zip(rack.edges.tolist(), live.tolist(), strict=True):
-        check_time()
-        if head >= rack.n_servers:
-            to_switch[head] += count * sides[:, tail]
-        elif tail >= rack.n_servers:
-            from_switch[tail] += count * ~sides[:, head]
-        else:
-            found += count * (sides[:, tail] & ~sides[:, head])
-    for switch, into in to_switch.items():
-        found += np.minimum(into, from_switch[switch])
+    nodes = int(rack.edges.max(initial=rack.n_servers - 1)) + 1
+    fibres = np.zeros((nodes, nodes), dtype=np.float32)
+    fibres[tuple(rack.edges.T)] = live
+    n = rack.n_servers
+    found = _crosses(sides, fibres[:n, :n])
+    if nodes > n:
+        found += np.minimum(sides @ fibres[:n, n:], (1 - sides) @ fibres[n:, :n].T).sum(axis=1)
     return found
 
 
-def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _crosses(sides: NDArray[np.float32], counts: NDArray[np.float32]) -> NDArray[Any]:
+    """Add up what leads out of each set, of ``counts[from, to]``."""
+    found: NDArray[Any] = ((sides @ counts) * (1 - sides)).sum(axis=1)
+    return found
+
+
+def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
     """Count the circuits that must leave each set, for its cheapest handover."""
-    server = rack.server_of_unit
-    lost = {unit: k for k, unit in enumerate(problem.lost)}
-    fixed = np.zeros(len(sides), dtype=np.int64)
-    outside, inside = (np.zeros((len(sides), len(lost)), dtype=np.int64) for _ in range(2))
-    for a, b in (problem.circuits // rack.ports_per_unit).tolist():
-        check_time()
-        if a in lost and b in lost:
-            continue
-        if a in lost:
-            inside[:, lost[a]] += ~sides[:, server[b]]
-        elif b in lost:
-            outside[:, lost[b]] += sides[:, server[a]]
-        else:
-            fixed += sides[:, server[a]] & ~sides[:, server[b]]
+    server, n, lost = rack.server_of_unit, rack.n_servers, np.array(problem.lost, dtype=np.int64)
+    ends = problem.circuits // rack.ports_per_unit
+    gone = np.isin(ends, lost)
+    stay = np.zeros((n, n), dtype=np.float32)
+    np.add.at(stay, tuple(server[ends[~gone.any(axis=1)]].T), 1)
+    to, of = (np.zeros((n, len(lost)), dtype=np.float32) for _ in range(2))
+    for side, table in ((0, to), (1, of)):  # circuits from a lost unit, and to one
+        rows = ends[gone[:, side] & ~gone[:, 1 - side]]
+        np.add.at(table, (server[rows[:, 1 - side]], np.searchsorted(lost, rows[:, side])), 1)
+    inside, outside = (1 - sides) @ to, sides @ of
     spares = sides[:, server[list(problem.live_spares)]]
-    within, without = spares.sum(axis=1), (~spares).sum(axis=1)
-    sums = np.zeros((len(sides), len(lost) + 1), dtype=np.int64)
+    within = spares.sum(axis=1)
+    without = spares.shape[1] - within
+    sums = np.zeros((len(sides), len(lost) + 1), dtype=np.float32)
     sums[:, 1:] = np.cumsum(np.sort(inside - outside, axis=1), axis=1)
     counts = np.arange(len(lost) + 1)
     allowed = (counts <= within[:, None]) & (len(lost) - counts <= without[:, None])
-    least = np.where(allowed, sums, 2**30).min(axis=1)
-    total: NDArray[np.int64] = fixed + outside.sum(axis=1) + least
+    least = np.where(allowed, sums, 2.0**20).min(axis=1)
+    check_time()
+    total: NDArray[Any] = _crosses(sides, stay) + outside.sum(axis=1) + least
     return total
 
 

@@ -7,9 +7,9 @@ are circuits moved that the failure did not hit, as few as possible and those of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, permutations
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ _ROUNDS_TOGETHER = 10
 _FEW = 2
 _NEAREST = 4
 _WORK, _WORK_OF_A_MOVE, _WORK_OF_MOVES = 40_000, 2_000_000, 3_000_000
+Proof = TypeVar("Proof")
 Handover = tuple[int, ...]
 """The spare of each lost unit, in their order."""
 
@@ -64,9 +65,16 @@ class Reach:
 
 
 def repair(
-    routing: RoutingState, case: HitCircuits, reach: Reach, *, clock: Clock | None = None
-) -> Recovery | BlockProof | None:
+    routing: RoutingState,
+    case: HitCircuits,
+    reach: Reach,
+    *,
+    clock: Clock | None = None,
+    prove: Callable[[], Proof | None] | None = None,
+) -> Recovery | BlockProof | Proof | None:
     """Find a way over a failure: while all others stay where they are, or else with few that move.
+
+    Before others move, `prove` may show that nothing helps.
 
     On return the routing, which is without all that has failed, is as before. `clock` ends the
     search for room, the clock that runs ends all by `TimeUp`. Returns a proof if some chips cannot
@@ -75,7 +83,7 @@ def repair(
     with routing.without(case.hit):
         plan = _best_handover(routing, case, reach, ())
     if plan is None:
-        proof = find_block(routing, case)
+        proof = find_block(routing, case) or (None if prove is None else prove())
         if proof is not None:
             return proof
         with routing.without(case.hit):

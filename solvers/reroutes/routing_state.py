@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optmatch.model import FREE
 from optmatch.problems import Reroute
 from optmatch.solvers.reroutes.flow_graph import FlowGraph, build_flow_graph
-from optmatch.solvers.reroutes.naming import DEAD, list_users
+from optmatch.solvers.reroutes.naming import DEAD, NOBODY, list_users
 from optmatch.solvers.reroutes.splice import (
     LOSS_COST,
     Net,
@@ -88,13 +88,45 @@ class RoutingState:
         self.break_cells(problem.stuck, problem.dead_cells)
         self.work = self._room(16)
 
-    def fork(self) -> RoutingState:
-        """Return a routing that may be broken and changed while this one stays as it is."""
+    def fork(self, work: RerouteSpace | None = None) -> RoutingState:
+        """Return a routing that may be broken and changed while this one stays as it is.
+
+        It works in `work`, or in a workspace of its own.
+        """
         twin = copy.copy(self)
         twin.free, twin.shut = self.free.copy(), self.shut.copy()
         twin.mode, twin.now = self.mode.copy(), self.now.copy()
-        twin.users = self.users.copy()
+        twin.users, twin.paths = self.users.copy(), list(self.paths)
+        twin.work = self._room(16) if work is None else work
         return twin
+
+    def close(self, fibres: Iterable[int], ports: Iterable[int], cells: Iterable[int]) -> None:
+        """Leave parts to the circuits that have them now, dark as they may be: nobody gets them.
+
+        Such a circuit that is taken off frees all that it had but these.
+        """
+        self.break_cells({}, cells)
+        if self.fabric.graph is not None:
+            used = self.circuits
+            self.shut_fibres(fibres)
+            self.shut_ports(np.setdiff1d(list(ports), used).tolist())
+            return
+        graph, users, edges = self.graph, self.users, self.units.edge_of_fibre
+        for fibre in fibres:
+            node, user = graph.inner + edges[fibre], users.fibres[fibre]
+            if user >= 0:  # it counts once, whether dead or in use
+                path = self.paths[user]
+                at = np.flatnonzero(path == node)[:1]
+                self.paths[user] = np.delete(path, at)
+            elif user == NOBODY:
+                self.free[node] -= 1
+            users.fibres[fibre] = DEAD
+        for port in ports:
+            unit = port // graph.per_unit
+            for end, node in enumerate((graph.leaving(unit), graph.entering(unit))):
+                if users.ports[end, port] == NOBODY:
+                    self.free[node] -= 1
+                    users.ports[end, port] = DEAD
 
     def shut_ports(self, ports: Iterable[int]) -> None:
         """Let no more light in and out at ports."""

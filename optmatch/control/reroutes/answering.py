@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
-from threading import Lock, Thread
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from optmatch.control.reroutes.failed_parts import FailedParts, add_failure, check_failure
+from optmatch.control.reroutes.failed_parts import (
+    FailedParts,
+    Record,
+    add_failure,
+    check_failure,
+)
 from optmatch.model import (
     BAR,
     CROSS,
+    Clock,
     InfeasibleError,
     LimitReached,
     Limits,
@@ -28,12 +33,9 @@ from optmatch.problems.reroutes.transition import RAISE, SET, STEP_NAMES
 if TYPE_CHECKING:
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
+    from optmatch.solvers.reroutes.splice import RerouteSpace
 
 Ahead = bool | Literal["all"]
-
-_ONE_AT_A_TIME = Lock()
-_PATIENCE = Limits(time_s=0.005)
-"""What an answer may take that is worked out in the background: others wait for it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +49,10 @@ class Proposal:
     """The unit that gets its circuits back, and its stand-in."""
     decided_s: float = 0.0
     """How long that took."""
+    cut_off: tuple[int, ...] = ()
+    """Chips of the failure that nobody named: all fibres of their server have failed."""
+    known: int = 0
+    """How many failures had been reported in this state."""
 
     def timeline(self, **takes_s: float) -> tuple[Stage, ...]:
         """List the stages of the recovery; what they take is given as for `list_stages`."""
@@ -54,24 +60,39 @@ class Proposal:
         return list_stages(self.state, self.transition, **takes_s)
 
 
-class Snapshot(NamedTuple):
-    """A state with what was derived from it; never changed, so readers need no lock."""
+class Answer(NamedTuple):
+    """A transition, and the units that it counts as failed although nobody named them."""
 
-    state: Reroute
+    transition: Transition
+    cut_off: tuple[int, ...] = ()
+
+
+class Snapshot(NamedTuple):
+    """A record with what was derived from its state; never changed, so readers need no lock."""
+
+    record: Record
     routing: RoutingState
     reach: Reach
-    answers: dict[FailedParts, Transition | OptMatchError]
+    answers: dict[FailedParts, Answer | OptMatchError]
     """What was worked out ahead; an error where nothing helps, or nothing was found."""
+    spaces: list[RerouteSpace]
+    """Workspaces that no search is in."""
+
+    @property
+    def state(self) -> Reroute:
+        """The state, with all failures that were answered."""
+        return self.record.state
 
 
-def look(state: Reroute, before: Snapshot | None = None) -> Snapshot:
+def look(record: Record, before: Snapshot | None = None) -> Snapshot:
     """Derive all that answers need; `before` is of an earlier state of the same fabric."""
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
 
-    routing = RoutingState(state)
-    reach = Reach(routing, state.loss_units) if before is None else before.reach
-    return Snapshot(state, routing, reach, {})
+    routing = RoutingState(record.state)
+    if before is not None:
+        return Snapshot(record, routing, before.reach, {}, before.spaces)
+    return Snapshot(record, routing, Reach(routing, record.state.loss_units), {}, [])
 
 
 def prepare(
@@ -98,60 +119,156 @@ def prepare(
             now.answers[failure] = exc.with_traceback(None)
 
 
-def prepare_behind(now: Snapshot, ahead: Ahead, going_on: Callable[[], bool]) -> Thread:
-    """Do it in a thread of its own, which has a routing of its own, as searches change that."""
-
-    def work() -> None:
-        with _ONE_AT_A_TIME:  # also of many racks
-            if going_on():
-                own = look(now.state, now)._replace(answers=now.answers)
-                prepare(own, ahead, limits=_PATIENCE, going_on=going_on)
-
-    thread = Thread(target=work, daemon=True)
-    thread.start()
-    return thread
+def start_clock(deadline_s: float | None) -> Clock:
+    """Count the seconds until a deadline."""
+    return Limits(time_s=None if deadline_s is None else number("deadline_s", deadline_s)).start()
 
 
-def answer(
-    now: Snapshot,
-    failure: FailedParts,
-    *,
-    only: tuple[int, ...] | None = None,
-    avoid: frozenset[int] = frozenset(),
-) -> Transition:
-    """Work out a transition.
+def decide(
+    now: Snapshot, failure: FailedParts, clock: Clock, *, only: tuple[int, ...] | None = None
+) -> Answer | OptMatchError:
+    """Answer a failure, by what was prepared or a search; return what to raise if nothing helps.
 
-    Units of `only` may take over instead of the live spares, those of `avoid` may not; nothing
-    found raises `InfeasibleError` or `LimitReached`.
+    Parts that do not exist or have failed raise an `InputError`.
     """
+    known = now.answers.get(failure) if only is None else None
+    if isinstance(known, Answer):
+        closed = now.record.closed_to(failure)
+        if find_closed(now.state, known.transition, closed) is None:
+            return known
+    elif known is not None:
+        return type(known)(str(known))
+    try:
+        with clock.running():
+            return answer(now, failure, only=only)
+    except TimeUp:
+        return LimitReached(f"no way was found within {clock.limits.time_s:g} s")
+    except (InfeasibleError, LimitReached) as exc:
+        return exc.with_traceback(None)
+
+
+def answer(now: Snapshot, failure: FailedParts, *, only: tuple[int, ...] | None = None) -> Answer:
+    """Work out a way over a failure that uses nothing that waits on record.
+
+    Units of `only` may take over instead of the live spares; nothing found raises
+    `InfeasibleError` or `LimitReached`.
+    """
+    closed = now.record.closed_to(failure)
+    if only is None:
+        check_failure(now.state, failure)
+        cut_off = find_cut_off(now.state, failure, closed)
+        failure = failure._replace(failed_chips=tuple(sorted({*failure.failed_chips, *cut_off})))
+        return Answer(_search(now, failure, closed, None), cut_off)
+    return Answer(_search(now, failure, closed, only))
+
+
+def _search(
+    now: Snapshot, failure: FailedParts, closed: FailedParts, only: tuple[int, ...] | None
+) -> Transition:
     from optmatch.solvers.reroutes.changes import make_transition
-    from optmatch.solvers.reroutes.impossible import explain, explain_bound
+    from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut
     from optmatch.solvers.reroutes.repair import Recovery, repair
 
-    case, routing = _case(now, failure, only, avoid)
+    space = now.spaces.pop() if now.spaces else None
+    routing = now.routing.fork(space)
+    cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
+    routing.close(closed.failed_fibres, closed.failed_ports, cells)
+    case = _case(now, failure, closed, routing, only)
     lost, spares_left = len(case.lost), len(case.spares)
     if lost > spares_left:
         raise InfeasibleError(explain_bound(lost, spares_left))
-    found = repair(routing, case, now.reach)
+
+    def prove() -> Any:
+        return find_cut(_relaxed(now.state, failure, closed, case))
+
+    found = repair(routing, case, now.reach, prove=prove if now.state.units.n_chips else None)
+    now.spaces.append(routing.work)
     if isinstance(found, Recovery):
         return make_transition(routing, case, found)
     if found is not None:
         raise InfeasibleError(explain(now.state, found))
     check_time()
-    if not isinstance(add_failure(now.state, failure).lower_bound(), tuple):
+    if not isinstance(_relaxed(now.state, failure, closed, case).lower_bound(), tuple):
         raise InfeasibleError(explain_bound(lost, spares_left))
     raise LimitReached("no way over the failure was found; method ilp settles it")
 
 
+def _relaxed(
+    state: Reroute, failure: FailedParts, closed: FailedParts, case: HitCircuits
+) -> Reroute:
+    """Return a problem that is no harder: without circuits that wait, closed fibres failed."""
+    waits = add_failure(state, closed).hit if any(closed) else np.zeros(len(case.owners), bool)
+    waits[list(case.hit)] = False
+    kept = np.flatnonzero(~waits)
+    some: dict[str, Any] = {"circuits": state.circuits[kept], "owners": state.owners[kept]}
+    if state.cell_states is None:
+        some["routes"] = tuple(state.routes[k] for k in kept.tolist())
+    fibres = tuple(sorted({*state.failed_fibres, *closed.failed_fibres}))
+    left = replace(state, **some, spares=case.spares, failed_fibres=fibres)
+    return add_failure(left, failure)
+
+
+def find_cut_off(state: Reroute, failure: FailedParts, closed: FailedParts) -> tuple[int, ...]:
+    """List the chips with circuits in or out of a server that has fibres one way or neither.
+
+    And those with circuits to such chips, as these must leave the server. Only servers count of
+    which a fibre is in the failure.
+    """
+    fabric, gone = state.units, failure.failed_fibres
+    if not gone or not fabric.n_chips:
+        return ()
+    dead = np.zeros(fabric.n_fibres, dtype=np.bool_)
+    dead[[*(f for f in gone if f < len(dead)), *state.failed_fibres, *closed.failed_fibres]] = True
+    ends = fabric.edges[fabric.edge_of_fibre]
+    joined = np.intersect1d(*ends[~dead].T)
+    cut = np.setdiff1d(ends[list(gone)], joined)
+    server = fabric.server_of_unit
+    pairs = state.circuits // fabric.ports_per_unit
+    inside = np.isin(server[pairs], cut)
+    leaving = np.isin(np.arange(fabric.n_units), pairs[inside & (np.diff(server[pairs]) != 0)])
+    for _ in range(fabric.n_units):
+        among = inside.all(axis=1) & leaving[pairs].any(axis=1)
+        if leaving[pairs[among]].all():
+            break
+        leaving[pairs[among]] = True
+    known = {*state.failed_chips, *failure.failed_chips, *closed.failed_chips}
+    return tuple(u for u in np.flatnonzero(leaving).tolist() if u not in known)
+
+
+def find_closed(state: Reroute, transition: Transition, closed: FailedParts) -> str | None:
+    """Name a closed part that a transition uses; None if it uses none."""
+    if not any(closed):
+        return None
+    fabric, spares = state.units, transition.moves[:, 1].tolist()
+    for name, parts in (("chip", closed.failed_chips), ("port", closed.failed_ports)):
+        if fabric.unit_name == name and set(parts).intersection(spares):
+            return f"{name} {min(set(parts).intersection(spares))}"
+    new = transition.circuits[transition.circuits != state.circuits[transition.changed]]
+    for port in np.intersect1d(new, closed.failed_ports).tolist():
+        return f"port {port}"
+    passed: Any = np.array([at for way in transition.routes for at in way], dtype=np.int64)
+    if state.cell_states is not None:
+        cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
+        for cell in np.intersect1d(passed // 4, cells).tolist():
+            return f"cell {cell}"
+        passed = fabric.fibre_of_terminal[passed]
+    for fibre in np.intersect1d(passed, closed.failed_fibres).tolist():
+        return f"fibre {fibre}"
+    return None
+
+
 def _case(
-    now: Snapshot, failure: FailedParts, only: tuple[int, ...] | None, avoid: frozenset[int]
-) -> tuple[HitCircuits, RoutingState]:
-    """Find the circuits that a failure hits, in a state without the failed parts."""
+    now: Snapshot,
+    failure: FailedParts,
+    closed: FailedParts,
+    routing: RoutingState,
+    only: tuple[int, ...] | None,
+) -> HitCircuits:
+    """Find the circuits that a failure hits, and take the failed parts out of a routing."""
     from optmatch.solvers.reroutes.routing_state import HitCircuits
 
     state = now.state
-    if only is None:
-        check_failure(state, failure)
+    avoid = closed.failed_chips if state.units.n_chips else closed.failed_ports
     spares = tuple(u for u in state.live_spares if u not in avoid) if only is None else only
     kinds = [field for field, parts in failure._asdict().items() if parts]
     if kinds == [f"failed_{state.units.unit_name}s"]:
@@ -160,10 +277,7 @@ def _case(
         hit = np.flatnonzero(at_gone.any(axis=1))
         lost = np.unique(now.routing.ends[at_gone])
         live = tuple(spare for spare in spares if spare not in gone)
-        return HitCircuits(
-            tuple(hit.tolist()), tuple(lost.tolist()), live, state.owners
-        ), now.routing
-    routing = now.routing.fork()
+        return HitCircuits(tuple(hit.tolist()), tuple(lost.tolist()), live, state.owners)
     routing.shut_fibres(failure.failed_fibres)
     stuck = dict.fromkeys(failure.stuck_bar, BAR)
     stuck |= dict.fromkeys(failure.stuck_cross, CROSS)
@@ -171,17 +285,17 @@ def _case(
     part, circuit = state.passed
     if kinds == ["failed_fibres"] and state.fabric.graph is None:
         hit = np.unique(circuit[np.isin(part, failure.failed_fibres)])
-        return HitCircuits(tuple(hit.tolist()), (), spares, state.owners), routing
+        return HitCircuits(tuple(hit.tolist()), (), spares, state.owners)
     if set(kinds) <= {"stuck_bar", "stuck_cross", "dead_cells"}:
         broken = [*failure.dead_cells]
         broken += [c for c, s in stuck.items() if state.cell_states[c] != s]  # type: ignore[index]
         hit = np.unique(circuit[np.isin(part // 4, broken)])
-        return HitCircuits(tuple(hit.tolist()), (), spares, state.owners), routing
+        return HitCircuits(tuple(hit.tolist()), (), spares, state.owners)
     problem = add_failure(state, failure)
     routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
     hits = tuple(np.flatnonzero(problem.hit).tolist())
     live = tuple(spare for spare in problem.live_spares if spare not in avoid)
-    return HitCircuits(hits, problem.lost, live, state.owners), routing
+    return HitCircuits(hits, problem.lost, live, state.owners)
 
 
 def _single_failures(now: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from optmatch.model import InputError, integer
 from optmatch.problems import Reroute
 
@@ -58,31 +60,98 @@ def list_failure(chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stu
     return failure
 
 
-def take_out(
-    state: Reroute, recorded: tuple[FailedParts, ...], repaired: FailedParts
-) -> tuple[dict[str, Any], tuple[FailedParts, ...]]:
-    """Take repaired parts out of a state and of failures on record; cells are as if dead.
+class Record(NamedTuple):
+    """What has failed and what was done about it; never changed.
 
-    Returns the fields of the state that change, and what stays on record.
+    What is in the state is answered, what was refused waits; nothing is in both. All else works.
     """
-    changes: dict[str, Any] = {}
-    broken = "stuck_bar", "stuck_cross", "dead_cells"
-    for name, parts in repaired._asdict().items():
-        fields = broken if name == "dead_cells" else (name,)
-        holders = (state, *recorded)
-        failed = {p for holder in holders for field in fields for p in getattr(holder, field)}
+
+    state: Reroute
+    homes: tuple[tuple[int, int], ...] = ()
+    """Pairs of a stand-in and the unit whose circuits it has."""
+    refused: tuple[FailedParts, ...] = ()
+    """Parts that were reported together, and that nothing has helped so far."""
+    cut_off: tuple[int, ...] = ()
+    """Units that have gone with the last fibres of their server: they work again with these."""
+
+    def refuse(self, parts: FailedParts) -> Record:
+        """Put parts on record that nothing helps."""
+        if parts in self.refused:
+            return self
+        return self._replace(refused=(*self.refused, parts))
+
+    def without(self, gone: FailedParts) -> Record:
+        """Let parts wait no longer, in whichever failure they are."""
+        left = dict.fromkeys(subtract(parts, gone) for parts in self.refused)
+        return self._replace(refused=tuple(parts for parts in left if any(parts)))
+
+    def closed_to(self, own: FailedParts) -> FailedParts:
+        """Return what waits beside a failure: its answer uses none of that."""
+        return subtract(unite(self.refused), own)
+
+
+def unite(failures: Iterable[FailedParts]) -> FailedParts:
+    """Return the parts of all failures, ascending, cells as if dead."""
+    sets = tuple(set[int]() for _ in FailedParts._fields)
+    chips, ports, fibres, _, _, cells = sets
+    for failure in failures:
+        for known, parts in zip((chips, ports, fibres, cells, cells, cells), failure, strict=True):
+            known.update(parts)
+    return FailedParts(*(tuple(sorted(known)) for known in sets))
+
+
+def subtract(parts: FailedParts, gone: FailedParts) -> FailedParts:
+    """Return parts without others; a cell is the same whatever is wrong with it."""
+    cells = {*gone.stuck_bar, *gone.stuck_cross, *gone.dead_cells}
+    lists = (*map(set[int], gone[:3]), cells, cells, cells)
+    return FailedParts(
+        *(tuple(p for p in field if p not in out) for field, out in zip(parts, lists, strict=True))
+    )
+
+
+def take_out(record: Record, repaired: FailedParts) -> Record:
+    """Take repaired parts off a record; whose stand-in has its circuits is a spare from then on.
+
+    Units that were cut off with their server work again once that has fibres both ways.
+    """
+    state = record.state
+    waits, answered = record.closed_to(FailedParts()), parts_in(state)
+    failed = [{*one, *other} for one, other in zip(waits[:3], answered[:3], strict=True)]
+    failed.append({*waits.dead_cells, *state.stuck, *state.dead_cells})
+    asked = (*repaired[:3], repaired.dead_cells)
+    for name, known, parts in zip(("chip", "port", "fibre", "cell"), failed, asked, strict=True):
         for part in parts:
-            if part not in failed:
-                what = name.split("_")[1].removesuffix("s")
-                raise InputError(f"{what} {part} has not failed", where=what)
-        for field in fields if parts else ():
-            changes[field] = _without(state, field, parts)
-            recorded = tuple(f._replace(**{field: _without(f, field, parts)}) for f in recorded)
-    return changes, tuple(failure for failure in recorded if any(failure))
+            if part not in known:
+                raise InputError(f"{name} {part} has not failed", where=name)
+    back = _joined_again(record, repaired.failed_fibres)
+    repaired = repaired._replace(failed_chips=(*repaired.failed_chips, *back))
+    after = replace(state, **subtract(answered, repaired)._asdict())
+    per_unit, whole = state.units.ports_per_unit, set(range(state.n_units))
+    whole -= {port // per_unit for port in after.dead_ports}
+    units = {*repaired.failed_chips, *(p // per_unit for p in repaired.failed_ports)}
+    busy = np.unique(after.circuits // per_unit).tolist()
+    idle = (units & whole).difference(busy, after.spares)
+    if idle:
+        after = replace(after, spares=(*after.spares, *sorted(idle)))
+    still = tuple(unit for unit in record.cut_off if unit in after.failed_chips)
+    return record.without(repaired)._replace(state=after, cut_off=still)
 
 
-def _without(holder: Reroute | FailedParts, field: str, parts: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(part for part in getattr(holder, field) if part not in parts)
+def parts_in(state: Reroute) -> FailedParts:
+    """Return what has failed in a state."""
+    return FailedParts(*(getattr(state, field) for field in FailedParts._fields))
+
+
+def _joined_again(record: Record, fibres: tuple[int, ...]) -> tuple[int, ...]:
+    """List the units that were cut off, and whose server has fibres both ways again."""
+    if not (record.cut_off and fibres):
+        return ()
+    dead = {*record.state.failed_fibres, *record.closed_to(FailedParts()).failed_fibres}
+    fabric = record.state.units
+    live = np.setdiff1d(np.arange(fabric.n_fibres), sorted(dead.difference(fibres)))
+    tails, heads = fabric.edges[fabric.edge_of_fibre[live]].T
+    joined = np.intersect1d(tails, heads)
+    return tuple(u for u in record.cut_off if fabric.server_of_unit[u] in joined)
 
 
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:

@@ -6,9 +6,9 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from optmatch.control.reroutes.failed_parts import FailedParts, list_parts
+from optmatch.control.reroutes.failed_parts import FailedParts, Record, list_parts
 from optmatch.io.contents import read_bytes
 from optmatch.io.problems import check_format, problem_from_tree, problem_to_tree
 from optmatch.io.text import layout, parse
@@ -19,16 +19,7 @@ from optmatch.problems import Reroute
 _FORMAT = "optmatch/rerouter/1"
 
 
-class Memory(NamedTuple):
-    """A state, and what is known beside it."""
-
-    state: Reroute
-    homes: tuple[tuple[int, int], ...]
-    """Pairs of a stand-in and the unit whose circuits it has."""
-    refused: tuple[FailedParts, ...]
-
-
-def write_memory(path: str | os.PathLike[str], memories: list[Memory]) -> None:
+def write_memory(path: str | os.PathLike[str], memories: list[Record]) -> None:
     """Write them, the present last, in place of what is there."""
     tree = {
         "format": _FORMAT,
@@ -37,8 +28,8 @@ def write_memory(path: str | os.PathLike[str], memories: list[Memory]) -> None:
                 "state": problem_to_tree(memory.state),
                 "homes": [list(pair) for pair in memory.homes],
                 "refused": [
-                    {name: list(parts) for name, parts in failure._asdict().items() if parts}
-                    for failure in memory.refused
+                    {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
+                    for parts in memory.refused
                 ],
             }
             for memory in memories
@@ -64,7 +55,7 @@ def add_line(journal: Path, what: str, parts: FailedParts, stand_ins: dict[int, 
             raise
 
 
-def read_memory(path: str | os.PathLike[str]) -> list[Memory]:
+def read_memory(path: str | os.PathLike[str]) -> list[Record]:
     """Read what `write_memory` has written."""
     name = os.fspath(path)
     tree = parse(read_bytes(path), name)
@@ -81,7 +72,7 @@ def read_memory(path: str | os.PathLike[str]) -> list[Memory]:
     return found
 
 
-def _read(entry: Any, where: str) -> Memory:
+def _read(entry: Any, where: str) -> Record:
     state = problem_from_tree(entry["state"], f"{where}/state")
     if not isinstance(state, Reroute):
         raise FormatError(f"kind {state.kind!r}: a reroute is expected", where=f"{where}/state")
@@ -91,4 +82,4 @@ def _read(entry: Any, where: str) -> Memory:
         FailedParts(**{field: list_parts(field, parts) for field, parts in failure.items()})
         for failure in entry["refused"]
     )
-    return Memory(state, homes, refused)
+    return Record(state, homes, refused)

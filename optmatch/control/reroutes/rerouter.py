@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from optmatch.control.reroutes.answering import (
     Ahead,
+    Answer,
     Proposal,
-    answer,
+    Snapshot,
+    decide,
     failure_of_unit,
-    look,
-    prepare,
-    prepare_behind,
+    find_closed,
+    start_clock,
 )
 from optmatch.control.reroutes.failed_parts import (
     FailedParts,
     Parts,
+    Record,
     Stuck,
     list_failure,
+    subtract,
     take_out,
+    unite,
 )
-from optmatch.control.reroutes.memory import Memory, add_line, read_memory, write_memory
-from optmatch.model import (
-    InfeasibleError,
-    InputError,
-    LimitReached,
-    Limits,
-    OptMatchError,
-    TimeUp,
-    integer,
-    number,
-)
+from optmatch.control.reroutes.keeper import Keeper
+from optmatch.control.reroutes.memory import read_memory
+from optmatch.model import InputError, OptMatchError, integer
 from optmatch.model.declarations import form_of
-from optmatch.model.files import check_target
-from optmatch.problems import Reroute, Transition
+from optmatch.problems import Reroute
 
 
-class Rerouter:
+class Rerouter(Keeper):
     """Holds a running state; says how to get over failures, and follows what was done.
 
     `fail` returns a proposal and changes nothing; `apply` takes over the one that it is given;
@@ -99,48 +91,32 @@ class Rerouter:
         journal: str | os.PathLike[str] | None = None,
     ) -> None:
         form_of(Reroute).check("state", state)
-        form_of(Ahead).check("prepare", prepare)
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
             raise InputError(f"circuit {circuit} has no light in this state", where="state")
-        self._lock = threading.RLock()
-        self._ahead: Ahead = prepare
-        self._background, self._worker = background, threading.Thread()
-        self._history = deque[Memory](maxlen=integer("history", history, at_least=0))
-        self._journal = None if journal is None else check_target(journal, force=True)
-        self._homes: dict[int, int] = {}  # the unit whose circuits each stand-in has
-        self._refused: tuple[FailedParts, ...] = ()
-        self._offers: tuple[Proposal, ...] | None = ()
-        self._now = look(state)
-        self._look_ahead()
-
-    @property
-    def state(self) -> Reroute:
-        """The state as it is now, without what is only proposed."""
-        return self._now.state
-
-    @property
-    def stand_ins(self) -> dict[int, int]:
-        """The unit that has the circuits of each failed unit at present."""
-        return {home: unit for unit, home in self._homes.items()}
-
-    @property
-    def refused(self) -> tuple[FailedParts, ...]:
-        """The failures on record that nothing has helped so far."""
-        return self._refused
-
-    @property
-    def history(self) -> tuple[Reroute, ...]:
-        """The states before the last changes, the oldest first."""
-        return tuple(memory.state for memory in self._history)
+        self._set_up(Record(state), prepare, background, history, journal)
 
     @property
     def offers(self) -> tuple[Proposal, ...]:
         """Ways over failures that were refused, as of now; looked for when first asked."""
-        with self._lock:
-            if self._offers is None:
-                self._offers = tuple(self._retry())
-            return self._offers
+        return self.retry()
+
+    def retry(self, *, deadline_s: float | None = None) -> tuple[Proposal, ...]:
+        """Look for ways over all failures on record; return those found until the deadline."""
+        clock = start_clock(deadline_s)
+        now, known, asked = self._now, self._offers, len(self._reported)
+        if known is not None and known[0] is now.record:
+            return known[1]
+        found = list[Proposal]()
+        with self._behind.asked():
+            for failure in now.record.refused:
+                answered = decide(now, failure, clock)
+                if isinstance(answered, Answer):
+                    found.append(_propose(now, failure, answered, 0.0, asked))
+        offers = tuple(found)
+        if clock.remaining_s > 0:
+            self._offers = now.record, offers
+        return offers
 
     def fail(
         self,
@@ -179,27 +155,76 @@ class Rerouter:
             If no way was found; method ``ilp`` may find one, or prove that there is none. `offers`
             looks for one again, without a deadline.
         """
-        within_s = None if deadline_s is None else number("deadline_s", deadline_s)
-        clock = Limits(time_s=within_s).start()
         failure = list_failure(chip, port, fibre, cell, stuck)
-        now, avoid = self._now, self._unfit()
-        prepared = None if avoid else now.answers.get(failure)
-        if isinstance(prepared, Transition):
-            return Proposal(now.state, failure, prepared, decided_s=clock.elapsed_s)
+        return self._ask(failure, deadline_s, report=True)
+
+    def what_if(
+        self,
+        *,
+        chip: Parts = None,
+        port: Parts = None,
+        fibre: Parts = None,
+        cell: Parts = None,
+        stuck: Stuck = None,
+        deadline_s: float | None = None,
+    ) -> Proposal:
+        """Say what `fail` would say, and put nothing on record; arguments and errors as there."""
+        return self._ask(list_failure(chip, port, fibre, cell, stuck), deadline_s, report=False)
+
+    def drain(
+        self,
+        *,
+        chip: Parts = None,
+        port: Parts = None,
+        fibre: Parts = None,
+        cell: Parts = None,
+        by_s: float | None = None,
+    ) -> Proposal:
+        """Say how parts can leave that have not failed: once it is applied, no light uses them.
+
+        If there is no way they stay in use, and nothing goes on record; errors as of `fail`.
+        `restore` brings back what has left.
+
+        Parameters
+        ----------
+        chip, port, fibre, cell
+            What leaves: a number, or several.
+        by_s
+            How long the search may take; None for as long as it takes.
+        """
+        return self._ask(list_failure(chip, port, fibre, cell, None), by_s, report=False)
+
+    def _ask(self, failure: FailedParts, deadline_s: float | None, *, report: bool) -> Proposal:
+        """Search; with `report` put the failure on record if nothing is found."""
+        clock, answered = start_clock(deadline_s), None
+        with self._behind.asked():
+            while answered is None or clock.remaining_s > 0:
+                now, asked = self._now, len(self._reported)
+                answered = decide(now, failure, clock)
+                if self._settle(now, failure, answered, report=report):
+                    break  # or else the record has changed in the meantime
+        if isinstance(answered, Answer):
+            return _propose(now, failure, answered, clock.elapsed_s, asked)
+        if report:
+            self._settle(self._now, failure, answered, report=True)
+        raise answered
+
+    def _settle(
+        self, now: Snapshot, failure: FailedParts, found: Answer | OptMatchError, *, report: bool
+    ) -> bool:
+        """Put a failure on record, unless its answer is out of date; tell whether it is not."""
         with self._lock:
-            now = self._now
-            try:
-                if isinstance(prepared, OptMatchError):
-                    raise type(prepared)(str(prepared))
-                with clock.running():
-                    found = answer(now, failure, avoid=self._unfit())
-            except (InfeasibleError, LimitReached) as exc:
-                if failure not in self._refused:
-                    self._refused, self._offers = (*self._refused, failure), None
-                if isinstance(exc, TimeUp):
-                    raise LimitReached(f"no way was found within {within_s:g} s") from None
-                raise
-        return Proposal(now.state, failure, found, decided_s=clock.elapsed_s)
+            record = self._now.record
+            if now.state is not record.state:
+                return False
+            if isinstance(found, Answer):
+                if find_closed(now.state, found.transition, record.closed_to(failure)):
+                    return False
+                self._reported += [failure] * report
+            elif report:
+                self._note(record.refuse(failure))
+                self._reported.append(failure)
+            return True
 
     def apply(self, proposal: Proposal) -> Reroute:
         """Take over a proposal; return the new state.
@@ -207,48 +232,35 @@ class Rerouter:
         Raises
         ------
         InputError
-            If the state has changed since it was made.
+            If the state has changed since it was made, or a part that it uses has failed.
         """
         if not isinstance(proposal, Proposal):
             raise InputError(f"proposal of type {type(proposal).__name__}", where="proposal")
         with self._lock:
-            before, failure = self._now.state, proposal.failure
-            if proposal.state is not before:
+            record, failure = self._now.record, proposal.failure
+            if proposal.state is not record.state:
                 raise InputError("the state has changed since this was proposed: ask again")
-            homes, changes, what = dict(self._homes), failure._asdict(), "fail"
+            since = unite((*record.refused, *self._reported[proposal.known :]))
+            used = find_closed(record.state, proposal.transition, subtract(since, failure))
+            if used is not None:
+                raise InputError(f"{used} has failed since this was proposed: ask again")
+            homes, changes, what = dict(record.homes), failure._asdict(), "fail"
             if proposal.restored is None:
                 for lost, spare in proposal.transition.moves.tolist():
                     homes[spare] = homes.pop(lost, lost)
             else:
                 stand_in, what = proposal.restored[1], "give back"
                 del homes[stand_in]
-                if failure not in self._refused:  # else the stand-in has failed
-                    changes = {"spares": (stand_in,)}
-            after = before.after(proposal.transition, changes)
-            refused = tuple(f for f in self._refused if f != failure)
-            self._change(after, homes, refused, what, failure)
-            return after
-
-    def rollback(self) -> Reroute:
-        """Return to the state before the last change.
-
-        That is for a false alarm, or changes that were never made: circuits, cells, spares,
-        failures and stand-ins are again as they were then.
-
-        Raises
-        ------
-        InputError
-            If nothing was applied, or so many changes were taken back as are remembered.
-        """
-        with self._lock:
-            if not self._history:
-                raise InputError("nothing was applied that is remembered")
-            memory = self._history[-1]
-            since = tuple(failure for failure in self._refused if failure not in memory.refused)
-            memory = memory._replace(refused=memory.refused + since)
-            self._take_over(memory, "rollback", FailedParts())
-            self._history.pop()
-            return memory.state
+                if subtract(failure, record.closed_to(FailedParts())) == failure:
+                    changes = {"spares": (stand_in,)}  # else the stand-in has failed
+            after = record.state.after(proposal.transition, changes)
+            cut_off = (*record.cut_off, *proposal.cut_off)
+            new = record.without(failure)._replace(
+                state=after, homes=tuple(homes.items()), cut_off=cut_off
+            )
+            now = self._change(new, what, failure)
+        self._look_ahead()
+        return now.state
 
     def repair(
         self,
@@ -267,20 +279,14 @@ class Rerouter:
         """
         repaired = list_failure(chip, port, fibre, cell, None)
         with self._lock:
-            before = self._now.state
-            changes, refused = take_out(before, self._refused, repaired)
-            after = replace(before, **changes)
-            per_unit, whole = before.units.ports_per_unit, set(range(before.n_units))
-            whole -= {port // per_unit for port in after.dead_ports}
-            units = {*repaired.failed_chips, *(p // per_unit for p in repaired.failed_ports)}
-            busy = np.unique(self._now.routing.ends).tolist()
-            idle = (units & whole).difference(busy, before.spares)
-            if idle:
-                after = replace(after, spares=(*after.spares, *sorted(idle)))
-            self._change(after, self._homes, refused, "repair", repaired)
-            return after
+            now = self._change(take_out(self._now.record, repaired), "repair", repaired)
+        self._look_ahead()
+        return now.state
 
-    def give_back(self, unit: int) -> Proposal:
+    restore = repair
+    """The same for parts that were drained."""
+
+    def give_back(self, unit: int, *, deadline_s: float | None = None) -> Proposal:
         """Say how a repaired chip (or port of a switch) gets its circuits back from its stand-in.
 
         The stand-in is a spare again once that is applied.
@@ -289,23 +295,23 @@ class Rerouter:
         ------
         InputError
             If no spare stands in for the unit, or it has not been repaired.
+        InfeasibleError, LimitReached
+            As for `fail`.
         """
-        with self._lock:
-            now, stand_ins = self._now, self.stand_ins
-            if unit not in stand_ins or unit not in now.state.spares or unit in self._unfit():
-                raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
-            stand_in = stand_ins[unit]
-            leaving = failure_of_unit(now.state, stand_in)
-            found = answer(now, leaving, only=(unit,))
-            return Proposal(now.state, leaving, found, (unit, stand_in))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that a restart needs: state, stand-ins, what was refused, and the history.
-
-        The file is replaced at once or not at all.
-        """
-        with self._lock:
-            write_memory(path, [*self._history, self._memory()])
+        clock, unit = start_clock(deadline_s), integer("unit", unit, at_least=0)
+        now, stand_ins, asked = self._now, self.stand_ins, len(self._reported)
+        stand_in = stand_ins.get(unit, -1)
+        leaving = failure_of_unit(now.state, stand_in)
+        closed = now.record.closed_to(leaving)
+        units = closed.failed_chips if now.state.units.n_chips else closed.failed_ports
+        if stand_in < 0 or unit not in now.state.spares or unit in units:
+            raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
+        with self._behind.asked():
+            answered = decide(now, leaving, clock, only=(unit,))
+        if isinstance(answered, Answer):
+            way = _propose(now, leaving, answered, clock.elapsed_s, asked)
+            return replace(way, restored=(unit, stand_in))
+        raise answered
 
     @classmethod
     def load(
@@ -325,75 +331,16 @@ class Rerouter:
             If the file cannot be read, or is no such file.
         """
         *past, present = read_memory(path)
-        controller = cls(
-            present.state,
-            prepare=prepare,
-            background=background,
-            history=history,
-            journal=journal,
-        )
+        controller = cls.__new__(cls)
+        controller._set_up(present, prepare, background, history, journal)
         controller._history.extend(past)
-        controller._homes, controller._refused = dict(present.homes), present.refused
-        controller._offers = None
         return controller
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all is prepared in the background; tell whether it is."""
-        worker = self._worker
-        if worker.ident is not None:
-            worker.join(timeout_s)
-        return not worker.is_alive()
 
-    def _memory(self) -> Memory:
-        return Memory(self._now.state, tuple(self._homes.items()), self._refused)
-
-    def _unfit(self) -> frozenset[int]:
-        """List the units that have failed and stand on record only."""
-        field = f"failed_{self._now.state.units.unit_name}s"
-        return frozenset(unit for failure in self._refused for unit in getattr(failure, field))
-
-    def _change(
-        self,
-        state: Reroute,
-        homes: dict[int, int],
-        refused: tuple[FailedParts, ...],
-        what: str,
-        parts: FailedParts,
-    ) -> None:
-        """Go on to a new state, and remember the last one."""
-        memory = self._memory()
-        self._take_over(Memory(state, tuple(homes.items()), refused), what, parts)
-        self._history.append(memory)
-
-    def _take_over(self, memory: Memory, what: str, parts: FailedParts) -> None:
-        """Go on to a state, once that is noted in the journal."""
-        now = look(memory.state, self._now)
-        if self._journal is not None:
-            add_line(self._journal, what, parts, {home: unit for unit, home in memory.homes})
-        self._now = now
-        self._look_ahead()
-        self._homes, self._refused = dict(memory.homes), memory.refused
-        self._offers = None
-
-    def _look_ahead(self) -> None:
-        """Prepare answers, or let it be done."""
-        now = self._now
-
-        def going_on() -> bool:  # while nobody asks, until the state changes
-            with self._lock:
-                return self._now is now
-
-        if not self._background:
-            prepare(now, self._ahead)
-        elif self._ahead:
-            self._worker = prepare_behind(now, self._ahead, going_on)
-
-    def _retry(self) -> Iterator[Proposal]:
-        """Look for ways over the failures on record."""
-        for failure in self._refused:
-            own = frozenset(failure.failed_chips + failure.failed_ports)
-            try:
-                way = answer(self._now, failure, avoid=self._unfit() - own)
-            except OptMatchError:
-                continue
-            yield Proposal(self._now.state, failure, way)
+def _propose(
+    now: Snapshot, failure: FailedParts, found: Answer, decided_s: float, known: int
+) -> Proposal:
+    chips = tuple(sorted({*failure.failed_chips, *found.cut_off}))
+    failure = failure._replace(failed_chips=chips)
+    way = Proposal(now.state, failure, found.transition, None, decided_s, found.cut_off)
+    return replace(way, known=known)

@@ -431,6 +431,8 @@ def test_what_has_failed_does_not_fail_again() -> None:
         controller.fail(chip=3)
     with pytest.raises(om.InputError, match="unit 3 has no stand-in, or is not repaired"):
         controller.give_back(3)
+    with pytest.raises(om.InputError, match=r"unit = \[3\]: not a whole number"):
+        controller.give_back([3])  # type: ignore[arg-type]
     controller.repair(chip=3)
     with pytest.raises(om.InputError, match="chip 3 has not failed"):
         controller.repair(chip=3)
@@ -502,6 +504,8 @@ def test_readers_see_whole_states_while_others_apply() -> None:
         (om.RackFabric(), {}, "a Reroute is expected"),
         (None, {"prepare": "All"}, "prepare = 'All': one of all"),
         (None, {"journal": "no/such/folder/journal"}, "folder .* is not there"),
+        (None, {"journal": 5}, "journal = 5: a path is expected"),
+        (None, {"background": "yes"}, "background = 'yes': true or false"),
     ],
 )
 def test_wrong_arguments_are_refused(state: Any, given: dict[str, Any], message: str) -> None:

@@ -1,0 +1,356 @@
+"""The record of failures against a plain model of it: random events, in one or several threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.model import InfeasibleError, LimitReached
+from tests.control.reroutes.test_rerouter import mesh_state, rack_state
+from tests.helpers.modes import examples
+
+Part = tuple[str, int]
+THREADS = 4
+KINDS = {"failed_chips": "chip", "failed_ports": "port", "failed_fibres": "fibre"}
+KINDS |= {"dead_cells": "cell", "stuck_bar": "cell", "stuck_cross": "cell"}
+
+
+def parts_of(holder: Any) -> set[Part]:
+    """List what has failed in a state or a failure, cells whatever is wrong with them."""
+    return {(kind, part) for field, kind in KINDS.items() for part in getattr(holder, field)}
+
+
+def used_by(state: om.Reroute, transition: om.Transition) -> Iterator[Part]:
+    """List the parts that the new routes pass, the units that take over, and all their ports."""
+    fabric = state.units
+    for lost, spare in transition.moves.tolist():
+        yield fabric.unit_name, spare
+        circuits = state.circuits[transition.changed]
+        for old, new in zip(circuits.ravel(), transition.circuits.ravel(), strict=True):
+            if old // fabric.ports_per_unit == lost:
+                yield "port", int(new)
+    for route in transition.routes:
+        for at in route:
+            if state.cell_states is None:
+                yield "fibre", at
+                continue
+            yield "cell", at // 4
+            if fabric.fibre_of_terminal[at] >= 0:
+                yield "fibre", int(fabric.fibre_of_terminal[at])
+
+
+class Model:
+    """What has failed, as whoever reports it knows: a plain set, beside the controller."""
+
+    def __init__(self, controller: om.Rerouter) -> None:
+        self.controller, self.lock = controller, threading.Lock()
+        self.turns, self.entering = threading.Semaphore(THREADS), threading.Lock()
+        self.failed: set[Part] = set()
+        self.ended: list[Part] = []
+        """Parts that were repaired, in their order."""
+        self.wrong: list[str] = []
+        self.proposals: list[Any] = []
+
+    def look(self) -> tuple[set[Part], int]:
+        """Return what is on record now, and how many repairs there were."""
+        with self.lock:
+            return set(self.failed), len(self.ended)
+
+    def judge(self, proposal: Any, known: tuple[set[Part], int], what: str) -> None:
+        """Note an answer that uses what was on record before it was asked for, and still is."""
+        with self.lock:
+            closed = known[0].difference(self.ended[known[1] :])
+        closed -= parts_of(proposal.failure)
+        bad = closed.intersection(used_by(proposal.state, proposal.transition))
+        if bad:
+            self.wrong.append(f"{what} uses {sorted(bad)}")
+        problem = replace(
+            proposal.state,
+            **{
+                field: (*getattr(proposal.state, field), *more)
+                for field, more in proposal.failure._asdict().items()
+            },
+        )
+        if proposal.restored is None and not om.verify(problem, proposal.transition).ok:
+            self.wrong.append(f"{what}: wrong answer to {proposal.failure}")
+
+    def act(self, rng: np.random.Generator) -> None:
+        """Do one thing at random."""
+        draw, controller = rng.random(), self.controller
+        if draw >= 0.95:
+            with self.alone():
+                self.rollback()
+            return
+        with self.turns:
+            if draw < 0.5:
+                self.fail(rng)
+            elif draw < 0.65 and self.proposals:
+                self.apply(self.proposals[int(rng.integers(len(self.proposals)))])
+            elif draw < 0.85:
+                self.repair(rng)
+            elif draw < 0.9:
+                known = self.look()
+                for offer in controller.retry(deadline_s=0.1)[:2]:
+                    self.judge(offer, known, "an offer")
+                    self.apply(offer)
+            else:
+                for unit in list(controller.stand_ins)[:2]:
+                    try:
+                        self.apply(controller.give_back(unit, deadline_s=0.5))
+                    except (om.InputError, InfeasibleError, LimitReached):
+                        continue
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other thread does anything, and hold them up."""
+        with self.entering:
+            for _ in range(THREADS):
+                self.turns.acquire()
+        yield
+        self.turns.release(THREADS)
+
+    def rollback(self) -> None:
+        """Undo a change; what waited then or was refused since waits."""
+        controller = self.controller
+        waiting = self.failed - parts_of(controller.state)
+        try:
+            after = controller.rollback()
+        except om.InputError:
+            return
+        self.ended += sorted(self.failed)
+        self.failed = waiting | parts_of(after)
+
+    def fail(self, rng: np.random.Generator) -> None:
+        """Report one part or two; apply the answer, or keep it for later."""
+        fabric = self.controller.state.units
+        counts = {
+            "chip": fabric.n_chips,
+            "port": self.controller.state.fabric.n_ports,
+            "fibre": fabric.n_fibres,
+        }
+        counts |= {"cell": self.controller.state.fabric.n_cells}
+        kinds = [kind for kind, count in counts.items() if count]
+        kind = kinds[int(rng.integers(len(kinds)))]
+        parts = rng.choice(counts[kind], int(rng.integers(1, 3)), replace=False).tolist()
+        if kind == "fibre" and rng.random() < 0.2:  # all that lead to, or from, a server
+            fabric_of: Any = fabric
+            node = fabric_of.edges[fabric_of.edge_of_fibre[parts[0]], int(rng.integers(2))]
+            parts = np.flatnonzero((fabric_of.edges[fabric_of.edge_of_fibre] == node).any(1))
+        known = self.look()
+        try:
+            proposal = self.controller.fail(**{kind: parts}, deadline_s=0.1)
+        except om.InputError:
+            return  # one of them has failed
+        except (InfeasibleError, LimitReached):
+            self.add({(kind, int(part)) for part in parts}, known)
+            return
+        self.judge(proposal, known, f"fail({kind}={parts})")
+        self.proposals = [*self.proposals[-20:], proposal]
+        if rng.random() < 0.6:
+            self.apply(proposal)
+
+    def apply(self, proposal: Any) -> None:
+        """Take it over; what is refused is out of date."""
+        known = self.look()
+        try:
+            self.controller.apply(proposal)
+        except om.InputError:
+            return
+        self.judge(proposal, known, "what was applied")
+        if proposal.restored is None:
+            self.add(parts_of(proposal.failure), known)
+
+    def add(self, parts: set[Part], known: tuple[set[Part], int]) -> None:
+        """Put parts on record, but for those that another thread has repaired since `known`."""
+        with self.lock:
+            self.failed |= parts.difference(self.ended[known[1] :])
+
+    def repair(self, rng: np.random.Generator) -> None:
+        """Repair something that has failed."""
+        with self.lock:
+            if not self.failed:
+                return
+            part = sorted(self.failed)[int(rng.integers(len(self.failed)))]
+            self.failed.discard(part)
+            self.ended.append(part)
+        try:
+            self.controller.repair(**{part[0]: part[1]})
+        except om.InputError:
+            return  # another thread was first
+
+    def end(self) -> None:
+        """Compare the whole record, repair all, and see that nothing is stranded."""
+        controller = self.controller
+        on_record = parts_of(controller.state).union(*map(parts_of, controller.refused))
+        missing = self.failed - on_record
+        if missing:
+            self.wrong.append(f"not on record: {sorted(missing)}")
+        answered = parts_of(controller.state)
+        for event in controller.refused:
+            if parts_of(event) & answered:
+                self.wrong.append(f"answered and waiting: {sorted(parts_of(event) & answered)}")
+        for kind, part in sorted(on_record):
+            still = parts_of(controller.state).union(*map(parts_of, controller.refused))
+            if (kind, part) in still:  # what was cut off comes back with the fibres
+                controller.repair(**{kind: part})
+        if controller.refused or parts_of(controller.state) or controller.state.hit.any():
+            self.wrong.append("something is on record after all was repaired")
+        for _ in range(len(controller.stand_ins)):
+            for unit in controller.stand_ins:
+                try:
+                    controller.apply(controller.give_back(unit, deadline_s=0.5))
+                except (om.InputError, InfeasibleError, LimitReached):
+                    continue
+        idle = set(range(controller.state.n_units))
+        idle -= set((controller.state.circuits // controller.state.units.ports_per_unit).ravel())
+        if set(controller.state.spares) != idle:
+            self.wrong.append(f"stranded: {sorted(idle.difference(controller.state.spares))}")
+
+
+@pytest.mark.parametrize("state", [rack_state, mesh_state])
+@pytest.mark.parametrize("threads", [1, THREADS])
+@pytest.mark.parametrize("seed", range(2))
+def test_no_answer_uses_what_is_on_record(state: Any, threads: int, seed: int) -> None:
+    """Refused, answered or reported since; nothing is forgotten, and nothing is stranded."""
+    model = Model(om.Rerouter(state(), prepare=seed == 1, background=True))
+    failures: list[BaseException] = []
+
+    def work(rng: np.random.Generator) -> None:
+        try:
+            for _ in range(examples(80, plain=16) // threads):
+                model.act(rng)
+        except BaseException as exc:
+            failures.append(exc)
+            raise
+
+    runs = [
+        threading.Thread(target=work, args=(rng,))
+        for rng in np.random.default_rng(seed).spawn(threads)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert not failures
+    model.end()
+    assert model.wrong == []
+
+
+def refuse(controller: om.Rerouter, **failure: Any) -> None:
+    """Report what nothing helps."""
+    with pytest.raises((InfeasibleError, LimitReached)):
+        controller.fail(**failure)
+
+
+def fibres_of(server: int) -> list[int]:
+    """List the fibres that lead to a server of a rack, or from it."""
+    fabric: Any = rack_state().fabric
+    return np.flatnonzero((fabric.edges[fabric.edge_of_fibre] == server).any(axis=1)).tolist()
+
+
+def test_a_spare_that_has_failed_since_does_not_take_over() -> None:
+    """Whether its own failure was answered, or refused."""
+    state = replace(rack_state(), spares=(60, 61))
+    controller = om.Rerouter(state, prepare=False)
+    proposal = controller.fail(chip=0)
+    spare = int(proposal.transition.moves[0, 1])
+    controller.fail(chip=spare)
+    with pytest.raises(om.InputError, match=f"chip {spare} has failed since this was proposed"):
+        controller.apply(proposal)
+    controller.apply(controller.fail(chip=0))
+    refuse(controller, chip=[5, 20])
+
+
+def test_overlapping_failures_wait_for_their_rest() -> None:
+    """What of them was answered is answered; the other part is offered as soon as it can be."""
+    controller = om.Rerouter(replace(rack_state(), spares=(60,)), prepare=False)
+    refuse(controller, chip=[1, 2])
+    controller.apply(controller.fail(chip=1))
+    assert [failure.failed_chips for failure in controller.refused] == [(2,)]
+    assert not controller.offers
+    controller.repair(chip=1)
+    (offer,) = controller.offers
+    assert offer.failure.failed_chips == (2,)
+    controller.apply(offer)
+    assert controller.refused == ()
+
+
+def test_chips_of_a_server_without_fibres_have_stand_ins() -> None:
+    """Nobody names them; they work again when the fibres do, and not before."""
+    state = replace(rack_state(), spares=(60, 61, 62, 63))
+    controller = om.Rerouter(state, prepare=False)
+    proposal = controller.fail(fibre=fibres_of(5))
+    assert proposal.cut_off == proposal.failure.failed_chips == (20, 21, 22, 23)
+    failed: dict[str, Any] = {
+        "failed_fibres": tuple(fibres_of(5)),
+        "failed_chips": proposal.cut_off,
+    }
+    assert om.verify(replace(state, **failed), proposal.transition).ok
+    controller.apply(proposal)
+    controller.repair(fibre=fibres_of(5)[0])
+    assert controller.state.failed_chips == proposal.cut_off
+    after = controller.repair(fibre=fibres_of(5)[1:])
+    assert after.failed_chips == () and after.spares == proposal.cut_off
+
+
+def test_a_cut_is_proved_before_others_are_moved() -> None:
+    """More circuits must leave the server than fibres are left: no search settles that."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    with pytest.raises(InfeasibleError, match="more circuits must leave the servers"):
+        controller.fail(fibre=[f for k, f in enumerate(fibres_of(5)) if k % 16])
+
+
+def test_what_if_and_drain_put_nothing_on_record() -> None:
+    """A drained part is out of use once that is applied, and comes back."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    for ask in (controller.what_if, controller.drain):
+        with pytest.raises(InfeasibleError):
+            ask(chip=[0, 5, 10, 15, 20])
+    assert controller.refused == ()
+    asked = controller.what_if(chip=21)
+    assert np.array_equal(asked.transition.moves, controller.drain(chip=21).transition.moves)
+    assert controller.apply(controller.drain(chip=21, by_s=60.0)).failed_chips == (21,)
+    assert 21 in controller.restore(chip=21).spares
+
+
+def test_a_search_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one searches, others ask, apply and undo."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    searching, go_on = threading.Event(), threading.Event()
+    real = om.Rerouter.what_if.__globals__["decide"]
+
+    def decide(now: Any, failure: Any, clock: Any, **more: Any) -> Any:
+        if failure.failed_chips == (33,):
+            searching.set()
+            assert go_on.wait(60)
+        return real(now, failure, clock, **more)
+
+    monkeypatch.setitem(om.Rerouter.what_if.__globals__, "decide", decide)
+    thread = threading.Thread(target=lambda: controller.what_if(chip=33))
+    thread.start()
+    assert searching.wait(60)
+    controller.apply(controller.fail(chip=1))
+    controller.rollback()
+    assert controller.offers == ()
+    go_on.set()
+    thread.join(60)
+
+
+def test_many_changes_leave_one_thread() -> None:
+    """The worker takes the newest state, and ends when nothing is left to do."""
+    before = threading.active_count()
+    controller = om.Rerouter(rack_state(), background=True)
+    most = 0
+    for _ in range(examples(40, plain=4)):
+        controller.apply(controller.fail(chip=0))
+        controller.rollback()
+        most = max(most, threading.active_count())
+    assert most <= before + 1
+    assert controller.wait(60)
