@@ -7,12 +7,15 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.shared.fields import Listed, Row, field_options, pair
 from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FILE_OPTIONS,
+    Listed,
+    Row,
     build_fabric,
     fabric_options,
+    field_options,
+    pair,
     take,
     with_options,
     write_problem,

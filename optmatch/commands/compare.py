@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from optmatch.commands.shared.fields import Duration
 from optmatch.commands.shared.interrupt import unbroken
 from optmatch.commands.shared.options import (
     FABRICS_BY_SIZE,
     FORCE,
     JSON,
     QUIET,
+    Duration,
     count,
     draw_ports,
     with_options,

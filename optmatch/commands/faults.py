@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.shared.fields import Duration
 from optmatch.commands.shared.interrupt import unbroken
 from optmatch.commands.shared.options import (
     EXECUTOR_OPTIONS,
     FORCE,
     JSON,
     QUIET,
+    Duration,
     count,
     executing,
     with_options,

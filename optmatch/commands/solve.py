@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
-from optmatch.commands.shared.fields import Duration
 from optmatch.commands.shared.interrupt import unbroken
-from optmatch.commands.shared.options import FORCE, JSON_LINES, count, with_options
+from optmatch.commands.shared.options import FORCE, JSON_LINES, Duration, count, with_options
 from optmatch.commands.shared.outcome import (
     INFEASIBLE,
     INTERRUPTED,

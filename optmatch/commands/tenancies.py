@@ -8,13 +8,13 @@ from typing import Any, get_args
 import click
 import numpy as np
 
-from optmatch.commands.shared.fields import field_options
 from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     build_fabric,
     count,
+    field_options,
     with_options,
     write_problem,
 )

@@ -1,5 +1,4 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from .devices import read_device as read_device, write_device as write_device
 from .exports import to_dataframe as to_dataframe
 from .files import (
     check_target as check_target,
@@ -10,6 +9,10 @@ from .files import (
 )
 from .matrices.reader import from_graph as from_graph, read_matrix as read_matrix
 from .netlists.gdsfactory import read_netlist as read_netlist
-from .problems import problem_digest as problem_digest
+from .problems import (
+    problem_digest as problem_digest,
+    read_device as read_device,
+    write_device as write_device,
+)
 from .rails.chakra.demand import read_chakra as read_chakra
 from .sharing import read_jobs as read_jobs, read_resources as read_resources

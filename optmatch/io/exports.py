@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from optmatch.io.arrays import detach
 from optmatch.io.collectives.msccl import write_msccl, write_rounds, write_traces
 from optmatch.io.files import save_tree
-from optmatch.io.netlists import cell_states, gdsfactory
+from optmatch.io.netlists import gdsfactory
 from optmatch.io.rails import simulators, timeline
 from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
 from optmatch.io.text import layout
@@ -62,7 +62,7 @@ _JOB = ("rail-job",)
 def _csv(solution: Solution) -> str:
     """Write the phases of the cells; of what has no cells the timeline."""
     if solution.schedule is not None and solution.schedule.cell_states is not None:
-        return cell_states.write_phases_csv(solution)
+        return gdsfactory.write_phases_csv(solution)
     return timeline.timeline_csv(solution)
 
 
@@ -131,13 +131,13 @@ EXPORTERS: dict[str, Exporter] = {
     "json": Exporter(
         "phases theta and phi of all set cells, with their convention",
         (),
-        cell_states.write_phases_json,
+        gdsfactory.write_phases_json,
         cells=True,
     ),
     "smartlight": Exporter(
         'a line for each slot: [cell, "x" | "="] of all set cells, JSON',
         (),
-        cell_states.write_smartlight,
+        gdsfactory.write_smartlight,
         cells=True,
     ),
     "netlist": Exporter(

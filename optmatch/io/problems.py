@@ -1,13 +1,15 @@
-"""Problems as JSON objects, and the digest that ties a schedule to its problem."""
+"""Problems as JSON objects, the digest that ties a schedule to its problem, and device files."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
+from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, from_object, to_object
-from optmatch.io.text import canonical, digest
-from optmatch.model import InputError, Problem
+from optmatch.io.text import canonical, digest, layout, parse
+from optmatch.model import Device, InputError, Problem, naming
 from optmatch.problems import PROBLEMS
 
 PROBLEM_FORMAT = "optmatch/problem/1"
@@ -54,3 +56,46 @@ def problem_digest(problem: Problem) -> str:
 def check_format(tree: dict[str, Any], where: str, *known: str) -> str:
     """Return the format tag of an object, if it is one of those known."""
     return choose(tree, "format", dict(zip(known, known, strict=True)), where)
+
+
+DEVICE_FORMAT = "optmatch/device/1"
+
+
+def read_device(path: str | os.PathLike[str]) -> Device:
+    """Read a device file.
+
+    Parameters
+    ----------
+    path
+        JSON with ``"format": "optmatch/device/1"`` and the fields of `Device`; those that are
+        absent have their defaults.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, is no JSON, or breaks the format.
+    InputError
+        If a value breaks a rule of `Device`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from optmatch.model import DEVICES
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "chip.json")
+    ...     _ = file.write_text(write_device(DEVICES["smartlight"]))
+    ...     read_device(file) == DEVICES["smartlight"]
+    True
+    """
+    name = os.fspath(path)
+    tree: Any = parse(read_bytes(path), name)
+    with naming(name):
+        check_object(tree, "")
+        choose(tree, "format", {DEVICE_FORMAT: Device}, "")
+        return from_object(Device, tree, "", tags=["format"])
+
+
+def write_device(device: Device) -> str:
+    """Return the text of a device file, with all fields."""
+    return layout({"format": DEVICE_FORMAT, **to_object(device)}) + "\n"

@@ -18,11 +18,9 @@ from typing import Any
 import numpy as np
 
 from optmatch.fabrics import FABRICS, Fabric
-from optmatch.io.devices import DEVICE_FORMAT
 from optmatch.io.exports import EXPORTERS
-from optmatch.io.problems import PROBLEM_FORMAT
-from optmatch.io.proofs import CERTIFICATES, Prices
-from optmatch.io.schedules import SCHEDULE_FORMAT
+from optmatch.io.problems import DEVICE_FORMAT, PROBLEM_FORMAT
+from optmatch.io.schedules import CERTIFICATES, SCHEDULE_FORMAT, Prices
 from optmatch.io.text import layout
 from optmatch.model import Device, Schedule, Solution
 from optmatch.model.declarations import (

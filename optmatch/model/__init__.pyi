@@ -62,7 +62,7 @@ from .solution import (
     Limit as Limit,
     Proof as Proof,
     Solution as Solution,
+    Stats as Stats,
     Status as Status,
 )
-from .stats import Stats as Stats
 from .values import FrozenMap as FrozenMap, Value as Value

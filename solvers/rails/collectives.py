@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.training.rounds import list_rounds
 from optmatch.problems.rails.training.step import (
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -18,6 +17,7 @@ from optmatch.problems.rails.training.step import (
     Group,
     ring_bytes,
 )
+from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.facing import Facing, face_pairs, face_rings, face_shifts
 from optmatch.solvers.rails.fold import Places, number_first
 

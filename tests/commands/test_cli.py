@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 
 import optmatch as om
 from optmatch.cli import main
-from optmatch.commands.shared.fields import Duration
+from optmatch.commands.shared.options import Duration
 from tests.helpers.command import (
     BROKEN,
     DEAD,

@@ -27,8 +27,8 @@ from optmatch.io import (
     read_netlist,
     read_resources,
 )
-from optmatch.io.devices import write_device
 from optmatch.io.exports import exported
+from optmatch.io.problems import write_device
 from optmatch.io.rails.chakra.demand import read_chakra
 from optmatch.io.rails.chakra.messages import COLLECTIVE, RECEIVE, SEND
 from optmatch.io.rails.chakra.step import read_step

@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import optmatch as om
-from optmatch.problems.rails.training.rounds import find_rounds
 from optmatch.problems.rails.training.step import ALL_REDUCE, COMPUTE, RECV, SEND, Group, Step
+from optmatch.problems.rails.training.times import find_rounds
 
 PAIR = Group("pp.0", "pp", (0, 1), rail=0)
 MODEL = om.TransformerModel(

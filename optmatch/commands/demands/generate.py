@@ -10,7 +10,6 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.commands.shared.fields import SWITCHING, Row, field_options
 from optmatch.commands.shared.options import (
     CONDITION_NAMES,
     CONDITION_OPTIONS,
@@ -18,8 +17,11 @@ from optmatch.commands.shared.options import (
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     LENIENT,
+    SWITCHING,
+    Row,
     build_fabric,
     count,
+    field_options,
     say_skipped,
     take,
     with_options,

@@ -9,13 +9,17 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from optmatch.commands.shared.fields import RAILS, Listed, Row, field_options, pair
 from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FILE_OPTIONS,
     NUMBERS,
+    RAILS,
+    Listed,
+    Row,
     build_fabric,
     fabric_options,
+    field_options,
+    pair,
     take,
     with_options,
     write_problem,
@@ -24,8 +28,8 @@ from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
 from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.presets import PRESETS, make_job
-from optmatch.problems.rails.training.accelerators import ACCELERATORS, describe_accelerator
 from optmatch.problems.rails.training.parallelism import DEGREES
+from optmatch.problems.rails.training.workload import ACCELERATORS, describe_accelerator
 
 T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 

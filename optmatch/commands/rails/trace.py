@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from optmatch.commands.shared.fields import RAILS, field_options
 from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     LENIENT,
+    RAILS,
+    field_options,
     say_skipped,
     with_options,
     write_problem,

@@ -1,10 +1,13 @@
-"""Netlists of gdsfactory and sax, as YAML or JSON: read as fabrics, written with cell states."""
+"""Netlists of gdsfactory and sax, as fabrics, and cell states for the tools that drive a chip."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from optmatch.io.contents import read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.text import layout, parse
 from optmatch.model import (
+    BAR,
     FREE,
     FormatError,
     InputError,
@@ -234,3 +238,58 @@ def stated_cells(solution: Solution) -> NDArray[np.int8]:
     if solution.schedule.cell_states is None:
         raise InputError("a switch without cells: there are no cell states to write")
     return solution.schedule.cell_states
+
+
+CONVENTION = (
+    "T = j e^{j phi} [[sin theta, cos theta], [cos theta, -sin theta]], from (a1, a2) to (b1, b2):"
+    " theta is half the difference of the phases of both arms, phi half their sum;"
+    " theta = 0 is cross, theta = pi/2 is bar"
+)
+"""What the phases mean; `Device` computes with the same."""
+
+_SMARTLIGHT = {0: "=", 1: "x"}
+
+
+def write_smartlight(solution: Solution) -> str:
+    """Write the set cells of each slot as the SmartLight API takes them.
+
+    A line for each slot: a JSON list of ``[cell, "x" | "="]``, cross and bar, as for
+    ``manual_circuit_configuration``. Free cells are left out. A solution without cell states is
+    refused, as by `stated_cells`.
+    """
+    rows = (
+        [[cell, _SMARTLIGHT[state]] for cell, state in enumerate(row) if state != FREE]
+        for row in stated_cells(solution).tolist()
+    )
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def write_phases_csv(solution: Solution) -> str:
+    """Write slot, cell, state and both phases of every set cell, by lines."""
+    text = io.StringIO()
+    text.write(f"# {CONVENTION}\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["slot", "cell", "state", "theta_rad", "phi_rad"])
+    writer.writerows(
+        [slot, cell, name, repr(theta), repr(phi)]
+        for slot, cell, name, theta, phi in _phases(solution)
+    )
+    return text.getvalue()
+
+
+def write_phases_json(solution: Solution) -> str:
+    """Write the same as one JSON object with the convention."""
+    slots: list[list[dict[str, object]]] = [[] for _ in stated_cells(solution)]
+    for slot, cell, name, theta, phi in _phases(solution):
+        slots[slot].append({"cell": cell, "state": name, "theta_rad": theta, "phi_rad": phi})
+    tree = {"format": "optmatch/phases/1", "convention": CONVENTION, "slots": slots}
+    return layout(tree) + "\n"
+
+
+def _phases(solution: Solution) -> Iterator[tuple[int, int, str, float, float]]:
+    """Yield slot, cell, state, theta and phi of every set cell."""
+    for slot, row in enumerate(stated_cells(solution).tolist()):
+        for cell, state in enumerate(row):
+            if state != FREE:
+                theta = math.pi / 2 if state == BAR else 0.0
+                yield slot, cell, _STATES[state], theta, 0.0

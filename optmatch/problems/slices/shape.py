@@ -1,4 +1,4 @@
-"""What a slice is made of: a torus of chips cut into servers, and the circuits between them."""
+"""What a slice is made of: a torus of chips cut into servers, its circuits, and its rings."""
 
 from __future__ import annotations
 

@@ -15,9 +15,8 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.orders import link
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rails.training.rounds import find_rounds
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, Dimension
-from optmatch.problems.rails.training.times import ends_s, orders
+from optmatch.problems.rails.training.times import ends_s, find_rounds, orders
 from optmatch.solvers.rails.policies import NO_SPLIT, plan_policy
 
 RailPolicy = Literal["all-links", "static", "on-demand", "provisioned"]

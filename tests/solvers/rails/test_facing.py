@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from optmatch.problems.rails.training.rounds import list_rounds
 from optmatch.problems.rails.training.step import ALL_REDUCE, REDUCE_SCATTER
+from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.facing import (
     Facing,
     face_pairs,

@@ -16,7 +16,6 @@ from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.problems.collectives.steps import Algorithm, list_sends
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.training.rounds import list_rounds
 from optmatch.problems.rails.training.step import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -27,6 +26,7 @@ from optmatch.problems.rails.training.step import (
     Group,
     Step,
 )
+from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.transfers import fold_transfers
 from optmatch.verify.rails.context import list_transfers
 from tests.helpers.rails import fixed_point, make_job, small_job

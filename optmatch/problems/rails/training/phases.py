@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Value, frozen
 from optmatch.problems.collectives.steps import Algorithm, list_sends
-from optmatch.problems.rails.training.rounds import list_rounds
 from optmatch.problems.rails.training.step import (
     ALL_TO_ALL,
     DIMENSIONS,
@@ -24,6 +23,7 @@ from optmatch.problems.rails.training.step import (
     joined,
     ring_bytes,
 )
+from optmatch.problems.rails.training.times import list_rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import LONGEST_S, InputError, check_time
-from optmatch.problems.collectives.steps import Algorithm
+from optmatch.problems.collectives import steps
+from optmatch.problems.collectives.steps import Algorithm, Round
 from optmatch.problems.rails.training.network import RailNetwork
-from optmatch.problems.rails.training.rounds import find_rounds
 from optmatch.problems.rails.training.step import (
     ALL_REDUCE,
     BROADCAST,
@@ -26,6 +26,39 @@ from optmatch.problems.rails.training.step import (
     find_dimensions,
     ring_bytes,
 )
+
+
+def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, ...]:
+    """List the rounds of a kind of operation; none if it goes around a ring, as that of two does.
+
+    So do operations that the algorithm does not know.
+    """
+    around = members <= 2 or algorithm == "ring"
+    return () if around else steps.list_rounds(algorithm, OPERATIONS[kind], members)
+
+
+def find_rounds(
+    step: Step, collectives: Mapping[str, Algorithm]
+) -> Iterator[tuple[NDArray[np.int64], tuple[Round, ...]]]:
+    """List the operations on rails that are done in rounds, those of the same rounds together.
+
+    A dimension without an algorithm goes around a ring.
+    """
+    kinds: dict[tuple[Algorithm, int], int] = {}
+    of_group = [-1] * (len(step.groups) + 1)  # the last one for what is in no group
+    for number, group in enumerate(step.groups):
+        algorithm = collectives.get(group.dimension, "ring")
+        if group.rail >= 0 and algorithm != "ring":
+            of_group[number] = kinds.setdefault((algorithm, len(group.ranks)), len(kinds))
+    if not kinds:
+        return
+    which = np.array(of_group)[step.group]
+    for (algorithm, members), number in kinds.items():
+        own = np.flatnonzero(which == number)
+        for kind in np.unique(step.kind[own]).tolist():
+            rounds = list_rounds(algorithm, kind, members)
+            if rounds:
+                yield own[step.kind[own] == kind], rounds
 
 
 class Events(NamedTuple):
