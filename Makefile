@@ -36,15 +36,20 @@ help:
 	@echo "make bench  times beside those of other packages, as JSON, tables and a plot (RUN=$(RUN))"
 	@echo "make clean  remove what these made"
 
+# What pyenv puts on PATH may answer "command not found" only; Debian's python3 may lack venv.
+RUNS = { $(PYTHON) -c 'import ensurepip, venv' >/dev/null 2>&1 || \
+  { echo "PYTHON=$(PYTHON) does not run, or cannot make environments: give the path of one that does (PYTHON=/path/to/python)" >&2; exit 1; }; }
+
 $(BIN)/python:
+	@$(RUNS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv $(VENV)
 
 # Who names a PYTHON gets that one: an environment of another is not used in its place.
 same-python: | $(BIN)/python
-	@test "$(origin PYTHON)" = file || $(BIN)/python -c 'import sys; here = "%d.%d" % sys.version_info[:2]; \
+	@test "$(origin PYTHON)" = file || { $(RUNS) && $(BIN)/python -c 'import sys; here = "%d.%d" % sys.version_info[:2]; \
 	  sys.exit(here not in sys.argv[1:] and f"$(VENV) is of Python {here}: run `make clean` first, or leave PYTHON out")' \
-	  $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	  $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); }
 
 $(READY): pyproject.toml | same-python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'

@@ -87,12 +87,37 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     """Draw the rounds of a plan."""
     if slot is not None or not isinstance(solution.answer, CollectivePlan):
         return draw_schedule(solution, slot)
+    if solution.answer.shares_bytes.size:
+        return _plot_shares(solution.answer)
     return plot_rounds(plan_of(solution))
 
 
+def _plot_shares(plan: CollectivePlan) -> Figure:
+    """Draw a row for each plane, and what it carries of each round against time."""
+    n_planes = plan.shares_bytes.shape[1]
+    fig = blank_figure(8.0, 1.2 + 0.5 * n_planes)
+    ax = fig.add_subplot()
+    for turn, plane in np.argwhere(plan.shares_bytes).tolist():
+        start_s, end_s = float(plan.start_s[turn, plane]), float(plan.end_s[turn, plane])
+        colour = palette.circuit_colour(turn)
+        ax.barh(plane, end_s - start_s, left=start_s, color=colour, height=0.7)
+        look: Any = {"ha": "center", "va": "center", "color": palette.ink_on(colour)}
+        ax.text((start_s + end_s) / 2, plane, str(turn), fontsize=8, **look)
+    ax.set_xlim(0, plan.time_s)
+    ax.set_yticks(range(n_planes))
+    ax.invert_yaxis()
+    ax.set_xlabel("time (s); a number is the round that a plane carries a share of")
+    ax.set_ylabel("plane")
+    return fig
+
+
 def tabulate(solution: Solution) -> dict[str, Any]:
-    """List a row for each send."""
+    """List a row for each send, or for each share of a plane where a plan has no sends."""
     plan: Any = solution.answer
+    if plan.shares_bytes.size:
+        turn, plane = at = np.nonzero(plan.shares_bytes)
+        times = {"start_s": plan.start_s[at], "end_s": plan.end_s[at]}
+        return {"round": turn, "plane": plane, "share_bytes": plan.shares_bytes[at]} | times
     names = "round", "source", "destination", "chunk", "kind"
     columns = dict(zip(names, plan.sends.T, strict=True))
     columns["kind"] = np.where(columns["kind"] == 0, "copy", "reduce")

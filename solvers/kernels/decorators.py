@@ -47,6 +47,7 @@ def _make(function: Any, inner: bool, options: dict[str, bool]) -> Any:
     """Make a kernel, or leave it as it is where numba is told to."""
     with uncounted():
         from optmatch.solvers.kernels.folders import DISABLED
+        from optmatch.solvers.kernels.plain import plain_kernel, warn_of_plain
 
         if DISABLED:
             return function
@@ -56,9 +57,8 @@ def _make(function: Any, inner: bool, options: dict[str, bool]) -> Any:
 
                 return (InnerKernel if inner else Kernel)(function, options)
             except Exception as error:  # numba may raise any type
-                _Waiting.turn_plain(f"{type(error).__name__}: {error}")
-        from optmatch.solvers.kernels.plain import plain_kernel
-
+                _Waiting.make_anew(plain=True)
+                warn_of_plain(f"{type(error).__name__}: {error}")
         return plain_kernel(function, inner=inner)
 
 
@@ -81,18 +81,28 @@ class _Waiting:
         except Exception as error:
             if type(error).__name__ != "UnknownPartsError":
                 raise
-            _Waiting.turn_plain(str(error))  # nothing has run yet
-        return self.made(*args)
+            return self._call_plain(args, error)  # nothing has run yet
 
-    @classmethod
-    def turn_plain(cls, reason: str) -> None:
-        """Make all kernels anew, in numba's plain way."""
+    def _call_plain(self, args: Any, error: Exception) -> Any:
+        """Call what numba makes in its plain way; if it refuses too, the kernel is at fault."""
+        from numba.core.errors import NumbaError
+
         from optmatch.solvers.kernels.plain import warn_of_plain
 
+        _Waiting.make_anew(plain=True)
+        try:
+            found = self.made(*args)
+        except NumbaError as fault:
+            _Waiting.make_anew(plain=False)
+            raise fault from None
+        warn_of_plain(str(error))
+        return found
+
+    @classmethod
+    def make_anew(cls, *, plain: bool) -> None:
+        """Make all kernels again when they are next called, in numba's plain way or in ours."""
         with _LOADING:
-            if not cls.plain:
-                warn_of_plain(reason)
-            cls.plain = True
+            cls.plain = plain
             for waiting in list(cls._all):
                 waiting._made = None
 

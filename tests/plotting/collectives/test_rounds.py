@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import optmatch as om
@@ -25,6 +27,21 @@ def test_a_plan_is_drawn(tmp_path: Path) -> None:
     solution = om.solve(om.Collective("all-to-all", 5, 5.0), "bruck", seed=0)
     path = save_picture(solution, tmp_path / "rounds.png")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_shares_of_planes_are_drawn_in_their_times(tmp_path: Path) -> None:
+    """A plan by steps has no sends, and ended in an error."""
+    steps = np.array([[1, 16e6], [2, 8e6], [1, 16e6]])
+    times = om.Collective("all-reduce", 4, 32e6, rate_bytes_per_s=5e10, alpha_s=2e-5, delay_s=2e-4)
+    problem = replace(times, planes=2, steps=steps)
+    solution = om.solve(problem, seed=0)
+    table = solution.to_dataframe()
+    assert table.groupby("round").share_bytes.sum().tolist() == pytest.approx([16e6, 8e6, 16e6])
+    bars = solution.plot().axes[0].patches
+    drawn = sorted((round(bar.get_y() + 0.35), bar.get_x(), bar.get_width()) for bar in bars)
+    told = zip(table.plane, table.start_s, table.end_s - table.start_s, strict=True)
+    assert np.array(drawn) == pytest.approx(np.array(sorted(told)))
+    assert save_picture(solution, tmp_path / "planes.svg").stat().st_size > 1000
 
 
 def test_a_study_without_rows_is_refused() -> None:

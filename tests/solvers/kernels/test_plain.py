@@ -77,3 +77,35 @@ def test_without_a_part_of_numba_all_answers_are_equal(
     assert again[0] == answers and again[2] <= 1
     after = {path for path in Path(__file__).parents[3].joinpath("solvers").rglob("*.nbc")}
     assert after == before
+
+
+WRONG = """
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+@inner_kernel
+def inner(a):
+    return a.no_such_attribute
+@kernel
+def wrong(a):
+    return inner(a)
+@kernel
+def right(a):
+    return a[0]
+import numpy as np
+for call in (wrong, wrong, right):
+    try:
+        print("returns", call(np.ones(1)))
+    except Exception as error:
+        print(type(error).__name__, "no_such_attribute" in str(error))
+"""
+
+
+def test_an_error_in_a_kernel_is_raised_as_it_is(tmp_path: Path) -> None:
+    """It was blamed on the release of numba, and made all other kernels slow to compile."""
+    (tmp_path / "wrong.py").write_text(WRONG)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    out = subprocess.run(
+        [sys.executable, "-W", "error", "wrong.py"], cwd=tmp_path, capture_output=True, text=True,
+        env=environment | {"NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"},
+    )  # fmt: skip
+    assert out.stdout.split("\n")[:3] == ["TypingError True"] * 2 + ["returns 1.0"], out.stderr
+    assert not out.stderr
