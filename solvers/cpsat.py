@@ -22,7 +22,7 @@ WORKERS = 4  # interleaved, so that a run is the same on every machine
 _POLL_S = 0.05
 _SMALL = 5_000  # variables
 _FIRST_WORK = 0.01  # seconds that CP-SAT counts by its steps
-_CONFLICT_WORK = 0.05  # of the same, for each that a limit allows
+_CONFLICT_WORK = 0.05  # the same seconds, for each step that a limit allows
 
 _SETTLED = (cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID)
 
@@ -76,7 +76,7 @@ def minimise(
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = workers
-    parameters.interleave_search = workers > 1  # alone it would not heed a limit of conflicts
+    parameters.interleave_search = workers > 1  # one worker ignores a limit of conflicts
     parameters.random_seed = seed
     if not linear:
         parameters.linearization_level = 0

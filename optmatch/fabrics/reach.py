@@ -58,7 +58,7 @@ def walk(
         fresh = cells[leaving] == UNREACHED
         leaving, came = leaving[fresh], came[fresh]
         cells[leaving] = distance
-        entered[leaving] = came  # of equals the last one wins, the same on every machine
+        entered[leaving] = came  # the last of equal ones wins, on every machine alike
         leaving = np.sort(leaving)  # NumPy's `unique` hashes first, which takes five times as long
         leaving = leaving[np.diff(leaving, prepend=-1) > 0]
         base = leaving - leaving % n_terminals

@@ -44,7 +44,7 @@ def profile_data(ratios: Mapping[str, Sequence[float]]) -> ProfileData:
             if ratio <= most:
                 points.append((ratio, k / len(found)))
         points.append((most, points[-1][1]))
-        last = dict(points)  # of equal factors the last share counts
+        last = dict(points)  # the last share of equal factors counts
         lines[method] = [(factor, last[factor]) for factor in sorted(last)]
     return ProfileData(most, lines)
 

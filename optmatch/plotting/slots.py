@@ -159,7 +159,7 @@ def all_slots_data(shown: Drawable) -> tuple[SlotData, ...]:
 
 
 def owners_of(shown: Drawable) -> Owners | None:
-    """Return whose the ports are, where the answer tells; else None."""
+    """Return the owner of each port, where the answer has owners; else None."""
     if not isinstance(shown, Solution) or not hasattr(shown.answer, "owners"):
         return None
     return Owners(*shown.answer.owners(shown.problem))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import Amount, Positive, Value, check_fields, check_size
 
-__path__: list[str] = []  # so that former names, which lay below this one, are looked up
+__path__: list[str] = []  # so that former names below this module are looked up
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ from optmatch.model import IDLE, Axes, InputError, Range, Value, check_fields
 from optmatch.model.device import Loss
 from optmatch.model.schedule import check_matchings
 
-__path__: list[str] = []  # so that former names, which lay below this one, are looked up
+__path__: list[str] = []  # so that former names below this module are looked up
 
 Objective = Literal["total-cells", "worst-cells", "loss-db"]
 

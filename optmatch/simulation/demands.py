@@ -14,7 +14,7 @@ from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, V
 from optmatch.model.declarations import form_of
 from optmatch.problems import Demand, PlaneSchedules
 
-__path__: list[str] = []  # so that its former name, which lay below this one, is looked up
+__path__: list[str] = []  # so that the former name below this module is looked up
 
 EPSILON = 1e-9
 """What is left of a demand below this share of the largest one is rounding."""

@@ -383,7 +383,7 @@ def _answer(subject: Any, seed: int | None) -> Solution:
         )
     solution = subject if isinstance(subject, Solution) else solve(subject, seed=seed)
     if solution is not subject and solution.limit is Limit.INTERRUPTED:
-        raise KeyboardInterrupt  # before there was anything to study
+        raise KeyboardInterrupt  # before the first sample
     if solution.schedule is None:
         raise InputError(f"status {solution.status.value}: there is no schedule to study")
     if solution.schedule.cell_states is None:

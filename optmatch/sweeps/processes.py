@@ -103,7 +103,7 @@ class Processes(Executor):
             if worker is None:
                 worker = _Worker(cores)
                 self._workers.add(worker)
-                if self._stopped:  # while it was started
+                if self._stopped:  # the signal came while the process was started
                     worker.kill()
             future.set_result(worker.call((fn, args, kwargs), self._patience(*args)))
         except BaseException as exc:
@@ -124,8 +124,8 @@ class _Worker:
         self.pipe, theirs = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=_work, args=(theirs, cores), daemon=True)
         with _starting, _threads_of(len(cores)):
-            if hasattr(signal, "pthread_sigmask"):  # what starts here inherits it
-                resource_tracker.ensure_running()  # which lets signals through again
+            if hasattr(signal, "pthread_sigmask"):  # processes started here inherit the mask
+                resource_tracker.ensure_running()  # the child lets signals through again
                 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
             self.process.start()
         theirs.close()
@@ -188,7 +188,7 @@ def _work(pipe: Any, cores: list[int]) -> None:
             fn, args, kwargs = pipe.recv()
         except (EOFError, OSError):
             return
-        except Exception as exc:  # what cannot be unpickled here
+        except Exception as exc:  # an object that cannot be unpickled here
             pipe.send((None, exc))
             continue
         outcome: tuple[Any, BaseException | None]
@@ -200,7 +200,7 @@ def _work(pipe: Any, cores: list[int]) -> None:
             pipe.send(outcome)
         except (BrokenPipeError, EOFError):
             return
-        except Exception as exc:  # what cannot be pickled
+        except Exception as exc:  # an object that cannot be pickled
             pipe.send((None, OptMatchError(f"{type(exc).__name__}: {exc}")))
 
 

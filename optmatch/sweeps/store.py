@@ -22,7 +22,7 @@ VERSION = 1
 """The version of the layout of tables. A store of a newer version is refused, never changed."""
 
 _APPLICATION = 0x6F706D74  # "opmt", which tells our files from other databases
-_WAIT_S = 60.0  # for others that write to the same store
+_WAIT_S = 60.0  # seconds to wait for others that write to the same store
 _RETRY_S = 0.01
 _MAGIC = b"SQLite format 3\x00"
 _NAMES = ", ".join(f'"{name}"' for name in COLUMNS)
@@ -84,8 +84,8 @@ class Store:
         if not read_only:
             return sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
         uri = Path(self.path).resolve().as_uri()
-        # The first removes the log that it lays beside the file, unless one is there already;
-        # the last is for where none can be laid.
+        # The first removes the log that it lays beside the file, unless a log is there already;
+        # the last is for folders in which no log can be laid.
         modes = ("mode=rw", "mode=ro", "immutable=1")
         for mode in modes[Path(f"{self.path}-wal").exists() :]:
             db = sqlite3.connect(f"{uri}?{mode}", uri=True, timeout=_WAIT_S, isolation_level=None)
@@ -254,7 +254,7 @@ class Store:
             raise StoreError(f"{self.path}: no problem {sha256}")
         try:
             text = zlib.decompress(content[0])
-        except (TypeError, zlib.error) as exc:  # the former where the cell is no blob
+        except (TypeError, zlib.error) as exc:  # the text where the cell is no blob
             raise StoreError(f"{self.path}: problem {sha256} is damaged: {exc}") from exc
         if digest(text) != sha256:
             raise StoreError(f"{self.path}: problem {sha256} is damaged: its digest differs")

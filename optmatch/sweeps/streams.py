@@ -92,7 +92,7 @@ def _gather(executor: Any, futures: list[Any]) -> dict[int, Callable[[], Any]]:
     finished = [future for future in futures if future.status == "finished"]
     try:
         results = executor.gather(finished)
-    except Exception:  # each by itself says what is wrong with it
+    except Exception:  # run one by one, each call shows its own error
         return {}
     return {id(f): partial(_same, result) for f, result in zip(finished, results, strict=True)}
 

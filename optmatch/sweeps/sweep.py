@@ -131,7 +131,7 @@ def _run(
 
     def left() -> Iterator[Task]:
         for key, task in wanted.items():
-            if kept is not None and kept.has(key):  # from another sweep, just now
+            if kept is not None and kept.has(key):  # another sweep has just stored it
                 elsewhere.append(key)
             else:
                 yield task
@@ -191,7 +191,7 @@ def run_task(task: Task, on_event: OnEvent = ignore) -> Row:
         return empty_row(task, REFUSED, str(exc))
     except MemoryError:
         raise
-    except (Exception, SystemExit) as exc:  # a method that exits costs itself
+    except (Exception, SystemExit) as exc:  # a method that exits loses its task
         if task.limits.memory_bytes is not None:
             raise MemoryError(f"or {type(exc).__name__}: {exc}") from exc
         return empty_row(task, FAILED, f"{type(exc).__name__}: {exc}")

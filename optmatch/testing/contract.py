@@ -248,7 +248,7 @@ class SolverContract(Runs):
     @on_each
     def test_the_problem_stays_as_it_was(self, problem: Problem) -> None:
         """Byte by byte."""
-        fresh = pickle.loads(pickle.dumps(problem))  # which no test before has solved
+        fresh = pickle.loads(pickle.dumps(problem))  # a problem that no test before has solved
         before = pickle.dumps(fresh)
         self._solve(fresh)
         assert pickle.dumps(fresh) == before

@@ -85,7 +85,7 @@ class Runs:
                 check(problem)
         except (Exception, pytest.fail.Exception):
             _run(listed, count, check)
-            raise  # hypothesis did not find it again
+            raise  # hypothesis did not find the failure again
 
     @classmethod
     @cache
@@ -118,7 +118,7 @@ def _run(problems: Problems, count: int, check: Callable[[Any], Any]) -> None:
     @seed(0)
     @settings(
         max_examples=count,
-        deadline=None,  # a first call compiles
+        deadline=None,  # the first call compiles
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )

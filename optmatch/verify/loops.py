@@ -37,7 +37,7 @@ def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
     is proportional to the number of cells.
     """
     leads_on = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
-    is_set = np.repeat(leads_on, 4, axis=1)  # by slot and terminal entered
+    is_set = np.repeat(leads_on, 4, axis=1)  # index: slot, and terminal entered
     crossed = np.repeat(states == CROSS, 4, axis=1).astype(np.int64)
     left = graph.exits[np.arange(len(graph.mate)), crossed]
     onward = graph.mate[left]

@@ -49,9 +49,9 @@ def conclude(planner: SlotPlanner, limit: Limit | None, name: str, *, polish: bo
             from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
 
         planner.on_event(Tick("bound", 0))
-        wanted = float(cells) if slots == fewest else np.inf  # or refute so few
+        wanted = float(cells) if slots == fewest else np.inf  # or refute this number of slots
         bound, proof = bound_jointly(planner.problem, planner.router, wanted, planner.clock)
-    refuted = bound == np.inf  # so many slots; nothing is known of schedules in more
+    refuted = bound == np.inf  # schedules in more slots may exist
     if slots > fewest:
         bound, proof = planner.problem.lower_bound(), proof if refuted else None
     known = REFUTED_BY_PRICES if refuted else OPEN

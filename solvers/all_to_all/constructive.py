@@ -38,7 +38,7 @@ from optmatch.solvers.frame import conclude, take_best
 from optmatch.solvers.routing.causes import refuse_dead_pairs
 
 _NAME = "constructive"
-_RENAMINGS = 8  # of the ports, until all slots get past the faults
+_RENAMINGS = 8  # relabellings of the ports until all slots get past the faults
 _VISITS = 400_000  # blocks to look at for all slots of an all-to-all: half a second or so
 _MOST_ORDERED = 4 * 10**8  # slots cubed times cells; a sweep over the order takes about a second
 

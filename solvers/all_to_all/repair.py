@@ -35,9 +35,9 @@ from optmatch.solvers.routing.router import CellRouter
 Outcome = Literal["survived", "failed", "unrepaired"]
 
 _EXCHANGES = 16  # for each slot, where circuits are left without a way
-_ROUNDS = 60  # of pricing, for a proof
-_MANY = 0.25  # of the slots: if so many are lost, a proof is more likely than a repair
-_CASES = 20  # of branch and price, for a proof about one matching
+_ROUNDS = 60  # rounds of pricing, for a proof
+_MANY = 0.25  # the part of lost slots beyond which a proof is likelier than a repair
+_CASES = 20  # nodes of branch and price, for a proof about one matching
 
 
 class Verdict(NamedTuple):
@@ -59,7 +59,7 @@ class _Damage(NamedTuple):
 
     faults: tuple[Fault, ...]
     wiring: MeshArrays  # with the ways of stuck cells
-    base: NDArray[np.int64]  # forbids to pass dead cells
+    base: NDArray[np.int64]  # a price that forbids to pass dead cells
 
 
 class Repair:

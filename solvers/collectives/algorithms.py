@@ -161,7 +161,7 @@ def _halving_doubling(problem: Collective, operation: str, sign: int) -> Rounds:
     gather = _grow(n, partners)
     if operation != "broadcast":
         return gather
-    parts = []  # scatter first: who has a part sends half of it to its partner
+    parts = []  # scatter first: a rank with a part sends half of it to its partner
     for power in powers[::-1]:
         holds = ranks[(ranks ^ problem.root) % (2 * power) == 0]
         offset = np.arange(power)

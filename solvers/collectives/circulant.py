@@ -51,7 +51,7 @@ def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
     parts, step = [], 1
     for rounds in held:
         for k in range(rounds):
-            # Of the block that began j places back; those that would have come round are left out.
+            # This hop is of the block that began j places back; blocks come round are left out.
             back = np.arange(k * step, min((k + 1) * step, n - step))
             source, j = (x.ravel() for x in np.meshgrid(np.arange(n), back, indexing="ij"))
             parts.append((source, (source + sign * step) % n, (source - sign * j) % n))
@@ -108,7 +108,7 @@ def relax(distance, shift, least):
     cycles = np.gcd(shift, n)
     for start in range(cycles):
         at = start
-        for _ in range(2 * (n // cycles)):  # once round to begin at the least, once for all
+        for _ in range(2 * (n // cycles)):  # one round finds the least, one covers all
             to = at + shift
             to -= n if to >= n else 0
             if least[at] + 1 < least[to]:

@@ -104,7 +104,7 @@ def _list_splits(problem: Collective) -> Iterator[Split]:
         weights, unit_s = _weigh(problem, count)
         for held in _compositions(most):
             rounds = sum(held)
-            # Where rounds cost nothing more are as good, and so are more circuits without delays.
+            # Without a cost of rounds more rounds are as good; without delays, more circuits.
             if (not each_s and rounds < most) or (not problem.delay_s and max(held) > 1):
                 continue
             if alike and held > held[::-1]:
@@ -142,7 +142,7 @@ def _least_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
     """Bound the loads of all rounds together; 0 if data do not get everywhere."""
     n, operation = problem.n_ranks, problem.operation
     demand = np.array(weights).reshape(n, n) if operation == "all-to-all" else 1 - np.eye(n)
-    ways = np.ones(1, dtype=np.int64)  # by hops: at how many ranks data can be
+    ways = np.ones(1, dtype=np.int64)  # by hops: the number of ranks that data can have reached
     for rounds in held:
         known = [reach(k, 1, problem.two_way) for k in range(rounds + 1)]
         ways = np.convolve(ways, np.diff(known, prepend=0))
@@ -175,7 +175,7 @@ def fewest_hops(n: int, held: tuple[int, int]) -> int:
         second[np.arange(len(ways))[:, None], np.arange(n), at] = np.minimum(row, hop)
         at = np.take_along_axis(ways, at, axis=1)
     fewest = n**4
-    for way in ways[(ways <= np.arange(n) + 1).all(axis=1)]:  # others are these by other names
+    for way in ways[(ways <= np.arange(n) + 1).all(axis=1)]:  # all others are the same up to names
         hops, at = second, np.arange(n)
         for hop in range(1, held[0] + 1):
             at = way[at]
@@ -204,7 +204,7 @@ class _Model:
             room = (below_s * (1 - RTOL) - split.fixed_s) / split.unit_s
             model.add(sum(loads) <= math.ceil(room) - 1)
         model.minimize(sum(loads))
-        if problem.operation in ("all-reduce", "broadcast"):  # pieces are alike, so sent in turn
+        if problem.operation in ("all-reduce", "broadcast"):  # pieces are alike: sent in turn
             for (t, u, c), sent in self.sent.items():
                 if u == problem.root and c:
                     model.add_bool_or(~sent, *(self.sent[s, u, c - 1] for s in range(t + 1)))
@@ -264,7 +264,7 @@ class _Model:
         """Let chunks be sums of what ranks had, in which nobody is twice."""
         model, last = self.model, len(self.epoch)
         everywhere = self.problem.operation == "all-reduce"
-        whose = {key: self._table(1) for key in self.ranks}  # by whose data are in it
+        whose = {key: self._table(1) for key in self.ranks}  # by rank: blocks with its data
         for v, c, i in product(self.ranks, self.chunks, self.ranks):
             model.add(whose[i][0, v, c] == (i == v))
             if everywhere or c == v:
@@ -272,7 +272,7 @@ class _Model:
         for t, v, c in self.sent:
             circuits = self.circuits[self.epoch[t]]
             gets = model.new_bool_var("")
-            copied = model.new_bool_var("") if everywhere else 0  # in place of what was there
+            copied = model.new_bool_var("") if everywhere else 0  # replaces the block there
             if everywhere:
                 model.add_implication(copied, gets)
             self.got[t, v, c] = gets, 0, copied
@@ -311,7 +311,7 @@ class _Model:
                 kind = REDUCE if problem.operation in SUMS and not copied else COPY
                 rows.append((t, u, v, c, kind))
         sends = np.array(rows)
-        # Rounds that cost nothing may have no sends; the plan is without them, and their circuits.
+        # Rounds that cost nothing may have no sends; the plan leaves them and their circuits out.
         turns, sends[:, 0] = np.unique(sends[:, 0], return_inverse=True)
         used, of_round = np.unique(self.epoch[turns], return_inverse=True)
         return assemble(problem, sends, len(self.split.weights), circuits[used], of_round)

@@ -123,7 +123,7 @@ def _stragglar(problem: Collective, clock: Clock) -> FoundPlan:
     first = list_rounds(others, "direct" if two_way else "ring")
     then = Rounds(schedule(n).astype(np.int64), max(1, n - 1))
     rounds = one_after_another(first._replace(matchings=None, chunk_count=then.chunk_count), then)
-    rank_of = np.argsort(problem.late, kind="stable")  # the last one is the late one
+    rank_of = np.argsort(problem.late, kind="stable")  # the last rank is the late one
     rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
     stats = {"algorithm": "stragglar", "fewest_rounds_late": fewest_late_rounds(n)}
     return FoundPlan(lay(problem, rounds), stats)

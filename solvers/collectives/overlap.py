@@ -119,7 +119,7 @@ def _beam(steps: Steps) -> list[NDArray[np.bool_]]:
             ]
             for chosen in _subsets(sorted(range(k), key=there.__getitem__), planes):
                 total = work
-                for count in range(1, len(chosen) + 1):  # those that come too late stay out
+                for count in range(1, len(chosen) + 1):  # planes that come too late stay out
                     total += there[chosen[count - 1]]
                     level = total / count
                     if count == len(chosen) or level <= there[chosen[count]]:
@@ -246,7 +246,7 @@ def _programme(
         for k in range(0 if chosen else max(0, len(earlier) - 1), len(earlier)):
             q = earlier[k]
             if steps.configuration[of_step[q]] != steps.configuration[i]:
-                # It starts a delay after the end of q, if both are used and none between them.
+                # Step p starts a delay after the end of q, if a plane does both and none between.
                 between = ((other, both) for other in earlier[k + 1 :])
                 ended = (start + p, 1.0), (start + q, -1.0), (amount + q, -1.0), (q, -alpha - both)
                 at_least(delay - 2 * both, *ended, (p, -both), *between)

@@ -129,7 +129,7 @@ def assemble(
         longest = np.zeros(n_rounds, dtype=np.int64)
         np.maximum.at(longest, sends[:, 0], hops)
         length_s = length_s + problem.hop_s * longest
-    passes = np.stack([turn, source, target], axis=1)  # who forwards has to be ready, too
+    passes = np.stack([turn, source, target], axis=1)  # ranks that forward have to be ready, too
     begin_s = ready_s(problem, passes, n_rounds)
     held_s, time_s, held = np.zeros(len(circuits)), 0.0, -1
     for k, epoch in enumerate(epoch_of_round.tolist()):

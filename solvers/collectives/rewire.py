@@ -70,7 +70,7 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
     follow = choice.pool[choice.number]
     turn, at, target = rounds.sends.T[:3]
     send, hops = np.arange(len(at)), []
-    while len(send):  # all sends go one hop further, those that have arrived are done
+    while len(send):  # all sends go one hop further; sends that have arrived are done
         onward = follow[turn, at]
         hops.append(np.column_stack([send, at, onward]))
         left = onward != target

@@ -65,7 +65,7 @@ def plan_runs(q: int, runs: tuple[int, ...], n_chunks: int, *, odd: bool) -> NDA
     starts = [a - b for a, b in zip(runs, (*runs[1:], 0), strict=True)]
     n_rounds, n_doubles = n_chunks + q - 1, sum(runs)
     moves = np.full((n_rounds, n_doubles), IDLE, dtype=np.int8)
-    # The ramp: when chunk j is in class q - 2 - k, as many hold it as waste this class later on.
+    # The ramp: as many ranks hold chunk j in class q - 2 - k as waste that class later.
     place: list[int] = []  # in a run: how far the wasted class is from q - 2
     for j in range(len(runs)):
         for k in range(len(runs) - 1 - j, -1, -1):
@@ -104,7 +104,7 @@ def plan_runs(q: int, runs: tuple[int, ...], n_chunks: int, *, odd: bool) -> NDA
                 moves[t, d] = q - 3 - k
                 place[d] = k
             del top[:count]
-    if odd and runs == (2, 0, 0):  # its chunk in place of the one not wasted is the last
+    if odd and runs == (2, 0, 0):  # the chunk in place of the one that is not wasted is the last
         moves[-3:, 0] = 0, q - 2, REST
     return moves
 

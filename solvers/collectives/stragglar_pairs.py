@@ -32,10 +32,10 @@ class Ranks(NamedTuple):
 
     hold: NDArray[np.int64]  # (2, ranks): its active chunks
     owed: NDArray[np.int64]  # the chunk that a rank did not get when it swapped
-    met: NDArray[np.int64]  # whether it has met the late rank
-    missed: NDArray[np.int64]  # how many chunks it has missed
+    met: NDArray[np.int64]  # whether a rank has met the late rank
+    missed: NDArray[np.int64]  # the number of chunks that a rank has missed
     owner: NDArray[np.int64]  # by chunk: which rank had it first
-    key: NDArray[np.int64]  # by which ranks are chosen
+    key: NDArray[np.int64]  # keys by which ranks are chosen
     gives: NDArray[np.int64]
     mate: NDArray[np.int64]
     taken: NDArray[np.int64]
@@ -186,7 +186,7 @@ def _take(q, t, moves, n_chunks, ranks):
             c = moves[d]
             y = _pick(ranks, c, ranks.key)
             while y < 0 and t - 2 - c >= n_chunks - 1 and c < q - 2:
-                c += 1  # it stands for the same chunk, the last
+                c += 1  # both classes stand for the last chunk
                 y = _pick(ranks, c, ranks.key)
             if y < 0:
                 return False
@@ -209,7 +209,7 @@ def _pair_rest(q, ranks):
             bucket[c, size[c]] = r
             size[c] += 1
     for c in range(q - 2, -1, -1):
-        second = q + 2 if c == q - 3 else q + 1  # those who have not missed any get into q - 2
+        second = q + 2 if c == q - 3 else q + 1  # ranks that missed none get into q - 2
         for k in range(size[c]):
             y = bucket[c, k]
             if ranks.taken[y]:
@@ -275,7 +275,7 @@ def lay(q, moves, orders, sends, lacks, ranks):
     count = 0
     for t in range(len(moves)):
         late = _sort_ranks(q, t, moves[t], orders[t % len(orders)], absent, ranks)
-        if late < 0:  # as long as there are new ones, one that holds the oldest alone
+        if late < 0:  # while there are new chunks: a rank that holds the oldest alone
             late = _pick(ranks, q - 1, ranks.met)
         if late < 0 or (ranks.met[late] and t < n_chunks):
             return -1

@@ -161,7 +161,7 @@ def decompose(
             if found < size or (deadline is not None and counted_time() >= deadline):
                 break
     except KeyboardInterrupt:
-        left = None  # a slice may have been lost whose terms are subtracted
+        left = None  # the terms of a lost slice may be subtracted already
     permutations, weights = (np.concatenate(part) for part in zip(*blocks, strict=True))
     if left is not None:
         return Terms(permutations, weights, left.reshape(n, n))

@@ -47,7 +47,7 @@ def solve(
     def build(work: CoverTask) -> Iterator[Plan]:
         demand = work.demand
         terms = decompose(stuff(demand), rule, deadline=deadline)
-        plan = Plan(terms.permutations, terms.weights)  # of a part, if time runs out
+        plan = Plan(terms.permutations, terms.weights)  # terms of a part, if time runs out
         yield trim(complete(plan, demand, work.shortest), demand, work.shortest)
 
     return solve_demand(problem, limits, rng, on_event, name, build)
@@ -62,7 +62,7 @@ def _rename(search: Decomposer, rule: Rule) -> Iterator[Plan]:
     while True:
         terms = decompose(search.demand[rows][:, columns], rule)
         if terms.residual.any():
-            raise KeyboardInterrupt  # which `decompose` has answered with a part
+            raise KeyboardInterrupt  # `decompose` returned a part
         matchings = np.empty_like(terms.permutations)
         matchings[:, rows] = columns[terms.permutations]
         yield Plan(matchings, terms.weights)

@@ -17,7 +17,7 @@ from optmatch.problems import ConfigurationProof, Demand
 
 _SAFE = 1 - 1e-9  # prices are lowered by this, so that rounding cannot make them too high
 _MOST_ROUNDS = 200  # linear programmes
-_MOST_DURATIONS = 64  # beyond, durations are tried in turn
+_MOST_DURATIONS = 64  # beyond this number durations are tried in turn
 
 
 def certify(solution: Solution, clock: Clock) -> Solution:

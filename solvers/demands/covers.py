@@ -27,7 +27,7 @@ from optmatch.solvers.method import Run
 
 _SLICE = 4  # slots of `cover_by` between two looks at the clock
 _LARGE = 128  # ports: from so many on, a look after every slot
-_ROUNDS = 100  # of scaling rows and columns
+_ROUNDS = 100  # rounds of scaling rows and columns
 _UNITS = 1 << 20  # the line sum of the scaled matrix
 
 

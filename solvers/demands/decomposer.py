@@ -83,7 +83,7 @@ class Decomposer:
     def _term(self, rest: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
         """Choose a permutation: its least entry, against the entries that it makes zero."""
         sizes = np.unique(rest[rest > 0])
-        low, high = 0, len(sizes) - 1  # of the greatest least entry that a permutation can have
+        low, high = 0, len(sizes) - 1  # of the greatest least entry of a permutation
         while low < high:
             middle = (low + high + 1) // 2
             if assign_afresh(self.space, rest >= sizes[middle]) > len(rest) - 0.5:
@@ -105,7 +105,7 @@ class Decomposer:
         return chosen
 
 
-_LEVELS = (0.0, 0.0, 0.25, 0.5)  # quantiles of what is left: weights that are aimed at
+_LEVELS = (0.0, 0.0, 0.25, 0.5)  # the quantiles of remaining entries that a term's weight aims at
 
 
 class RealisedDecomposer(Decomposer):
@@ -193,7 +193,7 @@ def _draw(search: Decomposer) -> Iterator[Plan]:
     for turn in itertools.count():
         found = search.draw() if best is None or turn < _RUNS else search.redraw(best)
         if best is None or len(found.ticks) <= len(best.ticks):
-            best = found  # another one as good: the search goes on from there
+            best = found  # an equally good plan: the search goes on from it
         yield found
 
 

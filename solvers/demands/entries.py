@@ -58,7 +58,7 @@ def assign_entries(space, left, count):
         for entry in range(first[start], first[start + 1]):
             u[start] = max(u[start], left.value[entry] - v[left.column[entry]])
         row, far, settled, reached = start, 0.0, 0, 0
-        least, last, end = u[start], start, -1  # to leave this row without a column
+        least, last, end = u[start], start, -1  # cost of leaving this row without a column
         while True:
             for entry in range(first[row], first[row + 1]):
                 column = left.column[entry]
@@ -80,7 +80,7 @@ def assign_entries(space, left, count):
             column = space.reached[place]
             space.reached[place] = space.reached[settled]
             space.reached[settled] = column
-            space.seen[column] = 2  # final, whatever rounding makes of the way back
+            space.seen[column] = 2  # final, whatever rounding does to the path back
             settled += 1
             far = nearest
             if row_of[column] < 0:

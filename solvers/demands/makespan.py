@@ -93,7 +93,7 @@ class SlotModel:
             model.add(sum(self.ticks[: k - len(pairs) + m]) >= largest)
         for m, smallest in enumerate(np.cumsum(ascending).tolist(), start=1):
             model.add(sum(self.ticks[k - m :]) <= self.total - int(ascending.sum()) + smallest)
-        for pair in pairs:  # the others need a slot each
+        for pair in pairs:  # the other circuits need a slot each
             model.add(sum(uses[pair] for uses in self.uses) <= k - len(pairs) + 1)
 
     def read(self, outcome: Outcome) -> Plan:

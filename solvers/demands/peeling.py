@@ -99,7 +99,7 @@ def _match(space, size):
             saved[w] = fresh[w]
         queue[end] = row
         stop = _search(space, end)
-        if stop < 0:  # what it has seen may serve the next; dead ends stay closed
+        if stop < 0:  # seen columns may serve the next search; dead ends stay closed
             for w in range(words):
                 fresh[w] = saved[w]
             continue

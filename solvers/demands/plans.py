@@ -38,7 +38,7 @@ class Plan(NamedTuple):
 
 
 def serve(plan: Plan) -> NDArray[np.int64]:
-    """``served[source, destination]``: how long each circuit is there."""
+    """``served[source, destination]``: how long each circuit is up."""
     n = plan.matchings.shape[1]
     served = np.zeros((n, n), dtype=np.int64)
     slots, sources = np.nonzero(plan.matchings != IDLE)
@@ -84,7 +84,7 @@ def tidy(plan: Plan) -> Plan:
     if not len(plan.ticks):
         return plan
     held = dict[bytes, int]()
-    rows = (plan.matchings + 1).astype(">u4")  # whose bytes have the order of their numbers
+    rows = (plan.matchings + 1).astype(">u4")  # bytes that sort as the numbers do
     for row, ticks in zip(rows, plan.ticks.tolist(), strict=True):
         held[row.tobytes()] = held.get(row.tobytes(), 0) + ticks
     order = sorted(held)

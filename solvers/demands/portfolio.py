@@ -33,13 +33,13 @@ MOVES = 100
 """Rebuilds of `best` without a limit of time or iterations."""
 
 _RULES = (Rating(1.0, 3.0, 8), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5, 3.0), ECLIPSE)
-_FIRST_RULES = 3  # of those that fit, where time is short
+_FIRST_RULES = 3  # the number of fitting rules that run where time is short
 _MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
 _SMALL = 5  # ports: where slots take a delay, rebuilds of covers find as much as decompositions
 _HUGE = 200  # ports: beyond, rules that cannot look at the clock are left out
 _MOST = 256  # ports: beyond, a single slot of the best rating may take seconds
 _FEW_PORTS = 3  # with packets or several planes: so few that the exact model is quick
-_WORK = 0.1  # of the exact model, about in seconds: what it leaves open then is rebuilt
+_WORK = 0.1  # work of the exact model, about in seconds; rebuilds follow
 
 
 def solve_best(
@@ -73,7 +73,7 @@ def solve_best(
     if exact is not None and (exact.objective or np.inf) < (solution.objective or np.inf):
         solution = exact
     if limits.time_s is not None and solution.limit is Limit.EXHAUSTED:
-        return replace(solution, limit=Limit.TIME)  # what was left was too short for a rebuild
+        return replace(solution, limit=Limit.TIME)  # the time left was too short for a rebuild
     return solution
 
 
@@ -159,7 +159,7 @@ def rebuild(work: CoverTask) -> Iterator[Plan]:
         plan = _trimmed(work, rule())
         if best is None or plan.cost(work.delay) < best.cost(work.delay):
             best = plan
-        took_s = (work.clock.elapsed_s - began_s) / 4  # of a rebuild, as it covers only a part
+        took_s = (work.clock.elapsed_s - began_s) / 4  # a rebuild covers only a part
         yield plan
     limits = work.clock.limits
     moves = 0

@@ -22,7 +22,7 @@ from optmatch.solvers.kernels.decorators import kernel
 CHOICES = 8
 """Lengths that are compared for a slot: as many entries that are left, evenly spread."""
 
-_PRESSURE = 3.0  # how much more busy ports count
+_PRESSURE = 3.0  # the factor by which busy ports count more
 
 
 @kernel

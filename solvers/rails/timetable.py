@@ -103,7 +103,7 @@ def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
 def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
     """Describe a rail without names: the classes of its ranks, and who communicates with whom."""
     step = transfers.job.step()
-    place = np.full(step.n_ranks + 1, -1)  # the last of who is no rank
+    place = np.full(step.n_ranks + 1, -1)  # the last entry: no rank
     place[ranks] = np.arange(len(ranks))
     operations = np.flatnonzero(step.rail == rail)
     groups, which = np.unique(step.group[operations], return_inverse=True)

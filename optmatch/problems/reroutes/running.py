@@ -53,7 +53,7 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
 def _first_uses(keys: NDArray[Any], most: int) -> NDArray[np.int64]:
     """Return where each of some numbers below `most` stands first."""
     first = np.empty(most, dtype=np.int64)
-    first[keys[::-1]] = np.arange(len(keys))[::-1]  # of equal ones the last is kept
+    first[keys[::-1]] = np.arange(len(keys))[::-1]  # the last of equal ones is kept
     return np.asarray(first[keys])
 
 
@@ -97,7 +97,7 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
         lambda k: f"the fibre is in use by circuit {circuit[first[k]]}",
     )
     end = server[:, 0].copy()
-    end[circuit] = head  # of several the last is kept
+    end[circuit] = head  # the last of several is kept
     for k in np.flatnonzero(end != server[:, 1])[:1]:
         raise InputError(
             f"routes[{k}] ends in server {end[k]}, circuit {k} in server {server[k, 1]}",

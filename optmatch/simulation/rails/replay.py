@@ -182,7 +182,7 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
     timelines = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
     facing = {id(timeline): _both_ways(timeline.matchings) for timeline in plan.rails}
     places, k = ranks_of_rails(step), job.network.ports_per_gpu
-    several = step.kind == ALL_TO_ALL  # what may change circuits while it is under way
+    several = step.kind == ALL_TO_ALL  # communications that may change circuits while under way
     for own, _ in find_rounds(step, job.collectives):
         several[own] = True
     held_s = np.where(several, np.nextafter(plan.end_s, -np.inf), plan.start_s)
@@ -197,7 +197,7 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
             ports = (members[:, None] * k + np.arange(k)).reshape(-1)
         first = phase.first[np.argmin(ready_s[step.match[phase.first]])]
         wanted, began = float(ready_s[step.match[first]]), float(plan.start_s[first])
-        # Before the step there is what the first state holds.
+        # Before the step the circuits of the first state are up.
         states = np.searchsorted(timeline.starts_s[1:], [used, began], side="right")
         old, new = facing[id(timeline)][states][:, :, ports]
         changed, state = bool((new != old).any()), int(states[1])

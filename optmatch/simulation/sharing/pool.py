@@ -43,7 +43,7 @@ TIER_LIMITS_S = _RESPONSE_S[1:4]
 """What cuts the devices into four tiers of speed."""
 
 PERIOD_S, CHECK_INS = 432_000.0, 7_000_000
-_STAY_S = (80.0, 600.0)  # the least, and the mean of what comes on top
+_STAY_S = (80.0, 600.0)  # the least, and the mean of the rest
 
 GROUPS = (
     (1.0, 0.0, 10.0, 6.0),
@@ -246,7 +246,7 @@ def make_pool(
     each job, or one number for all. The response times `TIER_LIMITS_S` cut the devices into tiers.
     After `period_s` the trace starts anew, unless it is 0.
     """
-    here = replace(devices, departure_s=None)  # who leaves in time is seen in the simulation
+    here = replace(devices, departure_s=None)  # the simulation sees which devices leave in time
     found = classify(here, jobs)
     response = np.broadcast_to(np.asarray(response_s, np.float64), devices.n_resources)
     tiers = np.searchsorted(TIER_LIMITS_S, response)

@@ -205,7 +205,7 @@ class _Run:
             self.now = float(times_s[-1])
             return True
         else:
-            time_s = self._next_event()  # which the last devices may have brought near
+            time_s = self._next_event()  # a time that the last devices may have brought near
             self.now = min(time_s, self.until_s)
             if time_s > self.until_s:
                 return False

@@ -147,7 +147,7 @@ class _Replay:
         self.fabric, self.rule, self.probe = fabric, rule, probe
         self.optical = rule in ("optical", JOINED)
         self.pod = Pod(fabric)
-        self.rng = np.random.default_rng(0)  # of the servers that stand for others
+        self.rng = np.random.default_rng(0)  # indices of servers that stand for others
         self.leaving: list[tuple[float, int, Allocation]] = []
         self._clear(0.0)
         self.numbers = itertools.count()  # slices that leave at once leave in order

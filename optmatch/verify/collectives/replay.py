@@ -108,7 +108,7 @@ def _sum_up(
         rows = sends[start:end]
         source, target = rows[:, 1] * width + rows[:, 3], rows[:, 2] * width + rows[:, 3]
         adds = rows[:, 4] == REDUCE
-        sent = state[source]  # as it is at the start of the round
+        sent = state[source]  # states at the start of the round
         order = np.argsort(target, kind="stable")
         same = np.flatnonzero(np.diff(target[order]) == 0)
         clash = same[~(adds[order[same]] & adds[order[same + 1]])]
@@ -118,7 +118,7 @@ def _sum_up(
             return False
         state[target[~adds]] = sent[~adds]
         left = order[adds[order]]
-        while len(left):  # what several send to one rank is added one after another
+        while len(left):  # chunks that several ranks send to one are added one after another
             first = np.append(True, np.diff(target[left]) != 0)
             into, data = target[left[first]], sent[left[first]]
             twice = (state[into] & data).any(axis=1)

@@ -117,7 +117,7 @@ def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     largest = int(ticks.max()) + delay + shortest
     if max(int(duals.max()) * n_ports**2, units) * largest >= LARGEST:
         raise ProofError("prices times ticks overflow")
-    # between these durations what a matching earns is straight: no other can be the first to fail
+    # between these durations the worth of a matching is linear, so no other one fails first
     for duration in set(np.maximum(ticks[ticks > 0], shortest).tolist()):
         heaviest = weigh_heaviest(duals * np.minimum(ticks, duration))
         if heaviest > units * (duration + delay):

@@ -63,7 +63,7 @@ Transfers = list[tuple[int, int, float]]
 
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
     """List sender, receiver and bytes of each transfer; none for collectives around rings."""
-    if n < 3:  # two exchange what they have, whatever it is called
+    if n < 3:  # two ranks exchange all they have in every algorithm
         return []
     levels = range((n - 1).bit_length())
     if algorithm == "halving":

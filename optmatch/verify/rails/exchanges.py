@@ -134,7 +134,7 @@ def check_exchanges(
     wide = step.n_ranks + 1
     here = in_rounds[row]
     of, spell = row[here], rail.spell_at(start[row[here]] - slack, port[here])
-    while len(of):  # from spell to spell, all at once
+    while len(of):  # all ports go on from spell to spell at once
         since = np.maximum(start[of], rail.since_s[spell] + rail.delay_s)
         until = np.minimum(end[of], rail.until_s[spell])
         held = until - since - rail.dark_s(since, np.maximum(since, until))

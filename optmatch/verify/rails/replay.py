@@ -72,7 +72,7 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
         for number in timeline.rails:
             riding = np.flatnonzero(step.rail == number)
             own = list_load(context, members[number], riding, known)
-            if load is None or not all(map(np.array_equal, own, load)):  # else it is as checked
+            if load is None or not all(map(np.array_equal, own, load)):  # else: as checked
                 _check_rail(context, open_rail(job, members[number], timeline), riding)
             load = load or own
     _add_figures(plan, findings)

@@ -59,7 +59,7 @@ def list_load(
     numbers; a communication is its first operation.
     """
     step, plan = context.step, context.plan
-    place = np.full(step.n_ranks + 1, -1)  # the last of who is no rank
+    place = np.full(step.n_ranks + 1, -1)  # the last entry: no rank
     place[ranks] = np.arange(len(ranks))
     groups = step.group[riding]
     group = np.full(len(step.groups), -1)
@@ -122,7 +122,7 @@ def _check_together(context: Context, name: str, times: NDArray[np.float64]) -> 
     """Check that all parts of a communication have one time."""
     match = context.step.match
     blocks = [slice(at, at + _AT_ONCE) for at in range(0, len(match), _AT_ONCE)]
-    common = np.empty(int(match.max(initial=-1)) + 2)  # the last of what is no communication
+    common = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication
     for own in blocks:
         common[match[own]] = times[own]
     differ = [(match[own] >= 0) & (common[match[own]] != times[own]) for own in blocks]

@@ -14,7 +14,7 @@ from optmatch.verify.rails.context import list_in_rounds
 
 Column = NDArray[np.float64]
 _FACTORS: dict[str, tuple[Callable[[Column], Column], Callable[[Column], Column]]] = {
-    # what a member of a group of n sends per byte of size, and in how many messages
+    # bytes that a member of a group of n sends per byte of size, and the number of messages
     "all-reduce": (lambda n: 2 * (n - 1) / n, lambda n: 2 * (n - 1)),
     "all-gather": (lambda n: n - 1, lambda n: n - 1),
     "reduce-scatter": (lambda n: (n - 1) / n, lambda n: n - 1),
@@ -79,7 +79,7 @@ def list_before(
     same = (np.diff(ends[:, order], axis=1) == 0).all(axis=0)
     before, after = [messages[order[:-1][same]]], [messages[order[1:][same]]]
     which[messages] = -1
-    for each in range(2 * len(dimensions) + 2):  # those of a rank stand together
+    for each in range(2 * len(dimensions) + 2):  # operations of a rank stand together
         own = np.flatnonzero(which == each)
         same = rank[own[:-1]] == rank[own[1:]]
         before.append(own[:-1][same])

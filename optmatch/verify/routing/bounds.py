@@ -21,7 +21,7 @@ def count_slots(fabric: Fabric) -> int:
     """
     n = fabric.n_ports - len(fabric.dead_ports)
     pairs, at_once = (n * (n - 1) // 2, n // 2) if fabric.bidirectional else (n * (n - 1), n)
-    return pairs // at_once if pairs else 0  # there is no rest
+    return pairs // at_once if pairs else 0  # no circuit is left
 
 
 def bound_objective(problem: AllToAll | Routing) -> float:

@@ -45,7 +45,7 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     _check_sharing(graph, matchings, light, fabric.bidirectional, findings)
     _check_stuck_cells(graph, states, findings)
     loops = find_loops(graph, states)
-    for slot, found in enumerate(loops):  # no rule forbids them, but leaked light stays there
+    for slot, found in enumerate(loops):  # no rule forbids loops, but leaked light stays there
         for loop in found:
             findings.notes.append(f"slot {slot}: loop of light through cells {list(loop.cells)}")
     findings.figures["loops"] = sum(map(len, loops))

@@ -98,7 +98,7 @@ def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -
     wanted[list(problem.fabric.dead_ports)] = wanted[:, list(problem.fabric.dead_ports)] = 0
     for i, j in np.argwhere(meetings != wanted):
         if problem.fabric.bidirectional and i > j:
-            continue  # named as (j, i): circuits are mutual
+            continue  # the same circuit as (j, i)
         held = slots[(sources == i) & (destinations == j)].tolist()
         findings.refuse(
             "every pair meets exactly once, and no port meets itself",

@@ -167,7 +167,7 @@ def _check_levels(
         wanted[job] = demand[job]
         least = (
             1 if whole is None or not whole[job] else int(demand[job])
-        )  # more that it could get
+        )  # further resources that the job could get
         if served[job] < demand[job]:
             most = int(wanted.sum()) if proof is None else supply.cut(proof, wanted)
             if most >= int(served[order[:place]].sum() + served[job]) + least:

@@ -58,7 +58,7 @@ def _check_shares(steering: Steering, findings: Findings) -> None:
 
 
 def _check_units(steering: Steering, findings: Findings) -> None:
-    """Check that whole ports suffice, and that no ring could have one more unharmed."""
+    """Check that whole ports suffice, and that no ring could have one more at no other's cost."""
     used = [0] * len(steering.shares)
     most = steering.ports // 2
     if steering.link_units is not None:

@@ -247,11 +247,11 @@ def _link_rail(
     order = np.lexsort((places, ports))
     table = Ports(ports[order], order < len(uses.port), items[order])
 
-    # Over each port one after the other.
+    # Uses of each port follow one after the other.
     before, after, ago = table.pair(use=True, after_use=True)
     pairs.append((last[event_of[before]], event_of[after], ago, True))
 
-    # A circuit is given up when what went over it is over, or this part of it.
+    # A circuit is given up when the operation over it, or this part of it, has ended.
     over, given_up, ago = table.pair(use=True, after_use=False)
     cut = {
         (event, state - 1): place
@@ -307,7 +307,7 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     if job.fabric is not None or job.network.switching == "all-stop":
         return np.stack([np.roll(number, 1), number, number == 0], axis=1)
     trigger, sends, old, new = rail.turns()
-    ports = np.concatenate([2 * sends, 2 * old + 1, 2 * new + 1])  # one that is dark is -1
+    ports = np.concatenate([2 * sends, 2 * old + 1, 2 * new + 1])  # a dark port is -1
     n = len(number)
     port, at = np.divmod(_once(ports.astype(np.int64) * n + np.tile(trigger, 3)), max(n, 1))
     first = np.diff(port, prepend=-2) != 0

@@ -103,7 +103,7 @@ class RailTriggers(Value):
         check_matchings(self.circuits[None])
         trigger, sends, old, new = self.turns()
         ended = self.circuits.copy()
-        ended[sends] = new  # of several the last one stays
+        ended[sends] = new  # the last of several entries stays
         if not np.array_equal(ended, self.circuits):
             raise InputError("changes: the last state is not the first", where="changes")
         before = np.flatnonzero(self.circuits >= 0)

@@ -133,7 +133,7 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
     operations = find(rows[:, :3], "needs")
     order = np.argsort(-place[operations], kind="stable")
     first = np.full(len(rail.place), -1)
-    first[rows[order, 4] - 1] = operations[order]  # of several the last one stays
+    first[rows[order, 4] - 1] = operations[order]  # the last of several entries stays
     return first
 
 

@@ -131,7 +131,7 @@ def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tu
                 )
         first = frozen("first", np.array([own[cuts[:-1]] for own, cuts in runs]).T, 2, np.int64)
         last = frozen("last", np.array([own[cuts[1:] - 1] for own, cuts in runs]).T, 2, np.int64)
-        known: dict[bytes, dict[str, Any]] = {}  # micro-batches repeat what phases carry
+        known: dict[bytes, dict[str, Any]] = {}  # micro-batches repeat the messages of phases
         for position, dim in enumerate(orders[0].tolist()):
             spans = [own[cuts[position] : cuts[position + 1]] for own, cuts in runs]
             inside = np.concatenate(spans)

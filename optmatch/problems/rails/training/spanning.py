@@ -39,7 +39,7 @@ def span_rails(
 def _span_program(
     program: Sequence[Operation], members: Mapping[str, int], spanning: Spanning
 ) -> Iterator[Operation]:
-    ends: list[tuple[int, ...]] = []  # by operation of the program: where it ends now
+    ends: list[tuple[int, ...]] = []  # by operation of the program: the operation that ends it now
     count = 0
     for each in program:
         after = tuple(end for before in each.after for end in ends[before])

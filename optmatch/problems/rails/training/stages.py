@@ -164,10 +164,10 @@ class _Program:
         self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
         self.micro_batches = workload.count_micro_batches(split.dp)
         self.operations: list[Operation] = []
-        self.last: tuple[int, ...] = ()  # what the next computation needs
-        self.waiting: list[int] = []  # and what else it needs: messages, weights
-        self.gathered: list[tuple[int, ...]] = []  # what the layers before needed, for FSDP
-        self.arrived: tuple[int, ...] = ()  # messages, for what comes next
+        self.last: tuple[int, ...] = ()  # operations that the next computation waits for
+        self.waiting: list[int] = []  # messages and weights that it waits for, too
+        self.gathered: list[tuple[int, ...]] = []  # weights of the layers before, for FSDP
+        self.arrived: tuple[int, ...] = ()  # messages for the next computation
         self.spoken: tuple[int, ...] = ()  # the last communication, if there is one stream
         self.exchanged: tuple[int, ...] = ()  # the last exchange of gradients
         self.pending = 0  # layers whose gradients wait for a bucket

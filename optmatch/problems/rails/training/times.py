@@ -101,7 +101,7 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
     event_of[~joined] = np.arange(computes)[::-1]
     event_of[joined] = computes + (np.cumsum(seen) - 1)[match]
     part = np.empty(computes + int(seen.sum()), dtype=np.int64)
-    part[event_of[::-1]] = np.arange(n)[::-1]  # of several operations the first one stays
+    part[event_of[::-1]] = np.arange(n)[::-1]  # the first of several operations stays
     one, two = orders(step, np.arange(n))
     lasts = durations_s(step, network, collectives)[part]
     return Events(event_of, part, event_of[one], event_of[two], lasts)
