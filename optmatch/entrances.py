@@ -27,18 +27,19 @@ from optmatch.model import (
     unlimited,
 )
 from optmatch.model.declarations import Amount, form_of
+from optmatch.model.problem import Answer
 from optmatch.verify.report import Findings, Report
 
 
 def solve(
-    problem: Problem,
+    problem: Problem[Answer],
     method: str | None = None,
     *,
     seed: int | None = None,
     time_limit_s: float | None = None,
     limits: Limits | None = None,
     on_event: OnEvent = ignore,
-) -> Solution:
+) -> Solution[Answer]:
     """Solve a problem.
 
     Parameters

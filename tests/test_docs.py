@@ -92,6 +92,30 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert all(printed), printed
 
 
+@pytest.mark.slow
+def test_types_of_the_python_blocks(tmp_path: Path) -> None:
+    """`mypy --strict` finds nothing in all of them together, and what is wrong in another."""
+    for page in WITH_PYTHON:
+        for number, block in enumerate(blocks(page, "python")):
+            name = f"{page.stem.replace('-', '_')}_{number}.py"
+            (tmp_path / name).write_text(block, "utf-8")
+    wrong = "import optmatch as om\nom.solve(om.AllToAll(om.HexMesh(3, 3))).schedule.slots\n"
+    (tmp_path / "wrong.py").write_text(wrong, "utf-8")
+    words = ["--strict", "--config-file", str(ROOT / "pyproject.toml"), str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    (told, *rest) = done.stdout.splitlines()
+    assert (
+        'wrong.py:2: error: Item "Schedule" of "Schedule | Any" has no attribute "slots"' in told
+    ), done.stdout
+    assert len(rest) == 1, done.stdout
+
+
 def test_the_readme_has_both() -> None:
     """The two tests above would pass on a page that shows nothing."""
     assert ROOT / "README.md" in WITH_COMMANDS

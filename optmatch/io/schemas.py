@@ -181,7 +181,8 @@ def _schedule(defs: _Definitions) -> Tree:
         defs.refer("routing-proof", routing),
     ]
     listed = {"type": "array", "items": {"anyOf": [proofs[1], _NULL]}}
-    answers = {cls.answer_class: None for cls in PROBLEMS.values() if cls.answer_class}
+    answers = dict.fromkeys(getattr(cls, "answer_class", None) for cls in PROBLEMS.values())
+    answers.pop(None, None)
     return defs.record(
         Solution,
         {"format": {"const": SCHEDULE_FORMAT}, **_BESIDE},

@@ -4,10 +4,13 @@ from .declarations import (
     Amount as Amount,
     Axes as Axes,
     Count as Count,
+    Given as Given,
+    GivenOrNone as GivenOrNone,
     Index as Index,
     Positive as Positive,
     Range as Range,
     check_fields as check_fields,
+    given as given,
 )
 from .device import DEVICES as DEVICES, Device as Device, find_device as find_device
 from .errors import (

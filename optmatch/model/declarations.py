@@ -9,15 +9,47 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import chain
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model.errors import InputError
 from optmatch.model.numbers import frozen, integer, number
+
+_Entry = TypeVar("_Entry", bound=np.generic)
+if TYPE_CHECKING:
+    _Given = TypeVar("_Given")
+    _Kept = TypeVar("_Kept")
+
+    class Made(Generic[_Given, _Kept]):
+        """A field whose constructor takes more than it keeps."""
+
+        def __get__(self, instance: object, owner: Any = None) -> _Kept: ...
+        def __set__(self, instance: object, value: _Given) -> None: ...
+
+    def given(**options: Any) -> Any:
+        """Declare such a field; it is one with a default to type checkers, else it is plain."""
+
+    Given: TypeAlias = Made[ArrayLike, NDArray[_Entry]]
+    GivenOrNone: TypeAlias = Made[ArrayLike | None, NDArray[_Entry] | None]
+else:  # an array, of whatever makes one
+    Given, GivenOrNone, given = NDArray[_Entry], NDArray[_Entry] | None, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,16 +304,18 @@ class Instance:
 @cache
 def form_of(hint: Any) -> Form:
     """Return what a type hint allows."""
-    span, axes = Range(), Axes(1)
     hint = _spell_out(hint)
-    if get_origin(hint) is Annotated:
-        hint, *rules = get_args(hint)
-        hint = _spell_out(hint)
-        span = next((rule for rule in rules if isinstance(rule, Range)), span)
-        axes = next((rule for rule in rules if isinstance(rule, Axes)), axes)
+    rules: list[Any] = []
+    while get_origin(hint) is Annotated:
+        hint, *more = get_args(hint)
+        hint, rules = _spell_out(hint), [*more, *rules]
+    span = next((rule for rule in rules if isinstance(rule, Range)), Range())
+    axes = next((rule for rule in rules if isinstance(rule, Axes)), Axes(1))
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        options = tuple(form_of(part) for part in parts if part is not types.NoneType)
+        options = tuple(
+            form_of(Annotated[part, span, axes]) for part in parts if part is not types.NoneType
+        )
         return Choice(options, types.NoneType in parts)
     if origin is Literal:
         return Word(parts)

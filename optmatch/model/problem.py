@@ -5,6 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Answer = TypeVar("Answer", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Answer = TypeVar("Answer", covariant=True)
+
 from optmatch.model.declarations import Index, Range
 
 if TYPE_CHECKING:  # each kind of problem has one of both, so callers need not rule the other out
@@ -62,15 +71,17 @@ def write_score(score: Score, unit: str = "") -> str:
 
 
 @runtime_checkable
-class Problem(Protocol):
+class Problem(Protocol[Answer]):
     """A question: a frozen value with a kind and a lower bound on its objective."""
 
     kind: ClassVar[str]
     """The name of the kind in files."""
-    answer_class: ClassVar[type[Any] | None]
-    """What answers it where a schedule does not, or not alone."""
     objectives: ClassVar[dict[str, str]]
     """The unit of each of its objectives; of a problem with one objective, under its own kind."""
+
+    @property
+    def answer_class(self) -> type[Answer] | None:
+        """What answers it where a schedule does not, or not alone."""
 
     @property
     def fabric(self) -> Any:

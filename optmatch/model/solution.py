@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, get_args
 
 from optmatch.model.declarations import Amount, Index, check_fields
 from optmatch.model.errors import InputError, SolverUnavailable
 from optmatch.model.problem import (
+    Answer,
     Problem,
     Score,
     ScoreBound,
@@ -133,6 +134,13 @@ RTOL = 1e-9
 """Relative tolerance between objectives and bounds that are sums of floats, and of no others."""
 
 
+if TYPE_CHECKING:  # the status says whether it is there: who knows that need not ask for None
+    Missing: TypeAlias = Any
+    Found: TypeAlias = Answer | Any
+else:
+    Missing = None
+    Found = {Answer: Any}  # what `Found[Answer]` is where hints are read
+
 Proof = Literal["counting", "certificate", "search"]
 """What status and lower bound rest on: what anybody can count from the problem, a certificate that
 comes with the solution, or the word of a search."""
@@ -178,7 +186,7 @@ class Limit(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Solution(Value):
+class Solution(Value, Generic[Answer]):
     """The outcome of a solve.
 
     Parameters
@@ -231,9 +239,9 @@ class Solution(Value):
     (274.0, 274.0, 0.0, 'counting')
     """
 
-    problem: Problem
-    schedule: Schedule | None = None
-    answer: Any = None
+    problem: Problem[Answer]
+    schedule: Schedule | Missing = None
+    answer: Found[Answer] = None
     status: Status
     limit: Limit | None = None
     objective: Score | None = None

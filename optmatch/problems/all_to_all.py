@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import Amount, Positive, Value, check_fields, check_size
+from optmatch.model import Amount, Positive, Schedule, Value, check_fields, check_size
 
 __path__: list[str] = []  # so that former names below this module are looked up
 
@@ -48,7 +48,7 @@ class AllToAll(Value):
     slot_s: Positive = field(default=1.0, kw_only=True)
     delay_s: Amount = field(default=0.0, kw_only=True)
     kind: ClassVar[str] = "all-to-all"
-    answer_class: ClassVar[type[Value] | None] = None
+    answer_class: ClassVar[type[Schedule] | None] = None
     objectives: ClassVar[dict[str, str]] = {"all-to-all": "cells"}
 
     def __post_init__(self) -> None:

@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.fabrics.reach import lights_every_cell
-from optmatch.model import IDLE, Axes, InputError, Range, Value, check_fields
+from optmatch.model import (
+    IDLE,
+    Axes,
+    Given,
+    InputError,
+    Range,
+    Schedule,
+    Value,
+    check_fields,
+    given,
+)
 from optmatch.model.device import Loss
 from optmatch.model.schedule import check_matchings
 
@@ -57,12 +67,12 @@ class Routing(Value):
     """
 
     fabric: Fabric
-    matching: Annotated[NDArray[np.int32], Range(IDLE)]
+    matching: Annotated[Given[np.int32], Range(IDLE)] = given()
     objective: Objective = field(default="total-cells", kw_only=True)
     bar_loss_db: Loss = field(default=0.48, kw_only=True)
     cross_loss_db: Loss = field(default=0.48, kw_only=True)
     kind: ClassVar[str] = "routing"
-    answer_class: ClassVar[type[Value] | None] = None
+    answer_class: ClassVar[type[Schedule] | None] = None
     objectives: ClassVar[dict[str, str]] = {
         "total-cells": "cells",
         "worst-cells": "cells",

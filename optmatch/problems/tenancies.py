@@ -168,7 +168,7 @@ class Tenancy(Value):
     rate_bytes_per_s: Positive = field(default=1.0, kw_only=True)
     alpha_s: Amount = field(default=0.0, kw_only=True)
     kind: ClassVar[str] = "tenancy"
-    answer_class: ClassVar[type[Value] | None] = TenancyPlan
+    answer_class: ClassVar[type[TenancyPlan] | None] = TenancyPlan
     objectives: ClassVar[dict[str, str]] = {"tenancy": "s"}
 
     def __post_init__(self) -> None:

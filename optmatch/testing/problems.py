@@ -251,7 +251,7 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
     if isinstance(problem, Routing):
         new = {old: k for k, old in enumerate(order)} | {-1: -1}
         matching = [new[int(problem.matching[old])] for old in order]
-        return replace(problem, fabric=fabric, matching=matching)  # type: ignore[arg-type]
+        return replace(problem, fabric=fabric, matching=matching)
     if isinstance(problem, Demand):
         demand = problem.demand_bytes[np.ix_(order, order)]
         return replace(problem, fabric=fabric, demand_bytes=demand)

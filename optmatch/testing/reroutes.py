@@ -73,7 +73,7 @@ def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
             states[cell] = FREE
     return Reroute(
         fabric,
-        circuits,  # type: ignore[arg-type]
+        circuits,
         rng.integers(0, 3, len(circuits)).astype(np.int32),
         _draw_spares(fabric, circuits, rng),
         cell_states=states,
@@ -96,7 +96,7 @@ def draw_rack_state(rack: RackFabric, rng: np.random.Generator) -> Reroute:
             free.difference_update(route)
     return Reroute(
         rack,
-        circuits,  # type: ignore[arg-type]
+        circuits,
         rng.integers(0, 3, len(circuits)).astype(np.int32),
         _draw_spares(rack, circuits, rng),
         tuple(routes),

@@ -86,12 +86,12 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     named = name_paths(routing.graph, routing.users, routing.first_fibre, paths, circuits)
     reserve = tuple(idle)
     if rack.graph is None:
-        return Reroute(rack, named.circuits, owners, reserve, tuple(named.routes))  # type: ignore[arg-type]
+        return Reroute(rack, named.circuits, owners, reserve, tuple(named.routes))
     states = np.full(rack.n_cells, FREE, dtype=np.int8)
     for path in paths:
         for cell, state in routing.cells_of(path):
             states[cell] = state
-    return Reroute(rack, named.circuits, owners, reserve, cell_states=states)  # type: ignore[arg-type]
+    return Reroute(rack, named.circuits, owners, reserve, cell_states=states)
 
 
 def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> Reroute:
@@ -120,7 +120,7 @@ def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> 
     with uncounted():
         from optmatch.solvers.routing.methods import route_by_negotiation
 
-    problem = Routing(fabric, matching)  # type: ignore[arg-type]
+    problem = Routing(fabric, matching)
     solution = route_by_negotiation(
         problem, Limits(time_s=60.0), np.random.default_rng(seed), ignore
     )

@@ -139,7 +139,7 @@ def test_methods_side_by_side() -> None:
         solution = om.solve(problem, row.method, seed=0)
         assert (row.objective, row.status) == (solution.objective, solution.status.value)
         assert row.lower_bound == solution.lower_bound
-        assert row.slots == solution.schedule.n_slots  # type: ignore[union-attr]
+        assert row.slots == solution.schedule.n_slots
     assert found[2].status == "refused"
     assert "does not accept demand problems" in found[2].reason
     with pytest.raises(om.InputError, match="method = 'magic': unknown"):

@@ -133,7 +133,7 @@ class Collective(Value):
     align_bytes: Index = field(default=0, kw_only=True)
     fabric: Fabric = field(default=None, kw_only=True)  # type: ignore[assignment]
     kind: ClassVar[str] = "collective"
-    answer_class: ClassVar[type[Value] | None] = CollectivePlan
+    answer_class: ClassVar[type[CollectivePlan] | None] = CollectivePlan
     objectives: ClassVar[dict[str, str]] = {"collective": "s"}
 
     def __post_init__(self) -> None:

@@ -15,6 +15,8 @@ from optmatch.model import (
     Amount,
     Axes,
     Count,
+    Given,
+    GivenOrNone,
     InputError,
     Positive,
     Range,
@@ -22,6 +24,7 @@ from optmatch.model import (
     Value,
     check_fields,
     check_size,
+    given,
 )
 from optmatch.model.schedule import Switching
 from optmatch.problems.demands.bounds import (
@@ -148,7 +151,7 @@ class Demand(_InTicks):
     """
 
     fabric: Fabric
-    demand_bytes: Annotated[NDArray[np.float64], Axes(2), Range(0)]
+    demand_bytes: Annotated[Given[np.float64], Axes(2), Range(0)] = given()
     rate_bytes_per_s: Positive = field(default=1.0, kw_only=True)
     delay_s: Amount = field(default=0.0, kw_only=True)
     switching: Switching = field(default="all-stop", kw_only=True)
@@ -157,13 +160,13 @@ class Demand(_InTicks):
     min_slot_s: Amount = field(default=0.0, kw_only=True)
     quantum_s: Positive | None = field(default=None, kw_only=True)
     objective: DemandObjective = field(default="completion-s", kw_only=True)
-    groups: Annotated[NDArray[np.int32], Axes(2), Range(-1)] | None = field(
+    groups: Annotated[GivenOrNone[np.int32], Axes(2), Range(-1)] = given(
         default=None, kw_only=True, metadata={"brief": True}
     )
     weights: tuple[Amount, ...] = field(default=(), kw_only=True, metadata={"brief": True})
     deadlines_s: tuple[Amount, ...] = field(default=(), kw_only=True, metadata={"brief": True})
     kind: ClassVar[str] = "demand"
-    answer_class: ClassVar[type[Value] | None] = PlaneSchedules
+    answer_class: ClassVar[type[PlaneSchedules] | None] = PlaneSchedules
     objectives: ClassVar[dict[str, str]] = {
         "completion-s": "s",
         "matchings": "matchings",

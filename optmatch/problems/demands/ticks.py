@@ -118,8 +118,9 @@ def _on_quantum(
 
 def count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
     """Round up to a whole number, which an amount is already that noise alone keeps from it."""
-    nearest = round(amount)
-    return nearest if abs(amount - nearest) <= Fraction(noise) * nearest else ceil(amount)
+    exactly, nearest = Fraction(amount), round(amount)
+    near = abs(exactly - nearest) <= nearest * Fraction(noise)
+    return nearest if near else ceil(amount)
 
 
 def count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray[np.int64]:

@@ -90,7 +90,7 @@ class RailJob(_Built):
     workload: Workload
     collectives: Mapping[str, Algorithm] = FrozenMap()
     kind: ClassVar[str] = "rail-job"
-    answer_class: ClassVar[type[Value] | None] = RailPlan
+    answer_class: ClassVar[type[RailPlan] | None] = RailPlan
     objectives: ClassVar[dict[str, str]] = {"rail-job": "s"}
 
     def __post_init__(self) -> None:

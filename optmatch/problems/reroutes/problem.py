@@ -19,12 +19,15 @@ from optmatch.model import (
     CROSS,
     FREE,
     Axes,
+    Given,
+    GivenOrNone,
     Index,
     InputError,
     Range,
     Score,
     Value,
     check_fields,
+    given,
 )
 from optmatch.model.device import Loss
 from optmatch.problems.reroutes.running import (
@@ -165,11 +168,11 @@ class Reroute(_Looked):
     """
 
     fabric: Fabric
-    circuits: Annotated[NDArray[np.int32], Axes(2, 2)]
-    owners: NDArray[np.int32] = None  # type: ignore[assignment]  # never None once built
+    circuits: Annotated[Given[np.int32], Axes(2, 2)] = given()
+    owners: Given[np.int32] = given(default=None)  # never None once built
     spares: tuple[Index, ...] = ()
     routes: tuple[tuple[Index, ...], ...] = ()
-    cell_states: Annotated[NDArray[np.int8], Range(FREE, CROSS)] | None = None
+    cell_states: Annotated[GivenOrNone[np.int8], Range(FREE, CROSS)] = given(default=None)
     failed_chips: tuple[Index, ...] = field(default=(), kw_only=True)
     failed_ports: tuple[Index, ...] = field(default=(), kw_only=True)
     failed_fibres: tuple[Index, ...] = field(default=(), kw_only=True)
@@ -179,7 +182,7 @@ class Reroute(_Looked):
     cell_loss_db: Loss = field(default=0.48, kw_only=True)
     fibre_loss_db: Loss = field(default=3.6, kw_only=True)
     kind: ClassVar[str] = "reroute"
-    answer_class: ClassVar[type[Value] | None] = Transition
+    answer_class: ClassVar[type[Transition] | None] = Transition
     objectives: ClassVar[dict[str, str]] = {"reroute": ""}  # levels, each with a unit of its own
 
     def __post_init__(self) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Axes, InputError, Range, Value, check_fields
+from optmatch.model import Axes, InputError, Range, Value, check_fields, given
 from optmatch.problems.sharing.classes import Classes, classify
 from optmatch.problems.sharing.resources import Jobs, Places, Resources
 
@@ -96,9 +96,9 @@ class PortSharing(Value):
     resources: Resources
     jobs: Jobs
     objective: Objective = "max-flow"
-    order: Places | None = field(default=None, kw_only=True)
+    order: Places = given(default=None, kw_only=True)
     kind: ClassVar[str] = "port-sharing"
-    answer_class: ClassVar[type[Value] | None] = Assignment
+    answer_class: ClassVar[type[Assignment] | None] = Assignment
     objectives: ClassVar[dict[str, str]] = {
         "max-flow": "resources",
         "lexicographic": "",

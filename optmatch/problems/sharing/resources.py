@@ -11,19 +11,22 @@ from numpy.typing import NDArray
 
 from optmatch.model import (
     Axes,
+    Given,
+    GivenOrNone,
     InputError,
     Range,
     Value,
     check_fields,
     check_size,
+    given,
     integer,
     number,
 )
 
-Table = Annotated[NDArray[np.float64], Axes(2)]
-Times = Annotated[NDArray[np.float64], Range(0)]
-Counts = Annotated[NDArray[np.int64], Range(0)]
-Places = Annotated[NDArray[np.int32], Range(0)]
+Table = Annotated[Given[np.float64], Axes(2)]
+OtherTable = Annotated[GivenOrNone[np.float64], Axes(2)]
+Times = Annotated[GivenOrNone[np.float64], Range(0)]
+Places = Annotated[GivenOrNone[np.int32], Range(0)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +66,12 @@ class Resources(Value):
     (3, [0.0, 0.0, 0.0])
     """
 
-    public: Table
-    private: Table | None = field(default=None, kw_only=True)
-    arrival_s: Times | None = field(default=None, kw_only=True)
-    departure_s: Times | None = field(default=None, kw_only=True)
-    plane: Places | None = field(default=None, kw_only=True)
-    pod: Places | None = field(default=None, kw_only=True)
+    public: Table = given()
+    private: OtherTable = given(default=None, kw_only=True)
+    arrival_s: Times = given(default=None, kw_only=True)
+    departure_s: Times = given(default=None, kw_only=True)
+    plane: Places = given(default=None, kw_only=True)
+    pod: Places = given(default=None, kw_only=True)
     names: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
@@ -149,18 +152,18 @@ class Jobs(Value):
     (2, [1, 1])
     """
 
-    demand: Counts
-    public: Table
-    private: Table | None = field(default=None, kw_only=True)
-    rounds: Annotated[NDArray[np.int64], Range(1)] | None = field(default=None, kw_only=True)
-    arrival_s: Times | None = field(default=None, kw_only=True)
-    all_or_nothing: Annotated[NDArray[np.int8], Range(0, 1)] | None = field(
+    demand: Annotated[Given[np.int64], Range(0)] = given()
+    public: Table = given()
+    private: OtherTable = given(default=None, kw_only=True)
+    rounds: Annotated[GivenOrNone[np.int64], Range(1)] = given(default=None, kw_only=True)
+    arrival_s: Times = given(default=None, kw_only=True)
+    all_or_nothing: Annotated[GivenOrNone[np.int8], Range(0, 1)] = given(
         default=None, kw_only=True
     )
-    fair_share: Annotated[NDArray[np.float64], Range(0, above=True)] | None = field(
+    fair_share: Annotated[GivenOrNone[np.float64], Range(0, above=True)] = given(
         default=None, kw_only=True
     )
-    plane_caps: Annotated[NDArray[np.int64], Axes(2), Range(0)] | None = field(
+    plane_caps: Annotated[GivenOrNone[np.int64], Axes(2), Range(0)] = given(
         default=None, kw_only=True
     )
 

@@ -112,7 +112,7 @@ class SliceAllocation(Value):
     reserved: tuple[Index, ...] = field(default=(), kw_only=True)
     routes: Count = field(default=5, kw_only=True)
     kind: ClassVar[str] = "slice-allocation"
-    answer_class: ClassVar[type[Value] | None] = Allocation
+    answer_class: ClassVar[type[Allocation] | None] = Allocation
     objectives: ClassVar[dict[str, str]] = {"slice-allocation": "circuits"}
 
     def __post_init__(self) -> None:

@@ -200,7 +200,7 @@ def test_what_is_no_rack_is_refused(options: dict[str, object], message: str) ->
 def test_a_rack_comes_back_from_a_file() -> None:
     """With the cells of its servers."""
     rack = om.RackFabric((4, 2, 1), (2, 2, 1), fibres=1, interposer=om.Benes(32))
-    problem = Reroute(rack, [], cell_states=np.zeros(rack.n_cells))  # type: ignore[arg-type]
+    problem = Reroute(rack, [], cell_states=np.zeros(rack.n_cells))
     assert loads(dumps(problem)) == problem
 
 

@@ -59,7 +59,7 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
         with pytest.raises(om.InputError):
             problems.Resources(table, names=names)  # type: ignore[arg-type]
     with pytest.raises(om.InputError):
-        problems.Jobs([1], table)  # type: ignore[arg-type]
+        problems.Jobs([1], table)
 
 
 def test_classes_are_those_of_pairs() -> None:

@@ -283,6 +283,7 @@ def test_rounds_on_fabrics_with_cells(fabric: om.Fabric, algorithm: str) -> None
     )
     found = om.solve(job, "provisioned", seed=0)
     assert found.status is om.Status.FEASIBLE, found.stats
+    assert found.answer.rails[0].cell_states is not None
     assert found.answer.rails[0].cell_states.shape[1] == fabric.n_cells
 
 

@@ -168,7 +168,7 @@ def test_rings_agree_with_brute_force() -> None:
         fibres = rng.permutation(RING.n_fibres)[: 1 + seed % 4].tolist()
         problem = replace(detoured(draw_rack_state(RING, rng), rng), failed_fibres=fibres)
         if seed % 2:
-            problem = replace(problem, owners=np.arange(len(problem.circuits)))  # type: ignore[arg-type]
+            problem = replace(problem, owners=np.arange(len(problem.circuits)))
         best = best_of_ring(problem)
         exact, quick = (om.solve(problem, method, seed=0) for method in ("ilp", "greedy"))
         if best is None:
@@ -256,7 +256,7 @@ def test_a_handover_has_to_go_where_spares_are(
     cut_off = np.flatnonzero((RACK.edges[RACK.edge_of_fibre] == 5).any(axis=1))
     state = Reroute(
         RACK,
-        [circuit],  # type: ignore[arg-type]
+        [circuit],
         routes=[[fibre]],  # type: ignore[arg-type]
         spares=(20,),
         failed_chips=(0,),

@@ -29,7 +29,7 @@ def setting(problem: om.Routing, solution: om.Solution) -> tuple[Any, Any, NDArr
     """Return flow, ends, states with free cells in cross, and the free cells."""
     device = DEVICES["silicon-electro-optic"]
     graph: Any = problem.fabric.graph
-    states = solution.schedule.cell_states[0].copy()  # type: ignore[union-attr, index]
+    states = solution.schedule.cell_states[0].copy()  # type: ignore[index]
     free = np.flatnonzero(states == FREE)
     states[free] = CROSS
     source = np.flatnonzero(problem.matching >= 0)
@@ -115,7 +115,7 @@ def test_no_choice_beats_cells_that_swallow_light(fabric: om.Fabric) -> None:
 def test_it_comes_close_to_the_best_of_all_states(shift: int) -> None:
     """Of all settings of the free cells of a small tree none is better by more than 0.5 dB."""
     problem, solution = solved(om.SwitchAndSelect(4), shift)
-    stated = solution.schedule.cell_states  # type: ignore[union-attr]
+    stated = solution.schedule.cell_states
     assert stated is not None
     free = np.flatnonzero(stated[0] == FREE)
     best = -np.inf
@@ -134,7 +134,7 @@ def test_stuck_cells_and_lonely_circuits_are_left_alone() -> None:
     fabric = Faulty(om.SwitchAndSelect(4), stuck_bar=[23])
     problem = om.Routing(fabric, np.array([1, -1, -1, -1], dtype=np.int32))
     solution = om.solve(problem, seed=0)
-    stated = solution.schedule.cell_states  # type: ignore[union-attr]
+    stated = solution.schedule.cell_states
     assert stated is not None
     settled = om.settle_free_cells(problem, solution, "smartlight")
     expected = np.where(stated == FREE, CROSS, stated)

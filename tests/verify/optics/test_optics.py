@@ -84,7 +84,7 @@ def test_losses_add_up_to_a_hundredth_of_a_decibel() -> None:
 def _lit_links(problem: om.Routing, solution: om.Solution, per_link: Any) -> float:
     """Add up a figure of links over all circuits, by following each through its states."""
     graph: Any = problem.fabric.graph
-    states: Any = solution.schedule.cell_states  # type: ignore[union-attr]
+    states: Any = solution.schedule.cell_states
     total = 0.0
     for terminal in problem.fabric.source_terminals:
         while True:
@@ -170,7 +170,7 @@ def test_free_cells_are_put_where_one_says() -> None:
     """In cross, in bar, as they were, or as given; stuck cells stay as they are."""
     problem = om.AllToAll(om.HexMesh(3, 3, ports=6))
     solution = om.solve(problem, seed=0)
-    stated: Any = solution.schedule.cell_states  # type: ignore[union-attr]
+    stated: Any = solution.schedule.cell_states
     for idle, state in (("cross", 1), ("bar", 0)):
         settled = om.measure_optics(problem, solution, "ideal", idle=idle).cell_states
         assert np.array_equal(settled, np.where(stated == -1, state, stated))
@@ -212,7 +212,7 @@ def test_settled_cells_leak_less(fabric: om.Fabric) -> None:
         matching = [1, 2, 3, 4, 0]
     problem, solution = solved(fabric, matching)
     settled = om.settle_free_cells(problem, solution, "smartlight")
-    stated: Any = solution.schedule.cell_states  # type: ignore[union-attr]
+    stated: Any = solution.schedule.cell_states
     assert np.array_equal(settled[stated != -1], stated[stated != -1])
     assert np.isin(settled, (BAR, CROSS)).all()
     ratio = "worst_signal_to_crosstalk_db"

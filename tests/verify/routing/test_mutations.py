@@ -78,7 +78,7 @@ def test_the_unchanged_solution_passes(name: str) -> None:
 @given(data=st.data())
 def test_any_state_of_any_cell(name: str, data: st.DataObject) -> None:
     """Lit cells to the other state or free; dark cells may be bar or cross, and nothing else."""
-    states = good(name).schedule.cell_states  # type: ignore[union-attr]
+    states = good(name).schedule.cell_states
     assert states is not None
     slot, cell = (data.draw(st.integers(0, size - 1)) for size in states.shape)
     value = data.draw(
@@ -95,7 +95,7 @@ def test_any_state_of_any_cell(name: str, data: st.DataObject) -> None:
 @everywhere
 def test_every_state_of_every_lit_cell(name: str) -> None:
     """The same without chance: no lit cell may be set otherwise or set free."""
-    states = good(name).schedule.cell_states  # type: ignore[union-attr]
+    states = good(name).schedule.cell_states
     assert states is not None
     for slot, cell in np.argwhere(states >= 0):
         for value in (-1, 1 - states[slot, cell]):
@@ -106,7 +106,7 @@ def test_every_state_of_every_lit_cell(name: str) -> None:
 @given(data=st.data())
 def test_any_entry_of_a_matching(name: str, data: st.DataObject) -> None:
     """Another partner, idle, or no port at all."""
-    matchings = good(name).schedule.matchings  # type: ignore[union-attr]
+    matchings = good(name).schedule.matchings
     slot, port = (data.draw(st.integers(0, size - 1)) for size in matchings.shape)
     held = matchings[slot, port]
     value = data.draw(st.integers(-2, matchings.shape[1]).filter(lambda v: v != held))
@@ -117,7 +117,7 @@ def test_any_entry_of_a_matching(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_swapped_partners(name: str, data: st.DataObject) -> None:
     """The row stays a permutation."""
-    matchings = np.array(good(name).schedule.matchings)  # type: ignore[union-attr]
+    matchings = np.array(good(name).schedule.matchings)
     slot = data.draw(st.integers(0, len(matchings) - 1))
     first, second = data.draw(
         st.lists(st.integers(0, matchings.shape[1] - 1), min_size=2, max_size=2, unique=True)
@@ -130,7 +130,7 @@ def test_swapped_partners(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_a_pair_set_idle(name: str, data: st.DataObject) -> None:
     """Both ports of a circuit at once, so that the slot stays a matching."""
-    matchings = np.array(good(name).schedule.matchings)  # type: ignore[union-attr]
+    matchings = np.array(good(name).schedule.matchings)
     slot, port = data.draw(st.sampled_from(np.argwhere(matchings >= 0).tolist()))
     if MESHES[name].bidirectional:
         matchings[slot, matchings[slot, port]] = -1
@@ -142,7 +142,7 @@ def test_a_pair_set_idle(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_any_duration_and_the_delay(name: str, data: st.DataObject) -> None:
     """However small the change."""
-    durations = good(name).schedule.durations_s  # type: ignore[union-attr]
+    durations = good(name).schedule.durations_s
     slot = data.draw(st.integers(0, len(durations) - 1))
     value = data.draw(st.floats())
     assume(value != durations[slot])
