@@ -19,14 +19,14 @@ import optmatch as om
 from optmatch.problems.rails.presets import PRESETS, make_job
 
 DELAYS_S = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-METHODS = ("on-demand", "provisioned", "prefetch", "ilp")
+METHODS = ("on-demand", "provisioned", "prefetch")
 _SPLITS: dict[str, dict[str, Any]] = {
     "llama3-405b": {"cp": 2, "pp": 2, "dp": 2, "stage_layers": ()},
     "deepseek-v3": {"ep": 16, "dp": 16, "pp": 2, "stage_layers": (), "schedule": "1f1b"},
     "mixtral-8x22b": {"pp": 2},
     "gpt3-175b-fsdp": {"dp": 32, "shard": 16},
 }
-"""The degrees of jobs that are small enough for `ilp`, and otherwise like the presets."""
+"""The degrees of small jobs that are otherwise like the presets."""
 
 
 def make_small(name: str) -> om.RailJob:
@@ -64,7 +64,7 @@ def show_delays(name: str, job: om.RailJob, methods: Sequence[str], limit_s: flo
 def show_circuits(name: str, gpus: int) -> None:
     """Print what a preset needs on each rail, and the time of its plans at 10 ms."""
     job = make_job(name, gpus)
-    for method in METHODS[:3]:
+    for method in METHODS:
         started = time.process_time()
         found = om.solve(job, method, seed=0)
         taken = time.process_time() - started

@@ -24,9 +24,7 @@ from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.published import CASES, published_job
 from optmatch.problems.rails.training.step import ALL_REDUCE, Group, Step
 from optmatch.simulation.rails.replay import simulate_rails
-from optmatch.solvers.rails.descent import descend
-from optmatch.solvers.rails.methods import plan_well
-from optmatch.solvers.rails.relays import list_relays
+from optmatch.solvers.rails.methods import plan_straight
 from optmatch.solvers.rails.transfers import fold_transfers
 
 CURVES = Path(__file__).parent.parent / "instances" / "rails" / "published-step-times.csv"
@@ -131,14 +129,14 @@ def show_plans() -> None:
         job = om.load(CURVES.parent / f"{case}-windows.json")
         for delay_s in (0.01, 0.1, 1.0, 3.0):
             row, times = [], {}
-            for method in ("on-demand", "provisioned", "prefetch", "ilp"):
+            for method in ("on-demand", "provisioned", "prefetch"):
                 found = om.solve(
                     with_network(job, delay_s=delay_s), method, seed=0, time_limit_s=30
                 )
                 times[method] = found.objective or np.inf
                 star = "*" if found.status is om.Status.OPTIMAL else ""
                 row.append(f"{method} {times[method]:.3f}{star}")
-            gain = 1 - times["ilp"] / min(times["on-demand"], times["provisioned"])
+            gain = 1 - times["prefetch"] / min(times["on-demand"], times["provisioned"])
             print(
                 f"  {case}, {1e3 * delay_s:.0f} ms: {', '.join(row)}; all links"
                 f" {job.lower_bound():.3f}; {100 * gain:.2f} % below the best simple policy"
@@ -184,13 +182,9 @@ def show_collectives() -> None:
 
 
 def straight_s(job: om.RailJob) -> float:
-    """Return the best step time found without forwarding: by `prefetch`, then by trying orders."""
-    transfers = fold_transfers(job)
-    known = plan_well(transfers, around=False)
-    if known is None:
-        return np.inf
-    alone = list_relays(transfers)._replace(routes={}, around=())
-    return (descend(alone, known, om.Limits(time_s=40).start()) or known).step_s
+    """Return the best step time found without forwarding."""
+    known = plan_straight(fold_transfers(job))
+    return np.inf if known is None else known.step_s
 
 
 def show_forwarding() -> None:
@@ -211,7 +205,7 @@ def show_forwarding() -> None:
             workload=om.Workload(model=model, batch=4 * micro_batches, micro_batch=1),
         )
         row = [f"straight {straight_s(job):.3f}"]
-        for method in ("static", "on-demand", "provisioned", "prefetch", "ilp"):
+        for method in ("static", "on-demand", "provisioned", "prefetch"):
             found = om.solve(job, method, seed=0, time_limit_s=40)
             if found.objective is not None:
                 row.append(f"{method} {found.objective:.3f}")

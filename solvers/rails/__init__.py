@@ -1,4 +1,4 @@
-"""Rails of training jobs: circuits of each phase, policies, timetables, the exact plan."""
+"""Rails of training jobs: what each rail holds when, policies, timetables."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from optmatch.solvers.rails.methods import Simple
 
 _SIMPLE: dict[Simple, str] = {
-    "prefetch": "circuits of the next phase set up while their ports are idle",
+    "prefetch": "what each rail holds when: circuits that stay, forward data, or change early",
     "provisioned": "circuits changed once no communication is left before the next one",
     "on-demand": "circuits changed when all who need them are ready",
     "static": "ports split once, by the square root of traffic",
+    "ilp": "prefetch, by the name of a method that is gone: deprecated",
 }
 
 
@@ -25,17 +26,8 @@ def _simple(name: Simple) -> Run:
     return partial(solve_by, name)
 
 
-def _ilp() -> Run:
-    from optmatch.solvers.rails.ilp import solve
-
-    return solve
-
-
-METHODS = (
-    *(Method(name, RailJob, partial(_simple, name), told) for name, told in _SIMPLE.items()),
-    Method(
-        "ilp", RailJob, _ilp, "orders, ports, detours and first circuits by CP-SAT", exact=True
-    ),
+METHODS = tuple(
+    Method(name, RailJob, partial(_simple, name), told) for name, told in _SIMPLE.items()
 )
 """Methods for rail jobs; the first is the default."""
 

@@ -1,4 +1,4 @@
-"""Methods for rail jobs that need no search, each as a solution with its bound."""
+"""Methods for rail jobs, each as a solution with its bound."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from optmatch.model import (
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.solvers.rails.forwarding import plan_forwarded
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.order import Start, plan_ahead
 from optmatch.solvers.rails.policies import NO_SPLIT, plan_by_demand, plan_policy, plan_static
-from optmatch.solvers.rails.relays import plan_around
 from optmatch.solvers.rails.timetable import Draft
 from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 
-Simple = Literal["prefetch", "provisioned", "on-demand", "static"]
-"""Methods that do not search."""
+Simple = Literal["prefetch", "provisioned", "on-demand", "static", "ilp"]
+"""Methods for rail jobs; ``"ilp"`` is `prefetch` by its old name."""
 _DIGITS = 1e-11
 """What is a smaller part of a step is lost in the rounding of its times."""
 
@@ -42,23 +42,23 @@ def solve_by(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution:
-    """Solve a job by a method that does not search."""
+    """Solve a job by one of the methods."""
     limit: Limit | None = limits.start().exceeded(0)
     plan: RailPlan | None = None
     stats: dict[str, Any] = {}
     try:
         if limit is not Limit.TIME:
-            if method == "prefetch":
-                made, plan = plan_lit(fold_transfers(problem))
-            else:
-                made = plan_policy(problem, method)
-                plan = made and route_plan(problem, made)
-            if made is None:
+            made, plan = False, None
+            for found in _list_plans(method, problem, limits, rng):
+                made = True
+                lit = route_plan(problem, found)
+                if lit is not None and (plan is None or lit.step_s < plan.step_s):
+                    plan = lit
+                    on_event(NewBest(plan.step_s))
+            if not made:
                 stats["reason"] = NO_SPLIT
             elif plan is None:
                 stats["reason"] = "the fabric does not hold all circuits of a state at once"
-            else:
-                on_event(NewBest(plan.step_s))
             limit = Limit.EXHAUSTED
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
@@ -71,21 +71,30 @@ def solve_by(
     return conclude(problem, plan, bound, limit, method, stats)
 
 
-def plan_lit(transfers: Transfers) -> tuple[RailPlan | None, RailPlan | None]:
-    """Return the best plan that is found without search, and the same with the states of cells.
+def _list_plans(
+    method: Simple, problem: RailJob, limits: Limits, rng: np.random.Generator
+) -> Iterator[RailPlan]:
+    """Make the plan of a policy; of `prefetch` what no data are forwarded in, and what is better.
 
-    Where a fabric does not hold the circuits of data that go around, they go straight.
+    What was made before a limit stays.
     """
-    plan = plan_well(transfers)
-    lit = plan and route_plan(transfers.job, plan)
-    if plan is not None and lit is None and len(plan.relays):
-        plan = plan_well(transfers, around=False)
-        lit = plan and route_plan(transfers.job, plan)
-    return plan, lit
+    if method != "prefetch" and method != "ilp":
+        plan = plan_policy(problem, method)
+        if plan is not None:
+            yield plan
+        return
+    best = plan_straight(fold_transfers(problem))
+    if best is not None:
+        yield best.build()
+    known_s = np.inf if best is None else best.step_s
+    if known_s > problem.lower_bound() * (1 + RTOL):
+        forwarded = plan_forwarded(problem, known_s, rng, limits.iterations)
+        if forwarded is not None:
+            yield forwarded
 
 
-def plan_well(transfers: Transfers, *, around: bool = True) -> RailPlan | None:
-    """Return the best plan that is found without search; `around` allows data to be forwarded."""
+def plan_straight(transfers: Transfers) -> Draft | None:
+    """Draft the best plan that is found without search, in which all data go straight."""
     best: Draft | None = None
     starts: list[Start] = []
     try:
@@ -96,15 +105,10 @@ def plan_well(transfers: Transfers, *, around: bool = True) -> RailPlan | None:
             early = plan_ahead(transfers, starts)
             if early is not None and (best is None or early.step_s <= best.step_s):
                 best = early
-        bound_s = transfers.job.lower_bound() * (1 + RTOL)
-        if around and best is not None and best.step_s > bound_s:
-            plan = plan_around(transfers, best)
-            if plan is not None:
-                return plan
     except TimeUp:
         if best is None:
             raise
-    return best and best.build()
+    return best
 
 
 def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:

@@ -127,6 +127,11 @@ def check_exchanges(
     dark = rail.dark_s(start, end)
     in_rounds = (rounds == 1) & (np.abs(end - start - dark - part_s) <= slack)
     spell = rail.spell_at(start[row] + slack, port)
+    reached, _ = rail.reached(spell)
+    most, least = np.full(len(operations), -1), np.full(len(operations), step.n_ranks)
+    np.maximum.at(most, row, reached)
+    np.minimum.at(least, row, reached)
+    in_rounds &= most != least  # all ports to one rank are a ring
     in_rounds[row[rail.until_s[spell] < end[row] - slack]] = True
     if not in_rounds.any():
         return operations[:0]

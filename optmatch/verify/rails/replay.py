@@ -90,6 +90,8 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     senders = riding[step.kind[riding] != RECV]
     several = context.group_size[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & several]
+    forwarded = np.unique(step.match[context.plan.relays[:, 0]])
+    scattered = scattered[~np.isin(step.match[scattered], forwarded)]  # these go around a ring
     parts = np.array_split(scattered, 1 + len(scattered) // _AT_ONCE)
     exchanges = [check_exchanges(context, rail, part) for part in parts]
     changing = np.concatenate([*exchanges, check_in_rounds(context, rail, riding)])

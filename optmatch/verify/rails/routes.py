@@ -37,12 +37,10 @@ def check_forwarded(context: Context) -> bool:
     several = [operations for operations, _, _ in list_in_rounds(context.job, operation)]
     sent = (step.rail[operation] >= 0) & (step.kind[operation] != RECV)
     sent &= ~np.isin(operation, np.concatenate([operation[:0], *several]))
-    many = context.group_size[step.group[operation]] > 2
-    sent &= ~many | (step.kind[operation] != ALL_TO_ALL)
     exists = (rank >= 0) & (rank < step.n_ranks)
     exists &= (ports > 0) & (ports >> context.job.network.ports_per_gpu == 0)
     rules = (
-        ("what is forwarded is sent over a rail, and goes to one rank", sent),
+        ("what is forwarded is sent over a rail, and not in rounds", sent),
         ("who forwards has that rank and those ports", exists),
     )
     for rule, right in rules:

@@ -42,7 +42,7 @@ class TestPrefetch(RailContract):
 
 
 class TestIlpRails(RailContract):
-    """By CP-SAT."""
+    """`prefetch` by its old name."""
 
     method = "ilp"
 

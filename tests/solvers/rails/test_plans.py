@@ -48,10 +48,10 @@ def plan_of(job: om.RailJob, method: str) -> RailPlan:
 def test_times_beyond_all_digits_are_refused(options: dict[str, Any], message: str) -> None:
     """By name, and without a warning."""
     with pytest.raises(om.InputError, match=message):
-        plan_of(small_job(2, 2, 2, **options), "prefetch")
+        plan_of(small_job(2, 2, 2, **options), "provisioned")
 
 
-@pytest.mark.parametrize("method", ["prefetch", "on-demand"])
+@pytest.mark.parametrize("method", ["provisioned", "on-demand"])
 def test_what_is_short_beside_the_delay_is_seen(method: str) -> None:
     """Circuits that change a microsecond later, in a step of hours, were there in time."""
     job = small_job(2, 2, 2, delay_s=1e3)
@@ -100,8 +100,8 @@ def test_programs_that_contradict_each_other_are_served_by_time(method: str) -> 
 def test_the_best_plan_hides_all_delays_of_the_published_cases(case: str, delay_s: float) -> None:
     """Never worse than a simple policy; here as fast as with all links, but for some hops."""
     job = change_job(measured(case), delay_s=delay_s)
-    best = om.solve(job, "ilp", seed=0)
-    others = [om.solve(job, method, seed=0).objective for method in (*POLICIES, "prefetch")]
+    best = om.solve(job, "prefetch", seed=0)
+    others = [om.solve(job, method, seed=0).objective for method in POLICIES]
     assert best.objective is not None
     assert best.objective <= min(other for other in others if other is not None)
     hops_s = job.step().n_operations * job.network.latency_s
@@ -138,13 +138,15 @@ def test_prefetching_is_never_worse(
         assert other.objective is None or found.objective <= other.objective
 
 
-def test_splitting_ports_can_be_the_best() -> None:
+def test_splitting_ports_needs_no_change() -> None:
     """With two ports and a long delay, one for replicas and one for the pipeline, all the time."""
     job = small_job(2, 1, 2, ports_per_gpu=2, delay_s=10.0)
     static = om.solve(job, "static", seed=0)
     assert static.stats["reconfigurations"] == 0
     assert static.objective is not None
-    assert om.solve(job, "prefetch", seed=0).objective == static.objective
+    best = om.solve(job, "prefetch", seed=0)
+    assert best.objective is not None
+    assert best.objective <= static.objective
     assert static.objective < om.solve(job, "on-demand", seed=0).objective
 
 

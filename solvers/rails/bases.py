@@ -1,0 +1,109 @@
+"""Bases: the circuits that a rail holds unless something else is worth a change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+
+import numpy as np
+
+from optmatch.solvers.rails.paths import Ints
+from optmatch.solvers.rails.seats import Seats
+
+
+def list_components(seats: Seats) -> Ints:
+    """Return by seat the least seat that it communicates with, directly or through others."""
+    least = np.arange(len(seats.rail))
+    many = np.diff(seats.begin)
+    node_of = np.repeat(np.arange(len(many)), many)
+    while True:
+        lowest = np.full(len(many), len(least))
+        np.minimum.at(lowest, node_of, least[seats.member])
+        fresh = least.copy()
+        np.minimum.at(fresh, seats.member, lowest[node_of])
+        fresh = fresh[fresh]
+        if np.array_equal(fresh, least):
+            return least
+        least = fresh
+
+
+def list_families(seats: Seats) -> list[Ints]:
+    """List the kinds of groups: by seat the group, and its place there; -1 of those in none.
+
+    Those with most bytes first. A pipeline counts as a group, in the order of its messages.
+    """
+    step, folded = seats.job.step(), seats.folded
+    traffic: dict[str, float] = {}
+    groups: dict[str, dict[int, None]] = {}
+    riding = seats.riding
+    group_of = step.group[folded.part[riding]]
+    for group, sent in zip(group_of.tolist(), seats.bytes_sent[riding].tolist(), strict=True):
+        name = step.groups[group].name.rpartition(".")[0] or step.groups[group].dimension
+        traffic[name] = traffic.get(name, 0.0) + sent
+        groups.setdefault(name, {})[group] = None
+    found = []
+    for name in sorted(traffic, key=lambda each: (-traffic[each], each)):
+        table = np.full((2, len(seats.rail)), -1)
+        for number, group in enumerate(groups[name]):
+            members = folded.class_of[[*step.groups[group].ranks]]
+            table[0, members] = number
+            table[1, members] = np.arange(len(members))
+        found.append(table)
+    return found
+
+
+def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
+    """List orders of all seats in which members of groups stand together.
+
+    Rows and columns of the grid of groups, each also there and back in turn, and all backwards.
+    """
+    own = np.arange(len(seats.rail))
+    seen = set()
+    for chosen in permutations(families[:3], min(2, len(families))):
+        for snake in (False, True):
+            outer = chosen[0]
+            inner = chosen[1] if len(chosen) > 1 else np.stack([own, own])
+            within = np.where(outer[1] >= 0, outer[1], own)
+            if snake:
+                within = np.where(outer[0] % 2 == 1, -within, within)
+            order = np.lexsort([own, inner[0], within, _rank_groups(outer[0], inner[1])])
+            for turned in (order, order[::-1].copy()):
+                if turned.tobytes() not in seen:
+                    seen.add(turned.tobytes())
+                    yield turned
+    if not seen:
+        yield own
+
+
+def _rank_groups(group: Ints, place: Ints) -> Ints:
+    """Order groups by the places of their members in another family, then by number."""
+    n = int(group.max(initial=-1)) + 1
+    least = np.full(n + 1, len(group))
+    np.minimum.at(least, group, place)
+    rank = np.argsort(np.lexsort([np.arange(n), least[:n]]))
+    return np.append(rank, n)[group]
+
+
+def close_rings(order: Ints, component: Ints) -> Ints:
+    """Return to whom each seat leads if those of a component are a ring, in an order."""
+    row = order[np.argsort(component[order], kind="stable")]
+    ends = np.flatnonzero(np.diff(component[row], append=-1))
+    following = np.arange(1, len(row) + 1)
+    following[ends] = np.append(0, ends[:-1] + 1)[: len(ends)]
+    base = np.full(len(order), -1)
+    base[row] = row[following]
+    base[base == np.arange(len(base))] = -1  # alone
+    return base
+
+
+def cut_rings(order: Ints, component: Ints, family: Ints) -> Ints:
+    """Return the component of seats if members of a group are one each, and others as before."""
+    inside = family[0] >= 0
+    found = np.where(inside, len(component) + family[0], component)
+    alone = np.bincount(found, minlength=2 * len(component))[found] == 1
+    if alone.any() and not alone.all():
+        for seat in np.flatnonzero(alone):  # a ring of one would be no ring
+            others = np.flatnonzero((component == component[seat]) & ~alone)
+            if len(others):
+                found[seat] = found[others[0]]
+    return found

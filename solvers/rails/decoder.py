@@ -1,0 +1,291 @@
+"""The kernel of forwarded plans: every communication goes when its circuits are free.
+
+Ports come in *bundles*: so many ports of every GPU that always hold the same circuits. Data go
+over one of some *rings*, permutations of the seats, through the seats between, or straight, from
+one to the next. What of their way is not up is set up for them, and takes other circuits away.
+One ring of each bundle is its *home*: it is up when the step begins, and again when it ends.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+
+EITHER, STRAIGHT = -2, -1
+"""A node may go as it ends soonest, or straight; else the number of its ring."""
+
+
+@inner_kernel
+def _less(keys, ranks, a, b):
+    return keys[a] < keys[b] or (keys[a] == keys[b] and ranks[a] < ranks[b])
+
+
+@inner_kernel
+def _push(heap, size, keys, ranks, node):
+    at = size
+    heap[at] = node
+    while at > 0:
+        up = (at - 1) // 2
+        if not _less(keys, ranks, heap[at], heap[up]):
+            break
+        heap[at], heap[up] = heap[up], heap[at]
+        at = up
+    return size + 1
+
+
+@inner_kernel
+def _pop(heap, size, keys, ranks):
+    """Move the least to the end of the heap."""
+    size -= 1
+    heap[0], heap[size] = heap[size], heap[0]
+    at = 0
+    while True:
+        low = 2 * at + 1
+        if low >= size:
+            return size
+        if low + 1 < size and _less(keys, ranks, heap[low + 1], heap[low]):
+            low += 1
+        if not _less(keys, ranks, heap[low], heap[at]):
+            return size
+        heap[at], heap[low] = heap[low], heap[at]
+        at = low
+
+
+@inner_kernel
+def _around(members, message, ring, cycle, facing, sends, receives, delay_s):
+    """Return when all circuits of a way over a ring are free and up, hops, and what is missing.
+
+    The hops are the most from one member to the next, 0 if there is no such way; what is missing
+    has to be set up. Members share a cycle, all of which is used but by a message.
+    """
+    free, missing = 0.0, 0
+    source = members[0]
+    for k in range(1, len(members)):
+        if cycle[members[k]] != cycle[source]:
+            return 0.0, 0, 0
+    at, hops, longest = source, 0, 0
+    while True:
+        to = ring[at]
+        up = max(sends[at], receives[to])
+        if facing[at] != to:
+            up += delay_s
+            missing += 1
+        free = max(free, up)
+        hops += 1
+        at = to
+        if message:
+            if at == members[1]:
+                return free, hops, missing
+        else:
+            stops = at == source
+            for k in range(1, len(members)):
+                if members[k] == at:
+                    stops = True
+                    break
+            if stops:
+                longest = max(longest, hops)
+                hops = 0
+            if at == source:
+                return free, longest, missing
+
+
+@inner_kernel
+def _turn(one, two, at_s, facing, faced, turns, where, number, bundle):
+    """Set a circuit up; those that its ports held are gone."""
+    if facing[one] >= 0:
+        faced[facing[one]] = -1
+    if faced[two] >= 0:
+        facing[faced[two]] = -1
+    facing[one] = two
+    faced[two] = one
+    if number < len(turns):
+        turns[number] = at_s
+        where[number, 0] = bundle
+        where[number, 1] = one
+        where[number, 2] = two
+    return number + 1
+
+
+@kernel
+def decode(
+    lasts, sent, late, how, begin, member, first, after, waits, rank, way, only,
+    ring, cycle, home, rates, single, delay_s, price_s, most_s,
+    facing, faced, sends, receives, heap, keys, start, end, taken, turns, where,
+):  # fmt: skip
+    """Write starts and ends of all nodes; return the time of the step and the number of turns.
+
+    Parameters
+    ----------
+    lasts, sent, late, how, begin, member, first, after
+        Nodes, as in `Seats`.
+    waits
+        By node, for how many it waits; used up.
+    rank
+        By node: of those that could start at the same moment the least goes first.
+    way, only
+        By node: `EITHER`, `STRAIGHT` or the number of a ring; the bundle, -1 for any.
+    ring, cycle
+        By ring and seat: to whom it leads, -1 if to nobody, and the number of its cycle.
+    home, rates, single
+        By bundle: the ring that it begins and ends with, bytes per second, and whether it has one
+        port at a seat, as exchanges need that go straight.
+    delay_s, price_s, most_s
+        The delay; how much sooner something ends if circuits are set up for what may go either
+        way; the time at which to give up.
+    facing, faced, sends, receives, heap, keys
+        Room for work: by bundle and seat, whom a seat sends to and receives of, and when its
+        ports are free; by node.
+    start, end, taken, turns, where
+        Results: by node its times, and bundle and way, as in `trace`; by turn when, and the
+        bundle, who and to whom.
+
+    Returns
+    -------
+    tuple
+        The time of the step, infinite if given up, and how many circuits were set up.
+    """
+    n_bundles, n_seats = facing.shape
+    size, number, done, step_s = 0, 0, 0, 0.0
+    for b in range(n_bundles):
+        for g in range(n_seats):
+            facing[b, g] = ring[home[b], g]
+            sends[b, g] = receives[b, g] = 0.0
+            faced[b, g] = -1
+        for g in range(n_seats):
+            if facing[b, g] >= 0:
+                faced[b, facing[b, g]] = g
+    for node in range(len(lasts)):
+        start[node] = keys[node] = 0.0
+        if waits[node] == 0:
+            size = _push(heap, size, keys, rank, node)
+    while size:
+        size = _pop(heap, size, keys, rank)
+        node = heap[size]
+        if how[node] < 0:
+            end[node] = start[node] + lasts[node]
+        else:
+            members = member[begin[node] : begin[node + 1]]
+            n = len(members)
+            pairs = 1 if how[node] == 1 else n
+            best_s, begins, ends, taken[node] = np.inf, 0.0, 0.0, -1
+            for b in range(n_bundles):
+                if only[node] >= 0 and only[node] != b:
+                    continue
+                for r in range(len(ring)):
+                    if (way[node] != EITHER and way[node] != r) or ring[r, members[0]] < 0:
+                        continue
+                    free, hops, missing = _around(
+                        members, how[node] == 1, ring[r], cycle[r], facing[b], sends[b],
+                        receives[b], delay_s,
+                    )  # fmt: skip
+                    if hops > 0:
+                        more = n / 2 if how[node] == 2 else 1.0
+                        at_s = max(start[node], free)
+                        ends_s = at_s + sent[node] * more / rates[b] + hops * late[node]
+                        price = price_s if missing and way[node] == EITHER else 0.0
+                        if ends_s + price < best_s:
+                            best_s, begins, ends = ends_s + price, at_s, ends_s
+                            taken[node] = b * (len(ring) + 1) + r + 1
+                if way[node] >= 0 and (taken[node] >= 0 or (only[node] < 0 and b < n_bundles - 1)):
+                    continue
+                if how[node] != 2 or single[b]:
+                    free, missing = 0.0, 0
+                    for k in range(pairs):
+                        one, two = members[k], members[(k + 1) % n]
+                        up = max(sends[b, one], receives[b, two])
+                        if facing[b, one] != two:
+                            up += delay_s
+                            missing += 1
+                        free = max(free, up)
+                    at_s = max(start[node], free)
+                    ends_s = at_s + sent[node] / rates[b] + late[node]
+                    if how[node] == 2:
+                        ends_s += (n - 2) * delay_s
+                        missing = 1
+                    price = price_s if missing and way[node] == EITHER else 0.0
+                    if ends_s + price < best_s:
+                        best_s, begins, ends = ends_s + price, at_s, ends_s
+                        taken[node] = b * (len(ring) + 1)
+            if taken[node] < 0:
+                return np.inf, number
+            if begins > keys[node]:
+                keys[node] = begins
+                size = _push(heap, size, keys, rank, node)
+                continue
+            b, r = taken[node] // (len(ring) + 1), taken[node] % (len(ring) + 1) - 1
+            last = members[1] if how[node] == 1 else members[0]
+            at, k = members[0], 0
+            while True:
+                to = members[(k + 1) % n] if r < 0 else ring[r, at]
+                if facing[b, at] != to:
+                    at_s = max(sends[b, at], receives[b, to])
+                    number = _turn(
+                        at, to, at_s, facing[b], faced[b], turns, where, number, b
+                    )  # fmt: skip
+                if r >= 0 or how[node] != 2:
+                    sends[b, at] = receives[b, to] = ends
+                at, k = to, k + 1
+                if at == last:
+                    break
+            if r < 0 and how[node] == 2:
+                part = (sent[node] / rates[b] + late[node]) / (n - 1)
+                for shift in range(2, n):
+                    at_s = begins + (shift - 1) * part + (shift - 2) * delay_s
+                    for k in range(n):
+                        number = _turn(
+                            members[k], members[(k + shift) % n], at_s, facing[b], faced[b],
+                            turns, where, number, b,
+                        )  # fmt: skip
+                for k in range(n):
+                    sends[b, members[k]] = receives[b, members[k]] = ends
+            start[node], end[node] = begins, ends
+        done += 1
+        step_s = max(step_s, end[node])
+        if step_s >= most_s:
+            return np.inf, number
+        for k in range(first[node], first[node + 1]):
+            later = after[k]
+            start[later] = keys[later] = max(start[later], end[node])
+            waits[later] -= 1
+            if waits[later] == 0:
+                size = _push(heap, size, keys, rank, later)
+    for b in range(n_bundles):
+        for g in range(n_seats):
+            to = ring[home[b], g]
+            if to >= 0 and facing[b, g] != to:
+                at_s = max(sends[b, g], receives[b, to])
+                step_s = max(step_s, at_s + delay_s)
+                number = _turn(g, to, at_s, facing[b], faced[b], turns, where, number, b)
+    return step_s, number
+
+
+@kernel
+def trace(how, begin, member, row, taken, ring, rows):
+    """List who forwards: of a member its row, the seat and the bundle; return how many.
+
+    ``taken[node]`` is the bundle times one more than the rings there are, and 0 if the node goes
+    straight, or one more than its ring. With room for no rows they are counted alone.
+    """
+    number, wide = 0, len(ring) + 1
+    for node in range(len(how)):
+        if how[node] < 0 or taken[node] % wide == 0:
+            continue
+        members = member[begin[node] : begin[node + 1]]
+        b, r = taken[node] // wide, taken[node] % wide - 1
+        for k in range(1 if how[node] == 1 else len(members)):
+            at = ring[r, members[k]]
+            while True:
+                stops = at == members[1]
+                if how[node] != 1:
+                    for other in range(len(members)):
+                        stops = stops or members[other] == at
+                if stops:
+                    break
+                if number < len(rows):
+                    rows[number, 0] = row[begin[node] + k]
+                    rows[number, 1] = at
+                    rows[number, 2] = b
+                number += 1
+                at = ring[r, at]
+    return number
