@@ -107,6 +107,105 @@ def _turn(one, two, at_s, facing, faced, turns, where, number, bundle):
     return number + 1
 
 
+@inner_kernel
+def _choose(
+    members, given, ring, cycle, rates, single, delay_s, price_s, facing, sends, receives
+):  # fmt: skip
+    """Return which way a node ends soonest, -1 if it has none, and when it begins and ends."""
+    how, sent, late, ready_s, way, only = given
+    taken, best_s, begins, ends, n = -1, np.inf, 0.0, 0.0, len(members)
+    for b in range(len(rates)):
+        if only >= 0 and only != b:
+            continue
+        for r in range(len(ring)):
+            if (way != EITHER and way != r) or ring[r, members[0]] < 0:
+                continue
+            free, hops, missing = _around(
+                members, how == 1, ring[r], cycle[r], facing[b], sends[b], receives[b], delay_s
+            )
+            if hops > 0:
+                at_s = max(ready_s, free)
+                ends_s = at_s + sent * (n / 2 if how == 2 else 1.0) / rates[b] + hops * late
+                price = price_s if missing and way == EITHER else 0.0
+                if ends_s + price < best_s:
+                    best_s, begins, ends = ends_s + price, at_s, ends_s
+                    taken = b * (len(ring) + 1) + r + 1
+        if way >= 0 and (taken >= 0 or (only < 0 and b < len(rates) - 1)):
+            continue  # straight is for those that may, or have no other way
+        if how != 2 or single[b]:
+            free, missing = _straight(
+                members, how == 1, facing[b], sends[b], receives[b], delay_s
+            )  # fmt: skip
+            at_s = max(ready_s, free)
+            ends_s = at_s + sent / rates[b] + late + (n - 2) * delay_s * (how == 2)
+            price = price_s if (missing or how == 2) and way == EITHER else 0.0
+            if ends_s + price < best_s:
+                best_s, begins, ends = ends_s + price, at_s, ends_s
+                taken = b * (len(ring) + 1)
+    return taken, begins, ends
+
+
+@inner_kernel
+def _straight(members, message, facing, sends, receives, delay_s):
+    """Return when all circuits from one to the next are free and up, and how many are missing."""
+    free, missing, n = 0.0, 0, len(members)
+    for k in range(1 if message else n):
+        one, two = members[k], members[(k + 1) % n]
+        up = max(sends[one], receives[two])
+        if facing[one] != two:
+            up += delay_s
+            missing += 1
+        free = max(free, up)
+    return free, missing
+
+
+@inner_kernel
+def _take(
+    members, how, ends, ring, straight, facing, faced, sends, receives, turns, where, number, b
+):  # fmt: skip
+    """Set up what is missing of a way, and hold it until a node ends."""
+    last = members[1] if how == 1 else members[0]
+    at, k = members[0], 0
+    while True:
+        to = members[(k + 1) % len(members)] if straight else ring[at]
+        if facing[at] != to:
+            at_s = max(sends[at], receives[to])
+            number = _turn(at, to, at_s, facing, faced, turns, where, number, b)
+        if not straight or how != 2:
+            sends[at] = receives[to] = ends
+        at, k = to, k + 1
+        if at == last:
+            return number
+
+
+@inner_kernel
+def _shift(
+    members, begins, ends, part_s, delay_s, facing, faced, sends, receives, turns, where, number, b
+):  # fmt: skip
+    """Let everyone send to each other in turn, one place further on in each round."""
+    n = len(members)
+    for shift in range(2, n):
+        at_s = begins + (shift - 1) * part_s + (shift - 2) * delay_s
+        for k in range(n):
+            to = members[(k + shift) % n]
+            number = _turn(members[k], to, at_s, facing, faced, turns, where, number, b)
+    for k in range(n):
+        sends[members[k]] = receives[members[k]] = ends
+    return number
+
+
+@inner_kernel
+def _restore(ring, delay_s, facing, faced, sends, receives, turns, where, number, b):
+    """Set up what is missing of a ring; return when it is up, and how many turns there are."""
+    ends = 0.0
+    for g in range(len(ring)):
+        if ring[g] >= 0 and facing[g] != ring[g]:
+            at_s = max(sends[g], receives[ring[g]])
+            ends = max(ends, at_s + delay_s)
+            number = _turn(g, ring[g], at_s, facing, faced, turns, where, number, b)
+    return ends, number
+
+
 @kernel
 def decode(
     lasts, sent, late, how, begin, member, first, after, waits, rank, way, only,
@@ -145,14 +244,12 @@ def decode(
     tuple
         The time of the step, infinite if given up, and how many circuits were set up.
     """
-    n_bundles, n_seats = facing.shape
-    size, number, done, step_s = 0, 0, 0, 0.0
-    for b in range(n_bundles):
-        for g in range(n_seats):
-            facing[b, g] = ring[home[b], g]
+    size, number, step_s = 0, 0, 0.0
+    for b in range(len(home)):
+        for g in range(facing.shape[1]):
+            facing[b, g], faced[b, g] = ring[home[b], g], -1
             sends[b, g] = receives[b, g] = 0.0
-            faced[b, g] = -1
-        for g in range(n_seats):
+        for g in range(facing.shape[1]):
             if facing[b, g] >= 0:
                 faced[b, facing[b, g]] = g
     for node in range(len(lasts)):
@@ -166,47 +263,11 @@ def decode(
             end[node] = start[node] + lasts[node]
         else:
             members = member[begin[node] : begin[node + 1]]
-            n = len(members)
-            pairs = 1 if how[node] == 1 else n
-            best_s, begins, ends, taken[node] = np.inf, 0.0, 0.0, -1
-            for b in range(n_bundles):
-                if only[node] >= 0 and only[node] != b:
-                    continue
-                for r in range(len(ring)):
-                    if (way[node] != EITHER and way[node] != r) or ring[r, members[0]] < 0:
-                        continue
-                    free, hops, missing = _around(
-                        members, how[node] == 1, ring[r], cycle[r], facing[b], sends[b],
-                        receives[b], delay_s,
-                    )  # fmt: skip
-                    if hops > 0:
-                        more = n / 2 if how[node] == 2 else 1.0
-                        at_s = max(start[node], free)
-                        ends_s = at_s + sent[node] * more / rates[b] + hops * late[node]
-                        price = price_s if missing and way[node] == EITHER else 0.0
-                        if ends_s + price < best_s:
-                            best_s, begins, ends = ends_s + price, at_s, ends_s
-                            taken[node] = b * (len(ring) + 1) + r + 1
-                if way[node] >= 0 and (taken[node] >= 0 or (only[node] < 0 and b < n_bundles - 1)):
-                    continue
-                if how[node] != 2 or single[b]:
-                    free, missing = 0.0, 0
-                    for k in range(pairs):
-                        one, two = members[k], members[(k + 1) % n]
-                        up = max(sends[b, one], receives[b, two])
-                        if facing[b, one] != two:
-                            up += delay_s
-                            missing += 1
-                        free = max(free, up)
-                    at_s = max(start[node], free)
-                    ends_s = at_s + sent[node] / rates[b] + late[node]
-                    if how[node] == 2:
-                        ends_s += (n - 2) * delay_s
-                        missing = 1
-                    price = price_s if missing and way[node] == EITHER else 0.0
-                    if ends_s + price < best_s:
-                        best_s, begins, ends = ends_s + price, at_s, ends_s
-                        taken[node] = b * (len(ring) + 1)
+            given = how[node], sent[node], late[node], start[node], way[node], only[node]
+            taken[node], begins, ends = _choose(
+                members, given, ring, cycle, rates, single, delay_s, price_s, facing, sends,
+                receives,
+            )  # fmt: skip
             if taken[node] < 0:
                 return np.inf, number
             if begins > keys[node]:
@@ -214,33 +275,17 @@ def decode(
                 size = _push(heap, size, keys, rank, node)
                 continue
             b, r = taken[node] // (len(ring) + 1), taken[node] % (len(ring) + 1) - 1
-            last = members[1] if how[node] == 1 else members[0]
-            at, k = members[0], 0
-            while True:
-                to = members[(k + 1) % n] if r < 0 else ring[r, at]
-                if facing[b, at] != to:
-                    at_s = max(sends[b, at], receives[b, to])
-                    number = _turn(
-                        at, to, at_s, facing[b], faced[b], turns, where, number, b
-                    )  # fmt: skip
-                if r >= 0 or how[node] != 2:
-                    sends[b, at] = receives[b, to] = ends
-                at, k = to, k + 1
-                if at == last:
-                    break
+            number = _take(
+                members, how[node], ends, ring[r], r < 0, facing[b], faced[b], sends[b],
+                receives[b], turns, where, number, b,
+            )  # fmt: skip
             if r < 0 and how[node] == 2:
-                part = (sent[node] / rates[b] + late[node]) / (n - 1)
-                for shift in range(2, n):
-                    at_s = begins + (shift - 1) * part + (shift - 2) * delay_s
-                    for k in range(n):
-                        number = _turn(
-                            members[k], members[(k + shift) % n], at_s, facing[b], faced[b],
-                            turns, where, number, b,
-                        )  # fmt: skip
-                for k in range(n):
-                    sends[b, members[k]] = receives[b, members[k]] = ends
+                part_s = (sent[node] / rates[b] + late[node]) / (len(members) - 1)
+                number = _shift(
+                    members, begins, ends, part_s, delay_s, facing[b], faced[b], sends[b],
+                    receives[b], turns, where, number, b,
+                )  # fmt: skip
             start[node], end[node] = begins, ends
-        done += 1
         step_s = max(step_s, end[node])
         if step_s >= most_s:
             return np.inf, number
@@ -250,13 +295,12 @@ def decode(
             waits[later] -= 1
             if waits[later] == 0:
                 size = _push(heap, size, keys, rank, later)
-    for b in range(n_bundles):
-        for g in range(n_seats):
-            to = ring[home[b], g]
-            if to >= 0 and facing[b, g] != to:
-                at_s = max(sends[b, g], receives[b, to])
-                step_s = max(step_s, at_s + delay_s)
-                number = _turn(g, to, at_s, facing[b], faced[b], turns, where, number, b)
+    for b in range(len(home)):
+        ends, number = _restore(
+            ring[home[b]], delay_s, facing[b], faced[b], sends[b], receives[b], turns, where,
+            number, b,
+        )  # fmt: skip
+        step_s = max(step_s, ends)
     return step_s, number
 
 

@@ -25,7 +25,7 @@ from optmatch.solvers.rails.decoder import EITHER, decode, trace
 from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.seats import Seats, seat_ranks
 
-_WORK, _MOST_TRIALS, _TURN = 3e8, 20_000, 1_000
+_WORK, _MOST_TRIALS, _TURN = 1e9, 60_000, 1_000
 """Nodes and hops that a search looks at, plans that it tries, and after how many it starts again
 from the best."""
 _MOST_RINGS = 3
@@ -48,7 +48,7 @@ def _make_ring(order: Ints, part: Ints) -> Ring:
     return Ring(order, part, close_rings(order, part))
 
 
-class Choice(NamedTuple):
+class RailChoice(NamedTuple):
     """What makes a plan."""
 
     rings: tuple[Ring, ...]
@@ -76,7 +76,7 @@ class _Decoder:
         self.start, self.end, self.taken = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
 
     def run(
-        self, choice: Choice, most_s: float = np.inf, n_turns: int = 0
+        self, choice: RailChoice, most_s: float = np.inf, n_turns: int = 0
     ) -> tuple[float, int, NDArray[np.float64], Ints]:
         """Return the time of the step, how many circuits are set up, when, and which."""
         seats, network = self.seats, self.seats.job.network
@@ -112,7 +112,7 @@ def plan_forwarded(
     seats = seat_ranks(job)
     spare_s = 2 * (time.process_time() - began_s)  # what it takes to make a plan of a choice
     decoder, search = _Decoder(seats), _Search(seats, rng)
-    best: Choice | None = None
+    best: RailChoice | None = None
     best_s = known_s * (1 - 1e-12)
     cost = len(seats.how) + len(seats.riding) * len(seats.rail)
     trials = int(min(_MOST_TRIALS if most is None else most, max(20, _WORK / cost)))
@@ -167,7 +167,7 @@ class _Search:
         self.riding, self.kinds = seats.riding, _list_kinds(seats)
         self.ports = seats.job.network.ports_per_gpu
 
-    def begin(self) -> Iterator[Choice]:
+    def begin(self) -> Iterator[RailChoice]:
         """List what is tried first."""
         seats, n = self.seats, len(self.seats.how)
         free = longest_paths(seats.duration_s, seats.pairs)
@@ -179,7 +179,7 @@ class _Search:
             for order in self.orders:
                 whole = _make_ring(order, self.component)
                 back = _make_ring(order[::-1].copy(), self.component)
-                plain = Choice((whole,), (0,), (self.ports,), around, around - 1, rank, 0.0)
+                plain = RailChoice((whole,), (0,), (self.ports,), around, around - 1, rank, 0.0)
                 yield plain
                 if self.ports > 1:
                     yield plain._replace(
@@ -195,14 +195,16 @@ class _Search:
                         if self.ports > 1:
                             yield one._replace(rings=(ring, whole), homes=(0, 1), widths=halves)
 
-    def change(self, choice: Choice) -> Choice:
+    def change(self, choice: RailChoice) -> RailChoice:
         """Change one thing at random, or two."""
         what, a, b, c = self.rng.random(4).tolist()
         if what < 0.15:
             choice = self._change_one(choice, *self.rng.random(4).tolist())
         return self._change_one(choice, (what - 0.15) / 0.85 % 1, a, b, c)
 
-    def _change_one(self, choice: Choice, what: float, a: float, b: float, c: float) -> Choice:
+    def _change_one(
+        self, choice: RailChoice, what: float, a: float, b: float, c: float
+    ) -> RailChoice:
         if what < 0.3:
             k = int(a * len(choice.rings))
             rings = list(choice.rings)
@@ -222,7 +224,7 @@ class _Search:
         rank[one] = np.nextafter(rank[two], np.inf if c < 0.5 else -np.inf)
         return choice._replace(rank=rank)
 
-    def _exchange(self, choice: Choice, a: float, b: float, c: float) -> Choice:
+    def _exchange(self, choice: RailChoice, a: float, b: float, c: float) -> RailChoice:
         """Take another ring, or one more."""
         rings = list(choice.rings)
         order, part = self.orders[int(a * len(self.orders))], self.component
@@ -263,7 +265,7 @@ def _list_kinds(seats: Seats) -> list[Ints]:
     return found
 
 
-def _build(decoder: _Decoder, choice: Choice) -> RailPlan | None:
+def _build(decoder: _Decoder, choice: RailChoice) -> RailPlan | None:
     """Make the plan of a choice, for all rails; None if it has too many rows."""
     seats = decoder.seats
     step, folded = seats.job.step(), seats.folded
@@ -327,7 +329,7 @@ def _rail_of(seats: Seats) -> Ints:
 
 
 def _list_timelines(
-    seats: Seats, turns: NDArray[np.float64], where: Ints, choice: Choice, ring: Ints
+    seats: Seats, turns: NDArray[np.float64], where: Ints, choice: RailChoice, ring: Ints
 ) -> tuple[RailTimeline, ...]:
     """Follow what is set up on each rail of its own kind."""
     job, rail_of = seats.job, _rail_of(seats)
