@@ -59,6 +59,7 @@ def minimise(
     workers: int = WORKERS,
     linear: bool = True,
     work: float = np.inf,
+    tell: bool = True,
 ) -> Outcome:
     """Run CP-SAT until it is done, a limit is reached, or Ctrl-C.
 
@@ -72,6 +73,8 @@ def minimise(
         Whether linear relaxations help; without them, models of conditions are searched faster.
     work
         What it may do at most, in seconds that CP-SAT counts by its steps: without a clock.
+    tell
+        Whether events say what it has found; not where its objective is another one than ours.
     """
     solver = cp_model.CpSolver()
     parameters = solver.parameters
@@ -125,7 +128,8 @@ def minimise(
             worker.join(_POLL_S)
             for objective in best[told:]:
                 told += 1
-                on_event(NewBest(objective))
+                if tell:
+                    on_event(NewBest(objective))
         except KeyboardInterrupt:
             limit = Limit.INTERRUPTED
             solver.stop_search()
@@ -134,7 +138,7 @@ def minimise(
     outcome = Outcome(solver, status[0], limit)
     if not (outcome.optimal or outcome.infeasible) and limit is None:
         outcome.limit = Limit.TIME if clock.limits.iterations is None else Limit.ITERATIONS
-    if np.isfinite(outcome.lower_bound):
+    if tell and np.isfinite(outcome.lower_bound):
         on_event(Bound(outcome.lower_bound))
     return outcome
 

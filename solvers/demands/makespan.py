@@ -12,7 +12,6 @@ from ortools.sat.python import cp_model
 from optmatch.model import (
     Bound,
     Clock,
-    Event,
     Limit,
     Limits,
     NewBest,
@@ -223,13 +222,11 @@ class _MakespanSearch:
         most = upper - 1 - slots * self.delay
         terms = SlotModel(model, self.demand, slots, shortest=self.shortest, most=most)
         model.minimize(terms.total)
-
-        def tell(event: Event) -> None:  # objectives there are ticks of slots alone
-            if not isinstance(event, NewBest | Bound):
-                self.on_event(event)
-
         seed = int(self.rng.integers(1 << 30))
-        return minimise(model, self.clock, tell, seed=seed, workers=1, linear=False), terms
+        outcome = minimise(
+            model, self.clock, self.on_event, seed=seed, workers=1, linear=False, tell=False
+        )
+        return outcome, terms
 
     def conclude(self, limit: Limit | None) -> Solution:
         """Say what is found and proved."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Solution, uncounted
+from optmatch.model import Bound, Limit, Limits, NewBest, OnEvent, Solution, uncounted
 from optmatch.problems import CountProof, Demand
 from optmatch.problems.demands.completion import Axis
 from optmatch.solvers.cpsat import minimise
@@ -78,7 +78,8 @@ def solve_count(
             if limit is not None:
                 break
             model, terms = _model(demand, bound)
-            outcome = minimise(model, clock, _quiet(on_event), seed=int(rng.integers(1 << 30)))
+            seed = int(rng.integers(1 << 30))
+            outcome = minimise(model, clock, on_event, seed=seed, tell=False)
             if outcome.found:
                 best = _read(terms, outcome, len(demand))
                 on_event(NewBest(float(len(best.ticks))))
@@ -92,16 +93,6 @@ def solve_count(
         limit = Limit.INTERRUPTED
     stats: dict[str, object] = {"bound_by": "cp-sat"} if by_search else {}
     return conclude_count(problem, best, float(bound), limit, "ilp", stats, proof, search)
-
-
-def _quiet(on_event: OnEvent) -> OnEvent:
-    """Pass on that CP-SAT is at work, but not its objective, which is none."""
-
-    def tell(event: Event) -> None:
-        if not isinstance(event, NewBest | Bound):
-            on_event(event)
-
-    return tell
 
 
 def _count(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:

@@ -20,7 +20,6 @@ from optmatch.model import (
     RTOL,
     Bound,
     Clock,
-    Event,
     Limit,
     NewBest,
     OnEvent,
@@ -67,11 +66,8 @@ def finish_small(
         return replace(found, limit=Limit.MEMORY)
     model = PlaneModel(problem, share, slots, round(ticks * parts) - 1)
 
-    def tell(event: Event) -> None:  # objectives there are parts of ticks
-        if not isinstance(event, NewBest | Bound):
-            on_event(event)
-
-    outcome = minimise(model.model, clock, tell, seed=int(rng.integers(1 << 30)), work=work)
+    seed = int(rng.integers(1 << 30))
+    outcome = minimise(model.model, clock, on_event, seed=seed, work=work, tell=False)
     proved = end if outcome.infeasible else outcome.lower_bound / parts * problem.tick_s
     if outcome.found:
         schedules = model.schedules(outcome)

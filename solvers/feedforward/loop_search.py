@@ -45,7 +45,7 @@ class LoopTask(NamedTuple):
 class LoopSpace(NamedTuple):
     """The arrays in which a search works, of few types, so that each kernel is compiled once."""
 
-    lines: NDArray[np.int64]  # (9, depths, lines): see the indices above
+    lines: NDArray[np.int64]  # (9, depths, lines): see above; nine arrays take a third longer
     costs: NDArray[np.int64]  # (depths, loops, 2): of the cells of a loop, either way
     states: NDArray[np.int8]  # (depths, cells): in the best setting; last row: in this one
     frames: NDArray[np.int64]  # (depths, 10): the search of the block open at this depth

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+from optmatch.solvers.kernels.heap import pop, push
 
 SET_COST = 1 << 40
 """The cost of a cell that must be set: more than the loss of any route."""
@@ -82,47 +83,6 @@ def make_workspace(
 
 
 @inner_kernel
-def push(heap_cost, heap_node, size, cost, node):
-    """Add an entry to the heap; return its new size."""
-    at = size
-    while at > 0:
-        parent = (at - 1) >> 1
-        if heap_cost[parent] <= cost:
-            break
-        heap_cost[at] = heap_cost[parent]
-        heap_node[at] = heap_node[parent]
-        at = parent
-    heap_cost[at] = cost
-    heap_node[at] = node
-    return size + 1
-
-
-@inner_kernel
-def pop(heap_cost, heap_node, size):
-    """Take the least entry off the heap: it then stands behind the end."""
-    top_cost, top_node = heap_cost[0], heap_node[0]
-    size -= 1
-    cost, node = heap_cost[size], heap_node[size]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and heap_cost[child + 1] < heap_cost[child]:
-            child += 1
-        if heap_cost[child] >= cost:
-            break
-        heap_cost[at] = heap_cost[child]
-        heap_node[at] = heap_node[child]
-        at = child
-    heap_cost[at] = cost
-    heap_node[at] = node
-    heap_cost[size] = top_cost
-    heap_node[size] = top_node
-    return size
-
-
-@inner_kernel
 def _find(net, work, start, goal, shared, way):
     """Find the cheapest way from both ends at once; return its number of nodes, 0 for none.
 
@@ -145,8 +105,8 @@ def _find(net, work, start, goal, shared, way):
     best, meeting = _FAR, -1
     while size[0] > 0 and size[1] > 0 and heap_cost[0, 0] + heap_cost[1, 0] < best:
         side = 0 if heap_cost[0, 0] <= heap_cost[1, 0] else 1
+        cost, node = heap_cost[side, 0], heap_node[side, 0]
         size[side] = pop(heap_cost[side], heap_node[side], size[side])
-        cost, node = heap_cost[side, size[side]], heap_node[side, size[side]]
         if cost > distance[side, node]:
             continue
         starts = net.first if side == 0 else net.back_first

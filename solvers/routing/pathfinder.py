@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from optmatch.problems.routing import PRICE_UNITS
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+from optmatch.solvers.kernels.heap import pop, push
 
 UNIT = PRICE_UNITS
 """The cost of one cell."""
@@ -92,45 +93,6 @@ def new_workspace(terminals: int, links: int, width: int) -> RoutingSpace:
         items=np.zeros(2 * terminals + 8, dtype=np.int64),
         spare=np.zeros(width, dtype=np.int32),
     )
-
-
-@inner_kernel
-def push(keys, items, size, key, item):
-    """Add an item to the heap; return its new size."""
-    place = size
-    while place > 0:
-        above = (place - 1) >> 1
-        if keys[above] <= key:
-            break
-        keys[place] = keys[above]
-        items[place] = items[above]
-        place = above
-    keys[place] = key
-    items[place] = item
-    return size + 1
-
-
-@inner_kernel
-def pop(keys, items, size):
-    """Remove the first item, which the caller has read."""
-    size -= 1
-    key = keys[size]
-    item = items[size]
-    place = 0
-    while True:
-        below = 2 * place + 1
-        if below >= size:
-            break
-        if below + 1 < size and keys[below + 1] < keys[below]:
-            below += 1
-        if keys[below] >= key:
-            break
-        keys[place] = keys[below]
-        items[place] = items[below]
-        place = below
-    keys[place] = key
-    items[place] = item
-    return size
 
 
 @kernel
@@ -340,15 +302,3 @@ def _cost(wiring, space, port, route, count):
         total += wiring.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + space.exit_cost[leaving]
         entered = wiring.mate[leaving]
     return total
-
-
-@kernel
-def settle(wiring, space, effort, base, order, partner, routes, lengths):
-    """Negotiate, then shorten; return the total cost, or what a failed negotiation returned.
-
-    For kernels and for batches: as one more kernel it takes long to compile.
-    """
-    status = negotiate(wiring, space, effort, base, order, partner, routes, lengths)
-    if status < 0:
-        return status
-    return shorten(wiring, space, base, order, partner, routes, lengths)

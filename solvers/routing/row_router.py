@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import BAR, CROSS, FREE
 from optmatch.solvers.feedforward.router import change, exact_router, route_cheaply
-from optmatch.solvers.routing.pathfinder import Effort, settle
+from optmatch.solvers.routing.pathfinder import Effort, negotiate, shorten
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.rows import (
     NO_MATCHING,
@@ -169,9 +169,10 @@ class MeshRouter(ForwardRouter):
         toll.flags.writeable = False  # the type that the kernel is compiled for
         wiring = router.wiring._replace(cell_cost=toll)
         routes[:], lengths[:] = work.routes, work.lengths
-        circuits = order, work.partner, routes, lengths
-        if settle(wiring, router.workspace, _AT_TOLL, router.no_cost, *circuits) < 0:
+        circuits = router.no_cost, order, work.partner, routes, lengths
+        if negotiate(wiring, router.workspace, _AT_TOLL, *circuits) < 0:
             return NOT_ROUTED
+        shorten(wiring, router.workspace, *circuits)
         lit = router.states(order, routes, lengths)
         states[lit != FREE] = lit[lit != FREE]
         return ROUTED
