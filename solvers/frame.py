@@ -83,7 +83,7 @@ def take_best(
 def conclude(
     problem: Problem,
     method: str,
-    objective: float | None,
+    objective: Score | None,
     bound: Score,
     limit: Limit | None = None,
     *,
@@ -93,14 +93,17 @@ def conclude(
     """Make a solution of what was found and what is proved.
 
     No answer is better than `bound`, which is infinite if it is proved that there is none. The
-    limit says why the search left the question open, None if it had nothing left to do; an
-    objective meets the bound up to `rtol`.
+    limit says why the search left the question open, None if it had nothing left to do. An
+    objective meets the bound up to `rtol`, one of several levels if they are equal.
     """
     if objective is None:
         proved = bound == math.inf
         status = Status.INFEASIBLE if proved else Status.UNKNOWN
     else:
-        proved = objective <= bound * (1 + rtol)
+        if isinstance(objective, tuple) or isinstance(bound, tuple):
+            proved = objective == bound
+        else:
+            proved = objective <= bound * (1 + rtol)
         status = Status.OPTIMAL if proved else Status.FEASIBLE
         bound = min(bound, objective)
     return Solution(

@@ -18,13 +18,13 @@ from optmatch.model import (
     OnEvent,
     Schedule,
     Solution,
-    Status,
     Tick,
     ignore,
     uncounted,
 )
 from optmatch.problems import Collective, Routing
 from optmatch.solvers.collectives.plans import Laid
+from optmatch.solvers.frame import conclude
 
 
 class FoundPlan(NamedTuple):
@@ -70,29 +70,17 @@ def run(
     bound = terms.seconds
     if found.lower_bound > bound * (1 + RTOL):
         bound, stats["bound_by"] = found.lower_bound, "search"
-    common: dict[str, Any] = {"problem": problem, "method": name}
+    limit = limit or found.limit
     if laid is None:
-        limit = limit or found.limit or Limit.EXHAUSTED
-        return Solution(
-            status=Status.UNKNOWN, limit=limit, lower_bound=bound, stats=stats, **common
-        )
+        return conclude(problem, name, None, bound, limit, stats=stats)
     plan = laid.plan
-    proved = plan.time_s <= bound * (1 + RTOL)
     stats |= {
         "rounds": plan.n_rounds,
         "rounds_late": plan.n_rounds_late,
         "reconfigurations": max(0, plan.n_epochs - 1),
     }
-    return Solution(
-        answer=plan,
-        schedule=schedule,
-        status=Status.OPTIMAL if proved else Status.FEASIBLE,
-        limit=None if proved else limit or found.limit or Limit.EXHAUSTED,
-        objective=plan.time_s,
-        lower_bound=min(bound, plan.time_s) if proved else bound,
-        stats=stats,
-        **common,
-    )
+    known: dict[str, Any] = {"answer": plan, "schedule": schedule, "stats": stats}
+    return conclude(problem, name, plan.time_s, bound, limit, **known)
 
 
 def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:

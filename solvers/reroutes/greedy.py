@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.model import Limit, Limits, NewBest, OnEvent, Score, Solution, Status
+from optmatch.model import Limit, Limits, NewBest, OnEvent, Score, Solution
 from optmatch.problems import Reroute
 from optmatch.solvers.frame import conclude
 from optmatch.solvers.reroutes.changes import make_transition
@@ -74,19 +74,11 @@ def make_solution(
     `bound` is what is proved of the five levels of the objective, and `bound_by` what shows it, if
     it is not the problem's own; `limit` says why the search stopped, if the plan does not meet it.
     """
-    optimal = bound == plan.levels
     names = "disturbed", "changed", "cells_set", "worst_loss_centidb", "length"
     stats: dict[str, Any] = dict(zip(names, plan.levels, strict=True))
-    return Solution(
-        problem=problem,
-        answer=make_transition(routing, case_of(problem), plan),
-        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-        limit=None if optimal else limit,
-        objective=plan.levels,
-        lower_bound=bound,
-        method=method,
-        stats=stats if bound_by is None else {**stats, "bound_by": bound_by},
-    )
+    stats |= {} if bound_by is None else {"bound_by": bound_by}
+    answer = make_transition(routing, case_of(problem), plan)
+    return conclude(problem, method, plan.levels, bound, limit, answer=answer, stats=stats)
 
 
 def refuse(

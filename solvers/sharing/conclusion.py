@@ -7,19 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import (
-    RTOL,
-    Limit,
-    Limits,
-    OnEvent,
-    Score,
-    Solution,
-    Status,
-    Tick,
-    TimeUp,
-    check_time,
-)
+from optmatch.model import Limit, Limits, OnEvent, Score, Solution, Tick, TimeUp, check_time
 from optmatch.problems import Assignment, PortSharing
+from optmatch.solvers import frame
 from optmatch.solvers.method import Run
 
 
@@ -39,25 +29,11 @@ def conclude(
     """
     bound = problem.lower_bound() if bound is None else bound
     objective = None if job_of is None else measure(problem, job_of)
-    if job_of is None or objective is None:
-        status = Status.INFEASIBLE if bound == np.inf else Status.UNKNOWN
-        if status is Status.INFEASIBLE:
-            known["stats"] = {"reason": "not all demands can be met", **known.get("stats", {})}
-    else:
+    if job_of is not None and objective is not None:
         known["answer"] = Assignment(job_of)
-        exact = isinstance(objective, tuple)
-        meets = objective == bound if exact else objective <= bound * (1 + RTOL)
-        status = Status.OPTIMAL if meets else Status.FEASIBLE
-    open_ = status in (Status.UNKNOWN, Status.FEASIBLE)
-    return Solution(
-        problem=problem,
-        status=status,
-        limit=(limit or Limit.EXHAUSTED) if open_ else None,
-        objective=objective,
-        lower_bound=bound if objective is None else min(bound, objective),
-        method=method,
-        **known,
-    )
+    elif bound == np.inf:
+        known["stats"] = {"reason": "not all demands can be met", **known.get("stats", {})}
+    return frame.conclude(problem, method, objective, bound, limit, **known)
 
 
 def interruptible(name: str, run: Run) -> Run:
