@@ -85,7 +85,7 @@ EXPORTERS: dict[str, Exporter] = {
     ),
     "astra-lt": Exporter("their latencies: blocks LT of ns", (), simulators.latencies),
     "astra-network": Exporter(
-        "network.yml of astra-sim, with the reconfiguration time", (), simulators.network
+        "network.yml of astra-sim, with the delay", (), simulators.network
     ),
     "astra-log": Exporter(
         "when astra-sim would switch to which topology, as its log",

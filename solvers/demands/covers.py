@@ -88,7 +88,7 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
 
 
 def yield_tms(work: CoverTask) -> Iterator[Plan]:
-    """Scale the demand and keep the heaviest terms: traffic matrix scheduling, as in Mordia.
+    """Scale the demand and keep the heaviest terms, as in Mordia (TMS).
 
     Farrington et al. (2012), Hunting mice with microsecond circuit switches,
     doi 10.1145/2390231.2390244; Porter et al. (2013), doi 10.1145/2486001.2486007. The demand is
