@@ -84,7 +84,8 @@ def smoke(session: nox.Session) -> None:
 @nox.session(python=False)
 def wheel(session: nox.Session) -> None:
     """Build the wheel that all others install."""
-    shutil.rmtree(WHEELS, ignore_errors=True)
+    for old in (WHEELS, ROOT / "build" / "lib"):  # setuptools would pack modules that have moved
+        shutil.rmtree(old, ignore_errors=True)
     build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "-o", str(WHEELS))
     session.run(*build, str(ROOT), external=True, silent=True)
     (built,) = WHEELS.glob("*.whl")
