@@ -84,9 +84,7 @@ EXPORTERS: dict[str, Exporter] = {
         "astra-sim circuit schedules: blocks BW of GB/s", (), simulators.bandwidths
     ),
     "astra-lt": Exporter("their latencies: blocks LT of ns", (), simulators.latencies),
-    "astra-network": Exporter(
-        "network.yml of astra-sim, with the delay", (), simulators.network
-    ),
+    "astra-network": Exporter("network.yml of astra-sim, with the delay", (), simulators.network),
     "astra-log": Exporter(
         "when astra-sim would switch to which topology, as its log",
         (),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import re
 import sys
 import time
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
-from optmatch.io import loads, read_chakra, read_matrix, read_netlist
+from optmatch.fabrics import NetlistError, netlist_from_tree
+from optmatch.io import dumps, loads, read_chakra, read_matrix, read_netlist
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.rails.phases import read_phase_list
 from optmatch.io.rails.recordings import read_recorded_step
@@ -144,3 +146,25 @@ def test_the_command(arguments: str) -> None:
     assert call("generate", *arguments.split()).exit_code == 2
     assert time.process_time() - started < 1
     assert memory() - before < 200
+
+
+def test_what_is_said_in_few_bytes_is_refused_or_read_at_once(tmp_path: Path) -> None:
+    """A netlist that doubles forty times, a rank far away, a name that no file system takes."""
+    started = time.process_time()
+    twice = {f"n{k}": {"instances": {"a": f"n{k + 1}", "b": f"n{k + 1}"}} for k in range(40)}
+    last = {"instances": {"m": "mzi"}, "ports": {"in": "m,o1"}}
+    with pytest.raises(om.InputError, match="at most 1000000"):
+        netlist_from_tree({**twice, "n40": last})
+    within = {"a": {"instances": {"x": "b"}}, "b": {"instances": {"x": "b"}}}
+    with pytest.raises(NetlistError, match="part of itself"):
+        netlist_from_tree(within)
+    phases = tmp_path / "phases.csv"
+    phases.write_text("rank,group,operation,size_bytes\n0,g,all-reduce,9\n100000,g,all-reduce,9\n")
+    assert read_phase_list(phases, {"g": (0, 100_000)}).rank.tolist() == [0, 100_000]
+    assert time.process_time() - started < 3
+    tree = json.loads(dumps(om.Routing(om.IdealSwitch(2), [1, 0])))
+    tree["arrays"] = {"file": "x" * 5000 + ".npz", "sha256": "0" * 64}
+    (tmp_path / "a.json").write_text(json.dumps(tree))
+    with pytest.raises(om.InputError, match=r"the name of an \.npz file") as caught:
+        om.load(tmp_path / "a.json")
+    assert len(caught.value.message) < 4000
