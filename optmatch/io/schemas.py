@@ -166,10 +166,6 @@ def _problem(defs: _Definitions) -> Tree:
     return {**tree, "required": ["format", "kind"]}
 
 
-def _device(defs: _Definitions) -> Tree:
-    return defs.record(Device, {"format": {"const": DEVICE_FORMAT}})
-
-
 def _document(record: type[Any], name: str, defs: _Definitions) -> Tree:
     return defs.record(record, {"format": {"const": name}, **_BESIDE})
 
@@ -196,7 +192,7 @@ def _schedule(defs: _Definitions) -> Tree:
 SCHEMAS: dict[str, Callable[[_Definitions], Tree]] = {
     "problem": _problem,
     "schedule": _schedule,
-    "device": _device,
+    "device": lambda defs: defs.record(Device, {"format": {"const": DEVICE_FORMAT}}),
     **{
         name: partial(_document, *exporter.record)
         for name, exporter in EXPORTERS.items()

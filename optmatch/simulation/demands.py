@@ -118,7 +118,7 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
         busiest = float(max(left.sum(axis=0).max(), left.sum(axis=1).max()))
         packets_s, lost = busiest / problem.packet_share, np.zeros_like(left)
     finished = np.where(left > 0, np.maximum(replay.finished, packets_s), replay.finished)
-    ends = [_makespan_s(problem, schedule) for schedule in schedules]
+    ends = [float(each.durations_s.sum()) + problem.delay_s * each.n_slots for each in schedules]
     makespan, rate = max(ends), problem.rate_bytes_per_s
     available = makespan * len(schedules)
     slots = sum(schedule.n_slots for schedule in schedules)
@@ -195,10 +195,6 @@ def _schedules(
                 where="schedule",
             )
     return schedules
-
-
-def _makespan_s(problem: Demand, schedule: Schedule) -> float:
-    return float(schedule.durations_s.sum()) + problem.delay_s * schedule.n_slots
 
 
 Segment = tuple[float, float, NDArray[np.int64]]

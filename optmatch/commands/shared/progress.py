@@ -49,7 +49,9 @@ class Progress:
         elif isinstance(event, Bound):
             self.bound = event.lower_bound
         else:
-            self.phase = _phase(event) + (self._rate(event) if self.terminal else "")
+            total = f" of {event.total}" if event.total else ""
+            rate = self._rate(event) if self.terminal else ""
+            self.phase = f"{event.phase} {event.done}{total}{rate}"
         elapsed = self.clock() - self.started
         if self.verbose and not isinstance(event, Tick):
             self._write(elapsed, stays=True)
@@ -94,10 +96,6 @@ class Progress:
         self.close()
         click.echo(line, nl=stays, err=True)
         self.width = 0 if stays else len(line)
-
-
-def _phase(tick: Tick) -> str:
-    return f"{tick.phase} {tick.done}" + (f" of {tick.total}" if tick.total else "")
 
 
 @contextmanager
