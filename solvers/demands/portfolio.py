@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, counted_time, uncounted
+from optmatch.model import Limit, Limits, OnEvent, Solution, counted_time, uncounted
 from optmatch.problems import Demand
 from optmatch.solvers.demands import few_ports
 from optmatch.solvers.demands.birkhoff import decompose, stuff
@@ -36,7 +36,7 @@ _RULES = (Rating(1.0, 3.0, 8), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5,
 _FIRST_RULES = 3  # the number of fitting rules that run where time is short
 _MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
 _SMALL = 5  # ports: where slots take a delay, rebuilds of covers find as much as decompositions
-_HUGE = 200  # ports: beyond, rules that cannot look at the clock are left out
+_HUGE = 128  # ports: beyond, rules that cannot look at the clock are left out
 _MOST = 256  # ports: beyond, a single slot of the best rating may take seconds
 _FEW_PORTS = 3  # with packets or several planes: so few that the exact model is quick
 _WORK = 0.1  # work of the exact model, about in seconds; rebuilds follow
@@ -106,11 +106,11 @@ def _rules(work: CoverTask) -> list[Callable[[], Plan]]:
     rated = [partial(cover_by, work, rating) for rating in _RULES]
     exact = [partial(_exactly, work)] if work.delay == 0 or len(demand) > _SMALL else []
     colours = [
-        partial(cover_by_busiest, demand, shortest),
         partial(cover_heaviest_first, demand, shortest),
+        partial(cover_by_busiest, demand, shortest),
     ]
     if len(demand) > _HUGE:
-        return [colours[1], *exact, *rated]
+        return [colours[0], *exact, *rated]
     first = exact if work.delay == 0 or (short and (lines == lines[0]).all()) else []
     covers = [*colours, *rated] if np.count_nonzero(demand) > _MANY else [*rated, *colours]
     return [*first, *covers, *([] if first else exact)]
@@ -152,8 +152,9 @@ def rebuild(work: CoverTask) -> Iterator[Plan]:
     best: Plan | None = None
     took_s = 0.0
     quick = len(work.demand) >= 16 and np.isfinite(work.clock.remaining_s)
+    half_s = (work.clock.limits.time_s or np.inf) / 2
     for rule in _rules(work)[: _FIRST_RULES if quick else None]:
-        if best is not None and len(work.demand) > _HUGE and _late(work.clock):
+        if best is not None and len(work.demand) > _HUGE and work.clock.elapsed_s > half_s:
             break
         began_s = work.clock.elapsed_s
         plan = _trimmed(work, rule())
@@ -173,11 +174,6 @@ def rebuild(work: CoverTask) -> Iterator[Plan]:
         if plan.cost(work.delay) <= best.cost(work.delay):
             best = plan
         yield plan
-
-
-def _late(clock: Clock) -> bool:
-    """Tell whether more than half of the time is over."""
-    return clock.limits.time_s is not None and clock.elapsed_s > clock.limits.time_s / 2
 
 
 def _replace_some(work: CoverTask, plan: Plan) -> Plan:
