@@ -1,7 +1,7 @@
 """The fewest matchings: decompositions drawn at random, parts of them redrawn.
 
 A step of a greedy decomposition takes a permutation whose least entry is large and which makes
-many entries zero; how much either counts is drawn anew for each run. The sum of a few terms of a
+many entries zero; the weights of both are drawn anew for each run. The sum of a few terms of a
 decomposition is a smaller problem of the same kind: if it splits into fewer, so does the whole.
 On a mesh not every permutation can be realised, so a term is a matching of some of the ports. Each
 term makes at least one demand zero, and every demand alone can be routed, so there is an end.

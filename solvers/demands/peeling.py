@@ -247,8 +247,8 @@ def _settle(space):
     weight = state[THRESHOLD]
     if weight in (0, before):
         return weight
-    # Of the matchings with this minimum, one of small entries leaves the fewest behind. That just
-    # found is of large ones where possible: all but those of exactly the minimum are chosen anew.
+    # Of the matchings with this minimum, one of small entries leaves the fewest behind. The one just
+    # found has large entries, so all its circuits above the minimum are chosen anew.
     size = 0
     for row in range(n):
         if left[row * n + space.column_of[row]] > weight:

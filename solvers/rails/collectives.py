@@ -1,4 +1,4 @@
-"""How communication is done on a rail: whom its members face in each round, what they send."""
+"""How communication is done on a rail: peers and bytes of its members in each round."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class CommunicationRounds(NamedTuple):
     """How a communication is done."""
 
     facing: Facing
-    """By round; of a message empty, as it goes to the other end."""
+    """Peers by round; empty for a message, which goes to the other end."""
     bytes_sent: tuple[float, ...]
-    """What a member sends in each round, over all its lanes."""
+    """Bytes that a member sends in each round, over all its lanes."""
     latency_s: float
     """Of each round."""
 
@@ -87,7 +87,7 @@ def choose_rounds(
 
 
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
-    """Describe for each rank who of those that it ever faces are the same; without names.
+    """Describe for each rank, without names, which of its peers are the same.
 
     Ranks of a class have to agree in this: then what needs no change of circuits at one of them
     needs none at any. One ring in both directions is described by its neighbours, whom classes
@@ -121,7 +121,7 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
 
 
 def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.int64]:
-    """List whom places ever face in a kind of collective: on all lanes, in all rounds."""
+    """List the peers of all places in a kind of collective: on all lanes, in all rounds."""
     n = len(group.ranks)
     tables = [choose_rounds(job, kind, group, 1.0, lanes).facing]
     if kind == ALL_TO_ALL:

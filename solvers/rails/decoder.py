@@ -92,7 +92,7 @@ def _around(members, message, ring, cycle, facing, sends, receives, delay_s):
 
 @inner_kernel
 def _turn(one, two, at_s, facing, faced, turns, where, number, bundle):
-    """Set a circuit up; those that its ports held are gone."""
+    """Set a circuit up, in place of the circuits that its ports held."""
     if facing[one] >= 0:
         faced[facing[one]] = -1
     if faced[two] >= 0:
@@ -182,7 +182,7 @@ def _take(
 def _shift(
     members, begins, ends, part_s, delay_s, facing, faced, sends, receives, turns, where, number, b
 ):  # fmt: skip
-    """Let everyone send to each other in turn, one place further on in each round."""
+    """Let every member send to each other one, one place further on in each round."""
     n = len(members)
     for shift in range(2, n):
         at_s = begins + (shift - 1) * part_s + (shift - 2) * delay_s

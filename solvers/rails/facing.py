@@ -1,4 +1,4 @@
-"""Step lists of collectives: whom every member of a group faces on each lane, round by round."""
+"""Step lists of collectives: the peer of every member of a group on each lane, by round."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
 
 @lru_cache
 def successors(n: int, ring: int) -> NDArray[np.int64]:
-    """Tell who comes after each place on one of the rings of a group; they repeat."""
+    """Return the place after each place on one of the rings of a group; ring numbers repeat."""
     orders = hamiltonian_cycles(n)
     around = orders[ring % len(orders)]
     onward = np.empty(n, dtype=np.int64)
@@ -70,7 +70,7 @@ def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
 
 
 def face_shifts(n: int, lanes: int) -> Facing:
-    """Let everyone send so many places onward, another number on each lane in each round.
+    """Let every member send a number of places onward, another number on each lane and round.
 
     In the last round lanes that are left over stay as they are.
     """
@@ -89,7 +89,7 @@ def face_shifts(n: int, lanes: int) -> Facing:
 def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
     """Let members exchange in pairs on all lanes, round by round.
 
-    Who has no partner in a round faces its next one already, or its last one still.
+    A member without a partner in a round faces its next one already, or its last one still.
     """
     pairs = np.stack([list_partners(algorithm, n, distance) for distance in distances])
     for turn in range(len(pairs) - 1, 0, -1):

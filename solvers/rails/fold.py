@@ -25,21 +25,21 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
 class Folded(NamedTuple):
-    """What the classes of ranks do, each thing once."""
+    """The operations of the classes of ranks, each once."""
 
     step: Step
     class_of: NDArray[np.int64]
     """``class_of[rank]``."""
     first: tuple[int, ...]
-    """``first[class]``: its first rank, which stands for the others."""
+    """``first[class]``: the first rank of the class, which stands for the others."""
     begin: NDArray[np.int64]
-    """``begin[class]``: where its program begins in `own` and `nodes`."""
+    """``begin[class]``: where the program of the class begins in `own` and `nodes`."""
     own: NDArray[np.int64]
     """The operations of the first ranks, class by class."""
     nodes: NDArray[np.int64]
-    """The node of each of them, with all parts of its communication."""
+    """The node of each of these operations, with all parts of its communication."""
     part: NDArray[np.int64]
-    """``part[node]``: one operation of it."""
+    """``part[node]``: one operation of the node."""
     before: NDArray[np.int64]
     """``before[k]`` has to end before ``after[k]`` starts: pairs of nodes, each once."""
     after: NDArray[np.int64]
@@ -64,7 +64,7 @@ class Folded(NamedTuple):
         return np.sort(np.concatenate(found))
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Give all ranks what the first of their class have: values by the order of `own`."""
+        """Give all ranks the values of the first rank of their class, by the order of `own`."""
         found = np.empty(self.step.n_operations, values.dtype)
         begins = self.begin[self.class_of].tolist()
         for begin, (start, end) in zip(begins, _spans(self.step), strict=True):
@@ -148,14 +148,14 @@ def _mix(one, two):
     """Hash a pair of integers to 64 bits, as splitmix64 does."""
     z = np.uint64(one) * np.uint64(0x9E3779B97F4A7C15)
     z = z + np.uint64(two) * np.uint64(0xD1B54A32D192ED03)
-    z = z + np.uint64(0x8CB92BA72F3D8DD7)  # else twice a number has twice its hash
+    z = z + np.uint64(0x8CB92BA72F3D8DD7)  # otherwise twice a number would have twice its hash
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
 def _programs(step: Step, places: Places) -> Iterator[bytes]:
-    """Describe what each rank does, and which of its partners on rails are the same."""
+    """Describe the program of each rank, and which of its partners on rails are the same."""
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
     numbers = {shape: k for k, shape in enumerate(dict.fromkeys(shapes))}
     shape = np.array([*(numbers[each] for each in shapes), -1])
@@ -229,7 +229,7 @@ def list_places(step: Step) -> Places:
 
 
 def number_first(values: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Replace values by numbers in the order in which they first occur: who is whom again."""
+    """Replace values by numbers in the order in which they first occur."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     found: NDArray[np.int64] = np.argsort(np.argsort(first))[inverse.reshape(-1)]
     return found

@@ -1,4 +1,4 @@
-"""Who uses each lane of each end, one after another, and where it is turned in between."""
+"""The uses of each lane of each end, one after another, and the changes between them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Turns(NamedTuple):
     end: Ints
     lane: Ints
     place: Ints
-    """With `number` the spot, which says whom."""
+    """With `number` the spot, which tells the peer."""
     number: Ints
 
 
 class Lines(NamedTuple):
-    """Who uses each lane of each end, a line, one after another."""
+    """The uses of each lane of each end, which are a line of rows, one after another."""
 
     uses: Uses
     line: Ints
     """``line[row]``, ascending from 0."""
     first: Ints
-    """``first[line]``: its first row."""
+    """``first[line]``: the first row of the line."""
     last: Ints
     place: Ints
     """``place[row]``: the greater the later."""
@@ -39,7 +39,7 @@ class Lines(NamedTuple):
     """``before[row]``: the node before it on its line, -1 of the first."""
 
     def faced(self, standing: Ints) -> Ints:
-        """Return by row whom its line faces before; `standing` rows say it of the first ones."""
+        """Return by row the peer that its line faces before; `standing` rows tell the first peers."""
         faced = np.roll(self.uses.peer, 1)
         faced[self.first] = self.uses.peer[standing]
         return faced

@@ -30,9 +30,9 @@ from optmatch.solvers.rails.timetable import Draft
 from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 
 Simple = Literal["prefetch", "provisioned", "on-demand", "static", "ilp"]
-"""Methods for rail jobs; ``"ilp"`` is `prefetch` by its old name."""
+"""Methods for rail jobs; ``"ilp"`` is the former name of `prefetch`."""
 _DIGITS = 1e-11
-"""What is a smaller part of a step is lost in the rounding of its times."""
+"""The least part of a step whose time is not lost in rounding."""
 
 
 def solve_by(
@@ -98,7 +98,7 @@ def plan_straight(transfers: Transfers) -> Draft | None:
     best: Draft | None = None
     starts: list[Start] = []
     try:
-        for draft in _simple_drafts(transfers):  # what was made before a limit stays
+        for draft in _simple_drafts(transfers):  # plans made before a limit stay
             starts.append(draft.start)
             best = draft if best is None or draft.step_s < best.step_s else best
         if transfers.job.network.switching == "per-circuit":

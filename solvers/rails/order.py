@@ -23,7 +23,7 @@ Start = Sequence[float] | NDArray[np.float64]
 
 
 class Order(NamedTuple):
-    """What makes a plan: the order at each end, lanes, and what a step begins with."""
+    """The input of a plan: the order at each end, lanes, and circuits when a step begins."""
 
     step_s: float
     start: Start
@@ -31,7 +31,7 @@ class Order(NamedTuple):
     lanes: Mapping[int, int]
     """By node, a bit for each lane."""
     faces: Mapping[tuple[int, int], int]
-    """By end and lane the peer that it faces when the step begins, and ends."""
+    """The peer of each end and lane when the step begins, and when it ends."""
 
 
 def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
@@ -94,7 +94,7 @@ class _OrderTimes(NamedTuple):
 
     timed: Timed
     turned: Ints
-    """By change, a row of what it is for; changes are nodes after all others."""
+    """``row[change]``: the row that the change is for; changes are nodes after all others."""
 
 
 def _time(

@@ -1,4 +1,4 @@
-"""Times by longest paths: everything starts as early as what comes before it allows."""
+"""Times by longest paths: each node starts as early as the nodes before it allow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 
 class Timed(NamedTuple):
-    """When nodes start and end, and an order in which none comes before what it waits for."""
+    """Starts and ends of nodes, and an order in which each comes after all that it waits for."""
 
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
@@ -41,7 +41,7 @@ def _walk(lasts, pairs, start, order, work, following):
     head, waits, queue = work
     head[:] = -1
     waits[:] = 0
-    for k in range(len(pairs) - 1, -1, -1):  # those that wait for a node are a linked list
+    for k in range(len(pairs) - 1, -1, -1):  # nodes that wait for a node are a linked list
         one, two = pairs[k]
         following[k] = head[one]
         head[one] = k

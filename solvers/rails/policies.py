@@ -201,7 +201,7 @@ def _by_time(transfers: Transfers) -> Ints:
     lanes = (1 << transfers.n_lanes) - 1
     durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
     timed = longest_paths(durations, transfers.pairs)
-    assert timed is not None  # else `fold_transfers` has named who waits for whom
+    assert timed is not None  # else `fold_transfers` has named the ranks that wait
     return transfers.rank(timed.start_s)
 
 
@@ -217,7 +217,7 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
 
 
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
-    """Tell by place whether a span ends there: an end faces somebody else than before in it."""
+    """Tell by place whether a span ends there: an end faces another peer than before."""
     latest, cut = np.full(n_places, -1), np.zeros(n_places, dtype=bool)
     rows = np.flatnonzero(lines.before >= 0)
     rows = rows[lines.uses.peer[rows] != lines.uses.peer[rows - 1]]
@@ -232,7 +232,7 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
 def _draft_in_order(
     transfers: Transfers, order: Sequence[Ints], *, provisioned: bool
 ) -> Draft | None:
-    """Let each class go through its spans: communication that goes on without a change.
+    """Let each class go through its spans, which are communication without a change between.
 
     After the n nodes of the step come, of each node, its asking, which waits for what the node
     waits for, or if `provisioned` for the communication before that alone; of each span its

@@ -35,11 +35,11 @@ class Seats(NamedTuple):
     job: RailJob
     folded: Folded
     duration_s: NDArray[np.float64]
-    """By node, with all links there."""
+    """Times by node, with all links up."""
     bytes_sent: NDArray[np.float64]
     """By node, what each member sends over a ring of the members; 0 beside rails."""
     latency_s: NDArray[np.float64]
-    """By node, of its messages over one hop."""
+    """Latency by node, of its messages over one hop."""
     how: NDArray[np.int8]
     """By node: `RING`, `MESSAGE` or `EXCHANGE`; -1 of what rides no rail."""
     begin: Ints
@@ -51,7 +51,7 @@ class Seats(NamedTuple):
     """``after[first[k]:first[k + 1]]`` waits for node k."""
     first: Ints
     pairs: Ints
-    """What comes before what, as pairs of nodes."""
+    """Pairs of nodes: the second one waits for the first."""
     rail: Ints
     """By seat: the first rail that it is on, -1 if none."""
     number: Ints

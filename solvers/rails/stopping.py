@@ -1,4 +1,4 @@
-"""Times where a switch stands still as a whole while it is changed."""
+"""Times on switches of which no circuit carries data during any change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optmatch.solvers.rails.paths import Timed
 
 
 class _Rail:
-    """One rail: until when it stands still, and what is under way on it."""
+    """One rail: the end of its change of circuits, and the communications under way."""
 
     def __init__(self) -> None:
         self.since_s = self.until_s = -1.0
@@ -37,7 +37,7 @@ def stopping_paths(
         after[one].append(two)
         waits[two] += 1
     rails = {rail: _Rail() for rail in set(rail_of)}
-    # At one moment: what ends, starts beside rails, starts to switch, starts to send.
+    # Order at one moment: ends, starts beside rails, changes of circuits, starts of sends.
     turn = [1 if rail < 0 else 2 + (k < first_switch) for k, rail in enumerate(rail_of)]
     queue = [(0.0, turn[k], k) for k in range(n) if not waits[k]]
     heapify(queue)
@@ -46,7 +46,7 @@ def stopping_paths(
         now, what, node = heappop(queue)
         rail = rails[rail_of[node]]
         if what == 0:
-            if end[node] > now:  # it stood still in the meantime
+            if end[node] > now:  # the rail changed circuits in the meantime
                 heappush(queue, (end[node], 0, node))
                 continue
             place[node], done = done, done + 1

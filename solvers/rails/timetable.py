@@ -19,15 +19,15 @@ from optmatch.solvers.rails.transfers import Spot, Transfers, face, list_sides
 
 
 class Draft(NamedTuple):
-    """A plan of a folded job, which is soon made; to unfold it takes memory."""
+    """A plan of a folded job: quick to make, while an unfolded one takes memory."""
 
     transfers: Transfers
     timed: Timed
-    """Of the nodes of the folded job; more may follow them."""
+    """Starts of the nodes of the folded job; further entries may follow."""
     lanes: Mapping[int, int]
     """By communication, a bit for each lane."""
     standing: Turns
-    """What ends face when the step begins, as the step before has left them."""
+    """Peers of all ends when the step begins, as the step before has left them."""
     turns: Turns
 
     @property
@@ -101,7 +101,7 @@ def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
 
 
 def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
-    """Describe a rail without names: the classes of its ranks, and who communicates with whom."""
+    """Describe a rail without names: the classes of its ranks, and the pairs that communicate."""
     step = transfers.job.step()
     place = np.full(step.n_ranks + 1, -1)  # the last entry: no rank
     place[ranks] = np.arange(len(ranks))

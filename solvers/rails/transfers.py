@@ -38,11 +38,11 @@ from optmatch.solvers.rails.fold import Folded, Places, fold, list_places
 from optmatch.solvers.rails.paths import Ints, longest_paths
 
 Spot = tuple[int, int]
-"""Whom to face: the place of an operation in the program of a class, and the round of it."""
+"""A spot tells a peer: the place of an operation in the program of a class, and its round."""
 
 
 class Endpoint(NamedTuple):
-    """An end, and whom it faces there on each lane."""
+    """An end, and the peer that it faces on each lane."""
 
     end: int
     peers: tuple[int, ...]
@@ -53,18 +53,18 @@ class Transfer(NamedTuple):
     """One communication over the rails, or one round of it."""
 
     node: int
-    """That of its first round."""
+    """The node of the first round."""
     turn: int
-    """Which round it is."""
+    """The number of the round."""
     rounds: int
-    """How many there are; 0 of what needs no change of circuits."""
+    """The number of rounds; 0 for a communication that needs no change of circuits."""
     endpoints: tuple[Endpoint, ...]
     bytes_sent: float
-    """What a member sends, over all its lanes."""
+    """Bytes that a member sends, over all its lanes."""
     latency_s: float
     kind: int
     ahead: bool
-    """Of a message: whether it goes towards ranks that come later in its group."""
+    """Whether a message goes towards ranks that come later in its group."""
 
     def seconds(self, lanes: int, lane_bytes_per_s: float) -> float:
         """Return how long it lasts on so many lanes."""
@@ -72,14 +72,14 @@ class Transfer(NamedTuple):
 
 
 class Uses(NamedTuple):
-    """Who uses which lane of which end: columns of a table."""
+    """The lanes of ends that each node uses: columns of a table."""
 
     node: Ints
     end: Ints
     lane: Ints
     peer: Ints
     place: Ints
-    """With `turn` the spot."""
+    """With `turn` the spot: the operation and round that tell the peer."""
     turn: Ints
 
 
@@ -91,23 +91,23 @@ class Transfers(NamedTuple):
     by_node: dict[int, Transfer]
     """By node; rounds after the first are nodes beyond those of the folded step."""
     duration_s: NDArray[np.float64]
-    """``duration_s[node]`` of what is no communication over rails."""
+    """``duration_s[node]`` of nodes that are no communication over rails."""
     order: tuple[NDArray[np.int64], ...]
     """``order[class]``: the nodes on a rail in program order."""
     first: Ints
-    """``first[node]``: the node of its first round."""
+    """``first[node]``: the node of the first round."""
     last: Ints
     """``last[node]`` of the folded step: the node of its last round."""
     pairs: Ints
-    """What comes before what, as pairs of nodes."""
+    """Pairs of nodes: the second one waits for the first."""
     place: Ints
-    """``place[node]`` in an order in which nothing comes before what it waits for."""
+    """``place[node]`` in an order in which each node comes after all that it waits for."""
     lanes: Lanes
     places: Places
     rounds_of: dict[int, CommunicationRounds]
     """How each communication is done, by its first node."""
     bridges: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...] = ()
-    """Circuits for forwarding that nothing else needs: to whom each rank sends, and of whom it
+    """Circuits for forwarding alone: to which rank each rank sends, and from which it
     receives; spots count them from -1 down."""
 
     @property
@@ -134,7 +134,7 @@ class Transfers(NamedTuple):
         )
 
     def uses(self) -> Uses:
-        """List who uses which end."""
+        """List the ends that each node uses."""
         rows = [
             (node, point.end, lane, peer, *point.spot)
             for node, transfer in self.by_node.items()
@@ -163,7 +163,7 @@ class Transfers(NamedTuple):
         return found
 
     def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
-        """Return how long each node lasts, with the lanes of what communicates as bits."""
+        """Return how long each node lasts, with the lanes of communications as bits."""
         durations = self.duration_s.copy()
         for node, used in lanes.items():
             durations[node] = self.seconds(node, used.bit_count())
@@ -311,7 +311,7 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     pairs = np.stack([last[folded.before], folded.after], axis=1)
     pairs = np.concatenate([pairs, np.array(chains, np.int64).reshape(-1, 2)])
     waits = longest_paths(np.zeros(n), pairs)
-    assert waits is not None  # else the bound of the job has named who waits for whom
+    assert waits is not None  # else the bound of the job has named the ranks that wait
     return transfers._replace(
         by_node=made,
         duration_s=lasts,
@@ -330,7 +330,7 @@ def face(
     lane: int | slice = slice(None),
     turn: int | slice = slice(None),
 ) -> NDArray[np.int64]:
-    """Return whom operations of one node face at one side, in a round, on a lane.
+    """Return the peers of the operations of one node at one side, in a round, on a lane.
 
     Returns them by operation; of a collective, of all rounds and lanes unless one is given.
     """

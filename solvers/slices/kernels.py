@@ -92,7 +92,7 @@ class PlacementTask(NamedTuple):
     """What is searched for, and how far the search is; -1 stands in unused places of tables."""
 
     steps: NDArray[np.int64]  # slot, -1 where a slot takes a server, else -1, pair
-    pairs: NDArray[np.int32]  # of each pair its slots
+    pairs: NDArray[np.int32]  # the slots of each pair
     weights: NDArray[np.int32]  # and its circuits
     kinds: NDArray[np.int64]  # the table of `routes` for each number
     below: NDArray[np.int64]  # by slot: those with a smaller server; tell mirror images apart

@@ -19,10 +19,9 @@ from optmatch.problems.rails.execution.orders import list_followers
 from optmatch.problems.rails.execution.triggers import RailTriggers, TriggerPlan
 
 Switch = Callable[[float, Sequence[Sequence[int]]], None]
-"""What a switch does when it is told: from when on which transmit ports lead to which receive
-ports."""
+"""A change of a switch: its time, and the receive port of each transmit port."""
 Key = tuple[Any, ...]
-"""What is over, ready or begun, without its step."""
+"""A communication that is over, ready or begun, without its step."""
 
 
 class Message(NamedTuple):
@@ -94,7 +93,7 @@ class Controller:
         elif kind in ("over", "ready"):
             yield from self._note((kind, rank, *what), step, at_s)
         elif (kind != "here" and step < self._base) or kind in ("held", "want", "served"):
-            # It has not heard that the rail goes by the plan again.
+            # The rank has not heard that the rail goes by the plan again.
             yield Message(max(at_s, self._from_s), "resume", rank, self._base, (self._epoch,))
         elif kind == "ask":
             yield from self._answer(at_s, rank, step, what[0])
@@ -129,7 +128,7 @@ class Controller:
             del self._seen[old]  # all that it could be counted for is set
 
     def _answer(self, at_s: float, rank: int, step: int, state: int) -> Iterator[Message]:
-        """Confirm a state again, or poll the ranks of whom something is missing."""
+        """Confirm a state again, or poll the ranks whose messages are missing."""
         done_s = self._done_s.get((state - 1, step))
         if done_s is not None:
             yield Message(max(at_s, done_s), "state", rank, step, (state, self._epoch))
@@ -158,7 +157,7 @@ class Controller:
                 yield from self._poll(at_s, key[1], before, known)
 
     def _fall_back(self, ring: _Ring, message: Message) -> Iterator[Message]:
-        """Let the ranks hold, then serve what they want, then go by the plan again."""
+        """Let the ranks hold, serve their communications, and go by the plan again."""
         at_s = message.at_s
         if ring.ready_s is None:
             yield from ring.gather(message)
@@ -177,7 +176,7 @@ class Controller:
 
 
 class _Ring:
-    """The fall-back state of a rail: who holds, who wants what, and whose turn it is."""
+    """The fall-back state of a rail: ranks that hold, what they want, and the next in turn."""
 
     def __init__(self, ranks: Sequence[int], epoch: int) -> None:
         self.ranks, self.epoch = ranks, epoch
@@ -202,7 +201,7 @@ class _Ring:
                 yield Message(at_s, "hold", rank, 0, (self.epoch,))
 
     def gather(self, message: Message) -> Iterator[Message]:
-        """Hear who holds, and tell the others again."""
+        """Note the ranks that hold, and tell the others again."""
         if message.kind == "held" and message.what == (self.epoch,):
             self._steps[message.rank] = message.step
         if len(self._steps) == len(self.ranks):
@@ -211,7 +210,7 @@ class _Ring:
             yield from self.hold(message.at_s)
 
     def serve(self, message: Message) -> Iterator[Message]:
-        """Let what all its ranks want go around the ring, one after the other."""
+        """Let communications that all their ranks want go around the ring, one by one."""
         at_s, kind, rank, step, what = message
         if kind == "held" and what == (self.epoch,):
             self._steps[rank] = max(step, self._steps[rank])

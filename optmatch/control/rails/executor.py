@@ -84,7 +84,7 @@ def execute(
 
 _SLACK_S = 1e-10
 _MANY = 16
-"""So many changes of a port are remembered; while a communication needs it, there is none."""
+"""The number of past changes of a port that are kept; none comes while the port is in use."""
 _ALL = -1
 """Stands for the ports of a rail that stops as a whole."""
 

@@ -48,7 +48,7 @@ class Faults(Value):
 Name = tuple[int, ...]
 """How ranks and controllers call a communication: group, n, part; without part if it is ready."""
 Need = tuple[int, int, int]
-"""A rank, a state, and 1 if that of the step before is meant."""
+"""A rank, a state, and 1 for the state of the step before."""
 
 
 class Node(NamedTuple):
@@ -56,15 +56,15 @@ class Node(NamedTuple):
 
     ranks: tuple[int, ...]
     busy: tuple[int, ...]
-    """Those that forward it, too."""
+    """The ranks that send or forward the communication."""
     rail: int
-    """The place of its rail in the plan, -1 if it rides none."""
+    """The place of its rail in the plan, -1 without a rail."""
     lasts_s: float
     after: list[tuple[int, int]]
-    """What waits for it at the same ranks or ports, and in which step."""
+    """Nodes that wait for this one at the same ranks or ports, and in which step."""
     needs: list[Need]
     over: list[tuple[int, Name]]
-    """Which rank tells the controller that it is over, and by what name."""
+    """The rank that tells the controller of its end, and the name of the communication."""
     ready: list[tuple[int, Name]]
 
 
@@ -87,7 +87,7 @@ def _make_nodes(job: RailJob, plan: TriggerPlan, graph: Graph) -> list[Node]:
 
 
 _PATIENCE = 10_000
-"""So many time-outs may pass without anything that ends."""
+"""The most time-outs that may pass before anything ends."""
 
 
 class _Step(NamedTuple):
