@@ -1,4 +1,4 @@
-"""The frame of searches: take the best of what comes, and say what is proved of it."""
+"""The frame of searches: take the best of the answers that come, with the proved bound."""
 
 from __future__ import annotations
 

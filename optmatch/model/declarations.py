@@ -303,7 +303,7 @@ class Instance:
 
 @cache
 def form_of(hint: Any) -> Form:
-    """Return what a type hint allows."""
+    """Return the declaration of the values that a type hint allows."""
     hint = _spell_out(hint)
     rules: list[Any] = []
     while get_origin(hint) is Annotated:

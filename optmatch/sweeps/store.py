@@ -142,7 +142,7 @@ class Store:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Name the store in what SQLite complains about."""
+        """Name the store in errors of SQLite."""
         try:
             yield
         except sqlite3.Error as exc:

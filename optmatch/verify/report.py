@@ -201,7 +201,7 @@ class Findings:
         self.unproved += [where + claim for claim in inner.unproved]
 
     def report(self) -> Report:
-        """Return what was found."""
+        """Return the slice that was found."""
         return Report(
             violations=tuple(self.violations),
             figures=FrozenMap(self.figures),

@@ -282,6 +282,6 @@ def cover_by_busiest(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
 
 
 def complete(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Serve heaviest first what a plan leaves of a demand."""
+    """Serve the rest of a demand after a plan, heaviest first."""
     rest = np.maximum(demand - serve(plan), 0)
     return join(plan, cover_heaviest_first(rest, shortest)) if rest.any() else plan

@@ -229,7 +229,7 @@ class _MakespanSearch:
         return outcome, terms
 
     def conclude(self, limit: Limit | None) -> Solution:
-        """Say what is found and proved."""
+        """Make a solution of the best plan and the proved bound."""
         tick, best = self.problem.tick_s, self.best
         stats: dict[str, object] = {"bound_by": "cp-sat"} if self.by_search else {}
         bound = max(self.problem.lower_bound(), self.bound * tick)

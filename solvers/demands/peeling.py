@@ -80,8 +80,8 @@ def _search(space, head):
 def _match(space, size):
     """Match as many of the first `size` waiting rows as the graph allows.
 
-    Returns how many wait still. The rows to which those lead are reached then, and the columns to
-    which they do not are fresh.
+    Returns how many rows wait still. The rows that are reached from waiting rows are then marked,
+    and the columns that are not reached are fresh.
     """
     if size == 0:
         return 0
@@ -247,8 +247,8 @@ def _settle(space):
     weight = state[THRESHOLD]
     if weight in (0, before):
         return weight
-    # Of the matchings with this minimum, one of small entries leaves the fewest behind. The one just
-    # found has large entries, so all its circuits above the minimum are chosen anew.
+    # Of the matchings with this minimum, one of small entries leaves the fewest behind. The first
+    # one has large entries, so all its circuits above the minimum are chosen anew.
     size = 0
     for row in range(n):
         if left[row * n + space.column_of[row]] > weight:

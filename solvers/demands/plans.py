@@ -94,7 +94,7 @@ def tidy(plan: Plan) -> Plan:
 
 
 def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Take out circuits that nobody asked for, drop empty slots, lengthen those too short."""
+    """Take out circuits without demand, drop empty slots, lengthen slots that are too short."""
     sources = np.arange(plan.matchings.shape[1])
     asked = (plan.matchings != IDLE) & (demand[sources, plan.matchings] > 0)
     matchings = np.where(asked, plan.matchings, IDLE).astype(np.int32)

@@ -98,7 +98,7 @@ def _trimmed(work: CoverTask, plan: Plan) -> Plan:
 
 
 def _rules(work: CoverTask) -> list[Callable[[], Plan]]:
-    """List what fits: exact decompositions where delays are short, covers where they are not."""
+    """List fitting rules: exact decompositions where delays are short, else covers."""
     demand, shortest = work.demand, work.shortest
     lines = np.concatenate([demand.sum(axis=0), demand.sum(axis=1)])
     meetings = np.concatenate([(demand > 0).sum(axis=0), (demand > 0).sum(axis=1)])

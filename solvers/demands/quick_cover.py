@@ -313,5 +313,5 @@ def _patch(plan: Plan, demand: NDArray[np.int64], delay: int, deadline: float) -
 
 
 def _finish(plan: Plan, demand: NDArray[np.int64]) -> Plan:
-    """Put equal slots together, and take out what nobody needs."""
+    """Put equal slots together, and take out circuits that no demand needs."""
     return only_demanded(trim(tidy(plan), demand), demand)

@@ -63,7 +63,7 @@ def _room_for(function: Any) -> Path | None:
 
 
 class _Compilations(Listener, local):
-    """Tells who listens of each kernel that is compiled, while no time counts."""
+    """Tells listeners of each kernel that is compiled, while no time counts."""
 
     def __init__(self) -> None:
         self._within: list[Any] = []

@@ -168,7 +168,7 @@ class _Search:
         self.ports = seats.job.network.ports_per_gpu
 
     def begin(self) -> Iterator[RailChoice]:
-        """List what is tried first."""
+        """List the choices that are tried first."""
         seats, n = self.seats, len(self.seats.how)
         free = longest_paths(seats.duration_s, seats.pairs)
         left = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())

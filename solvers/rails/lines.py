@@ -39,7 +39,7 @@ class Lines(NamedTuple):
     """``before[row]``: the node before it on its line, -1 of the first."""
 
     def faced(self, standing: Ints) -> Ints:
-        """Return by row the peer that its line faces before; `standing` rows tell the first peers."""
+        """Return by row the peer of its line before; `standing` rows tell the first peers."""
         faced = np.roll(self.uses.peer, 1)
         faced[self.first] = self.uses.peer[standing]
         return faced

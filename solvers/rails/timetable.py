@@ -32,7 +32,7 @@ class Draft(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """The time of a step; less, if what changes last joins no two ports."""
+        """The time of a step; an upper bound if the last change joins no two ports."""
         changed_s = float(self.turns.starts_s.max(initial=-np.inf))
         ends_s = self.timed.end_s[: len(self.transfers.first)]
         return max(float(ends_s.max(initial=0.0)), changed_s + self.transfers.job.network.delay_s)

@@ -19,7 +19,7 @@ _FEW = 20  # cases of a proof, for each handover
 
 
 def case_of(problem: Reroute) -> HitCircuits:
-    """Return what a problem asks for."""
+    """Return the hit circuits of a problem, its lost units and live spares."""
     hit = tuple(np.flatnonzero(problem.hit).tolist())
     return HitCircuits(hit, problem.lost, problem.live_spares, problem.owners)
 

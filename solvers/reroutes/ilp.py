@@ -191,7 +191,7 @@ def _in_turn(search: RerouteSearch, others: Sequence[int], size: int) -> Iterato
 
 
 def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -> Solution:
-    """Say what was found and what is proved."""
+    """Make a solution of the best answer and the proved bound."""
     problem, best = search.problem, search.best
     if best is None and search.proved:
         bound_by = None if isinstance(certificate, BlockProof) else "cp-sat"

@@ -72,7 +72,7 @@ def repair(
     clock: Clock | None = None,
     prove: Callable[[], Proof | None] | None = None,
 ) -> Recovery | BlockProof | Proof | None:
-    """Find a way over a failure: while all others stay where they are, or else with few that move.
+    """Answer a failure: with all other circuits in place, or else with few that move.
 
     Before others move, `prove` may show that nothing helps.
 
@@ -142,7 +142,7 @@ def settle(
     circuits: Sequence[int],
     found: FoundRoutes,
 ) -> Recovery:
-    """Make a plan of new routes: leave out what moved in vain, and count."""
+    """Make a plan of new routes: leave out circuits that moved in vain, and count."""
     if len(circuits) == len(case.hit):
         return Recovery((0, len(circuits), *found.levels), handover, tuple(circuits), found.paths)
     kept = [

@@ -179,12 +179,12 @@ class RoutingState:
         return make_workspace(*sizes, circuits)
 
     def lift(self, paths: Sequence[Path]) -> None:
-        """Take circuits off: what they used is free."""
+        """Take circuits off: the resources that they used are free."""
         if paths:
             np.add.at(self.free, self.graph.resource[np.concatenate(paths)], 1)
 
     def put(self, paths: Sequence[Path]) -> None:
-        """Put circuits on: what they use is no longer free."""
+        """Put circuits on: the resources that they use are no longer free."""
         if paths:
             np.subtract.at(self.free, self.graph.resource[np.concatenate(paths)], 1)
 

@@ -233,7 +233,7 @@ class Master:
         return cost, tuple(self._route[:count].tolist())
 
     def cost_of(self, circuit: int, terminals: ArrayLike) -> int:
-        """Add up what a route costs, prices aside."""
+        """Add up the cost of a route without prices."""
         left = np.asarray(terminals)
         source = self.wiring.source[self.circuits[circuit][0]]
         entered = np.append(source, self.wiring.mate[left[:-1]])

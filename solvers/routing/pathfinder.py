@@ -175,7 +175,7 @@ def _load(wiring, use, port, route, count, amount):
 
 @inner_kernel
 def _price(wiring, space, base, pressure, link):
-    """Set what it costs to enter a link, from either end."""
+    """Set the cost of entering a link, from either end."""
     price = space.history[link] + pressure * space.use[link]
     for end in range(2):
         terminal = wiring.ends[link, end]
@@ -294,7 +294,7 @@ def shorten(wiring, space, base, order, partner, routes, lengths):
 
 @inner_kernel
 def _cost(wiring, space, port, route, count):
-    """Add up what a route costs at present."""
+    """Add up the present cost of a route."""
     total = np.int64(0)
     entered = wiring.source[port]
     for step in range(count):

@@ -60,7 +60,7 @@ def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[MeshArrays, N
 
 
 def _fit(cell_cost: NDArray[np.int64], graph: CellGraph) -> NDArray[np.int64]:
-    """Let a stuck cell cost what its state costs, whatever it is told."""
+    """Give a stuck cell the cost of the state in which it is stuck."""
     fitted = cell_cost.astype(np.int64)
     for state in (BAR, CROSS):
         fitted[graph.stuck == state] = fitted[graph.stuck == state][:, [state]]

@@ -179,7 +179,7 @@ class MeshRouter(ForwardRouter):
 
 
 def new_row_router(fabric: Fabric) -> RowRouter:
-    """Choose what routes on a fabric."""
+    """Choose the router of a fabric."""
     if fabric.graph is None:
         return RowRouter(fabric)
     return (MeshRouter if exact_router(fabric) is None else ForwardRouter)(fabric)

@@ -159,7 +159,7 @@ def find_fewest(wiring, space, room, port, most, route):
 
 @kernel
 def _set_toll(wiring, given, toll):
-    """Let each state cost what passing costs, and a toggle where it is another one."""
+    """Let each state of a cell cost what passing costs, plus a toggle if the state changes."""
     for cell in range(len(given)):
         for state in range(2):
             pays = given[cell] == 1 - state

@@ -1,4 +1,4 @@
-"""What is found and what is proved of it, as a solution."""
+"""Solutions of the best assignment and the bound that is proved."""
 
 from __future__ import annotations
 

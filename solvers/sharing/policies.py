@@ -16,7 +16,7 @@ Priority = NDArray[np.float64]
 
 
 def fifo(asked_s: ArrayLike) -> Priority:
-    """Serve who asked first (Propius, `fifo_scheduler`)."""
+    """Serve the job that asked first (Propius, `fifo_scheduler`)."""
     return 0.0 - np.asarray(asked_s, dtype=np.float64)
 
 
@@ -26,12 +26,12 @@ def random(draws: ArrayLike) -> Priority:
 
 
 def srsf(residual: ArrayLike) -> Priority:
-    """Serve first who wants the least in its round (Propius, `srsf_scheduler`)."""
+    """Serve first the job that wants the least in its round (Propius, `srsf_scheduler`)."""
     return 0.0 - np.asarray(residual, dtype=np.float64)
 
 
 def las(given: ArrayLike) -> Priority:
-    """Serve first who has been given the least in all its rounds (least attained service)."""
+    """Serve first the job that has got the least in all its rounds (least attained service)."""
     return 0.0 - np.asarray(given, dtype=np.float64)
 
 
@@ -107,7 +107,7 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
 
 
 def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority:
-    """Serve in each class the group that owns it, in there who wants the least (Venn).
+    """Serve in each class its owning group, and in the group the job that wants the least (Venn).
 
     Parameters and sources are those of `plan_groups`. Returns ``priority[class, job]``.
     """

@@ -68,7 +68,7 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest: int) -> list[
 
 @lru_cache(maxsize=8)
 def _subsets(count: int, edges: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Tell for each set of servers who is in it, and which edges leave it."""
+    """Tell for each set of servers its members, and the edges that leave it."""
     members = (np.arange(1 << count)[:, None] >> np.arange(count)) & 1
     ends = np.frombuffer(edges, dtype=np.int64).reshape(-1, 2)
     leaving = members[:, ends[:, 0]] > members[:, ends[:, 1]]
@@ -225,7 +225,7 @@ class _Run:
         return self.pod.globally(racks, search.answer()) if status == FOUND else None
 
     def solution(self) -> Solution:
-        """Put together what is known."""
+        """Put the best slice and the proved bound together."""
         stats: dict[str, object] = {"nodes": self.nodes}
         proof = None
         if self.proof is not None and self.bound > self.problem.lower_bound():

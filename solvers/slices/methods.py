@@ -47,7 +47,7 @@ def refuse(problem: SliceAllocation, method: str) -> Solution:
 
 
 def load_of(problem: SliceAllocation, found: Allocation) -> float:
-    """Return the largest load of the edges that a slice uses, with what was there before."""
+    """Return the largest load of the edges that a slice uses, earlier slices included."""
     edges = problem.fabric.edge_of_fibre[found.fibres[:, 1]]
     added = np.bincount(edges, minlength=len(problem.fabric.edges))
     return float((problem.loads + added)[edges].max(initial=0))
@@ -63,7 +63,7 @@ def conclude_load(
     certificate: Any = None,
     stats: Mapping[str, Any] = MappingProxyType({}),
 ) -> Solution:
-    """Make a solution of what was found and what is proved."""
+    """Make a solution of the best answer and the proved bound."""
     if found is None:
         known = {"certificate": certificate, "stats": stats}
         return conclude(problem, method, None, bound, limit, **known)

@@ -275,7 +275,7 @@ def aligned_blocks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def whole_racks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
-    """Lay a block out on whole racks; empty if its sides are no multiples of theirs.
+    """Lay a block out on whole racks; empty if its sides are no multiples of a rack's.
 
     Returns ``block[slot] = server``, counted rack by rack; racks and slots x fastest.
     """

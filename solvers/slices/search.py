@@ -112,7 +112,7 @@ class SliceSearch:
         return status
 
     def answer(self) -> Placement:
-        """Return what was found."""
+        """Return the slice that was found."""
         routes: list[Any] = [None] * len(self.plan.pairs)
         task = self.task
         for (_, pair), chosen in zip(task.steps.tolist(), task.choice.tolist(), strict=True):

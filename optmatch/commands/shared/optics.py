@@ -116,7 +116,7 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
 
 
 def optics_object(measured: Measured) -> dict[str, Any]:
-    """Return what `--json` prints."""
+    """Return the object that `--json` prints."""
     optics = measured.optics
     return {
         "device": optics.device.name,

@@ -256,7 +256,7 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
 
 
 def name_of(file: str) -> str:
-    """Return what messages call an input."""
+    """Return the name of an input in messages."""
     return "<stdin>" if file == STDIN else file
 
 

@@ -283,7 +283,7 @@ class RollingSchedule:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that is known to a JSON file, in place of what is there.
+        """Write the whole state to a JSON file, replacing an earlier one.
 
         Raises
         ------
@@ -340,7 +340,7 @@ class RollingSchedule:
         return known.get(now_s, round(Fraction(repr(now_s)) * TICKS_PER_S))
 
     def _uncommitted(self) -> Rest:
-        """Return what committed slots leave of the queue."""
+        """Return the part of the queue that committed slots leave."""
         reserved = dict[Place, int]()
         for slot in self._slots:
             for place, begin in slot.circuits():

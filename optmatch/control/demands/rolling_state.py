@@ -115,7 +115,7 @@ class RollingState:
                 raise InputError(f"flows: {flow}: a port out of range, or no ticks", where="flows")
 
     def fill(self, queue: FlowQueue) -> None:
-        """Put what waits into a queue."""
+        """Put waiting flows into a queue."""
         queue.completed, queue.wait, queue.longest_wait, queue.last_done = self.done
         for number, added, served in self.waiting:
             queue.waiting[number] = Waiting(added, served)
@@ -134,13 +134,13 @@ class RollingState:
 
 
 def write_state(path: str | os.PathLike[str], state: RollingState) -> None:
-    """Write a state as JSON, in place of what is there."""
+    """Write a state as JSON, replacing an earlier file."""
     tree = {"format": _FORMAT, **to_object(state)}
     replace_file(check_target(path, force=True), (layout(tree) + "\n").encode())
 
 
 def read_state(path: str | os.PathLike[str]) -> RollingState:
-    """Read what `write_state` has written."""
+    """Read a file that `write_state` has written."""
     with naming(path):
         tree = parse(read_bytes(path), os.fspath(path))
         check_object(tree, "")

@@ -37,7 +37,7 @@ class Rest(NamedTuple):
 
     @classmethod
     def of(cls, queue: FlowQueue, reserved: dict[Place, int]) -> Rest:
-        """Take what is reserved out of a queue."""
+        """Take reserved ticks out of a queue."""
         left, rate = queue.left.copy(), queue.rate.copy()
         for place, ticks in reserved.items():
             entry = queue.look(place, ticks)

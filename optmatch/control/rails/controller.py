@@ -1,7 +1,7 @@
 """The controller of one rail: it hears what is over, and sets the state that waits for it.
 
 It knows no times but those of the messages that it gets, and a message may come late, twice or
-never. A circuit is changed when all that goes over it is over, however long that takes. A rank
+never. A circuit is changed when all communications over it have ended, however late. A rank
 that waits for a state asks for it; then ranks of whom something is missing are polled. If one of
 them stays silent, the rail goes to its fall-back state: all ranks are told to hold, and when each
 of them does, a ring is set up. Over it one communication after the other is forwarded, until all

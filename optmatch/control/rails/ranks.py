@@ -166,7 +166,7 @@ class Ranks:
     def _name_nodes(
         self, plan: TriggerPlan, graph: Graph
     ) -> dict[tuple[int, int], list[tuple[int, Name]]]:
-        """Find what nodes need, and what is told to a controller, by rail and rank."""
+        """Find the states that nodes need, and the names told to controllers, by rail and rank."""
         told: dict[tuple[int, int], list[tuple[int, Name]]] = {}
 
         def at(rows: Any, parts: Any) -> list[tuple[list[int], int]]:

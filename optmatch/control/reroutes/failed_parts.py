@@ -138,7 +138,7 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
 
 
 def parts_in(state: Reroute) -> FailedParts:
-    """Return what has failed in a state."""
+    """Return the failed parts of a state."""
     return FailedParts(*(getattr(state, field) for field in FailedParts._fields))
 
 

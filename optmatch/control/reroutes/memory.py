@@ -56,7 +56,7 @@ def add_line(journal: Path, what: str, parts: FailedParts, stand_ins: dict[int, 
 
 
 def read_memory(path: str | os.PathLike[str]) -> list[Record]:
-    """Read what `write_memory` has written."""
+    """Read the files that `write_memory` has written."""
     name = os.fspath(path)
     tree = parse(read_bytes(path), name)
     try:

@@ -259,7 +259,7 @@ class Router:
         return out
 
     def _take(self) -> tuple[RowRouter, NDArray[np.int32]]:
-        """Take what nobody works with at present, or make a new one."""
+        """Take a workspace that is not in use, or make a new one."""
         try:
             return self._idle.pop()
         except IndexError:
@@ -325,7 +325,7 @@ def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
 
 
 def _refuse(fabric: Fabric, rows: NDArray[np.int32], k: int) -> None:
-    """Say what is wrong with a row."""
+    """Raise an error that names the flaw of a row."""
     try:
         Routing(fabric, rows[k])
     except InputError as exc:

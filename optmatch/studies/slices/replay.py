@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
     """Mean over requests of the part of the free servers where the slice cannot lie, though their
     rack, or all joined racks, have enough free servers for it."""
     unusable: float
-    """The same, with the servers of racks that have too few."""
+    """As `fragmentation`, but racks with too few free servers for the slice count, too."""
     utilisation: float
     """Mean over time of the part of the servers that are in slices."""
     bandwidth: float

@@ -39,9 +39,9 @@ class Placed(NamedTuple):
     possible: int
     """How many the free servers of each rack, or of all joined ones, would do for."""
     unusable: float
-    """Before the first of them: the part of the free servers where it cannot lie."""
+    """The part of the free servers where the slice cannot lie, before the first placement."""
     worst_load: int
-    """In the end: circuits on the busiest edge."""
+    """Circuits on the busiest edge at the end."""
 
 
 def fill_fragmented(

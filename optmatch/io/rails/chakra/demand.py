@@ -128,7 +128,7 @@ def check_root(nodes: Nodes, k: int, root: int, members: Sequence[int]) -> None:
 
 
 def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: Members) -> None:
-    """Add what ranks send; where a send does not tell its destination, receives may."""
+    """Add the bytes of sends; where a send does not tell its destination, receives may."""
     chosen = [np.flatnonzero(np.isin(trace.kind, (SEND, RECEIVE))) for trace in traces]
     nodes = Nodes.of(traces, chosen)
     sends = nodes.column("kind") == SEND

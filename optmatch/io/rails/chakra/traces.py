@@ -67,7 +67,7 @@ class Trace(NamedTuple):
     """What was left out, and why; None if nothing may be: then it is an error."""
 
     def place(self, node: int) -> str:
-        """Return what messages call one node."""
+        """Return the name of one node in messages."""
         return f"{self.noun} {int(self.node_id[node])}"
 
     def fail(self, node: int, message: str) -> FormatError:
@@ -125,7 +125,7 @@ class Nodes(NamedTuple):
         return "" if group == MISSING else trace.group_names[group]
 
     def place(self, k: int) -> str:
-        """Return what messages call a node."""
+        """Return the name of a node in messages."""
         return self.traces[int(self.rank[k])].place(int(self.node[k]))
 
     def fail(self, k: int, message: str) -> FormatError:

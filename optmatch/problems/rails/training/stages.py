@@ -75,7 +75,7 @@ class _Message(NamedTuple):
     """What a part of the model gives to the next one, or to the one before."""
 
     source: int
-    """The stage that sends it."""
+    """The stage that sends the message."""
     destination: int
     tag: int
 
