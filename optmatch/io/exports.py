@@ -42,7 +42,7 @@ class Exporter(NamedTuple):
     """Kinds of problems; empty for all with a schedule, or a plan of rails."""
     function: Callable[[Solution], Exported | Document]
     cells: bool = False
-    """Whether it writes cell states, so only schedules that have some."""
+    """Whether the format holds cell states, which the schedule then needs."""
     record: tuple[type[Any], str] | None = None
     """The class of a document, and the name of its format; None for other formats."""
 

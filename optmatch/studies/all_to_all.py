@@ -187,7 +187,7 @@ class YieldStudy(Value):
 
     @property
     def samples(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return self.survived + self.failed + self.unrepaired
 
     @property

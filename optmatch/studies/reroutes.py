@@ -145,7 +145,7 @@ DAYS_PER_YEAR = 365.25
 
 
 class SpareCover(NamedTuple):
-    """How often spares suffice."""
+    """How often a number of spares suffices."""
 
     spares: int
     unit: str

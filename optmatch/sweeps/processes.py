@@ -118,7 +118,7 @@ class Processes(Executor):
 
 
 class _Worker:
-    """One process, and the pipe to it. Signals are for who started the sweep: it hears none."""
+    """One process, and the pipe to it. Only the process that started the sweep hears signals."""
 
     def __init__(self, cores: list[int]) -> None:
         self.pipe, theirs = _SPAWN.Pipe()

@@ -71,7 +71,7 @@ class Task(Value):
         Parameters
         ----------
         problem_sha256
-            The digest of the problem, for who has it at hand.
+            The digest of the problem, where it is at hand.
         """
         known = problem_sha256 or problem_digest(self.problem)
         return key_of(known, self.method or "", self.seed, self.options(), __version__)

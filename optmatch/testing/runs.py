@@ -167,7 +167,7 @@ def _over(
 on_each = _over(lambda runs: runs.problems)
 """Decorates a test of a contract that is to hold for each of the problems."""
 on_each_tiny = _over(lambda runs: runs._tiny())
-"""The same, for the tiny ones."""
+"""Decorates a test of a contract that is to hold for each of the tiny problems."""
 
 
 def essence(solution: Solution) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Rounds(NamedTuple):
 
     @property
     def n_rounds(self) -> int:
-        """How many there are."""
+        """The number of rounds."""
         return int(self.sends[-1, 0]) + 1 if len(self.sends) else 0
 
     def partners(self, n: int) -> NDArray[np.int64]:

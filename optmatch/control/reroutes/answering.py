@@ -48,11 +48,11 @@ class Proposal:
     restored: tuple[int, int] | None = None
     """The unit that gets its circuits back, and its stand-in."""
     decided_s: float = 0.0
-    """How long that took."""
+    """Seconds that the answer took."""
     cut_off: tuple[int, ...] = ()
     """Chips of the failure that nobody named: all fibres of their server have failed."""
     known: int = 0
-    """How many failures had been reported in this state."""
+    """The number of failures that had been reported in this state."""
 
     def timeline(self, **takes_s: float) -> tuple[Stage, ...]:
         """List the stages of the recovery; what they take is given as for `list_stages`."""

@@ -17,7 +17,7 @@ from optmatch.model.files import check_target
 from optmatch.problems import Reroute
 
 _PATIENCE = Limits(time_s=0.1)
-"""What an answer may take that is prepared before a change returns; or else `fail` does it."""
+"""The limits of an answer prepared before a change returns; a longer one is left to `fail`."""
 
 
 class Keeper:

@@ -110,12 +110,12 @@ class CollectivePlan(Value):
 
     @property
     def n_rounds(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         return max(len(self.epoch_of_round), len(self.shares_bytes))
 
     @property
     def n_epochs(self) -> int:
-        """How many times circuits were set up, the first included."""
+        """The number of times that circuits were set up, the first included."""
         return len(self.circuits)
 
 

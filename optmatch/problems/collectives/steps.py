@@ -16,7 +16,7 @@ class Round(NamedTuple):
     """One round of a collective."""
 
     distance: int
-    """How many places apart the two of a pair are."""
+    """The distance of the two places of a pair."""
     share: float
     """What a member sends, as a part of the size of the operation."""
     sender: Literal["both", "earlier", "later"] = "both"

@@ -75,7 +75,7 @@ class Transition(Value):
 
     @property
     def n_set(self) -> int:
-        """How many cells are set."""
+        """The number of cells that are set."""
         return int(np.count_nonzero(self.steps[:, 0] == SET))
 
     def summary(self) -> str:

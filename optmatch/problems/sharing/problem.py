@@ -133,7 +133,7 @@ class PortSharing(Value):
 
     @property
     def n_classes(self) -> int:
-        """How many kinds of resources there are."""
+        """The number of kinds of resources."""
         return len(self.classes.sizes)
 
     @property

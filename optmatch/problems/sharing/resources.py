@@ -88,7 +88,7 @@ class Resources(Value):
 
     @property
     def n_resources(self) -> int:
-        """How many there are."""
+        """The number of resources."""
         return int(self.public.shape[1])
 
     @property
@@ -177,7 +177,7 @@ class Jobs(Value):
 
     @property
     def n_jobs(self) -> int:
-        """How many there are."""
+        """The number of jobs."""
         return int(self.public.shape[1])
 
     @property
@@ -203,7 +203,7 @@ class Jobs(Value):
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """How many resources each is due."""
+        """The number of resources that each job is due."""
         return self.demand.astype(np.float64) if self.fair_share is None else self.fair_share
 
 

@@ -37,7 +37,7 @@ class SliceShape(NamedTuple):
 
     @property
     def n_slots(self) -> int:
-        """How many servers the slice takes."""
+        """The number of servers that the slice takes."""
         return int(np.prod(self.grid))
 
 

@@ -35,9 +35,9 @@ class Placed(NamedTuple):
     rule: str
     shape: Shape
     slices: int
-    """How many find a place, one after another."""
+    """The number of slices that find a place, one after another."""
     possible: int
-    """How many the free servers of each rack, or of all joined ones, would do for."""
+    """The number of slices for which the free servers of each rack, or of all, suffice."""
     unusable: float
     """The part of the free servers where the slice cannot lie, before the first placement."""
     worst_load: int

@@ -31,9 +31,9 @@ class Work(NamedTuple):
     sent_bytes: Column
     latency_s: Column
     fixed_s: Column
-    """How long it lasts if it rides no rail."""
+    """How long the operation lasts if it rides no rail."""
     full_s: Column
-    """How long it lasts with all links there."""
+    """How long the operation lasts with all links up."""
 
 
 def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:

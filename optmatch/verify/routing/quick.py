@@ -1,4 +1,4 @@
-"""The rules of light, compiled: for who checks thousands of settings a second.
+"""The rules of light, compiled: for checks of thousands of settings a second.
 
 It shares nothing with methods, and says only whether all is well; `optmatch.verify` says what is
 wrong. The one module of the verifier that needs numba, so it is imported where it is used.

@@ -156,7 +156,7 @@ def _cut_refutes(
 
 
 def _border(torus: Torus) -> list[int]:
-    """Return, for each number of slots, the fewest circuits that leave any so many of them."""
+    """Return, for each number k, the fewest circuits that leave any k of the slots."""
     sets = np.arange(1 << torus.slots)
     leaving = np.zeros(len(sets), dtype=np.int64)
     for (a, b), weight in torus.weights.items():

@@ -42,11 +42,11 @@ def can_start(step: Step) -> bool:
 
 
 def send_eagerly(step: Step) -> Step:
-    """Let messages wait for their senders alone, and what comes after for what it waited for.
+    """Let messages wait for their senders alone, and pass the dependencies of receives on.
 
     A message is one operation with two ends, so it cannot arrive before its receive starts. But a
-    receive without dependencies delays no send. What depended on it takes its dependencies over,
-    of each stream the last: those before it have ended by then.
+    receive without dependencies delays no send. An operation that depended on the receive takes
+    over the last of its dependencies in each stream: earlier ones have ended by then.
     """
     stream, receives = streams(step).tolist(), (step.kind == RECV).tolist()
     start, dep = step.dep_start.tolist(), step.dep.tolist()

@@ -32,7 +32,7 @@ class Parts(NamedTuple):
     """The parts of each event, in order: the first is the event itself."""
 
     number: Ints
-    """How many there are."""
+    """The number of nodes."""
     further: Ints
     """The node of the second; others follow."""
 

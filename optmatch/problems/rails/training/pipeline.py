@@ -24,7 +24,7 @@ class Pass(NamedTuple):
     """``"F"`` forward, ``"B"`` backward; or backward in two: ``"I"`` for the gradients of inputs,
     which the part before waits for, and ``"W"`` for those of weights."""
     part: int
-    """Which part of the model at this stage."""
+    """The part of the model, counted at this stage."""
     batch: int
 
 

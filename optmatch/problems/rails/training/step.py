@@ -172,12 +172,12 @@ class Step(_Derived):
 
     @property
     def n_ranks(self) -> int:
-        """How many ranks there are: all that act or are in a group."""
+        """The number of ranks: all that act or are in a group."""
         return len(self.rank_start) - 1
 
     @property
     def n_operations(self) -> int:
-        """How many operations there are."""
+        """The number of operations."""
         return len(self.rank)
 
     def describe(self, operation: int) -> str:
