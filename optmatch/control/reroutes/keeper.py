@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from optmatch.control.reroutes.answering import Ahead, Proposal, Snapshot, look, prepare
 from optmatch.control.reroutes.background import Background
 from optmatch.control.reroutes.failed_parts import FailedParts, Record, parts_in
+from optmatch.control.reroutes.journal import Journal
 from optmatch.control.reroutes.memory import add_line, write_memory
 from optmatch.model import InputError, Limits, integer
 from optmatch.model.declarations import form_of
@@ -36,6 +38,7 @@ class Keeper:
         self._background, self._behind = background, Background(ahead)
         self._history = deque[Record](maxlen=integer("history", history, at_least=0))
         self._journal = None if journal is None else check_target(journal, force=True)
+        self._store: Journal | None = None
         self._reported: list[FailedParts] = []
         """What was reported since the last change: older proposals may use it."""
         self._offers: tuple[Record, tuple[Proposal, ...]] | None = None
@@ -82,6 +85,7 @@ class Keeper:
             record = record.without(parts_in(record.state))
             now = self._take_over(record, "rollback", FailedParts())
             self._history.pop()
+            self._compact()
         self._look_ahead()
         return now.state
 
@@ -100,14 +104,19 @@ class Keeper:
 
     def _note(self, record: Record) -> None:
         """Go on to a record of the same state."""
-        if record != self._now.record:
+        before = self._now.record
+        if record is not before:
+            if self._store is not None:
+                self._store.write("refuse", before, record)
             self._now = self._now._replace(record=record)
+            self._compact()
 
     def _change(self, record: Record, what: str, parts: FailedParts) -> Snapshot:
         """Go on to a new state, and remember the last one."""
         before = self._now.record
         now = self._take_over(record, what, parts)
         self._history.append(before)
+        self._compact()
         return now
 
     def _take_over(self, record: Record, what: str, parts: FailedParts) -> Snapshot:
@@ -115,8 +124,22 @@ class Keeper:
         now = look(record, self._now)
         if self._journal is not None:
             add_line(self._journal, what, parts, {home: unit for unit, home in record.homes})
+        if self._store is not None:
+            self._store.write(what, self._now.record, record)
         self._now, self._reported = now, []
         return now
+
+    def close(self) -> None:
+        """Leave the files that `Rerouter.open` has opened to others."""
+        with self._lock:
+            if self._store is not None:
+                self._store.close()
+
+    def _compact(self) -> None:
+        """Begin a new journal where the old one is long; if that fails, the old one goes on."""
+        if self._store is not None:
+            with suppress(OSError):
+                self._store.compact([*self._history, self._now.record])
 
     def _look_ahead(self) -> None:
         """Prepare answers, or let it be done; outside the lock."""

@@ -27,6 +27,7 @@ from optmatch.control.reroutes.failed_parts import (
     take_out,
     unite,
 )
+from optmatch.control.reroutes.journal import Durable, Journal
 from optmatch.control.reroutes.keeper import Keeper
 from optmatch.control.reroutes.memory import read_memory
 from optmatch.model import InputError, OptMatchError, integer
@@ -330,10 +331,64 @@ class Rerouter(Keeper):
         FormatError
             If the file cannot be read, or is no such file.
         """
-        *past, present = read_memory(path)
+        *past, present = read_memory(path).records
         controller = cls.__new__(cls)
         controller._set_up(present, prepare, background, history, journal)
         controller._history.extend(past)
+        return controller
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        state: Reroute | None = None,
+        *,
+        durable: Durable = "always",
+        compact_lines: int = 1000,
+        prepare: Ahead = True,
+        background: bool = False,
+        history: int = 32,
+    ) -> Rerouter:
+        """Keep a controller in files: after a crash each change is there whose call returned.
+
+        The snapshot is `path`; a journal beside it has the changes since, and refusals.
+
+        Parameters
+        ----------
+        path
+            The snapshot; a file of `save` is taken up as well.
+        state
+            What to begin with, where there is no such file yet.
+        durable
+            Whether each change is on disk before its call returns, or those of the last second
+            may be lost if the machine, not the process, crashes.
+        compact_lines
+            After how many lines a new snapshot takes the place of the journal.
+
+        Raises
+        ------
+        InputError
+            If a process has it open, or there is neither a file nor a state.
+        FormatError
+            Naming the broken line. A last line that ends early is cut off, with a warning in the
+            log.
+        """
+        store = Journal(path, durable, compact_lines)
+        try:
+            records = store.read(integer("history", history, at_least=0))
+            if records:
+                controller = cls.__new__(cls)
+                controller._set_up(records[-1], prepare, background, history, None)
+                controller._history.extend(records[:-1])
+            elif state is None:
+                raise InputError("is not there: a state to begin with", path=os.fspath(path))
+            else:
+                controller = cls(state, prepare=prepare, background=background, history=history)
+            store.compact([*controller._history, controller._now.record], anyway=not store.started)
+        except BaseException:
+            store.close()
+            raise
+        controller._store = store
         return controller
 
 
@@ -342,5 +397,4 @@ def _propose(
 ) -> Proposal:
     chips = tuple(sorted({*failure.failed_chips, *found.cut_off}))
     failure = failure._replace(failed_chips=chips)
-    way = Proposal(now.state, failure, found.transition, None, decided_s, found.cut_off)
-    return replace(way, known=known)
+    return Proposal(now.state, failure, found.transition, None, decided_s, found.cut_off, known)

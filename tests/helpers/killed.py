@@ -1,0 +1,121 @@
+"""Controllers that are killed at random moments, and opened again.
+
+    python -m tests.helpers.killed [KILLS]
+
+Each child goes on where the one before was killed, and says after each call what is on record.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import optmatch as om
+from optmatch.control.reroutes.memory import list_changes
+from optmatch.io.text import canonical, digest
+from optmatch.model import InfeasibleError, LimitReached
+from optmatch.solvers.reroutes.states import fill_rack
+
+
+def describe(controller: om.Rerouter) -> str:
+    """Return a digest of all that a restart has to know."""
+    records = [*controller._history, controller._now.record]
+    changes = [list_changes(records[0], record) for record in records]
+    return digest(canonical(changes))[:16]
+
+
+def act(controller: om.Rerouter, rng: np.random.Generator) -> None:
+    """Do one thing at random."""
+    failed, draw = controller.state.failed_chips, rng.random()
+    try:
+        if draw < 0.15:
+            controller.rollback()
+        elif draw < 0.5 and failed:
+            chip = failed[int(rng.integers(len(failed)))]
+            controller.repair(chip=chip)
+            controller.apply(controller.give_back(chip))
+        elif draw < 0.55:
+            controller.repair(chip=controller.refused[0].failed_chips)
+        else:
+            controller.apply(controller.fail(chip=int(rng.integers(60))))
+    except (om.InputError, InfeasibleError, LimitReached, IndexError):
+        return
+
+
+def run(path: Path, seed: int, say: int, steps: int) -> None:
+    """Open the controller, and say before and after each step what it knows."""
+    controller, rng = om.Rerouter.open(path, prepare=False, compact_lines=20), None
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        os.write(say, (describe(controller) + "\n").encode())
+        act(controller, rng)
+
+
+def replay(path: Path, copy: Path, seed: int, steps: int) -> list[str]:
+    """List what a controller knows after each change of the same steps, killed or not."""
+    for file in path.parent.glob(f"{path.name}*"):
+        (copy / file.name).write_bytes(file.read_bytes())
+    controller = om.Rerouter.open(copy / path.name, prepare=False, compact_lines=20)
+    known = [describe(controller)]
+    store: Any = controller._store
+    write, compact = store.write, store.compact
+
+    def spy(*given: Any, **more: Any) -> None:
+        compact(*given, **more)
+        known.append(describe(controller))
+
+    store.write, store.compact = write, spy
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        act(controller, rng)
+        known.append(describe(controller))
+    controller.close()
+    return known
+
+
+def kill(kills: int, steps: int = 40) -> list[str]:
+    """Kill a child so many times; return what was wrong."""
+    wrong, rng = list[str](), np.random.default_rng(1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "controller.json"
+        om.Rerouter.open(path, fill_rack(om.RackFabric()), prepare=False).close()
+        for seed in range(kills):
+            copy = Path(folder) / str(seed)
+            copy.mkdir()
+            known = replay(path, copy, seed, steps)
+            hear, say = os.pipe()
+            child = os.fork()
+            if not child:
+                run(path, seed, say, steps)
+                os._exit(0)
+            os.close(say)
+            time.sleep(float(rng.uniform(0.005, 0.2)))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            with os.fdopen(hear) as heard:
+                said = [line for line in heard.read().split("\n")[:-1]]
+            try:
+                controller = om.Rerouter.open(path, prepare=False)
+            except om.InputError as exc:
+                wrong.append(f"kill {seed}: {exc}")
+                continue
+            now = describe(controller)
+            least = len(known) - 1 - known[::-1].index(said[-1]) if said else 0
+            first = known.index(said[-1]) if said else 0
+            if now not in known[first : least + 4]:
+                wrong.append(f"kill {seed}: after {len(said)} steps something is lost")
+            controller.close()
+    return wrong
+
+
+if __name__ == "__main__":
+    found = kill(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
+    print("\n".join(found) or "nothing is lost")
+    sys.exit(bool(found))
