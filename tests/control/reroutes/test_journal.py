@@ -68,6 +68,7 @@ def test_cells_and_refusals_come_back(tmp_path: Path) -> None:
     again = om.Rerouter.open(path, prepare=False)
     for name in ("state", "stand_ins", "refused", "history"):
         assert getattr(again, name) == getattr(controller, name)
+    again.close()
 
 
 def test_a_second_controller_is_refused(tmp_path: Path) -> None:
