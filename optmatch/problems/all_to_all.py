@@ -19,7 +19,7 @@ class AllToAll(Value):
     """Connect every pair of ports exactly once, in the fewest matchings, by short routes.
 
     Bidirectional ports: each unordered pair. Ports with an input and an output: each ordered pair
-    of different ports. Of a fabric with faults: the pairs of its live ports. The objective is the
+    of different ports. With faults, only live ports have pairs. The objective is the
     number of cells on all routes of all matchings together.
 
     Parameters

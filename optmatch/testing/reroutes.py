@@ -53,7 +53,7 @@ def reroute_problems(draw: st.DrawFn, *, tiny: bool = False) -> Reroute:
 
 
 def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
-    """Set all cells at random, and call some of the pairs that are then connected circuits."""
+    """Set all cells at random; some of the pairs that are then connected become circuits."""
     states = rng.integers(0, 2, fabric.n_cells).astype(np.int8)
     port_at = {int(t): port for port, t in enumerate(fabric.destination_terminals)}
     link_of = fabric.graph.links.of_terminal

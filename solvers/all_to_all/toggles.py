@@ -102,7 +102,7 @@ class Sequence:
         return int(neighbours(self.states, self.order, len(self.order), self.last, self.following))
 
     def improve(self, rng: np.random.Generator) -> int:
-        """Search for an order with fewer toggles, by best insertion; return how many there are.
+        """Search for an order with fewer toggles, by best insertion; return their number.
 
         Every step is exact; one pass of insertions, in an order drawn by `rng`, costs
         O(slots^2 * cells).

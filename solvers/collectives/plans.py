@@ -21,7 +21,7 @@ class Shares(NamedTuple):
 
     @property
     def time_s(self) -> float:
-        """When all is done."""
+        """The end of the plan."""
         return float(self.end_s.max(initial=0.0))
 
 

@@ -149,7 +149,7 @@ def _bound_all(space, rest, delay, extra, count):
 
 @kernel
 def cover(space, rest, delay, rating, matchings, lengths, done, shortest):
-    """Choose slots until `rest` is served or ``matchings`` is full; return how many there are.
+    """Choose slots until `rest` is served or ``matchings`` is full; return their number.
 
     Each slot ends one of its circuits at least, so this ends. A length whose bound is below what
     another one is known to serve is not tried.

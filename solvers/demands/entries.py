@@ -39,7 +39,7 @@ class PortVectors(NamedTuple):
 def assign_entries(space, left, count):
     """Write the matching of the greatest ``left.value`` to ``space.column_of``, -1 for none.
 
-    By shortest augmenting paths over the entries alone. A path from a new row ends at a free
+    Augmenting paths are shortest ones over the entries alone. A path from a new row ends at a free
     column, or at a row that is better off without one.
     """
     u, v, distance = space.row_price, space.column_price, space.distance

@@ -193,7 +193,7 @@ def _choose_half(depth, task, space):
 
 @inner_kernel
 def _add_half(depth, cost, task, space):
-    """Add the cost of a half; keep what is set if both together are the best so far."""
+    """Add the cost of a half; keep the states if both halves together are the best so far."""
     frame, blocks = space.frames[depth], task.blocks
     frame[FOUND] = max(frame[FOUND], cost) if task.worst else frame[FOUND] + cost
     frame[HALF] += 1

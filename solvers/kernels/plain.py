@@ -69,7 +69,7 @@ class _Compilations(Listener, local):
         self._within: list[Any] = []
 
     def on_start(self, event: Event) -> None:
-        """Note that numba compiles; it may do so for what another one calls."""
+        """Note that numba compiles; a kernel may be compiled because another one calls it."""
         if not self._within:
             tell_of_compiling(event.data["dispatcher"].py_func.__name__.lstrip("_"))
         self._within.append(uncounted("compiling"))

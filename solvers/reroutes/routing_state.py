@@ -39,7 +39,7 @@ class HitCircuits(NamedTuple):
     owners: NDArray[np.int32]
 
     def foreign(self, circuit: int) -> bool:
-        """Tell whether a circuit is of a job of which nothing was hit."""
+        """Tell whether a circuit is of a job without hit circuits."""
         return not bool((self.owners[list(self.hit)] == self.owners[circuit]).any())
 
 

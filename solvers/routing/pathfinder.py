@@ -82,7 +82,7 @@ class RoutingSpace(NamedTuple):
 
 
 def new_workspace(terminals: int, links: int, width: int) -> RoutingSpace:
-    """Allocate it for a graph of so many terminals and links, and routes up to a width."""
+    """Allocate the workspace for the terminals and links of a graph, and routes up to a width."""
     return RoutingSpace(
         exit_cost=np.zeros(terminals, dtype=np.int64),
         cost=np.zeros(terminals, dtype=np.int64),

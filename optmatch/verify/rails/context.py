@@ -85,7 +85,7 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
 def list_in_rounds(
     job: RailJob, operations: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.int64], int, list[Transfers]]]:
-    """List which of some operations are done in rounds, with members and transfers."""
+    """List the operations, among some, that are done in rounds, with members and transfers."""
     step = job.step()
     for dimension, algorithm in job.collectives.items():
         joined = [g.rail >= 0 and g.dimension == dimension for g in step.groups]

@@ -37,7 +37,7 @@ class Failure:
         return port // self.per_unit
 
     def foreign(self, circuit: int) -> bool:
-        """Tell whether a circuit is of a job of which nothing was hit."""
+        """Tell whether a circuit is of a job without hit circuits."""
         owners = self.problem.owners
         return all(owners[circuit] != owners[other] for other in self.hit)
 
