@@ -210,7 +210,7 @@ def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
 
 
 def _repair(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
-    """Add rounds in which ranks get what they missed, from one that misses something else."""
+    """Add rounds in which ranks get missed chunks from ranks that miss other ones."""
     owner = sends[sends[:, 4] == REDUCE][::2, 3]
     needs = [set(np.flatnonzero(lack).tolist()) for lack in lacks.T]
     rows = []

@@ -295,7 +295,7 @@ def _build(decoder: _Decoder, choice: RailChoice) -> RailPlan | None:
 
 
 def _spread_relays(seats: Seats, rows: Ints, masks: Ints) -> NDArray[np.int32]:
-    """Name operations and ranks of all rails, of rows of one of equals."""
+    """Copy rows of one rail to all equal rails, with their operations and ranks."""
     step, folded = seats.job.step(), seats.folded
     ranks = np.argsort(folded.class_of, kind="stable")  # of a seat, by rail
     begin = np.searchsorted(folded.class_of[ranks], np.arange(len(folded.first) + 1))

@@ -206,7 +206,7 @@ class Router:
         """Change to a matching from given cell states by few toggles.
 
         Circuits that the states carry already stay where they are, if the others find a way. A
-        toggle is a cell that is driven to the other state; to set a cell that is -1 is none.
+        toggle is a cell that is driven to the other state; setting a cell from -1 is none.
 
         Parameters
         ----------

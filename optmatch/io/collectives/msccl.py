@@ -201,7 +201,7 @@ def write_traces(solution: Solution) -> dict[str, bytes]:
         told = {"is_cpu_op": False, "comm_size": math.ceil(size), "comm_tag": turn} | ends
         for rank, kind in ((source, SEND), (target, RECEIVE)):
             last, waits, now = before[rank]
-            if last != turn:  # what was done in its last round is waited for
+            if last != turn:  # sends wait for those of the last round
                 waits, now = now, []
             number = len(nodes[rank])
             nodes[rank].append(Node(number, kind, f"round {turn}", waits, 0, told))

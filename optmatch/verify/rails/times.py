@@ -136,9 +136,9 @@ def bound_step(job: RailJob) -> float:
     """Return when the last operation ends if all links are there: a bound of every plan.
 
     The longest path, found level by level. A plan cannot be faster: each operation lasts at least
-    as long as with all links, and all that is before another stays before it. Of a model only
-    rank 0 counts, with whom it exchanges messages, directly or through others: one pipeline. To
-    leave out the others can only make the bound lower.
+    as long as with all links, and all that is before another stays before it. In a job of a
+    model only one pipeline counts: rank 0, and the ranks that exchange messages with it, directly
+    or through others. To leave out other pipelines can only make the bound lower.
     """
     step, own = job.step(), np.arange(job.step().n_operations)
     if job.workload.recorded is None:

@@ -110,7 +110,7 @@ class _Cut(NamedTuple):
     time_s: float
     states: list[int]
     dark: bool
-    """Whether all its ports change, so that nothing is sent meanwhile."""
+    """Whether all ports of the communication change, so that nothing is sent meanwhile."""
 
 
 def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:

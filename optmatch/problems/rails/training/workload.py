@@ -206,7 +206,7 @@ class Workload(Value):
             )
 
     def skew_of(self, ranks: int) -> float:
-        """Return the load of the busiest of so many ranks over the mean; experts lie in order.
+        """Return the load of the busiest of the ranks over the mean; experts lie in order.
 
         It is what an all-to-all waits for: in each of its matchings somebody sends to that rank.
 
