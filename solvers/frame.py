@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from optmatch.model import (
     RTOL,
+    Bound,
     Clock,
     Limit,
     NewBest,
@@ -27,7 +28,7 @@ ROUNDING = 2.0**-50
 
 
 def take_best(
-    answers: Iterator[tuple[float, Answer] | None],
+    answers: Iterator[tuple[float, Answer] | Bound | None],
     bound: float,
     clock: Clock,
     on_event: OnEvent,
@@ -36,6 +37,7 @@ def take_best(
     *,
     ties: bool = False,
     rtol: float = RTOL,
+    start: tuple[float, Answer] | None = None,
 ) -> tuple[Answer | None, Limit | None, int]:
     """Take answers until there are no more, one meets the bound, or a limit is reached.
 
@@ -46,14 +48,16 @@ def take_best(
     ----------
     answers
         They come one by one, each after what it costs; None where a try finds none. Each counts
-        as an iteration.
+        as an iteration. A `Bound` among them, which does not, takes the place of a lower `bound`.
     ties
         Whether of answers that cost the same the last is taken, not the first.
     rtol
         By how much of the bound a cost may be above it and still meet it.
+    start
+        An answer that is there before, and what it costs.
     """
-    best: Answer | None = None
-    least, done = math.inf, 0
+    least, best = (math.inf, None) if start is None else start
+    done = 0
     limit: Limit | None = None
     try:
         while best is None or least > bound * (1 + rtol):
@@ -68,6 +72,10 @@ def take_best(
             except StopIteration:
                 limit = Limit.EXHAUSTED
                 break
+            if isinstance(found, Bound):
+                bound = max(bound, found.lower_bound)
+                on_event(found)
+                continue
             done += 1
             if found is not None and (found[0] < least or (ties and found[0] == least)):
                 before, (least, best) = least, found  # kept first: the listener may interrupt

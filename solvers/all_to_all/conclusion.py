@@ -17,12 +17,12 @@ from optmatch.model import (
     ignore,
     uncounted,
 )
-from optmatch.problems import AllToAll, Routing
+from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner
 from optmatch.solvers.all_to_all.toggles import Sequence, lower_toggles
 from optmatch.solvers.routing.causes import refuse_dead_pairs
-from optmatch.solvers.routing.pathfinder import Effort
+from optmatch.solvers.routing.pathfinder import UNIT, Effort
 
 FEWEST_SLOTS = "fewest_slots"
 """The statistic that says, of more slots than by counting, what is known about as many as that."""
@@ -31,10 +31,25 @@ REFUTED_BY_PRICES = "refuted by link prices"
 REFUTED_BY_SEARCH = "refuted by exhaustive search"
 
 
-def conclude(planner: SlotPlanner, limit: Limit | None, name: str, *, polish: bool) -> Solution:
-    """Turn the plan into a schedule: spill what did not fit, order the slots, count."""
+def conclude(
+    planner: SlotPlanner,
+    limit: Limit | None,
+    name: str,
+    proved: tuple[float, RoutingProof | None] | None = None,
+    *,
+    polish: bool,
+) -> Solution:
+    """Turn the plan into a schedule: spill what did not fit, order the slots, count.
+
+    What `prove_bound` returned is not proved again; without `polish`, nothing is proved.
+    """
+    excess = planner.excess
     place_leftovers(planner)
     states = np.stack([planner.states(slot) for slot in planner.plan])
+    slots, fewest = len(planner.plan), planner.problem.min_slots
+    bound, proof = proved or (planner.problem.lower_bound(), None)
+    if polish and proved is None and excess:
+        bound, proof = prove_bound(planner, excess)
     sequence = Sequence(states)
     toggles = {"toggles_unordered": sequence.count()}
     if polish:
@@ -42,25 +57,16 @@ def conclude(planner: SlotPlanner, limit: Limit | None, name: str, *, polish: bo
     toggles["toggles"] = sequence.count()
     matchings = np.stack([planner.matching(planner.plan[slot].partner) for slot in sequence.order])
     cells = sum(int(slot.lengths.sum()) for slot in planner.plan)
-    slots, fewest = len(planner.plan), planner.problem.min_slots
-    bound, proof = planner.problem.lower_bound(), None
-    if polish and (slots > fewest or cells > bound):
-        with uncounted():
-            from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
-
-        planner.on_event(Tick("bound", 0))
-        wanted = float(cells) if slots == fewest else np.inf  # or refute this number of slots
-        bound, proof = bound_jointly(planner.problem, planner.router, wanted, planner.clock)
     refuted = bound == np.inf  # schedules in more slots may exist
     if slots > fewest:
         bound, proof = planner.problem.lower_bound(), proof if refuted else None
-    known = REFUTED_BY_PRICES if refuted else OPEN
-    proved = slots == fewest and cells == bound
+    why = REFUTED_BY_PRICES if refuted else OPEN
+    optimal = slots == fewest and cells == bound
     return Solution(
         problem=planner.problem,
         schedule=all_slots(planner.problem, matchings, states[sequence.order]),
-        status=Status.OPTIMAL if proved else Status.FEASIBLE,
-        limit=None if proved else (limit or Limit.EXHAUSTED),
+        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+        limit=None if optimal else (limit or Limit.EXHAUSTED),
         objective=float(cells),
         lower_bound=bound,
         method=name,
@@ -68,11 +74,27 @@ def conclude(planner: SlotPlanner, limit: Limit | None, name: str, *, polish: bo
         stats={
             "slots": slots,
             "slots_lower_bound": fewest,
-            **({FEWEST_SLOTS: known} if slots > fewest else {}),
+            **({FEWEST_SLOTS: why} if slots > fewest else {}),
             "worst_route_cells": max(int(slot.lengths.max()) for slot in planner.plan),
             **toggles,
         },
     )
+
+
+def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof | None]:
+    """Bound the total in the fewest slots as far as prices do; infinite if they do not suffice.
+
+    `excess` is that of the best plan: no bound is sought above its total.
+    """
+    with uncounted():
+        from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
+
+    problem = planner.problem
+    if not excess or planner.clock.remaining_s <= 0:
+        return problem.lower_bound(), None
+    planner.on_event(Tick("bound", 0))
+    wanted = problem.lower_bound() + excess / UNIT if excess < FAILED else np.inf
+    return bound_jointly(problem, planner.router, wanted, planner.clock)
 
 
 def answer_at_once(problem: AllToAll, name: str) -> Solution | None:

@@ -151,3 +151,54 @@ def exchange(factors, start, coins, new, place, path):
             if at == v:
                 break
     return True
+
+
+@kernel
+def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
+    """Find a cycle that the factor `first` and another one make, and that both should swap.
+
+    ``beyond[slot, vertex]`` is what the circuit there costs beyond its shortest route, half at
+    each end. A circuit that is new is expected to cost `penalty` at each end. Of the cycles that
+    chance lets by, one in sixteen, the one is taken that is expected to save the most. Writes the
+    other factor and a vertex of the cycle to `cycle`, -1 for none.
+    """
+    slots, n = factors.shape
+    most = -(1 << 60)
+    cycle[0] = -1
+    for other in range(slots):
+        if other == first:
+            continue
+        seen[:] = 0
+        for start in range(n):
+            if seen[start]:
+                continue
+            v = start
+            saved = count = 0
+            while True:
+                seen[v] = 1
+                saved += beyond[first, v] + beyond[other, v] - 2 * penalty
+                v = factors[other if count % 2 else first, v]
+                count += 1
+                if v == start:
+                    break
+            if 2 < count < n and saved > most:
+                coins = _toss(coins)
+                if coins >> 16 & 15 == 0:
+                    most = saved
+                    cycle[0], cycle[1] = other, start
+
+
+@kernel
+def swap(factors, start, new):
+    """Let two factors swap their edges on the cycle through a vertex."""
+    for v in range(factors.shape[1]):
+        for side in range(2):
+            new[side, v] = factors[side, v]
+    v = start
+    while True:
+        for side in range(2):
+            new[side, v] = factors[1 - side, v]
+            new[1 - side, v] = factors[side, v]
+            v = factors[side, v]
+        if v == start:
+            break

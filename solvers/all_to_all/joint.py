@@ -30,7 +30,8 @@ def solve(
     decided = answer_at_once(problem, "ilp")
     if decided is not None:
         return decided
-    start = schedule_all(problem, replace(limits, iterations=None), rng, on_event, name="ilp")
+    endless = replace(limits, iterations=None)
+    start = schedule_all(problem, endless, rng, on_event, name="ilp", starts=1)
     if start.schedule is None or start.limit in (None, Limit.TIME, Limit.INTERRUPTED):
         return start
     return improve(problem, start, clock, rng, on_event)

@@ -126,17 +126,21 @@ _MINUTES_LITERALS = 10_000
 """Models of this size take minutes at most: 38 cells with 8 ports."""
 
 
-def finish_small(
-    problem: AllToAll, found: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
-    """Let the exact model improve on a schedule, or prove it, where the mesh is small.
+def is_small(problem: AllToAll, clock: Clock, slots: int | None = None) -> bool:
+    """Tell whether the exact model of so many slots, if not the fewest, ends in a short time.
 
     Without a time limit, only meshes that take seconds are small.
     """
-    slots = 0 if found.schedule is None else found.schedule.n_slots
     most = _SECONDS_LITERALS if clock.limits.time_s is None else _MINUTES_LITERALS
+    return JointModel(problem, slots or problem.min_slots).n_literals <= most
+
+
+def finish_small(
+    problem: AllToAll, found: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Let the exact model improve on a schedule, or prove it, where the mesh is small."""
     try:
-        if JointModel(problem, slots).n_literals > most:
+        if found.schedule is None or not is_small(problem, clock, found.schedule.n_slots):
             return found
         return improve(problem, found, clock, rng, on_event)
     except KeyboardInterrupt:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from queue import Queue
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Clock, Limit, NewBest, OnEvent, Tick
+from optmatch.model import IDLE, Clock, Limit, OnEvent, Tick
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.factors import exchange
+from optmatch.solvers.all_to_all.factors import exchange, find_swap, swap
 from optmatch.solvers.routing.pathfinder import BLOCKED, EFFORTS, UNIT, Effort
 from optmatch.solvers.routing.router import CellRouter
 
@@ -84,11 +89,13 @@ class SlotPlanner:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
         effort: Effort,
+        router: CellRouter | None = None,
     ) -> RoutedSlot:
         """Route one factor, starting from the routes that are there; changes the arrays."""
+        router = router or self.router
         order = self.sources(partner)
         destinations = self.destinations(partner)
-        cost = self.router.settle(order, destinations, routes, lengths, effort=effort)
+        cost = router.settle(order, destinations, routes, lengths, effort=effort)
         if cost >= 0:
             excess = cost - int(self.router.least[order, destinations[order]].sum())
         else:
@@ -96,22 +103,57 @@ class SlotPlanner:
         return RoutedSlot(partner, routes, lengths, excess)
 
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
-        """Route the factors one after the other."""
-        for partner in factors:
-            if self.clock.remaining_s <= 0:
-                return Limit.TIME
-            self.plan.append(self._insist(partner))
-            self.on_event(Tick("route", len(self.plan), len(factors)))
+        """Route the factors with little effort, each for itself, on all processors."""
+        threads = min(os.cpu_count() or 1, 1 + len(factors) // 64)
+        spare = Queue[CellRouter]()
+        for _ in range(threads):
+            spare.put(CellRouter(self.problem.fabric))
+
+        def route(partner: NDArray[np.int64]) -> RoutedSlot:
+            router = spare.get()
+            try:
+                return self.settle(partner, *router.empty_routes(), EFFORTS[0], router)
+            finally:
+                spare.put(router)
+
+        pool = ThreadPoolExecutor(threads)
+        try:
+            slots = chain(map(route, factors[:1]), pool.map(route, factors[1:]))  # compiles here
+            for _ in factors:
+                if self.clock.remaining_s <= 0:
+                    return Limit.TIME
+                self.plan.append(next(slots))
+                self.on_event(Tick("route", len(self.plan), len(factors)))
+        finally:
+            pool.shutdown(cancel_futures=True)
         return None
 
-    def _insist(self, partner: NDArray[np.int64]) -> RoutedSlot:
-        """Route one factor afresh, with more patience from try to try."""
-        slot = self.settle(partner, *self.router.empty_routes(), EFFORTS[0])
-        for effort in EFFORTS[1:]:
-            if slot.excess < FAILED:
-                break
-            slot = self.settle(partner, *self.router.empty_routes(), effort)
-        return slot
+    def insist(self) -> None:
+        """Route slots afresh that failed, with more patience from try to try."""
+        for k, slot in enumerate(self.plan):
+            for effort in EFFORTS[1:]:
+                if slot.excess < FAILED or self.clock.remaining_s <= 0:
+                    break
+                slot = self.settle(slot.partner, *self.router.empty_routes(), effort)
+            self.plan[k] = slot
+
+    def beyond(self, slot: RoutedSlot) -> NDArray[np.int64]:
+        """``beyond[vertex]``: what the circuit costs beyond its shortest route, half at each end.
+
+        A contested link counts for all circuits on it.
+        """
+        starts = self.sources(slot.partner)
+        ends, lengths = slot.partner[starts], slot.lengths[starts]
+        cost = UNIT * lengths - self.router.least[starts, self.destinations(slot.partner)[starts]]
+        if slot.excess >= FAILED:
+            on_route = np.arange(slot.routes.shape[1]) < lengths[:, None]
+            links = np.where(on_route, self.router.wiring.link[slot.routes[starts]], -1)
+            used = np.bincount(links[on_route], minlength=1)
+            contested = (used[links] > 1) & on_route
+            cost += FAILED * np.where(lengths, contested.sum(axis=1), 1)
+        each = np.zeros(len(slot.partner), dtype=np.int64)
+        each[starts] = each[ends] = cost // 2
+        return each
 
     @property
     def excess(self) -> int:
@@ -143,48 +185,69 @@ class SlotPlanner:
 
 
 MOVES_PER_SLOT = 96
-"""Exchanges to try without an iteration limit, for each slot."""
+"""Exchanges to try where nothing gets better, for each slot."""
 
 QUICK = Effort(rounds=24)
 """Most negotiations end within ten rounds, or never."""
 
+GENTLE = Effort(first=UNIT // 8, rounds=24)
+"""Cheap links first: it takes more rounds, and routes are shorter by half of their excess."""
+
+_NEW_EXCESS = 3  # times the mean excess: what a new circuit is expected to cost
+_THREE = 10  # one move of so many is among three slots
+
 
 def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
-    """Exchange pairs among three slots at a time, until no slot has excess cells, or a limit."""
-    slots, vertices = len(planner.plan), len(planner.plan[0].partner)
-    if slots < 3:
-        return Limit.EXHAUSTED if planner.excess else None
+    """Exchange pairs until no slot has more excess than that, or for `MOVES_PER_SLOT`."""
     wanted = planner.clock.limits.iterations
-    most = MOVES_PER_SLOT * slots if wanted is None else wanted
-    base = planner.problem.lower_bound()
+    most = MOVES_PER_SLOT * len(planner.plan) if wanted is None else wanted
+    for move, _ in enumerate(exchanges(planner, tolerated)):
+        limit = planner.clock.exceeded(move)
+        if limit is not None or move >= most:
+            return limit or Limit.EXHAUSTED
+    excess = max((slot.excess for slot in planner.plan), default=0)
+    return Limit.EXHAUSTED if excess > tolerated else None
+
+
+def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
+    """Exchange pairs between slots, one move after each value, while a slot has excess.
+
+    Most moves swap what two slots do on a cycle of ports; some split three slots anew, without
+    which two would never be other than they began.
+    """
+    slots, vertices = len(planner.plan), len(planner.plan[0].partner) if planner.plan else 0
+    if slots < 3:
+        return
+    rng, n_pairs = planner.rng, len(planner.problem.pairs)
     place = np.empty(vertices, dtype=np.int64)
     path = np.empty(vertices + 2, dtype=np.int64)
-    best = planner.excess
-    move = 0
+    cycle = np.empty(2, dtype=np.int64)
+    factors = np.stack([slot.partner for slot in planner.plan])
+    beyond = np.stack([planner.beyond(slot) for slot in planner.plan])
     while excessive := [k for k, slot in enumerate(planner.plan) if slot.excess > tolerated]:
-        limit = planner.clock.exceeded(move)
-        if limit is not None:
-            return limit
-        if move >= most:
-            return Limit.EXHAUSTED
-        move += 1
-        if move % 64 == 0:
-            planner.on_event(Tick("exchange", move, most))
-        chosen = three_slots(planner, excessive)
-        old = np.stack([planner.plan[slot].partner for slot in chosen])
-        new = np.empty_like(old)
-        start = int(planner.rng.integers(vertices))
-        coins = int(planner.rng.integers(1 << 31))
-        if not exchange(old, start, coins, new, place, path):
-            continue
-        if not replace_slots(planner, chosen, new):
-            continue
-        now = planner.excess
-        if now < best:
-            best = now
-            if best < FAILED:
-                planner.on_event(NewBest(base + best / UNIT))
-    return None
+        yield
+        failed = [k for k in excessive if planner.plan[k].excess >= FAILED]
+        coins = int(rng.integers(1 << 31))
+        if rng.integers(_THREE):
+            routed = sum(slot.excess for slot in planner.plan if slot.excess < FAILED)
+            penalty = _NEW_EXCESS * routed // (2 * n_pairs)
+            first = int(rng.choice(failed or excessive))
+            find_swap(factors, beyond, first, penalty, coins, cycle, place)
+            if cycle[0] < 0:
+                continue
+            chosen = [first, int(cycle[0])]
+            new = np.empty((2, vertices), dtype=np.int64)
+            swap(factors[chosen], int(cycle[1]), new)
+        else:
+            chosen = three_slots(planner, failed or excessive)
+            new = np.empty((3, vertices), dtype=np.int64)
+            start = int(rng.integers(vertices))
+            if not exchange(factors[chosen], start, coins, new, place, path):
+                continue
+        if replace_slots(planner, chosen, new):
+            for k in chosen:
+                factors[k] = planner.plan[k].partner
+                beyond[k] = planner.beyond(planner.plan[k])
 
 
 def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
@@ -197,18 +260,29 @@ def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
 
 
 def replace_slots(planner: SlotPlanner, chosen: list[int], new: NDArray[np.int64]) -> bool:
-    """Route new factors of some slots, keeping circuits that stay; take them if no worse."""
-    allowed = sum(planner.plan[slot].excess for slot in chosen)
-    found: list[RoutedSlot] = []
-    for slot, partner in zip(chosen, new, strict=True):
-        old = planner.plan[slot]
-        lengths = np.where(
-            partner[: planner.n_ports] == old.partner[: planner.n_ports], old.lengths, 0
-        )
-        found.append(planner.settle(partner, old.routes.copy(), lengths, QUICK))
-        allowed -= found[-1].excess
-        if allowed < 0:
+    """Route new factors of some slots, keeping circuits that stay; take them if no worse.
+
+    A slot can hardly save more than what its circuits that leave cost beyond their shortest
+    routes. So the move is given up as soon as what is lost so far is more than the slots that
+    follow can save.
+    """
+    before = [planner.plan[slot] for slot in chosen]
+    left = [
+        int(planner.beyond(old)[partner != old.partner].sum())
+        for old, partner in zip(before, new, strict=True)
+    ]
+    lost, found = 0, list[RoutedSlot]()
+    for k, (old, partner) in enumerate(zip(before, new, strict=True)):
+        stays = partner[: planner.n_ports] == old.partner[: planner.n_ports]
+        allowed = old.excess - lost + sum(left[k + 1 :])
+        starts = planner.sources(partner)
+        least = int(planner.router.least[starts, planner.destinations(partner)[starts]].sum())
+        effort = GENTLE._replace(most=least + allowed)
+        lengths = np.where(stays, old.lengths, 0)
+        found.append(planner.settle(partner, old.routes.copy(), lengths, effort))
+        if found[-1].excess > allowed:
             return False
+        lost += found[-1].excess - old.excess
     plan = list(planner.plan)
     for slot, taken in zip(chosen, found, strict=True):
         plan[slot] = taken

@@ -134,6 +134,7 @@ def _route_fewest(
     factors = combinatorics.tournament(problem.fabric.n_ports, problem.fabric.bidirectional)
     names = planner.random_names(factors.shape[1])
     if planner.route_all(combinatorics.relabel(factors, names)) is None:
+        planner.insist()
         exchange_pairs(planner, tolerated=FAILED - 1)
     routed = [slot.excess < FAILED for slot in planner.plan]
     return len(routed) == len(factors) and all(routed)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import FREE, Tick
+from optmatch.model import FREE, Clock, Tick
 from optmatch.solvers.all_to_all.planner import SlotPlanner
 from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.routing.pathfinder import UNIT
+
+_WORK_PER_S = 10**9
+"""Slots squared times cells, of which a pass over the order does so many in a second."""
 
 
 @kernel
@@ -101,19 +104,21 @@ class Sequence:
         """Count the toggles of the present order."""
         return int(neighbours(self.states, self.order, len(self.order), self.last, self.following))
 
-    def improve(self, rng: np.random.Generator) -> int:
+    def improve(self, rng: np.random.Generator, clock: Clock | None = None) -> int:
         """Search for an order with fewer toggles, by best insertion; return their number.
 
         Every step is exact; one pass of insertions, in an order drawn by `rng`, costs
-        O(slots^2 * cells).
+        O(slots^2 * cells). None is begun that would not end in the time that is left.
         """
         best = self.count()
-        while True:
+        work = len(self.order) ** 2 * self.states.shape[1]
+        while clock is None or clock.remaining_s > work / _WORK_PER_S:
             victims = rng.permutation(len(self.order))
             found = int(reinsert(self.states, self.order, victims, self.last, self.following))
             if found >= best:
                 return found
             best = found
+        return best
 
     def agreement(self, place: int, unit: int) -> NDArray[np.int64]:
         """``cost[cell, state]``: `unit` for each toggle that driving a cell there would add.
@@ -140,11 +145,12 @@ def lower_toggles(planner: SlotPlanner, sequence: Sequence) -> int:
     changed.
     """
     planner.on_event(Tick("order", 0))
-    ordered = sequence.improve(planner.rng)
+    clock = planner.clock
+    ordered = sequence.improve(planner.rng, clock)
     for _ in range(3):
         before = sequence.count()
         _agree(planner, sequence)
-        if sequence.improve(planner.rng) >= before:
+        if sequence.improve(planner.rng, clock) >= before:
             break
     return ordered
 
@@ -155,6 +161,8 @@ def _agree(planner: SlotPlanner, sequence: Sequence) -> None:
     unit = UNIT // (4 * planner.router.width)  # all toggles of a route weigh less than a cell
     cost = sequence.count()
     for place in range(len(sequence.order)):
+        if planner.clock.remaining_s <= 0:
+            return
         number = int(sequence.order[place])
         slot, old = planner.plan[number], sequence.states[number].copy()
         routes, lengths = slot.routes.copy(), slot.lengths.copy()

@@ -55,6 +55,8 @@ class Effort(NamedTuple):
     growth_percent: int = 120
     history: int = UNIT // 2
     rounds: int = 60
+    most: int = 1 << 60
+    """The cost of all routes, prices aside, above which it gives up."""
 
 
 FULL = Effort()
@@ -183,6 +185,29 @@ def _price(wiring, space, base, pressure, link):
             space.exit_cost[terminal] = base[terminal] + price
 
 
+@inner_kernel
+def _cost(wiring, base, port, route, count):
+    """Add up the cost of a route that no other one contests."""
+    total = np.int64(0)
+    entered = wiring.source[port]
+    for step in range(count):
+        leaving = route[step]
+        total += wiring.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + base[leaving]
+        entered = wiring.mate[leaving]
+    return total
+
+
+@inner_kernel
+def _least(wiring, port, partner):
+    """Return the cost of the cheapest way of a circuit that is alone."""
+    source, to_go = wiring.source[port], wiring.to_go[partner]
+    least = np.int64(FAR)
+    for state in range(2):
+        cost = wiring.cell_cost[source >> 2, state] + to_go[wiring.exits[source, state]]
+        least = min(least, cost)
+    return least
+
+
 @kernel
 def negotiate(wiring, space, effort, base, order, partner, routes, lengths):
     """Route the circuits of the ports in `order`, starting from the routes that are there.
@@ -194,10 +219,14 @@ def negotiate(wiring, space, effort, base, order, partner, routes, lengths):
     n_links = len(space.use)
     space.use[:] = 0
     space.history[:] = 0
+    total = np.int64(0)
     for place in range(len(order)):
         port = order[place]
         if lengths[port]:
             _load(wiring, space.use, port, routes[port], lengths[port], 1)
+            total += _cost(wiring, base, port, routes[port], lengths[port])
+        else:
+            total += _least(wiring, port, partner[port])
     pressure = effort.first
     contested = 0
     for _ in range(effort.rounds):
@@ -215,8 +244,11 @@ def negotiate(wiring, space, effort, base, order, partner, routes, lengths):
                 if not clash:
                     continue
                 _load(wiring, space.use, port, routes[port], count, -1)
+                total -= _cost(wiring, base, port, routes[port], count)
                 for step in range(count):
                     _price(wiring, space, base, pressure, wiring.link[routes[port, step]])
+            else:
+                total -= _least(wiring, port, partner[port])
             count = find_route(wiring, space, port, partner[port], routes[port])
             lengths[port] = count
             if count == 0:
@@ -224,6 +256,7 @@ def negotiate(wiring, space, effort, base, order, partner, routes, lengths):
             _load(wiring, space.use, port, routes[port], count, 1)
             for step in range(count):
                 _price(wiring, space, base, pressure, wiring.link[routes[port, step]])
+            total += _cost(wiring, base, port, routes[port], count)
         contested = 0
         for link in range(n_links):
             if space.use[link] > 1:
@@ -232,6 +265,8 @@ def negotiate(wiring, space, effort, base, order, partner, routes, lengths):
                 space.history[link] = min(dearer, _CAP)
         if contested == 0:
             return 0
+        if total > effort.most:
+            break
         pressure = min(pressure * effort.growth_percent // 100, _CAP)
     return -contested
 
@@ -276,8 +311,11 @@ def shorten(wiring, space, base, order, partner, routes, lengths):
         for place in range(len(order)):
             port = order[place]
             count = lengths[port]
+            before = _cost(wiring, base, port, routes[port], count)
+            if before == _least(wiring, port, partner[port]):
+                total += before
+                continue
             _open(wiring, space, base, routes[port], count, False)
-            before = _cost(wiring, space, port, routes[port], count)
             found = find_route(wiring, space, port, partner[port], space.spare)
             after = space.cost[wiring.target[partner[port]]]
             if found and after < before and not _turns_back(wiring, space.use, space.spare, found):
@@ -290,15 +328,3 @@ def shorten(wiring, space, base, order, partner, routes, lengths):
         if total >= last:
             return total
         last = total
-
-
-@inner_kernel
-def _cost(wiring, space, port, route, count):
-    """Add up the present cost of a route."""
-    total = np.int64(0)
-    entered = wiring.source[port]
-    for step in range(count):
-        leaving = route[step]
-        total += wiring.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + space.exit_cost[leaving]
-        entered = wiring.mate[leaving]
-    return total

@@ -145,7 +145,7 @@ def route_rows(wiring, space, ports, room, base, tries, matchings, states, route
             for k in range(len(tries)):
                 if k > 1:
                     _shuffle(order, k)
-                effort = Effort(tries[k, 0], tries[k, 1], tries[k, 2], tries[k, 3])
+                effort = Effort(tries[k, 0], tries[k, 1], tries[k, 2], tries[k, 3], tries[k, 4])
                 for port in range(lengths.shape[1]):
                     lengths[row, port] = 0
                 status = negotiate(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import Event, Limit, Limits, NewBest, Status, Tick, TimeUp, ignore
+from optmatch.model import Bound, Event, Limit, Limits, NewBest, Status, Tick, TimeUp, ignore
 from optmatch.solvers.frame import conclude, take_best
 
 PROBLEM = om.AllToAll(om.IdealSwitch(2))
@@ -73,6 +73,22 @@ def test_limits_end_it_with_the_best_so_far() -> None:
 
     stopped = take_best(iter([(3.0, "a")]), 0.0, Limits().start(), hear, "tries")
     assert stopped == ("a", Limit.INTERRUPTED, 1)
+
+
+def test_a_bound_among_the_answers_ends_the_search() -> None:
+    """It is no iteration, it is told, and a lower one changes nothing; a start may meet it."""
+    events: list[Event] = []
+    clock = Limits(iterations=3).start()
+    stream: Iterator[tuple[float, str] | Bound | None]
+    stream = iter([(5.0, "a"), Bound(2.0), Bound(1.0), (3.0, "b"), (2.0, "c"), (1.0, "d")])
+    assert take_best(stream, 0.0, clock, events.append, "tries") == ("c", None, 3)
+    assert [event for event in events if isinstance(event, Bound)] == [Bound(2.0), Bound(1.0)]
+    worse: list[tuple[float, str]] = [(5.0, "a")]
+    start = 4.0, "start"
+    found = take_best(iter(worse), 0.0, clock, ignore, "tries", start=start)
+    assert found == ("start", Limit.EXHAUSTED, 1)
+    met = take_best(iter(worse), 4.0, clock, ignore, "tries", start=start)
+    assert met == ("start", None, 0)
 
 
 @pytest.mark.parametrize(

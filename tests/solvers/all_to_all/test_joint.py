@@ -46,8 +46,8 @@ def test_the_default_of_a_larger_mesh_looks_further_only_within_a_time_limit() -
 
 
 def test_what_is_too_large_for_the_joint_model_keeps_its_start() -> None:
-    """36 ports on 9x9: the answer of the search, and the limit that says why."""
-    problem = om.AllToAll(om.HexMesh(9, 9, ports=36))
+    """28 ports on 6x6: the answer of the search, and the limit that says why."""
+    problem = om.AllToAll(om.HexMesh(6, 6, ports=28))
     solution = om.solve(problem, "ilp", seed=0)
     assert solution.limit is om.Limit.MEMORY
     assert solution.schedule is not None

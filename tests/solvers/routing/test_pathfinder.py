@@ -175,6 +175,8 @@ class PlainRouter:
             contested = int(np.count_nonzero(over))
             if not contested:
                 return 0
+            if sum(self.cost(port, route) for port, route in routes.items()) > effort.most:
+                break
             history = np.where(
                 over > 0, np.minimum(history + effort.history * over, 64 * UNIT), history
             )
@@ -220,6 +222,8 @@ def test_negotiations_are_those_of_plain_python(fabric: om.Fabric, seed: int) ->
     by_link[rng.random(len(by_link)) < 0.03] = FAR
     base = by_link[router.wiring.link]
     effort = Effort(*(int(rng.integers(low, high)) for low, high in EFFORT_RANGES))
+    if seed % 2:
+        effort = effort._replace(most=int(rng.integers(10, 20 * (1 + len(order)))) * UNIT)
     plain = PlainRouter(router, base)
     routes, lengths = router.empty_routes()
     if seed % 3:  # start from a route of each, whatever it meets
