@@ -25,7 +25,7 @@ from optmatch.solvers.rails.decoder import EITHER, decode, trace
 from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.seats import Seats, seat_ranks
 
-_WORK, _MOST_TRIALS, _TURN = 1e9, 60_000, 1_000
+_WORK, _MOST_TRIALS, _TURN = 2e8, 60_000, 1_000
 """Nodes and hops that a search looks at, plans that it tries, and after how many it starts again
 from the best."""
 _MOST_RINGS = 3

@@ -145,7 +145,27 @@ def _follow(
         if not np.array_equal(matching, rows[-1]):
             rows.append(matching)
             times.append((asked_s, starts_s))
-    return np.array(rows), times
+    return _drop_short(np.array(rows), times, transfers.job.network.delay_s)
+
+
+def _drop_short(
+    rows: NDArray[np.int32], times: list[tuple[float, float]], delay_s: float
+) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
+    """Leave out circuits that are given up before they are up: ports that meet by chance."""
+    starts = np.array([starts_s for _, starts_s in times])
+    new = np.ones(rows.shape, dtype=bool)
+    np.not_equal(rows[1:], rows[:-1], out=new[1:])
+    port, state = np.nonzero(new.T)
+    last = np.append(port[1:] != port[:-1], True)[: len(port)]
+    following = np.where(last, len(rows), np.append(state[1:], 0)[: len(state)])
+    lasts_s = np.append(starts, np.inf)[following] - starts[state]
+    short = (rows[state, port] != IDLE) & (state > 0) & (lasts_s < delay_s * (1 - 1e-9))
+    if not short.any():
+        return rows, times
+    for k in np.flatnonzero(short).tolist():
+        rows[state[k] : following[k], port[k]] = IDLE
+    kept = np.append(0, 1 + np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)))
+    return rows[kept], [times[k] for k in kept.tolist()]
 
 
 def _face_on_rail(

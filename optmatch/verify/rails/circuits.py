@@ -121,6 +121,7 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
             rule, f"{where}.matchings[-1]", "other circuits", "those of the first state"
         )
     _check_state_times(context, timeline, where)
+    _check_targets(context, timeline, where)
     _check_states(context, timeline, where)
     return True
 
@@ -146,6 +147,24 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
                 f"{where}.starts_s[{state}]",
                 float(starts[state]),
                 float(starts[state - 1] + job.network.delay_s),
+            )
+
+
+def _check_targets(context: Context, timeline: RailTimeline, where: str) -> None:
+    """Check that no port, sending or receiving, is turned again before its circuit is up."""
+    rows, delay_s = timeline.matchings, context.job.network.delay_s
+    state, port = np.nonzero((rows[1:] != rows[:-1]) & (rows[1:] != IDLE))
+    state += 1
+    for side, ports in (("from", port), ("to", rows[state, port])):
+        order = np.lexsort([state, ports])
+        at, began_s = ports[order], timeline.starts_s[state[order]]
+        early = (np.diff(at) == 0) & (np.diff(began_s) < delay_s - context.slack_s)
+        for k in np.flatnonzero(early)[:MOST_TOLD].tolist():
+            context.findings.refuse(
+                "a port gets no new circuit before its last one is up",
+                f"{where}.starts_s[{state[order[k + 1]]}], circuit {side} port {at[k]}",
+                float(began_s[k + 1]),
+                float(began_s[k] + delay_s),
             )
 
 

@@ -56,3 +56,15 @@ def test_stages_that_do_the_same_face_each_other_at_different_ports() -> None:
     job = small_job(2, 1, 2, fabric=fabric, ports_per_gpu=2, **options)
     for method in METHODS:
         assert om.verify(job, om.solve(job, method, seed=0)).valid
+
+
+@pytest.mark.parametrize("method", ["on-demand", "provisioned"])
+def test_ports_that_meet_by_chance_make_no_circuit(method: str) -> None:
+    """One end is turned to a new partner before the circuit is up, which switches refuse."""
+    model = om.TransformerModel(
+        layers=16, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128
+    )
+    job = small_job(
+        2, 2, 4, schedule="zb-v", micro_batch=1, batch=8, zero_stage=2, delay_s=0.01, model=model
+    )  # fmt: skip
+    assert om.verify(job, om.solve(job, method, seed=0)).valid

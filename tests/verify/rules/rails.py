@@ -220,6 +220,14 @@ ROWS = [
         "rails[0].asked_s[1]: a state is asked for before it is set up: got 2.001"),
     Row("a state is asked for before it is set up", MESSAGE,
         sent(line([[1, -1]] * 2, [0, 2], asked_s=[0, -0.001]))),
+    Row(None, MESSAGE, sent(line([[1, -1], [1, 0], [1, -1], [1, 0], [1, -1]], [0, 2, 2.5, 3, 8]))),
+    Row(
+        "a port gets no new circuit before its last one is up",
+        MESSAGE,
+        sent(line([[1, -1], [1, 0], [1, -1], [1, 0], [1, -1]], [0, 2, 2.5, 2.999, 8])),
+        "rails[0].starts_s[3], circuit from port 1: a port gets no new circuit before its last one"
+        " is up: got 2.999, expected 3.0",
+    ),
     Row(None, STOPS, sent(line([[1, -1]] * 3, [0, 9, 10]), 11.0)),
     Row(
         "reconfigurations follow one another",
@@ -273,26 +281,20 @@ ROWS = [
         plan((line([[2, -1, -1]]), line([[-1, -1]], rails=(1,))), EIGHT, 8.0, relays=[[0, 3, 1]]),
     ),
     Row(
-        "what is forwarded is sent over a rail, and goes to one rank",
+        "what is forwarded is sent over a rail, and not in rounds",
         FAR,
         plan(line([[2, -1, -1, -1]]), EIGHT, 8.0, relays=[[1, 1, 1]]),
-        "relays[0]: what is forwarded is sent over a rail, and goes to one rank: got [1, 1, 1]",
+        "relays[0]: what is forwarded is sent over a rail, and not in rounds: got [1, 1, 1]",
         stops=True,
     ),
     Row(
-        "what is forwarded is sent over a rail, and goes to one rank",
-        EXCHANGE,
-        plan(line(SHIFTS, [0, 1, 3]), [[0, 3]] * 3, 4.0, relays=[[0, 1, 1]]),
-        stops=True,
-    ),
-    Row(
-        "what is forwarded is sent over a rail, and goes to one rank",
+        "what is forwarded is sent over a rail, and not in rounds",
         TREE,
         plan(line(BRANCHES, [0, 4, 9]), [[0, 9]] * 3, 10.0, relays=[[0, 1, 1]]),
         stops=True,
     ),
     Row(
-        "what is forwarded is sent over a rail, and goes to one rank",
+        "what is forwarded is sent over a rail, and not in rounds",
         MESSAGE,
         plan(THERE, TIMES, 9.0, [0, 1, 1], relays=[[0, 1, 1]]),
         stops=True,
