@@ -7,8 +7,9 @@ are circuits moved that the failure did not hit, as few as possible and those of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice, permutations
+from math import perm
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from optmatch.solvers.reroutes.routing_state import (
 
 EFFORT = 400
 """How many sets of circuits that make room are tried."""
-_MOST_HANDOVERS = 60
+_MOST_HANDOVERS, _MOST_COMPARED = 60, 720
 _WITH_OWN = 14  # circuits of others that are tried together with all of hit jobs
 _ROUNDS_TOGETHER = 10
 _FEW = 2
@@ -55,13 +56,8 @@ class Reach:
         cells, fibres = (table.astype(np.int64) for table in routing.units.route_lengths())
         near = np.maximum(cells, fibres) < UNREACHED
         loss = cells * loss_units[0] + fibres * loss_units[1]
-        self.loss: list[list[int]] = np.where(near, loss, UNREACHED).tolist()
-        self.length: list[list[int]] = np.where(near, cells + fibres, UNREACHED).tolist()
-
-    def bound(self, ends: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
-        """Return no cells, the worst loss and the length if nothing is in the way."""
-        worst = max((self.loss[a][b] for a, b in ends), default=0)
-        return 0, worst, sum(self.length[a][b] for a, b in ends)
+        self.loss = np.where(near, loss, UNREACHED).astype(np.int32)
+        self.length = np.where(near, cells + fibres, UNREACHED).astype(np.int32)
 
 
 def repair(
@@ -81,7 +77,7 @@ def repair(
     have their circuits; None if no plan was found, which proves nothing.
     """
     with routing.without(case.hit):
-        plan = _best_handover(routing, case, reach, ())
+        plan = _best_handover(routing, case, reach, (), EFFORT)
     if plan is None:
         proof = find_block(routing, case) or (None if prove is None else prove())
         if proof is not None:
@@ -91,14 +87,52 @@ def repair(
     return plan
 
 
-def new_ends(
-    routing: RoutingState, case: HitCircuits, circuits: Sequence[int]
-) -> Iterator[tuple[Handover, list[tuple[int, int]]]]:
-    """Yield the ways to hand lost units over, each with the units of circuits from then on."""
-    pairs = routing.ends[list(circuits)].tolist()
-    for handover in islice(permutations(case.spares, len(case.lost)), _MOST_HANDOVERS):
-        after = dict(zip(case.lost, handover, strict=True))
-        yield handover, [(after.get(a, a), after.get(b, b)) for a, b in pairs]
+class Choice(NamedTuple):
+    """A way to hand lost units over, and the units of circuits from then on."""
+
+    bound: tuple[int, int, int]
+    """No cells, the worst loss and the length if nothing is in the way."""
+    handover: Handover
+    ends: list[tuple[int, int]]
+
+
+def list_choices(
+    routing: RoutingState, case: HitCircuits, reach: Reach, circuits: Sequence[int], most: int
+) -> list[Choice]:
+    """List the ways to hand lost units over, the nearest first.
+
+    One lost unit may go to any spare; several to the spares nearest to one of them, of which
+    there are so many that 720 ways or a few more are compared.
+    """
+    pairs, lost = routing.ends[list(circuits)], len(case.lost)
+    spares = np.array(case.spares, dtype=np.int64)
+    if lost > 1 and perm(len(spares), lost) > _MOST_COMPARED:
+        far = np.full(len(spares), UNREACHED, dtype=np.int64)
+        for unit in case.lost:
+            partners = np.unique(pairs[(pairs == unit).any(axis=1)])
+            partners = partners[~np.isin(partners, case.lost)]
+            both = reach.loss[np.ix_(partners, spares)] + reach.loss[np.ix_(spares, partners)].T
+            np.minimum(far, both.sum(axis=0, dtype=np.int64), out=far)
+        pool = lost
+        while perm(pool + 1, lost) <= _MOST_COMPARED:
+            pool += 1
+        spares = np.sort(spares[np.argsort(far, kind="stable")[:pool]])
+    ways = spares[:, None] if lost == 1 else [*islice(permutations(spares, lost), _MOST_COMPARED)]
+    handovers = np.array(ways, dtype=np.int64).reshape(len(ways), lost)
+    ends = np.broadcast_to(pairs, (len(handovers), *pairs.shape)).copy()
+    for k, unit in enumerate(case.lost):
+        ends = np.where(pairs == unit, handovers[:, k, None, None], ends)
+    from_to = ends[..., 0], ends[..., 1]
+    worst = reach.loss[from_to].max(axis=1, initial=0)
+    length = reach.length[from_to].sum(axis=1, dtype=np.int64)
+    return [
+        Choice(
+            (0, int(worst[at]), int(length[at])),
+            tuple(handovers[at].tolist()),
+            [(a, b) for a, b in ends[at].tolist()],
+        )
+        for at in np.lexsort((length, worst))[:most].tolist()
+    ]
 
 
 def _best_handover(
@@ -110,13 +144,10 @@ def _best_handover(
 ) -> Recovery | None:
     """Try the ways to hand over, nearest first, until no other can be better."""
     circuits = (*case.hit, *moving)
-    choices = sorted(
-        (reach.bound(ends), handover, ends) for handover, ends in new_ends(routing, case, circuits)
-    )
     best: Recovery | None = None
     is_large = len(routing.graph.resource) * len(circuits) > _WORK
     compared = 0
-    for bound, handover, ends in choices[:most]:
+    for bound, handover, ends in list_choices(routing, case, reach, circuits, most):
         if bound[1] >= UNREACHED or (best is not None and best.levels[2:] <= bound):
             break
         if best is None:

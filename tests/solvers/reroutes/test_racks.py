@@ -15,6 +15,7 @@ from optmatch.solvers.reroutes.greedy import case_of
 from optmatch.solvers.reroutes.impossible import find_cut
 from optmatch.solvers.reroutes.naming import name_paths
 from optmatch.solvers.reroutes.routing_state import RoutingState
+from optmatch.solvers.reroutes.states import fill_rack
 from optmatch.testing.reroutes import draw_rack_state
 
 RACKS = [
@@ -146,3 +147,13 @@ def test_what_a_circuit_leaves_it_may_have_again() -> None:
     twin.shut_fibres([fibre])
     assert np.array_equal(twin.free, broken.free)
     assert whole.users.fibres[fibre] == 0 and case_of(problem).hit == ()
+
+
+def test_the_nearest_of_many_spares_takes_over() -> None:
+    """Of 448 spares the far ones have the lowest numbers: the list is sorted before it is cut."""
+    state = fill_rack(om.RackFabric(chips=(8, 8, 8)), [((0, 0, 6), (8, 8, 1))])
+    chip = int(state.circuits[100, 0]) // 6
+    problem = replace(state, failed_chips=(chip,))
+    bound = problem.lower_bound()
+    assert len(problem.live_spares) == 448 and isinstance(bound, tuple)
+    assert om.solve(problem, "greedy").objective == bound
