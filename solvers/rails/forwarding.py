@@ -29,6 +29,8 @@ _WORK, _MOST_TRIALS, _TURN = 2e8, 60_000, 1_000
 """Nodes and hops that a search looks at, plans that it tries, and after how many it starts again
 from the best."""
 _MOST_RINGS = 3
+_MOST_OPERATIONS = 1_000_000
+"""By rail: with more, a few trials would take minutes."""
 _MOST_ROWS = 30_000_000
 """Rows of relays of a plan: with more it does not fit into memory."""
 
@@ -148,6 +150,8 @@ def _is_served(job: RailJob) -> bool:
     if network.switching != "per-circuit" or (network.fabric and network.fabric.bidirectional):
         return False
     on = {(rank, g.rail) for g in step.groups if g.rail >= 0 for rank in g.ranks}
+    if step.n_operations > _MOST_OPERATIONS * len({rail for _, rail in on}):
+        return False
     if not on or len({rank for rank, _ in on}) < len(on):
         return False  # nothing rides, or a rank has ports on several rails
     return not any(
