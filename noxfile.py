@@ -72,6 +72,7 @@ def smoke(session: nox.Session) -> None:
     place = Path(session.create_tmp()) / "smoke"
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(ROOT / "tests" / "smoke", place)
+    (place / "pytest.ini").write_text("[pytest]\n")  # that of the checkout makes warnings errors
     session.chdir(place)
     kept = {"NUMBA_CACHE_DIR": str(Path(session.virtualenv.location) / "kernels")}
     session.run(

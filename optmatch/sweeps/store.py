@@ -92,9 +92,9 @@ class Store:
             try:
                 db.execute("SELECT count(*) FROM sqlite_master")
                 db.execute("PRAGMA query_only = ON")
-            except sqlite3.OperationalError:
+            except sqlite3.Error as exc:
                 db.close()
-                if mode == modes[-1]:
+                if mode == modes[-1] or not isinstance(exc, sqlite3.OperationalError):
                     raise
             else:
                 break

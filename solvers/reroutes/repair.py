@@ -87,7 +87,7 @@ def repair(
     return plan
 
 
-class RepairChoice(NamedTuple):
+class RankedHandover(NamedTuple):
     """A way to hand lost units over, and the units of circuits from then on."""
 
     bound: tuple[int, int, int]
@@ -98,7 +98,7 @@ class RepairChoice(NamedTuple):
 
 def list_choices(
     routing: RoutingState, case: HitCircuits, reach: Reach, circuits: Sequence[int], most: int
-) -> list[RepairChoice]:
+) -> list[RankedHandover]:
     """List the ways to hand lost units over, the nearest first.
 
     One lost unit may go to any spare; several to the spares nearest to one of them, of which
@@ -126,7 +126,7 @@ def list_choices(
     worst = reach.loss[from_to].max(axis=1, initial=0)
     length = reach.length[from_to].sum(axis=1, dtype=np.int64)
     return [
-        RepairChoice(
+        RankedHandover(
             (0, int(worst[at]), int(length[at])),
             tuple(handovers[at].tolist()),
             [(a, b) for a, b in ends[at].tolist()],
