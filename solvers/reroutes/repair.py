@@ -53,11 +53,12 @@ class Reach:
     """How far it is from unit to unit, in hundredths of a dB: no route is shorter."""
 
     def __init__(self, routing: RoutingState, loss_units: tuple[int, int]) -> None:
-        cells, fibres = (table.astype(np.int64) for table in routing.units.route_lengths())
-        near = np.maximum(cells, fibres) < UNREACHED
-        loss = cells * loss_units[0] + fibres * loss_units[1]
-        self.loss = np.where(near, loss, UNREACHED).astype(np.int32)
-        self.length = np.where(near, cells + fibres, UNREACHED).astype(np.int32)
+        cells, fibres = routing.units.route_lengths()
+        far = np.maximum(cells, fibres) >= UNREACHED
+        cell_loss, fibre_loss = map(np.int32, loss_units)
+        self.loss = cells * cell_loss + fibres * fibre_loss  # what overflows is far
+        self.length = cells + fibres
+        self.loss[far] = self.length[far] = UNREACHED
 
 
 def repair(

@@ -51,8 +51,6 @@ class Proposal:
     """Seconds that the answer took."""
     cut_off: tuple[int, ...] = ()
     """Chips of the failure that nobody named: all fibres of their server have failed."""
-    known: int = 0
-    """The number of failures that had been reported in this state."""
 
     def timeline(self, **takes_s: float) -> tuple[Stage, ...]:
         """List the stages of the recovery; what they take is given as for `list_stages`."""

@@ -16,6 +16,10 @@ Parts = int | Iterable[int] | None
 Stuck = Literal["bar", "cross"] | None
 
 
+KINDS = ("chip", "port", "fibre", "cell", "cell", "cell")
+"""What the fields of `FailedParts` are about."""
+
+
 class FailedParts(NamedTuple):
     """What has failed, by the fields of `Reroute`."""
 
@@ -63,7 +67,8 @@ def list_failure(chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stu
 class Record(NamedTuple):
     """What has failed and what was done about it; never changed.
 
-    What is in the state is answered, what was refused waits; nothing is in both. All else works.
+    What is in the state is answered and dealt with, what was refused waits, and what is answered
+    has a proposal that nobody has applied; no part is in two of them. All else works.
     """
 
     state: Reroute
@@ -73,21 +78,44 @@ class Record(NamedTuple):
     """Parts that were reported together, and that nothing has helped so far."""
     cut_off: tuple[int, ...] = ()
     """Units that have gone with the last fibres of their server: they work again with these."""
+    answered: tuple[FailedParts, ...] = ()
+    """Parts that were reported together, and have a proposal that is not applied."""
+
+    @property
+    def waiting(self) -> tuple[FailedParts, ...]:
+        """All failures that are on record and not in the state."""
+        return (*self.refused, *self.answered)
 
     def refuse(self, parts: FailedParts) -> Record:
         """Put parts on record that nothing helps."""
         if parts in self.refused:
             return self
-        return self._replace(refused=(*self.refused, parts))
+        return self._replace(refused=(*self.refused, parts), answered=_drop(self.answered, parts))
+
+    def answer(self, parts: FailedParts) -> Record:
+        """Put parts on record for which there is a proposal."""
+        if parts in self.answered:
+            return self
+        left = self.without(parts)
+        return left._replace(answered=(*left.answered, parts))
 
     def without(self, gone: FailedParts) -> Record:
         """Let parts wait no longer, in whichever failure they are."""
-        left = dict.fromkeys(subtract(parts, gone) for parts in self.refused)
-        return self._replace(refused=tuple(parts for parts in left if any(parts)))
+        refused, answered = (_drop(fs, gone) for fs in (self.refused, self.answered))
+        return self._replace(refused=refused, answered=answered)
 
     def closed_to(self, own: FailedParts) -> FailedParts:
         """Return what waits beside a failure: its answer uses none of that."""
-        return subtract(unite(self.refused), own)
+        return subtract(unite(self.waiting), own)
+
+    def before(self, after: Record) -> Record:
+        """Return what a rollback of a change leads to: what it dealt with no longer waits."""
+        return self._replace(answered=after.answered)
+
+
+def _drop(failures: tuple[FailedParts, ...], gone: FailedParts) -> tuple[FailedParts, ...]:
+    left = dict.fromkeys(subtract(parts, gone) for parts in failures)
+    return tuple(parts for parts in left if any(parts))
 
 
 def unite(failures: Iterable[FailedParts]) -> FailedParts:
@@ -119,7 +147,7 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
     failed = [{*one, *other} for one, other in zip(waits[:3], answered[:3], strict=True)]
     failed.append({*waits.dead_cells, *state.stuck, *state.dead_cells})
     asked = (*repaired[:3], repaired.dead_cells)
-    for name, known, parts in zip(("chip", "port", "fibre", "cell"), failed, asked, strict=True):
+    for name, known, parts in zip(KINDS[:4], failed, asked, strict=True):
         for part in parts:
             if part not in known:
                 raise InputError(f"{name} {part} has not failed", where=name)
@@ -168,8 +196,7 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
     """Refuse parts that do not exist, or have failed before."""
     units, cells = state.units, state.fabric.n_cells
     counts = (units.n_chips, state.fabric.n_ports, units.n_fibres, cells, cells, cells)
-    names = ("chip", "port", "fibre", "cell", "cell", "cell")
-    for field, name, parts, count in zip(failure._fields, names, failure, counts, strict=True):
+    for field, name, parts, count in zip(failure._fields, KINDS, failure, counts, strict=True):
         for part in parts:
             if not 0 <= part < count:
                 there = f"{name}s are 0 .. {count - 1}" if count else f"there are no {name}s"

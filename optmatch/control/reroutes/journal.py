@@ -27,6 +27,8 @@ from optmatch.model.declarations import form_of
 from optmatch.model.files import check_target
 
 Durable = Literal["always", "interval"]
+NOTES = ("refuse", "answer")
+"""What is written of failures that change no state."""
 _SUM = 16  # letters of a checksum
 _INTERVAL_S = 1.0
 _LOG = logging.getLogger("optmatch")
@@ -83,8 +85,8 @@ class Journal:
             if entry["what"] == "rollback":
                 with suppress(IndexError):
                     records.pop()
-            elif entry["what"] != "refuse":
-                records.append(present)
+            elif entry["what"] not in NOTES:
+                records.append(present.before(after))
             present = after
         if torn:
             if _sum_of(self._sum, torn[_SUM + 1 : -1]) == torn[:_SUM]:
@@ -106,14 +108,17 @@ class Journal:
         return entry  # type: ignore[no-any-return]
 
     def write(self, what: str, before: Record, after: Record) -> None:
-        """Add a line for a change; it is on disk when this returns, if that is wished."""
+        """Add a line for a change; it is on disk when this returns, if that is wished.
+
+        Where there is but a proposal the caller has nothing to lose, so that line may come later.
+        """
         entry = {"what": what, "time_s": time.time(), "changes": list_changes(before, after)}
         body = canonical(entry)
         found = _sum_of(self._sum, body)
         if self._file is None:
             self._file = self._path(self._number).open("ab", buffering=0)
         late = time.monotonic() >= self._synced_s + _INTERVAL_S
-        sync = self._durable == "always" or late
+        sync = late if what == "answer" else self._durable == "always" or late
         path = self._path(self._number)
         append(self._file, found + b" " + body + b"\n", path, sync=sync)
         self._synced_s = time.monotonic() if sync else self._synced_s
@@ -135,6 +140,11 @@ class Journal:
         if file is not None:
             file.close()
         old.unlink(missing_ok=True)
+
+    def figures(self) -> dict[str, float]:
+        """Return how long the journal is, and how old its snapshot."""
+        age_s = max(0.0, time.time() - self.path.stat().st_mtime)
+        return {"journal_lines": self._lines, "snapshot_age_s": age_s}
 
     def close(self) -> None:
         """Bring what was written to disk, and leave the files to others."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+
+from optmatch.control.figures import Call, Tally
 from optmatch.control.reroutes.answering import Ahead, Proposal, Snapshot, look, prepare
 from optmatch.control.reroutes.background import Background
-from optmatch.control.reroutes.failed_parts import FailedParts, Record, parts_in
-from optmatch.control.reroutes.journal import Journal
-from optmatch.control.reroutes.memory import add_line, write_memory
+from optmatch.control.reroutes.failed_parts import KINDS, FailedParts, Record, parts_in, unite
+from optmatch.control.reroutes.journal import Durable, Journal
+from optmatch.control.reroutes.memory import add_line, read_memory, write_memory
 from optmatch.model import InputError, Limits, integer
 from optmatch.model.declarations import form_of
 from optmatch.model.files import check_target
@@ -22,11 +26,26 @@ _PATIENCE = Limits(time_s=0.1)
 """The limits of an answer prepared before a change returns; a longer one is left to `fail`."""
 
 
+def begin(state: Reroute | None) -> Record:
+    """Make a record of a state; the `InputError` names a circuit without light."""
+    state = form_of(Reroute).check("state", state)
+    if state.hit.any():
+        circuit = int(np.flatnonzero(state.hit)[0])
+        raise InputError(f"circuit {circuit} has no light in this state", where="state")
+    return Record(state)
+
+
 class Keeper:
     """Keeps the record of a `Rerouter`: all changes of it go through here, one at a time."""
 
     def _set_up(
-        self, record: Record, ahead: Ahead, background: bool, history: int, journal: Any
+        self,
+        record: Record,
+        ahead: Ahead,
+        background: bool,
+        history: int,
+        journal: Any,
+        on_event: Callable[[Call], None] | None,
     ) -> None:
         form_of(Ahead).check("prepare", ahead)
         form_of(bool).check("background", background)
@@ -39,8 +58,7 @@ class Keeper:
         self._history = deque[Record](maxlen=integer("history", history, at_least=0))
         self._journal = None if journal is None else check_target(journal, force=True)
         self._store: Journal | None = None
-        self._reported: list[FailedParts] = []
-        """What was reported since the last change: older proposals may use it."""
+        self._tally = Tally(on_event)
         self._offers: tuple[Record, tuple[Proposal, ...]] | None = None
         self._now = look(record)
         self._look_ahead()
@@ -61,6 +79,11 @@ class Keeper:
         return self._now.record.refused
 
     @property
+    def answered(self) -> tuple[FailedParts, ...]:
+        """The failures on record that have a proposal, of which none was applied so far."""
+        return self._now.record.answered
+
+    @property
     def history(self) -> tuple[Reroute, ...]:
         """The states before the last changes, the oldest first."""
         return tuple(memory.state for memory in self._history)
@@ -76,12 +99,14 @@ class Keeper:
         InputError
             If nothing was applied, or so many changes were taken back as are remembered.
         """
-        with self._lock:
+        with self._tally.call("rollback"), self._lock:
             if not self._history:
                 raise InputError("nothing was applied that is remembered")
-            record = self._history[-1]
+            record = self._history[-1]._replace(answered=())
             for parts in self._now.record.refused:
                 record = record.refuse(parts)
+            for parts in self._now.record.answered:
+                record = record.answer(parts)
             record = record.without(parts_in(record.state))
             now = self._take_over(record, "rollback", FailedParts())
             self._history.pop()
@@ -98,16 +123,121 @@ class Keeper:
             records = [*self._history, self._now.record]
         write_memory(path, records)
 
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        prepare: Ahead = True,
+        background: bool = False,
+        history: int = 32,
+        journal: str | os.PathLike[str] | None = None,
+        on_event: Callable[[Call], None] | None = None,
+    ) -> Self:
+        """Take up what was saved; arguments as of the class.
+
+        Raises
+        ------
+        FormatError
+            If the file cannot be read, or is no such file.
+        """
+        *past, present = read_memory(path).records
+        controller = cls.__new__(cls)
+        controller._set_up(present, prepare, background, history, journal, on_event)
+        controller._history.extend(past)
+        return controller
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        state: Reroute | None = None,
+        *,
+        durable: Durable = "always",
+        compact_lines: int = 1000,
+        prepare: Ahead = True,
+        background: bool = False,
+        history: int = 32,
+        on_event: Callable[[Call], None] | None = None,
+    ) -> Self:
+        """Keep a controller in files: after a crash each change is there whose call returned.
+
+        The snapshot is `path`; a journal beside it has the changes since, and refusals.
+
+        Parameters
+        ----------
+        path
+            The snapshot; a file of `save` is taken up as well.
+        state
+            What to begin with, where there is no such file yet.
+        durable
+            Whether each change is on disk before its call returns, or those of the last second
+            may be lost if the machine, not the process, crashes.
+        compact_lines
+            After how many lines a new snapshot takes the place of the journal.
+
+        Raises
+        ------
+        InputError
+            If a process has it open, or there is neither a file nor a state.
+        FormatError
+            Naming the broken line. A last line that ends early is cut off, with a warning in the
+            log.
+        """
+        store = Journal(path, durable, compact_lines)
+        try:
+            records = store.read(integer("history", history, at_least=0))
+            if not records and state is None:
+                raise InputError("is not there: a state to begin with", path=os.fspath(path))
+            *past, present = records or [begin(state)]
+            controller = cls.__new__(cls)
+            controller._set_up(present, prepare, background, history, None, on_event)
+            controller._history.extend(past)
+            store.compact([*controller._history, controller._now.record], anyway=not store.started)
+        except BaseException:
+            store.close()
+            raise
+        controller._store = store
+        return controller
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all is prepared in the background; tell whether it is."""
         return self._behind.wait(timeout_s)
 
-    def _note(self, record: Record) -> None:
+    def figures(self) -> dict[str, Any]:
+        """Return how things go, by name; `to_prometheus` makes text of it.
+
+        Returns
+        -------
+        dict
+            ``calls[call, outcome]`` so far, and ``call_s[call]``, how long they took; ``spares``
+            that work, by rack; ``parts[kind, state]`` on record, which have failed and are
+            ``replaced``, ``answered`` or ``refused``; ``changes_undoable``; of a controller in
+            files ``journal_lines`` and ``snapshot_age_s``.
+        """
+        record, store = self._now.record, self._store
+        units, closed = record.state.units, record.closed_to(FailedParts())
+        avoid = closed.failed_chips if units.n_chips else closed.failed_ports
+        per_rack = units.n_units // getattr(units, "racks", 1)
+        left = Counter(u // per_rack for u in record.state.live_spares if u not in avoid)
+        parts = Counter[tuple[str, str]]()
+        lists = ((parts_in(record.state),), record.answered, record.refused)
+        for state, failures in zip(("replaced", "answered", "refused"), lists, strict=True):
+            for kind, numbers in zip(KINDS, unite(failures), strict=True):
+                parts[kind, state] += len(numbers)
+        found = self._tally.figures() | {
+            "spares": {rack: left[rack] for rack in range(units.n_units // per_rack)},
+            "parts": dict(parts),
+            "changes_undoable": len(self._history),
+        }
+        return found if store is None else found | store.figures()
+
+    def _note(self, what: str, record: Record) -> None:
         """Go on to a record of the same state."""
         before = self._now.record
         if record is not before:
             if self._store is not None:
-                self._store.write("refuse", before, record)
+                self._store.write(what, before, record)
             self._now = self._now._replace(record=record)
             self._compact()
 
@@ -115,7 +245,7 @@ class Keeper:
         """Go on to a new state, and remember the last one."""
         before = self._now.record
         now = self._take_over(record, what, parts)
-        self._history.append(before)
+        self._history.append(before.before(record))
         self._compact()
         return now
 
@@ -126,7 +256,7 @@ class Keeper:
             add_line(self._journal, what, parts, {home: unit for unit, home in record.homes})
         if self._store is not None:
             self._store.write(what, self._now.record, record)
-        self._now, self._reported = now, []
+        self._now = now
         return now
 
     def close(self) -> None:

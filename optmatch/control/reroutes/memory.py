@@ -31,7 +31,7 @@ from optmatch.problems import Reroute
 
 _FORMAT, _BEFORE = "optmatch/rerouter/2", "optmatch/rerouter/1"
 _LISTS = ("spares", *FailedParts._fields)
-_BESIDE = ("homes", "refused", "cut_off")
+_BESIDE = ("homes", "refused", "cut_off", "answered")
 _KEYS = ("circuits", "routes", "cell_states", *_LISTS, *_BESIDE)
 
 
@@ -69,12 +69,16 @@ def write_memory(
 
 
 def _beside(record: Record) -> dict[str, Any]:
-    refused = [
-        {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
-        for parts in record.refused
-    ]
+    refused, answered = (
+        [
+            {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
+            for parts in fs
+        ]
+        for fs in (record.refused, record.answered)
+    )
     homes = [list(pair) for pair in record.homes]
-    return {"homes": homes, "refused": refused, "cut_off": list(record.cut_off)}
+    cut_off = list(record.cut_off)
+    return {"homes": homes, "refused": refused, "cut_off": cut_off, "answered": answered}
 
 
 def list_changes(before: Record, after: Record) -> dict[str, Any]:
@@ -132,12 +136,12 @@ def _read_beside(entry: dict[str, Any]) -> dict[str, Any]:
     if "homes" in entry:
         pairs = ([integer("homes", u, at_least=0) for u in pair] for pair in entry["homes"])
         found["homes"] = tuple((stand_in, home) for stand_in, home in pairs)
-    if "refused" in entry:
-        for failure in entry["refused"]:
-            check_keys(failure, "/refused", known=FailedParts._fields, needed=())
-        found["refused"] = tuple(
+    for key in {"refused", "answered"} & entry.keys():
+        for failure in entry[key]:
+            check_keys(failure, f"/{key}", known=FailedParts._fields, needed=())
+        found[key] = tuple(
             FailedParts(**{field: list_parts(field, parts) for field, parts in failure.items()})
-            for failure in entry["refused"]
+            for failure in entry[key]
         )
     if "cut_off" in entry:
         found["cut_off"] = list_parts("cut_off", entry["cut_off"])
@@ -155,8 +159,8 @@ def check_record(record: Record, where: str) -> Record:
                 raise FormatError(f"homes: unit {unit}: units are 0 .. {count - 1}", where=where)
             if units.count(unit) > 1:
                 raise FormatError(f"homes: unit {unit} stands there twice", where=where)
-    waits = unite(record.refused)
-    if subtract(waits, parts_in(state)) != waits or not all(map(any, record.refused)):
+    waits = unite(record.waiting)
+    if subtract(waits, parts_in(state)) != waits or not all(map(any, record.waiting)):
         raise FormatError("refused: a part that is answered, or none", where=where)
     check_failure(state, waits)
     if not set(record.cut_off) <= set(state.failed_chips):
@@ -200,11 +204,11 @@ def read_memory(path: str | os.PathLike[str]) -> Memory:
                 raise FormatError("no state in it", where="/memories")
             return Memory(found)
         keys = ("format", "state", *_BESIDE, "before", "journal", "sha256")
-        check_keys(tree, "", known=keys, needed=keys)
+        check_keys(tree, "", known=keys, needed={*keys} - {"answered"})
         sha256 = tree.pop("sha256")
         if sha256 != digest(canonical(tree)):
             raise FormatError("does not fit the content", where="/sha256")
-        beside = {key: tree[key] for key in _BESIDE}
+        beside = {key: tree[key] for key in _BESIDE if key in tree}
         records = [_read({"state": tree["state"], **beside}, "")]
         for k, step in enumerate(tree["before"]):
             records.append(change(records[-1], step, f"/before/{k}"))
@@ -219,7 +223,7 @@ def read_memory(path: str | os.PathLike[str]) -> Memory:
 def _read(entry: Any, where: str) -> Record:
     check_object(entry, where)
     known = ("state", *_BESIDE)
-    check_keys(entry, where, known=known, needed=known[:-1])
+    check_keys(entry, where, known=known, needed=known[:3])
     state = problem_from_tree(entry["state"], f"{where}/state")
     if not isinstance(state, Reroute):
         raise FormatError(f"kind {state.kind!r}: a reroute is expected", where=f"{where}/state")

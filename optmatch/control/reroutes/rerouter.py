@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
+from optmatch.control.figures import Call
 from optmatch.control.reroutes.answering import (
     Ahead,
     Answer,
@@ -20,18 +20,14 @@ from optmatch.control.reroutes.answering import (
 from optmatch.control.reroutes.failed_parts import (
     FailedParts,
     Parts,
-    Record,
     Stuck,
     list_failure,
+    parts_in,
     subtract,
     take_out,
-    unite,
 )
-from optmatch.control.reroutes.journal import Durable, Journal
-from optmatch.control.reroutes.keeper import Keeper
-from optmatch.control.reroutes.memory import read_memory
+from optmatch.control.reroutes.keeper import Keeper, begin
 from optmatch.model import InputError, OptMatchError, integer
-from optmatch.model.declarations import form_of
 from optmatch.problems import Reroute
 
 
@@ -39,9 +35,9 @@ class Rerouter(Keeper):
     """Holds a running state; says how to get over failures, and follows what was done.
 
     `fail` returns a proposal and changes nothing; `apply` takes over the one that it is given;
-    `rollback` takes back what was applied last. A failure that nothing helps stays on record: its
-    parts take over nothing, and it is tried again after each change. Reading `state` and asking
-    for what is prepared never waits; other calls exclude each other.
+    `rollback` takes back what was applied last. A failure stays on record until its answer is
+    applied or its parts are repaired: they take over nothing, and `offers` tries it again after
+    each change. Reading `state` and asking for what is prepared never waits.
 
     Parameters
     ----------
@@ -59,6 +55,8 @@ class Rerouter(Keeper):
     journal
         A file to which each change adds a line of JSON; None for none. If that fails, by an
         `OSError`, nothing changes.
+    on_event
+        Is told of each call when it has returned or raised, in its thread.
 
     Raises
     ------
@@ -90,30 +88,26 @@ class Rerouter(Keeper):
         background: bool = False,
         history: int = 32,
         journal: str | os.PathLike[str] | None = None,
+        on_event: Callable[[Call], None] | None = None,
     ) -> None:
-        form_of(Reroute).check("state", state)
-        if state.hit.any():
-            circuit = int(np.flatnonzero(state.hit)[0])
-            raise InputError(f"circuit {circuit} has no light in this state", where="state")
-        self._set_up(Record(state), prepare, background, history, journal)
+        self._set_up(begin(state), prepare, background, history, journal, on_event)
 
     @property
     def offers(self) -> tuple[Proposal, ...]:
-        """Ways over failures that were refused, as of now; looked for when first asked."""
+        """Ways over failures that wait on record, as of now; looked for when first asked."""
         return self.retry()
 
     def retry(self, *, deadline_s: float | None = None) -> tuple[Proposal, ...]:
         """Look for ways over all failures on record; return those found until the deadline."""
-        clock = start_clock(deadline_s)
-        now, known, asked = self._now, self._offers, len(self._reported)
+        clock, now, known = start_clock(deadline_s), self._now, self._offers
         if known is not None and known[0] is now.record:
             return known[1]
         found = list[Proposal]()
-        with self._behind.asked():
-            for failure in now.record.refused:
+        with self._tally.call("retry"), self._behind.asked():
+            for failure in now.record.waiting:
                 answered = decide(now, failure, clock)
                 if isinstance(answered, Answer):
-                    found.append(_propose(now, failure, answered, 0.0, asked))
+                    found.append(_propose(now, failure, answered, 0.0))
         offers = tuple(found)
         if clock.remaining_s > 0:
             self._offers = now.record, offers
@@ -157,7 +151,7 @@ class Rerouter(Keeper):
             looks for one again, without a deadline.
         """
         failure = list_failure(chip, port, fibre, cell, stuck)
-        return self._ask(failure, deadline_s, report=True)
+        return self._ask("fail", failure, deadline_s, report=True)
 
     def what_if(
         self,
@@ -170,7 +164,8 @@ class Rerouter(Keeper):
         deadline_s: float | None = None,
     ) -> Proposal:
         """Say what `fail` would say, and put nothing on record; arguments and errors as there."""
-        return self._ask(list_failure(chip, port, fibre, cell, stuck), deadline_s, report=False)
+        failure = list_failure(chip, port, fibre, cell, stuck)
+        return self._ask("what_if", failure, deadline_s, report=False)
 
     def drain(
         self,
@@ -183,48 +178,60 @@ class Rerouter(Keeper):
     ) -> Proposal:
         """Say how parts can leave that have not failed: once it is applied, no light uses them.
 
-        If there is no way they stay in use, and nothing goes on record; errors as of `fail`.
-        `restore` brings back what has left.
+        Errors as of `fail`; `restore` brings back what has left. Without `by_s` nothing goes on
+        record, and where there is no way the parts stay in use.
 
         Parameters
         ----------
         chip, port, fibre, cell
             What leaves: a number, or several.
         by_s
-            How long the search may take; None for as long as it takes.
+            In how many seconds they leave, come what may. So long the search may take; from now on
+            the parts are on record as failed, and no other proposal uses them.
         """
-        return self._ask(list_failure(chip, port, fibre, cell, None), by_s, report=False)
+        failure = list_failure(chip, port, fibre, cell, None)
+        return self._ask("drain", failure, by_s, report=by_s is not None)
 
-    def _ask(self, failure: FailedParts, deadline_s: float | None, *, report: bool) -> Proposal:
-        """Search; with `report` put the failure on record if nothing is found."""
-        clock, answered = start_clock(deadline_s), None
-        with self._behind.asked():
-            while answered is None or clock.remaining_s > 0:
-                now, asked = self._now, len(self._reported)
+    def _ask(
+        self, call: str, failure: FailedParts, deadline_s: float | None, *, report: bool
+    ) -> Proposal:
+        """Search; with `report` put the failure on record."""
+        clock = start_clock(deadline_s)
+        with self._tally.call(call, failure), self._behind.asked():
+            while True:
+                now = self._now
                 answered = decide(now, failure, clock)
-                if self._settle(now, failure, answered, report=report):
+                late = clock.remaining_s <= 0.0
+                if self._settle(now, failure, answered, report=report, anyway=late):
                     break  # or else the record has changed in the meantime
-        if isinstance(answered, Answer):
-            return _propose(now, failure, answered, clock.elapsed_s, asked)
-        if report:
-            self._settle(self._now, failure, answered, report=True)
-        raise answered
+            if isinstance(answered, Answer):
+                return _propose(now, failure, answered, clock.elapsed_s)
+            raise answered
 
     def _settle(
-        self, now: Snapshot, failure: FailedParts, found: Answer | OptMatchError, *, report: bool
+        self,
+        now: Snapshot,
+        failure: FailedParts,
+        found: Answer | OptMatchError,
+        *,
+        report: bool,
+        anyway: bool,
     ) -> bool:
         """Put a failure on record, unless its answer is out of date; tell whether it is not."""
         with self._lock:
             record = self._now.record
-            if now.state is not record.state:
-                return False
+            stale = now.state is not record.state
             if isinstance(found, Answer):
-                if find_closed(now.state, found.transition, record.closed_to(failure)):
-                    return False
-                self._reported += [failure] * report
-            elif report:
-                self._note(record.refuse(failure))
-                self._reported.append(failure)
+                closed = record.closed_to(failure)
+                stale = stale or find_closed(now.state, found.transition, closed) is not None
+                failure = _with_cut_off(failure, found)
+            if stale and not anyway:
+                return False
+            left = subtract(failure, parts_in(record.state)) if stale else failure
+            if report and any(left):
+                way = isinstance(found, Answer)
+                after = record.answer(left) if way else record.refuse(left)
+                self._note("answer" if way else "refuse", after)
             return True
 
     def apply(self, proposal: Proposal) -> Reroute:
@@ -237,12 +244,11 @@ class Rerouter(Keeper):
         """
         if not isinstance(proposal, Proposal):
             raise InputError(f"proposal of type {type(proposal).__name__}", where="proposal")
-        with self._lock:
+        with self._tally.call("apply", proposal.failure), self._lock:
             record, failure = self._now.record, proposal.failure
             if proposal.state is not record.state:
                 raise InputError("the state has changed since this was proposed: ask again")
-            since = unite((*record.refused, *self._reported[proposal.known :]))
-            used = find_closed(record.state, proposal.transition, subtract(since, failure))
+            used = find_closed(record.state, proposal.transition, record.closed_to(failure))
             if used is not None:
                 raise InputError(f"{used} has failed since this was proposed: ask again")
             homes, changes, what = dict(record.homes), failure._asdict(), "fail"
@@ -279,7 +285,7 @@ class Rerouter(Keeper):
             If no part is named, or one has not failed.
         """
         repaired = list_failure(chip, port, fibre, cell, None)
-        with self._lock:
+        with self._tally.call("repair", repaired), self._lock:
             now = self._change(take_out(self._now.record, repaired), "repair", repaired)
         self._look_ahead()
         return now.state
@@ -300,101 +306,26 @@ class Rerouter(Keeper):
             As for `fail`.
         """
         clock, unit = start_clock(deadline_s), integer("unit", unit, at_least=0)
-        now, stand_ins, asked = self._now, self.stand_ins, len(self._reported)
+        now, stand_ins = self._now, self.stand_ins
         stand_in = stand_ins.get(unit, -1)
         leaving = failure_of_unit(now.state, stand_in)
         closed = now.record.closed_to(leaving)
         units = closed.failed_chips if now.state.units.n_chips else closed.failed_ports
         if stand_in < 0 or unit not in now.state.spares or unit in units:
             raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
-        with self._behind.asked():
+        with self._tally.call("give_back", leaving), self._behind.asked():
             answered = decide(now, leaving, clock, only=(unit,))
-        if isinstance(answered, Answer):
-            way = _propose(now, leaving, answered, clock.elapsed_s, asked)
-            return replace(way, restored=(unit, stand_in))
-        raise answered
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        prepare: Ahead = True,
-        background: bool = False,
-        history: int = 32,
-        journal: str | os.PathLike[str] | None = None,
-    ) -> Rerouter:
-        """Take up what was saved; arguments as of the class.
-
-        Raises
-        ------
-        FormatError
-            If the file cannot be read, or is no such file.
-        """
-        *past, present = read_memory(path).records
-        controller = cls.__new__(cls)
-        controller._set_up(present, prepare, background, history, journal)
-        controller._history.extend(past)
-        return controller
-
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        state: Reroute | None = None,
-        *,
-        durable: Durable = "always",
-        compact_lines: int = 1000,
-        prepare: Ahead = True,
-        background: bool = False,
-        history: int = 32,
-    ) -> Rerouter:
-        """Keep a controller in files: after a crash each change is there whose call returned.
-
-        The snapshot is `path`; a journal beside it has the changes since, and refusals.
-
-        Parameters
-        ----------
-        path
-            The snapshot; a file of `save` is taken up as well.
-        state
-            What to begin with, where there is no such file yet.
-        durable
-            Whether each change is on disk before its call returns, or those of the last second
-            may be lost if the machine, not the process, crashes.
-        compact_lines
-            After how many lines a new snapshot takes the place of the journal.
-
-        Raises
-        ------
-        InputError
-            If a process has it open, or there is neither a file nor a state.
-        FormatError
-            Naming the broken line. A last line that ends early is cut off, with a warning in the
-            log.
-        """
-        store = Journal(path, durable, compact_lines)
-        try:
-            records = store.read(integer("history", history, at_least=0))
-            if records:
-                controller = cls.__new__(cls)
-                controller._set_up(records[-1], prepare, background, history, None)
-                controller._history.extend(records[:-1])
-            elif state is None:
-                raise InputError("is not there: a state to begin with", path=os.fspath(path))
-            else:
-                controller = cls(state, prepare=prepare, background=background, history=history)
-            store.compact([*controller._history, controller._now.record], anyway=not store.started)
-        except BaseException:
-            store.close()
-            raise
-        controller._store = store
-        return controller
+            if isinstance(answered, Answer):
+                way = _propose(now, leaving, answered, clock.elapsed_s)
+                return replace(way, restored=(unit, stand_in))
+            raise answered
 
 
-def _propose(
-    now: Snapshot, failure: FailedParts, found: Answer, decided_s: float, known: int
-) -> Proposal:
+def _with_cut_off(failure: FailedParts, found: Answer) -> FailedParts:
     chips = tuple(sorted({*failure.failed_chips, *found.cut_off}))
-    failure = failure._replace(failed_chips=chips)
-    return Proposal(now.state, failure, found.transition, None, decided_s, found.cut_off, known)
+    return failure._replace(failed_chips=chips)
+
+
+def _propose(now: Snapshot, failure: FailedParts, found: Answer, decided_s: float) -> Proposal:
+    failure = _with_cut_off(failure, found)
+    return Proposal(now.state, failure, found.transition, None, decided_s, found.cut_off)

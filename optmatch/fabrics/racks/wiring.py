@@ -123,15 +123,20 @@ def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> lis
 def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return ``hops[node, node]``, the fewest edges between nodes; ``UNREACHED`` if no way."""
     hops = np.full((n, n), UNREACHED, dtype=np.int32)
-    tails, heads = edges.T
-    reached = np.eye(n, dtype=bool)
+    order = np.argsort(edges[:, 1], kind="stable")
+    tails, ends = edges[order, 0], edges[order, 1]
+    heads, starts = np.unique(ends, return_index=True)
+    near = np.packbits(np.eye(n, dtype=bool), axis=1)  # ``near[node]``: whence light is there
+    known = near.copy()
     for step in range(n):
-        new = reached & (hops == UNREACHED)
-        if not new.any():
+        if not near.any():
             break
-        hops[new] = step
-        reached = np.zeros((n, n), dtype=bool)
-        np.logical_or.at(reached.T, heads, new[:, tails].T)
+        hops.T[np.unpackbits(near, axis=1, count=n).view(bool)] = step
+        ahead = np.zeros_like(near)
+        if len(heads):
+            ahead[heads] = np.bitwise_or.reduceat(near[tails], starts)
+        near = ahead & ~known
+        known |= near
     return hops
 
 

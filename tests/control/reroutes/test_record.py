@@ -152,6 +152,7 @@ class Model:
             self.add({(kind, int(part)) for part in parts}, known)
             return
         self.judge(proposal, known, f"fail({kind}={parts})")
+        self.add(parts_of(proposal.failure), known)
         self.proposals = [*self.proposals[-20:], proposal]
         if rng.random() < 0.6:
             self.apply(proposal)
@@ -164,8 +165,6 @@ class Model:
         except om.InputError:
             return
         self.judge(proposal, known, "what was applied")
-        if proposal.restored is None:
-            self.add(parts_of(proposal.failure), known)
 
     def add(self, parts: set[Part], known: tuple[set[Part], int]) -> None:
         """Put parts on record, but for those that another thread has repaired since `known`."""
@@ -188,19 +187,22 @@ class Model:
     def end(self) -> None:
         """Compare the whole record, repair all, and see that nothing is stranded."""
         controller = self.controller
-        on_record = parts_of(controller.state).union(*map(parts_of, controller.refused))
+        waits = (*controller.refused, *controller.answered)
+        on_record = parts_of(controller.state).union(*map(parts_of, waits))
         missing = self.failed - on_record
         if missing:
             self.wrong.append(f"not on record: {sorted(missing)}")
         answered = parts_of(controller.state)
-        for event in controller.refused:
+        for event in waits:
             if parts_of(event) & answered:
                 self.wrong.append(f"answered and waiting: {sorted(parts_of(event) & answered)}")
         for kind, part in sorted(on_record):
-            still = parts_of(controller.state).union(*map(parts_of, controller.refused))
+            waits = (*controller.refused, *controller.answered)
+            still = parts_of(controller.state).union(*map(parts_of, waits))
             if (kind, part) in still:  # what was cut off comes back with the fibres
                 controller.repair(**{kind: part})
-        if controller.refused or parts_of(controller.state) or controller.state.hit.any():
+        waits = (*controller.refused, *controller.answered)
+        if waits or parts_of(controller.state) or controller.state.hit.any():
             self.wrong.append("something is on record after all was repaired")
         for _ in range(len(controller.stand_ins)):
             for unit in controller.stand_ins:
@@ -354,3 +356,33 @@ def test_many_changes_leave_one_thread() -> None:
         most = max(most, threading.active_count())
     assert most <= before + 1
     assert controller.wait(60)
+
+
+def test_what_is_answered_is_on_record_before_it_is_applied() -> None:
+    """No later answer uses it, also after another change; a repair or the answer ends that."""
+    controller = om.Rerouter(replace(rack_state(), spares=(60, 61)), prepare=False)
+    controller.fail(chip=60)
+    assert [parts.failed_chips for parts in controller.answered] == [(60,)]
+    proposal = controller.fail(chip=0)
+    assert proposal.transition.moves.tolist() == [[0, 61]]
+    controller.apply(proposal)
+    refuse(controller, chip=5)
+    assert [offer.failure.failed_chips for offer in controller.offers] == [(60,)]
+    controller.rollback()
+    assert [parts.failed_chips for parts in controller.answered] == [(60,)]
+    controller.repair(chip=60)
+    controller.fail(chip=[0, 60])
+    controller.fail(chip=0)  # the other part is as it was
+    assert sorted(parts.failed_chips for parts in controller.answered) == [(0,), (60,)]
+    controller.apply(controller.fail(chip=[0, 60]))
+    assert controller.answered == ()
+
+
+def test_what_leaves_at_a_time_is_on_record() -> None:
+    """With `by_s` a drained spare is closed at once, and what nothing helps stays on record."""
+    controller = om.Rerouter(replace(rack_state(), spares=(60, 61)), prepare=False)
+    controller.drain(chip=60, by_s=60.0)
+    assert controller.what_if(chip=0).transition.moves.tolist() == [[0, 61]]
+    with pytest.raises(InfeasibleError):
+        controller.drain(chip=[1, 2], by_s=60.0)
+    assert [parts.failed_chips for parts in controller.refused] == [(1, 2)]

@@ -279,7 +279,7 @@ def test_preparation_in_the_background_gives_the_same_answers() -> None:
             answers: list[Any] = []
             for controller in (behind, at_once):
                 try:
-                    answers.append(controller.fail(port=other).transition)
+                    answers.append(controller.what_if(port=other).transition)
                 except (InfeasibleError, LimitReached, om.InputError) as exc:
                     answers.append(str(exc))
             assert answers[0] == answers[1]

@@ -1,0 +1,157 @@
+"""What an operator sees of a controller: counts, histograms of times, text for Prometheus."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from optmatch.model import InfeasibleError, InputError, LimitReached
+
+BUCKETS_S = tuple(n * 10.0**power for power in range(-5, 1) for n in (1, 2.5, 5))
+"""The upper ends of all buckets but the last, which has none."""
+_LOG = logging.getLogger("optmatch")
+_OUTCOMES = {InfeasibleError: "infeasible", LimitReached: "limit", InputError: "refused"}
+_METRICS = {
+    "calls": ("counter", "Calls that returned or raised, by what came of them."),
+    "call_s": ("histogram", "How long calls took."),
+    "spares": ("gauge", "Spares that are left in each rack and have not failed."),
+    "parts": ("gauge", "Parts that have failed, and whether that was answered or waits."),
+    "changes_undoable": ("gauge", "Changes that can be taken back."),
+    "journal_lines": ("gauge", "Lines of the journal since its snapshot."),
+    "snapshot_age_s": ("gauge", "The time since the snapshot was written."),
+    "queued_bytes": ("gauge", "Demand that is not served yet."),
+    "waiting": ("gauge", "Demands that are not complete."),
+    "completed": ("counter", "Demands that are complete."),
+    "mean_wait_s": ("gauge", "How long complete demands took on average."),
+    "max_wait_s": ("gauge", "The longest time that a demand took."),
+    "completion_s": ("gauge", "When the last demand was complete."),
+    "slots": ("counter", "Slots committed."),
+}
+
+
+class Histogram(NamedTuple):
+    """How many times lay in each of `BUCKETS_S`, those beyond last, and their sum."""
+
+    counts: tuple[int, ...]
+    sum_s: float
+
+
+class Call(NamedTuple):
+    """What `on_event` is told of: a call that has returned or raised."""
+
+    call: str
+    outcome: str
+    """``done``, ``infeasible``, ``limit``, ``refused`` (wrong or out of date), or ``error``."""
+    parts: Any
+    """The parts that it was about; None for none."""
+    took_s: float
+    at_s: float
+    """Seconds since 1970."""
+
+
+class Tally:
+    """Counts calls by what came of them, and the times that they took; for any threads.
+
+    Each call is told to `on_event`; what that raises goes to the log.
+    """
+
+    def __init__(self, on_event: Callable[[Call], None] | None = None) -> None:
+        self._on_event = on_event
+        self._lock = threading.Lock()
+        self._calls = Counter[tuple[str, str]]()
+        self._times = dict[str, tuple[list[int], list[float]]]()
+
+    @contextmanager
+    def call(self, name: str, parts: Any = None) -> Iterator[None]:
+        """Count what is done in this block, by what came of it."""
+        outcome, started = "done", time.perf_counter()
+        try:
+            yield
+        except Exception as exc:
+            kinds = (word for kind, word in _OUTCOMES.items() if isinstance(exc, kind))
+            outcome = next(kinds, "error")
+            raise
+        finally:
+            took_s = time.perf_counter() - started
+            with self._lock:
+                self._calls[name, outcome] += 1
+                counts, sums = self._times.setdefault(name, ([0] * (len(BUCKETS_S) + 1), [0.0]))
+                counts[bisect_left(BUCKETS_S, took_s)] += 1
+                sums[0] += took_s
+            if self._on_event is not None:
+                try:
+                    self._on_event(Call(name, outcome, parts, took_s, time.time()))
+                except Exception:
+                    _LOG.exception("on_event failed")
+
+    def figures(self) -> dict[str, Any]:
+        """Return ``calls[call, outcome]`` and ``call_s[call]``."""
+        with self._lock:
+            times = {n: Histogram(tuple(counts), s) for n, (counts, [s]) in self._times.items()}
+            return {"calls": dict(self._calls), "call_s": times}
+
+
+_LABELS = {"calls": ("call", "outcome"), "call_s": ("call",), "spares": ("rack",)}
+_LABELS |= {"parts": ("kind", "state")}
+
+
+def to_prometheus(sources: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write figures of controllers in the text format of Prometheus, version 0.0.4.
+
+    Parameters
+    ----------
+    sources
+        What `Rerouter.figures` or `RollingSchedule.figures` return, by names of your choice.
+
+    Returns
+    -------
+    str
+        Each figure ``optmatch_NAME`` with its kind and a sentence; ``source`` is a label. Times
+        are in seconds, counters end in ``_total``.
+
+    Examples
+    --------
+    >>> print(to_prometheus({"a": {"slots": 3}}), end="")
+    # HELP optmatch_slots_total Slots committed.
+    # TYPE optmatch_slots_total counter
+    optmatch_slots_total{source="a"} 3
+    """
+    lines = list[str]()
+    for figure, (kind, sentence) in _METRICS.items():
+        name = "optmatch_" + figure.removesuffix("_s") + "_seconds" * figure.endswith("_s")
+        name += "_total" * (kind == "counter")
+        rows = list[str]()
+        for source, figures in sources.items():
+            found = figures.get(figure, {})
+            for keys, value in found.items() if isinstance(found, dict) else [((), found)]:
+                keys = keys if isinstance(keys, tuple) else (keys,)
+                named = [("source", source), *zip(_LABELS.get(figure, ()), keys, strict=True)]
+                rows += _rows(name, named, value)
+        if rows:
+            lines += [f"# HELP {name} {sentence}", f"# TYPE {name} {kind}", *rows]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _rows(name: str, labels: list[tuple[str, Any]], value: Any) -> Iterator[str]:
+    if not isinstance(value, Histogram):
+        yield f"{name}{_braces(labels)} {value}"
+        return
+    ends = [*(f"{end:g}" for end in BUCKETS_S), "+Inf"]
+    for end, count in zip(ends, accumulate(value.counts), strict=True):
+        yield f"{name}_bucket{_braces([*labels, ('le', end)])} {count}"
+    yield f"{name}_sum{_braces(labels)} {value.sum_s}"
+    yield f"{name}_count{_braces(labels)} {sum(value.counts)}"
+
+
+def _braces(labels: list[tuple[str, Any]]) -> str:
+    def escape(value: Any) -> str:
+        return str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+    return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in labels) + "}"

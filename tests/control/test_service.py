@@ -1,0 +1,127 @@
+"""The service of the manual: many requests at once, and kills between them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from tests.control.test_figures import pick, read
+from tests.helpers.modes import compiled_only, examples
+
+SERVICE = Path(__file__).parents[2] / "docs" / "service.py"
+KILLS, CLIENTS, REQUESTS = 4, 5, 50
+MESH = om.HexMesh(5, 5, ports=12)
+CUT_SHORT = 63
+"""A chip of which a report is under way when the kill comes."""
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[int]:
+    """Start the service, yield its port, and kill it, whatever it is doing."""
+    with subprocess.Popen(
+        [sys.executable, str(SERVICE), str(folder)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline().rsplit(":", 1)[1])
+        finally:
+            process.kill()
+
+
+class Client:
+    """Sends requests, and remembers which changes were acknowledged."""
+
+    def __init__(self, port: int, chips: range, seed: int) -> None:
+        self.link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self.chips, self.rng = chips, np.random.default_rng(seed)
+        self.failed: set[int] = set()
+        self.wrong: list[str] = []
+
+    def ask(self, verb: str, path: str, content: Any = None) -> tuple[int, str]:
+        """Send a request; return status and text."""
+        self.link.request(verb, path, None if content is None else json.dumps(content))
+        answer = self.link.getresponse()
+        return answer.status, answer.read().decode()
+
+    def act(self) -> None:
+        """Route a matching, or let a chip of its own fail or work again."""
+        if self.rng.random() < 0.5:
+            matching = np.full(12, -1)
+            pairs = self.rng.permutation(12).reshape(-1, 2)[:3]
+            matching[pairs] = pairs[:, ::-1]
+            status, text = self.ask("POST", "/route", matching.tolist())
+            if status != 200 or len(json.loads(text)) != MESH.n_cells:
+                self.wrong.append(f"route: {status} {text}")
+            return
+        chip = int(self.rng.choice(self.chips))
+        repair = chip in self.failed
+        status, text = self.ask("POST", "/repair" if repair else "/fail", {"chip": chip})
+        if status not in (200, 409) or (repair and status != 200):
+            self.wrong.append(f"{'repair' if repair else 'fail'} {chip}: {status} {text}")
+        self.failed ^= {chip}  # what nothing helps is on record too
+
+
+@compiled_only
+@pytest.mark.slow
+def test_a_thousand_requests_and_kills_between_them(tmp_path: Path) -> None:
+    """Each change that was acknowledged is there after a kill; figures count the requests."""
+    known = [set[int]() for _ in range(CLIENTS)]
+    for kill in range(KILLS):
+        with (
+            running(tmp_path) as port,
+            ThreadPoolExecutor(CLIENTS) as threads,
+            ExitStack() as links,
+        ):
+            clients = [
+                Client(port, range(12 * k, 12 * k + 12), CLIENTS * kill + k)
+                for k in range(CLIENTS)
+            ]
+            for client, failed in zip(clients, known, strict=True):
+                client.failed = failed
+                links.callback(client.link.close)
+            on_record = json.loads(clients[0].ask("GET", "/failed")[1])
+            found = {*on_record["replaced"], *on_record["waiting"]}
+            assert found - {CUT_SHORT} == set().union(*known)
+
+            def work(client: Client) -> None:
+                for _ in range(examples(REQUESTS, plain=4)):
+                    client.act()
+
+            list(threads.map(work, clients))
+            assert [client.wrong for client in clients] == [[]] * CLIENTS
+            series, _ = read(clients[0].ask("GET", "/metrics")[1])
+            asked = sum(
+                value
+                for (name, labels), value in series.items()
+                if name == "optmatch_call_seconds_count"
+                and {("call", "route"), ("call", "fail"), ("call", "repair")} & labels
+            )
+            assert asked >= CLIENTS * examples(REQUESTS, plain=4)
+            assert pick(series, "optmatch_journal_lines") > 0
+            clients[0].link.request("POST", "/fail", json.dumps({"chip": CUT_SHORT}))
+
+
+@compiled_only
+def test_bad_requests_are_answered(tmp_path: Path) -> None:
+    """By status and reason, and the service goes on."""
+    with running(tmp_path) as port, ExitStack() as links:
+        client = Client(port, range(1), 0)
+        links.callback(client.link.close)
+        assert client.ask("POST", "/fail", {"chip": 64}) == (400, "chip = 64: chips are 0 .. 63\n")
+        assert client.ask("POST", "/fail", {"ship": 6})[0] == 400
+        assert client.ask("POST", "/fail", [1])[0] == 400
+        assert client.ask("POST", "/route", [1, 2, 0])[0] == 400
+        assert client.ask("GET", "/nothing") == (404, "no GET /nothing\n")
+        assert client.ask("POST", "/fail", {"chip": [1, 2, 3, 4, 5]})[0] == 409
+        assert json.loads(client.ask("GET", "/failed")[1])["waiting"] == [1, 2, 3, 4, 5]
