@@ -58,7 +58,6 @@ def apply(text: str, change: str) -> str:
 
 @pytest.mark.slow
 def test_the_page_adds_a_kind(tmp_path: Path) -> None:
-    """It is generated, solved, verified, saved, loaded and shown; a wrong answer is refused."""
     shutil.copytree(ROOT / "optmatch", tmp_path / "optmatch", symlinks=True)
     shutil.copytree(ROOT / "solvers", tmp_path / "solvers")
     assert len(blocks("python")) == 6 and len(blocks("diff")) == 4

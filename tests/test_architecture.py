@@ -40,7 +40,6 @@ def modules() -> list[Path]:
 
 @pytest.mark.slow
 def test_the_import_contracts_hold() -> None:
-    """Nobody imports what the table of rooms forbids."""
     command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     done = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, check=False, cwd=ROOT
@@ -50,7 +49,6 @@ def test_the_import_contracts_hold() -> None:
 
 
 def test_the_contracts_see_the_solvers() -> None:
-    """They lie behind a link, and a graph without them would keep every contract."""
     grimp = pytest.importorskip("grimp", reason="needs grimp: pip install 'optmatch[dev]'")
     graph = grimp.build_graph("optmatch", cache_dir=None)
     assert "optmatch.solvers.method" in graph.modules
@@ -129,7 +127,6 @@ def test_few_modules_name_a_kind() -> None:
 
 
 def test_a_kind_is_looked_up_without_the_others() -> None:
-    """A solve loads its own question and no other."""
     code = (
         "import sys, optmatch as om;"
         "om.solve(om.Routing(om.IdealSwitch(2), [1, 0]), seed=0);"
@@ -194,7 +191,6 @@ def test_all_public_names_exist() -> None:
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_a_module_says_what_it_is(path: Path) -> None:
-    """It starts with a docstring of a sentence, and can be read at one sitting."""
     text = path.read_text("utf-8")
     doc = ast.get_docstring(ast.parse(text))
     assert doc
@@ -205,7 +201,6 @@ def test_a_module_says_what_it_is(path: Path) -> None:
 
 
 def test_tests_see_only_what_is_public() -> None:
-    """No test imports a name with a leading underscore."""
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in sorted((ROOT / "tests").rglob("*.py"))
@@ -248,7 +243,6 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
 
 
 def test_the_version_is_written_once() -> None:
-    """The installed package and the citation agree with `optmatch.__version__`."""
     version = python("import optmatch; print(optmatch.__version__)").strip()
     installed = python("from importlib.metadata import version; print(version('optmatch'))")
     assert installed.strip() == version

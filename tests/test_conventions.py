@@ -1,7 +1,5 @@
 """The order of indices and the meaning of states, by examples that are not symmetric."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -40,14 +38,12 @@ def test_the_truth_table_of_a_cell(state: int, ways: dict[str, str]) -> None:
 
 
 def test_the_numbers_of_states() -> None:
-    """They stand in files."""
     assert (BAR, CROSS, FREE, IDLE) == (0, 1, -1, -1)
     light = trace(one_cell(), [[FREE]], [[2]])
     assert (light.arrived.tolist(), light.stopped.tolist()) == ([[-1]], [[2]])
 
 
 def test_a_terminal_is_four_times_its_cell_and_its_place() -> None:
-    """And has its name from there."""
     graph = om.HexMesh(2, 3).graph
     assert graph.terminal_name(4 * 7 + 2) == "cell 7 b1"
     assert all(exit_ // 4 == t // 4 for t, row in enumerate(graph.exits) for exit_ in row)
@@ -92,7 +88,6 @@ def test_light_goes_from_the_sender_of_the_source_to_the_receiver_of_the_destina
 
 
 def test_route_cells_are_by_source_and_destination() -> None:
-    """From port 0 to port 1 is not the way from port 1 to port 0."""
     table = SPLIT.route_cells()
     graph = SPLIT.graph
     start, end = int(SPLIT.source_terminals[0]), int(SPLIT.destination_terminals[1])

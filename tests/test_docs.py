@@ -138,7 +138,6 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_front_page_opens_with_a_picture() -> None:
-    """The first thing below the title."""
     text = (ROOT / "README.md").read_text("utf-8")
     assert text.splitlines()[2].startswith("![")
 
@@ -152,7 +151,6 @@ def test_every_page_and_public_name_is_in_the_site() -> None:
 
 
 def test_notebooks_run_from_any_folder_and_show_their_figures() -> None:
-    """Not `<Figure size ...>`."""
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         text = path.read_text("utf-8")
         assert "%matplotlib inline" in text, path.name
@@ -224,7 +222,6 @@ def test_every_statistic_is_in_the_manual() -> None:
 
 
 def test_every_fabric_is_in_the_manual() -> None:
-    """By the name that files and `--fabric` use."""
     for name in ("file-formats.md", "command-line.md"):
         text = (ROOT / "docs" / name).read_text("utf-8")
         assert [fabric for fabric in SWITCHES if f"`{fabric}`" not in text] == []
@@ -232,7 +229,6 @@ def test_every_fabric_is_in_the_manual() -> None:
 
 @pytest.mark.slow
 def test_the_examples_of_docstrings_run() -> None:
-    """All of them, as doctests, on the installed package."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--doctest-modules", "--pyargs", "optmatch"],
         capture_output=True,

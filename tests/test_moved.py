@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.mark.parametrize("name", MOVED)
 def test_a_former_name_is_found(name: str) -> None:
-    """It has what its new one has, the same objects, and says where it has gone."""
     with pytest.warns(DeprecationWarning, match=f"is now optmatch.{MOVED[name]}$"):
         old = import_module(f"optmatch.{name}")
     new = import_module(f"optmatch.{MOVED[name]}")
@@ -43,6 +42,5 @@ def test_a_pickle_with_a_former_name_is_read() -> None:
 
 
 def test_other_names_stay_unknown() -> None:
-    """What never was a module is none."""
     with pytest.raises(ModuleNotFoundError):
         import_module("optmatch.fabrics.never")

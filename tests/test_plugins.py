@@ -1,7 +1,5 @@
 """Methods of other packages: what is wrong with one of them costs that one alone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -45,7 +43,6 @@ main(["methods"], prog_name="optmatch")
 
 
 def test_a_plugin_costs_itself(tmp_path: Path) -> None:
-    """It is named, with its package and why; the good one and ours are listed."""
     (tmp_path / "offers.py").write_text(MODULE)
     (tmp_path / "raises.py").write_text("1 / 0")
     about = tmp_path / "offers-1.0.dist-info"

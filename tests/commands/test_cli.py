@@ -1,7 +1,5 @@
 """The command line: exit codes in real processes, the rest in this one."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -40,7 +38,6 @@ BAD_INPUT = [  # what the file is, and what the message must name: place, rule a
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_and_version_import_no_solver(option: str) -> None:
-    """They must answer at once."""
     code = (
         "import sys\n"
         "from optmatch.cli import main\n"
@@ -84,7 +81,6 @@ def test_functions_stay_functions() -> None:
 
 
 def test_help_lists_commands_and_exit_codes() -> None:
-    """Both are what scripts rely on."""
     text = call("--help").output
     for word in ("generate", "solve", "verify", "plot", "methods", "info", "130  interrupted"):
         assert word in text
@@ -92,7 +88,6 @@ def test_help_lists_commands_and_exit_codes() -> None:
 
 
 def test_method_names_complete() -> None:
-    """In the shell, without loading a solver."""
     completion = ShellComplete(main, {}, "optmatch", "_OPTMATCH_COMPLETE")
     found = completion.get_completions(["solve", "--method"], "ne")
     assert [item.value for item in found] == ["negotiated"]
@@ -116,7 +111,6 @@ def test_bad_input_is_told_in_one_line(
 
 @pytest.mark.parametrize("name", ["truncated", "nan"])
 def test_bad_input_ends_a_process_with_2(name: str) -> None:
-    """No traceback there either."""
     done = process("solve", BROKEN / f"{name}.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"optmatch: {BROKEN / name}.json:")
@@ -124,7 +118,6 @@ def test_bad_input_ends_a_process_with_2(name: str) -> None:
 
 
 def test_a_directory_and_an_absent_file_are_bad_input(tmp_path: Path) -> None:
-    """Named, with what the system says of them."""
     done = process("verify", tmp_path, tmp_path / "no.json")
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
@@ -134,7 +127,6 @@ def test_a_directory_and_an_absent_file_are_bad_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("args", [[], ["generate"]])
 def test_a_group_alone_prints_its_help(args: list[str]) -> None:
-    """As `--help` does: to stdout, with 0."""
     done = call(*args)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.rstrip("\n") == call(*args, "--help").stdout.rstrip("\n")
@@ -144,13 +136,11 @@ def test_a_group_alone_prints_its_help(args: list[str]) -> None:
     ("text", "time_s"), [("60", 60), ("250ms", 0.25), ("1m", 60), ("2 H", 7200)]
 )
 def test_times_have_units(text: str, time_s: float) -> None:
-    """Seconds where none is named."""
     assert Duration().convert(text, None, None) == time_s
 
 
 @pytest.mark.parametrize("text", ["-1", "1.2.3", "nan", "1e400", "5x", ""])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    """With the value and what is allowed."""
     done = call("solve", "--time-limit", text, "x")
     assert done.exit_code == 2
     assert f"{text!r}: a time >= 0 is expected" in done.stderr
@@ -158,7 +148,6 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("args", [["solve"], ["solve", "--time-limit", "-1", "x"], ["dance"]])
 def test_wrong_usage_ends_with_2(args: list[str]) -> None:
-    """As click has it."""
     done = call(*args)
     assert done.exit_code == 2
     assert "Usage:" in done.stderr and done.stdout == ""
@@ -181,7 +170,6 @@ def test_verify_tells_good_from_bad(tmp_path: Path) -> None:
 
 
 def test_verify_prints_figures(tmp_path: Path) -> None:
-    """For people and for programs."""
     assert "  total cells             28\n" in call("verify", ROUTED).stdout
     report = json.loads(call("verify", ROUTED, "--json").stdout)
     assert report["ok"] is True and report["figures"]["total_cells"] == 28
@@ -189,7 +177,6 @@ def test_verify_prints_figures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html"])
 def test_plot_draws(ending: str, tmp_path: Path) -> None:
-    """Each kind of file, never over another."""
     out = tmp_path / f"x.{ending}"
     done = call("plot", ROUTED, "-o", out)
     assert done.exit_code == 0, done.output
@@ -209,7 +196,6 @@ def test_plot_refuses_what_cannot_be_drawn(tmp_path: Path) -> None:
 
 
 def test_methods_and_info_in_both_forms() -> None:
-    """Text for people, one tagged object for programs."""
     assert "all-to-all:\n  constructive  " in call("methods").stdout
     found = json.loads(call("methods", "--json").stdout)
     assert found["format"] == "optmatch/methods/1"
@@ -220,14 +206,12 @@ def test_methods_and_info_in_both_forms() -> None:
 
 
 def test_colour_only_where_it_is_wanted() -> None:
-    """On a terminal, and not if NO_COLOR is set."""
     assert "\x1b[" in call("verify", IDEAL, color=True).stdout
     assert "\x1b[" not in call("verify", IDEAL).stdout
     assert "\x1b[" not in call("verify", IDEAL, color=True, env={"NO_COLOR": "1"}).stdout
 
 
 def test_nobody_reading_on_is_no_error_message() -> None:
-    """As in `optmatch info | head -1`."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     done = subprocess.run(
@@ -241,7 +225,6 @@ def test_nobody_reading_on_is_no_error_message() -> None:
 
 
 def test_a_misspelt_command_or_method_is_answered_with_the_nearest() -> None:
-    """Whoever mistypes a name reads the right one."""
     asked = call("sovle", IDEAL)
     assert (asked.exit_code, "Did you mean 'solve'?" in asked.stderr) == (2, True)
     asked = call("solve", "instances/routing/hex-9x9-32-random-1.json", "--method", "negotiatd")
@@ -249,6 +232,5 @@ def test_a_misspelt_command_or_method_is_answered_with_the_nearest() -> None:
 
 
 def test_what_is_no_file_at_all_on_stdin_names_the_option_that_writes_one() -> None:
-    """What `solve` prints for people is no schedule."""
     asked = call("verify", "-", input="solved: 31 slots\n")
     assert (asked.exit_code, "`solve FILE -o -`" in asked.stderr) == (2, True)

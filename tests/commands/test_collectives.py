@@ -1,7 +1,5 @@
 """Collectives at the command line: from a problem to a verified plan in a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ from tests.helpers.command import call
 
 
 def test_a_collective_is_generated_solved_and_verified(tmp_path: Path) -> None:
-    """And comes back from its files."""
     path, answer = tmp_path / "reduce.json", tmp_path / "reduce.schedule.json"
     options = (
         "all-reduce --ranks 8 --bytes 1e6 --alpha 1.7e-6 --hop 1e-6 --delay 1e-5 --late 3=0.1"
@@ -31,7 +28,6 @@ def test_a_collective_is_generated_solved_and_verified(tmp_path: Path) -> None:
 
 
 def test_an_uneven_all_to_all_comes_from_a_matrix(tmp_path: Path) -> None:
-    """As other demands do; what a rank keeps does not count."""
     matrix, path = tmp_path / "bytes.csv", tmp_path / "uneven.json"
     matrix.write_text("9,6,0\n0,0,2\n1,1,0\n")
     done = call("generate", "collective", "all-to-all", "--matrix", matrix, "-o", path)
@@ -57,14 +53,12 @@ def test_an_uneven_all_to_all_comes_from_a_matrix(tmp_path: Path) -> None:
     ],
 )
 def test_bad_options_are_named(options: str, message: str) -> None:
-    """With exit code 2."""
     done = call("generate", "collective", *options.split())
     assert done.exit_code == 2
     assert message in done.stderr
 
 
 def test_a_method_that_does_not_fit_says_which_do(tmp_path: Path) -> None:
-    """Halving needs a power of two."""
     path = tmp_path / "six.json"
     om.save(om.Collective("all-gather", 6, 6.0), path)
     done = call("solve", path, "--method", "halving-doubling")

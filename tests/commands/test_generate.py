@@ -1,7 +1,5 @@
 """`optmatch generate`: files of all-to-alls and matchings, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from tests.helpers.command import (
 
 
 def test_generate_writes_a_file_and_never_over_another(tmp_path: Path) -> None:
-    """Unless told so."""
     path = tmp_path / "mesh.json"
     command = ("generate", "all-to-all", "--rows", "4", "--cols", "4", "--ports", "8", "-o", path)
     done = call(*command)
@@ -42,7 +39,6 @@ def test_generate_writes_a_file_and_never_over_another(tmp_path: Path) -> None:
     ],
 )
 def test_generate_knows_every_fabric(options: str, fabric: om.Fabric) -> None:
-    """Without -o the problem goes to stdout."""
     from optmatch.io import loads
 
     done = call("generate", "all-to-all", *options.split(), "--slot", "0.5", "--delay", "0.01")
@@ -74,7 +70,6 @@ def test_generate_knows_every_fabric(options: str, fabric: om.Fabric) -> None:
     ],
 )
 def test_generate_refuses(command: str, message: str, tmp_path: Path) -> None:
-    """By exit code 2, with the rule, and without a file."""
     done = call("generate", *command.split(), "-o", tmp_path / "a.json")
     assert done.exit_code == 2
     assert message in done.stderr
@@ -95,7 +90,6 @@ def test_random_matchings_repeat_and_use_every_port() -> None:
 
 
 def test_coflows_are_drawn_over_all_entries() -> None:
-    """Of a model: each entry has a group, no group is empty, and each has a weight."""
     from optmatch.io import loads
 
     options = "--fabric ideal-switch --size 5 --model uniform --delay 1 --seed 2 --coflows 6"

@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM at random moments: nothing is lost, and no command ends in a traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """`optmatch solve`: with the solving left out, and as it is."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -122,7 +120,6 @@ def test_a_problem_that_cannot_be_read_in_time(tmp_path: Path) -> None:
 
 
 def test_solve_says_that_nothing_was_saved(problem: Path, tmp_path: Path, answer: Any) -> None:
-    """Unless it is to be quiet."""
     answer(ideal_solution())
     before = snapshot(tmp_path)
     done = call("solve", problem)
@@ -132,7 +129,6 @@ def test_solve_says_that_nothing_was_saved(problem: Path, tmp_path: Path, answer
 
 
 def test_solve_gives_one_json_object_per_input(problem: Path, tmp_path: Path, answer: Any) -> None:
-    """Also for an input that is refused; the highest exit code wins."""
     answer(ideal_solution(lower_bound=-math.inf, status=om.Status.FEASIBLE, limit=om.Limit.TIME))
     done = call("solve", problem, BROKEN / "nan.json", "--json")
     first, second = map(json.loads, done.stdout.splitlines())
@@ -148,7 +144,6 @@ def test_solve_gives_one_json_object_per_input(problem: Path, tmp_path: Path, an
 
 
 def test_solve_reads_stdin_and_writes_stdout(problem: Path, answer: Any) -> None:
-    """So that commands can be chained."""
     from optmatch.io import loads
 
     answer(ideal_solution())
@@ -192,7 +187,6 @@ def test_one_answer_goes_to_one_place(problem: Path, tmp_path: Path) -> None:
 
 
 def test_verbose_shows_the_log_and_all_figures(problem: Path, answer: Any) -> None:
-    """The log goes to stderr."""
     log = logging.getLogger("optmatch")
     before = (log.level, list(log.handlers))
     answer(ideal_solution(stats={"order": [2, 0, 1]}))
@@ -225,7 +219,6 @@ def outcome(status: om.Status, limit: om.Limit | None, **changes: Any) -> om.Sol
 
 
 def test_an_infeasible_problem_exits_with_3(problem: Path, tmp_path: Path, answer: Any) -> None:
-    """With the reason; the proof is kept."""
     answer(
         outcome(
             om.Status.INFEASIBLE, None, lower_bound=math.inf, stats={"reason": "port 0 is cut"}
@@ -240,7 +233,6 @@ def test_an_infeasible_problem_exits_with_3(problem: Path, tmp_path: Path, answe
 def test_a_limit_without_a_schedule_exits_with_4(
     problem: Path, tmp_path: Path, answer: Any
 ) -> None:
-    """And nothing is written."""
     answer(outcome(om.Status.UNKNOWN, om.Limit.TIME))
     done = call("solve", problem, "-o", tmp_path / "out.json")
     assert done.exit_code == 4
@@ -278,7 +270,6 @@ def test_an_interrupted_solve_keeps_its_best(problem: Path, tmp_path: Path, answ
 def test_errors_have_their_exit_codes(
     problem: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
-    """Each in one line."""
 
     def solve(*_: Any, **__: Any) -> om.Solution:
         raise error
@@ -290,7 +281,6 @@ def test_errors_have_their_exit_codes(
 
 
 def test_options_can_be_set_in_the_environment(problem: Path, answer: Any) -> None:
-    """By the name of command and option."""
     calls = answer(ideal_solution())
     env = {"OPTMATCH_SOLVE_SEED": "11", "OPTMATCH_SOLVE_TIME_LIMIT": "3"}
     assert call("solve", problem, env=env).exit_code == 0
@@ -306,7 +296,6 @@ def test_the_other_format_is_bad_input(problem: Path) -> None:
 
 
 def test_an_unknown_method_is_bad_input(problem: Path) -> None:
-    """With the names of those that fit."""
     done = call("solve", problem, "--method", "magic")
     assert done.exit_code == 2
     assert done.stderr.startswith(
@@ -316,7 +305,6 @@ def test_an_unknown_method_is_bad_input(problem: Path) -> None:
 
 @pytest.mark.slow
 def test_from_problem_to_picture(tmp_path: Path) -> None:
-    """Generate, solve, verify, plot, each a process."""
     names = ("p.json", "s.json", "x.html")
     question, schedule, picture = (tmp_path / name for name in names)
     options = ("--rows", "4", "--cols", "4", "--ports", "8")
@@ -335,7 +323,6 @@ def test_from_problem_to_picture(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_dead_pair_exits_with_3() -> None:
-    """It is named with its terminals."""
     done = call("solve", PROBLEM)
     assert done.exit_code == 3, done.stderr
     assert "port 0 (t2, cell 17 b1)" in done.stdout and "port 1 (t4, cell 16 b1)" in done.stdout
@@ -354,7 +341,6 @@ def test_a_short_time_limit_ends_in_good_order(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM to catch there")
 def test_a_signal_saves_the_best(tmp_path: Path) -> None:
-    """Sent once a schedule has been found."""
     out = tmp_path / "out.json"
     large = str(INSTANCES / "all-to-all" / "hex-17x17-64.json")
     with start("solve", large, "-v", "-o", out) as running:

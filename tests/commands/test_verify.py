@@ -1,7 +1,5 @@
 """`optmatch verify`: exit codes of what is wrong and of what is unproved."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -77,7 +75,6 @@ def test_a_file_keeps_what_its_claims_rest_on(tmp_path: Path) -> None:
 
 
 def test_levels_are_shown_one_by_one(tmp_path: Path) -> None:
-    """By `solve`, `compare` and `verify`: whole numbers, never one large number for all."""
     problem, path = INSTANCES / "reroute" / "rack-64-chip.json", tmp_path / "s.json"
     done = call("solve", problem, "--seed", "0", "-o", path)
     assert done.exit_code == 0

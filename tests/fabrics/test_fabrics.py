@@ -1,7 +1,5 @@
 """Meshes have the cells, terminals and dead pairs that they must, and light is reciprocal."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import product
 from typing import Any
@@ -71,12 +69,10 @@ def test_the_smartlight_chip() -> None:
 
 @pytest.mark.parametrize(("rows", "cols"), [(2, 2), (3, 3), (4, 4), (5, 5), (3, 5)])
 def test_four_dead_pairs(rows: int, cols: int) -> None:
-    """Two at each sharp corner."""
     assert len(om.HexMesh(rows, cols).dead_pairs()) == 4
 
 
 def test_the_dead_pairs_of_one_hexagon() -> None:
-    """30 of 66 cannot meet."""
     assert len(om.HexMesh(1, 1).dead_pairs()) == 30
 
 
@@ -141,7 +137,6 @@ def test_light_is_reciprocal(graph: CellGraph, seed: int) -> None:
 
 @given(seed=st.integers(0, 2**32))
 def test_light_stops_at_free_cells(seed: int) -> None:
-    """And is followed up to there."""
     rng, graph = np.random.default_rng(seed), GRAPHS[0]
     states = rng.integers(-1, 2, (2, graph.n_cells))
     light = trace(graph, states, np.tile(graph.perimeter, (2, 1)))
@@ -157,7 +152,6 @@ def test_light_stops_at_free_cells(seed: int) -> None:
 
 
 def test_light_enters_at_free_terminals_only() -> None:
-    """Anywhere else it might go round for ever."""
     graph = GRAPHS[0]
     states = np.zeros((1, graph.n_cells))
     for wrong in (int(np.flatnonzero(graph.mate >= 0)[0]), -2, len(graph.mate)):
@@ -170,7 +164,6 @@ def test_light_enters_at_free_terminals_only() -> None:
 @settings(max_examples=200)
 @given(seed=st.integers(0, 2**32))
 def test_shortest_routes_in_any_wiring(seed: int) -> None:
-    """Against the list of all routes."""
     fabric = oracles.random_fabric(np.random.default_rng(seed), 4)
     expected = oracles.route_lengths(fabric.graph, fabric.graph.perimeter.tolist())
     expected[np.isinf(expected)] = UNREACHED
@@ -194,7 +187,6 @@ def test_spread_ports_can_all_meet(size: tuple[int, int]) -> None:
 
 
 def test_listed_ports_are_taken_as_they_are() -> None:
-    """In the given order, dead pairs and all."""
     dead = om.HexMesh(3, 3).dead_pairs()[0]
     mesh = om.HexMesh(3, 3, ports=[*dead[::-1], 0])
     assert mesh.dead_pairs() == [(0, 1)]
@@ -227,7 +219,6 @@ def test_listed_ports_are_taken_as_they_are() -> None:
     ],
 )
 def test_a_wrong_choice_is_named(fields: dict[str, Any], message: str) -> None:
-    """Place, value and rule."""
     with pytest.raises(om.InputError, match=message):
         om.HexMesh(**{"rows": 2, "cols": 2} | fields)
 
@@ -243,7 +234,6 @@ def test_a_wrong_choice_is_named(fields: dict[str, Any], message: str) -> None:
     ],
 )
 def test_a_wrong_graph_is_named(fields: dict[str, Any], message: str) -> None:
-    """Joins and free terminals must agree."""
     right: dict[str, Any] = {
         "mate": [-1] * 4,
         "ends": [[[0, 0], [1, 0]]],
@@ -280,7 +270,6 @@ def test_links_are_numbered_by_their_lower_terminal() -> None:
 
 
 def test_the_state_between_two_terminals() -> None:
-    """As the exits say, for both ends and both states."""
     graph = om.HexMesh(1, 1).graph
     for entered, row in enumerate(graph.exits.tolist()):
         for state, left in enumerate(row):
@@ -288,7 +277,6 @@ def test_the_state_between_two_terminals() -> None:
 
 
 def test_circuits_are_traced_in_order() -> None:
-    """By slot and source, each once, with the cells that a naive replay passes."""
     mesh = om.HexMesh(3, 3, ports=5)
     schedule = oracles.all_to_all(mesh)
     assert schedule.cell_states is not None

@@ -1,7 +1,5 @@
 """Fabrics with faults: what light does in them, and that every method and the verifier know."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys
@@ -95,7 +93,6 @@ def test_routing_honours_faults(mesh: Faulty, matching: NDArray[np.int32]) -> No
 @given(broken(SMALL))
 @settings(deadline=None, max_examples=60)
 def test_dead_pairs_are_those_no_state_connects(mesh: Faulty) -> None:
-    """By enumeration of all states of the working cells."""
     rows = held_matchings(mesh)
     n = mesh.n_ports
     reached = [[any(row[i] == j for row in rows) for j in range(n)] for i in range(n)]
@@ -128,7 +125,6 @@ def test_faults_in_columns_of_cells(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("method", ["best", "greedy-cover", "solstice"])
 def test_demands_on_what_is_left(method: str) -> None:
-    """Realised around the faults; `solve` has it verified."""
     mesh = Faulty(om.HexMesh(4, 4, ports=6), stuck_bar=[5], dead_cells=[20], dead_ports=[2])
     demand = np.random.default_rng(0).random((6, 6)).round(2)
     np.fill_diagonal(demand, 0)
@@ -160,7 +156,6 @@ def test_all_to_all_of_live_ports(method: str, fabric: om.Fabric) -> None:
 @pytest.mark.parametrize("dead", [[0, 1, 2], [0, 1, 2, 3]])
 @pytest.mark.parametrize("method", ["negotiated", "ilp"])
 def test_all_to_all_of_one_or_no_live_port(method: str, dead: list[int]) -> None:
-    """Nobody to meet: no slots."""
     for fabric in (om.HexMesh(2, 2, ports=4), om.IdealSwitch(4)):
         problem = om.AllToAll(Faulty(fabric, dead_ports=dead))
         solution = om.solve(problem, method, seed=0)
@@ -193,13 +188,11 @@ def test_dead_ports_are_refused_by_name() -> None:
     ],
 )
 def test_bad_faults_are_refused(faults: dict[str, Any], message: str) -> None:
-    """With the entry, its value and the rule."""
     with pytest.raises(om.InputError, match=message):
         Faulty(om.HexMesh(1, 1, ports=[0, 5]), **faults)
 
 
 def test_a_fabric_without_cells_has_dead_ports_only() -> None:
-    """And faults are not nested."""
     with pytest.raises(om.InputError, match="cells are none"):
         Faulty(om.IdealSwitch(3), dead_cells=[0])
     with pytest.raises(om.InputError, match="list all"):
@@ -217,7 +210,6 @@ def test_faults_survive_files() -> None:
 
 
 def test_the_verifier_knows_stuck_and_dead() -> None:
-    """It refuses states that a cell cannot have, light that a fault leads astray, dead ports."""
     intact = om.HexMesh(2, 2, ports=4)
     problem = om.AllToAll(intact)
     solution = om.solve(problem, seed=0)
@@ -244,7 +236,6 @@ def test_the_verifier_knows_stuck_and_dead() -> None:
 def test_causes_are_needed_and_enough(
     method: str, mesh: Faulty, matching: NDArray[np.int32]
 ) -> None:
-    """With them alone the matching is impossible; with any one of them repaired it is not."""
     solution = om.solve(om.Routing(mesh, matching), method, seed=0)
     if solution.status is not om.Status.INFEASIBLE:
         assert "causes" not in solution.stats
@@ -276,7 +267,6 @@ def test_what_negotiation_cannot_find_is_found_exactly() -> None:
 
 
 def test_with_an_iteration_limit_negotiation_is_all() -> None:
-    """So that such runs stay what they are; with a time limit the proof gets what is left."""
     mesh = om.HexMesh(4, 4, ports=8)
     unproved = None
     for seed in range(20):

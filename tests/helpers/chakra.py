@@ -1,7 +1,5 @@
 """Chakra traces to test with: files, JSON, and nodes that send or are collectives."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The command line in this process and in one of its own, and the files of its tests."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Classes for pytest to collect: every method of a kind of problem under contract."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

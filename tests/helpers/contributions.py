@@ -1,7 +1,5 @@
 """A replay of sends by sets of contributions, which knows nothing of how they were made."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

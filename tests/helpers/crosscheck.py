@@ -1,7 +1,5 @@
 """The same light from other hands: a cell graph as a circuit of `sax`, the simulator."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch

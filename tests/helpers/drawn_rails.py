@@ -1,7 +1,5 @@
 """Rail jobs drawn at random over all options: loaded, simulated, solved and verified."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

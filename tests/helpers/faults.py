@@ -1,7 +1,5 @@
 """Faults of cells, drawn."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from optmatch.fabrics import Fabric, Fault, FaultKind, Faulty

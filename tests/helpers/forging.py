@@ -1,7 +1,5 @@
 """Answers in files, changed so that they claim more than is known of them."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

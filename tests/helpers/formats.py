@@ -1,7 +1,5 @@
 """A small valid input of every format, and what reads it."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

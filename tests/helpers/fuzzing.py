@@ -3,8 +3,6 @@
 ``python -m tests.helpers.fuzzing MINUTES`` runs for long, with new random numbers each time.
 """
 
-from __future__ import annotations
-
 import copy
 import faulthandler
 import gzip

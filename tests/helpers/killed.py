@@ -5,8 +5,6 @@
 Each child goes on where the one before was killed, and says after each call what is on record.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

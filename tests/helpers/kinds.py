@@ -5,8 +5,6 @@ One question may build on another, as the jobs of a tenancy on collectives, so n
 Run as a program, it prints what it finds.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

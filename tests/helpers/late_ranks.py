@@ -3,8 +3,6 @@
 ``python -m tests.helpers.late_ranks`` takes some seconds.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Looping in plain Python: slow, and so clear that it can be an oracle."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

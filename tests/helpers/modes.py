@@ -1,7 +1,5 @@
 """How much a test draws, by the mode of the run."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

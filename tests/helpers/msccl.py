@@ -1,7 +1,5 @@
 """A small interpreter of MSCCL programs, which knows nothing of how they were made."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 from xml.etree import ElementTree

@@ -12,8 +12,6 @@ Changes that change nothing are listed in `tests/verify/equivalents`, with the r
 printed here; they are counted apart.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """Frozen objects with one entry changed somewhere inside, past the checks of constructors."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import fields, is_dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Naive twins of what the package computes: slow, short, and written without looking there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """The least completion time by trying everything: planes, circuits that go on, packets."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers made by hand, for tests of what is written and drawn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

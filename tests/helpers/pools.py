@@ -1,7 +1,5 @@
 """Small pools of devices, and policies to try on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small rail jobs for tests."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import fields, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Readers of what is written for other tools, by the shortest way."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ Prints what `fail` and `apply` take, and exits with 1 if a bar is missed. With `
 deadlines are of the processor, for a busy machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import sys

@@ -1,7 +1,5 @@
 """Small problems of several kinds, solved with a seed and limits that can be repeated."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Random problems of shared resources, and plain oracles that know nothing of classes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any

@@ -5,8 +5,6 @@ the same in every run, however busy the machine is. Run as a program, this reads
 a list in JSON on each line, and writes one on stdout for each.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import json
@@ -16,7 +14,7 @@ import subprocess
 import sys
 import time
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from click.testing import CliRunner
 
@@ -45,7 +43,7 @@ class Ended(NamedTuple):
 class Interrupted:
     """Runs commands, each with a signal and its moment; at 0 none is sent."""
 
-    def __enter__(self) -> Interrupted:
+    def __enter__(self) -> Self:
         self.server = subprocess.Popen(
             [sys.executable, "-m", "tests.helpers.signals"],
             stdin=subprocess.PIPE,

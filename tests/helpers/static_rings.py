@@ -3,8 +3,6 @@
 Written apart from the methods: nobody is folded, nothing is searched but a few orders.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Iterator

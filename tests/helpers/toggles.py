@@ -4,8 +4,6 @@ As long as the light of a port goes astray, one of the cells that it passes has 
 the search branches over the first of these cells, one toggle deeper each time.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

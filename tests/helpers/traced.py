@@ -1,7 +1,5 @@
 """Schedules that hold by construction: random cell states, and what their light connects."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -1,7 +1,5 @@
 """Foreign files are bounded: in bytes before and after unpacking, in headers, in depth."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
@@ -52,7 +50,6 @@ def patched(at: int, at_end: int, value: bytes) -> bytes:
 
 
 def test_a_small_archive_is_read() -> None:
-    """With its entries."""
     assert read_arrays(zipped("(2, 3)", 48), "a.npz")["a"].shape == (2, 3)
 
 
@@ -62,7 +59,6 @@ TWICE = PAIR.replace(b"b.npy", b"a.npy")
 
 @pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_any_packing_that_python_knows_is_read(packing: int) -> None:
-    """NumPy writes two of them."""
     assert read_arrays(zipped("(2, 3)", 48, packing=packing), "a.npz")["a"].shape == (2, 3)
 
 
@@ -93,7 +89,6 @@ def test_odd_members_are_refused(content: bytes, complaint: str) -> None:
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what its directory says, before it is unpacked."""
     monkeypatch.setenv("OPTMATCH_MAX_ENTRIES", "50000")
     with pytest.raises(om.FormatError, match=r"a\.npz: 1000\d\d entries: at most 50000 \(OPTMAT"):
         read_arrays(zipped("(100000,)", 800_000), "a.npz")
@@ -107,7 +102,6 @@ def test_a_header_cannot_ask_for_memory() -> None:
 
 @pytest.mark.parametrize("cut", [1, 30, 60, -1])
 def test_damaged_archives_are_refused(cut: int) -> None:
-    """Whatever is missing."""
     with pytest.raises(om.FormatError, match=r"a\.npz"):
         read_arrays(zipped("(2, 3)", 48)[:cut], "a.npz")
 
@@ -127,7 +121,6 @@ def test_gzip_is_unpacked_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_file_is_bounded_and_a_name_may_be_odd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it is parsed."""
     path = tmp_path / "a.json"
     path.write_bytes(b"[" * 5000)
     monkeypatch.setenv("OPTMATCH_MAX_BYTES", "4000")
@@ -139,7 +132,6 @@ def test_a_file_is_bounded_and_a_name_may_be_odd(
 
 @pytest.mark.parametrize("text", ['{"a\\ud800": 1}', '["\\udfff x"]', '{"format": "\\uD9"}'])
 def test_halves_of_surrogates_are_refused(text: str) -> None:
-    """They could not be written again."""
     with pytest.raises(om.FormatError):
         loads(text)
 
@@ -156,7 +148,6 @@ def test_yaml_refers_to_nothing_around_it(tmp_path: Path) -> None:
 def test_what_lies_beside_a_file_is_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No link is followed, and no pipe waited for."""
     monkeypatch.setattr("optmatch.io.arrays.MOST_BYTES", -1)
     problem = om.Demand(om.IdealSwitch(20), np.ones((20, 20)) - np.eye(20))
     om.save(problem, tmp_path / "a.json")
@@ -177,7 +168,6 @@ def test_what_lies_beside_a_file_is_a_file(
 
 
 def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
-    """As shells offer them."""
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
     found: list[bytes] = []
@@ -191,7 +181,6 @@ def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_waited_for_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And read once, by `info` too, which asks first what a file is."""
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
     text = dumps(om.AllToAll(om.HexMesh(2, 2, ports=4)))
@@ -217,14 +206,12 @@ def test_what_is_already_open_is_written_to(tmp_path: Path) -> None:
 
 
 def test_a_matrix_of_complex_numbers_is_refused(tmp_path: Path) -> None:
-    """By its file."""
     np.save(tmp_path / "a.npy", np.ones((2, 2), complex))
     with pytest.raises(om.InputError):
         read_matrix(tmp_path / "a.npy")
 
 
 def test_a_seed_is_a_whole_number() -> None:
-    """Not a text, not a fraction, not below 0."""
     problem = om.AllToAll(om.IdealSwitch(3))
     for seed in ("x", 1.5, -1, True):
         with pytest.raises(om.InputError, match="seed"):
@@ -234,14 +221,12 @@ def test_a_seed_is_a_whole_number() -> None:
 
 
 def test_a_spreadsheet_runs_no_name() -> None:
-    """Formulas are quoted, numbers are not."""
     assert [as_cell(entry) for entry in ("=A1", "@x", "+1", "-1", "a", -1)] == [
         "'=A1", "'@x", "'+1", "'-1", "a", -1
     ]  # fmt: skip
 
 
 def test_the_limit_can_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the variable that the message names."""
     monkeypatch.setenv("OPTMATCH_MAX_CELLS", "10")
     with pytest.raises(om.InputError, match="OPTMATCH_MAX_CELLS"):
         om.HexMesh(3, 3)

@@ -1,7 +1,5 @@
 """Devices: what a cell and a waveguide do to light, presets, and files."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import fields
@@ -74,7 +72,6 @@ def test_presets_are_files_with_sources(name: str, tmp_path: Path) -> None:
 
 
 def test_the_schema_has_the_fields_of_devices() -> None:
-    """All of them and no other."""
     Draft202012Validator.check_schema(SCHEMA)
     assert set(SCHEMA["properties"]) == {"format"} | {field.name for field in fields(om.Device)}
 
@@ -94,7 +91,6 @@ def test_the_schema_has_the_fields_of_devices() -> None:
     ],
 )
 def test_broken_devices_are_refused(text: str, message: str, tmp_path: Path) -> None:
-    """By file, place, rule and value; the command ends with code 2."""
     path = tmp_path / "chip.json"
     path.write_text(text)
     with pytest.raises(om.InputError, match=r"chip\.json") as caught:

@@ -1,7 +1,5 @@
 """Files are whole or not at all: arrays beside them, replaced by force only, failing writes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -57,7 +55,6 @@ def test_large_arrays_lie_beside_the_file(tmp_path: Path) -> None:
 
 
 def test_arrays_that_changed_are_refused(tmp_path: Path) -> None:
-    """By both digests; and arrays cannot come with a stream."""
     om.save(large_solution(), tmp_path / "big.json")
     (arrays,) = tmp_path.glob("*.npz")
     text = (tmp_path / "big.json").read_bytes()
@@ -101,7 +98,6 @@ def test_arrays_of_the_right_digest_are_still_checked(
 
 
 def test_replacing_takes_the_old_arrays_away(tmp_path: Path) -> None:
-    """But only those that the old file named."""
     om.save(large_solution(), tmp_path / "a.json")
     (tmp_path / "a.other.npz").write_bytes(b"mine")
     om.save(ideal_solution(), tmp_path / "a.json", force=True)
@@ -110,7 +106,6 @@ def test_replacing_takes_the_old_arrays_away(tmp_path: Path) -> None:
 
 
 def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
-    """Also one that is no file of ours."""
     path = tmp_path / "a.json"
     path.write_text("mine")
     with pytest.raises(om.InputError, match=r"a.json: is there already; --force replaces it"):
@@ -193,7 +188,6 @@ def test_two_that_write_the_same_file(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    """What it points to is written."""
     (tmp_path / "link.json").symlink_to(tmp_path / "file.json")
     om.save(ideal_solution(), tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()

@@ -1,7 +1,5 @@
 """A short run of what `make fuzz` does for long, with the same inputs each time."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -17,7 +15,6 @@ INPUTS = 150
 
 @pytest.mark.parametrize("kind", SEEDS)
 def test_the_inputs_to_start_from_are_right(kind: str, tmp_path: Path) -> None:
-    """Else changed ones would be refused for another reason."""
     for seed in SEEDS[kind]:
         assert try_input(seed, seed.files, tmp_path)[::3] == (False, "")
 
@@ -25,7 +22,6 @@ def test_the_inputs_to_start_from_are_right(kind: str, tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize("kind", SEEDS)
 def test_changed_inputs_are_read_or_refused(kind: str, tmp_path: Path) -> None:
-    """Without a traceback, in 5 seconds and 512 MiB; some of both."""
     refused = 0
     for number in range(INPUTS):
         rng = random.Random(f"{kind} {number}")

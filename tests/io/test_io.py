@@ -1,7 +1,5 @@
 """What files say: round trips, and a broken file for every rule."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -262,7 +260,6 @@ def test_a_solution_comes_back(solution: om.Solution) -> None:
 def test_a_solution_comes_back_from_two_files(
     tmp_path_factory: Any, solution: om.Solution
 ) -> None:
-    """With every array too large for the text."""
     folder = tmp_path_factory.mktemp("two")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("optmatch.io.arrays.MOST_BYTES", -1)
@@ -276,7 +273,6 @@ def test_a_solution_comes_back_from_two_files(
 
 @pytest.mark.parametrize("path", [*GOOD, *INSTANCES], ids=lambda path: path.name)
 def test_good_files_are_read_and_follow_their_schema(path: Path) -> None:
-    """And what is written again is the same problem or solution."""
     tree = json.loads(path.read_text())
     validator(schema_of(tree)).validate(tree)
     first = om.load(path)
@@ -284,7 +280,6 @@ def test_good_files_are_read_and_follow_their_schema(path: Path) -> None:
 
 
 def test_good_schedules_pass_the_verifier() -> None:
-    """They are true, not only well formed."""
     schedules = [path for path in GOOD if ".schedule." in path.name]
     assert len(schedules) >= 3
     for path in schedules:
@@ -296,7 +291,6 @@ def test_good_schedules_pass_the_verifier() -> None:
 
 @pytest.mark.parametrize(("name", "where", "message", "_"), BROKEN, ids=[b[0] for b in BROKEN])
 def test_a_broken_file_is_refused(name: str, where: str, message: str, _: bool) -> None:
-    """By file, place, rule and value."""
     path = DATA / "broken" / f"{name}.json"
     with pytest.raises(om.InputError, match=message) as caught:
         om.load(path)
@@ -311,7 +305,6 @@ def test_a_broken_file_is_refused(name: str, where: str, message: str, _: bool) 
 def test_arrays_of_every_kind_may_lie_beside_the_file(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever they stand."""
     monkeypatch.setattr("optmatch.io.arrays.MOST_BYTES", 0)
     monkeypatch.setattr("optmatch.io.arrays._SMALL", 0)
     given = om.load(file)
@@ -320,7 +313,6 @@ def test_arrays_of_every_kind_may_lie_beside_the_file(
 
 
 def test_a_schedule_of_what_has_no_switch_is_refused() -> None:
-    """By its place."""
     tree = json.loads((DATA / "answers" / "sharing-flow.schedule.json").read_text())
     with pytest.raises(om.InputError, match="port-sharing has no switch, and no schedule"):
         loads(json.dumps(tree | {"schedule": {}}))
@@ -334,19 +326,16 @@ def test_a_schema_sees_what_it_can(name: str) -> None:
 
 
 def test_every_broken_file_is_tried() -> None:
-    """A file that nobody reads tests nothing."""
     names = {path.stem for path in (DATA / "broken").iterdir()}
     assert names == {broken[0] for broken in BROKEN}
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_shipped_schemas_are_those_of_the_declarations(name: str) -> None:
-    """Made anew by ``python -m optmatch.io.schemas``."""
     assert SCHEMAS[name] == json.loads(json.dumps(make_schema(name)))
 
 
 def test_schemas_know_every_problem_and_fabric() -> None:
-    """With exactly the fields of its data class, and those required that have no default."""
     definitions = SCHEMAS["problem"]["$defs"]
     assert set(SCHEMAS["problem"]["properties"]["kind"]["enum"]) == set(PROBLEMS)
     assert set(definitions["fabric"]["properties"]["type"]["enum"]) == set(FABRICS)
@@ -361,13 +350,11 @@ def test_schemas_know_every_problem_and_fabric() -> None:
 
 
 def test_schemas_follow_the_standard() -> None:
-    """Draft 2020-12 itself."""
     for schema in SCHEMAS.values():
         Draft202012Validator.check_schema(schema)
 
 
 def test_a_directory_and_an_absent_file_are_refused(tmp_path: Path) -> None:
-    """By name, as bad input."""
     with pytest.raises(om.FormatError, match=re.escape(f"{tmp_path}: cannot be read: Is a dir")):
         om.load(tmp_path)
     with pytest.raises(om.FormatError, match=r"absent\.json: cannot be read: No such file"):
@@ -375,14 +362,12 @@ def test_a_directory_and_an_absent_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_text_of_another_encoding_is_refused(tmp_path: Path) -> None:
-    """By the first byte that is wrong."""
     (tmp_path / "latin.json").write_bytes(b'{"note": "caf\xe9"}')
     with pytest.raises(om.FormatError, match=r"latin\.json: byte 13 is 0xe9: a file is UTF-8"):
         om.load(tmp_path / "latin.json")
 
 
 def test_deep_nesting_and_huge_numbers_are_refused() -> None:
-    """Not a crash of the parser."""
     with pytest.raises(om.FormatError, match=r"x\.json: nested too deeply"):
         loads("[" * 100_000, path="x.json")
     with pytest.raises(om.FormatError, match=r"x\.json: .*digits"):
@@ -390,7 +375,6 @@ def test_deep_nesting_and_huge_numbers_are_refused() -> None:
 
 
 def test_the_digest_ignores_layout_and_defaults() -> None:
-    """But nothing else."""
     short = loads(
         '{"kind":"all-to-all","format":"optmatch/problem/1","fabric":{"n":3,"type":"ideal-switch"}}'
     )
@@ -401,7 +385,6 @@ def test_the_digest_ignores_layout_and_defaults() -> None:
 
 
 def test_what_has_no_format_is_refused(tmp_path: Path) -> None:
-    """Before anything is written."""
 
     class Mine(om.IdealSwitch):
         """A fabric that no file knows."""
@@ -426,13 +409,11 @@ def test_figures_that_json_lacks_are_written_as_text() -> None:
 
 
 def test_a_matching_takes_a_line() -> None:
-    """Schedules are for readers too."""
     lines = [line.strip().rstrip(",") for line in dumps(ideal_solution()).splitlines()]
     assert "[1,2,0]" in lines and "[2,0,1]" in lines
 
 
 def test_files_are_cheap_to_import() -> None:
-    """No solver, no SciPy, no numba."""
     code = (
         "import sys, optmatch.io;"
         "print({'scipy', 'numba', 'ortools', 'matplotlib'} & set(sys.modules))"

@@ -1,7 +1,5 @@
 """What would be far too large is refused in a second and 200 MiB, with the variable to raise."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -108,7 +106,6 @@ def refuse(make: Callable[[], object]) -> str:
 
 @pytest.mark.parametrize("name", FILES)
 def test_files(name: str, tmp_path: Path) -> None:
-    """Of a few bytes, or packed."""
     content, read = FILES[name]
     path = tmp_path / name
     path.write_bytes(content)
@@ -117,7 +114,6 @@ def test_files(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", MADE)
 def test_constructors(name: str) -> None:
-    """Before anything is built."""
     assert re.search("OPTMATCH_MAX_|nested too deeply", refuse(MADE[name]))
 
 
@@ -141,7 +137,6 @@ def test_constructors(name: str) -> None:
     ],
 )
 def test_the_command(arguments: str) -> None:
-    """With exit code 2."""
     started, before = time.process_time(), memory(reset=True)
     assert call("generate", *arguments.split()).exit_code == 2
     assert time.process_time() - started < 1

@@ -1,7 +1,5 @@
 """A field of a file may hold anything: it is read, or refused by its place."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator
@@ -80,7 +78,6 @@ def test_every_field_of_every_file_may_be_wrong(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", FABRICS)
 def test_every_field_of_every_fabric_may_be_wrong(kind: str) -> None:
-    """Under a problem of one slot for all pairs."""
     fabric = {"type": kind, **FABRIC_FIELDS.get(kind, {"n": 4})}
     tree: dict[str, Any] = {"format": "optmatch/problem/1", "kind": "all-to-all", "fabric": fabric}
     if kind == "rack":
@@ -92,13 +89,11 @@ def test_every_field_of_every_fabric_may_be_wrong(kind: str) -> None:
 
 
 def test_the_files_cover_all_kinds() -> None:
-    """Else a new kind would go untested."""
     assert {json.loads(path.read_text()).get("kind") for path in SMALL} >= set(PROBLEMS)
 
 
 @pytest.mark.parametrize("value", ["a", None, 3, {}, [[1, 2], [3]], [["1"]], [[1, 2]], object()])
 def test_what_is_no_fabric_or_array_is_refused_in_python_too(value: Any) -> None:
-    """By the name of the field, before anything is computed from it."""
     with pytest.raises(om.InputError, match="fabric"):
         om.AllToAll(value)
     with pytest.raises(om.InputError):

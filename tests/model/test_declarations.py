@@ -84,7 +84,6 @@ FORMS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("hint, form", FORMS.values(), ids=FORMS)
 def test_each_hint_has_its_form(hint: Any, form: Any) -> None:
-    """With NumPy 2.5 and Python 3.12 `NDArray` is an alias, and no class or `numpy.ndarray`."""
     assert form_of(hint) == form
 
 

@@ -1,7 +1,5 @@
 """Limits: from where time counts, what does not count, and that all of a solve heeds them."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable
@@ -135,7 +133,6 @@ def test_what_claims_nothing_is_not_recounted(monkeypatch: pytest.MonkeyPatch) -
 def test_a_method_that_has_nothing_to_keep_may_stop_anywhere(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The outcome says why."""
     method = default_method(mesh(2))
 
     def stop(*_: Any) -> om.Solution:
@@ -148,7 +145,6 @@ def test_a_method_that_has_nothing_to_keep_may_stop_anywhere(
 
 
 def test_a_rail_job_without_time_for_its_bound_passes_the_check() -> None:
-    """It claims no bound; the check still refuses one that is too low."""
     problem = om.load(INSTANCES / "rails" / "h200-dp2-windows.json")
     assert isinstance(problem, om.RailJob)
     with om.Limits(time_s=8.0).start(Looks()).running():

@@ -1,7 +1,5 @@
 """Schedules, solutions and limits: checked when built, frozen ever after, equal by content."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle
@@ -44,7 +42,6 @@ def solution(**changes: Any) -> om.Solution:
 
 
 def test_a_schedule_has_exact_types_and_counts_its_time() -> None:
-    """Every reconfiguration counts."""
     made = schedule()
     assert (made.n_slots, made.n_ports) == (2, 2)
     assert made.makespan_s == 2.0 + 1.5 + 2 * 0.25
@@ -89,7 +86,6 @@ def test_a_schedule_has_exact_types_and_counts_its_time() -> None:
     ],
 )
 def test_a_wrong_schedule_is_named(changes: dict[str, Any], message: str) -> None:
-    """Place, value and rule."""
     with pytest.raises(om.InputError, match=message):
         schedule(**changes)
 
@@ -121,7 +117,6 @@ def test_a_solution_that_contradicts_itself(changes: dict[str, Any], message: st
 
 
 def test_no_status_by_default() -> None:
-    """A forgotten argument must not read as a proof."""
     with pytest.raises(TypeError, match="status"):
         om.Solution(problem=PROBLEM, method="by hand")  # type: ignore[call-arg]
 
@@ -158,7 +153,6 @@ def test_limits_count() -> None:
     [{"time_s": -1}, {"iterations": 1.5}, {"iterations": -1}, {"gap": -0.1}, {"memory_bytes": 0}],
 )
 def test_wrong_limits_are_named(fields: dict[str, Any]) -> None:
-    """By their field."""
     (name,) = fields
     with pytest.raises(om.InputError, match=f"^{name} = "):
         om.Limits(**fields)
@@ -175,7 +169,6 @@ def test_values_are_frozen_and_copied_whole(value: Any) -> None:
 
 
 def test_arrays_are_copies_that_cannot_change() -> None:
-    """Not the caller's array, and read-only, also after pickling."""
     given = np.array([2.0, 1.5])
     made = schedule(durations_s=given)
     given[0] = 7.0
@@ -199,20 +192,17 @@ def test_arrays_are_copies_that_cannot_change() -> None:
     ],
 )
 def test_schedules_differ_by_any_field(changes: dict[str, Any]) -> None:
-    """Equality looks at all of them."""
     assert schedule(**changes) != schedule()
     assert schedule() != "a schedule"
     assert solution(schedule=schedule(**changes)) != solution()
 
 
 def test_minus_zero_is_zero() -> None:
-    """One content, one digest."""
     assert str(number("delay_s", -0.0)) == "0.0"
     assert str(frozen("x", [-0.0], 1, np.float64)[0]) == "0.0"
 
 
 def test_maps_are_frozen() -> None:
-    """Statistics compare, hash and pickle by content."""
     stats = FrozenMap({"b": 1, "a": [2]})
     assert stats == {"a": [2], "b": 1}
     assert hash(stats) == hash(FrozenMap({"a": [2], "b": 1}))
@@ -223,7 +213,6 @@ def test_maps_are_frozen() -> None:
 
 
 def test_empty_arrays_have_their_dimensions() -> None:
-    """A schedule of no slots is one."""
     assert frozen("x", [], 2, np.int32).shape == (0, 0)
     assert (
         om.Schedule(matchings=np.zeros((0, 4), np.int32), durations_s=np.zeros(0)).makespan_s
@@ -233,7 +222,6 @@ def test_empty_arrays_have_their_dimensions() -> None:
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None])
 def test_whole_numbers_are_whole(value: Any) -> None:
-    """No bool, no float, no text."""
     with pytest.raises(om.InputError, match=r"rows = .*: not a whole number"):
         integer("rows", value, at_least=1)
     assert integer("rows", np.int64(3), at_least=3) == 3
@@ -241,7 +229,6 @@ def test_whole_numbers_are_whole(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [True, "1", None, [1.0]])
 def test_numbers_are_numbers(value: Any) -> None:
-    """No bool, no text."""
     with pytest.raises(om.InputError, match=r"delay_s = .*: not a number"):
         number("delay_s", value)
     assert number("delay_s", np.float32(0.5)) == 0.5
@@ -261,7 +248,6 @@ def test_input_errors_say_where() -> None:
 
 
 def test_values_of_other_kinds_are_different() -> None:
-    """Even with the same fields."""
     assert isinstance(PROBLEM, Value)
     assert om.SquareMesh(2, 2) != om.TriangularMesh(2, 2)
     assert hash(om.SquareMesh(2, 2)) != hash(om.TriangularMesh(2, 2))

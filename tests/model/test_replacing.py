@@ -1,7 +1,5 @@
 """Files that are replaced whole: what a killed run has left goes away with the next one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -15,7 +13,6 @@ from optmatch.model.files import replace_file
 
 @pytest.mark.skipif(os.name == "nt", reason="nobody can ask there whether a process lives")
 def test_parts_of_dead_processes_are_removed(tmp_path: Path) -> None:
-    """Those of living ones, of other files, and of other machines for a day, stay."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     here = files._HERE

@@ -1,7 +1,5 @@
 """The table of largest sizes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -11,6 +9,5 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "file-formats.md"
 
 
 def test_the_page_has_every_row() -> None:
-    """With its limit and its variable."""
     rows = re.findall(r"\| ([\d,]+) \| `OPTMATCH_MAX_(\w+)` \|", PAGE.read_text())
     assert {name.lower(): int(size.replace(",", "")) for size, name in rows} == SIZES

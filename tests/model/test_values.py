@@ -1,7 +1,5 @@
 """What frozen values show of themselves."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import optmatch as om

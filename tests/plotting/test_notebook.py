@@ -1,7 +1,5 @@
 """Objects show themselves in Jupyter, and plain reprs stay what they are."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any, cast
@@ -13,7 +11,6 @@ import optmatch as om
 
 
 def test_a_fabric_is_a_picture() -> None:
-    """An SVG by the method that Jupyter looks for."""
     pytest.importorskip("matplotlib")
     assert "<svg" in str(om.HexMesh(2, 2, ports=4)._repr_svg_())
 
@@ -49,7 +46,6 @@ def _answers() -> list[om.Solution]:
 
 
 def test_each_kind_of_answer_has_a_summary_a_figure_and_a_table() -> None:
-    """Whatever the kind: what a person looks at first."""
     pytest.importorskip("matplotlib")
     pytest.importorskip("pandas")
     for solution in _answers():

@@ -1,7 +1,5 @@
 """Pictures of tenancies: ports and light have the colour of their job."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
@@ -23,7 +21,6 @@ def solution() -> om.Solution:
 
 
 def test_light_and_ports_have_the_colour_of_their_job() -> None:
-    """Also ports at rest; the port of nobody is grey."""
     answer: Any = solution().answer
     job = {port: k for k, ports in enumerate(answer.ports) for port in ports}
     for slot in range(3):

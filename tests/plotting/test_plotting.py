@@ -1,7 +1,5 @@
 """Pictures: what the data functions say, what is drawn, and which files are refused."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter
@@ -78,7 +76,6 @@ def test_everything_lies_inside_the_bounds(mesh: Fabric) -> None:
 
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: type(mesh).__name__)
 def test_ports_stand_outside_and_apart(mesh: Fabric) -> None:
-    """No port mark touches another, or a cell."""
     data, graph = mesh_data(mesh), mesh.graph
     assert graph is not None
     places = np.array([mark.position for mark in data.ports])
@@ -252,7 +249,6 @@ def test_circuits_are_drawn_as_curves_of_their_colours() -> None:
 
 
 def test_drawing_takes_the_axes_it_is_given() -> None:
-    """And leaves pyplot and the global style alone."""
     from matplotlib import rcParams
     from matplotlib.figure import Figure
 
@@ -300,7 +296,6 @@ def test_broken_cells_are_marked() -> None:
 
 
 def test_a_switch_without_cells_is_drawn_as_two_columns() -> None:
-    """Inputs left, outputs right, a chord for each circuit."""
     switch = om.IdealSwitch(5), shift_schedule(5)
     for circuit in slot_data(switch, 2).circuits:
         assert circuit.curve[0].tolist() == [0.0, -circuit.source]
@@ -331,7 +326,6 @@ def test_a_big_mesh_stays_drawable() -> None:
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".html"])
 def test_pictures_are_written_by_suffix(tmp_path: Path, suffix: str) -> None:
-    """With the first bytes of their kind, the usual permissions, and nothing left beside them."""
     mesh = om.HexMesh(2, 2, ports=4)
     path = save_picture((mesh, traced_schedule(mesh, 2)), tmp_path / f"a{suffix}")
     heads = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF", ".html": b"<!DOCTYPE html>"}
@@ -342,7 +336,6 @@ def test_pictures_are_written_by_suffix(tmp_path: Path, suffix: str) -> None:
 
 
 def test_pictures_repeat_byte_for_byte(tmp_path: Path) -> None:
-    """No time stamps."""
     shown = om.IdealSwitch(3), shift_schedule(3)
     for suffix in (".pdf", ".png", ".html"):
         one, two = (save_picture(shown, tmp_path / f"{k}{suffix}") for k in (1, 2))
@@ -385,7 +378,6 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     ],
 )
 def test_bad_places_are_refused(tmp_path: Path, name: str, rule: str) -> None:
-    """By name and rule, and nothing is written."""
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(om.InputError, match=rule) as caught:
         save_picture((om.IdealSwitch(2), shift_schedule(2)), tmp_path / name)
@@ -396,7 +388,6 @@ def test_bad_places_are_refused(tmp_path: Path, name: str, rule: str) -> None:
 def test_a_failed_write_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no temporary file."""
     path = tmp_path / "a.html"
     path.write_text("old")
 
@@ -451,7 +442,6 @@ def test_a_missing_matplotlib_is_told_with_the_remedy(monkeypatch: pytest.Monkey
 
 
 def test_pictures_are_imported_without_matplotlib() -> None:
-    """Importing the room, and writing a page, stay quick."""
     said = (
         "import sys, optmatch as om, optmatch.plotting as p\n"
         "s = om.Schedule(matchings=[[1, 0]], durations_s=[1.0])\n"
@@ -463,7 +453,6 @@ def test_pictures_are_imported_without_matplotlib() -> None:
 
 
 def test_fabrics_draw_themselves_as_svg() -> None:
-    """Without a declaration, so that a notebook can embed it."""
     text = fabric_svg(om.HexMesh(2, 2, ports=4))
     assert text.startswith("<svg") and text.rstrip().endswith("</svg>")
     assert len(text) < 200_000

@@ -1,7 +1,5 @@
 """The viewer in a real browser: what it shows, and that it asks nobody for anything."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator
@@ -114,7 +112,6 @@ def test_the_slider_changes_the_slot(shown: Shown) -> None:
 
 
 def test_the_cells_are_in_their_states(shown: Shown) -> None:
-    """Two strokes for each cell, by state."""
     go_to(shown.page, 1)
     states = slot_data((shown.fabric, shown.schedule), 1).states.tolist()
     for name, state in (("bar", 0), ("cross", 1), ("free", -1)):
@@ -123,7 +120,6 @@ def test_the_cells_are_in_their_states(shown: Shown) -> None:
 
 
 def test_toggled_cells_are_counted_and_marked(shown: Shown) -> None:
-    """As Python counts them, for each slot; the box takes the marks away."""
     counts = toggles_data(shown.schedule).counts.tolist()
     assert max(counts) > 0
     for slot in range(SLOTS):
@@ -135,7 +131,6 @@ def test_toggled_cells_are_counted_and_marked(shown: Shown) -> None:
 
 
 def test_hovering_a_circuit_tells_all_about_it(shown: Shown) -> None:
-    """Ports, terminals, cells in order, loss; the others fade."""
     light = slot_data((shown.fabric, shown.schedule), 0)
     names = shown.fabric.port_names
     for k, circuit in enumerate(light.circuits):
@@ -158,7 +153,6 @@ def test_hovering_a_circuit_tells_all_about_it(shown: Shown) -> None:
 
 
 def test_hovering_a_port_tells_its_circuit(shown: Shown) -> None:
-    """Or that it is idle."""
     for port, partner in enumerate(shown.schedule.matchings[0].tolist()):
         shown.page.locator(".port circle").nth(port).hover()
         text = shown.page.inner_text("#tip")
@@ -214,7 +208,6 @@ def test_playing_goes_on_and_stops(shown: Shown) -> None:
 
 
 def test_buttons_and_keys_step_through_the_slots(shown: Shown) -> None:
-    """And stay within the schedule."""
     page = shown.page
     steps = [
         ("#next", 1), ("ArrowRight", 2), ("#previous", 1), ("ArrowLeft", 0), ("ArrowLeft", 0),
@@ -260,7 +253,6 @@ def test_everything_has_a_name(shown: Shown) -> None:
 
 
 def test_zoom_and_back(shown: Shown) -> None:
-    """Closer shows less; fit shows all again."""
     page = shown.page
     whole = page.get_attribute("#picture", "viewBox")
     page.click("[aria-label='Zoom in']")
@@ -270,7 +262,6 @@ def test_zoom_and_back(shown: Shown) -> None:
 
 
 def test_ports_with_two_terminals(browser: Any, tmp_path: Path) -> None:
-    """Each terminal has its mark; circuits go one way."""
     mesh = om.HexMesh(5, 5, tx=6, rx=6)
     schedule = traced_schedule(mesh, 2)
     page, *_, noise = open_page(browser, tmp_path, mesh, schedule)
@@ -312,7 +303,6 @@ def test_lost_light_is_told(browser: Any, tmp_path: Path) -> None:
 
 
 def test_text_cannot_leave_its_place(browser: Any, tmp_path: Path) -> None:
-    """A title with markup is shown as it is."""
     title = "</script><script>alert('{{data}}')</script><b>&amp;"
     switch, schedule = om.IdealSwitch(2), schedule_of([[1, 0]])
     page, *_, noise = open_page(browser, tmp_path, switch, schedule, title=title)

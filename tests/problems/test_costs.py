@@ -1,7 +1,5 @@
 """Cost and power of networks: the published figures, to the digits, and what makes them up."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -45,7 +43,6 @@ def test_the_published_table(
 
 
 def test_the_older_transceiver() -> None:
-    """With it the ratio of costs is 3.3 to 3.4; power stays as it is."""
     older = replace(H200, transceiver=replace(H200.transceiver, usd=219.0))
     for old, new in zip(
         compare_costs([1024, 2048], older), compare_costs([1024, 2048], H200), strict=True
@@ -73,7 +70,6 @@ def test_the_sum_of_its_parts(name: str, servers: int, design: Design) -> None:
 
 
 def test_every_price_has_a_source() -> None:
-    """Unit figures are data that somebody has published."""
     for prices in PRICES.values():
         for part in (prices.transceiver, prices.switch_port, prices.ocs_port):
             assert "http" in part.source
@@ -90,7 +86,6 @@ def test_flaws() -> None:
 
 
 def test_curves() -> None:
-    """By ascending size; both panels have a line for each design."""
     rows = compare_costs([2048, 128, 1024], H200)
     data = costs_data(rows)
     assert data.n_gpus.tolist() == [128, 1024, 2048]

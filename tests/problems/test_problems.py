@@ -1,7 +1,5 @@
 """Problems know what they ask, refuse what cannot be asked, and bound their answers from below."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from typing import Any
@@ -19,7 +17,6 @@ ROW: Any = [1, 0, 3, 2]
 
 
 def test_problems_are_found_by_their_kind() -> None:
-    """As files name them."""
     assert PROBLEMS["all-to-all"] is om.AllToAll
     assert PROBLEMS["routing"] is om.Routing
     assert all(kind == problem.kind for kind, problem in PROBLEMS.items())
@@ -28,7 +25,6 @@ def test_problems_are_found_by_their_kind() -> None:
 
 @pytest.mark.parametrize("n", range(1, 10))
 def test_the_pairs_of_an_all_to_all(n: int) -> None:
-    """Unordered for bidirectional ports, ordered otherwise, in ascending order."""
     both = om.AllToAll(om.HexMesh(4, 4, ports=n))
     ordered = om.AllToAll(om.IdealSwitch(n))
     assert both.pairs.tolist() == [[i, j] for i in range(n) for j in range(i + 1, n)]
@@ -40,7 +36,6 @@ def test_the_pairs_of_an_all_to_all(n: int) -> None:
 
 
 def test_the_bound_of_an_all_to_all_is_the_sum_of_shortest_routes() -> None:
-    """Infinite with a dead pair, zero without cells."""
     problem = om.AllToAll(om.HexMesh(2, 2, ports=[0, 6, 12]))
     terminals = problem.fabric.graph.perimeter[[0, 6, 12]].tolist()  # type: ignore[union-attr]
     total = 0
@@ -54,7 +49,6 @@ def test_the_bound_of_an_all_to_all_is_the_sum_of_shortest_routes() -> None:
 
 
 def test_the_circuits_of_a_routing() -> None:
-    """By source; of bidirectional ports once."""
     row: Any = [3, -1, 4, 0, 2]
     assert om.Routing(om.HexMesh(3, 3, ports=5), row).circuits.tolist() == [[0, 3], [2, 4]]
     turned: Any = [2, -1, 1]
@@ -90,7 +84,6 @@ def test_no_states_beat_the_bound_of_a_routing(seed: int) -> None:
 
 
 def test_a_dead_circuit_is_named() -> None:
-    """And makes every bound infinite."""
     mesh = om.HexMesh(3, 3)
     i, j = mesh.dead_pairs()[1]
     row: Any = np.full(28, -1)
@@ -120,7 +113,6 @@ def test_a_dead_circuit_is_named() -> None:
     ],
 )
 def test_a_wrong_routing_is_named(row: Any, fields: dict[str, Any], message: str) -> None:
-    """Place, value and rule."""
     with pytest.raises(om.InputError, match=message):
         om.Routing(om.HexMesh(3, 3, ports=4), row, **fields)
 
@@ -135,7 +127,6 @@ def test_a_wrong_routing_is_named(row: Any, fields: dict[str, Any], message: str
     ],
 )
 def test_a_wrong_all_to_all_is_named(fields: dict[str, Any], message: str) -> None:
-    """Times are positive numbers."""
     with pytest.raises(om.InputError, match=message):
         om.AllToAll(om.IdealSwitch(2), **fields)
 
@@ -169,7 +160,6 @@ def test_a_proof_is_a_tree(changes: dict[str, Any], message: str) -> None:
 
 
 def test_problems_are_values() -> None:
-    """Equal by content, also after pickling."""
     mesh = om.HexMesh(3, 3, ports=4)
     problem = om.Routing(mesh, ROW)
     assert pickle.loads(pickle.dumps(problem)) == problem == om.Routing(mesh, np.array(ROW))

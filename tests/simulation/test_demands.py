@@ -1,7 +1,5 @@
 """The replay in time: three programs agree on what is carried, and the command shows it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -160,7 +158,6 @@ def run(*arguments: str) -> Any:
 
 
 def test_the_command(file: str) -> None:
-    """Figures, flows, and one JSON object."""
     result = run(file, "--flows")
     assert result.exit_code == 0
     assert "complete" in result.stdout

@@ -1,7 +1,5 @@
 """Step times under jitter: plans stay valid, whatever computations take."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +52,6 @@ def test_an_order_is_valid_with_any_times(
 
 
 def test_without_jitter_a_step_takes_what_was_planned() -> None:
-    """Of a plan, and with all links."""
     job = small_job(delay_s=1e-3, model=MODEL)
     plan = om.solve(job, method="provisioned", seed=0).answer
     assert simulate_jitter(job, plan, 0.0, runs=2) == pytest.approx([plan.step_s] * 2)
@@ -62,7 +59,6 @@ def test_without_jitter_a_step_takes_what_was_planned() -> None:
 
 
 def test_plans_of_one_job_meet_the_same_computations() -> None:
-    """So that no run is faster than with all links; waiting for the slowest takes longer."""
     job = small_job(delay_s=1e-3, model=MODEL)
     links = simulate_jitter(job, None, 0.2, runs=20)
     planned = simulate_jitter(
@@ -90,7 +86,6 @@ def test_the_command_draws_what_it_prints(tmp_path: Path) -> None:
 
 
 def test_factors_have_mean_one() -> None:
-    """And the deviation that was asked for."""
     drawn = draw_factors(np.random.default_rng(0), 0.1, 100_000)
     assert drawn.mean() == pytest.approx(1, abs=0.002)
     assert drawn.std() == pytest.approx(0.1, abs=0.002)

@@ -1,7 +1,5 @@
 """Published step times, predicted from the job: one factor is fitted to one step of each GPU."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
@@ -36,7 +34,6 @@ def test_all_links(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("policy", ["on-demand", "provisioned"])
 def test_step_times(case: str, policy: Any) -> None:
-    """Without switches, and with short and long ones: all within 1 %."""
     job = published_job(case, efficiency=efficiency_of(case))
     for delay_s in (0.0, 0.1, 1.0):
         found = simulate_rails(job, policy, delay_s=delay_s)
@@ -57,6 +54,5 @@ def test_switches(case: str) -> None:
 
 
 def test_cases_that_are_not_known() -> None:
-    """All names are told."""
     with pytest.raises(om.InputError, match="'h100': one of h200-dp2, h200-dp4"):
         published_job("h100")

@@ -1,7 +1,5 @@
 """Steps under policies: against a fixed point, and without folding; published step times."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -44,7 +42,6 @@ def single_jobs() -> st.SearchStrategy[om.RailJob]:
 @relaxed
 @given(single_jobs(), POLICIES)
 def test_a_policy_is_the_least_fixed_point(job: om.RailJob, policy: Any) -> None:
-    """Of its rules, written down for phases and without classes."""
     expected = fixed_point(job, early=policy == "provisioned")
     assert simulate_rails(job, policy).step_s == pytest.approx(expected)
 
@@ -76,7 +73,6 @@ def test_a_policy_has_one_step_time(job: om.RailJob, policy: Any) -> None:
 
 
 def test_one_port_serves_one_neighbour_at_a_time() -> None:
-    """With several micro-batches a phase of a pipeline needs changes, which all have to count."""
     job = small_job(dp=1, tp=1, pp=3, batch=4, micro_batch=1, delay_s=1.0)
     found = simulate_rails(job, "provisioned")
     assert found.step_s == om.solve(job, "provisioned", seed=0).objective
@@ -129,7 +125,6 @@ def test_operations_keep_their_order(job: om.RailJob, policy: Any) -> None:
 )
 @given(single_jobs(), POLICIES)
 def test_phases_keep_their_order(job: om.RailJob, policy: Any) -> None:
-    """Nothing rides a rail while its stage is switched."""
     found, step = simulate_rails(job, policy), job.step()
     for k, phase in enumerate(job.phases()):
         for first, last in zip(phase.first, phase.last, strict=True):
@@ -194,7 +189,6 @@ def test_all_stop_stops_what_goes_on() -> None:
 
 
 def test_static_shares_have_their_rates() -> None:
-    """With all ports for each dimension nothing waits; with one port each, bytes take longer."""
     job = small_job(dp=2, tp=1, pp=2, ports_per_gpu=3)
     found = simulate_rails(job, "static", ports={"dp": 2, "pp": 1})
     assert found.step_s > job.lower_bound()
@@ -210,7 +204,6 @@ def test_static_shares_have_their_rates() -> None:
 
 
 def test_a_plan_is_read_as_it_stands(tmp_path: Any) -> None:
-    """By the command too, without changes; each stage changes as often as the job says."""
     job = small_job()
     solution = om.solve(job, "provisioned", seed=0)
     assert isinstance(solution.answer, RailPlan)
@@ -234,7 +227,6 @@ def run(*arguments: str) -> Any:
 
 
 def test_the_command_replays_a_job(tmp_path: Any) -> None:
-    """Under each policy, with changes, phases and as JSON."""
     job = small_job()
     path = tmp_path / "job.json"
     path.write_text(dumps(job))

@@ -1,7 +1,5 @@
 """Devices and jobs in time: against a plain simulator, conservation, and the generator."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from typing import Any
@@ -181,7 +179,6 @@ SHARES = {(3, 2, 400, 4): 0.75, (6, 4, 800, 6): 0.5, (7, 6, 900, 7): 0.39, (9, 6
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_shares_of_eligible_devices(seed: int) -> None:
-    """As many devices satisfy the published bounds as published, within 5 points."""
     devices, response_s, _ = draw_devices(20_000, 1000.0, np.random.default_rng(seed))
     for bounds, share in SHARES.items():
         found = (devices.public >= np.array(bounds)[:, None]).all(axis=0).mean()
@@ -243,7 +240,6 @@ def test_early_leavers_give_no_result() -> None:
     ],
 )
 def test_bad_pools(change: dict[str, Any], message: str) -> None:
-    """What cannot be a pool is refused by name."""
     good: dict[str, Any] = {
         **{"arrival_s": [1.0, 2.0], "departure_s": [8.0, 9.0], "response_s": [1.0, 1.0]},
         **{"class_of": [0, 1], "eligible": [[1], [0]], "tier": [0, 0], "asked_s": [0.0]},

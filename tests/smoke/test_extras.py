@@ -79,6 +79,5 @@ def test_a_table_names_the_extra_that_it_needs(folder: Path) -> None:
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="nothing optional is installed")
 def test_with_the_package_the_command_works(folder: Path) -> None:
-    """So that a message above is not what the command always says."""
     done = command(folder, "nothing", "plot answer.json -o answer.svg")
     assert done.returncode == 0, done.stderr

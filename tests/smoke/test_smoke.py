@@ -106,7 +106,6 @@ def test_each_method_solves_what_it_takes(case: str, tmp_path: Path) -> None:
 
 
 def test_the_command_line_solves_verifies_and_draws_every_kind() -> None:
-    """By processes, from the problem's file to the page; 6 says that a claim is unproved."""
     files = [generate(case) for case in COMMANDS if "," not in case]
     for file in files:
         command("solve", file, "--seed", 0, "--time-limit", 1, "-q", "-o", answer_of(file))
@@ -124,7 +123,6 @@ def answer_of(file: Path) -> Path:
 
 
 def test_the_library_is_there() -> None:
-    """As data of the package: an instance is found, read and solved."""
     assert "demand/uniform-8" in command("instances", "list")
     path = command("instances", "path", "demand/uniform-8").strip()
     problem = om.load(path)
@@ -134,5 +132,4 @@ def test_the_library_is_there() -> None:
 
 @pytest.mark.parametrize("args", ["methods", "--help", "--version", "info --json"])
 def test_other_commands_start(args: str) -> None:
-    """Each in a process of its own."""
     assert command(*args.split())

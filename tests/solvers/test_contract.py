@@ -109,5 +109,4 @@ def test_every_method_is_under_contract() -> None:
 
 
 def test_the_template_is_not_offered_to_users() -> None:
-    """It is there to be copied."""
     assert METHOD not in all_methods()

@@ -1,7 +1,5 @@
 """CP-SAT with clock, events and Ctrl-C of this package, and circuits as flows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ortools.sat.python import cp_model
@@ -26,7 +24,6 @@ def hard() -> cp_model.CpModel:
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_an_optimum_is_found_told_and_bounded(workers: int) -> None:
-    """The least sum of two numbers; bounds are whole."""
     model, events = cp_model.CpModel(), list[Event]()
     x, y = model.new_int_var(0, 9, ""), model.new_int_var(0, 9, "")
     model.add(3 * x + 2 * y >= 10)
@@ -72,7 +69,6 @@ def test_limits_leave_it_open() -> None:
 
 
 def test_a_model_that_is_none_is_a_defect() -> None:
-    """CP-SAT refuses it."""
     model = cp_model.CpModel()
     model.proto.variables.add().domain.extend([3, 1])
     with pytest.raises(SolverError, match="refused"):
@@ -81,7 +77,6 @@ def test_a_model_that_is_none_is_a_defect() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_flows_are_circuits(seed: int) -> None:
-    """As few cells as of all states, past stuck cells; or it is refuted that there is a way."""
     rng = np.random.default_rng(seed)
     cells = rng.permutation(11).tolist()
     mesh = om.HexMesh(1, 2, ports=6)

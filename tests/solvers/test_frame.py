@@ -1,7 +1,5 @@
 """The frame of searches: why it stops, what is best, and what is proved of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -32,7 +30,6 @@ PROBLEM = om.AllToAll(om.IdealSwitch(2))
 def test_the_best_of_what_comes_is_taken(
     costs: list[Any], bound: float, expected: tuple[Any, ...]
 ) -> None:
-    """Until it meets the bound; what is no better is told to nobody."""
     events: list[Event] = []
     answers = iter([None if cost is None else (cost, k) for k, cost in enumerate(costs)])
     clock = Limits().start()
@@ -76,7 +73,6 @@ def test_limits_end_it_with_the_best_so_far() -> None:
 
 
 def test_a_bound_among_the_answers_ends_the_search() -> None:
-    """It is no iteration, it is told, and a lower one changes nothing; a start may meet it."""
     events: list[Event] = []
     clock = Limits(iterations=3).start()
     stream: Iterator[tuple[float, str] | Bound | None]

@@ -1,7 +1,5 @@
 """Same problem, seed and iterations, same answer: in any thread, process and hash seed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -31,7 +29,6 @@ def here() -> str:
 
 
 def test_four_threads_at_once(here: str) -> None:
-    """They share kernels and tables, and no state."""
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda _: digests(), range(4))) == [here] * 4
 

@@ -1,7 +1,5 @@
 """Comparisons: fabrics on the same matchings, methods on the same problems, table and picture."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -37,7 +35,6 @@ def rows() -> list[FabricRow]:
 
 
 def test_rows_are_what_verifier_and_optics_say(rows: list[FabricRow]) -> None:
-    """Each figure again, from single solutions."""
     row = rows[0]
     problems = [om.Routing(om.Benes(4), np.array(matching)) for matching in MATCHINGS]
     solutions = [om.solve(problem, seed=0) for problem in problems]
@@ -63,7 +60,6 @@ def test_rows_are_what_verifier_and_optics_say(rows: list[FabricRow]) -> None:
 
 
 def test_trees_of_switches_leak_least_and_meshes_have_no_columns(rows: list[FabricRow]) -> None:
-    """What every textbook says of them."""
     benes, trees, mesh = rows
     assert trees.worst_signal_to_crosstalk_db > benes.worst_signal_to_crosstalk_db + 20  # type: ignore[operator]
     assert trees.crossings == 36
@@ -108,13 +104,11 @@ def test_a_matching_that_cannot_be_routed_is_left_out() -> None:
     ],
 )
 def test_what_cannot_be_compared_is_refused(fabrics: Any, matchings: Any, message: str) -> None:
-    """By name and rule."""
     with pytest.raises(om.InputError, match=message):
         om.compare_fabrics(fabrics, matchings, "ideal")
 
 
 def test_the_picture_has_a_row_for_each_fabric(rows: list[FabricRow]) -> None:
-    """By rising worst loss, and the marks are at the worst circuits."""
     data = fabrics_data(rows)
     worst = [loss.max() for loss in data.loss_db]
     assert worst == sorted(worst)
@@ -204,20 +198,17 @@ def test_the_command_on_fabrics(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_use_is_refused(args: list[Any], message: str) -> None:
-    """With code 2 and a reason, before any work."""
     done = call("compare", *args)
     assert done.exit_code == 2
     assert message in done.output
 
 
 def test_meshes_send_and_receive_at_different_terminals() -> None:
-    """So that they can hold what feed-forward fabrics hold."""
     assert build("hex-mesh:3x3", 4) == om.HexMesh(3, 3, tx=4, rx=4)
     assert build("smartlight", 4) == SmartLightMesh(tx=4, rx=4)
 
 
 def test_pairs_are_exchanged_on_bidirectional_ports() -> None:
-    """With `--pairs` a mesh of bidirectional ports is compared, and circuits go both ways."""
     assert build("hex-mesh:3x3", 4, True) == om.HexMesh(3, 3, ports=4)
     names = "benes,hex-mesh:4x4"
     done = call(

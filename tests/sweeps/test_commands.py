@@ -103,7 +103,6 @@ def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
     ],
 )
 def test_a_wrong_spec_names_the_place(tmp_path: Path, text: str, why: str) -> None:
-    """File, place, rule."""
     path = tmp_path / "spec.toml"
     path.write_text(text)
     with pytest.raises(InputError, match=why) as caught:
@@ -113,7 +112,6 @@ def test_a_wrong_spec_names_the_place(tmp_path: Path, text: str, why: str) -> No
 
 
 def test_a_second_run_runs_nothing(folder: Path) -> None:
-    """And prints the same rows as JSON."""
     before = (folder / "spec.sqlite").read_bytes()
     done = call("sweep", folder / "spec.toml", "-q", "--json")
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -122,7 +120,6 @@ def test_a_second_run_runs_nothing(folder: Path) -> None:
 
 
 def test_the_report_is_of_the_rows(folder: Path) -> None:
-    """As text, JSON, page and CSV."""
     done = call("report", folder / "spec.sqlite", "-o", folder / "page.html")
     assert done.exit_code == 0, done.output
     assert "8 tasks of 3 problems: 2 feasible, 6 optimal" in done.stdout
@@ -140,7 +137,6 @@ def test_the_report_is_of_the_rows(folder: Path) -> None:
 
 
 def test_rows_as_parquet(folder: Path) -> None:
-    """With the same columns."""
     parquet = pytest.importorskip("pyarrow.parquet")
     assert call("report", folder / "spec.sqlite", "-o", folder / "a.parquet").exit_code == 0
     found = parquet.read_table(folder / "a.parquet").to_pylist()
@@ -202,7 +198,6 @@ def test_ranks_gaps_and_profiles_by_hand() -> None:
 
 
 def test_progress_tells_the_rate_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the store had does not count for it."""
     now = [0.0]
     progress = Progress("sweep", terminal=True, clock=lambda: now[0])
     progress(Tick("tasks", 100, 200))

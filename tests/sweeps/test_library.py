@@ -63,13 +63,11 @@ def test_what_is_known_does_not_contradict_itself() -> None:
 
 
 def test_the_page_is_the_table() -> None:
-    """`optmatch instances list --markdown` has made it."""
     page = (ROOT / "docs" / "instances.md").read_text("utf-8")
     assert page.endswith(Library().table())
 
 
 def test_only_a_better_answer_changes_the_index(library: Library) -> None:
-    """By value, then by bound; what does not hold changes nothing."""
     problem = library.problem(NAME)
     good = om.solve(problem, seed=0)
     weak = replace(good, status=Status.FEASIBLE, limit=om.Limit.TIME, lower_bound=-math.inf)
@@ -92,7 +90,6 @@ def test_only_a_better_answer_changes_the_index(library: Library) -> None:
 
 
 def test_answers_are_handed_in_by_the_command(library: Library, tmp_path: Path) -> None:
-    """Files and stores; only `--write` changes the index."""
     row = run_task(om.Task(library.problem(NAME)))
     with Store(tmp_path / "a.sqlite") as store:
         store.add(row, library.problem(NAME))
@@ -112,7 +109,6 @@ def test_answers_are_handed_in_by_the_command(library: Library, tmp_path: Path) 
 
 
 def test_instances_are_shown() -> None:
-    """By name, with a hint; their files are for other commands."""
     done = call("instances", "list", "--kind", "routing")
     assert "routing/hex-9x9-32-random-1" in done.stdout and "all-to-all" not in done.stdout
     content = json.loads(call("instances", "show", NAME, "--json").stdout)

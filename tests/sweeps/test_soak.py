@@ -38,7 +38,6 @@ def test_kill_at_twenty_random_moments(tmp_path: Path) -> None:
 
 
 def test_two_sweeps_that_write_at_once(tmp_path: Path) -> None:
-    """The same tasks, from the same moment on."""
     store = tmp_path / "a.sqlite"
     both = [subprocess.Popen(command(store, 500), stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
@@ -46,7 +45,6 @@ def test_two_sweeps_that_write_at_once(tmp_path: Path) -> None:
 
 
 def test_a_worker_of_dask_is_killed(tmp_path: Path) -> None:
-    """One of three: the others do its tasks."""
     pytest.importorskip("distributed")
     store, done = tmp_path / "a.sqlite", 0
     with dask_client("local", 3) as client:

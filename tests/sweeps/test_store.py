@@ -42,7 +42,6 @@ def change(path: Path, statement: str) -> None:
 
 
 def test_rows_come_back_as_they_went(path: Path) -> None:
-    """With numbers, levels and infinities, and answers that `verify` accepts."""
     rows = [run_task(task) for task in (*TASKS, LEVELS)]
     assert isinstance(rows[-1].objective, tuple)
     with Store(path) as store:
@@ -78,7 +77,6 @@ def test_another_makes_the_store_first(
 
 
 def test_a_row_that_is_done_is_never_replaced(path: Path) -> None:
-    """One that failed is."""
     with Store(path) as store:
         (first, *_) = store.rows()
         store.add(Row(**{**first.figures(), "status": "failed"}), PROBLEM)
@@ -92,7 +90,6 @@ def test_a_row_that_is_done_is_never_replaced(path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["objective = 1", "answer = x'00'", "seal = NULL", "seed = 'x'"])
 def test_a_changed_row_is_damaged_and_the_rest_intact(path: Path, part: str) -> None:
-    """Whatever was changed in it."""
     key = TASKS[1].key()
     change(path, f"UPDATE results SET {part} WHERE key = '{key}'")
     with Store(path, read_only=True) as store:
@@ -102,7 +99,6 @@ def test_a_changed_row_is_damaged_and_the_rest_intact(path: Path, part: str) -> 
 
 
 def test_a_broken_page_costs_its_rows(tmp_path: Path) -> None:
-    """The file is read around it."""
     path = tmp_path / "rows.sqlite"
     with Store(path) as store:
         row = run_task(TASKS[0])
@@ -152,7 +148,6 @@ def test_other_files_are_refused_and_not_changed(path: Path, tmp_path: Path) -> 
 
 
 def test_a_store_that_is_only_read_refuses_rows(path: Path) -> None:
-    """With the reason."""
     with Store(path, read_only=True) as store, pytest.raises(StoreError, match="readonly"):
         store.add(run_task(om.Task(PROBLEM, seed=9)), PROBLEM)
 
@@ -169,7 +164,6 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_ends_the_sweep_and_keeps_the_rows(path: Path) -> None:
-    """Another sweep goes on where there is room again."""
     tasks = [om.Task(PROBLEM, seed=seed) for seed in range(40)]
     with ThreadPoolExecutor(1) as executor:
         with (

@@ -46,7 +46,6 @@ def inverse(number: int, on_event: OnEvent = ignore) -> float:
 
 
 def test_results_come_as_they_are_done_or_in_order() -> None:
-    """An error comes in its place."""
     executor = Backwards(10)
     assert len([task for _, task, _ in stream(inverse, range(10), executor)]) == 10
     executor = Backwards(8)
@@ -57,7 +56,6 @@ def test_results_come_as_they_are_done_or_in_order() -> None:
 
 
 def test_tasks_are_taken_when_they_are_needed() -> None:
-    """And those that are out are cancelled when nobody listens any more."""
     taken: list[int] = []
     futures: list[Future[Any]] = []
 
@@ -80,7 +78,6 @@ def test_tasks_are_taken_when_they_are_needed() -> None:
 
 
 def test_studies_are_the_same_on_an_executor() -> None:
-    """Each table, number by number."""
     racks = RackFabric(racks=2)
     small: dict[str, Any] = {"requests": 12, "runs": 2, "mix": {(2, 2, 1): 1, (2, 2, 2): 1}}
     collective = Collective("all-gather", 8, 8e5, alpha_s=1e-6)

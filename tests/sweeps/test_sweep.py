@@ -22,7 +22,6 @@ TASKS = [om.Task(PROBLEM, seed=seed, name="four") for seed in range(6)]
 
 
 def test_the_key_is_of_all_that_matters() -> None:
-    """Problem, method, seed and limits; not the name."""
     keys = {
         task.key()
         for task in (
@@ -58,7 +57,6 @@ def test_rows_stream_and_are_not_run_again(tmp_path: Path) -> None:
 
 
 def test_what_fails_is_a_row(tmp_path: Path) -> None:
-    """And is run again only if asked for."""
     tasks = [om.Task(PROBLEM, "solstice"), om.Task(PROBLEM, "nonsense"), TASKS[0]]
     with ThreadPoolExecutor(1) as executor:
         for retry in (False, True):
@@ -70,7 +68,6 @@ def test_what_fails_is_a_row(tmp_path: Path) -> None:
 
 
 def test_an_executor_that_is_lost_says_so(tmp_path: Path) -> None:
-    """What was done is kept."""
 
     class Breaks:
         """Breaks at the third call."""
@@ -136,7 +133,6 @@ def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_solve_is_not_done() -> None:
-    """It has no row."""
 
     def stop(_: object) -> None:
         raise KeyboardInterrupt

@@ -1,7 +1,5 @@
 """What claims rest on, in every kind of problem: the word of a search is no proof."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -102,7 +100,6 @@ def test_ticks_are_compared_as_whole_numbers() -> None:
 
 
 def test_short_times_are_not_compared_with_a_nanosecond() -> None:
-    """A tolerance is relative to what is compared."""
     problem = om.Collective("all-reduce", n_ranks=4, size_bytes=1e3, delay_s=1e-9)
     solution = om.solve(problem, seed=0)
     time_s: Any = solution.objective

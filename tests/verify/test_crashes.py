@@ -1,7 +1,5 @@
 """Whatever is changed in an answer, the verifier ends with a report."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from functools import cache
@@ -61,7 +59,6 @@ def solved(name: str) -> om.Solution:
 @settings(max_examples=60, deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_any_change_has_a_report(name: str, rng: random.Random) -> None:
-    """Also one that no constructor would let through."""
     solution = solved(name)
     subject = mutate(solution, rng)
     assert isinstance(om.verify(solution.problem, subject), om.Report)

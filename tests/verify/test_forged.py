@@ -1,7 +1,5 @@
 """Files that claim what is not so, or whose answer was changed, are not ok."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -14,7 +12,6 @@ TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
 
 
 def test_files_are_as_known() -> None:
-    """Before anything is changed."""
     for name in TRUTHS:
         solution = passes(json.loads(answer(name)))
         assert solution is not None
@@ -22,7 +19,6 @@ def test_files_are_as_known() -> None:
 
 
 def test_forged_claims_are_not_ok() -> None:
-    """Unless they happen to be true."""
     passed = 0
     for number in range(60 * TIMES):
         rng = random.Random(f"claim {number}")
@@ -34,7 +30,6 @@ def test_forged_claims_are_not_ok() -> None:
 
 
 def test_changed_leaves_are_not_ok() -> None:
-    """Unless the light of all circuits still arrives, and the claims are true."""
     passed = 0
     for number in range(200 * TIMES):
         rng = random.Random(f"leaf {number}")

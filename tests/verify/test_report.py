@@ -1,7 +1,5 @@
 """What a report says as text and as JSON, and how findings come together."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any
@@ -53,7 +51,6 @@ def test_verdicts() -> None:
 
 @pytest.mark.parametrize("count", [SHOWN - 1, SHOWN, SHOWN + 1])
 def test_long_lists_are_cut(count: int) -> None:
-    """And say how much is left out."""
     notes = tuple(f"note {k}" for k in range(count))
     lines = str(om.Report(notes=notes)).splitlines()
     assert sum("note: " in line for line in lines) == min(count, SHOWN)
@@ -61,7 +58,6 @@ def test_long_lists_are_cut(count: int) -> None:
 
 
 def test_figures_without_a_number_are_none_in_json() -> None:
-    """An infinite bound is no number there."""
     report = om.Report(figures=FrozenMap({"bound": math.inf, "levels": (1, 2), "slots": 3}))
     told = report.to_json()["figures"]
     assert told == {"bound": None, "levels": (1, 2), "slots": 3}
@@ -94,7 +90,6 @@ def test_numbers_agree_up_to_rounding() -> None:
 
 
 def test_reports_are_frozen_values() -> None:
-    """Their hash tells figures apart."""
     with pytest.raises(AttributeError):
         om.Report().notes = ()  # type: ignore[misc]
     assert hash(om.Report(figures=FrozenMap({"slots": 1}))) != hash(om.Report())

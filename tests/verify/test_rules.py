@@ -1,7 +1,5 @@
 """Every rule of the verifier refuses an answer that no other rule refuses."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re
@@ -79,7 +77,6 @@ def verdict_of(place: tuple[str, int]) -> Verdict:
 
 @pytest.mark.parametrize("place", ROWS, ids=lambda place: f"{place[0]}-{place[1]}")
 def test_one_rule_refuses_it(place: tuple[str, int]) -> None:
-    """And no other does: it is accepted once this rule is taken out."""
     row, report = ROWS[place], verdict_of(place).report
     found = {violation.rule for violation in report.violations}
     if report.unproved and not found:

@@ -1,7 +1,5 @@
 """Progress on terminals and in files, and interrupts at events."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time
@@ -92,7 +90,6 @@ def test_the_running_solve_stops_and_its_answer_is_kept(monkeypatch: pytest.Monk
 
 
 def test_sigterm_is_treated_as_ctrl_c() -> None:
-    """Also where Ctrl-C is ignored; afterwards it ends the process again."""
     with heeding() as signals, pytest.raises(KeyboardInterrupt), at_events(ignore) as listen:
         signal.raise_signal(signal.SIGTERM)
         assert signals.came == [signal.SIGTERM]
@@ -117,7 +114,6 @@ def test_what_is_written_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sigterm_keeps_the_best_where_ctrl_c_is_ignored() -> None:
-    """As in the background of a shell: the method still ends at its next event."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     done = []
     with pytest.raises(KeyboardInterrupt), heeding(), at_events(ignore) as listen:
@@ -140,7 +136,6 @@ class Clock:
 def test_progress_on_a_file_is_a_line_every_five_seconds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """However many events there are."""
     clock = Clock()
     progress = Progress("mesh", clock=clock)
     progress(NewBest(120.0))
@@ -158,7 +153,6 @@ def test_progress_on_a_file_is_a_line_every_five_seconds(
 def test_progress_on_a_terminal_is_one_line_that_goes_away(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Written over, ten times a second at most."""
     clock = Clock()
     progress = Progress("mesh", terminal=True, clock=clock)
     for hundredth in range(0, 26):
@@ -174,7 +168,6 @@ def test_progress_on_a_terminal_is_one_line_that_goes_away(
 def test_verbose_progress_has_a_line_for_every_improvement(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """At once."""
     progress = Progress("mesh", verbose=True, clock=Clock())
     progress(NewBest(5.0))
     progress(Tick("search", 1))

@@ -1,7 +1,5 @@
 """Tenancies on the command line: jobs in words, and an answer that becomes the next question."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ GENERATE = ("generate", "tenancy", "--rows", "4", "--cols", "4", "--ports", "8")
 
 
 def test_jobs_come_and_go(tmp_path: Path) -> None:
-    """Of those that stay with their size the ports are held; the others are new."""
     first, answer = tmp_path / "first.json", tmp_path / "answer.json"
     jobs = ("--job", "a:2", "--job", "b:4", "--job", "c:2:all-reduce:6")
     assert call(*GENERATE, *jobs, "--delay", "0.5", "-o", first).exit_code == 0
@@ -31,7 +28,6 @@ def test_jobs_come_and_go(tmp_path: Path) -> None:
 
 
 def test_a_random_demand_is_that_of_its_seed() -> None:
-    """Whole bytes between different ports, none above the largest."""
     drawn = [
         loads(call(*GENERATE, "--job", "a:6:demand:3", "--seed", seed).stdout).tenants[0]  # type: ignore[union-attr]
         for seed in ("4", "4", "5")
@@ -57,14 +53,12 @@ def test_a_random_demand_is_that_of_its_seed() -> None:
     ],
 )
 def test_jobs_that_are_none_are_refused(job: str, message: str) -> None:
-    """With the word that is wrong, and exit code 2."""
     done = call(*GENERATE, "--job", job)
     assert done.exit_code == 2 and not done.stdout
     assert message in " ".join(done.stderr.split())
 
 
 def test_previous_is_an_answer_to_a_tenancy(tmp_path: Path) -> None:
-    """A problem is none."""
     path = tmp_path / "problem.json"
     assert call(*GENERATE, "--job", "a:2", "-o", path).exit_code == 0
     done = call(*GENERATE, "--job", "a:2", "--previous", path)

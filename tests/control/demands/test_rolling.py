@@ -1,7 +1,5 @@
 """Demand that arrives while slots run: all is served, and no plan is worse than a new one."""
 
-from __future__ import annotations
-
 import copy
 import cProfile
 import json
@@ -231,7 +229,6 @@ def test_demands_wait_no_longer_than_by_a_rival(ports: int, load: float) -> None
 @pytest.mark.parametrize("aim", ["wait", "completion"])
 @pytest.mark.parametrize("unit_s", [1.0, 1e-6])
 def test_slots_do_not_depend_on_the_clock(aim: Aim, unit_s: float) -> None:
-    """From 0, from a second, a day, and from today on: the same matchings for the same time."""
     rng = np.random.default_rng(0)
     first, second = unit_s * rng.random((2, 6, 6)) * (rng.random((2, 6, 6)) < 0.5)
     runs = []
@@ -308,7 +305,6 @@ def test_planes_serve_side_by_side() -> None:
 
 
 def test_circuits_that_stay_carry_during_a_change() -> None:
-    """With per-circuit switching alone."""
     ends = {}
     switchings: tuple[Switching, ...] = ("all-stop", "per-circuit")
     for switching in switchings:
@@ -335,7 +331,6 @@ def test_packets_are_sent_beside() -> None:
 @pytest.mark.parametrize("fabric", [om.IdealSwitch(6), om.Benes(6)], ids=lambda f: f.type)
 @pytest.mark.parametrize("way", ["file", "pickle", "copy"])
 def test_another_one_goes_on(tmp_path: Path, fabric: om.Fabric, way: str) -> None:
-    """By a file, a pickle or a copy, in the midst of a slot: the same slots, the same figures."""
     rolling = RollingSchedule(fabric, 0.1, planes=2, packet_bytes_per_s=0.01)
     rolling.advance(1.7e9)
     for source, destination in ((0, 1), (2, 1), (3, 4)):

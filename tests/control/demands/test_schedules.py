@@ -1,7 +1,5 @@
 """The scheduler's view of demands: exact decompositions, and schedules within milliseconds."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -61,7 +59,6 @@ def test_floats_are_decomposed(ports: int, rule: Any) -> None:
 
 
 def test_sparse_matrices_are_decomposed() -> None:
-    """As they are in full."""
     sparse = csr_array(np.array([[5, 1], [1, 5]]))
     assert decompose(sparse).weights.tolist() == [5, 1]
 
@@ -123,7 +120,6 @@ def test_small_and_empty_demands() -> None:
 
 
 def test_the_limit_of_time_is_kept() -> None:
-    """About: a step may be under way."""
     demand = solstice(2)
     schedule(demand, DELAY_S)
     times = []
@@ -146,13 +142,11 @@ def test_the_limit_of_time_is_kept() -> None:
     ],
 )
 def test_wrong_demands_are_refused(given: Any, message: str) -> None:
-    """By entry, or by name."""
     with pytest.raises(om.InputError, match=message):
         schedule(*given)
 
 
 def test_a_wrong_previous_schedule_is_refused() -> None:
-    """If it is of other ports, or no matchings."""
     durations = np.ones(1)
     for rows, message in (([[0, 1]], "no matchings of 3"), ([[0, 0, 1]], "share destination")):
         before = Slots(np.array(rows, dtype=np.int32), durations, 0.0, 0.0)

@@ -1,7 +1,5 @@
 """Plans that controllers execute: whatever is late or lost, nothing is sent into the dark."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace
@@ -60,7 +58,6 @@ TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
     st.integers(0, 2**32),
 )
 def test_nothing_is_sent_into_the_dark(kind: str, method: str, faults: Faults, seed: int) -> None:
-    """And all steps end, with many messages lost, late and doubled."""
     done = run(kind, method, tries=1, steps=2, faults=faults, seed=seed)
     assert done.dark_bytes == 0 < done.sent_bytes
     assert len(done.step_s) == 2 and (done.step_s > 0).all()
@@ -68,7 +65,6 @@ def test_nothing_is_sent_into_the_dark(kind: str, method: str, faults: Faults, s
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_faults_a_step_takes_what_the_plan_says(kind: str) -> None:
-    """But for the time of messages; the next one may begin before all ranks are done."""
     job, _ = planned(kind)
     plan = om.solve(job, method="provisioned", seed=0).answer
     done = run(kind, steps=2, faults=QUIET)
@@ -87,7 +83,6 @@ def test_the_fall_back_state_serves_what_triggers_do_not() -> None:
 
 
 def test_the_observer_sees_a_controller_that_does_not_wait(monkeypatch: Any) -> None:
-    """It changes circuits while data go over them."""
 
     def hasty(job: Any, plan: Any, rail: Any, *given: Any) -> Controller:
         once = {row[-1]: row for row in rail.after.tolist()}
@@ -99,7 +94,6 @@ def test_the_observer_sees_a_controller_that_does_not_wait(monkeypatch: Any) -> 
 
 @pytest.mark.parametrize("kind", ["one-port", "all-stop"])
 def test_the_observer_sees_ranks_that_do_not_wait(kind: str, monkeypatch: Any) -> None:
-    """They send before their circuits are confirmed."""
     monkeypatch.setattr(Ranks, "_missing", lambda *_: [])
     assert run(kind, steps=2).dark_bytes > 0
 
@@ -122,7 +116,6 @@ def test_the_command_prints_what_happened(tmp_path: Path) -> None:
 
 
 def test_a_job_without_rails_runs_too() -> None:
-    """There is nobody to talk to."""
     job = small_job(dp=1, pp=1, model=MODEL)
     triggers = derive_triggers(job, om.solve(job, method="provisioned", seed=0).answer)
     done = execute(job, triggers, steps=2, faults=QUIET)
@@ -131,7 +124,6 @@ def test_a_job_without_rails_runs_too() -> None:
 
 
 def test_data_into_the_dark_end_with_code_5(tmp_path: Path, monkeypatch: Any) -> None:
-    """And the command says so."""
     file = tmp_path / "plan.json"
     om.save(om.solve(planned("one-port")[0], method="provisioned", seed=0), file)
     monkeypatch.setattr(Ranks, "_missing", lambda *_: [])
@@ -140,7 +132,6 @@ def test_data_into_the_dark_end_with_code_5(tmp_path: Path, monkeypatch: Any) ->
 
 
 def test_an_interrupt_ends_it() -> None:
-    """It comes at an event, one for each step that is over."""
     seen: list[Event] = []
 
     def stop(event: Event) -> None:
@@ -166,7 +157,6 @@ def test_an_interrupt_ends_it() -> None:
     ],
 )
 def test_bad_options_are_refused(words: list[str], complaint: str, tmp_path: Path) -> None:
-    """With file, rule and value."""
     job, _ = planned("one-port")
     file = tmp_path / "job.json"
     solved = "needs" not in complaint
@@ -184,7 +174,6 @@ def test_a_plan_that_does_not_serve_the_job_is_refused() -> None:
 
 
 def test_64_gpus_for_a_thousand_steps() -> None:
-    """With 10 % jitter and 1 % of messages lost; in `make test` a share of it."""
     model = om.TransformerModel(
         layers=4, hidden=1024, heads=16, sequence=512, vocabulary=1000, ffn=4096
     )

@@ -1,7 +1,5 @@
 """Controllers kept in files: what was acknowledged is there, what is broken is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -57,7 +55,6 @@ def test_a_restart_knows_each_change(tmp_path: Path, durable: Any, compact_lines
 
 
 def test_cells_and_refusals_come_back(tmp_path: Path) -> None:
-    """Of a mesh: the states of cells, dead ones, and what nothing helped."""
     path = tmp_path / "controller.json"
     controller = om.Rerouter.open(path, mesh_state(), prepare=False)
     controller.apply(controller.fail(port=4))
@@ -72,7 +69,6 @@ def test_cells_and_refusals_come_back(tmp_path: Path) -> None:
 
 
 def test_a_second_controller_is_refused(tmp_path: Path) -> None:
-    """It names the process that has the files."""
     path = tmp_path / "controller.json"
     with pytest.raises(om.InputError, match="is not there: a state to begin with"):
         om.Rerouter.open(path)
@@ -138,7 +134,6 @@ def test_a_broken_journal_is_never_read_as_another(
 
 
 def test_a_complete_last_line_that_is_wrong_is_refused(tmp_path: Path) -> None:
-    """Also if only its end has become another letter."""
     path, _ = begun(tmp_path, rack_state(), 6)
     journal = journal_of(path)
     content = journal.read_bytes()
@@ -152,7 +147,6 @@ def test_a_complete_last_line_that_is_wrong_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_of_version_1_is_taken_up(tmp_path: Path) -> None:
-    """By `load`, and by `open`, which writes the version of today."""
     loaded = om.Rerouter.load(VERSION_1, prepare=False)
     assert loaded.stand_ins == {0: 2} and loaded.refused[0].dead_cells == (0, 1, 2, 3)
     assert len(loaded.history) == 1
@@ -204,7 +198,6 @@ def test_a_save_costs_what_changed(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_nothing_is_lost_by_a_kill(tmp_path: Path) -> None:
-    """Whatever moment it comes; `python -m tests.helpers.killed 200` does more."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.helpers.killed", str(examples(12, plain=1))],
         capture_output=True,

@@ -1,7 +1,5 @@
 """The timeline of a recovery adds up, and has a stage for each round of steps."""
 
-from __future__ import annotations
-
 import pytest
 
 import optmatch as om

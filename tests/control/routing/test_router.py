@@ -1,7 +1,5 @@
 """The scheduler's view of routing: right states for every fabric, few toggles, many threads."""
 
-from __future__ import annotations
-
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -77,7 +75,6 @@ def test_every_fabric_is_routed_and_rerouted(fabric: om.Fabric) -> None:
 
 
 def test_routes_are_nearly_the_shortest() -> None:
-    """Of 32 ports on 9 x 9, all in use, at most 5 % longer than each alone."""
     mesh, rng = om.HexMesh(9, 9, ports=32), np.random.default_rng(1)
     matchings = np.array([draw(mesh, rng, idle=0.0) for _ in range(50)])
     batch = Router(mesh, check=True).route_batch(matchings)
@@ -158,7 +155,6 @@ def test_the_quick_tracer_agrees_with_the_plain_one(fabric: om.Fabric) -> None:
 
 
 def test_a_wrong_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the check, in the words of the verifier."""
     router = Router(MESH, check=True)
     matching = draw(MESH, np.random.default_rng(6), idle=0.0)
     route: Any = MeshRouter.route
@@ -175,7 +171,6 @@ def test_a_wrong_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arrays_are_used_again() -> None:
-    """With `out` nothing of the size of an array is allocated."""
     rng, mesh = np.random.default_rng(7), om.HexMesh(9, 9, ports=32)
     router, matching = Router(mesh, check=True), draw(mesh, rng)
     out = router.empty()
@@ -193,7 +188,6 @@ def test_arrays_are_used_again() -> None:
 
 
 def test_threads_do_not_meet() -> None:
-    """Many at once get what one gets alone."""
     rng, router = np.random.default_rng(8), Router(MESH, check=True)
     matchings = np.array([draw(MESH, rng) for _ in range(600)])
     alone = router.route_batch(matchings, threads=1)
@@ -217,7 +211,6 @@ def test_threads_do_not_meet() -> None:
     ],
 )
 def test_what_is_no_matching_is_refused(matching: Any, message: str) -> None:
-    """By port and rule, in a batch by row."""
     router = Router(om.HexMesh(2, 2, ports=4))
     with pytest.raises(om.InputError, match=message):
         router.route(matching)

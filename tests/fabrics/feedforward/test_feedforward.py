@@ -1,7 +1,5 @@
 """Feed-forward fabrics have the cells they must, and hold every permutation, left to right."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from itertools import permutations, product
@@ -49,7 +47,6 @@ def column_of(fabric: FeedForward) -> np.ndarray[Any, Any]:
 
 
 def test_the_names() -> None:
-    """As files and options call them."""
     assert [cls.type for cls in CLASSES] == [
         *("benes", "dilated-benes", "spanke-benes", "crossbar"),
         *("switch-and-select", "piloss", "clements", "reck"),
@@ -58,7 +55,6 @@ def test_the_names() -> None:
 
 @pytest.mark.parametrize(("n", "cells"), [(8, 20), (16, 56), (32, 144), (64, 352), (128, 832)])
 def test_the_cells_of_published_benes_networks(n: int, cells: int) -> None:
-    """Powers of two: every route passes every column."""
     fabric = om.Benes(n)
     levels = n.bit_length() - 1
     assert (fabric.n_cells, fabric.n_stages) == (cells, 2 * levels - 1)
@@ -161,7 +157,6 @@ def crossings(fabric: FeedForward) -> int:
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
 def test_courses_of_brick_hold_every_permutation(n: int) -> None:
-    """They make exactly n! permutations by n columns; without the last one fewer."""
     for cls in (om.SpankeBenes, om.Clements):
         fabric = cls(n)
         states = all_states(fabric.n_cells)
@@ -195,7 +190,6 @@ def held(fabric: FeedForward, n_cells: int) -> int:
 
 
 def test_the_published_count_of_seven_courses() -> None:
-    """Of eight lines 7 columns make 37,136 permutations, the eighth makes it all 40,320."""
     planar = om.SpankeBenes(8)
     assert held(planar, int((column_of(planar) < 7).sum())) == 37_136
     assert held(planar, planar.n_cells) == 40_320
@@ -209,7 +203,6 @@ def test_rearrangeable_fabrics_of_seven_and_eight(fabric: Any) -> None:
 
 @pytest.mark.parametrize("n", [7, 12, 33])
 def test_benes_networks_of_any_size_are_routed(n: int) -> None:
-    """One random permutation each, by the exact method, verified."""
     matching = np.random.default_rng(n).permutation(n).astype(np.int32)
     problem = om.Routing(om.Benes(n), matching)
     assert om.verify(problem, om.solve(problem, "ilp")).ok
@@ -218,7 +211,6 @@ def test_benes_networks_of_any_size_are_routed(n: int) -> None:
 @each_class
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_every_small_permutation_is_routed(cls: Any, n: int) -> None:
-    """By the exact method, and verified; light comes to the outputs wanted."""
     for matching in permutations(range(n)):
         problem = om.Routing(cls(n), np.array(matching, dtype=np.int32))
         solution = om.solve(problem, "ilp")
@@ -233,7 +225,6 @@ def test_every_small_permutation_is_routed(cls: Any, n: int) -> None:
 @each_class
 @pytest.mark.parametrize("method", ["negotiated", "ilp"])
 def test_general_methods_route_partial_matchings(cls: Any, method: str) -> None:
-    """Idle ports leave cells free; the answer is verified."""
     problem = om.Routing(cls(5), np.array([3, -1, 0, -1, 1]))
     solution = om.solve(problem, method, seed=1)
     assert om.verify(problem, solution).ok
@@ -279,7 +270,6 @@ def disjoint(choices: list[list[frozenset[int]]], used: frozenset[int]) -> bool:
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7])
 def test_the_direct_rule_of_crossbars(n: int) -> None:
-    """With all in cross but one cell for each circuit, in bar, every permutation holds."""
     rng = np.random.default_rng(n)
     for cls in (om.Crossbar, om.Piloss):
         fabric: Any = cls(n)
@@ -328,7 +318,6 @@ def test_fabrics_are_values_in_files_and_commands(cls: Any) -> None:
 
 @each_class
 def test_a_wrong_size_is_named(cls: Any) -> None:
-    """Below 2, or no number."""
     for n, message in ((1, "n = 1: must be >= 2"), (2.5, "n = 2.5: not a whole"), (True, "True")):
         with pytest.raises(om.InputError, match=message):
             cls(n)
@@ -343,7 +332,6 @@ def test_the_same_cells_are_two_fabrics() -> None:
 
 @each_class
 def test_pictures(cls: Any, tmp_path: Path) -> None:
-    """Drawn like any other fabric."""
     solution = om.solve(om.Routing(cls(4), np.array([2, 0, 3, 1])), "ilp")
     for name in ("slot.svg", "slot.html"):
         save_picture(solution, tmp_path / name)
@@ -351,7 +339,6 @@ def test_pictures(cls: Any, tmp_path: Path) -> None:
 
 
 def test_a_cell_stands_to_the_right_of_what_leads_to_it() -> None:
-    """And not to the left of where it is wanted; long climbs push columns apart."""
     builder = ColumnBuilder(2)
     near, _ = builder.place(~0, None, line=0)
     far, _ = builder.place(~1, None, line=20, column=2)

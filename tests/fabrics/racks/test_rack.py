@@ -1,7 +1,5 @@
 """Racks: how chips, servers and fibres are numbered, what is refused, and the rules of cubes."""
 
-from __future__ import annotations
-
 import re
 
 import networkx as nx
@@ -15,7 +13,6 @@ from optmatch.problems import Reroute
 
 
 def test_the_default_rack_is_a_ring_of_servers_along_each_axis() -> None:
-    """Of 2x2x4 servers; along the sides of two both ways lead to the same neighbour."""
     rack = om.RackFabric()
     assert (rack.n_chips, rack.n_servers, rack.server_grid) == (64, 16, (2, 2, 4))
     places = {tuple(place): k for k, place in enumerate(rack.server_coordinates[:, 1:].tolist())}
@@ -41,7 +38,6 @@ def test_chips_lie_in_their_servers() -> None:
 
 
 def test_route_lengths_are_those_of_the_graph_of_servers() -> None:
-    """Also without fibres between racks, and through inter-rack switches."""
     for rack in (
         om.RackFabric(racks=2),
         om.RackFabric((6, 2, 2), (2, 1, 1), wrap=False),
@@ -83,7 +79,6 @@ def test_a_switch_is_one_server_and_a_rack_is_no_switch() -> None:
 
 
 def test_no_fibre_joins_two_racks() -> None:
-    """A pod is so many racks side by side."""
     rack = om.RackFabric(racks=3)
     ends = rack.server_coordinates[:, 0][rack.edges]
     assert (ends[:, 0] == ends[:, 1]).all()
@@ -125,7 +120,6 @@ def test_an_axis_of_one_server_has_two_faces() -> None:
 
 
 def test_racks_have_edges_in_turn() -> None:
-    """Those of one rack follow on those before, joined or not, and all racks are alike."""
     for joined in (False, True):
         rack = om.RackFabric((6, 2, 2), (2, 1, 1), racks=3, joined=joined)
         per_rack = len(rack.edges) // 3
@@ -139,13 +133,11 @@ def test_racks_have_edges_in_turn() -> None:
 
 
 def test_without_wrap_the_ends_are_no_neighbours() -> None:
-    """A line of servers has two ends."""
     line = om.RackFabric((8, 2, 1), (2, 2, 1), wrap=False)
     assert line.edges.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2]]
 
 
 def test_networkx_knows_the_same_fibres() -> None:
-    """Nodes, chips, fibres; and the distance between far servers."""
     rack = om.RackFabric()
     graph = rack.to_networkx()
     assert sum(fibres for _, _, fibres in graph.edges(data="fibres")) == rack.n_fibres
@@ -192,13 +184,11 @@ def test_cells_of_servers_are_joined_by_their_fibres() -> None:
     ],
 )
 def test_what_is_no_rack_is_refused(options: dict[str, object], message: str) -> None:
-    """With the field, its value and the rule."""
     with pytest.raises(om.InputError, match=re.escape(message)):
         om.RackFabric(**options)  # type: ignore[arg-type]
 
 
 def test_a_rack_comes_back_from_a_file() -> None:
-    """With the cells of its servers."""
     rack = om.RackFabric((4, 2, 1), (2, 2, 1), fibres=1, interposer=om.Benes(32))
     problem = Reroute(rack, [], cell_states=np.zeros(rack.n_cells))
     assert loads(dumps(problem)) == problem

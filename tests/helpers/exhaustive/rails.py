@@ -1,7 +1,5 @@
 """The best plans of tiny rail jobs by trying every order of every port."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise, permutations, product

@@ -1,7 +1,5 @@
 """The best answers to tiny failures of meshes by trying every state of the cells."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The best answers to tiny slice problems by trying every place of every server."""
 
-from __future__ import annotations
-
 from itertools import permutations, product
 
 from optmatch.problems import SliceAllocation

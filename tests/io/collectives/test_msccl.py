@@ -1,7 +1,5 @@
 """Programs of MSCCL: what is read back gives every rank what it wants."""
 
-from __future__ import annotations
-
 from typing import Any
 from xml.etree import ElementTree
 
@@ -82,7 +80,6 @@ def test_what_msccl_cannot_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     [('type="rrc"', 'type="rrs"'), ('recv="4"', 'recv="3"'), ('srcoff="1"', 'srcoff="2"')],
 )
 def test_a_changed_program_does_not_run(old: str, new: str) -> None:
-    """Kinds of steps, ends and chunks have to fit."""
     text = write("all-reduce", "ring", 5)[1]
     assert old in text
     with pytest.raises(AssertionError):

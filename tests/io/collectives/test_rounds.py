@@ -1,7 +1,5 @@
 """Rounds as JSON: what is read back is the plan, and its replay says so."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -15,7 +13,6 @@ from optmatch.io.exports import exported
     ("operation", "method"), [("all-reduce", "ring"), ("all-to-all", "bruck")]
 )
 def test_rounds_come_back_and_are_replayed(operation: Any, method: str) -> None:
-    """Sends, chunks, circuits and epochs."""
     problem = om.Collective(operation, 5, 1e6, alpha_s=1e-6, delay_s=1e-5)
     solution = om.solve(problem, method, seed=0)
     tree = json.loads(str(exported(solution, "rounds")))
@@ -39,7 +36,6 @@ def test_rounds_come_back_and_are_replayed(operation: Any, method: str) -> None:
 
 
 def test_what_has_no_rounds_is_refused() -> None:
-    """Steps from outside tell of shares only."""
     problem = om.Collective("all-reduce", 2, 1.0, steps=[[0, 1.0]])  # type: ignore[arg-type]
     with pytest.raises(om.InputError, match="there are no sends"):
         exported(om.solve(problem, seed=0), "rounds")

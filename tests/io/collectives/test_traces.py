@@ -1,7 +1,5 @@
 """Collectives for Chakra, astra-sim and Perfetto: bytes, order, rates and times are the plan's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +76,6 @@ def test_planes_are_drawn_as_they_change() -> None:
 
 @pytest.mark.parametrize("to", ["chakra", "perfetto", "rounds", "astra-bw"])
 def test_steps_from_outside_have_nothing_to_write(to: str) -> None:
-    """They say neither who sends nor over which circuits."""
     solution = solved("all-reduce", 4, "overlap", steps=[[1, 10.0], [2, 10.0]], planes=2)
     with pytest.raises(om.InputError, match="status"):
         exported(solution, to)
@@ -97,7 +94,6 @@ def test_steps_from_outside_have_nothing_to_write(to: str) -> None:
 def test_sends_that_cannot_be_are_not_written(
     to: str, name: str, place: Any, value: int, message: str
 ) -> None:
-    """Files may be written of what was not verified."""
     solution = solved("all-gather", 4, "ring")
     array = getattr(solution.answer, name).copy()
     array[place] = value

@@ -1,7 +1,5 @@
 """Demand matrices from foreign files, models of traffic, and the command that writes both."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -68,7 +66,6 @@ def test_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("kind", [int, float])
 def test_matrix_market(tmp_path: Path, symmetry: str, sparse: bool, kind: type) -> None:
-    """As SciPy writes it, coordinates and in full."""
     given: Any = np.array([[0, 3, 5], [3, 0, 0], [5, 0, 7]], dtype=kind)
     if symmetry == "general":
         given = given[:2] * (1 if kind is int else 0.1)
@@ -88,7 +85,6 @@ def test_matrix_market_patterns_and_duplicates(tmp_path: Path) -> None:
 
 
 def test_qoblib_stacks_columns(tmp_path: Path) -> None:
-    """The first numbers are the first column."""
     instance = {"n": 2, "scaled_doubly_stochastic_matrix": [1, 2, 3, 4], "weights": [1]}
     path = put(tmp_path, "q.json", json.dumps({"_license": "CC-BY-4.0", "7": instance}))
     assert read_matrix(path).tolist() == [[1.0, 3.0], [2.0, 4.0]]
@@ -163,7 +159,6 @@ BROKEN = [
 def test_broken_files_are_named(
     tmp_path: Path, name: str, content: str | bytes, message: str
 ) -> None:
-    """File, line and value, as a `FormatError`."""
     path = put(tmp_path, name, content)
     with pytest.raises(om.FormatError, match=message) as caught:
         read_matrix(path)
@@ -233,7 +228,6 @@ def test_permutations_and_solstice_have_equal_lines() -> None:
 
 
 def test_mutual_models_suit_bidirectional_ports() -> None:
-    """Pairings: symmetric, nothing on the diagonal."""
     for name in ("permutations", "solstice"):
         for n in (4, 7):
             demand = MODELS[name](n, np.random.default_rng(0), mutual=True)
@@ -322,7 +316,6 @@ def test_generate_refuses(arguments: tuple[str, ...], message: str) -> None:
 
 
 def test_generate_asks_for_the_delay() -> None:
-    """As `from_matrix` does; to count matchings none is needed."""
     options = ("--model", "all-to-all", "--fabric", "ideal-switch", "--size", "3")
     forgotten = generate(*options)
     assert forgotten.exit_code == 2
@@ -340,7 +333,6 @@ def test_generate_asks_for_the_delay() -> None:
     ],
 )
 def test_proofs_survive_files(certificate: Any) -> None:
-    """Each kind by its tag."""
     problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
     solution = om.Solution(
         problem=problem,

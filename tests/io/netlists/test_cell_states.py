@@ -1,7 +1,5 @@
 """Cell states for other tools: netlists that come back, SmartLight lists, phases."""
 
-from __future__ import annotations
-
 import csv
 import json
 from functools import cache
@@ -56,7 +54,6 @@ def test_netlists_come_back_with_their_states(tmp_path: Path) -> None:
 def test_files_that_do_not_all_fit_are_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is replaced stays, old or new."""
     (tmp_path / "x.0.yml").write_text("old")
 
     def write(target: Path, content: bytes) -> None:
@@ -95,7 +92,6 @@ def test_smartlight_lists_are_the_set_cells() -> None:
 
 
 def test_phases_give_the_states() -> None:
-    """By the transfer matrix of the device model, in both formats; the convention is stated."""
     tree = json.loads(text("json"))
     assert tree["convention"] == CONVENTION
     comment, *lines = text("csv").splitlines()
@@ -124,6 +120,5 @@ def test_what_has_no_cell_states_is_refused(to: str) -> None:
 
 
 def test_csv_of_a_switch_without_cells_is_its_timeline() -> None:
-    """There are no phases to give."""
     solution = om.solve(om.AllToAll(om.IdealSwitch(3)), seed=0)
     assert text("csv", solution) == text("timeline", solution)

@@ -1,7 +1,5 @@
 """Netlists of other tools: what they become, every flaw by name, and what they can do."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re
@@ -60,7 +58,6 @@ def test_cells_and_ports_of_a_pair() -> None:
 
 @pytest.mark.parametrize("name", CONVENTIONS)
 def test_conventions_agree(name: str) -> None:
-    """Whatever pins are called, the cells are the same."""
     theirs, ours = CONVENTIONS[name], CONVENTIONS["optical"]
     text = json.dumps(PAIR)
     renamed = re.sub(r",(o\d)", lambda found: f",{theirs[ours.index(found[1])]}", text)
@@ -91,7 +88,6 @@ def test_nets_routes_and_recursion() -> None:
 
 
 def test_directions_of_ports() -> None:
-    """By name, or as told; ports that do both are bidirectional."""
     assert netlist_from_tree(PAIR, directed=False).n_ports == 4
     names = {"w1": "m1,o2", "w2": "m1,o1", "e1": "m2,o3", "e2": "m2,o4"}
     assert netlist_from_tree(changed(ports=names)).bidirectional
@@ -148,7 +144,6 @@ FLAWS: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("parts", "expected"), FLAWS, ids=[text[0] for _, text in FLAWS])
 def test_flaws_are_named(parts: dict[str, Any], expected: list[str]) -> None:
-    """With instance and pin, by the names of the netlist."""
     found = flaws_of(changed(**parts))
     for text in expected:
         assert any(text in flaw for flaw in found), found
@@ -178,14 +173,12 @@ def test_a_message_names_the_first_flaws_and_counts_the_rest() -> None:
 
 
 def test_not_even_a_mapping() -> None:
-    """Whatever YAML says, the answer is a flaw."""
     assert flaws_of([1]) == ["a netlist is a mapping with instances, connections and ports"]
     with pytest.raises(om.InputError, match="four names, for a1, a2, b1, b2"):
         netlist_from_tree(PAIR, pins={"w": "a1"})
 
 
 def test_pins_may_stay_open_on_purpose() -> None:
-    """If all may, or if the netlist lists them."""
     one = changed(ports={"w": "m1,o2", "e": "m2,o3"})
     assert len(flaws_of(one)) == 2
     told = {**one, "info": {"open_pins": ["m1,o1", "m2,o4"]}}
@@ -221,7 +214,6 @@ def test_our_fabrics_come_back(fabric: om.Fabric) -> None:
 
 @pytest.mark.parametrize("method", ["negotiated", "ilp"])
 def test_methods_route_on_a_netlist(method: str) -> None:
-    """As on the fabric it was made of."""
     mesh = om.HexMesh(2, 2, ports=4)
     fabric = netlist_from_tree(netlist_tree(mesh))
     solution = om.solve(om.AllToAll(fabric), method, seed=0)
@@ -230,7 +222,6 @@ def test_methods_route_on_a_netlist(method: str) -> None:
 
 
 def test_a_netlist_survives_files(tmp_path: Path) -> None:
-    """As the fabric of a problem; the order of ports is kept, since it numbers them."""
     ports = {"z": "m2,o3", "a": "m1,o2", "m": "m1,o1", "b": "m2,o4"}
     fabric = netlist_from_tree(changed(ports=ports))
     assert fabric.port_names == ("z", "a", "m", "b")
@@ -381,14 +372,12 @@ def test_commands_take_netlists(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_do_not_fit(arguments: str, message: str, tmp_path: Path) -> None:
-    """Are usage errors, by name."""
     (tmp_path / "x.json").write_text(json.dumps(PAIR))
     done = run("generate", "all-to-all", *arguments.split(), cwd=tmp_path)
     assert done.exit_code == 2 and message in done.stderr
 
 
 def test_names_are_drawn_as_text(tmp_path: Path) -> None:
-    """Whatever letters they have: mathematics, arrows, and what XML cannot hold."""
     tree = changed(
         instances={"$\\foo$": "mzi", "m2": "mzi"},
         connections={"$\\foo$,o3": "m2,o2", "$\\foo$,o4": "m2,o1"},

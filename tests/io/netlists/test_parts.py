@@ -1,7 +1,5 @@
 """Parts of netlists that are no cells: what passes light, what splits it, what has a netlist."""
 
-from __future__ import annotations
-
 import json
 from contextlib import chdir
 from pathlib import Path
@@ -70,7 +68,6 @@ def test_netlists_within_are_opened() -> None:
 @given(st.lists(st.sampled_from(["straight", "bend_euler", "taper", "heater"]), max_size=6))
 @settings(deadline=None, max_examples=25)
 def test_what_passes_light_is_passed(lengths: list[str]) -> None:
-    """Whatever stands in a connection or before a port, either way round."""
     tree: dict[str, Any] = json.loads(json.dumps(BENES))
     for k, component in enumerate(lengths):
         name, ends = f"w{k}", ("o1", "o2")[:: (-1) ** k]
@@ -102,7 +99,6 @@ def test_crossings_cross() -> None:
 
 
 def test_couplers_are_no_switches() -> None:
-    """They split light: alone, in a tree, or with arms that nobody can set."""
     lone = {
         "instances": {"c": "coupler"},
         "ports": {"w1": "c,o1", "w2": "c,o2", "e1": "c,o3", "e2": "c,o4"},
@@ -134,7 +130,6 @@ def test_cells_of_one_and_two_pins() -> None:
 
 
 def test_unknown_components_are_named() -> None:
-    """Until somebody says what they are."""
     ring = {**BENES, "instances": {**BENES["instances"], "s2": "ring", "s6": "ring"}}
     text = "component ring of s2, s6 is not known: say --component ring=switch|pass|"
     assert text in flaws_of(ring)
@@ -170,7 +165,6 @@ def test_netlists_within_netlists_are_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_command_line_says_what_components_are(tmp_path: Path) -> None:
-    """Once for all of a netlist."""
     ring = {**MZI, "instances": {**MZI["instances"], "p1": "ring"}}
     (tmp_path / "x.json").write_text(json.dumps(ring))
     with chdir(tmp_path):

@@ -1,7 +1,5 @@
 """Netlists in YAML: whatever tags, times and aliases say, each is a netlist or has a flaw."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from pathlib import Path
@@ -61,7 +59,6 @@ def test_any_value_in_any_place(value: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_value_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
-    """With the place, where PyYAML tells it."""
     path = tmp_path / "a.yml"
     path.write_text(text)
     with pytest.raises(om.FormatError, match=complaint):
@@ -82,7 +79,6 @@ def test_half_a_pair_of_surrogates_is_no_name(
 def test_aliases_repeat_no_more_than_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all that they name together, also within what has another name."""
     monkeypatch.setenv("OPTMATCH_MAX_REPEATS", "20")
     path = tmp_path / "a.yml"
     path.write_text(

@@ -1,7 +1,5 @@
 """Files for other tools: what is written can be read back, and says the same."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools
@@ -110,7 +108,6 @@ def test_matrices_are_read_as_they_are_written(solution: om.Solution) -> None:
 
 @given(demands())
 def test_openoptics_connects_what_is_written(solution: om.Solution) -> None:
-    """By its own rules no port is refused, and light goes from where to where it should."""
     found = topologies(solution)
     wanted = [
         {tuple(row) for row in found.circuits(topology).tolist()}
@@ -127,7 +124,6 @@ def test_openoptics_connects_what_is_written(solution: om.Solution) -> None:
 
 @given(demands())
 def test_openoptics_loads_the_matrix(solution: om.Solution) -> None:
-    """With the same two nodes at the ends of every circuit, unless they have two at once."""
     found = topologies(solution)
     wanted = [
         {(min(a, b), max(a, b)) for a, b, _, _ in found.circuits(topology).tolist()}
@@ -165,7 +161,6 @@ def test_timelines_do_not_overlap(solution: om.Solution) -> None:
 
 @given(demands())
 def test_trace_events_of_schedules(solution: om.Solution) -> None:
-    """They have the form that viewers load, and as many events as the timeline has rows."""
     lasting = check_trace(text(solution, "perfetto"))
     assert len(lasting) == len(text(solution, "timeline").splitlines()) - 1
 
@@ -229,7 +224,6 @@ def test_the_other_files_of_rails() -> None:
 
 
 def test_links_inside_servers_are_in_every_topology() -> None:
-    """Of a group that is on no rail, every pair; the switch does not touch them."""
     solution = rails()
     job: Any = solution.problem
     given = job.workload.recorded
@@ -251,7 +245,6 @@ def test_links_inside_servers_are_in_every_topology() -> None:
 
 
 def test_the_step_as_traces(tmp_path: Path) -> None:
-    """With the groups beside, the same operations are read back."""
     solution = rails()
     names = export(solution, "chakra", tmp_path / "run")
     assert [Path(name).name for name in names] == [f"run.{rank}.et" for rank in range(4)]
@@ -266,7 +259,6 @@ def test_the_step_as_traces(tmp_path: Path) -> None:
 
 
 def test_every_format_writes_something(tmp_path: Path) -> None:
-    """Of a rail plan all, of an ordinary schedule those that are for all kinds."""
     schedule = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
     for name, exporter in EXPORTERS.items():
         if exporter.kinds == ("collective",):
@@ -288,13 +280,11 @@ def test_every_format_writes_something(tmp_path: Path) -> None:
 
 
 def test_the_rate_of_a_collective() -> None:
-    """Is that of its ports, also where its answer is a schedule."""
     problem = om.Collective("all-to-all", 4, 8.0, rate_bytes_per_s=2.5, delay_s=1.0)
     assert topologies(om.solve(problem, "rewire", seed=0)).rates(0).max() == 2.5
 
 
 def test_ports_of_a_rank_are_numbered_from_0() -> None:
-    """Four ranks of two ports each."""
     problem = om.Collective("all-to-all", 4, 8.0, rate_bytes_per_s=2.5, delay_s=1.0, ports=2)
     (switch,) = topologies(om.solve(problem, "rewire", seed=0)).switches
     ports = sorted(zip(switch.node.tolist(), switch.port.tolist(), strict=True))
@@ -302,7 +292,6 @@ def test_ports_of_a_rank_are_numbered_from_0() -> None:
 
 
 def test_a_plane_may_be_idle() -> None:
-    """Without a demand no plane has a slot, and so no state."""
     problem = om.Demand(om.IdealSwitch(2), np.zeros((2, 2)), delay_s=0.1, planes=2)
     solution = om.solve(problem, seed=0)
     assert [schedule.n_slots for schedule in parts(solution)] == [0, 0]
@@ -311,7 +300,6 @@ def test_a_plane_may_be_idle() -> None:
 
 
 def test_a_solution_without_an_answer() -> None:
-    """Has nothing to be written."""
     nothing = om.Solution(
         problem=om.AllToAll(om.IdealSwitch(2)), schedule=None, status=Status.UNKNOWN,
         limit=om.Limit.TIME, objective=None, lower_bound=0.0, method="by hand",
@@ -349,7 +337,6 @@ def test_the_command_in_a_process(tmp_path: Path) -> None:
 
 
 def test_arrows_join_messages() -> None:
-    """From each send to its receive, in the order of the messages between two ranks."""
     content = text(pipeline(), "perfetto")
     assert len(check_trace(content)) == 8
     events = json.loads(content)["traceEvents"]

@@ -1,7 +1,5 @@
 """Lists of phases and recordings: the same step as written, and flaws by line."""
 
-from __future__ import annotations
-
 import json
 from contextlib import chdir
 from pathlib import Path
@@ -129,7 +127,6 @@ def test_a_list_of_objects_is_the_same_step(tmp_path: Path) -> None:
 def test_counts_are_kept(
     tmp_path_factory: pytest.TempPathFactory, phases: list[tuple[int, int]]
 ) -> None:
-    """As many operations as the list says, with their sizes, at each rank."""
     rows = [
         {"rank": rank, "group": "g", "operation": "all-reduce", "count": n, "size_bytes": size}
         for rank in (0, 1)
@@ -185,7 +182,6 @@ def test_counts_are_kept(
 def test_flaws_of_lists_are_named(
     tmp_path: Path, name: str, text: str | bytes, message: str
 ) -> None:
-    """File, line, and what does not fit."""
     path = tmp_path / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(om.FormatError, match=message) as caught:
@@ -272,7 +268,6 @@ def test_recordings_of_all_ranks_are_a_job(tmp_path: Path) -> None:
 
 
 def test_recordings_without_a_pipeline(tmp_path: Path) -> None:
-    """Begin with the first step that repeats; dimensions are those of the records."""
     line = "{} start_backend: 1 start_idx: 0 end_backend: 1 end_idx: 0 len: {}\n"
     text = line.format("DP", 9) + 3 * (line.format("DP", 2) + line.format("EP", 1))
     for server in range(2):
@@ -329,7 +324,6 @@ def test_flaws_of_recorded_steps_are_named(
     gpus: int,
     message: str,
 ) -> None:
-    """File, line, rank and group."""
     prefix = record_llama(tmp_path, **changes)
     members = groups if not groups else {**LLAMA, **groups}
     with pytest.raises(om.FormatError, match=message):
@@ -346,7 +340,6 @@ def run(folder: Path, *options: str) -> Result:
 
 @pytest.mark.slow
 def test_the_command_makes_a_job(tmp_path: Path) -> None:
-    """Of a list of phases and of Chakra traces; they are the same job."""
     write(tmp_path, "groups.json", groups_text(GROUPS))
     step = read_phase_list(write(tmp_path, "step.csv", TABLE), GROUPS)
     for rank, content in enumerate(step_traces(step)):
@@ -365,7 +358,6 @@ def test_the_command_makes_a_job(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_reads_recordings(tmp_path: Path) -> None:
-    """The job is that of the function."""
     prefix = record_llama(tmp_path)
     shared = ("--groups", "groups.json", "--gpus-per-server", "4", "--collective-bytes", "9")
     done = process("generate", "rail-trace", "--recordings", "run", *shared, cwd=tmp_path)

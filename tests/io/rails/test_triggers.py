@@ -1,7 +1,5 @@
 """Trigger files: read back as written, refused by place where they are wrong, and their schema."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
@@ -35,7 +33,6 @@ def text() -> str:
 
 
 def test_a_file_is_read_back(tmp_path: Path) -> None:
-    """As the command writes it, it is what was derived; other tools can check it."""
     plan, file = tmp_path / "plan.json", tmp_path / "triggers.json"
     om.save(solved(), plan)
     done = CliRunner().invoke(main, ["export", str(plan), "--to", "triggers", "-o", str(file)])
@@ -68,7 +65,6 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
 def test_what_is_wrong_is_refused(
     tmp_path: Path, place: list[Any], value: Any, complaint: str, by_schema: bool
 ) -> None:
-    """With file, place, rule and value."""
     tree = json.loads(text())
     inner = tree
     for key in place[:-1]:
@@ -93,7 +89,6 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
 
 
 def test_large_arrays_lie_beside_the_file(beside: tuple[Path, Path]) -> None:
-    """They are the same plan; a changed byte is found; another export takes old ones away."""
     (file, arrays), job = beside, solved().problem
     assert isinstance(job, om.RailJob)
     tree = json.loads(file.read_text())
@@ -133,7 +128,6 @@ def test_wrong_arrays_are_refused(
     value: Any,
     complaint: str,
 ) -> None:
-    """Though the digest is theirs: absent or foreign ones, wrong values, and too many of them."""
     (file, arrays), job = beside, solved().problem
     with np.load(arrays) as loaded:
         changed = {**loaded, name: value}
@@ -147,7 +141,6 @@ def test_wrong_arrays_are_refused(
 
 
 def test_a_schedule_without_rails_has_no_triggers() -> None:
-    """As for every format of one kind."""
     other = om.solve(om.Routing(om.IdealSwitch(2), np.array([1, 0], np.int32)), seed=0)
     with pytest.raises(om.InputError, match="for rail-job"):
         exported(other, "triggers")

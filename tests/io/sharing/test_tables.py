@@ -71,7 +71,6 @@ def test_rows_that_take_no_bytes_are_counted(tmp_path: Path, monkeypatch: Any) -
     ],
 )
 def test_a_damaged_table_is_refused_by_name(tmp_path: Path, text: str, told: str) -> None:
-    """With exit code 2, and nothing is written."""
     path = tmp_path / "ports.csv"
     path.write_text(text)
     jobs, out = write(tmp_path / "jobs.csv", JOBS), tmp_path / "out.json"
@@ -82,7 +81,6 @@ def test_a_damaged_table_is_refused_by_name(tmp_path: Path, text: str, told: str
 
 
 def test_a_truncated_parquet_is_refused(tmp_path: Path) -> None:
-    """What is left of it is not used."""
     path = write(tmp_path / "ports.parquet", PORTS)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(om.FormatError, match=r"ports\.parquet: cannot be read"):
@@ -90,7 +88,6 @@ def test_a_truncated_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_columns_of_jobs_are_known_ones(tmp_path: Path) -> None:
-    """A misspelt attribute is no bound that is ignored."""
     for text, told in (
         ("demand,gpu\n1,4\n", "column 'gpu': known are cpu, private.data"),
         ("cpu\n4\n", "column 'demand' is missing"),
@@ -118,7 +115,6 @@ def test_the_command_draws_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_job_that_nobody_can_serve_is_named(tmp_path: Path) -> None:
-    """In a file, too, with exit code 2."""
     path = tmp_path / "p.json"
     om.save(om.PortSharing(Resources([[4.0]], names=("cpu",)), Jobs([1], [[4.0]])), path)
     path.write_text(path.read_text().replace("[4.0]", "[5.0]", 2).replace("[5.0]", "[4.0]", 1))
@@ -128,6 +124,5 @@ def test_a_job_that_nobody_can_serve_is_named(tmp_path: Path) -> None:
 
 
 def test_demands_that_no_number_counts_are_refused() -> None:
-    """Their sum is a float64 in the objective."""
     with pytest.raises(om.InputError, match=r"at most 2\*\*53 resources in all"):
         Jobs([2**62, 2**62], [[1.0, 1.0]])

@@ -1,7 +1,5 @@
 """Pictures of collectives show what plans and studies say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +11,6 @@ from optmatch.plotting import delays_data, rounds_data, save_picture
 
 
 def test_a_cell_tells_what_a_rank_receives() -> None:
-    """Sums first, then copies; circuits change between them."""
     solution = om.solve(om.Collective("all-reduce", 4, 4.0), "halving-doubling", seed=0)
     data = rounds_data(solution.answer)
     assert data.does.tolist() == [[2, 2, 1, 1]] * 4
@@ -23,7 +20,6 @@ def test_a_cell_tells_what_a_rank_receives() -> None:
 
 
 def test_a_plan_is_drawn(tmp_path: Path) -> None:
-    """As a file."""
     solution = om.solve(om.Collective("all-to-all", 5, 5.0), "bruck", seed=0)
     path = save_picture(solution, tmp_path / "rounds.png")
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -45,6 +41,5 @@ def test_shares_of_planes_are_drawn_in_their_times(tmp_path: Path) -> None:
 
 
 def test_a_study_without_rows_is_refused() -> None:
-    """By name."""
     with pytest.raises(om.InputError, match="the study has no rows"):
         delays_data({"times": [], "winners": []})

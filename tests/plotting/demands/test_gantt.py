@@ -1,7 +1,5 @@
 """Charts of demands over time: the data, the drawing, the files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +39,6 @@ def on_planes() -> om.Solution:
 
 
 def test_bars_by_hand() -> None:
-    """From the end of the delay to the end of the slot, sending until nothing is left."""
     data = gantt_data(answer())
     assert data.source.tolist() == [0, 1]
     assert data.destination.tolist() == [1, 0]
@@ -52,7 +49,6 @@ def test_bars_by_hand() -> None:
 
 
 def test_planes_share_a_flow() -> None:
-    """What one plane has sent, the other need not."""
     data = gantt_data(on_planes())
     assert data.plane.tolist() == [0, 0, 1]
     assert (data.sent_s - data.start_s).tolist() == [2.0, 2.0, 1.0]
@@ -79,7 +75,6 @@ def test_sums_are_those_of_the_replay() -> None:
 
 
 def test_what_cannot_be_charted() -> None:
-    """Other kinds of problems, and solutions without an answer."""
     routing = om.Routing(om.IdealSwitch(2), np.array([1, 0]))
     other = om.Solution(
         problem=routing, status=om.Status.UNKNOWN, limit=om.Limit.TIME, method="by hand"

@@ -1,7 +1,5 @@
 """Charts of steps on rails: a bar for each operation and each reconfiguration that is seen."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,7 +47,6 @@ def test_bars_of_a_plan() -> None:
 
 
 def test_bars_of_a_simulation() -> None:
-    """As many reconfigurations of a rank as the simulation counts, and its times."""
     run = simulate_rails(JOB, "on-demand")
     data = rail_gantt_data(JOB, run, ranks=[5, 0])
     switched = data.kind == KINDS.index("reconfiguration")
@@ -62,7 +59,6 @@ def test_bars_of_a_simulation() -> None:
 
 
 def test_large_jobs_show_their_first_ranks() -> None:
-    """Of one rail, no more than fit on a page."""
     job = change_job(JOB, dp=32, batch=32)
     data = rail_gantt_data(job, simulate_rails(job, "provisioned"))
     assert len(data.ranks) == MOST_RANKS

@@ -1,7 +1,5 @@
 """The picture of shares: a bar for each job."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -31,7 +29,6 @@ def test_bars_are_in_the_order_of_service() -> None:
 
 
 def test_the_command_draws_shares(tmp_path: Path) -> None:
-    """As of every answer; where nobody wants anything it says so."""
     om.save(solve(), tmp_path / "shares.json")
     picture = tmp_path / "shares.svg"
     found = call("plot", tmp_path / "shares.json", "-o", picture)

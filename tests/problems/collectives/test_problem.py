@@ -1,7 +1,5 @@
 """Collectives: what is refused, and bounds that nothing beats."""
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 from typing import Any
@@ -58,7 +56,6 @@ from tests.helpers import collectives
     ],
 )
 def test_bad_fields_are_named(fields: dict[str, Any], message: str) -> None:
-    """By name, value and rule."""
     good: dict[str, Any] = {"operation": "all-reduce", "n_ranks": 4, "size_bytes": 1e6}
     with pytest.raises(om.InputError, match=re.escape(message)):
         om.Collective(**(good | fields))
@@ -85,13 +82,11 @@ def test_an_uneven_all_to_all_has_a_matrix() -> None:
     ],
 )
 def test_reach_is_that_of_the_facts(n: int, rounds: list[int]) -> None:
-    """Rounds with one, two, ... configurations."""
     assert [fewest_rounds(n, k) for k in range(1, len(rounds) + 1)] == rounds
 
 
 @pytest.mark.parametrize(("n", "epochs"), [(2, 1), (3, 1), (3, 2), (4, 1), (4, 2), (5, 2)])
 def test_reach_is_the_best_that_there_is(n: int, epochs: int) -> None:
-    """Of all permutations."""
     assert fewest_rounds(n, epochs) == collectives.fewest_rounds(n, epochs)
 
 
@@ -120,7 +115,6 @@ def test_late_rounds_are_those_of_the_facts() -> None:
 
 
 def test_each_bound_has_a_name() -> None:
-    """What it counts."""
 
     def name(*args: Any, **fields: Any) -> str:
         return om.Collective(*args, rate_bytes_per_s=1e9, **fields).bounds().name

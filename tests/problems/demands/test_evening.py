@@ -1,7 +1,5 @@
 """Matrices whose lines agree to rounding: ticks in which they agree exactly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -66,14 +64,12 @@ def test_a_stated_quantum_is_the_tick(seed: int, quantum_s: float) -> None:
 
 
 def test_the_tick_divides_the_delay() -> None:
-    """Also one that is no decimal number."""
     problem = om.Demand(om.IdealSwitch(6), mixture(2), objective="matchings", delay_s=1 / 7)
     assert problem.delay_ticks * problem.tick_s == pytest.approx(1 / 7, rel=1e-12)
     assert om.solve(problem, seed=0).schedule is not None
 
 
 def test_bidirectional_ports_keep_both_directions_alike() -> None:
-    """The rounded matrix of a mesh is symmetric."""
     matrix = mixture(3, both_ways=True)
     problem = om.Demand(om.HexMesh(3, 3, ports=6), matrix, objective="matchings")
     assert (problem.ticks == problem.ticks.T).all()
@@ -92,7 +88,6 @@ def test_bidirectional_ports_keep_both_directions_alike() -> None:
     ],
 )
 def test_lines_that_really_differ_are_refused(matrix: Any, quantum_s: float | None) -> None:
-    """By more than rounding, of whole numbers by any amount, and of a quantum by half of it."""
     with pytest.raises(om.InputError, match="equal sums"):
         om.Demand(om.IdealSwitch(2), matrix, objective="matchings", quantum_s=quantum_s)
 
@@ -100,7 +95,6 @@ def test_lines_that_really_differ_are_refused(matrix: Any, quantum_s: float | No
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 12), st.integers(0, 7))
 def test_lines_agree_exactly(seed: int, n: int, terms: int, digits: int) -> None:
-    """Whatever the quantum; zeros stay zero, and nothing becomes negative."""
     matrix = mixture(seed, n, terms)
     quantum = 10.0**-digits if digits else None
     scaled = scale(matrix, 1.0, 0.0, 0.0, quantum)

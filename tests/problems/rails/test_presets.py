@@ -1,7 +1,5 @@
 """Jobs of known models: their degrees, sizes, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from optmatch.problems.rails.presets import PRESETS, make_job
 @pytest.mark.parametrize("gpus", [1024, 2048])
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_fills_its_gpus(name: str, gpus: int) -> None:
-    """With groups in servers and on single rails, and all layers in stages."""
     job = make_job(name, gpus)
     assert job.n_gpus == gpus
     assert {group.rail for group in job.groups()} <= set(range(-1, 8))
@@ -24,7 +21,6 @@ def test_a_preset_fills_its_gpus(name: str, gpus: int) -> None:
 
 
 def test_weights_are_as_many_as_published() -> None:
-    """Of the dense models within two in a hundred; what is left out of the others is theirs."""
     for name, billions in (("llama3-405b", 405), ("gpt3-175b-fsdp", 175), ("mixtral-8x22b", 141)):
         model = PRESETS[name].model
         layer = (2 + 2 * model.shared_keys) * model.hidden**2
@@ -39,7 +35,6 @@ def run(line: str) -> Any:
 
 
 def test_the_command_starts_from_a_preset() -> None:
-    """Options that are given change it, and no others."""
     done = run("--preset mixtral-8x22b --gpus 1024 --delay 0.5 --spanning rings --batch 2048")
     assert done.exit_code == 0, done.output
     job, known = loads(done.stdout), make_job("mixtral-8x22b", 1024)
@@ -65,13 +60,11 @@ def test_the_command_starts_from_a_preset() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(line: str, message: str) -> None:
-    """With exit code 2, names and numbers."""
     done = run(line)
     assert done.exit_code == 2
     assert message in done.stderr
 
 
 def test_an_unknown_preset_is_named() -> None:
-    """With all that are known."""
     with pytest.raises(om.InputError, match="preset = 'gpt5': one of llama3-405b, deepseek-v3"):
         make_job("gpt5", 1024)

@@ -1,7 +1,5 @@
 """Rail jobs: layout, groups, programs, sizes, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -101,14 +99,12 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("change", "where", "message"), BROKEN)
 def test_a_broken_job_is_refused(change: dict[str, Any], where: str, message: str) -> None:
-    """Naming the option, the rank and the numbers."""
     with pytest.raises(om.InputError, match=message) as caught:
         small_job(**{"dp": 2, "tp": 2, "pp": 2, **change})
     assert caught.value.where == where
 
 
 def test_a_group_with_other_rails_in_another_server_is_refused() -> None:
-    """With the group, its servers and their rails."""
     message = r"group dp\.0 has members in server 0 on rails 0; server 1 on rails 1: the same"
     with pytest.raises(om.InputError, match=message) as c:
         small_job(dp=2, tp=3, pp=1, gpus_per_server=2)
@@ -125,7 +121,6 @@ def test_a_group_with_other_rails_in_another_server_is_refused() -> None:
     ],
 )
 def test_a_broken_model_is_refused(change: dict[str, int], message: str) -> None:
-    """By its sizes."""
     with pytest.raises(om.InputError, match=message):
         replace(MODEL, **change)
 
@@ -184,7 +179,6 @@ def test_groups_are_what_differs_in_one_degree(job: om.RailJob) -> None:
 @settings(relaxed, max_examples=15)
 @given(random_jobs())
 def test_files_bring_jobs_back(job: om.RailJob) -> None:
-    """Derived and recorded ones, with equal steps."""
     again = loads(dumps(job))
     assert again == job
     assert isinstance(again, om.RailJob)
@@ -242,7 +236,6 @@ DEGREES = "--gpus-per-server 2 --dp 2 --tp 2 --pp 2 --batch 8"
 
 
 def test_generate_writes_a_job() -> None:
-    """With all options; what it writes is read again."""
     line = f"generate rail-job --gpus 8 {DEGREES} {SIZES} --order tp,dp,pp,cp --delay 0.1"
     done = run(f"{line} --radix 8 --fabric benes --size 4")
     assert done.exit_code == 0, done.output
@@ -256,7 +249,6 @@ def test_generate_writes_a_job() -> None:
 
 
 def test_generate_refuses_degrees_that_do_not_multiply(tmp_path: Any) -> None:
-    """With exit code 2, the numbers, and nothing written."""
     target = tmp_path / "job.json"
     done = run(f"generate rail-job --gpus 9 {DEGREES} {SIZES} -o {target}")
     assert (done.exit_code, target.exists()) == (2, False)

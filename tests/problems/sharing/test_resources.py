@@ -45,7 +45,6 @@ from tests.helpers.sharing import Jobs, Resources, Sharing, draw_sharing, serves
     ],
 )  # fmt: skip
 def test_bad_input_is_named(make: Any, told: str) -> None:
-    """The array, the place, the value and the rule."""
     with pytest.raises(om.InputError, match=re.escape(told)):
         make()
 
@@ -54,7 +53,6 @@ def test_bad_input_is_named(make: Any, told: str) -> None:
     "table", [3, None, "ab", [[1], [1, 2]], [[[1], [1, 2]]], [1, 2], np.array(3), {}, [["a"]]]
 )
 def test_what_is_no_table_is_refused(table: Any) -> None:
-    """Of resources and of jobs, whatever the names are."""
     for names in ((), ("rate",), 3, None):
         with pytest.raises(om.InputError):
             problems.Resources(table, names=names)  # type: ignore[arg-type]
@@ -63,7 +61,6 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
 
 
 def test_classes_are_those_of_pairs() -> None:
-    """Who may serve whom is as for each pair; no two classes and no two groups are alike."""
     rng = np.random.default_rng(26)
     for k in range(examples(60, plain=20)):
         problem = draw_sharing(rng, resources=12, caps=k % 3 == 0)

@@ -1,7 +1,5 @@
 """Tenancies: what is refused by name, and how many slots a job needs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,6 @@ SWITCH, MESH = om.IdealSwitch(8), om.HexMesh(4, 4, ports=8)
     ],
 )
 def test_a_job_that_is_none_is_refused(fields: dict[str, Any], message: str) -> None:
-    """With the field that is wrong."""
     with pytest.raises(om.InputError) as caught:
         Tenant("a", **{"n_ports": 2, **fields})
     assert message in str(caught.value)
@@ -56,7 +53,6 @@ def test_a_job_that_is_none_is_refused(fields: dict[str, Any], message: str) -> 
 def test_jobs_that_do_not_fit_are_named(
     tenants: tuple[Tenant, ...], fields: dict[str, Any], message: str
 ) -> None:
-    """With the job and the rule."""
     with pytest.raises(om.InputError) as caught:
         Tenancy(SWITCH, tenants, **fields)
     assert message in str(caught.value)
@@ -77,7 +73,6 @@ def test_jobs_that_do_not_fit_are_named(
     ],
 )
 def test_a_job_alone_needs_its_slots(fabric: om.Fabric, tenant: Tenant, slots: int) -> None:
-    """As counted by hand; the worst job bounds all."""
     problem = Tenancy(fabric, (Tenant("b", 1), *([tenant] if tenant.n_ports < 8 else [])))
     assert problem.fewest_slots(tenant) == slots
     if tenant.n_ports < 8:
@@ -94,7 +89,6 @@ def test_rounding_makes_no_slot_more() -> None:
 
 
 def test_files_keep_all_of_it() -> None:
-    """Jobs, matrices, held ports and times."""
     tenants = (
         Tenant("a", 2, "demand", demand_bytes=np.array([[0, 1.5], [2.0, 0]]), held=(4, 1)),
         Tenant("b", 3, "all-reduce", size_bytes=12.0),

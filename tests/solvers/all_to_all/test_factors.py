@@ -1,7 +1,5 @@
 """1-factorisations: tournaments are ones, and exchanges keep them so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -68,7 +66,6 @@ def test_exchanges_keep_a_factorisation(ports: int, bidirectional: bool, seed: i
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 5), st.integers(0, 2**32 - 1))
 def test_factors_of_jobs_may_have_edges_in_common(half: int, seed: int) -> None:
-    """Then there may be no way around; what is found still has the edges of the old ones."""
     rng = np.random.default_rng(seed)
     old, new = np.empty((2, 3, 2 * half), dtype=np.int64)
     for row in old:
@@ -134,7 +131,6 @@ def test_exchanges_leave_a_perfect_factorisation() -> None:
 
 
 def test_relabelling_moves_partners_along() -> None:
-    """Who met 0 now meets the new name of 0."""
     factors = tournament(6, True)
     names = np.array([3, 4, 5, 0, 1, 2])
     renamed = relabel(factors, names)

@@ -1,7 +1,5 @@
 """The joint model of pairs, slots and routes, and the longest route: proofs by search."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

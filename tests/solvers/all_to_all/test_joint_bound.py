@@ -1,7 +1,5 @@
 """Bounds on all slots together, and what the verifier makes of their proofs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +28,6 @@ def test_prices_prove_what_shortest_routes_do_not(solved: om.Solution) -> None:
 
 
 def test_without_its_proof_the_bound_is_refused(solved: om.Solution) -> None:
-    """Nor with other prices, nor with a bound higher than they prove."""
     prices = np.zeros_like(solved.certificate.prices[0])
     for certificate in (None, RoutingProof.of_prices(prices)):
         forged = replace(solved, certificate=certificate)
@@ -60,7 +57,6 @@ def test_prices_refute_the_fewest_slots() -> None:
 
 
 def test_the_bound_holds_on_tiny_meshes() -> None:
-    """Never above the total that the exact model proves."""
     for mesh in (om.HexMesh(2, 2, ports=5), om.HexMesh(3, 3, ports=6), om.HexMesh(3, 3, ports=10)):
         problem = om.AllToAll(mesh)
         exact = om.solve(problem, "ilp", seed=0)

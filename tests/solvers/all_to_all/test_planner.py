@@ -1,7 +1,5 @@
 """Plans of slots: what is kept about them is true, and no move makes them worse."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np
@@ -60,7 +58,6 @@ def check(planner: SlotPlanner) -> None:
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=["odd", "even", "tx-rx"])
 def test_exchanges_keep_a_plan_true_and_never_add_cells(fabric: om.Fabric) -> None:
-    """A factor and its matching are the same thing."""
     events: list[Event] = []
     planner = planned(fabric, events, iterations=200)
     check(planner)
@@ -75,7 +72,6 @@ def test_exchanges_keep_a_plan_true_and_never_add_cells(fabric: om.Fabric) -> No
 
 
 def test_a_move_is_taken_just_if_nothing_gets_worse() -> None:
-    """Also if nothing gets better; the other slots stay what they are."""
     planner = planned(FABRICS[1], [])
     rng, sideways, refused = np.random.default_rng(0), 0, 0
     place, path = np.empty(10, dtype=np.int64), np.empty(12, dtype=np.int64)
@@ -96,7 +92,6 @@ def test_a_move_is_taken_just_if_nothing_gets_worse() -> None:
 
 
 def test_all_other_slots_are_drawn_beside_one_with_excess() -> None:
-    """Three different ones, at any of the three places."""
     planner = planned(FABRICS[0], [])
     drawn = [three_slots(planner, [2, 5]) for _ in range(100)]
     assert {slot for three in drawn for slot in three} == set(range(7))
@@ -107,7 +102,6 @@ def test_all_other_slots_are_drawn_beside_one_with_excess() -> None:
 
 
 def test_exchanges_end_after_so_many_moves_for_each_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless limited. Two slots cannot be exchanged."""
     tries: list[object] = []
     monkeypatch.setattr(planner_module, "exchange", lambda *given: tries.append(given))
     monkeypatch.setattr(
@@ -147,7 +141,6 @@ def test_a_search_goes_on_until_the_gap_is_closed(seed: int) -> None:
 
 @compiled_only
 def test_slots_that_failed_are_repaired_by_exchanges() -> None:
-    """With little effort some of 28 ports on 6 by 6 hexagons have no route at first."""
     planner = planned(om.HexMesh(6, 6, ports=28), [])
     assert any(slot.excess >= FAILED for slot in planner.plan)
     assert exchange_pairs(planner, tolerated=FAILED - 1) is None
@@ -169,7 +162,6 @@ def test_pairs_without_routes_fill_further_slots() -> None:
 
 @pytest.mark.parametrize("fabric", FABRICS[1:], ids=["even", "tx-rx"])
 def test_toggles_fall_and_routes_stay_as_short(fabric: om.Fabric) -> None:
-    """By order alone, then by routes that agree with it; the states are those of the plan."""
     planner = planned(fabric, [])
     before = [slot.lengths.sum() for slot in planner.plan]
     sequence = Sequence(np.stack([planner.states(slot) for slot in planner.plan]))

@@ -1,7 +1,5 @@
 """Repairs say what they did: which slots changed, which proof there is, and for which faults."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which faults cost an all-to-all a pair, or slots: against all states tried."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +16,6 @@ from tests.helpers.faults import broken
 
 @pytest.mark.parametrize("method", ["negotiated", "ilp"])
 def test_all_to_all_names_who_kills_a_pair(method: str) -> None:
-    """Of several faults only those that a dead pair needs."""
     mesh = om.HexMesh(3, 3, ports=6)
     cell = int(mesh.source_terminals[4]) // 4
     others = [k for k in range(mesh.n_cells) if k not in mesh.source_terminals // 4][:2]
@@ -42,7 +39,6 @@ TINY = [om.HexMesh(1, 2, ports=4), om.Benes(4), om.Crossbar(3), om.SpankeBenes(4
 @given(data=st.data())
 @settings(deadline=None, max_examples=30)
 def test_all_to_all_names_who_costs_slots(method: str, data: st.DataObject) -> None:
-    """With the causes alone the fewest slots do not do; with any of them repaired they do."""
     fabric = data.draw(st.sampled_from(TINY[1:] if method == "constructive" else TINY))
     mesh = data.draw(broken(fabric, most=3))
     problem = om.AllToAll(mesh)
@@ -82,7 +78,6 @@ def test_dead_ports_stay_dead_where_slots_are_missing() -> None:
 @pytest.mark.parametrize("method", ["negotiated", "ilp"])
 @pytest.mark.parametrize("faults", [{"dead_cells": [8]}, {"stuck_cross": [16]}])
 def test_pairs_whose_cheapest_ways_turn_back(method: str, faults: dict[str, Any]) -> None:
-    """They are not dead, so they get a slot; no more of them than an exhaustive search needs."""
     mesh = Faulty(om.HexMesh(2, 3, tx=3, rx=3), **faults)
     assert not mesh.dead_pairs()
     problem = om.AllToAll(mesh)

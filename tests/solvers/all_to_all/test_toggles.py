@@ -1,7 +1,5 @@
 """Toggles: counted as the verifier does, ordered nearly as well as brute force does."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np
@@ -59,7 +57,6 @@ def test_a_slot_goes_where_it_costs_fewest_toggles(seed: int, slots: int) -> Non
 
 @compiled_only
 def test_small_orders_are_near_the_best() -> None:
-    """Of all 720 orders of six slots: never two toggles more, and the best in most draws."""
     above, draws = [], 20
     for seed in range(draws):
         states = draw(seed, 6, 10)

@@ -1,7 +1,5 @@
 """The fastest of all: small cases whose optimum is known, and sizes that others have published."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -39,7 +37,6 @@ CASES = {
 
 @pytest.mark.parametrize(("operation", "n"), CASES)
 def test_the_known_cases_come_out(operation: str, n: int) -> None:
-    """With delays for which each term that can win wins once."""
     terms, winners = CASES[operation, n], set[int]()
     for alpha_s in (0.0, A, 50 * A):
         for delay_s in (0.0, 0.3 * A, X - A, 0.7 * X, 1.5 * X, 2.5 * X, 5 * X, 300 * X):
@@ -88,7 +85,6 @@ def test_an_uneven_all_to_all_is_done_by_all_that_can(method: str) -> None:
 
 @pytest.mark.parametrize("n", [3, 5, 8, 12, 27, 64, 100])
 def test_gathers_and_sums_reach_the_bound(n: int) -> None:
-    """For all delays; so they are optimal."""
     for operation in ("all-gather", "reduce-scatter"):
         for delay_s in (0.0, A, 10 * A, 1000 * A):
             solution = om.solve(ask(operation, n, delay_s), "mixed-radix", seed=0)
@@ -108,7 +104,6 @@ def test_gathers_and_sums_reach_the_bound(n: int) -> None:
 def test_64_ranks_are_faster_than_known_algorithms(
     operation: Any, size: float, delay_s: float, at_most_s: float
 ) -> None:
-    """With new circuits chosen for them: 65.0 and 110.0 ms, 151 and 380 us."""
     problem = om.Collective(operation, 64, size, alpha_s=2.7e-6, delay_s=delay_s)
     name = "circulant" if operation == "all-to-all" else "mixed-radix"
     solution = om.solve(problem, name, seed=0)
@@ -118,7 +113,6 @@ def test_64_ranks_are_faster_than_known_algorithms(
 
 @pytest.mark.parametrize(("n", "rounds"), [(4, 4), (6, 7), (8, 9), (16, 18), (32, 35)])
 def test_a_late_rank_is_gone_around_in_the_fewest_rounds(n: int, rounds: int) -> None:
-    """Whichever it is; and sooner than around a ring."""
     for late in (0, n - 1):
         problem = om.Collective("all-reduce", n, 1e9, late_s={late: 1.0})  # type: ignore[dict-item]
         solution = om.solve(problem, "stragglar", seed=0)

@@ -1,7 +1,5 @@
 """All-to-all on shifts: hops, routes, replayed sends, the number of configurations."""
 
-from __future__ import annotations
-
 from itertools import combinations, islice, product
 
 import numpy as np
@@ -44,7 +42,6 @@ def fewest_hops(n: int, shifts: tuple[int, ...]) -> int:
     [(5, (1,)), (6, (2, 3)), (8, (1, 3)), (9, (3, 4)), (10, (1, 2, 5)), (7, (4, 4))],
 )
 def test_routes_are_shortest_paths(n: int, shifts: tuple[int, ...]) -> None:
-    """And their sends are an all-to-all, in as many rounds as they say."""
     found = route(n, np.array(shifts))
     assert (found.exponents @ found.shifts % n == np.arange(n)).all()
     assert found.hops == fewest_hops(n, shifts)
@@ -58,7 +55,6 @@ def test_routes_are_shortest_paths(n: int, shifts: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(("n", "k"), [(6, 2), (7, 2), (8, 2), (8, 3), (9, 2)])
 def test_the_search_finds_the_best_shifts_of_few_ranks(n: int, k: int) -> None:
-    """By trying all of them."""
     best = min(fewest_hops(n, shifts) for shifts in combinations(range(1, n), k))
     assert route(n, list_shifts(n, k)[0]).hops == best >= fewest_hops_counted(n, k)
 
@@ -66,7 +62,6 @@ def test_the_search_finds_the_best_shifts_of_few_ranks(n: int, k: int) -> None:
 @compiled_only
 @pytest.mark.parametrize(("k", "bar"), [(2, 436), (3, 266), (4, 209), (6, 159), (12, 115)])
 def test_hops_of_64_ranks(k: int, bar: int) -> None:
-    """The same for a seed."""
     shifts = list_shifts(64, k)[0]
     assert fewest_hops_counted(64, k) <= route(64, shifts).hops <= bar
     assert np.array_equal(shifts, list_shifts(64, k)[0])
@@ -99,6 +94,5 @@ def test_few_rounds_are_worth_longer_paths() -> None:
 
 
 def test_shifts_that_miss_a_rank() -> None:
-    """They are refused."""
     with pytest.raises(InputError, match="reach"):
         route(6, np.array([2, 4]))

@@ -1,7 +1,5 @@
 """Every method for collectives keeps the contract."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from optmatch.kinds import all_methods

@@ -1,7 +1,5 @@
 """Collectives on switches that have to hold every matching: with states of all their cells."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The joint model of a few ranks: what it finds by itself, and what it says of its answers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from tests.solvers.collectives.test_best import CASES, A, X, ask
 
 @pytest.mark.parametrize(("operation", "n"), [case for case in CASES if 2 < case[1] < 5])
 def test_it_finds_the_known_cases_without_the_other_methods(operation: str, n: int) -> None:
-    """And no plan of its family is faster."""
     for delay_s in (0.3 * A, 1.5 * X, 300 * X):
         times = [r * A + b * X + k * delay_s for r, b, k in CASES[operation, n]]
         problem = ask(operation, n, delay_s)
@@ -40,7 +37,6 @@ def test_an_all_reduce_of_four_ranks_is_faster_than_all_known_ones() -> None:
     [("reduce-scatter", False), ("reduce-scatter", True), ("broadcast", True)],
 )
 def test_other_operations_give_right_plans(operation: str, two_way: bool) -> None:
-    """With sums, copies in several pieces, and circuits in both directions."""
     problem = ask(operation, 3, A, two_way=two_way, start="dark")
     found = find(problem, Limits().start(), ignore)
     assert found.laid is not None and om.verify(problem, found.laid.plan).ok
@@ -50,7 +46,6 @@ def test_other_operations_give_right_plans(operation: str, two_way: bool) -> Non
 
 
 def test_a_small_block_goes_around_beside_a_large_one() -> None:
-    """It takes two hops in the time that rank 1 needs in any case, and no delay."""
     demand = np.array([[0, 6, 0], [0, 0, 2], [1, 1, 0]])
     problem = om.Collective(
         "all-to-all", 3, 0, demand_bytes=demand, rate_bytes_per_s=1.0, delay_s=0.5
@@ -89,7 +84,6 @@ def test_names_of_ranks_make_no_difference(names: list[int]) -> None:
 
 
 def test_a_limit_leaves_the_plan_that_is_known() -> None:
-    """Or a better one, without a claim that it is the best."""
     problem = ask("all-reduce", 4, A)
     known = om.solve(problem, seed=0)
     late = om.solve(problem, "ilp", seed=0, time_limit_s=0.02)
@@ -99,5 +93,4 @@ def test_a_limit_leaves_the_plan_that_is_known() -> None:
 
 
 def test_fewest_hops_that_were_enumerated() -> None:
-    """Of all pairs of permutations: 9 blocks for each of six ranks, where counting says 8."""
     assert [-(-fewest_hops(n, (n - 1, n - 1)) // n) for n in (4, 5, 6)] == [4, 6, 9]

@@ -1,7 +1,5 @@
 """All-gathers of the fewest rounds, replayed, and what is made of them."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 
@@ -50,7 +48,6 @@ LARGE = [1024] if examples(1, plain=0) > 1 else []  # a million blocks: `make so
 
 @pytest.mark.parametrize("n", [3, 10, 63, 64, 100, 500, *LARGE])
 def test_every_block_arrives_once_in_as_many_rounds_as_the_bound(n: int) -> None:
-    """Also where a replay by sets would take too long."""
     for k in (1, 2, 3, 8):
         held = split_rounds(n, k)
         sends = all_gather(n, held).sends
@@ -61,7 +58,6 @@ def test_every_block_arrives_once_in_as_many_rounds_as_the_bound(n: int) -> None
 
 
 def test_the_bound_is_the_least_sum() -> None:
-    """By trying all ways to hold configurations."""
     for n, k in product(range(1, 20), range(1, 4)):
         ways = product(range(n), repeat=k)
         least = min(sum(way) for way in ways if np.prod([1 + r for r in way]) >= n)
@@ -79,5 +75,4 @@ def test_the_bound_is_the_least_sum() -> None:
     ],
 )
 def test_sums_that_are_known(n: int, sums: list[int]) -> None:
-    """For 1, 2, ... configurations."""
     assert [sum(split_rounds(n, k + 1)) for k in range(len(sums))] == sums

@@ -1,7 +1,5 @@
 """Planes that change circuits while others send: the published figures, corrected."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +78,6 @@ def test_known_cases_of_two_planes_are_proved_by_ilp(
     ],
 )
 def test_the_cuts_are_those_of_swot_at_least(steps: Any, cut: float) -> None:
-    """Against planes that all change together: 4 planes of 25 GB/s."""
     problem = steps_of(*steps, planes=4, rate_bytes_per_s=25e9)
     configurations, megabytes = steps
     changes = int((np.diff(list(configurations)) != 0).sum())
@@ -117,7 +114,6 @@ def test_a_plane_that_has_other_circuits_is_refused() -> None:
     ],
 )
 def test_every_change_of_shares_is_seen(name: str, factor: float, rule: str) -> None:
-    """And so are other circuits than those of the step."""
     problem = om.Collective(
         "all-to-all", 5, 1e7, alpha_s=1e-5, delay_s=1e-4, planes=2, start="dark"
     )
@@ -132,7 +128,6 @@ def test_every_change_of_shares_is_seen(name: str, factor: float, rule: str) -> 
 
 
 def test_planes_beat_a_schedule_that_stops_them_all() -> None:
-    """Of the same algorithms."""
     problem = om.Collective("all-reduce", 8, 3.2e7, alpha_s=2e-5, delay_s=2e-4, planes=2)
     overlap, rewire = (om.solve(problem, name, seed=0).objective for name in ("overlap", "rewire"))
     best = om.solve(problem, seed=0)

@@ -1,7 +1,5 @@
 """Circuits that change where it pays: the published figures, and what must hold of any delay."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise, product
 from typing import Any
 
@@ -49,7 +47,6 @@ def ask(operation: Any, n: int, size: float, delay_s: float, **fields: Any) -> o
 def test_the_published_table_comes_out(
     n: int, size: float, operation: str, algorithm: str, times: tuple[int, ...]
 ) -> None:
-    """Without any change, and with delays of 1 us to 10 ms."""
     rounds = list_rounds(ask(operation, n, size, 0.0), algorithm)
     found = [choose(ask(operation, n, size, delay), rounds).time_s for delay in DELAYS_S]
     assert tuple(round(time * 1e6) for time in found) == times
@@ -58,7 +55,6 @@ def test_the_published_table_comes_out(
 @pytest.mark.parametrize("hop_s", [None, 1e-6])
 @pytest.mark.parametrize("operation", ["all-reduce", "all-to-all", "all-gather"])
 def test_the_plan_takes_as_long_as_was_counted(operation: str, hop_s: float | None) -> None:
-    """Whatever is forwarded on its way, in one round or in several."""
     for delay_s in DELAYS_S:
         problem = ask(operation, 6, 1e6, delay_s, hop_s=hop_s, late_s={2: 1e-5})
         rounds = list_rounds(problem, "bruck")
@@ -72,7 +68,6 @@ def test_the_plan_takes_as_long_as_was_counted(operation: str, hop_s: float | No
 
 
 def test_no_other_choice_from_the_pool_is_faster() -> None:
-    """All of them are tried."""
     for delay_s in (1e-6, 1e-5, 1e-4):
         problem = ask("all-to-all", 5, 1e6, delay_s)  # each ring leads everywhere
         rounds = list_rounds(problem, "bruck")
@@ -85,7 +80,6 @@ def test_no_other_choice_from_the_pool_is_faster() -> None:
 
 
 def test_time_is_concave_in_the_delay() -> None:
-    """It is the least of straight lines, whose slopes are numbers of changes."""
     rounds = list_rounds(ask("all-to-all", 16, 1e6, 0.0), "bruck")
     delays = np.linspace(0, 2e-4, 41)
     times = [choose(ask("all-to-all", 16, 1e6, delay), rounds).time_s for delay in delays]
@@ -123,7 +117,6 @@ def over_all_cuts(problem: om.Collective, changes: int) -> dict[tuple[int, ...],
 def test_the_cuts_hops_and_bytes_of_bridge_come_out(
     operation: str, firsts: dict[int, tuple[int, ...]]
 ) -> None:
-    """Of Bruck's steps on 64 ranks with 0 to 3 changes, of all places where these can be."""
     moves = operation == "all-to-all"
     known = [63, 14, 9, 8] if moves else [3.048, 1.524, 1.206, 1.079]
     costs: dict[str, Any] = {"hop_s": 1e-6, "rate_bytes_per_s": 1e15}

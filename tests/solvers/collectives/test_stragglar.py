@@ -1,7 +1,5 @@
 """Schedules around a late rank: replayed, of the fewest rounds, the same for a seed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -27,13 +25,11 @@ def complete(n: int) -> int:
 
 @pytest.mark.parametrize("n", [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 48, 66])
 def test_even_numbers_take_as_many_rounds_as_the_bound(n: int) -> None:
-    """And every rank has every contribution once."""
     assert complete(n) == fewest_late_rounds(n) == n + int(np.ceil(np.log2(n))) - 2
 
 
 @pytest.mark.parametrize("n", [13, 15, 17, 21, 31, pytest.param(47, marks=compiled_only), 61, 65])
 def test_odd_numbers_take_one_round_more_at_most(n: int) -> None:
-    """The bound of odd numbers counts how much fits."""
     assert fewest_late_rounds(n) <= complete(n) <= fewest_late_rounds(n) + 1
 
 
@@ -66,7 +62,6 @@ def test_each_stored_search_finds_a_plan(n: int) -> None:
 
 
 def test_a_seed_names_a_schedule() -> None:
-    """Another seed names other ranks."""
     assert np.array_equal(schedule(20, seed=3), schedule(20, seed=3))
     assert not np.array_equal(schedule(20, seed=3), schedule(20, seed=4))
 
@@ -95,6 +90,5 @@ def test_the_others_reduce_before(n: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 2.5, "8"])
 def test_numbers_of_ranks_that_are_none(n: object) -> None:
-    """They are refused by name."""
     with pytest.raises(InputError, match="n"):
         schedule(n)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """Decompositions into permutations: exact, by the rule asked for, and stopped where asked."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from typing import Any, get_args
 
@@ -80,7 +78,6 @@ def test_a_decomposition_adds_up(rule: Rule, matrix: Matrix) -> None:
 @settings(max_examples=60, deadline=None)
 @given(matrix=balanced(5))
 def test_bottleneck_takes_the_largest_minimum(matrix: Matrix) -> None:
-    """Of all permutations of what is left, at every step."""
     terms = decompose(matrix)
     rest = matrix.copy()
     for permutation, weight in zip(terms.permutations, terms.weights, strict=True):
@@ -91,7 +88,6 @@ def test_bottleneck_takes_the_largest_minimum(matrix: Matrix) -> None:
 @pytest.mark.parametrize("n", [WORD - 1, WORD, WORD + 1, 2 * WORD + 1])
 @pytest.mark.parametrize("rule", RULES)
 def test_sizes_at_the_edge_of_a_word(rule: Rule, n: int) -> None:
-    """Sets of columns fill one word, two, three."""
     matrix = permutation_sum(n, 4 if PLAIN else 3 * n, n)
     terms = decompose(matrix, rule)
     check(matrix, terms)
@@ -107,7 +103,6 @@ def test_bottleneck_has_few_terms() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_next_to_nothing(rule: Rule) -> None:
-    """No ports, one port, nothing to decompose."""
     for n in (0, 1, 3):
         terms = decompose(np.zeros((n, n)), rule)
         assert (terms.permutations.shape, terms.residual.shape) == ((0, n), (n, n))
@@ -116,7 +111,6 @@ def test_next_to_nothing(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_stops(rule: Rule) -> None:
-    """By terms, by what is left of a line, and by time; what was found is right."""
     matrix = permutation_sum(12, 60, 1)
     whole = decompose(matrix, rule)
     few = decompose(matrix, rule, max_terms=5)
@@ -131,7 +125,6 @@ def test_stops(rule: Rule) -> None:
 
 
 def test_a_deadline_in_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is looked at between slices of terms."""
     monkeypatch.setattr(birkhoff, "_SLICE", 1)
     matrix = permutation_sum(10, 50, 2)
     terms = decompose(matrix, "first", deadline=counted_time() - 1)
@@ -177,13 +170,11 @@ def test_ctrl_c_loses_no_term(monkeypatch: pytest.MonkeyPatch, before: int) -> N
     ],
 )
 def test_what_is_refused(ticks: Any, message: str) -> None:
-    """With the line or entry, and why."""
     with pytest.raises(InputError, match=message):
         decompose(ticks)
 
 
 def test_unknown_rule() -> None:
-    """The message lists those there are."""
     rule: Any = "best"
     with pytest.raises(InputError, match="one of first, bottleneck"):
         decompose([[1]], rule)
@@ -200,7 +191,6 @@ def test_large_numbers(rule: Rule) -> None:
 
 
 def test_the_input_stays_as_it_is() -> None:
-    """It may be read-only, and is not changed if it is not."""
     matrix = permutation_sum(6, 9, 4)
     copy = matrix.copy()
     matrix.flags.writeable = False
@@ -261,6 +251,5 @@ def test_what_stuffing_adds_is_not_held() -> None:
 
 
 def test_a_matrix_that_is_unbalanced_is_an_error_of_the_demand() -> None:
-    """For the fewest matchings there is no stuffing."""
     with pytest.raises(InputError, match="sums to 3 s of circuit time, row 0 to 1 s"):
         Demand.from_matrix([[1, 0], [1, 2]], objective="matchings")

@@ -1,7 +1,5 @@
 """Every method for demands keeps the contract."""
 
-from __future__ import annotations
-
 import os
 
 from optmatch.fabrics import IdealSwitch

@@ -1,7 +1,5 @@
 """Covers slot by slot against plain Python, and what is done to plans afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import count, islice, product
@@ -111,14 +109,12 @@ def check_cover(
 def test_covers_take_the_slot_of_the_best_rating(
     seed: int, delay: int, rating: Rating, shortest: int
 ) -> None:
-    """Of all lengths that are compared, and of all matchings."""
     demand, problem = draw(seed), cast(om.Demand, None)
     work = CoverTask(problem, demand, delay, shortest, np.random.default_rng(0), Limits().start())
     check_cover(cover_by(work, rating, demand), demand, delay, rating, shortest)
 
 
 def test_of_many_demands_a_part_gives_the_lengths() -> None:
-    """More than 1,024 pairs: every second, in their order."""
     demand, problem = np.random.default_rng(0).integers(1, 10**6, (33, 33)), cast(om.Demand, None)
     work = CoverTask(problem, demand, 10**6, 1, np.random.default_rng(0), Limits().start())
     rating = Rating(1.0, 3.0, 2)
@@ -135,10 +131,6 @@ def test_of_many_demands_a_part_gives_the_lengths() -> None:
 def test_quick_covers_take_one_length_for_each_slot(
     seed: int, delay: int, shortest: int, exact: bool
 ) -> None:
-    """That at which the best of all rows serve most, or longer where no circuit would be done.
-
-    Then an assignment, or what is stable.
-    """
     demand = draw(seed)
     plan = cover_quickly(demand, delay, shortest, exact=exact)
     for rest, length, held in slots_of(plan, demand):
@@ -262,7 +254,6 @@ def test_circuits_that_stay_serve_during_delays(seed: int, shortest: int) -> Non
 @settings(max_examples=examples(12, plain=3), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 2), st.sampled_from([0, 3]))
 def test_what_is_left_to_packets_ends_no_later(seed: int, planes: int, delay: int) -> None:
-    """Than all circuits or no circuits; and no sooner than with any durations of these slots."""
     rng = np.random.default_rng(seed)
     demand = rng.integers(0, 12, (2, 2))
     demand[0, 1] += 1
@@ -290,7 +281,6 @@ def test_what_is_left_to_packets_ends_no_later(seed: int, planes: int, delay: in
 
 
 def test_slots_on_a_mesh_are_as_long_as_serves_most_for_their_time() -> None:
-    """And place what fits: with each further pair not all would find routes, or a port is busy."""
     mesh, rng = om.HexMesh(2, 3, ports=8), np.random.default_rng(0)
     wanted = rng.integers(0, 50, (8, 8)) * (rng.random((8, 8)) < 0.4) * (1 - np.eye(8, dtype=int))
     problem = om.Demand(mesh, wanted.astype(float), delay_s=5.0, quantum_s=1.0)
@@ -349,7 +339,6 @@ def look(looks: Iterator[int]) -> float:
 def test_more_time_is_never_worse(
     seed: int, changed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a clock that counts looks: each limit finds what a shorter one does, or better."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(3, 13))
     demand = rng.integers(1, 50, (n, n)) * (rng.random((n, n)) < rng.uniform(0.2, 1))

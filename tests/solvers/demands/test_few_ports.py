@@ -12,7 +12,6 @@ from optmatch.testing import brute_force
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_default_is_as_good_as_brute_force_on_three_ports(seed: int) -> None:
-    """Also where slots have a shortest length."""
     rng = np.random.default_rng(seed)
     matrix = rng.integers(0, 5, (3, 3)) * (rng.random((3, 3)) < 0.8)
     least = float(rng.integers(0, 3))
@@ -23,7 +22,6 @@ def test_the_default_is_as_good_as_brute_force_on_three_ports(seed: int) -> None
 
 
 def test_it_is_proved_by_prices_where_lines_do_not_suffice() -> None:
-    """The example of the front page."""
     problem = om.Demand.from_matrix([[0, 9, 2], [4, 0, 6], [5, 1, 0]], delay_s=0.5)
     solution = om.solve(problem, seed=0)
     assert problem.lower_bound() < 12.5
@@ -40,13 +38,11 @@ def test_what_prices_do_not_prove_is_the_word_of_a_search() -> None:
 
 
 def test_a_limit_that_is_too_short_for_the_programme_gives_no_wrong_answer() -> None:
-    """Nothing is found then."""
     problem = om.Demand.from_matrix([[0, 9, 2], [4, 0, 6], [5, 1, 0]], delay_s=0.5)
     assert om.solve(problem, seed=0, time_limit_s=0).status is om.Status.UNKNOWN
 
 
 def test_a_first_call_loads_neither_numba_nor_or_tools() -> None:
-    """Both take longer to load than the answer."""
     script = """
 import sys
 import optmatch as om

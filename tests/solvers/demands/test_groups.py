@@ -1,7 +1,5 @@
 """Groups of entries with weights and deadlines: never better than brute force, bounds below it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
@@ -85,10 +83,6 @@ def test_without_delays_the_first_order_is_within_four_times_the_bound(seed: int
 
 @pytest.mark.parametrize("seed", range(8))
 def test_bounds_and_orders_of_the_relaxation(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Of few groups the best of all orders; by prices alone at least half of it without deadlines.
-
-    A set of groups takes what its busiest line serves and the delays of the line with most.
-    """
     rng = np.random.default_rng(seed)
     served, delayed = rng.integers(0, 9, (2, 5, 6))
     weights, due = rng.integers(0, [[6], [30 * (seed % 2) + 1]], (2, 5)).astype(np.float64)
@@ -110,7 +104,6 @@ def test_bounds_and_orders_of_the_relaxation(monkeypatch: pytest.MonkeyPatch, se
 
 
 def test_the_verifier_counts_when_groups_are_complete() -> None:
-    """By hand: group 0 in the first slot, group 1 after 1 + 4 + 1 + 2 s."""
     problem = ask(
         [[3, 2], [0, 4]],
         groups=[[0, 1], [-1, 1]],
@@ -134,7 +127,6 @@ def test_the_verifier_counts_when_groups_are_complete() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("count", [4, 15])
 def test_solver_and_verifier_count_the_same_bound(count: int, seed: int) -> None:
-    """They share no code for it."""
     due = np.random.default_rng(seed).integers(0, 60, count).astype(float)
     problem = coflows(5, count, seed, deadlines_s=tuple(due * (seed > 0)))
     solution = om.solve(problem, seed=0, limits=om.Limits(iterations=20))
@@ -144,7 +136,6 @@ def test_solver_and_verifier_count_the_same_bound(count: int, seed: int) -> None
 
 
 def test_groups_are_kept_in_files_and_change_no_other_digest() -> None:
-    """Fields of other objectives are not written."""
     problem = coflows(3, 2, 0, deadlines_s=(1, 2))
     assert loads(dumps(problem)) == problem
     plain = om.Demand(om.IdealSwitch(3), problem.demand_bytes, delay_s=1.0)
@@ -177,13 +168,11 @@ def test_idle_groups_and_cells_are_served() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(fields: dict[str, Any], said: str) -> None:
-    """With the name of what is wrong."""
     with pytest.raises(InputError, match=said):
         ask([[1, 2], [3, 4]], **{"groups": [[0, 1], [1, 0]]} | fields)
 
 
 def test_methods_for_the_whole_demand_do_not_take_groups() -> None:
-    """And a mesh, which does not hold every matching, is refused."""
     problem = coflows(2, 2, 0)
     with pytest.raises(InputError, match="these are: best"):
         om.solve(problem, "eclipse")

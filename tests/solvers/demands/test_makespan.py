@@ -1,7 +1,5 @@
 """The earliest completion of a demand: against exhaustive search, and how a search ends early."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import permutations, product
 
@@ -47,7 +45,6 @@ def earliest(demand: Matrix, delay: int, shortest: int) -> int:
     st.integers(0, 2),
 )
 def test_no_plan_is_earlier(entries: list[int], delay: int, shortest: int) -> None:
-    """Of all matchings and whole durations on three ports none does better."""
     demand = np.array(entries).reshape(3, 3)
     problem = om.Demand(
         om.IdealSwitch(3),
@@ -91,7 +88,6 @@ def test_a_conflict_limit_leaves_a_bound() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_even_and_uneven_demands_are_proved(seed: int) -> None:
-    """By the model of planes, too, which shares no variable with that of slots."""
     rng = np.random.default_rng(seed)
     even = traffic.permutations(3, rng, count=2, bytes=4)
     demand = even if seed % 2 else rng.integers(0, 4, size=(3, 3)).astype(float)
@@ -120,7 +116,6 @@ def test_an_interrupt_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_large_a_model_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer of the warm start, and the reason."""
     monkeypatch.setattr(f"{MODULE}._LARGEST", 100)
     demand = np.random.default_rng(2).integers(50, 100, size=(6, 6)).astype(float)
     problem = om.Demand(om.IdealSwitch(6), demand, delay_s=20.0)
@@ -131,7 +126,6 @@ def test_too_large_a_model_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("field", [{"planes": 2}, {"switching": "per-circuit"}])
 def test_other_kinds_of_switching_get_plans_without_a_search(field: dict[str, object]) -> None:
-    """The models say nothing of them."""
     demand = np.array([[0, 3, 1], [2, 0, 5], [4, 1, 0]], dtype=float)
     problem = om.Demand(om.IdealSwitch(3), demand, delay_s=1.0, **field)  # type: ignore[arg-type]
     solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=20))

@@ -1,7 +1,5 @@
 """Planes, circuits that go on, and packets: `ilp` and the default against all plans there are."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -36,7 +34,6 @@ def test_a_slot_is_shortened_to_leave_part_of_a_flow_to_packets(
 
 
 def test_ilp_and_the_default_find_the_best_there_is() -> None:
-    """And `ilp` proves it."""
     for number in range(CASES):
         problem = draw_small(np.random.default_rng(number))
         exact, quick = om.solve(problem, "ilp", seed=0), om.solve(problem, seed=0)

@@ -1,7 +1,5 @@
 """The default for demands: which rules it tries, when it rebuilds, and when it stops."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -32,7 +30,6 @@ def work_on(n: int, limits: om.Limits, *ticks: float, delay: int = 20) -> CoverT
 
 @pytest.mark.parametrize(("n", "delay"), [(4, 0), (7, 20)])
 def test_rules_then_so_many_rebuilds(monkeypatch: pytest.MonkeyPatch, n: int, delay: int) -> None:
-    """Without limits; with a number of plans as many as are asked for. All serve everything."""
     monkeypatch.setattr(portfolio, "MOVES", 5)
     rules = list(yield_all(work_on(n, om.Limits(), delay=delay)))
     plans = list(rebuild(work_on(n, om.Limits(), delay=delay)))
@@ -46,7 +43,6 @@ def test_rules_then_so_many_rebuilds(monkeypatch: pytest.MonkeyPatch, n: int, de
 
 
 def test_rebuilds_start_from_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all that were yielded, the last of equal ones once rebuilds have begun."""
     monkeypatch.setattr(portfolio, "MOVES", 12)
     begun: list[Plan] = []
     replace_some = portfolio._replace_some
@@ -138,7 +134,6 @@ def test_few_ports_with_a_delay_are_not_decomposed(n: int, delay: int, rules: in
 def test_exact_decompositions_first_where_delays_are_short(
     monkeypatch: pytest.MonkeyPatch, demand: list[list[int]], delay: int, first: bool
 ) -> None:
-    """That is without delay, or for equal lines much longer than their delays; else last."""
     problem = om.Demand.from_matrix(demand, delay_s=float(delay), quantum_s=1.0)
     work = work_on(2, om.Limits())._replace(problem=problem, demand=problem.ticks, delay=delay)
     plans, exact = exactly_of(monkeypatch, work)
@@ -146,7 +141,6 @@ def test_exact_decompositions_first_where_delays_are_short(
 
 
 def test_exact_decompositions_end_with_the_busiest_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With time for it the durations add up to the busiest line; slots are never too short."""
     work = work_on(6, om.Limits(time_s=1000.0))
     busiest = max(work.demand.sum(axis=0).max(), work.demand.sum(axis=1).max())
     plans, exact = exactly_of(monkeypatch, work)

@@ -1,7 +1,5 @@
 """Stuffing: what it adds, and where."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -28,7 +26,6 @@ def matrices(draw: st.DrawFn) -> Matrix:
 @settings(max_examples=80, deadline=None)
 @given(matrix=matrices())
 def test_stuffing_fills_all_lines(matrix: Matrix) -> None:
-    """To the sum of the largest; no entry falls."""
     stuffed = stuff(matrix)
     most = max(matrix.sum(axis=0).max(), matrix.sum(axis=1).max())
     assert (stuffed >= matrix).all()
@@ -43,7 +40,6 @@ def test_stuffing_starts_with_the_largest() -> None:
 
 
 def test_nothing_to_stuff() -> None:
-    """Zeros stay zeros, balanced matrices as they are."""
     assert not stuff(np.zeros((3, 3))).any()
     assert stuff(np.zeros((0, 0))).shape == (0, 0)
     assert stuff([[1, 2], [2, 1]]).tolist() == [[1, 2], [2, 1]]

@@ -1,7 +1,5 @@
 """The method of feed-forward fabrics: where it is the default, what it does about faults."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,6 @@ each_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.type)
 
 @each_class
 def test_it_is_the_default_of_its_fabrics(cls: Any) -> None:
-    """With faults too; of nothing else."""
     for fabric in (cls(3), om.Faulty(cls(3), stuck_bar=[0])):
         for problem in (om.Routing(fabric, np.array([1, 0, 2])), om.AllToAll(fabric)):
             assert default_method(problem).name == "constructive"
@@ -32,7 +29,6 @@ def test_it_is_the_default_of_its_fabrics(cls: Any) -> None:
 
 
 def test_it_declines_other_fabrics_by_name() -> None:
-    """And says who takes them."""
     problem = om.AllToAll(om.HexMesh(2, 2, ports=4))
     with pytest.raises(om.InputError, match=r"not for all-to-all on hex mesh .*; these are: ilp"):
         om.solve(problem, "constructive")
@@ -66,7 +62,6 @@ def test_turned_loops_save_toggles() -> None:
 
 
 def test_a_large_network_holds_a_demand() -> None:
-    """As well as an ideal switch does, with every slot routed and verified."""
     rng = np.random.default_rng(0)
     demand: Any = rng.integers(0, 100, (64, 64)) * (rng.random((64, 64)) < 0.1) * 1e6
     found = [
@@ -164,7 +159,6 @@ def test_a_full_permutation_lights_every_cell_twice(fabric: om.Fabric) -> None:
 
 
 def test_an_idle_port_leaves_cells_dark() -> None:
-    """Then shortest routes are the bound."""
     problem = om.Routing(om.Clements(4), np.array([0, 1, 2, -1], dtype=np.int32))
     assert problem.lower_bound() < 2 * om.Clements(4).n_cells
     assert om.verify(problem, om.solve(problem, seed=0)).ok

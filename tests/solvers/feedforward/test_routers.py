@@ -1,7 +1,5 @@
 """Exact routers of feed-forward fabrics: light arrives, cells without light are free."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from typing import Any
 
@@ -85,7 +83,6 @@ def test_partial_matchings_leave_cells_free(cls: Any, data: st.DataObject) -> No
 
 @pytest.mark.parametrize("n", [3, 5, 7, 12, 33, 100, 1000])
 def test_benes_networks_of_any_size(n: int) -> None:
-    """By the default method, verified with all its claims; full matchings and half of one."""
     if PLAIN and n > 40:
         pytest.skip("too slow as plain Python")
     rng = np.random.default_rng(n)
@@ -173,7 +170,6 @@ def test_a_search_cut_short_says_so() -> None:
 @FEW
 @given(data=st.data())
 def test_sorting_crosses_the_fewest_cells(cls: Any, data: st.DataObject) -> None:
-    """Compared with all states that carry the same matching."""
     n = data.draw(st.integers(2, 4 if PLAIN else 5))
     matching = partial(data.draw, n)
     states = route_by_sorting(batch(matching), triangle=cls is om.Reck)
@@ -256,7 +252,6 @@ def test_little_loss_and_little_crosstalk(matching: list[int]) -> None:
 
 @each_class
 def test_preferences_are_taken_everywhere(cls: Any) -> None:
-    """Fabrics without a choice route as ever."""
     rows = batch([2, -1, 0, 1], [3, 2, 1, 0])
     for prefer in ("toggles", "loss", "crosstalk"):
         states = route_batch(cls(4), rows, prefer=prefer)
@@ -265,7 +260,6 @@ def test_preferences_are_taken_everywhere(cls: Any) -> None:
 
 @each_class
 def test_cells_are_counted_along_routes(cls: Any) -> None:
-    """As many as light passes, and as many in cross."""
     fabric, rows = cls(7), batch([3, -1, 0, 6, 5, 1, 2])
     states = route_batch(fabric, rows)
     passed, crossed = count_cells(fabric, rows, states)

@@ -22,7 +22,6 @@ print(double())
 
 
 def test_a_change_in_a_file_beside_it_is_noticed(tmp_path: Path) -> None:
-    """By itself, numba looks only at the file of the kernel that is called first."""
     (tmp_path / "calls.py").write_text(CALLS)
     for size in (3, 4):
         (tmp_path / "called.py").write_text(CALLED.format(size=size))
@@ -118,7 +117,6 @@ def test_a_kernel_that_makes_arrays_works_when_it_is_kept(tmp_path: Path) -> Non
 
 
 def test_without_a_place_to_keep_kernels_all_works(tmp_path: Path) -> None:
-    """One warning names the variable."""
     script, kept = tmp_path / "inner.py", tmp_path / "kept"
     script.write_text(INNER)
     kept.write_text("a file, not a folder")

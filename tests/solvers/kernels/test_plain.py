@@ -100,7 +100,6 @@ for call in (wrong, wrong, right):
 
 
 def test_an_error_in_a_kernel_is_raised_as_it_is(tmp_path: Path) -> None:
-    """It was blamed on the release of numba, and made all other kernels slow to compile."""
     (tmp_path / "wrong.py").write_text(WRONG)
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
     out = subprocess.run(

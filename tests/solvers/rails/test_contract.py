@@ -1,7 +1,5 @@
 """Every method for rail jobs keeps the contract."""
 
-from __future__ import annotations
-
 from optmatch.kinds import all_methods
 from optmatch.testing import SolverContract, rail_problems
 from tests.helpers.exhaustive.rails import best_rail
@@ -48,7 +46,6 @@ class TestIlpRails(RailContract):
 
 
 def test_every_method_for_rail_jobs_is_under_contract() -> None:
-    """A new one brings a class above."""
     covered = {cls.method for cls in RailContract.__subclasses__()}
     known = {m.name for m in all_methods() if m.solves.kind == "rail-job"}
     assert covered == known

@@ -1,7 +1,5 @@
 """Jobs drawn over all options: written, read, simulated, solved and verified."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -16,7 +14,6 @@ METHODS = ("prefetch", "provisioned", "on-demand", "static")
 
 @pytest.mark.parametrize("part", range(4))
 def test_jobs_of_any_options_are_planned_or_refused_by_name(part: int, tmp_path: Path) -> None:
-    """Without a raw exception; some fit together, others do not."""
     refused = 0
     for number in range(40 * part, 40 * (part + 1)):
         rng = random.Random(f"rails {number}")
@@ -37,7 +34,6 @@ def test_ranks_that_stop_together_are_folded_together(method: str, tmp_path: Pat
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 def test_experts_that_all_replicas_hold_are_weights_like_others(zero_stage: int) -> None:
-    """With ep = 1 their gradients go with those of the layer, so more bytes ride the rails."""
     experts = om.TransformerModel(
         layers=12, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128, experts=4
     )
@@ -50,7 +46,6 @@ def test_experts_that_all_replicas_hold_are_weights_like_others(zero_stage: int)
 
 
 def test_stages_that_do_the_same_face_each_other_at_different_ports() -> None:
-    """With DualPipe both ends of a pipeline of two have one program; ports are bidirectional."""
     fabric = om.HexMesh(5, 5, ports=8)
     options = {"schedule": "dualpipe", "micro_batch": 1, "batch": 8, "model": MODEL}
     job = small_job(2, 1, 2, fabric=fabric, ports_per_gpu=2, **options)

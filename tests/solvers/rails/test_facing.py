@@ -39,7 +39,6 @@ def test_cycles_split_the_complete_graph(n: int) -> None:
 
 @given(sizes, lanes, st.booleans())
 def test_each_lane_of_a_ring_goes_round_once(n: int, number: int, duplex: bool) -> None:
-    """From any member, following one lane visits all before it comes back."""
     facing = face_rings(n, number, duplex=duplex)
     check_matchings(facing)
     for onward in facing[0, 0]:
@@ -53,7 +52,6 @@ def test_each_lane_of_a_ring_goes_round_once(n: int, number: int, duplex: bool) 
 
 @given(sizes, st.sampled_from([2, 4, 6]))
 def test_two_lanes_hold_a_ring_in_both_directions(n: int, number: int) -> None:
-    """Who sends to whom on one lane receives from there on the other."""
     onward = face_rings(n, number, duplex=False)[0, 0]
     for there, back in onward.reshape(-1, 2, n):
         assert (back[there] == np.arange(n)).all()

@@ -1,7 +1,5 @@
 """Circuits that stay: a naive ring on each rail is never better, at any delay."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -30,7 +28,6 @@ def draw_small_job(rng: random.Random) -> om.RailJob | None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_static_ring_is_never_better(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does anything get slower with more trials; mostly it is better."""
     monkeypatch.setattr(forwarding, "_MOST_TRIALS", examples(20_000, plain=1_000))
     better = tried = 0
     for number in range(DRAWN * part // 4, DRAWN * (part + 1) // 4):
@@ -67,7 +64,6 @@ def test_what_is_forwarded_passes_several_ranks(delay_s: float) -> None:
 
 
 def test_the_old_name_still_works() -> None:
-    """`ilp` is `prefetch`."""
     job = make_job(dp=2, pp=2, gpus_per_server=1, batch=4, model=om.TransformerModel(
         layers=2, hidden=64, heads=4, sequence=8, vocabulary=100, ffn=128
     ))  # fmt: skip

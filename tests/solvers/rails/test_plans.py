@@ -1,7 +1,5 @@
 """Plans of rail jobs: times of policies, folded steps, lanes, switches with cells."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -47,7 +45,6 @@ def plan_of(job: om.RailJob, method: str) -> RailPlan:
     ],
 )
 def test_times_beyond_all_digits_are_refused(options: dict[str, Any], message: str) -> None:
-    """By name, and without a warning."""
     with pytest.raises(om.InputError, match=message):
         plan_of(small_job(2, 2, 2, **options), "provisioned")
 
@@ -63,7 +60,6 @@ def test_what_is_short_beside_the_delay_is_seen(method: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("delay_s", [0.0, 1e-4, 1e-2, 1.0])
 def test_switches_that_stop_as_a_whole(policy: str, delay_s: float) -> None:
-    """What is under way waits for every reconfiguration."""
     job = small_job(2, 2, 2, delay_s=delay_s, switching="all-stop")
     gentle = plan_of(change_job(job, switching="per-circuit"), policy)
     assert gentle.step_s <= plan_of(job, policy).step_s * (1 + 1e-12)
@@ -85,7 +81,6 @@ def test_what_starts_together_is_asked_for_by_the_first() -> None:
 
 @pytest.mark.parametrize("method", [*POLICIES, "prefetch"])
 def test_programs_that_contradict_each_other_are_served_by_time(method: str) -> None:
-    """Of an interleaved pipeline with ZeRO-2: gradients are exchanged between its messages."""
     model = om.TransformerModel(layers=4, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128)
     job = small_job(
         2, 1, 2, schedule="interleaved", virtual_stages=2, zero_stage=2,
@@ -123,7 +118,6 @@ def test_the_best_plan_hides_all_delays_of_the_published_cases(
 def test_prefetching_is_never_worse(
     degrees: tuple[int, int], zero_stage: int, ports: int, schedule: str, delay_s: float
 ) -> None:
-    """It is the best of several plans, the simple ones among them; all pass the verifier."""
     dp, pp = degrees
     job = small_job(
         dp,
@@ -143,7 +137,6 @@ def test_prefetching_is_never_worse(
 
 
 def test_splitting_ports_needs_no_change() -> None:
-    """With two ports and a long delay, one for replicas and one for the pipeline, all the time."""
     job = small_job(2, 1, 2, ports_per_gpu=2, delay_s=10.0)
     static = om.solve(job, "static", seed=0)
     assert static.stats["reconfigurations"] == 0
@@ -213,7 +206,6 @@ def test_a_rank_that_differs_is_not_folded() -> None:
 
 
 def test_rails_that_are_alike_share_a_timeline() -> None:
-    """All rails of a job are there, once."""
     plan = plan_of(small_job(2, 4, 2), "provisioned")
     assert [timeline.rails for timeline in plan.rails] == [(0, 1, 2, 3)]
 
@@ -332,7 +324,6 @@ def test_all_to_alls_of_experts(
 
 
 def test_the_matchings_of_an_all_to_all_are_the_fewest() -> None:
-    """As a demand of equal parts, the bound of the demand says so."""
     parts = np.ones((6, 6)) - np.eye(6)
     bound = om.Demand(om.IdealSwitch(6), parts, delay_s=0.5).lower_bound()
     assert bound == pytest.approx(5 * (1 + 0.5))
@@ -346,7 +337,6 @@ def test_the_matchings_of_an_all_to_all_are_the_fewest() -> None:
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(served_jobs(), st.sampled_from(["on-demand", "provisioned", "prefetch"]))
 def test_jobs_of_any_kind_are_planned(job: om.RailJob, method: str) -> None:
-    """Whatever the parallelism, schedule, ports and switch, the plan passes the verifier."""
     found = om.solve(job, method, seed=0)
     assert found.objective is not None
     assert found.objective >= job.lower_bound() * (1 - 1e-9)

@@ -1,7 +1,5 @@
 """Data that are forwarded: ways around, plans that take them, and every wrong hop refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -67,7 +65,6 @@ few_ranks = served_jobs().filter(lambda job: job.n_gpus <= 12)  # more only take
 
 @pytest.mark.parametrize("name", JOBS)
 def test_the_unchanged_plan_passes(name: str) -> None:
-    """So that refusals below are due to the change; without relays the step takes longer."""
     solution, plan = solved(name)
     assert om.verify(JOBS[name], solution).ok
     straight = plan_straight(fold_transfers(JOBS[name]))
@@ -89,7 +86,6 @@ def test_any_hop_from_another_rank(name: str, data: Any) -> None:
 @settings(max_examples=40, deadline=None)
 @given(names, st.data())
 def test_any_hop_over_other_ports(name: str, data: Any) -> None:
-    """They lead elsewhere, are none, or make the hop narrower."""
     relays = np.array(solved(name)[1].relays)
     row = data.draw(st.integers(0, len(relays) - 1))
     relays[row, 2] ^= 1 << data.draw(st.integers(0, 2))
@@ -99,7 +95,6 @@ def test_any_hop_over_other_ports(name: str, data: Any) -> None:
 @settings(max_examples=40, deadline=None)
 @given(names, st.data())
 def test_any_hop_left_out_or_taken_twice(name: str, data: Any) -> None:
-    """Then data end at somebody else, or go over a circuit twice at a time."""
     relays = np.array(solved(name)[1].relays)
     row = data.draw(st.integers(0, len(relays) - 1))
     refused(name, relays=np.delete(relays, row, axis=0))
@@ -151,7 +146,6 @@ def test_nobody_else_uses_the_ports_between() -> None:
 
 @pytest.mark.parametrize("kind", ["compute", "receives"])
 def test_only_what_is_sent_is_forwarded(kind: str) -> None:
-    """A computation or a receive has no way."""
     job, (_, plan) = JOBS["messages"], solved("messages")
     step = job.step()
     at = np.flatnonzero(step.kind == (RECV if kind == "receives" else 0))[:1]
@@ -182,7 +176,6 @@ def test_what_is_done_in_rounds_is_not_forwarded() -> None:
     ],
 )
 def test_relays_that_cannot_be(relays: Any, message: str) -> None:
-    """Refused when the plan is made, naming the row."""
     with pytest.raises(om.InputError, match=message):
         replace(solved("messages")[1], relays=relays)
 
@@ -190,7 +183,6 @@ def test_relays_that_cannot_be(relays: Any, message: str) -> None:
 @settings(max_examples=SOME, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(few_ranks, st.sampled_from([1e-3, 0.1, 10.0]))
 def test_going_around_is_never_worse(job: om.RailJob, delay_s: float) -> None:
-    """It is taken only where a step ends sooner; the verifier agrees."""
     job = change_job(job, delay_s=delay_s)
     straight = plan_straight(fold_transfers(job))
     found = om.solve(job, "prefetch", seed=0)
@@ -268,7 +260,6 @@ def test_circuits_that_a_fabric_does_not_hold(rows: int, around: bool) -> None:
 
 
 def test_files_with_and_without_relays(tmp_path: Path) -> None:
-    """They come back as they were; a plan without any has no such key."""
     solution, plan = solved("rings")
     om.save(solution, tmp_path / "plan.json")
     assert om.load(tmp_path / "plan.json") == solution
@@ -278,7 +269,6 @@ def test_files_with_and_without_relays(tmp_path: Path) -> None:
 
 
 def test_what_other_tools_are_told() -> None:
-    """Who forwards stands with the operation, and a replay measures the same step."""
     solution, plan = solved("rings")
     events = json.loads(str(exported(solution, "perfetto")))["traceEvents"]
     rows = list(csv.DictReader(io.StringIO(str(exported(solution, "timeline")))))

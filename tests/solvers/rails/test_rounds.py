@@ -1,7 +1,5 @@
 """Collectives in rounds: data end where they belong, plans are replayed, broken ones refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any, get_args
@@ -82,7 +80,6 @@ def gather(rounds: list[Sends], held: list[set[int]], shard: float) -> list[set[
 @pytest.mark.parametrize("source", [planned, checked])
 @pytest.mark.parametrize("n", [4, 8, 16, 32])
 def test_halving_moves_every_part_to_its_owner_and_back(source: Any, n: int) -> None:
-    """With all contributions, each once; and the sizes are what is moved."""
     everyone, own = set(range(n)), [{p} for p in range(n)]
     assert halve(source("halving", REDUCE_SCATTER, n), n) == [{p: everyone} for p in range(n)]
     assert gather(source("halving", ALL_GATHER, n), own, 1.0) == [everyone] * n
@@ -257,7 +254,6 @@ def test_places_in_a_group_are_few_classes(job: om.RailJob) -> None:
 def test_policies_count_the_changes_between_rounds(
     policy: Any, algorithm: str, dp: int, delay_s: float, pp: int
 ) -> None:
-    """Of all-reduces, which end as they begin."""
     job = small_job(dp, 1, pp, delay_s=delay_s, collectives={"dp": algorithm})
     expected = fixed_point(job, early=policy == "provisioned")
     assert plan_of(job, policy).step_s == pytest.approx(expected, rel=1e-12)
@@ -350,7 +346,6 @@ def test_a_circuit_that_is_missing_in_a_round(name: str, data: Any) -> None:
 @settings(max_examples=40, deadline=None)
 @given(NAMES, st.data())
 def test_a_circuit_that_leads_to_another_partner(name: str, data: Any) -> None:
-    """Swapped with one at another GPU."""
     job = solved(name)[0]
     state, port = sending(name, data)
     first, *rest = solved(name)[1].rails
@@ -398,20 +393,17 @@ def test_rounds_have_an_order() -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused(collectives: Any, message: str) -> None:
-    """Naming the group and its size, or what is allowed."""
     with pytest.raises(om.InputError, match=message) as caught:
         small_job(6, 1, 1, collectives=collectives)
     assert caught.value.where.partition("[")[0] == "collectives"
 
 
 def test_groups_inside_a_server_need_no_power_of_two() -> None:
-    """They ride no rail, and take what they took."""
     job = small_job(2, 3, 1, collectives={"tp": "halving"})
     assert job.lower_bound() == small_job(2, 3, 1).lower_bound()
 
 
 def test_an_all_to_all_stays_what_it_is() -> None:
-    """No algorithm knows it."""
     one, two = (single(4, ALL_TO_ALL, collectives=given_) for given_ in ({}, {"dp": "halving"}))
     assert plan_of(one).step_s == plan_of(two).step_s
 

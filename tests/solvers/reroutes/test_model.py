@@ -1,7 +1,5 @@
 """The exact model without a plan to start from, and the repair: against all states tried."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Racks without cells: cuts against all sets of servers, ports and fibres by their rules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations, permutations
 from typing import Any
@@ -55,7 +53,6 @@ def lacking(problem: Reroute, inside: set[int]) -> int:
 
 @pytest.mark.parametrize("rack", RACKS, ids=["ring", "joined"])
 def test_the_cut_lacks_most_fibres_and_is_the_smallest(rack: om.RackFabric) -> None:
-    """Of all sets of servers, for the cheapest handover; there is none where no set lacks any."""
     found = 0
     for seed in range(16):
         rng = np.random.default_rng(seed)
@@ -82,7 +79,6 @@ def test_the_cut_lacks_most_fibres_and_is_the_smallest(rack: om.RackFabric) -> N
 
 @pytest.mark.parametrize("rack", RACKS, ids=["ring", "joined"])
 def test_circuits_get_the_ports_they_wish_and_dark_fibres(rack: om.RackFabric) -> None:
-    """Else the lowest free port; fibres of circuits with light only where no others are."""
     lit_ones = others = 0
     for seed in range(16):
         rng = np.random.default_rng(seed)
@@ -130,7 +126,6 @@ def test_circuits_get_the_ports_they_wish_and_dark_fibres(rack: om.RackFabric) -
 
 
 def test_what_a_circuit_leaves_it_may_have_again() -> None:
-    """Ports and fibres of failed parts are nobody's."""
     problem = draw_rack_state(RACKS[0], np.random.default_rng(0))
     port, fibre = int(problem.circuits[0, 0]), int(problem.routes[0][0])
     broken = RoutingState(replace(problem, failed_ports=(port,), failed_fibres=(fibre,)))
@@ -150,7 +145,6 @@ def test_what_a_circuit_leaves_it_may_have_again() -> None:
 
 
 def test_the_nearest_of_many_spares_takes_over() -> None:
-    """Of 448 spares the far ones have the lowest numbers: the list is sorted before it is cut."""
     state = fill_rack(om.RackFabric(chips=(8, 8, 8)), [((0, 0, 6), (8, 8, 1))])
     chip = int(state.circuits[100, 0]) // 6
     problem = replace(state, failed_chips=(chip,))

@@ -1,7 +1,5 @@
 """Failures: what a state must be, what a failure does to it, and how good the answers are."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -60,7 +58,6 @@ MESH = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
     ],
 )
 def test_what_is_no_state_is_refused(options: dict[str, Any], message: str) -> None:
-    """By its place and value."""
     given: dict[str, Any] = {"fabric": RACK, "circuits": [[0, 6]], "routes": [[]]}
     with pytest.raises(om.InputError, match=re.escape(message)):
         Reroute(**{**given, **options})
@@ -78,7 +75,6 @@ def test_cells_that_do_not_carry_their_circuits_are_refused() -> None:
 
 
 def test_spares_of_a_switch_with_directions_neither_send_nor_receive() -> None:
-    """A port that only receives is in use too."""
     assert hold_matching(om.Benes(4), [1, -1, -1, -1]).spares == (2, 3)
 
 
@@ -97,7 +93,6 @@ def test_a_chip_with_too_few_live_ports_is_lost() -> None:
 
 @pytest.mark.parametrize("method", ["greedy", "ilp"])
 def test_too_few_spares_are_infeasible(method: str) -> None:
-    """By counting; the verifier counts too."""
     problem = replace(fill_rack(RACK), failed_chips=(0, 1, 2, 3, 4))
     solution = om.solve(problem, method, seed=0)
     assert solution.status is om.Status.INFEASIBLE
@@ -233,7 +228,6 @@ def test_dead_cells_of_a_full_rack_are_got_over_or_proved_fatal() -> None:
 
 
 def test_the_bound_looks_at_whole_handovers() -> None:
-    """Of two partners in different servers a spare is near one alone; the bound knows."""
     circuits = [[0, 6 * 4], [1, 6 * 8]]  # to servers 1 and 2, which have no fibre in common
     state = Reroute(RACK, circuits, routes=[[0], [16]], spares=(5, 9), failed_chips=(0,))  # type: ignore[arg-type]
     hops = int(RACK.route_lengths().fibres[5, 8])
@@ -280,14 +274,12 @@ def test_a_ring_of_waiting_circuits_is_broken() -> None:
 
 
 def test_of_a_ring_goes_dark_who_stands_in_the_way_of_most() -> None:
-    """Circuit 1 blocks two others, circuit 0 one."""
     old = {k: RouteNeeds(frozenset(part), {}) for k, part in enumerate(("a", "bc", "d"))}
     new = {k: RouteNeeds(frozenset(part), {}) for k, part in enumerate(("b", "a", "c"))}
     assert order_steps(old, new, dark=(), now={})[0] == (0, 1, -1)
 
 
 def test_cells_off_the_old_way_are_set_before_the_circuit_goes_dark() -> None:
-    """Make before break."""
     old = {0: RouteNeeds(frozenset("a"), {7: 0})}
     new = {0: RouteNeeds(frozenset("b"), {7: 1, 8: 1})}
     steps = order_steps(old, new, dark=(), now={7: 0, 8: 0})
@@ -295,7 +287,6 @@ def test_cells_off_the_old_way_are_set_before_the_circuit_goes_dark() -> None:
 
 
 def test_files_hold_problems_and_solutions() -> None:
-    """With arrays, routes, steps, and the reason why nothing helps."""
     problem = replace(hold_matching(MESH, [1, 0, -1, -1]), failed_ports=(0,))
     assert loads(dumps(problem)) == problem
     solution = om.solve(problem, "ilp", seed=0)
@@ -304,7 +295,6 @@ def test_files_hold_problems_and_solutions() -> None:
 
 @pytest.mark.parametrize("name", ["rack-64-cut", "hex-9x9-32-cut"])
 def test_the_quick_method_proves_what_is_impossible(name: str) -> None:
-    """With the proof of a cut or of prices, also after a way through a file."""
     problem = om.load(INSTANCES / f"{name}.json")
     assert isinstance(problem, Reroute)
     solution = om.solve(problem, seed=0)
@@ -363,7 +353,6 @@ def test_the_command_line_makes_states_and_follows_them(tmp_path: Path) -> None:
 
 
 def test_meshes_come_with_spares(tmp_path: Path) -> None:
-    """By default an eighth of the ports, two at least; the picture shows before and after."""
     file, answer = str(tmp_path / "mesh.json"), str(tmp_path / "answer.json")
     line = f"generate reroute --rows 4 --cols 4 --ports 8 --failed-ports 1 -o {file}"
     assert CliRunner().invoke(main, line.split()).exit_code == 0

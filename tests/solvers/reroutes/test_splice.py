@@ -1,7 +1,5 @@
 """The kernels of repair: ways are as short as there are, and routes together share nothing."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator
 from itertools import pairwise
@@ -181,7 +179,6 @@ CROWDED: tuple[Any, ...] = (om.HexMesh(2, 2, ports=8), om.HexMesh(3, 3, tx=5, rx
 
 @pytest.mark.parametrize("fabric", CROWDED, ids=["ports", "tx-rx", "rack"])
 def test_negotiations_are_those_of_plain_python(fabric: Any) -> None:
-    """With failures, where no two ways cost the same, in as many rounds."""
     outcomes = set()
     for seed in SEEDS:
         rng, routing = np.random.default_rng(seed), routing_of(fabric, seed)
@@ -210,7 +207,6 @@ def test_negotiations_are_those_of_plain_python(fabric: Any) -> None:
 
 
 def test_paths_say_which_cells_they_pass() -> None:
-    """As the running light does."""
     mesh = om.HexMesh(2, 2, ports=8)
     state = draw_state(mesh, np.random.default_rng(3))
     routing = RoutingState(state)

@@ -1,7 +1,5 @@
 """Free cells: the model of powers against a dense one, its promises, and all states tried."""
 
-from __future__ import annotations
-
 import sys
 from itertools import product
 from typing import Any
@@ -113,7 +111,6 @@ def test_no_choice_beats_cells_that_swallow_light(fabric: om.Fabric) -> None:
 
 @pytest.mark.parametrize("shift", [1, 2, 3])
 def test_it_comes_close_to_the_best_of_all_states(shift: int) -> None:
-    """Of all settings of the free cells of a small tree none is better by more than 0.5 dB."""
     problem, solution = solved(om.SwitchAndSelect(4), shift)
     stated = solution.schedule.cell_states
     assert stated is not None
@@ -143,7 +140,6 @@ def test_stuck_cells_and_lonely_circuits_are_left_alone() -> None:
 
 
 def test_the_model_is_not_that_of_the_verifier() -> None:
-    """It neither solves for amplitudes nor traces light: a common defect could hide in both."""
     source = (sys.modules[idle.__name__].__file__ or "").strip()
     assert source
     names = set(vars(idle))

@@ -1,7 +1,5 @@
 """Exact methods: bounds that hold at any prices, against HiGHS and against brute force."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import numpy as np
@@ -97,7 +95,6 @@ def test_columns_reach_the_bound_of_flows(seed: int) -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_exact_is_never_above_negotiated(seed: int) -> None:
-    """And both agree on what can be routed; a proof is checked on the way out of `om.solve`."""
     fabric = om.HexMesh(4, 4, ports=16)
     problem = om.Routing(fabric, random_matching(16, np.random.default_rng(seed)))
     exact = om.solve(problem, "ilp", seed=seed)
@@ -121,7 +118,6 @@ def test_a_cut_names_circuits_and_links() -> None:
 
 
 def test_a_dead_pair_is_named_before_any_search() -> None:
-    """With both terminals, and no iteration at all."""
     mesh = om.HexMesh(2, 2)
     (i, j), *_ = mesh.dead_pairs()
     fabric = om.HexMesh(2, 2, ports=[i, j])
@@ -179,7 +175,6 @@ def test_a_search_cut_short_keeps_its_best() -> None:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_gap_is_all_that_is_asked_for(objective: Objective) -> None:
-    """Stops at routes near enough to a bound that the verifier supports; else it is optimal."""
     rng = np.random.default_rng(3)
     stopped = 0
     for _ in range(12):
@@ -208,7 +203,6 @@ def test_lengths_are_refuted_one_by_one_and_not_one_too_many(
 
 
 def test_longest_routes_without_a_start_and_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From nothing the best of all states is found; at the bound or too late nothing is tried."""
     matching, rng = np.array([1, 0, 3, 2]), np.random.default_rng(0)
     problem = om.Routing(om.HexMesh(1, 2, ports=4), matching, objective="worst-cells")
     found = route_worst(problem, om.Limits().start(), rng, ignore, None)

@@ -1,7 +1,5 @@
 """The kernels that route circuits, against Dijkstra in plain Python and by what routes must be."""
 
-from __future__ import annotations
-
 import heapq
 from itertools import permutations
 from typing import Any
@@ -275,7 +273,6 @@ def test_heaps_give_the_least_first(seed: int, module: Any) -> None:
 def test_least_is_the_cheapest_way_whatever_bar_and_cross_cost(
     bar: int, cross: int, seed: int
 ) -> None:
-    """Also past stuck cells, and where no way is left."""
     cells = np.random.default_rng(seed).permutation(27).tolist()
     fabric = om.Faulty(
         om.HexMesh(2, 3, ports=6),
@@ -298,7 +295,6 @@ def test_least_is_what_a_circuit_costs_alone() -> None:
 
 
 def test_cross_may_cost_less_than_bar() -> None:
-    """With free bars, a route through the mesh costs its crosses only."""
     fabric = om.HexMesh(3, 3, ports=8)
     router = CellRouter(fabric, bar_cost=0, cross_cost=UNIT)
     order, partner = np.array([0, 1]), np.array([4, 6, -1, -1, 0, -1, 1, -1])
@@ -330,6 +326,5 @@ def test_rivals_at_one_corner_stay_contested() -> None:
 
 
 def test_a_fabric_without_cells_has_no_router() -> None:
-    """It needs none."""
     with pytest.raises(ValueError, match="without cells"):
         CellRouter(om.IdealSwitch(4))

@@ -1,7 +1,5 @@
 """Rows of matchings: what is none, the order of circuits, and states that carry them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -44,7 +42,6 @@ def test_circuits_line_up_by_length(seed: int, mutual: bool) -> None:
 
 @pytest.mark.parametrize("fabric", [om.HexMesh(2, 3, ports=8), om.Benes(4)], ids=["mesh", "benes"])
 def test_rows_are_told_apart(fabric: om.Fabric) -> None:
-    """Those that are none, those without routes, and those with: their light arrives."""
     n, router = fabric.n_ports, new_row_router(fabric)
     rng, kinds = np.random.default_rng(0), set()
     for _ in range(examples(30, plain=12)):

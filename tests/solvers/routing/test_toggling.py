@@ -1,7 +1,5 @@
 """Changes with few toggles: a single way against Dijkstra, the choice of ways in plain Python."""
 
-from __future__ import annotations
-
 import heapq
 from itertools import combinations
 from typing import Any
@@ -152,7 +150,6 @@ def draw(plain: Plain, rng: np.random.Generator) -> NDArray[np.int32]:
 @settings(max_examples=examples(80, plain=10), deadline=None)
 @given(st.sampled_from([*PLAIN, LARGE]), st.integers(0, 2**32 - 1), st.integers(-1, 2))
 def test_a_way_has_the_fewest_toggles_and_then_cells(plain: Plain, seed: int, more: int) -> None:
-    """As Dijkstra finds; none is told if all have more toggles than asked for."""
     rng, wiring = np.random.default_rng(seed), plain.wiring
     states = rng.integers(-(seed % 2), 2, size=len(wiring.cell_cost)).astype(np.int8)
     closed = rng.random(len(plain.space.use)) < rng.choice([0.0, 0.1])
@@ -190,7 +187,6 @@ SEEDS = [6, 15, 26, 29, 32, 133, *range(30, 62)][: examples(38, plain=6)]
 
 @pytest.mark.parametrize("plain", PLAIN, ids=["hex", "tx-rx", "square"])
 def test_changes_are_those_of_plain_python(plain: Plain) -> None:
-    """From states that carry some matching, to one that differs in two circuits, or in most."""
     for seed in SEEDS:
         rng, cells = np.random.default_rng(seed), len(plain.wiring.cell_cost)
         dark = rng.integers(-1, 2, size=cells).astype(np.int8)
@@ -207,7 +203,6 @@ def test_changes_are_those_of_plain_python(plain: Plain) -> None:
 
 @pytest.mark.parametrize("plain", PLAIN, ids=["hex", "tx-rx", "square"])
 def test_what_any_states_carry_stays(plain: Plain) -> None:
-    """Circuits are asked for where light gets to anyhow."""
     port_at = {int(terminal): port for port, terminal in enumerate(plain.wiring.target)}
     for seed in range(examples(12, plain=2)):
         rng = np.random.default_rng(seed)

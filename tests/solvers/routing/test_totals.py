@@ -1,7 +1,5 @@
 """What all routes together can cost: the next total above a bound, the last below an objective."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -16,7 +14,6 @@ from optmatch.solvers.routing.totals import CellTotals, LossTotals
 @given(st.integers(0, 20), st.sampled_from([1, 2]), st.floats(-1, 50), st.integers(1, 50))
 @settings(max_examples=60, deadline=None)
 def test_totals_of_cells_go_by_steps(least: int, step: int, value: float, objective: int) -> None:
-    """From the shortest routes on."""
     totals = CellTotals(least * UNIT, step * UNIT)
     possible = [least + step * k for k in range(100)]
     assert totals.rise(value * UNIT) == min(t for t in possible if t >= value - 1e-9)

@@ -62,7 +62,6 @@ def test_irs_takes_over_what_serves_more_jobs_there() -> None:
 
 
 def test_las_prefers_who_has_had_the_least() -> None:
-    """Of equals the first."""
     assert np.argsort(-las([4, 0, 2]), kind="stable").tolist() == [1, 2, 0]
 
 

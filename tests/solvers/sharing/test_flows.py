@@ -41,7 +41,6 @@ def flow_by_networkx(problem: PortSharing) -> int:
 
 @pytest.mark.parametrize("caps", [False, True])
 def test_max_flow_is_that_of_networkx(caps: bool) -> None:
-    """And its cut, which the verifier counts anew, is as small."""
     rng = np.random.default_rng(22)
     for _ in range(examples(50, plain=10)):
         problem = draw_sharing(rng, caps=caps)
@@ -54,7 +53,6 @@ def test_max_flow_is_that_of_networkx(caps: bool) -> None:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_optima_are_those_of_all_assignments(objective: str) -> None:
-    """With caps of planes and with jobs that take all or nothing; policies are never better."""
     rng = np.random.default_rng(23)
     for k in range(examples(24, plain=12)):
         problem = draw_sharing(
@@ -114,7 +112,6 @@ def test_a_given_order_counts() -> None:
 
 
 def test_little_time_is_a_normal_outcome() -> None:
-    """An answer, or none, but no error."""
     problem = draw_sharing(np.random.default_rng(3), "lexicographic", resources=30)
     for limits in (om.Limits(time_s=0.0), om.Limits(time_s=1e-6)):
         solution = om.solve(problem, seed=0, limits=limits)

@@ -1,7 +1,5 @@
 """Every method for slices keeps the contract."""
 
-from __future__ import annotations
-
 import os
 
 from optmatch.testing import SolverContract, slice_problems

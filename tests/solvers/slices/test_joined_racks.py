@@ -1,7 +1,5 @@
 """Slices of joined racks: where they lie, what proves it, and what the verifier refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +42,6 @@ def test_a_slice_spans_joined_racks(seed: int) -> None:
 
 
 def test_a_slice_that_a_rack_can_hold_stays_there() -> None:
-    """And what spans takes the fewest racks: the emptiest, and for the rest the fullest."""
     fabric = om.RackFabric(racks=4, joined=True)
     free = {0: 3, 1: 9, 2: 5, 3: 1}
     busy = [s for s in range(64) if s % 16 >= free[s // 16]]

@@ -1,7 +1,5 @@
 """Slices: the question, the search and its proofs, the verifier, files and commands."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +55,6 @@ def occupied(seed: int = 1, fibres: int = 4) -> om.SliceAllocation:
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], text: str) -> None:
-    """With the place, the value and the rule."""
     fields: dict[str, Any] = {"fabric": RACK, "shape": (2, 2, 4)}
     with pytest.raises(om.InputError, match=text):
         om.SliceAllocation(**(fields | change))
@@ -79,7 +76,6 @@ def test_two_slices_never_share_a_server_or_a_fibre() -> None:
 def test_a_torus_is_cut_into_servers_the_same_way_twice(
     shape: tuple[int, int, int], server: tuple[int, int, int]
 ) -> None:
-    """By the solvers' code and by the verifier's; every chip has a link up and down each axis."""
     plan, torus = cut_shape(shape, server), measure(shape, server)
     assert plan.n_slots == torus.slots
     pairs = [tuple(pair) for pair in plan.pairs.tolist()]
@@ -201,7 +197,6 @@ def test_the_search_gives_back_what_it_tried(shape: Any, largest: int, outcome: 
 @given(slice_problems(tiny=True), st.integers(1, 8))
 @few
 def test_a_cut_never_refutes_what_is_there(problem: om.SliceAllocation, largest: int) -> None:
-    """And the verifier agrees with every cut that is found."""
     best = best_slice(problem)
     rack = together(problem)
     for plan in problem.slice_shapes if not problem.dead_end() else ():
@@ -305,7 +300,6 @@ def solved() -> om.Solution:
 @given(slice_problems())
 @few
 def test_files_keep_slices(problem: om.SliceAllocation) -> None:
-    """The problem, and a solution with its certificate."""
     assert loads(dumps(problem)) == problem
     solution = om.solve(problem, "optical", seed=0)
     assert loads(dumps(solution)) == solution
@@ -313,7 +307,6 @@ def test_files_keep_slices(problem: om.SliceAllocation) -> None:
 
 @compiled_only
 def test_a_picture_shows_who_is_where(tmp_path: Path) -> None:
-    """Owners, slots and loads are those of the answer."""
     solution = solved()
     problem: Any = solution.problem
     data = slice_data(solution)

@@ -1,7 +1,5 @@
 """Steered bandwidth: rings of slices, shares with their proof, whole ports."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 
@@ -34,7 +32,6 @@ def sharings(draw: st.DrawFn) -> dict[str, Any]:
 @given(sharings())
 @few
 def test_the_level_is_proved_in_fractions(sharing: dict[str, Any]) -> None:
-    """And is what the busiest chip or the narrowest link allows, which has a formula."""
     steering = steer(**sharing)
     report = check_steering(steering)
     assert report.ok, report.violations
@@ -51,7 +48,6 @@ def test_the_level_is_proved_in_fractions(sharing: dict[str, Any]) -> None:
 @given(sharings())
 @few
 def test_whole_ports_are_dealt_as_well_as_can_be(sharing: dict[str, Any]) -> None:
-    """No other whole numbers have a larger least ratio."""
     steering = steer(**sharing)
     rings, demands = sharing["rings"], sharing["demands"]
     most = sharing["ports"] // 2
@@ -79,7 +75,6 @@ def test_whole_ports_are_dealt_as_well_as_can_be(sharing: dict[str, Any]) -> Non
     ],
 )
 def test_bad_rings_are_named(change: dict[str, Any], text: str) -> None:
-    """With the place, the value and the rule."""
     arguments: dict[str, Any] = {"rings": [(0, 1)]}
     with pytest.raises(om.InputError, match=text):
         steer(**(arguments | change))
@@ -106,7 +101,6 @@ def test_rings_pass_links_of_the_torus(shape: tuple[int, int, int]) -> None:
 
 
 def test_the_gain_of_small_slices_is_two_thirds_of_the_ports() -> None:
-    """As published for the smallest, and less the larger the slice."""
     shapes = [(2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4)]
     gains = [tenant(shape).gain for shape in shapes]
     assert gains == pytest.approx([2 / 3, 2 / 3, 1 / 3, 1 / 3, 0.0])

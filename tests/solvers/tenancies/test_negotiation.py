@@ -1,7 +1,5 @@
 """Jobs side by side: the slots of the worst job are enough, and light of jobs keeps apart."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 
@@ -74,7 +72,6 @@ def test_four_jobs_of_eight_ports_need_seven_slots() -> None:
     ids=["sizes", "mix"],
 )
 def test_other_jobs_reach_the_bound_too(tenants: tuple[Tenant, ...]) -> None:
-    """Different sizes, and different questions."""
     problem = Tenancy(MESH, tenants, delay_s=0.1)
     solution = om.solve(problem, seed=0)
     assert solution.status is om.Status.OPTIMAL
@@ -136,7 +133,6 @@ def test_a_job_moves_where_that_is_cheaper() -> None:
 
 
 def test_dead_ports_are_given_to_nobody() -> None:
-    """And stuck cells are passed as they are."""
     broken = om.Faulty(om.HexMesh(5, 5, ports=12), stuck_bar=[40], dead_ports=[3, 7])
     problem = Tenancy(broken, (Tenant("a", 4), Tenant("b", 4), Tenant("c", 2)))
     solution = om.solve(problem, seed=0)

@@ -1,7 +1,5 @@
 """Yield studies: every verdict against enumeration, honest intervals, and the command."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -94,7 +92,6 @@ def test_verdicts_do_not_depend_on_the_order() -> None:
 
 
 def test_single_faults_are_all_decided() -> None:
-    """On a small mesh nothing stays open."""
     for kind, cell in itertools.product(CELL_FAULTS, range(MESH.n_cells)):
         assert REPAIR.judge((Fault(kind, cell),)).outcome in ("survived", "failed")
 
@@ -114,7 +111,6 @@ def test_what_the_exact_model_settles_is_not_open() -> None:
 
 
 def test_prices_prove_something_about_dead_cells() -> None:
-    """No light passes them in the linear programme either."""
     mesh = om.HexMesh(2, 2, ports=5)
     repair = repair_of(om.AllToAll(mesh))
     found = (repair.judge((Fault("dead-cell", cell),)) for cell in range(mesh.n_cells))
@@ -156,7 +152,6 @@ def test_fixed_matchings_are_judged_one_by_one(faults: tuple[Fault, ...]) -> Non
 
 
 def test_what_nothing_quick_decides_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without rerouting and dead pairs each verdict is still that of all states."""
     matching = np.array([3, 2, 1, 0], dtype=np.int32)
     repair = repair_of(om.Routing(MESH, matching))
     monkeypatch.setattr(Repair, "_reroute", lambda *_: None)
@@ -219,7 +214,6 @@ def test_a_stopped_study_is_the_first_part() -> None:
 
 
 def test_only_the_kinds_asked_for() -> None:
-    """Other columns do not exist."""
     study = study_yield(ALL, samples=20, seed=0, kinds=["dead-cell"])
     assert study.broken.shape == (MESH.n_cells, 1) and study.kinds == ("dead-cell",)
 
@@ -257,7 +251,6 @@ def test_intervals_cover_open_samples_both_ways() -> None:
     ],
 )
 def test_what_cannot_be_studied(arguments: tuple[Any, int], message: str) -> None:
-    """Is refused with the reason."""
     with pytest.raises(om.InputError, match=re.escape(message)):
         study_yield(*arguments, samples=1, seed=0)
     with pytest.raises(om.InputError, match="'dead-port' is none of"):

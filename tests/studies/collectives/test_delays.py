@@ -1,7 +1,5 @@
 """When new circuits pay: thresholds that can be computed by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,6 @@ def test_a_gather_pays_for_new_circuits_up_to_a_delay_that_size_does_not_matter_
 
 
 def test_new_circuits_that_never_pay_break_even_at_nothing() -> None:
-    """Three ranks gather over one ring."""
     problem = om.Collective("all-gather", 3, 3e3, alpha_s=1e-6)
     assert break_even_delay(problem, "mixed-radix") == 0.0
 
@@ -40,7 +37,6 @@ LATE = {"alpha_s": 3e-6, "rate_bytes_per_s": 450 * 2.0**30}
 def test_the_published_gains_around_a_late_rank_come_out(
     n: int, speed_up: float, delay_us: float
 ) -> None:
-    """Against a ring, without delays; and up to which delay there is any."""
     problem = om.Collective("all-reduce", n, 2.0**30, **LATE)  # type: ignore[arg-type]
     assert late_speed_up(problem, n - 1) == pytest.approx(speed_up, abs=5e-4)
     if n <= 8:  # found by halving, which takes a while
@@ -49,7 +45,6 @@ def test_the_published_gains_around_a_late_rank_come_out(
 
 
 def test_each_size_has_a_winner_of_its_own() -> None:
-    """Whichever sizes stand before it in the map."""
     problem = om.Collective("all-gather", 8, 8e5, alpha_s=1e-6)
     names = ["ring", "bruck"]
     alone = study_collectives(problem, delays_s=[1e-6], sizes_bytes=[8e5], methods=names)
@@ -58,7 +53,6 @@ def test_each_size_has_a_winner_of_its_own() -> None:
 
 
 def test_the_command_writes_tables_and_a_picture(tmp_path: Path) -> None:
-    """Of a collective in a file."""
     path, picture = tmp_path / "gather.json", tmp_path / "delays.svg"
     om.save(om.Collective("all-gather", 8, 8e5, alpha_s=1e-6), path)
     done = call(

@@ -1,7 +1,5 @@
 """The study of a shared pool: its bound, its tables, and the command."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math
@@ -193,7 +191,6 @@ def test_all_policies_finish(name: str) -> None:
     ],
 )
 def test_bad_arguments(change: dict[str, Any], message: str) -> None:
-    """What is not known is refused by name."""
     with pytest.raises(InputError, match=message):
         study_sharing(**SMALL | change)
 

@@ -1,7 +1,5 @@
 """Studies of racks: figures against simple counts, traces, commands, interrupts."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -115,7 +113,6 @@ def test_a_server_of_joined_racks_is_usable_if_a_slice_can_take_it(
 @given(st.integers(0, 2**32), st.sampled_from(["first-fit", "optical", "optical-joined"]))
 @few
 def test_figures_are_parts_of_a_whole(seed: int, rule: str) -> None:
-    """And the part within racks is never more than all of it."""
     arrivals = draw_arrivals(SMALL, 40, np.random.default_rng(seed), load=1.2)
     found = replay(SMALL, arrivals, rule, warm_up=0.25)
     assert sum(found.requests.values()) == 30
@@ -154,7 +151,6 @@ def test_a_fragmented_pod_holds_more_scattered_slices() -> None:
 )
 @few
 def test_the_chips_down_in_a_server(size: int, alone: float, whole: float) -> None:
-    """Against the binomial formula."""
     down = distribution_of_server(size, alone, whole)
     assert down.sum() == pytest.approx(1)
     for count in range(size):
@@ -200,7 +196,6 @@ def test_four_chips_or_two_servers_cover_most_failures() -> None:
     ],
 )
 def test_bad_spares_are_named(change: dict[str, Any], text: str) -> None:
-    """With the value and the rule."""
     with pytest.raises(om.InputError, match=text):
         cover_failures(om.RackFabric(), **change)
 
@@ -253,7 +248,6 @@ def test_a_chip_without_a_spare_takes_its_slice_along() -> None:
 
 
 def test_an_interval_holds_the_mean_as_often_as_it_says() -> None:
-    """Nineteen times of twenty, for normal values."""
     rng = np.random.default_rng(0)
     held = 0
     for _ in range(400):
@@ -278,7 +272,6 @@ def test_an_interval_holds_the_mean_as_often_as_it_says() -> None:
     ],
 )
 def test_a_broken_trace_is_named(text: str, message: str, tmp_path: Path) -> None:
-    """By its line."""
     file = tmp_path / "trace.csv"
     file.write_text(text, "utf-8")
     with pytest.raises(om.FormatError, match=message):
@@ -287,7 +280,6 @@ def test_a_broken_trace_is_named(text: str, message: str, tmp_path: Path) -> Non
 
 
 def test_a_trace_is_replayed_in_order_of_time(tmp_path: Path) -> None:
-    """Whatever order its lines have."""
     file = tmp_path / "trace.csv"
     file.write_text("duration,shape,arrival_time\n1,2x2x1,5\n2,2X2X4,0.5\n", "utf-8")
     assert read_arrivals(file) == [Arrival(0.5, (2, 2, 4), 2.0), Arrival(5.0, (2, 2, 1), 1.0)]
@@ -348,14 +340,12 @@ def test_a_study_as_table_csv_json_and_picture(name: str, tmp_path: Path) -> Non
     ],
 )
 def test_bad_options_are_refused(words: tuple[str, ...]) -> None:
-    """With exit code 2 and a line that names the value."""
     done = run(*words)
     assert done.exit_code == 2
     assert done.stdout == ""
 
 
 def test_reductions_compare_the_same_requests_run_by_run() -> None:
-    """Against replays of the very arrivals of each run; first fit is compared with itself too."""
     options: dict[str, Any] = {"requests": 40, "load": 1.0, "runs": 2, "warm_up": 0.0}
     rows = {row["rule"]: row for row in study_slices(SMALL, **options).tables["rules"]}
     parts = []
@@ -411,7 +401,6 @@ def test_ctrl_c_keeps_the_runs_until_then(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends as every interrupt does; there is nothing to draw."""
     monkeypatch.setattr("optmatch.studies.reroutes.measure_blast", lambda *_: _stop())
     picture = tmp_path / "none.svg"
     words = ["study", "blast-radius", "--requests", "5", "-o", str(picture)]

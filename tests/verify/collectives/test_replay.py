@@ -1,7 +1,5 @@
 """The replay of collectives agrees with real numbers, and sees whatever is changed."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any
@@ -30,7 +28,6 @@ def solved(operation: Any, n: int, method: str, **fields: Any) -> tuple[Any, Any
 def test_the_replay_agrees_with_real_numbers(
     operation: str, n: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever sends are left out, both say the same of the rest; chunk by chunk, or at once."""
     monkeypatch.setattr(replay, "MOST_BYTES", most_bytes)
     rng = np.random.default_rng(n)
     for method in ("ring", "bruck"):
@@ -56,7 +53,6 @@ def test_the_replay_agrees_with_real_numbers(
     ],
 )
 def test_what_is_no_plan_is_refused(name: str, value: Any, message: str) -> None:
-    """When it is built."""
     with pytest.raises(om.InputError, match=message):
         om.CollectivePlan(**{name: value})
 

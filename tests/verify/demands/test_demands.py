@@ -1,7 +1,5 @@
 """The verifier of demands: every rule broken once, and proofs that prove and that do not."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from itertools import permutations
 from typing import Any
@@ -77,7 +75,6 @@ def test_other_subjects_are_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_both_line_bounds_agree(seed: int) -> None:
-    """The problem's and the verifier's are two programs."""
     rng = np.random.default_rng(seed)
     for planes in (1, 2, 3):
         for packets in (0.0, 0.3):
@@ -122,7 +119,6 @@ def test_prices_bound_from_below(seed: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 20])
 def test_heaviest_matchings(n: int) -> None:
-    """As SciPy finds them."""
     rng = np.random.default_rng(n)
     for _ in range(20):
         weights = rng.integers(0, 20, (n, n)) * (rng.random((n, n)) < 0.6)
@@ -132,7 +128,6 @@ def test_heaviest_matchings(n: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_counts_bound_from_below(seed: int) -> None:
-    """Never above the fewest matchings, found by search."""
     rng = np.random.default_rng(seed)
     ticks = np.zeros((3, 3), dtype=np.int64)
     for weight in rng.integers(1, 5, size=4).tolist():
@@ -192,7 +187,6 @@ def test_five_ports_have_two_circuits() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_ports_together_bound_from_below(seed: int) -> None:
-    """Never above the best schedule of a tiny mesh."""
     rng = np.random.default_rng(seed)
     mesh = om.HexMesh(1, 2, ports=[0, 1, 3])
     ticks = np.triu(rng.integers(0, 4, (3, 3)), 1).astype(float)
@@ -238,7 +232,6 @@ def test_partitions(weights: list[int], sums: list[int], fits: bool) -> None:
     ],
 )
 def test_proofs_are_checked_when_made(make: Any) -> None:
-    """A line is a source's or a destination's."""
     with pytest.raises(om.InputError):
         make()
 
@@ -257,7 +250,6 @@ ROTATIONS = TIGHT.schedule([[1, 2, 0], [2, 0, 1]], [3, 1])
 
 
 def test_the_unchanged_schedule_passes() -> None:
-    """And is optimal, so that every change below makes it wrong."""
     solution = claim(TIGHT, schedule=ROTATIONS, objective=6.0, lower_bound=6.0)
     assert om.verify(TIGHT, solution).ok
 

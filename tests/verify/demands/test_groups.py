@@ -1,7 +1,5 @@
 """The bound of groups, counted by two programs, and against the rule of Smith."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -35,14 +33,12 @@ def draw(rng: np.random.Generator, n_ports: int, n_groups: int) -> om.Demand:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_two_programs_count_the_same(seed: int) -> None:
-    """Of few groups all orders, of many what they pay; ties may be broken differently."""
     rng = np.random.default_rng(seed)
     problem = draw(rng, 4, EXACT + 3) if seed % 4 == 0 else draw(rng, 3, int(rng.integers(1, 7)))
     assert bound_weighted(problem) == pytest.approx(problem.lower_bound())
 
 
 def test_one_sender_is_bounded_by_the_best_order() -> None:
-    """By weight over time, which is optimal there; also where more than all orders are asked."""
     rng = np.random.default_rng(1)
     n = EXACT + 2
     seconds, weights = rng.integers(1, 20, n), rng.integers(1, 20, n).astype(float)

@@ -1,7 +1,5 @@
 """Optics: what a schedule is worth, budgets, free cells, and the command."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -47,7 +45,6 @@ def balance(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_losses_add_up_to_a_hundredth_of_a_decibel() -> None:
-    """Without leaks a circuit loses its cells, waveguides, bends, crossings and two facets."""
     device = om.Device(
         bar_loss_db=0.48,
         cross_loss_db=0.48,
@@ -255,7 +252,6 @@ def test_budgets_name_the_worst_circuit() -> None:
     ],
 )
 def test_what_cannot_be_measured_is_refused(changes: dict[str, Any], message: str) -> None:
-    """With argument, rule and value."""
     problem, solution = solved(om.Benes(2), [1, 0])
     arguments: dict[str, Any] = {"device": "ideal"} | changes
     with pytest.raises(om.InputError) as caught:
@@ -329,7 +325,6 @@ def test_a_refused_schedule_is_not_measured(tmp_path: Path) -> None:
 
 
 def test_the_command_keeps_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless the user says otherwise."""
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     use_one_thread()
     assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
@@ -350,7 +345,6 @@ def test_the_command_keeps_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_wrong_options_are_refused(options: list[str], message: str) -> None:
-    """With code 2 and a reason."""
     done = call("verify", ROUTED, *options)
     assert done.exit_code == 2
     assert message in done.output

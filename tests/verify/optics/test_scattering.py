@@ -1,7 +1,5 @@
 """Scattering: the convention of cells, the full solution, and what others find for the same."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 
@@ -131,7 +129,6 @@ def test_a_cell_is_two_couplers_around_two_arms(up: float, low: float) -> None:
 
 
 def test_the_passive_state_is_cross_and_bar_tells_the_sides_apart() -> None:
-    """Without a difference of phases light crosses; in bar the sides have opposite signs."""
     assert np.array_equal(transfer(0.0), 1j * np.array([[0, 1], [1, 0]]))
     assert np.allclose(transfer(np.pi / 2), 1j * np.diag([1, -1]), atol=1e-15)
     ideal = om.Device()
@@ -261,7 +258,6 @@ def test_sax_finds_the_same(fabric: om.Fabric) -> None:
 
 
 def test_without_sax_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra of its own, by name."""
     monkeypatch.setitem(sys.modules, "sax", None)
     with pytest.raises(om.SolverUnavailable, match=r"pip install 'optmatch\[crosscheck\]'"):
         SaxCircuit(om.HexMesh(1, 1).graph)
@@ -269,7 +265,6 @@ def test_without_sax_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_sax_as_it_is_differs_by_its_own_rounding() -> None:
-    """Without refinement sax is off by as much as its own answer fails to be reciprocal."""
     pytest.importorskip("sax", reason="needs sax: pip install 'optmatch[crosscheck]'")
     graph = om.HexMesh(2, 2).graph
     cells, guides = matrices(graph, 0), np.ones(graph.links.count, dtype=complex)

@@ -1,7 +1,5 @@
 """The verifier of rail plans: any change of a plan that breaks a rule is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -59,7 +57,6 @@ names = st.sampled_from(sorted(JOBS))
 
 @pytest.mark.parametrize("name", JOBS)
 def test_the_unchanged_plan_passes(name: str) -> None:
-    """So that refusals below are due to the change."""
     solution, plan = solved(name)
     assert om.verify(JOBS[name], solution).ok
     assert om.verify(JOBS[name], plan).ok
@@ -101,7 +98,6 @@ def circuit_in_use(name: str, data: Any) -> tuple[int, int]:
 @settings(max_examples=60, deadline=None)
 @given(names, st.data())
 def test_any_circuit_that_is_taken_out_while_in_use(name: str, data: Any) -> None:
-    """Without it an operation cannot send, or a step does not end as it begins."""
     state, port = circuit_in_use(name, data)
     matchings = np.array(solved(name)[1].rails[0].matchings)
     matchings[state, port] = -1
@@ -124,7 +120,6 @@ def test_any_circuit_in_use_that_leads_elsewhere(name: str, data: Any) -> None:
 @settings(max_examples=30, deadline=None)
 @given(names, st.data())
 def test_any_reconfiguration_that_starts_later(name: str, data: Any) -> None:
-    """By a tenth of the delay: what waits for its circuits would start before they are there."""
     timeline = solved(name)[1].rails[0]
     starts = np.array(timeline.starts_s)
     starts[data.draw(st.integers(1, len(starts) - 1)) :] += JOBS[name].network.delay_s / 10
@@ -159,7 +154,6 @@ def test_the_bound_is_that_of_the_problem(job: om.RailJob) -> None:
     ],
 )
 def test_timelines_that_cannot_be(changes: dict[str, Any], message: str) -> None:
-    """Refused when they are made."""
     plain: dict[str, Any] = {
         "rails": (0,),
         "matchings": [[0, 1]],
@@ -171,7 +165,6 @@ def test_timelines_that_cannot_be(changes: dict[str, Any], message: str) -> None
 
 
 def test_plans_that_cannot_be() -> None:
-    """Columns of different length, or a rail twice."""
     plan = solved("one port")[1]
     with pytest.raises(om.InputError, match="end_s has 1 entries"):
         replace(plan, end_s=np.zeros(1))

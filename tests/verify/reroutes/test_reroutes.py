@@ -1,7 +1,5 @@
 """The verifier of transitions refuses whatever is changed in a right answer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -56,7 +54,6 @@ def rules(solution: om.Solution, transition: Transition) -> set[str]:
 
 @pytest.mark.parametrize("make", [chip_lost, port_lost, room_made])
 def test_right_answers_pass(make: Callable[[], om.Solution]) -> None:
-    """Before anything is changed in them."""
     assert om.verify(make().problem, make()).ok
     assert rules(make(), make().answer) == set()
 
@@ -71,7 +68,6 @@ def edited(answer: Transition, name: str, index: Any, value: Any) -> Transition:
 
 @pytest.mark.parametrize("make", [port_lost, room_made])
 def test_every_step_is_needed(make: Callable[[], om.Solution]) -> None:
-    """Without any one of them, or with its state turned, something is dark or goes astray."""
     answer = make().answer
     for k, (kind, _, state) in enumerate(answer.steps.tolist()):
         assert rules(make(), replace(answer, steps=np.delete(answer.steps, k, axis=0)))
@@ -81,7 +77,6 @@ def test_every_step_is_needed(make: Callable[[], om.Solution]) -> None:
 
 @pytest.mark.parametrize("name", ["disturbed", "changed", "cells_set", "length"])
 def test_claims_are_recomputed(name: str) -> None:
-    """Statistics, objective and bound."""
     solution = room_made()
     wrong = replace(solution, stats={**solution.stats, name: solution.stats[name] + 1})
     assert not om.verify(solution.problem, wrong).ok
@@ -110,7 +105,6 @@ def test_every_level_is_a_whole_number(make: Callable[[], om.Solution], level: i
 
 
 def test_the_gap_is_that_of_the_first_level_that_differs() -> None:
-    """Levels come back from files as they were."""
     solution = room_made()
     levels: Any = solution.objective
     assert (levels[0], solution.lower_bound[0]) == (1, 0)
@@ -143,7 +137,6 @@ def cut_off() -> Reroute:
 
 
 def test_a_cut_proves_that_nothing_helps() -> None:
-    """The right servers do; others do not."""
     solution = om.solve(cut_off(), "ilp", seed=0)
     assert solution.status is om.Status.INFEASIBLE
     assert solution.certificate.servers.tolist() == [3]
@@ -220,7 +213,6 @@ def test_the_picture_of_a_rack_has_every_role() -> None:
 
 
 def test_a_picture_needs_a_transition() -> None:
-    """Of a rack, where one is asked for."""
     from optmatch.plotting import plot_transition, transition_data
 
     with pytest.raises(om.InputError, match="a drawing of a rack needs one"):

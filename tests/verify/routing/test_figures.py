@@ -1,7 +1,5 @@
 """Figures, loops and bounds of schedules, against naive counts; and what a report says."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -96,7 +94,6 @@ def test_what_light_does_is_accepted_with_the_right_figures(fabric: om.Fabric, s
     ("objective", "figure"), [("total-cells", "total_cells"), ("worst-cells", "worst_route_cells")]
 )
 def test_the_objective_is_the_asked_one(objective: Any, figure: str) -> None:
-    """Total and worst are told apart."""
     schedule = realised(FABRICS[0], 5)
     problem = om.Routing(FABRICS[0], schedule.matchings[0], objective=objective)
     figures = om.verify(problem, schedule).figures
@@ -108,7 +105,6 @@ def test_the_objective_is_the_asked_one(objective: Any, figure: str) -> None:
 
 
 def test_toggles_are_counted_against_the_last_driven_state() -> None:
-    """Over a whole all-to-all, by a slow count."""
     problem = om.AllToAll(om.HexMesh(3, 3, ports=4))
     schedule = oracles.all_to_all(problem.fabric)
     assert schedule.cell_states is not None
@@ -139,7 +135,6 @@ def test_a_loop_of_light_is_a_note() -> None:
 
 @given(seed=st.integers(0, 2**32))
 def test_loops_in_any_wiring(seed: int) -> None:
-    """As many as a naive count of the ways that no light from outside takes, by directions."""
     rng = np.random.default_rng(seed)
     fabric = oracles.random_fabric(rng, 5)
     states = oracles.random_states(rng, 1, fabric.graph)
@@ -158,7 +153,6 @@ def test_loops_in_any_wiring(seed: int) -> None:
 
 
 def test_light_that_goes_wrong_is_named() -> None:
-    """Where it comes out, where it should, both ways."""
     problem, schedule = bars()
     states = schedule.cell_states.copy()  # type: ignore[union-attr]
     states[0, [3, 5]] = 1  # with one cross only, light goes round inside and arrives
@@ -178,7 +172,6 @@ def test_light_that_goes_wrong_is_named() -> None:
 
 
 def test_light_that_meets_a_free_cell_is_lost() -> None:
-    """The cell is named."""
     problem, schedule = bars()
     states = schedule.cell_states.copy()  # type: ignore[union-attr]
     states[0, 2] = -1
@@ -188,7 +181,6 @@ def test_light_that_meets_a_free_cell_is_lost() -> None:
 
 
 def test_dark_cells_may_be_in_any_state() -> None:
-    """As hardware always is: what is stated changes no figure of light, but it toggles."""
     problem = om.AllToAll(om.HexMesh(3, 3, ports=4))
     schedule = oracles.all_to_all(problem.fabric)
     free = om.verify(problem, schedule)
@@ -214,7 +206,6 @@ def test_slots_are_bounded_by_counting() -> None:
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
 def test_route_lengths_agree_with_those_of_the_fabric(fabric: om.Fabric) -> None:
-    """Two programs, one answer; also the dead pairs."""
     lengths = route_lengths(fabric)
     expected = fabric.route_cells().astype(float)
     expected[expected == np.iinfo(np.int32).max] = math.inf
@@ -224,7 +215,6 @@ def test_route_lengths_agree_with_those_of_the_fabric(fabric: om.Fabric) -> None
 @settings(max_examples=300)
 @given(seed=st.integers(0, 2**32))
 def test_route_lengths_in_any_wiring(seed: int) -> None:
-    """Against the list of all routes; here a walk may pass a link twice where a route need not."""
     fabric = oracles.random_fabric(np.random.default_rng(seed), 4)
     expected = oracles.route_lengths(fabric.graph, fabric.graph.perimeter.tolist())
     assert np.array_equal(route_lengths(fabric), expected)
@@ -257,7 +247,6 @@ def test_full_permutations_light_every_cell_twice(kind: Any) -> None:
 
 
 def test_unknown_problems_and_subjects_are_refused() -> None:
-    """The only errors that `verify` raises."""
     with pytest.raises(om.InputError, match=r"problem of type str"):
         om.verify("all-to-all", plan([[0]]))  # type: ignore[arg-type]
     with pytest.raises(om.InputError, match=r"subject of type int"):
@@ -265,7 +254,6 @@ def test_unknown_problems_and_subjects_are_refused() -> None:
 
 
 def test_the_report_speaks() -> None:
-    """As text it shows the first violations, as JSON all of them."""
     report = om.verify(IDEAL, plan([[-1] * 3]))
     assert len(report.violations) == 6
     assert str(report).startswith("refused: 6 violations\n  from port 0 to port 1: every pair")

@@ -1,7 +1,5 @@
 """Change any one entry of a good schedule, solution or file: the verifier must refuse it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from functools import lru_cache
@@ -68,7 +66,6 @@ def refused(name: str, **changes: Any) -> bool:
 
 @everywhere
 def test_the_unchanged_solution_passes(name: str) -> None:
-    """Otherwise the tests below would show nothing."""
     report = om.verify(good(name).problem, good(name))
     assert report.ok, report
     assert om.verify(good(name).problem, altered(good(name))).ok
@@ -105,7 +102,6 @@ def test_every_state_of_every_lit_cell(name: str) -> None:
 @everywhere
 @given(data=st.data())
 def test_any_entry_of_a_matching(name: str, data: st.DataObject) -> None:
-    """Another partner, idle, or no port at all."""
     matchings = good(name).schedule.matchings
     slot, port = (data.draw(st.integers(0, size - 1)) for size in matchings.shape)
     held = matchings[slot, port]
@@ -116,7 +112,6 @@ def test_any_entry_of_a_matching(name: str, data: st.DataObject) -> None:
 @everywhere
 @given(data=st.data())
 def test_swapped_partners(name: str, data: st.DataObject) -> None:
-    """The row stays a permutation."""
     matchings = np.array(good(name).schedule.matchings)
     slot = data.draw(st.integers(0, len(matchings) - 1))
     first, second = data.draw(
@@ -141,7 +136,6 @@ def test_a_pair_set_idle(name: str, data: st.DataObject) -> None:
 @everywhere
 @given(data=st.data())
 def test_any_duration_and_the_delay(name: str, data: st.DataObject) -> None:
-    """However small the change."""
     durations = good(name).schedule.durations_s
     slot = data.draw(st.integers(0, len(durations) - 1))
     value = data.draw(st.floats())
@@ -153,14 +147,12 @@ def test_any_duration_and_the_delay(name: str, data: st.DataObject) -> None:
 
 @everywhere
 def test_the_kind_of_switching(name: str) -> None:
-    """It is stated, so it must be right."""
     assert refused(name, switching="per-circuit")
 
 
 @everywhere
 @pytest.mark.parametrize("field", ["matchings", "durations_s", "cell_states"])
 def test_a_missing_or_repeated_slot(name: str, field: str) -> None:
-    """In one array or in all."""
     schedule = good(name).schedule
     rows = getattr(schedule, field)
     assert refused(name, **{field: rows[1:]})
@@ -210,7 +202,6 @@ def test_a_bound_that_is_too_weak(name: str) -> None:
 
 @everywhere
 def test_the_solution_of_another_problem(name: str) -> None:
-    """Even where the schedule would fit both."""
     solution = good(name)
     other = om.AllToAll(solution.problem.fabric, slot_s=2.0)
     places = {violation.where for violation in om.verify(other, solution).violations}

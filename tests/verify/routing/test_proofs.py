@@ -1,7 +1,5 @@
 """Proofs of bounds: never more than the truth, and as much as they should show."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -95,7 +93,6 @@ def random_circuits(rng: np.random.Generator, graph: CellGraph) -> list[Circuit]
 @settings(max_examples=150)
 @given(seed=st.integers(0, 2**32))
 def test_no_proof_shows_more_than_the_truth(name: str, seed: int) -> None:
-    """Whatever tree and prices: the best of all states of the mesh is never below the bound."""
     rng, graph = np.random.default_rng(seed), GRAPHS[name]
     circuits = random_circuits(rng, graph)
     proof = random_proof(rng, graph, len(circuits))
@@ -116,7 +113,6 @@ def test_no_proof_shows_more_than_the_truth(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", GRAPHS)
 @given(seed=st.integers(0, 2**32))
 def test_a_single_leaf_is_the_sum_over_its_circuits(name: str, seed: int) -> None:
-    """Against cheapest walks by Bellman and Ford; parity adds one cell at most."""
     rng, graph = np.random.default_rng(seed), GRAPHS[name]
     circuits = random_circuits(rng, graph)
     prices = (rng.integers(0, 3 * PRICE_UNITS, graph.links.count)).tolist()
@@ -214,7 +210,6 @@ def test_slots_share_the_price_of_a_link() -> None:
 
 
 def test_parity_is_fixed_on_bipartite_grids_only() -> None:
-    """Hexagons and squares have even cycles, triangles have not."""
     rng = np.random.default_rng(0)
     for name, fixed in (("hex", True), ("square", True), ("triangular", False)):
         checker = ProofChecker(GRAPHS[name])
@@ -320,7 +315,6 @@ def clash_of(graph: CellGraph, circuit: Circuit, case: Case) -> int | None:
 
 @pytest.mark.parametrize("starts", [[1, 2], [0, 1], [0, 2, 1, 2]])
 def test_prices_of_nodes_are_all_of_them(starts: list[int]) -> None:
-    """From the first to the last, none twice; without a node there is not even a start."""
     make: Any = Prices
     with pytest.raises(om.InputError, match="starts ascend from 0 to the number of prices, 2"):
         make(links=2, starts=starts, link=[0, 1], price=[1, 1])
@@ -338,7 +332,6 @@ def test_cells_without_light_are_counted_for_nothing() -> None:
 
 @pytest.mark.parametrize("fabric", [om.HexMesh(3, 3, ports=4), om.HexMesh(3, 3, tx=4, rx=4)])
 def test_proofs_number_circuits_as_the_problem_does(fabric: Any) -> None:
-    """By source, of bidirectional ports from the lower one."""
     row: Any = [3, 2, 1, 0]
     idle: Any = [-1] * 4
     problem = om.Routing(fabric, row)

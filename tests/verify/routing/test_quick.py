@@ -1,7 +1,5 @@
 """The quick tracer, as plain Python, says what the plain rules of light say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

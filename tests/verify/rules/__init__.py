@@ -1,7 +1,5 @@
 """A table for each question: smallest wrong answers, each of which one rule alone refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What every solution claims: its answer, its bound, its objective, its proof."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Demands: slots, what they carry, planes, packets, groups, and the proofs of their bounds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

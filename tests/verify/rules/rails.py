@@ -1,7 +1,5 @@
 """Plans of rail jobs: times, states of the switches, circuits, routes, and rounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

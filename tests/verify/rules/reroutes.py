@@ -1,7 +1,5 @@
 """Failures: spares that take over, new routes, steps in which nobody else goes dark, proofs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Matchings, their light, all pairs; the claims and certificates of routings."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Resources that jobs share, and the cuts that say how many they can get."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Slices: servers, circuits, routes, fibres, switches between racks, and bounds; shared ports."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Jobs side by side on one switch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

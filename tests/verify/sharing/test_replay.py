@@ -42,7 +42,6 @@ def test_more_cells_than_a_number_counts() -> None:
 
 
 def test_any_cut_bounds_what_jobs_get() -> None:
-    """Also one that is not the smallest; the one of the flow is reached."""
     rng = np.random.default_rng(25)
     supply, demand = Supply(FOUR), FOUR.jobs.demand
     bounds = {

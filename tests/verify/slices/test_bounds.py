@@ -1,7 +1,5 @@
 """Bounds of slices hold if and only if they are true; switches are where the fabric has them."""
 
-from __future__ import annotations
-
 import math
 import re
 from itertools import combinations
@@ -26,7 +24,6 @@ PAIR = om.RackFabric(racks=2, joined=True)
 
 
 def test_a_bound_above_the_truth_is_not_shown() -> None:
-    """By no cut, and not by trying: there is a slice with this load."""
     problem = om.SliceAllocation(RACK, (2, 2, 4))
     proof = LoadProof(bound=8, cuts=((0,), (0, 1, 2)))
     assert check_load_proof(problem, proof) < 8
@@ -37,7 +34,6 @@ def test_a_bound_above_the_truth_is_not_shown() -> None:
 def test_a_bound_is_shown_if_and_only_if_it_is_true(
     problem: om.SliceAllocation, bound: int, servers: set[int]
 ) -> None:
-    """By trying all ways, whatever cut is given; above all fibres it says that there is none."""
     most, least = int(problem.fabric.edge_fibres.max(initial=0)), best_slice(problem)
     cut = tuple(servers & set(range(problem.fabric.n_servers)))
     shown = check_load_proof(problem, LoadProof(bound=bound, cuts=(cut,) * bool(cut)))
@@ -50,7 +46,6 @@ def test_a_bound_is_shown_if_and_only_if_it_is_true(
 @given(slice_problems(tiny=True))
 @few
 def test_the_bounds_of_problem_and_verifier_agree(problem: om.SliceAllocation) -> None:
-    """They are computed twice."""
     assert bound_load(problem) == problem.lower_bound()
 
 

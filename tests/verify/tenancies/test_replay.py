@@ -1,7 +1,5 @@
 """The verifier of tenancies refuses what is wrong, by the rule that it breaks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
@@ -24,7 +22,6 @@ def solution() -> om.Solution:
 
 
 def test_the_answer_is_verified() -> None:
-    """Before it is changed: three slots, by counting."""
     report = om.verify(solution().problem, solution())
     assert report.ok and report.proof == "counting"
     assert report.figures["slots"] == report.figures["slots_lower_bound"] == 3

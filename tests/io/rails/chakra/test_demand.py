@@ -1,7 +1,5 @@
 """Demand from Chakra traces: what ranks send adds up, by messages and by collectives."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,6 @@ from tests.helpers.chakra import collective, send, trace, workload_graph
 
 
 def test_demand_from_json(tmp_path: Path) -> None:
-    """By the file of a rank; other JSON with such a name is read as before."""
     first, second = [send(1, comm_dst=1, comm_size=9)], [Node(1, RECEIVE)]
     for rank, nodes_of in enumerate((first, second)):
         (tmp_path / f"run.{rank}.json").write_text(workload_graph(nodes_of))
@@ -100,7 +97,6 @@ def test_collectives_with_a_root(
 
 
 def test_sends_without_their_destination(tmp_path: Path) -> None:
-    """Are matched by tag and order; what stays ambiguous is named."""
     groups = {"q": (0, 1, 2)}
     one = [send(1, comm_size=5, comm_tag=1, pg_name="q"), send(2, comm_dst=2, comm_size=7)]
     two = [Node(1, RECEIVE, attributes={"comm_size": 5, "comm_tag": 1, "pg_name": "q"})]
@@ -114,7 +110,6 @@ def test_sends_without_their_destination(tmp_path: Path) -> None:
 
 
 def test_a_barrier_needs_no_size(tmp_path: Path) -> None:
-    """It has no bytes."""
     each = [collective(1, "BARRIER", None)]
     assert read_chakra(trace(tmp_path, each, each)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
@@ -130,7 +125,6 @@ def test_an_all_to_all_is_spread_evenly(tmp_path: Path) -> None:
 
 
 def test_the_command_reads_them(tmp_path: Path) -> None:
-    """By the file of any rank, with the groups beside."""
     paths = trace(tmp_path, [send(1, comm_dst=1, comm_size=9)], [])
     result = CliRunner().invoke(
         main, ["generate", "demand", "--delay", "0", "--matrix", str(paths[0])]
@@ -156,7 +150,6 @@ def test_the_command_reads_them(tmp_path: Path) -> None:
 
 
 def test_collectives_can_be_left_out(tmp_path: Path) -> None:
-    """Those that are no all-to-all."""
     given = [collective(1, "BROADCAST", 80), send(2, comm_dst=0, comm_size=4)]
     paths = trace(tmp_path, given, given)
     with pytest.raises(om.FormatError, match=r"node 1: collective BROADCAST: .* root"):

@@ -1,7 +1,5 @@
 """Traces whose sends do not wait for receives: a ring that waits for itself, and one that must."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

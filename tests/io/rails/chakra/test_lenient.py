@@ -1,7 +1,5 @@
 """Chakra traces that are cut: what they do not tell is refused, or left out and listed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +36,6 @@ def kinds(step: Step) -> list[int]:
 
 
 def test_nodes_that_are_not_there(tmp_path: Path) -> None:
-    """As in a window of a longer trace: such a dependency is dropped, the others stay."""
     (path,) = trace(
         tmp_path, [Node(5, parents=[3], duration_us=7), Node(6, parents=[2, 5, 3], duration_us=1)]
     )
@@ -54,7 +51,6 @@ def test_nodes_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_communication_that_does_not_tell_what_it_is(tmp_path: Path) -> None:
-    """It takes the time that it took, and sends nothing; what is told counts."""
     odd = [
         Node(1, COLLECTIVE, duration_us=85),
         Node(2, COLLECTIVE, duration_us=9, attributes={"comm_type": 77, "comm_size": 8}),
@@ -96,7 +92,6 @@ def test_a_file_that_ends_too_early(tmp_path: Path) -> None:
 
 
 def test_messages_without_their_other_end(tmp_path: Path) -> None:
-    """They take the time that they took; those that have one are paired as ever."""
     receive = Node(2, RECEIVE, attributes={"comm_src": 0, "comm_size": 8})
     silent = Node(3, SEND, duration_us=6, attributes={"comm_size": 5, "pg_name": "q"})
     first = [
@@ -121,7 +116,6 @@ def test_messages_without_their_other_end(tmp_path: Path) -> None:
 
 
 def test_a_root_that_is_not_told(tmp_path: Path) -> None:
-    """A demand needs it; others count."""
     paths = trace(tmp_path, *[[collective(1, "GATHER", 8), collective(2, "ALL_REDUCE", 4)]] * 2)
     skipped: list[str] = []
     assert read_chakra(paths, skipped=skipped).tolist() == [[0, 4], [4, 0]]

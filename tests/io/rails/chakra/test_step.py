@@ -1,7 +1,5 @@
 """Steps from Chakra traces: operations, matches and groups; what is ambiguous is named."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -174,7 +172,6 @@ def test_an_end_that_is_told_decides_another(tmp_path: Path) -> None:
 
 
 def test_a_step_from_json(tmp_path: Path) -> None:
-    """By the prefix, where there are no other traces."""
     for rank, kind in enumerate((SEND, RECEIVE)):
         entries = [
             {"Id": 4, "NodeType": 4, "runtime": 5, "data_deps": []},
@@ -250,7 +247,6 @@ def test_a_stride_between_the_ranks_of_a_server(tmp_path: Path) -> None:
 
 
 def test_computation_without_a_duration(tmp_path: Path) -> None:
-    """Takes as long as its operations; a duration that is there is believed."""
     nodes = [
         Node(1, attributes={"num_ops": 10}),
         Node(2, duration_us=7, attributes={"num_ops": 9}),
@@ -260,7 +256,6 @@ def test_computation_without_a_duration(tmp_path: Path) -> None:
 
 
 def test_nodes_before_what_they_wait_for(tmp_path: Path) -> None:
-    """Are moved behind it; others stay where they are."""
     nodes = [Node(1, parents=[3], duration_us=1), Node(2, duration_us=2), Node(3, duration_us=3)]
     step = read(tmp_path, nodes, groups={})
     assert np.rint(step.duration_s * 1e6).tolist() == [2.0, 3.0, 1.0]
@@ -333,13 +328,11 @@ def test_nodes_before_what_they_wait_for(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_named(
     tmp_path: Path, ranks: list[list[Node]], complaint: str
 ) -> None:
-    """File, node, rank and group."""
     with pytest.raises(om.FormatError, match=complaint):
         read(tmp_path, *ranks, groups={"p": [0, 1], "q": [0, 1, 2]})
 
 
 def test_a_barrier_is_an_all_reduce_of_nothing(tmp_path: Path) -> None:
-    """Whatever size its nodes have."""
     nodes = [[collective(1, "BARRIER", size, pg_name="p")] for size in (0, 4)]
     step = read(tmp_path, *nodes, groups={"p": [0, 1]})
     assert (step.kind.tolist(), step.size_bytes.tolist()) == ([1, 1], [0.0, 0.0])
@@ -362,7 +355,6 @@ def test_a_root_is_no_matter_on_a_ring(tmp_path: Path, name: str, like: str) -> 
 
 @pytest.mark.parametrize("name", ["SCATTER", "BROADCAST"])
 def test_only_the_root_has_data(tmp_path: Path, name: str) -> None:
-    """Then its size is that of all; of collectives without a root it is not."""
     sizes = [[collective(1, name, size, pg_name="p")] for size in (0, 8, 0)]
     step = read(tmp_path, *sizes, groups={"p": [0, 1, 2]})
     assert step.size_bytes.tolist() == [8.0] * 3
@@ -372,7 +364,6 @@ def test_only_the_root_has_data(tmp_path: Path, name: str) -> None:
 
 
 def test_a_group_of_one(tmp_path: Path) -> None:
-    """Takes no time and is no group; its rank may be in real ones."""
     nodes = [collective(k, "ALL_REDUCE", pg_name=name) for k, name in enumerate("pq")]
     step = read(tmp_path, nodes, nodes[:1], groups={"p": [0, 1], "q": [0]})
     assert [group.name for group in step.groups] == ["p"]
@@ -394,7 +385,6 @@ def test_groups_that_overlap(tmp_path: Path) -> None:
 
 
 def test_a_group_on_several_rails(tmp_path: Path) -> None:
-    """Cannot be switched; the node and the group are named."""
     node = collective(8, "ALL_REDUCE", pg_name="p")
     with pytest.raises(om.FormatError, match=r"node 8: group p: its ranks are on several rails"):
         read(tmp_path, [node], [], [], [node], groups={"p": [0, 3]}, gpus_per_server=2)

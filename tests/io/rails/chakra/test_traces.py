@@ -1,7 +1,5 @@
 """Chakra traces: every node is read, what ranks send adds up, damage is named."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable
@@ -120,7 +118,6 @@ def framed(content: bytes) -> bytes:
 
 @given(st.lists(encoded(), max_size=6))
 def test_any_order_of_fields(given: list[tuple[bytes, dict[str, Any]]]) -> None:
-    """What comes last counts, and lists add up."""
     stream = trace_bytes([]) + b"".join(framed(content) for content, _ in given)
     found = traces.decode_nodes(stream, "run.0.et", 0)
     wanted = [last for _, last in given]
@@ -142,7 +139,6 @@ def test_any_order_of_fields(given: list[tuple[bytes, dict[str, Any]]]) -> None:
 def test_a_trace_that_is_cut_is_refused(
     tmp_path_factory: pytest.TempPathFactory, given: list[Node], data: st.DataObject
 ) -> None:
-    """At every byte but those between two nodes."""
     path = tmp_path_factory.mktemp("trace") / "run.0.et"
     content = trace_bytes(given)
     ends = {len(trace_bytes(given[:k])) for k in range(len(given) + 1)}
@@ -155,7 +151,6 @@ def test_a_trace_that_is_cut_is_refused(
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_cut_at_every_byte(tmp_path: Path, compress: bool) -> None:
-    """Of a trace of a few nodes; between two nodes nothing is missing that one could miss."""
     given = [send(1, comm_dst=1, comm_size=300), Node(2, parents=[1], duration_us=200)]
     content = trace_bytes(given)
     content = gzip.compress(content) if compress else content
@@ -249,7 +244,6 @@ def test_json_says_the_same(
     ],
 )
 def test_flaws_of_json_are_named(tmp_path: Path, text: str | bytes, message: str) -> None:
-    """File, and node or place."""
     path = tmp_path / "run.0.json"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(om.FormatError, match=message) as caught:
@@ -280,7 +274,6 @@ def test_flaws_of_json_are_named(tmp_path: Path, text: str | bytes, message: str
     ],
 )
 def test_flaws_of_nodes_are_named(tmp_path: Path, node: Node, message: str) -> None:
-    """File, node and value."""
     paths = trace(tmp_path, [node])
     with pytest.raises(om.FormatError, match=message) as caught:
         read_chakra(paths, groups={"3": (1, 2), "4": (0, 9)})
@@ -316,7 +309,6 @@ def test_flaws_of_nodes_are_named(tmp_path: Path, node: Node, message: str) -> N
     ],
 )
 def test_damage_is_named(tmp_path: Path, content: bytes, message: str) -> None:
-    """File, byte, and the last node that was whole."""
     path = tmp_path / "run.0.et"
     path.write_bytes(content)
     with pytest.raises(om.FormatError, match=message) as caught:
@@ -325,7 +317,6 @@ def test_damage_is_named(tmp_path: Path, content: bytes, message: str) -> None:
 
 
 def test_ranks_must_be_complete(tmp_path: Path) -> None:
-    """From 0 on, each with a file named after it."""
     paths = trace(tmp_path, [], [])
     with pytest.raises(om.FormatError, match=r"ranks \[1\]: a file for each of 0 .. 0"):
         read_chakra(paths[1:])
@@ -351,7 +342,6 @@ def test_ranks_must_be_complete(tmp_path: Path) -> None:
     ],
 )
 def test_flaws_of_groups_are_named(tmp_path: Path, text: str, message: str) -> None:
-    """Group and rank."""
     path = tmp_path / "groups.json"
     path.write_text(text)
     with pytest.raises(om.FormatError, match=message) as caught:
@@ -360,7 +350,6 @@ def test_flaws_of_groups_are_named(tmp_path: Path, text: str, message: str) -> N
 
 
 def test_groups_are_read_as_they_are_written(tmp_path: Path) -> None:
-    """Also without knowing how many ranks there are; a file that is not there is named."""
     path = tmp_path / "groups.json"
     path.write_text(groups_text({"1": [3, 1], "x": [0]}))
     assert read_groups(path) == {"1": (3, 1), "x": (0,)}

@@ -1,7 +1,5 @@
 """What rails hold: any rings, none that is broken; stages in different states at once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

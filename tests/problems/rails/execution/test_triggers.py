@@ -1,7 +1,5 @@
 """Triggers of plans: the same order without times, and nothing that could go dark too early."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any
@@ -115,7 +113,6 @@ def test_an_order_that_nobody_can_keep_is_refused() -> None:
 
 
 def test_triggers_of_another_job_are_refused() -> None:
-    """By its groups, its ranks and ports."""
     job, plan = solved()
     triggers = derive_triggers(job, plan)
     other = small_job(dp=4, delay_s=1e-4, model=MODEL)
@@ -132,7 +129,6 @@ def test_triggers_of_another_job_are_refused() -> None:
 
 
 def test_states_are_matchings() -> None:
-    """After each trigger; the last is the first."""
     rail = derive_triggers(*solved()).rails[0]
     with pytest.raises(om.InputError, match="the last state is not the first"):
         replace(rail, changes=rail.changes[:-1])

@@ -1,7 +1,5 @@
 """Groups over several servers and rails: their parts, what these carry, and that plans hold."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 
@@ -97,7 +95,6 @@ def test_parts_of_groups_make_up_the_groups(change: dict[str, Any]) -> None:
     [(change, ("hierarchical", "rings")[k % 2]) for k, change in enumerate(LAYOUTS)],
 )
 def test_any_layout_is_planned(change: dict[str, Any], spanning: str) -> None:
-    """By the three methods, each plan replayed rank by rank."""
     job = make(change, spanning=spanning)
     for method in ("on-demand", "provisioned", "prefetch"):
         found = om.solve(job, method, seed=0)
@@ -108,7 +105,6 @@ def test_any_layout_is_planned(change: dict[str, Any], spanning: str) -> None:
 
 @pytest.mark.parametrize("kind", [ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL])
 def test_each_rail_carries_its_share(kind: int) -> None:
-    """Of rings through all 12 members, 3 in each of 4 servers: a third, and all inside."""
     groups = (Group("dp-server.0", "dp", (0, 1, 2)), Group("dp-rail.0", "dp", (0, 3, 6, 9), 0))
     whole = [Operation(COMPUTE), Operation(kind, (0,), "dp", 36.0), Operation(COMPUTE, (1,))]
 
@@ -172,7 +168,6 @@ def test_messages_reach_the_next_stage(schedule: Any, inside: int) -> None:
 
 
 def test_orders_are_written_in_either_way() -> None:
-    """As text or as a tuple; without ep, replicas of different experts stand before others."""
 
     def split(order: Any) -> om.Parallelism:
         return om.Parallelism(dp=8, tp=2, ep=4, order=order)
@@ -198,7 +193,6 @@ def test_skewed_routing_costs_what_the_busiest_expert_needs() -> None:
 
 
 def test_shared_activations_are_as_many_bytes() -> None:
-    """A reduce-scatter and an all-gather for each all-reduce."""
     change = {"dp": 1, "tp": 4, "pp": 1, "gpus_per_server": 4}
     plain, shared = (make(change, sequence_parallel=s).step() for s in (False, True))
     sent = [

@@ -1,7 +1,5 @@
 """Orders of passes: feasible, bounded in memory, with the bubbles that were published."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -113,7 +111,6 @@ def test_every_pass_is_done_once_and_none_waits_for_ever(
 @pytest.mark.parametrize("pp", [2, 4, 6, 8])
 @pytest.mark.parametrize("lasts_s", [(1.0, 1.0, 1.0), (1.0, 1.2, 0.8), (0.5, 0.7, 0.4)])
 def test_bubbles_are_the_published_ones(pp: int, lasts_s: tuple[float, float, float]) -> None:
-    """With B = I + W: of 1f1b and ZB-H1, and of DualPipe if F and B go side by side."""
     ahead_s, inputs_s, weights_s = lasts_s
     back_s = inputs_s + weights_s
     for batches in (2 * pp, 3 * pp + 2):
@@ -141,7 +138,6 @@ def test_zb_v_has_no_bubble(pp: int) -> None:
 @pytest.mark.parametrize("schedule", ["zb-h1", "zb-v", "dualpipe"])
 @pytest.mark.parametrize("method", ["on-demand", "provisioned", "prefetch"])
 def test_all_policies_serve_all_schedules(schedule: str, method: str) -> None:
-    """Plans are verified, and no faster than the bound."""
     job = small_job(
         2, 1, 4, schedule=schedule, batch=16, micro_batch=1, zero_stage=1, delay_s=1e-4,
         model=replace(MODEL, layers=8),

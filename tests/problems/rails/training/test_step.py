@@ -1,7 +1,5 @@
 """Steps: their checks, sizes, phases, order in time, and ranks that behave alike."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any
@@ -52,7 +50,6 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("change", "where", "message"), BROKEN)
 def test_a_broken_step_is_refused(change: dict[str, Any], where: str, message: str) -> None:
-    """Naming operation, rank and group."""
     with pytest.raises(om.InputError, match=message) as caught:
         replace(message_step(), **change)
     assert caught.value.where == where
@@ -93,14 +90,12 @@ def test_a_collective_has_its_members_and_no_other() -> None:
     ],
 )
 def test_a_broken_group_is_refused(change: dict[str, Any], message: str) -> None:
-    """By name."""
     with pytest.raises(om.InputError, match=message):
         replace(PAIR, **change)
 
 
 @given(st.integers(1, 9), st.integers(0, 10**9))
 def test_ring_bytes_are_those_of_the_messages(n: int, size: int) -> None:
-    """Counted message by message, as astra-sim sends them."""
     around = {
         kind: sum(each.share * size for each in list_rounds("ring", OPERATIONS[kind], n))
         for kind in (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
@@ -186,7 +181,6 @@ def test_ranks_of_a_stage_that_differ_are_named() -> None:
 @relaxed
 @given(random_jobs())
 def test_the_ends_with_all_links_are_the_longest_paths(job: om.RailJob) -> None:
-    """By plain recursion over dependencies, streams and parts."""
     step = job.step()
     given_, lasts = job.events(), durations_s(step, job.network, job.collectives)
     before: dict[int, set[int]] = {}
@@ -218,7 +212,6 @@ def test_the_ends_with_all_links_are_the_longest_paths(job: om.RailJob) -> None:
 
 
 def test_ranks_that_wait_for_each_other_are_refused() -> None:
-    """Two ranks that receive before they send."""
     step = Step(
         groups=(PAIR,),
         rank=[0, 0, 1, 1],  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """Times from the job: rooflines, buckets, the optimiser, one stream; one factor is fitted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +37,6 @@ def gradients(job: om.RailJob) -> list[float]:
 
 
 def test_a_layer_takes_as_long_as_its_operations_or_its_bytes() -> None:
-    """With much memory bandwidth the operations count; with little, weights and activations."""
     job = make_job(dp=1, gpus_per_server=1, batch=2, model=MODEL, peak_flops_per_s=1e9)
     plain = compute_s(job)
     fast = compute_s(change_job(job, memory_bytes_per_s=1e30))
@@ -76,7 +73,6 @@ def test_the_optimiser_moves_the_weights_of_a_rank(zero: int, shards: int) -> No
 
 
 def test_gradients_are_exchanged_in_buckets() -> None:
-    """Of whole layers; what is left follows at the end of the backward pass."""
     layer = 2 * (4 * 64**2 + 2 * 64 * 128)
     words = 2 * 64 * 100
     job = make_job(dp=2, gpus_per_server=1, batch=2, model=MODEL)
