@@ -12,7 +12,7 @@ from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
 from optmatch.plotting.figures import blank_figure, draw_schedule
 from optmatch.problems import CollectivePlan
-from optmatch.problems.collectives.plan import plan_of
+from optmatch.problems.collectives.plan import KINDS, plan_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,8 +120,8 @@ def tabulate(solution: Solution) -> dict[str, Any]:
         return {"round": turn, "plane": plane, "share_bytes": plan.shares_bytes[at]} | times
     names = "round", "source", "destination", "chunk", "kind"
     columns = dict(zip(names, plan.sends.T, strict=True))
-    columns["kind"] = np.where(columns["kind"] == 0, "copy", "reduce")
-    return columns | {"size_bytes": plan.chunk_bytes[columns["chunk"]]}
+    columns["kind"] = np.array(KINDS)[columns["kind"]]
+    return columns | {"size_bytes": plan.sent_bytes}
 
 
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.model import Clock, Limits, OnEvent, Solution, uncounted
+from optmatch.model import LONGEST_S, Clock, Limits, OnEvent, Solution, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
@@ -58,6 +59,10 @@ def suits(problem: Collective, name: str) -> bool:
     if name == "circulant":
         even = problem.operation == "all-to-all" and problem.demand_bytes is None
         return even and not problem.two_way and problem.n_ranks > 1
+    if name in ("one-pass", "composed"):
+        pairs = problem.two_way and name == "one-pass"  # sides of two places
+        odd = pairs and problem.n_ranks & (problem.n_ranks - 1) != 0
+        return problem.operation == "all-reduce" and problem.n_ranks > 1 and not odd
     return name == "rewire"
 
 
@@ -139,6 +144,51 @@ def _mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(lay(problem, make(problem)), {"algorithm": "mixed-radix"})
 
 
+def _one_pass(problem: Collective, clock: Clock) -> FoundPlan:
+    """Scatter sums over some sides of a torus, and pass on what comes over the others."""
+    with uncounted():
+        from optmatch.solvers.collectives.passing import choose, list_rounds
+
+    sides = choose(problem)
+    return FoundPlan(lay(problem, list_rounds(problem.n_ranks, sides)), {"algorithm": "one-pass"})
+
+
+def _composed(problem: Collective, clock: Clock, below_s: float = math.inf) -> FoundPlan:
+    """Let the best all-gather follow the best reduce-scatter; or gather buffers, and add up.
+
+    What cannot be faster than `below_s` is not tried.
+    """
+    with uncounted():
+        from optmatch.solvers.collectives.passing import join, last_circuits, sum_up
+
+    found: list[Laid] = []
+    whole = problem.n_ranks * problem.size_bytes
+    if whole <= LONGEST_S * problem.rate_bytes_per_s:
+        gather = replace(problem, operation="all-gather", size_bytes=whole)
+        if gather.lower_bound() < below_s:
+            found.append(sum_up(_fastest(_try_all(gather, clock))))
+    scatter = replace(problem, operation="reduce-scatter")
+    then = replace(problem, operation="all-gather", start="free", late_s={})
+    scatters: dict[str, FoundPlan] = {}
+    if scatter.lower_bound() + then.lower_bound() < below_s:
+        scatters = _try_all(scatter, clock)
+    for shared in (False, True):
+        some = {name: each for name, each in scatters.items() if _is_shared(each) == shared}
+        if some:
+            first = _fastest(some)
+            seconds = _try_all(replace(then, start=last_circuits(first, problem.planes)), clock)
+            more = {name: each for name, each in seconds.items() if _is_shared(each) == shared}
+            if more:
+                found.append(join(problem, first.plan, _fastest(more).plan))
+    best = min(found, key=lambda each: each.plan.time_s, default=None)
+    return FoundPlan(best, {"algorithm": "composed"})
+
+
+def _is_shared(found: FoundPlan) -> bool:
+    """Tell whether planes change circuits by themselves."""
+    return found.laid is not None and found.laid.held_s is None
+
+
 def _circulant(problem: Collective, clock: Clock) -> FoundPlan:
     """Choose shifts and routes of an all-to-all together."""
     with uncounted():
@@ -155,16 +205,33 @@ FINDERS: dict[str, Find] = {
     "stragglar": _stragglar,
     "mixed-radix": _mixed_radix,
     "circulant": _circulant,
+    "one-pass": _one_pass,
+    "composed": _composed,
 }
 """What finds a plan, by the name of the method."""
 
 
-def _best(problem: Collective, clock: Clock) -> FoundPlan:
-    """Try all that fit, and take the fastest."""
+def _try_all(problem: Collective, clock: Clock) -> dict[str, FoundPlan]:
+    """Try all that fit, as long as there is time, but at least one; those that find a plan."""
     found: dict[str, FoundPlan] = {}
     for name, find in FINDERS.items():
         if suits(problem, name) and (not found or clock.exceeded(0) is None):
-            found[name] = find(problem, clock)
+            if name == "composed":
+                find = partial(_composed, below_s=_fastest(found).plan.time_s)
+            each = find(problem, clock)
+            if each.laid is not None:
+                found[name] = each
+    return found
+
+
+def _fastest(found: dict[str, FoundPlan]) -> Laid:
+    laid = [each.laid for each in found.values() if each.laid is not None]
+    return min(laid, key=lambda each: each.plan.time_s)
+
+
+def _best(problem: Collective, clock: Clock) -> FoundPlan:
+    """Try all that fit, and take the fastest."""
+    found = _try_all(problem, clock)
     times = {name: each.laid.plan.time_s for name, each in found.items() if each.laid is not None}
     name = min(times, key=lambda each: times[each])
     del times[name]

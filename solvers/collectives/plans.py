@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +49,10 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
             epochs.append(held)
         of_round[turn] = len(epochs) - 1
     circuits = np.array(epochs).reshape(len(epochs), problem.lanes, problem.n_ranks)
-    return assemble(problem, rounds.sends, rounds.chunk_count, circuits, of_round)
+    laid = assemble(problem, rounds.sends, rounds.chunk_count, circuits, of_round)
+    if rounds.places is None:
+        return laid
+    return laid._replace(plan=replace(laid.plan, places=rounds.places))  # type: ignore[arg-type]
 
 
 def lay_circuits(problem: Collective, rounds: Rounds) -> NDArray[np.int64]:
@@ -147,6 +151,7 @@ def assemble(
         links=np.empty((0, 3)) if links is None else links,  # type: ignore[arg-type]
         time_s=float(time_s),
         n_rounds_late=_count_late(problem, begin_s),
+        among="all",
     )
     return Laid(plan, held_s)
 
@@ -172,6 +177,7 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
         "start_s": shares.start_s,
         "end_s": shares.end_s,
         "time_s": shares.time_s,
+        "among": "all",
     }
     if rounds is None:
         return Laid(CollectivePlan(**common))  # type: ignore[arg-type]

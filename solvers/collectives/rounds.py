@@ -21,6 +21,8 @@ class Rounds(NamedTuple):
     matchings: NDArray[np.int64] | None = None
     """``matchings[round, lane, rank]``; None where each rank sends to one other in a round, and
     all lanes have the same circuits."""
+    places: NDArray[np.int64] | None = None
+    """From and into which place of its chunk each send is; None: all are sums."""
 
     @property
     def n_rounds(self) -> int:

@@ -13,32 +13,59 @@ import optmatch as om
 def compute(problem: om.Collective, plan: om.CollectivePlan, seed: int = 0) -> bool:
     """Send random whole numbers as a plan says; tell whether all ranks have what they want.
 
-    A chunk is one number. What nobody has is 0, so that copies of nothing would be seen.
+    A chunk is one number, or one for each byte between two places where a part begins or ends.
+    What nobody has is 0, so that copies of nothing would be seen.
     """
     n, chunks = problem.n_ranks, len(plan.chunk_bytes)
+    samples = _sample(plan)
     rng = np.random.default_rng(seed)
-    own = rng.integers(1, 1 << 30, (n, chunks))
+    own = rng.integers(1, 1 << 30, (n, len(samples)))
+    of = np.array([chunk for chunk, _ in samples])
     pieces = max(1, chunks // n)
     owner = {
-        "all-gather": np.arange(chunks) // pieces,
-        "all-to-all": np.arange(chunks) // n,
-        "broadcast": np.full(chunks, problem.root),
+        "all-gather": of // pieces,
+        "all-to-all": of // n,
+        "broadcast": np.full(len(of), problem.root),
     }.get(problem.operation)
     if owner is not None:
         own[np.arange(n)[:, None] != owner] = 0
-    has = own.copy()
+    has = {0: own.copy(), 1: own.copy()}
+    places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=int)
     for turn in range(plan.n_rounds):
-        before = has.copy()
-        for _, source, target, chunk, kind in plan.sends[plan.sends[:, 0] == turn].tolist():
-            has[target, chunk] = before[source, chunk] + (has[target, chunk] if kind else 0)
-    wanted = np.broadcast_to(own.sum(axis=0), has.shape)
-    right: NDArray[np.bool_] = has == wanted
+        before = {place: array.copy() for place, array in has.items()}
+        for row in np.flatnonzero(plan.sends[:, 0] == turn).tolist():
+            _, source, target, chunk, kind = plan.sends[row].tolist()
+            low, size = plan.parts[row] if len(plan.parts) else (-1.0, np.inf)
+            origin, into = places[row].tolist()
+            for k in (
+                k for k, (c, at) in enumerate(samples) if c == chunk and low <= at < low + size
+            ):
+                came = before[origin][source, k]
+                there = has.setdefault(into, np.zeros_like(own))
+                there[target, k] = came + (there[target, k] if kind == 1 else 0)
+                if kind == 2:
+                    has[0][target, k] += came
+    wanted = np.broadcast_to(own.sum(axis=0), own.shape)
+    right: NDArray[np.bool_] = has[0] == wanted
     if problem.operation == "reduce-scatter":
-        right = right | (np.arange(n)[:, None] != np.arange(chunks) // pieces)
+        right = right | (np.arange(n)[:, None] != of // pieces)
     if problem.operation == "all-to-all":
-        right = right | (np.arange(n)[:, None] != np.arange(chunks) % n)
-        right = right | (problem.demand.reshape(-1) == 0)
+        right = right | (np.arange(n)[:, None] != of % n)
+        right = right | (problem.demand.reshape(-1)[of] == 0)
     return bool(right.all())
+
+
+def _sample(plan: om.CollectivePlan) -> list[tuple[int, float]]:
+    """List bytes, one of all that are sent alike."""
+    if not len(plan.parts):
+        return [(chunk, 0.0) for chunk in range(len(plan.chunk_bytes))]
+    found = []
+    for chunk, size in enumerate(plan.chunk_bytes.tolist()):
+        own = plan.parts[plan.sends[:, 3] == chunk]
+        ends = np.unique(np.concatenate([[0.0, size], own[:, 0], own.sum(axis=1)]))
+        long = np.diff(ends) > 1e-9 * size
+        found += [(chunk, at) for at in ((ends[:-1] + ends[1:]) / 2)[long].tolist()]
+    return found
 
 
 def fewest_rounds(n_ranks: int, epochs: int) -> int:

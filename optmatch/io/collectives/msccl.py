@@ -19,7 +19,7 @@ from optmatch.io.rails.chakra.messages import RECEIVE, SEND
 from optmatch.io.rails.chakra.writer import Node, trace_bytes
 from optmatch.model import InputError, Solution
 from optmatch.problems import Collective
-from optmatch.problems.collectives.plan import REDUCE, plan_of
+from optmatch.problems.collectives.plan import KINDS, REDUCE, plan_of
 
 NAMES = {
     "all-reduce": "allreduce",
@@ -81,6 +81,8 @@ def write_msccl(solution: Solution) -> str:
     assert isinstance(problem, Collective)
     if problem.operation not in NAMES or problem.demand_bytes is not None:
         raise InputError(f"MSCCL: {', '.join(NAMES)} of equal chunks can be written, no other")
+    if len(plan.parts) or len(plan.places):
+        raise InputError("MSCCL: a plan that sends parts, or keeps what comes, cannot be written")
     n, count = problem.n_ranks, len(plan.chunk_bytes)
     gpus = [_Gpu() for _ in range(n)]
     for rows in np.split(plan.sends, np.flatnonzero(np.diff(plan.sends[:, 0])) + 1):
@@ -169,15 +171,20 @@ def write_rounds(solution: Solution) -> str:
     """Write the rounds of a plan, one on a line.
 
     It is ``{"chunk_bytes": [...], "rounds": [{"epoch", "circuits", "sends"}, ...]}``; a send is
-    ``[source, destination, chunk, "copy" | "reduce"]``, circuits are by lane and rank.
+    ``[source, destination, chunk, "copy" | "reduce" | "keep"]``, circuits are by lane and rank.
+    Plans that have ``parts`` or ``places`` have them in each round, a row for each send.
     """
     plan = plan_of(solution)
     sends: list[list[Any]] = [[] for _ in range(plan.n_rounds)]
     for turn, source, target, chunk, kind in plan.sends.tolist():
-        sends[turn].append([source, target, chunk, "reduce" if kind == REDUCE else "copy"])
+        sends[turn].append([source, target, chunk, KINDS[kind]])
+    beside = {name: getattr(plan, name) for name in ("parts", "places")}
     lines = [
-        json.dumps({"epoch": epoch, "circuits": plan.circuits[epoch].tolist(), "sends": rows})
-        for epoch, rows in zip(plan.epoch_of_round.tolist(), sends, strict=True)
+        json.dumps(
+            {"epoch": epoch, "circuits": plan.circuits[epoch].tolist(), "sends": rows}
+            | {n: a[plan.sends[:, 0] == turn].tolist() for n, a in beside.items() if len(a)}
+        )
+        for turn, (epoch, rows) in enumerate(zip(plan.epoch_of_round.tolist(), sends, strict=True))
     ]
     sizes = json.dumps(plan.chunk_bytes.tolist())
     return f'{{"chunk_bytes": {sizes}, "rounds": [\n' + ",\n".join(lines) + "\n]}\n"
@@ -195,7 +202,7 @@ def write_traces(solution: Solution) -> dict[str, bytes]:
     nodes: list[list[Node]] = [[] for _ in range(n)]
     before: list[tuple[int, list[int], list[int]]] = [(-1, [], [])] * n
     pairs, which = np.unique(plan.sends[:, :3], axis=0, return_inverse=True)
-    sizes = np.bincount(which.reshape(-1), weights=plan.chunk_bytes[plan.sends[:, 3]])
+    sizes = np.bincount(which.reshape(-1), weights=plan.sent_bytes)
     for (turn, source, target), size in zip(pairs.tolist(), sizes.tolist(), strict=True):
         ends: dict[str, bool | int | str] = {"comm_src": source, "comm_dst": target}
         told = {"is_cpu_op": False, "comm_size": math.ceil(size), "comm_tag": turn} | ends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,15 @@ from optmatch.model import (
     frozen,
 )
 
-COPY, REDUCE = 0, 1
-"""Kinds of sends: the receiver has what the sender had, or adds it to what it has itself."""
+COPY, REDUCE, KEEP = 0, 1, 2
+"""Kinds of sends: the receiver has what the sender had, or adds it to what it has itself; or adds
+it to its sum, and keeps what came in another place."""
+
+SUM, OWN = 0, 1
+"""Places of a chunk at a rank: the sum, and what it had itself. Others are empty at first."""
+
+KINDS = ("copy", "reduce", "keep")
+"""Their names."""
 
 SEND_COLUMNS = ("round", "source", "destination", "chunk", "kind")
 
@@ -43,8 +50,9 @@ class CollectivePlan(Value):
     Parameters
     ----------
     sends
-        Rows of round, source, destination, chunk and kind (0 copy, 1 reduce), ascending by round;
-        int32, shape (sends, 5). A send has what its source had at the start of the round.
+        Rows of round, source, destination, chunk and kind (0 copy, 1 reduce, 2 add to the sum and
+        keep), ascending by round; int32, shape (sends, 5). A send has what its source had at the
+        start of the round.
     chunk_bytes
         ``chunk_bytes[chunk]``; float64.
     circuits
@@ -63,6 +71,16 @@ class CollectivePlan(Value):
         When the last round ends, in seconds since the first rank was ready.
     n_rounds_late
         Rounds that start when the last late rank is ready, or later; 0 if none is late.
+    parts
+        What each send takes of its chunk: first byte and bytes; float64, shape (sends, 2). No
+        rows: all sends take whole chunks.
+    places
+        Of sums: from which place of its chunk each send is, and into which; int32, shape
+        (sends, 2). Place 0 is the sum, 1 what a rank had itself, others are empty at first. No
+        rows: all are sums.
+    among
+        Of which plans the claims of a solution speak: of ``"all"``, or of those in which
+        ``"whole-blocks"`` are sent. Bounds that are counted hold for all.
 
     Raises
     ------
@@ -93,6 +111,9 @@ class CollectivePlan(Value):
     end_s: Annotated[NDArray[np.float64], Axes(2), Range(0)] = _TWO
     time_s: Amount = 0.0
     n_rounds_late: Index = 0
+    parts: Annotated[NDArray[np.float64], Axes(2, 2), Range(0)] = _TWO
+    places: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)] = _TWO
+    among: Literal["whole-blocks", "all"] = "whole-blocks"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -104,6 +125,9 @@ class CollectivePlan(Value):
         for name in ("start_s", "end_s"):
             if getattr(self, name).shape != self.shares_bytes.shape:
                 _refuse(name, getattr(self, name).shape, f"shape {self.shares_bytes.shape}")
+        for name in ("parts", "places"):
+            if len(getattr(self, name)) not in (0, len(self.sends)):
+                _refuse(name, f"{len(getattr(self, name))} rows", "one for each send, or none")
         for name, column in (("sends", self.sends[:, 0]), ("links", self.links[:, 0])):
             if len(column) and ((np.diff(column) < 0).any() or column[0] < 0):
                 _refuse(name, "other rows", f"rows that ascend by {name[:-1]}, from 0")
@@ -112,6 +136,11 @@ class CollectivePlan(Value):
     def n_rounds(self) -> int:
         """The number of rounds."""
         return max(len(self.epoch_of_round), len(self.shares_bytes))
+
+    @property
+    def sent_bytes(self) -> NDArray[np.float64]:
+        """``sent_bytes[send]``."""
+        return self.parts[:, 1] if len(self.parts) else self.chunk_bytes[self.sends[:, 3]]
 
     @property
     def n_epochs(self) -> int:
@@ -125,7 +154,7 @@ def plan_of(solution: Solution) -> CollectivePlan:
     if not isinstance(plan, CollectivePlan) or not len(plan.sends):
         raise InputError(f"status {solution.status.value}: there are no sends")
     epochs, _, ranks = plan.circuits.shape
-    limits = (len(plan.epoch_of_round), ranks, ranks, len(plan.chunk_bytes), 2)
+    limits = (len(plan.epoch_of_round), ranks, ranks, len(plan.chunk_bytes), 3)
     for name, column, limit in zip(SEND_COLUMNS, plan.sends.T, limits, strict=True):
         if column.max() >= limit:
             _refuse("sends", f"{name} {column.max()}", f"less than {limit}")

@@ -128,7 +128,7 @@ class RoundLoads(NamedTuple):
 def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check that rounds, ranks, chunks and kinds exist; without that nothing can be replayed."""
     n, sends = problem.n_ranks, plan.sends
-    limits = (plan.n_rounds, n, n, len(plan.chunk_bytes), 2)
+    limits = (plan.n_rounds, n, n, len(plan.chunk_bytes), 3)
     for column, limit in enumerate(limits):
         for row in np.flatnonzero((sends[:, column] < 0) | (sends[:, column] >= limit))[:1]:
             place = f"sends[{row}, {column}]"
@@ -178,7 +178,7 @@ def measure_rounds(
     epoch = plan.epoch_of_round[turn].astype(np.int64)
     key = (turn * n + origin) * n + target
     wanted, inverse = np.unique(key, return_inverse=True)
-    carried = np.bincount(inverse, weights=plan.chunk_bytes[plan.sends[send, 3]])
+    carried = np.bincount(inverse, weights=plan.sent_bytes[send])
     at, lane, rank = np.nonzero(plan.circuits != IDLE)
     there = (at * n + rank) * n + plan.circuits[at, lane, rank]
     circuits, lanes = np.unique(there, return_counts=True)

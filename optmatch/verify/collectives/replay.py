@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import RTOL, Schedule, Solution
 from optmatch.problems import Collective, CollectivePlan
-from optmatch.problems.collectives.plan import REDUCE
+from optmatch.problems.collectives.plan import COPY, KEEP, REDUCE
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.collectives.circuits import (
     RoundLoads,
@@ -18,6 +19,7 @@ from optmatch.verify.collectives.circuits import (
     check_sends,
     measure_rounds,
 )
+from optmatch.verify.collectives.parts import check_parts, cut
 from optmatch.verify.report import Findings
 from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes
@@ -25,37 +27,37 @@ from optmatch.verify.routing.matchings import check_matchings, check_shapes
 MOST_BYTES = 1 << 28
 """Sets that are held at a time; chunks do not mix, so that others come after them."""
 
-Columns = tuple[NDArray[np.int64], ...]
-
 
 def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
     """Check that whoever sends has received before, and that in the end all have what they want.
 
     Nothing is added up, so it is enough to know when something first arrives.
     """
-    chunks = len(plan.chunk_bytes)
-    turn, source, destination, chunk, kind = plan.sends.astype(np.int64).T
-    for row in np.flatnonzero(kind == REDUCE)[:1]:
-        findings.refuse(f"{problem.operation} adds nothing up", f"sends[{row}, 4]", 1, 0)
-    owner = _owners(problem, chunks)
-    # The first arrival of each chunk at each rank; -1 where it has been from the beginning.
-    at = np.concatenate([owner * chunks + np.arange(chunks), destination * chunks + chunk])
-    when = np.concatenate([np.full(chunks, -1), turn])
+    for row in np.flatnonzero(plan.sends[:, 4] != COPY)[:1]:
+        got = int(plan.sends[row, 4])
+        findings.refuse(f"{problem.operation} adds nothing up", f"sends[{row}, 4]", got, COPY)
+    pieces = cut(plan)
+    count = len(pieces.chunk)
+    turn, source, destination, piece = pieces.rows[:, :4].T
+    owner = _owners(problem, len(plan.chunk_bytes))[pieces.chunk]
+    # The first arrival of each piece at each rank; -1 where it has been from the beginning.
+    at = np.concatenate([owner * count + np.arange(count), destination * count + piece])
+    when = np.concatenate([np.full(count, -1), turn])
     order = np.lexsort([when, at])
     known, first = np.unique(at[order], return_index=True)
     when = when[order][first]
-    place = np.searchsorted(known, source * chunks + chunk)
+    place = np.searchsorted(known, source * count + piece)
     place = np.minimum(place, len(known) - 1)
-    has = (known[place] == source * chunks + chunk) & (when[place] < turn)
+    has = (known[place] == source * count + piece) & (when[place] < turn)
     for row in np.flatnonzero(~has)[:1]:
-        where = f"round {turn[row]}, rank {source[row]}"
-        findings.refuse("who sends a chunk has it", where, f"no chunk {chunk[row]}", "the chunk")
-    wanted = _wanted(problem, plan.chunk_bytes)
+        where, lost = f"round {turn[row]}, rank {source[row]}", pieces.chunk[piece[row]]
+        findings.refuse("who sends a chunk has it", where, f"no chunk {lost}", "the chunk")
+    wanted = _wanted(problem, pieces.chunk)
     missing = np.setdiff1d(wanted, known)
     for key in missing[:1].tolist():
-        rank, lost = divmod(key, chunks)
+        rank, lost = divmod(key, count)
         rule = "in the end every rank has what it wants"
-        findings.refuse(rule, f"rank {rank}", f"no chunk {lost}", "the chunk")
+        findings.refuse(rule, f"rank {rank}", f"no chunk {pieces.chunk[lost]}", "the chunk")
 
 
 def _owners(problem: Collective, chunks: int) -> NDArray[np.int64]:
@@ -65,86 +67,121 @@ def _owners(problem: Collective, chunks: int) -> NDArray[np.int64]:
     return np.arange(chunks) // max(chunks // problem.n_ranks, 1)
 
 
-def _wanted(problem: Collective, chunk_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
-    """List ``rank * chunks + chunk`` of all that has to be somewhere in the end."""
-    n, chunks = problem.n_ranks, len(chunk_bytes)
-    every = np.arange(chunks)
+def _wanted(problem: Collective, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
+    """List ``rank * pieces + piece`` of all that has to be somewhere in the end."""
+    n, count = problem.n_ranks, len(chunk)
+    every = np.arange(count)
     if problem.operation == "all-to-all":
-        return np.asarray((every % n * chunks + every)[problem.demand.reshape(-1) > 0])
-    return np.arange(n * chunks)
+        return np.asarray((chunk % n * count + every)[problem.demand.reshape(-1)[chunk] > 0])
+    return np.arange(n * count)
 
 
 def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
     """Replay copies and additions on sets of ranks; nothing may be added twice."""
-    n, chunks = problem.n_ranks, len(plan.chunk_bytes)
-    words = -(-n // 64)
-    together = max(1, MOST_BYTES // (8 * words * n))
-    for low in range(0, chunks, together):
-        high = min(low + together, chunks)
-        inside = (plan.sends[:, 3] >= low) & (plan.sends[:, 3] < high)
-        columns = plan.sends[inside].astype(np.int64)
-        columns[:, 3] -= low
-        if not _sum_up(problem, columns, low, high, chunks, findings):
+    pieces = cut(plan)
+    count = len(pieces.chunk)
+    words = -(-problem.n_ranks // 64)
+    together = max(1, MOST_BYTES // (8 * words * problem.n_ranks))
+    for low in range(0, count, together):
+        high = min(low + together, count)
+        inside = (pieces.rows[:, 3] >= low) & (pieces.rows[:, 3] < high)
+        rows = pieces.rows[inside]
+        rows[:, 3] -= low
+        part = _Together(problem.n_ranks, pieces.chunk[low:high])
+        if not _sum_up(problem, plan, rows, part, findings):
             return
+
+
+class _Together(NamedTuple):
+    """The pieces that are replayed together."""
+
+    n_ranks: int
+    chunk: NDArray[np.int64]
+
+    def key(
+        self, place: NDArray[np.int64], rank: NDArray[np.int64], piece: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return a number for each place of a piece at a rank."""
+        return (place * self.n_ranks + rank) * len(self.chunk) + piece
+
+    def where(self, turn: int, key: int) -> str:
+        """Say where a place is."""
+        other, piece = divmod(key, len(self.chunk))
+        place, rank = divmod(other, self.n_ranks)
+        beside = f", place {place}" if place else ""
+        return f"round {turn}, rank {rank}, chunk {self.chunk[piece]}{beside}"
 
 
 def _sum_up(
     problem: Collective,
+    plan: CollectivePlan,
     sends: NDArray[np.int64],
-    low: int,
-    high: int,
-    chunks: int,
+    part: _Together,
     findings: Findings,
 ) -> bool:
-    """Replay the chunks from `low` to `high`; False at the first thing that is wrong."""
-    n, width = problem.n_ranks, high - low
+    """Replay some pieces; False at the first thing that is wrong."""
+    n, width = problem.n_ranks, len(part.chunk)
     words = -(-n // 64)
     own = np.zeros((n, words), dtype=np.uint64)
     own[np.arange(n), np.arange(n) // 64] = np.uint64(1) << (np.arange(n) % 64).astype(np.uint64)
-    state = np.repeat(own, width, axis=0)  # state[rank * width + chunk]: whose data are in it
-    turns, starts = np.unique(sends[:, 0], return_index=True)
+    turn_of, at, to, piece, kind, origin, into = sends.T
+    keys = part.key(origin, at, piece), part.key(into, to, piece), part.key(0 * to, to, piece)
+    used, number = np.unique(
+        np.concatenate([np.arange(n * width), *keys]), return_inverse=True
+    )  # only places that are used, the sums first
+    source_of, target_of, sum_of = number.reshape(-1)[n * width :].reshape(3, -1)
+    state = np.zeros((len(used), words), dtype=np.uint64)  # whose data are in it
+    first = used < 2 * n * width  # sums, and what ranks had
+    state[first] = own[used[first] // width % n]
+    turns, starts = np.unique(turn_of, return_index=True)
     ends = np.append(starts, len(sends))[1:]
     for turn, start, end in zip(turns.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        rows = sends[start:end]
-        source, target = rows[:, 1] * width + rows[:, 3], rows[:, 2] * width + rows[:, 3]
-        adds = rows[:, 4] == REDUCE
+        source, target, kinds = source_of[start:end], target_of[start:end], kind[start:end]
         sent = state[source]  # states at the start of the round
+        for row in np.flatnonzero(~sent.any(axis=1))[:1]:
+            where = part.where(turn, int(used[source[row]]))
+            findings.refuse("who sends a chunk has it", where, "nothing", "the chunk")
+            return False
+        keeps = kinds == KEEP
+        adds = np.append(kinds == REDUCE, np.ones(int(keeps.sum()), dtype=np.bool_))
+        sent = np.concatenate([sent, sent[keeps]])
+        target = np.append(target, sum_of[start:end][keeps])
         order = np.argsort(target, kind="stable")
         same = np.flatnonzero(np.diff(target[order]) == 0)
         clash = same[~(adds[order[same]] & adds[order[same + 1]])]
         if len(clash):
-            where = _where(turn, int(target[order[clash[0]]]), width, low)
+            where = part.where(turn, int(used[target[order[clash[0]]]]))
             findings.refuse("a copy is all that a rank receives of a chunk", where, "more", "one")
+            return False
+        for key in target[adds][~state[target[adds]].any(axis=1)][:1].tolist():
+            where = part.where(turn, int(used[key]))
+            findings.refuse("nothing is added to an empty place", where, "nothing", "a sum")
             return False
         state[target[~adds]] = sent[~adds]
         left = order[adds[order]]
         while len(left):  # chunks that several ranks send to one are added one after another
-            first = np.append(True, np.diff(target[left]) != 0)
-            into, data = target[left[first]], sent[left[first]]
-            twice = (state[into] & data).any(axis=1)
+            once = np.append(True, np.diff(target[left]) != 0)
+            goal, data = target[left[once]], sent[left[once]]
+            twice = (state[goal] & data).any(axis=1)
             if twice.any():
-                where = _where(turn, int(into[twice][0]), width, low)
+                where = part.where(turn, int(used[goal[twice][0]]))
                 findings.refuse("nothing is added twice", where, "a rank's data, again", "once")
                 return False
-            state[into] |= data
-            left = left[~first]
+            state[goal] |= data
+            left = left[~once]
     full = np.bitwise_or.reduce(own, axis=0)
-    found = state.reshape(n, width, words)
+    found = state[: n * width].reshape(n, width, words)
     whole = (found == full).all(axis=2)
     if problem.operation == "reduce-scatter":
-        pieces = max(chunks // n, 1)
-        whole |= np.arange(n)[:, None] != np.arange(low, high) // pieces
-    for rank, chunk in np.argwhere(~whole)[:1].tolist():
+        owner = part.chunk // max(len(plan.chunk_bytes) // n, 1)
+        whole |= np.arange(n)[:, None] != owner
+    for rank, piece in np.argwhere(~whole)[:1].tolist():
         rule = "in the end every rank has the sum that it wants"
-        got = int(sum(int(word).bit_count() for word in found[rank, chunk].tolist()))
-        findings.refuse(rule, f"rank {rank}, chunk {low + chunk}", f"{got} ranks", f"{n} ranks")
+        got = int(sum(int(word).bit_count() for word in found[rank, piece].tolist()))
+        where = f"rank {rank}, chunk {part.chunk[piece]}"
+        findings.refuse(rule, where, f"{got} ranks", f"{n} ranks")
         return False
     return True
-
-
-def _where(turn: int, key: int, width: int, low: int) -> str:
-    rank, chunk = divmod(key, width)
-    return f"round {turn}, rank {rank}, chunk {low + chunk}"
 
 
 SUMS = ("all-reduce", "reduce-scatter")
@@ -166,6 +203,8 @@ def verify_collective(
 
     findings.figures["lower_bound_recomputed"] = problem.lower_bound()
     check_solution(problem, subject, findings, replay=replay, form="both")
+    if getattr(subject.answer, "among", "all") == "whole-blocks":
+        findings.notes.append("the claims are of plans that send whole blocks")
 
 
 def _replay(problem: Collective, plan: object, findings: Findings) -> bool:
@@ -178,6 +217,8 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> bool:
         return times_s is not None and _conclude(problem, plan, times_s, findings)
     sound = _check_chunks(problem, plan, findings)
     if not (sound and check_sends(problem, plan, findings)):
+        return False
+    if not check_parts(problem, plan, findings):
         return False
     (check_sums if problem.operation in SUMS else check_copies)(problem, plan, findings)
     if not check_epochs(problem, plan, findings):
@@ -193,7 +234,7 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> bool:
         return False
     figures = findings.figures
     figures["sends"] = len(plan.sends)
-    figures["sent_bytes"] = float(plan.chunk_bytes[plan.sends[:, 3]].sum())
+    figures["sent_bytes"] = float(plan.sent_bytes.sum())
     return _conclude(problem, plan, times_s, findings)
 
 

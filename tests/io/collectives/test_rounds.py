@@ -10,13 +10,14 @@ from optmatch.io.exports import exported
 
 
 @pytest.mark.parametrize(
-    ("operation", "method"), [("all-reduce", "ring"), ("all-to-all", "bruck")]
+    ("operation", "method"),
+    [("all-reduce", "ring"), ("all-to-all", "bruck"), ("all-reduce", "one-pass")],
 )
 def test_rounds_come_back_and_are_replayed(operation: Any, method: str) -> None:
     problem = om.Collective(operation, 5, 1e6, alpha_s=1e-6, delay_s=1e-5)
     solution = om.solve(problem, method, seed=0)
     tree = json.loads(str(exported(solution, "rounds")))
-    kinds = {"copy": 0, "reduce": 1}
+    kinds = {"copy": 0, "reduce": 1, "keep": 2}
     sends = [
         [turn, *row[:3], kinds[row[3]]]
         for turn, each in enumerate(tree["rounds"])
@@ -30,7 +31,9 @@ def test_rounds_come_back_and_are_replayed(operation: Any, method: str) -> None:
         "circuits": list(circuits.values()),
         "epoch_of_round": epochs,
     }
-    plan = om.CollectivePlan(time_s=solution.answer.time_s, **fields)
+    for name in ("parts", "places"):
+        fields[name] = [row for each in tree["rounds"] for row in each.get(name, [])]
+    plan = om.CollectivePlan(time_s=solution.answer.time_s, among="all", **fields)
     assert plan == solution.answer
     assert om.verify(problem, plan).ok
 

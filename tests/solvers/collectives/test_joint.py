@@ -22,14 +22,14 @@ def test_it_finds_the_known_cases_without_the_other_methods(operation: str, n: i
         assert om.verify(problem, found.laid.plan).ok
 
 
-def test_an_all_reduce_of_four_ranks_is_faster_than_all_known_ones() -> None:
-    """Where bytes are traded for rounds: 17 us in place of 18 us."""
+def test_an_all_reduce_of_four_ranks_trades_bytes_for_rounds() -> None:
+    """17 us in place of 18 us; found by itself, and so by what passes on one side of a square."""
     problem = ask("all-reduce", 4, A)
-    best, joint = om.solve(problem, seed=0), om.solve(problem, "ilp", seed=0)
-    assert best.objective == pytest.approx(18e-6)
-    assert joint.objective == pytest.approx(17e-6)
-    assert joint.stats["algorithm"] == "joint"
-    assert compute(problem, joint.answer)
+    found = find(problem, Limits().start(), ignore).laid
+    assert found is not None and found.plan.time_s == pytest.approx(17e-6)
+    assert compute(problem, found.plan)
+    assert om.solve(problem, "mixed-radix", seed=0).objective == pytest.approx(18e-6)
+    assert om.solve(problem, seed=0).objective == pytest.approx(17e-6)
 
 
 @pytest.mark.parametrize(

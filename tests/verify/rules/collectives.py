@@ -10,7 +10,7 @@ import optmatch as om
 from tests.verify.rules import Row, claim, forge, schedule
 
 COSTS: dict[str, Any] = {"alpha_s": 1.0, "rate_bytes_per_s": 1.0, "delay_s": 10.0}
-COPY, REDUCE = 0, 1
+COPY, REDUCE, KEEP = 0, 1, 2
 
 
 def ask(operation: Any, n: int, size_bytes: float = 4.0, **fields: Any) -> om.Collective:
@@ -74,6 +74,14 @@ PARTED: Any = {
     "time_s": 10.0,
 }
 SEVEN = ask("all-reduce", 7)
+TRIPLE, RING = ask("all-reduce", 3), [[[1, 2, 0]]]
+"""Each passes on what it hears first, from place 2."""
+AROUND = [
+    *([0, rank, (rank + 1) % 3, 0, KEEP] for rank in range(3)),
+    *([1, rank, (rank + 1) % 3, 0, REDUCE] for rank in range(3)),
+]
+PASSED = [[0, 2]] * 3 + [[2, 0]] * 3
+HALF = [[0, 0, 1, 0, COPY], [1, 0, 1, 0, COPY]]
 
 
 def double(n: int, last: int) -> Any:
@@ -124,7 +132,7 @@ ROWS = [
     Row("entries of sends exist", PAIR, plan([[0, 2, 1, 0, 0]], THERE, 5.0), "sends[0, 1]"),
     Row("entries of sends exist", PAIR, plan([[0, 0, 2, 0, 0]], THERE, 5.0), "sends[0, 2]"),
     Row("entries of sends exist", PAIR, plan([[0, 0, 1, 1, 0]], THERE, 5.0), "sends[0, 3]"),
-    Row("entries of sends exist", PAIR, plan([[0, 0, 1, 0, 2]], THERE, 5.0), "sends[0, 4]"),
+    Row("entries of sends exist", PAIR, plan([[0, 0, 1, 0, 3]], THERE, 5.0), "sends[0, 4]"),
     Row(
         "entries of sends exist",
         PAIR,
@@ -391,6 +399,100 @@ ROWS = [
         HOPS,
         plan(**FORWARDED, links=[[1, 0, 1], [1, 0, 2]]),
         "links[1]: links lead from the source of a send to its destination: got [1, 0, 2]",
+    ),
+    # places beside the sums
+    Row(None, TRIPLE, plan(AROUND, RING, 10.0, places=PASSED)),
+    Row(None, TRIPLE, plan(AROUND, RING, 10.0, places=[[1, 2]] * 3 + PASSED[3:])),
+    Row(
+        "who sends a chunk has it",
+        TRIPLE,
+        plan(AROUND, RING, 10.0, places=[[0, 3]] * 3 + PASSED[3:]),
+        "round 1, rank 0, chunk 0, place 2: who sends a chunk has it: got nothing",
+    ),
+    Row(
+        "nothing is added twice",
+        TRIPLE,
+        plan(AROUND, RING, 10.0, places=PASSED[:3] + [[0, 0]] * 3),
+        "round 1, rank 0, chunk 0: nothing is added twice",
+    ),
+    Row(
+        "nothing is added to an empty place",
+        TRIPLE,
+        plan([[0, 0, 1, 0, REDUCE]], RING, 5.0, places=[[0, 2]]),
+        "round 0, rank 1, chunk 0, place 2: nothing is added to an empty place: got nothing",
+    ),
+    Row(
+        "what is kept has a place beside the sum",
+        TRIPLE,
+        plan(AROUND[:3], RING, 5.0),
+        "places[0]: what is kept has a place beside the sum: got 0, expected > 0",
+    ),
+    Row(
+        "only sums have places",
+        PAIR,
+        plan(ONCE, THERE, 5.0, places=[[0, 2]]),
+        "places: only sums have places: got True, expected False",
+    ),
+    Row(None, PAIR, plan(ONCE, THERE, 5.0, places=[[0, 0]])),
+    Row(
+        "broadcast adds nothing up",
+        PAIR,
+        plan([[0, 0, 1, 0, KEEP]], THERE, 5.0),
+        "sends[0, 4]: broadcast adds nothing up: got 2, expected 0",
+    ),
+    # parts of chunks
+    Row(None, PAIR, plan(HALF, THERE, 6.0, parts=[[0, 3], [3, 1]], among="all"),
+        figures={"sent_bytes": 4.0}),
+    Row(None, PAIR, plan(HALF, THERE, 7.0, parts=[[0, 3], [2, 2]], among="all")),
+    Row(None, SUM, plan([[0, 0, 1, 0, REDUCE], [0, 1, 0, 0, REDUCE], [1, 0, 1, 0, REDUCE],
+        [1, 1, 0, 0, REDUCE]], MUTUAL, 6.0, parts=[[0, 1], [0, 1], [1, 3], [1, 3]], among="all")),
+    Row(
+        "in the end every rank has what it wants",
+        PAIR,
+        plan(HALF, THERE, 5.9, parts=[[0, 3], [3.1, 0.9]], among="all"),
+        "rank 1: in the end every rank has what it wants: got no chunk 0",
+    ),
+    Row(
+        "who sends a chunk has it",
+        THREE,
+        plan([*HALF, [1, 1, 2, 0, COPY]], LINE, 8.0, parts=[[0, 2], [2, 2], [0, 4]], among="all"),
+        "round 1, rank 1: who sends a chunk has it: got no chunk 0",
+    ),
+    Row(
+        "in the end every rank has the sum that it wants",
+        SUM,
+        plan([*SWAP, [1, 1, 0, 0, REDUCE]], MUTUAL, 6.0, parts=[[0, 3], [0, 3], [3, 1]],
+             among="all"),
+        "rank 1, chunk 0: in the end every rank has the sum that it wants: got 1 ranks",
+    ),
+    Row(
+        "a part lies in its chunk",
+        PAIR,
+        plan(HALF, THERE, 6.0, parts=[[0, 3], [3, 2]], among="all"),
+        "parts[1]: a part lies in its chunk: got [3.0, 2.0], expected 4.0",
+    ),
+    Row(
+        "a part lies in its chunk",
+        PAIR,
+        forge(plan(ONCE, THERE, 6.0, among="all"), parts=np.array([[-1.0, 5.0]])),
+    ),
+    Row(
+        "a part lies in its chunk",
+        PAIR,
+        forge(plan(ONCE, THERE, 6.0, among="all"), parts=np.array([[1.0, -1.0]])),
+    ),
+    Row(
+        "a part is a multiple of align_bytes",
+        ALIGNED,
+        plan(HALF, THERE, 8.0, [6.0], parts=[[0, 4], [4, 2]], among="all"),
+        "parts[0]: a part is a multiple of align_bytes: got [0.0, 4.0], expected 3",
+    ),
+    Row(None, ALIGNED, plan(HALF, THERE, 8.0, [6.0], parts=[[0, 3], [3, 3]], among="all")),
+    Row(
+        "plans of whole blocks send no parts",
+        PAIR,
+        plan(HALF, THERE, 6.0, parts=[[0, 3], [3, 1]]),
+        "parts: plans of whole blocks send no parts: got 2, expected 0",
     ),
     # times
     Row("the time is that of the replay", PAIR, plan(ONCE, THERE, 4.999)),
