@@ -121,7 +121,6 @@ def test_every_kind_stands_in_its_row() -> None:
 
 
 def test_few_modules_name_a_kind() -> None:
-    """Outside the rooms of questions: its row, its command, and hardly anything else."""
     for kind, paths in name_kinds().items():
         assert len(paths) <= 5, (kind, paths)
 
@@ -228,7 +227,6 @@ def texts() -> list[Path]:
 
 
 def test_no_file_names_a_place_on_somebodys_machine() -> None:
-    """No home folder, no absolute path of a build machine, no unfinished business."""
     # Put together here, or this file would be the first to be found.
     forbidden = re.compile(
         "|".join(("/ho" + "me/", "/ro" + "ot/", "/wo" + "rk/", "TO" + "DO", "FIX" + "ME"))

@@ -159,7 +159,6 @@ def test_notebooks_run_from_any_folder_and_show_their_figures() -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "docs/command-line.md"])
 def test_exit_codes_are_those_of_the_program(name: str) -> None:
-    """The table lists each code with its meaning, and no other."""
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", (ROOT / name).read_text("utf-8"), re.MULTILINE)
     assert {int(code): text for code, text in rows} == EXIT_CODES
 
@@ -216,7 +215,6 @@ def test_the_examples_of_files_are_files() -> None:
 
 
 def test_every_statistic_is_in_the_manual() -> None:
-    """The page on solutions explains what the typed table lists, and nothing else."""
     text = (ROOT / "docs" / "solutions.md").read_text("utf-8").partition("## Statistics")[2]
     assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == set(Stats.__annotations__)
 

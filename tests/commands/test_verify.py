@@ -33,7 +33,6 @@ def wrong(tmp_path: Path) -> Path:
 
 
 def test_unproved_claims_have_a_code_of_their_own(unproved: Path) -> None:
-    """In a real process; accepted on demand, and shown all the same."""
     done = process("verify", unproved)
     assert done.returncode == 6
     first, *rest = done.stdout.splitlines()
@@ -48,7 +47,6 @@ def test_unproved_claims_have_a_code_of_their_own(unproved: Path) -> None:
 
 
 def test_a_violation_comes_before_an_unproved_claim(unproved: Path, wrong: Path) -> None:
-    """In every order of the files; bad input has a lower code than both."""
     for files, code in (
         ((unproved, wrong), 5),
         ((wrong, unproved), 5),

@@ -80,7 +80,6 @@ def test_the_dead_pairs_of_one_hexagon() -> None:
     "fabric", [om.HexMesh(1, 1), om.SquareMesh(2, 1), om.TriangularMesh(1, 1), om.HexMesh(1, 2)]
 )
 def test_the_reachable_pairs_are_those_of_all_states(fabric: Any) -> None:
-    """Dead pairs and shortest routes by trying every state of every cell."""
     graph = fabric.graph
     states = np.array(list(product((0, 1), repeat=graph.n_cells)))
     light = trace(graph, states, np.tile(graph.perimeter, (len(states), 1)))

@@ -106,7 +106,6 @@ COLUMNS = [om.Benes(4), om.Crossbar(3), om.SpankeBenes(4), om.SwitchAndSelect(2)
 @given(st.data())
 @settings(deadline=None, max_examples=40)
 def test_faults_in_columns_of_cells(data: st.DataObject) -> None:
-    """Feed-forward fabrics too: dead pairs, and which permutations are held, by enumeration."""
     mesh = data.draw(broken(data.draw(st.sampled_from(COLUMNS)), most=2))
     rows = held_matchings(mesh)
     n = mesh.n_ports

@@ -83,7 +83,6 @@ def test_any_packing_that_python_knows_is_read(packing: int) -> None:
     ],
 )
 def test_odd_members_are_refused(content: bytes, complaint: str) -> None:
-    """Encrypted, packed by strangers, damaged, cut, of lying sizes, no arrays, or there twice."""
     with pytest.raises(om.FormatError, match=rf"a\.npz: .*{complaint}"):
         read_arrays(content, "a.npz")
 
@@ -107,7 +106,6 @@ def test_damaged_archives_are_refused(cut: int) -> None:
 
 
 def test_gzip_is_unpacked_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One member or several; what is cut or too large is refused."""
     packed = gzip.compress(b"a" * 5000) + gzip.compress(b"b")
     assert unzip(packed, "a") == b"a" * 5000 + b"b"
     assert unzip(b"plain", "a") == b"plain"

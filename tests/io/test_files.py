@@ -127,7 +127,6 @@ def test_targets_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
 def test_a_write_that_fails_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken_call: str
 ) -> None:
-    """Whole, with its arrays, and nothing else in the folder."""
     path = tmp_path / "a.json"
     om.save(large_solution(), path)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}

@@ -234,7 +234,6 @@ relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[Health
 @relaxed
 @given(problems())
 def test_a_problem_comes_back(problem: om.AllToAll | om.Routing) -> None:
-    """Through a text; the schema accepts the text, and the digest does not change."""
     text = dumps(problem)
     again = loads(text)
     assert again == problem
@@ -246,7 +245,6 @@ def test_a_problem_comes_back(problem: om.AllToAll | om.Routing) -> None:
 @relaxed
 @given(solutions())
 def test_a_solution_comes_back(solution: om.Solution) -> None:
-    """Through a text, with every field; the schema accepts the text."""
     text = dumps(solution)
     again = loads(text)
     assert isinstance(again, om.Solution)

@@ -105,7 +105,6 @@ def test_other_threads_count_for_themselves() -> None:
 
 
 def test_what_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Imports and compiling, also one within the other; afterwards the clock goes on."""
     now = [100.0]
     monkeypatch.setattr("optmatch.model.limits.time.perf_counter", lambda: now[0])
     clock = om.Limits(time_s=10.0).start()

@@ -122,7 +122,6 @@ def test_no_status_by_default() -> None:
 
 
 def test_the_gap() -> None:
-    """Relative to the objective; zero at the bound, infinite without an answer."""
     assert solution().gap == pytest.approx(0.2)
     assert solution(lower_bound=10.0).gap == 0.0
     assert solution(objective=0.0, lower_bound=0.0).gap == 0.0
@@ -235,7 +234,6 @@ def test_numbers_are_numbers(value: Any) -> None:
 
 
 def test_input_errors_say_where() -> None:
-    """File, place, message, each once; also after a process pool."""
     error = om.InputError("rows = 0: must be >= 1", where="rows")
     assert str(error) == "rows = 0: must be >= 1"
     error.path = "mesh.json"

@@ -16,7 +16,6 @@ def test_a_fabric_is_a_picture() -> None:
 
 
 def test_a_solution_is_its_viewer() -> None:
-    """A page in a frame with a schedule, the reason without one."""
     found = om.solve(om.AllToAll(om.HexMesh(3, 3, ports=4)), seed=0)
     assert "<iframe" in found._repr_html_()
     mesh = om.HexMesh(2, 2, ports=list(om.HexMesh(2, 2).dead_pairs()[0]))

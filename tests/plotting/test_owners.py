@@ -36,7 +36,6 @@ def test_light_and_ports_have_the_colour_of_their_job() -> None:
 
 
 def test_jobs_are_named_beside_all_slots() -> None:
-    """In their order; pictures of other answers have no such list."""
     legends = plot_contact_sheet(solution()).legends
     assert [text.get_text() for text in legends[0].get_texts()] == ["left", "right"]
     other = om.solve(om.AllToAll(om.IdealSwitch(3)), seed=0)

@@ -149,7 +149,6 @@ def test_a_free_cell_keeps_its_state() -> None:
 
 
 def test_toggles_agree_with_counting_by_hand() -> None:
-    """On a traced schedule, cell by cell, by the definition."""
     mesh = om.HexMesh(3, 3, ports=8)
     schedule = traced_schedule(mesh, 12, seed=5)
     assert schedule.cell_states is not None
@@ -183,7 +182,6 @@ def test_schedule_data_of_a_mesh() -> None:
 
 
 def test_the_first_sixteen_colours_differ_for_every_reader() -> None:
-    """In OKLab, for normal sight and for Machado's matrices of protan and deutan sight."""
     to_lms = np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.63]])
     to_lab = np.array(
         [[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
@@ -268,7 +266,6 @@ def test_drawing_takes_the_axes_it_is_given() -> None:
 
 
 def test_a_contact_sheet_has_all_slots() -> None:
-    """In order, with the toggles of each but the first."""
     mesh = om.HexMesh(4, 4, ports=8)
     schedule = traced_schedule(mesh, 5)
     figure = plot_contact_sheet((mesh, schedule))
@@ -459,7 +456,6 @@ def test_fabrics_draw_themselves_as_svg() -> None:
 
 
 def test_solutions_show_their_viewer_in_a_frame() -> None:
-    """Escaped as an attribute, and shut off from the page around it."""
     mesh = om.HexMesh(4, 4, ports=8)
     schedule = traced_schedule(mesh, 1, seed=3)
     problem = om.Routing(mesh, schedule.matchings[0])

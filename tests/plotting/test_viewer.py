@@ -165,7 +165,6 @@ def test_hovering_a_port_tells_its_circuit(shown: Shown) -> None:
 
 
 def test_hovering_a_cell_tells_its_state(shown: Shown) -> None:
-    """Number, state, state before, and the circuits through it, for cells of each kind."""
     go_to(shown.page, 1)
     light, data = slot_data((shown.fabric, shown.schedule), 1), toggles_data(shown.schedule)
     graph = shown.fabric.graph
@@ -273,7 +272,6 @@ def test_ports_with_two_terminals(browser: Any, tmp_path: Path) -> None:
 
 
 def test_a_switch_without_cells(browser: Any, tmp_path: Path) -> None:
-    """Two columns of ports, a chord for each circuit, and no word of cells."""
     switch, schedule = om.IdealSwitch(4), schedule_of([[1, 2, 3, 0], [2, 3, -1, 1]])
     page, *_, noise = open_page(browser, tmp_path, switch, schedule)
     assert page.locator(".port").count() == 8

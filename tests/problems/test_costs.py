@@ -32,7 +32,6 @@ H200 = PRICES["h200"]
 def test_the_published_table(
     n: int, ports: list[int], cost: list[str], power: list[str], ratios: tuple[str, str]
 ) -> None:
-    """Ports, millions of dollars, kilowatts and both ratios, to the last digit shown."""
     (row,) = compare_costs([n], H200)
     assert [network.switch_ports + network.ocs_ports for network in row.networks] == ports
     for network, shown in zip(row.networks, cost, strict=True):
@@ -104,7 +103,6 @@ def run(*options: str) -> str:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """A table, CSV, JSON and a picture of the same figures."""
     assert "4.22x cheaper, 23.59x less power" in run("--gpus", "1024")
     rows = list(csv.DictReader(io.StringIO(run("--gpus", "1024,2048", "--csv"))))
     assert [(row["n_gpus"], row["design"]) for row in rows][3] == ("2048", "fat-tree")

@@ -59,7 +59,6 @@ def test_the_circuits_of_a_routing() -> None:
 
 @given(seed=st.integers(0, 2**32))
 def test_no_states_beat_the_bound_of_a_routing(seed: int) -> None:
-    """Over all states of a small mesh, in each objective."""
     rng = np.random.default_rng(seed)
     mesh = om.HexMesh(1, 1)
     states = oracles.random_states(rng, 1, mesh.graph)[0].tolist()

@@ -41,7 +41,6 @@ def random_case(seed: int) -> tuple[om.Demand, om.PlaneSchedules]:
 
 
 def test_three_programs_agree() -> None:
-    """Simulator, verifier and `completion_s`, on planes, packets and both kinds of switching."""
     complete = 0
     for seed in range(200):
         problem, answer = random_case(seed)
@@ -84,7 +83,6 @@ def test_what_is_left() -> None:
 
 
 def test_packets_go_from_the_beginning() -> None:
-    """At the rate that fills the busiest port, all flows together."""
     problem = replace(PROBLEM, packet_bytes_per_s=0.25)
     outcome = om.simulate(problem, PROBLEM.schedule([[1, 0]], [2]))
     assert outcome.complete
@@ -170,7 +168,6 @@ def test_the_command(file: str) -> None:
 
 
 def test_the_command_asks_what_if(file: str) -> None:
-    """Another delay, another rate of packets, another kind of switching."""
     assert "completion s            2" in run(file, "--delay", "0.5").stdout
     tree = json.loads(run(file, "--json", "--packet-rate", "9", "--switching", "all-stop").stdout)
     assert tree["packet_bytes"] == 0

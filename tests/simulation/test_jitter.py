@@ -69,7 +69,6 @@ def test_plans_of_one_job_meet_the_same_computations() -> None:
 
 
 def test_the_command_draws_what_it_prints(tmp_path: Path) -> None:
-    """A group of bars for each policy; nothing for a policy without a plan."""
     file, picture = tmp_path / "job.json", tmp_path / "jitter.svg"
     om.save(small_job(delay_s=1e-3, model=MODEL), file)
     words = ("simulate", str(file), "--jitter", "0.1", "--runs", "3")

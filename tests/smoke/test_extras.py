@@ -55,7 +55,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("package", NEEDING)
 def test_a_command_names_the_extra_that_it_needs(package: str, folder: Path) -> None:
-    """In one line, and not as a traceback; nothing is written."""
     before = sorted(folder.iterdir())
     args, extra = NEEDING[package]
     done = command(folder, package, args)

@@ -60,7 +60,6 @@ def test_a_fork_after_use(here: str) -> None:
     ],
 )
 def test_another_process(here: str, changes: dict[str, str]) -> None:
-    """Neither the order of sets nor the number of threads decides."""
     output, _ = started(**changes).communicate(timeout=120)
     assert output.strip() == here
 

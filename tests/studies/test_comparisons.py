@@ -158,7 +158,6 @@ def test_the_command_on_files(tmp_path: Path) -> None:
 
 
 def test_the_command_on_fabrics(tmp_path: Path) -> None:
-    """The same matchings for all; a picture, a file, and numbers as an object."""
     names = "benes,crossbar,hex-mesh:4x4"
     picture, target = tmp_path / "x.svg", tmp_path / "x.csv"
     common = ("--size", 4, "--count", 2, "-q")

@@ -124,7 +124,6 @@ def test_a_broken_page_costs_its_rows(tmp_path: Path) -> None:
 
 
 def test_other_files_are_refused_and_not_changed(path: Path, tmp_path: Path) -> None:
-    """A newer version, another database, no database, nothing, a pipe."""
     change(path, "PRAGMA user_version = 2")
     other = tmp_path / "other.sqlite"
     change(other, "CREATE TABLE things (x)")
@@ -180,7 +179,6 @@ def test_a_full_disk_ends_the_sweep_and_keeps_the_rows(path: Path) -> None:
 @pytest.mark.parametrize("cell", ["NULL", "x'ff00'", "7", "2.5"])
 @pytest.mark.parametrize("place", ["results.key", "results.name", "problems.content"])
 def test_cells_that_are_no_text_are_damage(place: str, cell: str, path: Path) -> None:
-    """Another program wrote them: all tell of it, and what is discarded is gone."""
     if (place, cell) == ("problems.content", "NULL"):
         return  # SQLite itself refuses it
     table, column = place.split(".")
@@ -193,7 +191,6 @@ def test_cells_that_are_no_text_are_damage(place: str, cell: str, path: Path) ->
 
 
 def test_reading_leaves_no_files(path: Path) -> None:
-    """An empty log and its index stayed beside the store."""
     before = path.read_bytes()
     call("report", str(path))
     call("verify", str(path), "--all")

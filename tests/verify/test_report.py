@@ -65,7 +65,6 @@ def test_figures_without_a_number_are_none_in_json() -> None:
 
 
 def test_parts_are_included_with_their_place() -> None:
-    """Violations, notes, skipped checks and doubts; figures stay where they are."""
     whole, part = Findings(), Findings()
     assert part.expect("rule", "here", 1, 1) and not part.violations
     assert not part.expect("rule", "here", 1, 2)

@@ -105,7 +105,6 @@ def test_a_circuit_that_still_serves_is_kept() -> None:
 
 
 def test_the_oldest_are_served_first() -> None:
-    """Two demands of one circuit: the first is complete when it would be alone."""
     rolling = RollingSchedule(om.IdealSwitch(2), DELAY_S, rate_bytes_per_s=2.0)
     rolling.add([[0, 4], [0, 0]])
     rolling.add([[0, 2], [0, 0]])

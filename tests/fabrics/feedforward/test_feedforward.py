@@ -66,7 +66,6 @@ def test_the_cells_of_published_benes_networks(n: int, cells: int) -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 5, 7, 12, 33, 100])
 def test_benes_networks_of_any_size(n: int) -> None:
-    """Cells by the recursion of arbitrary sizes, columns by the logarithm."""
 
     def cells(size: int) -> int:
         if size <= 2:
@@ -81,7 +80,6 @@ def test_benes_networks_of_any_size(n: int) -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 32])
 def test_the_cells_of_the_others(n: int) -> None:
-    """Closed formulas, for any size; route lengths where all are known."""
     half, full = n * (n - 1) // 2, n * n
     levels = math.ceil(math.log2(n))
     expected: dict[Any, tuple[int, int]] = {
@@ -104,7 +102,6 @@ def test_the_cells_of_the_others(n: int) -> None:
 @each_class
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 9, 16])
 def test_light_goes_from_left_to_right(cls: Any, n: int) -> None:
-    """In any state, whatever the input; each cell leads to columns further right only."""
     fabric = cls(n)
     graph, column = fabric.graph, column_of(fabric)
     assert fabric.dead_pairs() == []
@@ -197,7 +194,6 @@ def test_the_published_count_of_seven_courses() -> None:
 
 @pytest.mark.parametrize("fabric", [om.Benes(7), om.Benes(8), om.Reck(7), om.Clements(7)])
 def test_rearrangeable_fabrics_of_seven_and_eight(fabric: Any) -> None:
-    """Exactly n! permutations again; no light of n inputs ends outside the outputs."""
     assert held(fabric, fabric.n_cells) == math.factorial(fabric.n)
 
 

@@ -183,7 +183,6 @@ def test_other_mistakes(tmp_path: Path) -> None:
 
 
 def test_graphs() -> None:
-    """Edges from source to destination; undirected ones both ways; parallel ones add up."""
     directed = nx.MultiDiGraph()
     directed.add_edge("a", "b", weight=3)
     directed.add_edge("a", "b", weight=4)
@@ -277,7 +276,6 @@ def test_generate_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_generate_from_a_model(model: str) -> None:
-    """Seeds decide; a mesh of bidirectional ports gets what it can serve."""
     ideal = ("--fabric", "ideal-switch", "--size", "6", "--delay", "0", "--model", model)
     first, again, other = (generate(*ideal, "--seed", seed).stdout for seed in ("0", "0", "1"))
     assert first == again

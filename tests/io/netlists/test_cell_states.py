@@ -40,7 +40,6 @@ def text(to: str, solution: om.Solution | None = None) -> str:
 
 
 def test_netlists_come_back_with_their_states(tmp_path: Path) -> None:
-    """A file for each slot; cells, joins and states are those of the schedule."""
     names = export(solved(), "netlist", tmp_path / "x")
     assert [Path(name).name for name in names] == [f"x.{k}.yml" for k in range(len(cell_states()))]
     for name, states in zip(names, cell_states(), strict=True):
@@ -68,7 +67,6 @@ def test_files_that_do_not_all_fit_are_not_written(
 
 
 def test_the_netlist_of_one_slot_is_one_text() -> None:
-    """A single matching; of a fabric with faults the cells as they were made."""
     problem = om.Routing(om.Faulty(om.Benes(4), dead_cells=[0]), np.array([2, 3, -1, -1]))
     solution = om.solve(problem, "ilp", seed=0)
     if solution.schedule is None:
@@ -111,7 +109,6 @@ def test_phases_give_the_states() -> None:
 
 @pytest.mark.parametrize("to", ["netlist", "smartlight", "json"])
 def test_what_has_no_cell_states_is_refused(to: str) -> None:
-    """A switch without cells, and a solution without a schedule."""
     with pytest.raises(om.InputError, match="no cell states"):
         exported(om.solve(om.AllToAll(om.IdealSwitch(3)), seed=0), to)
     infeasible = om.solve(om.AllToAll(om.HexMesh(1, 1)), seed=0)

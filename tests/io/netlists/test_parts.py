@@ -117,7 +117,6 @@ def test_couplers_are_no_switches() -> None:
 
 
 def test_cells_of_one_and_two_pins() -> None:
-    """A splitter and a coupler with a phase shifter: one in, two out."""
     tree = {
         "instances": {"s": "mmi1x2", "p": "straight_heater_metal", "w": "straight", "c": "mmi2x2"},
         "connections": {"s,o2": "p,o1", "p,o2": "c,o2", "s,o3": "w,o1", "w,o2": "c,o1"},

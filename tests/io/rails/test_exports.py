@@ -79,7 +79,6 @@ def held(schedule: om.Schedule, time_s: float) -> list[int]:
 
 
 def test_matrices_as_their_authors_show_them() -> None:
-    """Character by character; the third state of the switch is the first topology again."""
     assert text(rails(), "astra-bw") == PAPER
     found = topologies(rails())
     assert (found.starts_s.tolist(), found.topology.tolist()) == ([0.0, 2.0, 4.5], [0, 1, 0])
@@ -205,7 +204,6 @@ def test_viewers_that_cut_off_see_no_overlap() -> None:
 
 
 def test_the_other_files_of_rails() -> None:
-    """Groups by number, the topology of each, times in nanoseconds."""
     assert json.loads(text(rails(), "astra-groups")) == {
         "1": [0, 1],
         "2": [2, 3],

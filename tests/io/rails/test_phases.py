@@ -205,7 +205,6 @@ def test_a_recording_of_llama(tmp_path: Path) -> None:
 
 
 def test_times_of_a_recording(tmp_path: Path) -> None:
-    """Milliseconds in the file; a window is what lies between two phases."""
     line = "{} start_backend: 1 start_idx: 0 end_backend: 5 end_idx: 0 len: 1, "
     text = (line + "start_time: 1000.5, end_time: 2000\n").format("PP")
     text += (line + "start_time: 2250, end_time: 2300.25\n").format("DP")
@@ -215,7 +214,6 @@ def test_times_of_a_recording(tmp_path: Path) -> None:
 
 
 def test_flaws_of_recordings_are_named(tmp_path: Path) -> None:
-    """File and line; a recording in which nothing repeats has no step."""
     path = write(tmp_path, "rank0.txt", RECORDING + "PP start_backend: 1\n")
     with pytest.raises(om.FormatError, match=r"rank0\.txt:32: 'PP start_backend: 1': no phase"):
         read_recording(path)

@@ -100,7 +100,6 @@ def test_columns_of_jobs_are_known_ones(tmp_path: Path) -> None:
 
 
 def test_the_command_draws_a_problem(tmp_path: Path) -> None:
-    """The same seed, the same problem; it is solved, verified and tabled."""
     out, answer = tmp_path / "p.json", tmp_path / "a.schedule.json"
     for _ in range(2):
         made = call("generate", "port-sharing", "--resources", 40, "--jobs", 3, "--seed", 7,

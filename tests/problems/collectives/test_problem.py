@@ -103,7 +103,6 @@ def test_reach_is_the_best_that_there_is(n: int, epochs: int) -> None:
     ],
 )
 def test_distances_are_those_of_the_facts(n: int, lanes: int, totals: list[int]) -> None:
-    """Hops to all others together, with one, two, ... configurations."""
     found = [int(hops.sum()) for hops in islice(distances(n, lanes), len(totals))]
     assert found == totals
 

@@ -126,7 +126,6 @@ def test_a_broken_model_is_refused(change: dict[str, int], message: str) -> None
 
 
 def test_a_recorded_step_needs_its_ranks() -> None:
-    """A port for each on the rail, and no degrees or model beside it."""
     with pytest.raises(om.InputError, match="a recorded step has groups of its own"):
         make_job(gpus_per_server=1, dp=2, recorded=message_step())
     with pytest.raises(om.InputError, match="both are given: a model or a recorded step"):
@@ -136,7 +135,6 @@ def test_a_recorded_step_needs_its_ranks() -> None:
 
 
 def test_ranks_count_as_published() -> None:
-    """Data parallelism first, then tensor, then pipeline; tensor parallel ranks share a server."""
     model = replace(MODEL, layers=8, heads=32)
     job = make_job(gpus_per_server=32, dp=16, tp=32, pp=8, model=model, batch=16)
     groups = {group.name: group for group in job.groups()}
@@ -190,7 +188,6 @@ def test_files_bring_jobs_back(job: om.RailJob) -> None:
 @relaxed
 @given(random_jobs())
 def test_a_step_computes_the_model_once(job: om.RailJob) -> None:
-    """Forward and twice backward, shared by all ranks; every message is sent and received."""
     step, model = job.step(), job.workload.model
     assert model is not None
     tokens = job.workload.batch * model.sequence
@@ -213,7 +210,6 @@ def test_a_step_computes_the_model_once(job: om.RailJob) -> None:
 
 
 def test_gradients_are_exchanged_once() -> None:
-    """All weights of a stage, in bytes, whatever the stage of ZeRO."""
     totals = []
     for zero in (0, 1, 2):
         job = small_job(dp=2, tp=2, pp=2, zero_stage=zero)

@@ -91,7 +91,6 @@ def test_pairs_whose_cheapest_ways_turn_back(method: str, faults: dict[str, Any]
 def test_a_shortage_is_seen_by_known_prices_routes_new_prices_and_a_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In this order; what stays open is said to be so."""
     module = "optmatch.solvers.all_to_all"
     short, enough = om.HexMesh(2, 2, ports=4), om.HexMesh(2, 2, ports=5)
     solution = replace(om.solve(om.AllToAll(short), seed=0), certificate=None)

@@ -56,7 +56,6 @@ def test_a_small_block_goes_around_beside_a_large_one() -> None:
 
 
 def test_rounds_that_cost_nothing_and_send_nothing_are_left_out() -> None:
-    """Each slot of the schedule lasts a time; the two blocks need one round."""
     demand = np.array([[0, 0, 0], [0, 0, 7], [0, 1, 0]])
     solution = om.solve(om.Collective("all-to-all", 3, 0, demand_bytes=demand), "ilp", seed=0)
     assert solution.schedule is not None

@@ -60,7 +60,6 @@ def test_swot_comes_out_and_is_proved(
 def test_known_cases_of_two_planes_are_proved_by_ilp(
     steps: Any, delay_s: float, microseconds: int
 ) -> None:
-    """The last two of the twelve; `overlap` says the same."""
     problem = steps_of(*steps, planes=2, start="dark", delay_s=delay_s)
     for method in ("ilp", "overlap"):
         solution = om.solve(problem, method, seed=0)

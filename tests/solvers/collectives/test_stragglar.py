@@ -67,7 +67,6 @@ def test_a_seed_names_a_schedule() -> None:
 
 
 def test_a_schedule_of_many_ranks_has_the_fewest_rounds() -> None:
-    """Too many for the replay by sets; the count shows that none comes twice."""
     sends = schedule(130)
     assert len(np.unique(sends[:, 2:4], axis=0)) == len(sends) == 130 * 129
     assert sends[-1, 0] + 1 == fewest_late_rounds(130) == 136

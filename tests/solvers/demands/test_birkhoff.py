@@ -242,7 +242,6 @@ def test_methods_count_matchings(rule: Rule) -> None:
 
 
 def test_what_stuffing_adds_is_not_held() -> None:
-    """One demand alone: the slot of the other ports is dropped."""
     demand = np.zeros((3, 3))
     demand[0, 1] = 7.0
     solution = om.solve(Demand(om.IdealSwitch(3), demand, delay_s=1.0), method="birkhoff-first")

@@ -37,7 +37,6 @@ def test_it_declines_other_fabrics_by_name() -> None:
 @each_class
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_all_pairs_in_the_fewest_slots(cls: Any, n: int) -> None:
-    """Verified; by shortest routes where all routes of two ports are equally long."""
     problem = om.AllToAll(cls(n))
     solution = om.solve(problem, seed=0)
     assert solution.stats["slots"] == n - 1

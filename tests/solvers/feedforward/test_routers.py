@@ -64,7 +64,6 @@ def batch(*rows: list[int]) -> NDArray[np.int32]:
 @each_class
 @pytest.mark.parametrize("n", range(2, LARGEST + 1))
 def test_every_permutation_is_routed(cls: Any, n: int) -> None:
-    """All n! of them, each with its light traced through the stated cells."""
     fabric = cls(n)
     everything = batch(*map(list, permutations(range(n))))
     for rows in np.array_split(everything, -(-len(everything) // 8192)):
@@ -97,7 +96,6 @@ def test_benes_networks_of_any_size(n: int) -> None:
 @FEW
 @given(matching=matchings(most=40))
 def test_looping_agrees_with_plain_python(matching: list[int]) -> None:
-    """State by state: both let the first line of a loop go straight."""
     assert route_loops(batch(matching))[0].tolist() == loop_in_python(matching)
 
 
@@ -181,7 +179,6 @@ def test_sorting_crosses_the_fewest_cells(cls: Any, data: st.DataObject) -> None
 @FEW
 @given(data=st.data())
 def test_circuits_in_use_stay_where_they_are(cls: Any, data: st.DataObject) -> None:
-    """A non-blocking fabric: a new circuit changes no cell that has light."""
     n = data.draw(st.integers(2, 9))
     after = partial(data.draw, n)
     gone = data.draw(st.integers(0, n - 1))
@@ -214,7 +211,6 @@ def test_dilated_networks_have_one_circuit_in_a_cell(matching: list[int]) -> Non
 @FEW
 @given(data=st.data(), n=st.integers(2, 7), dilated=st.booleans())
 def test_few_toggles(data: st.DataObject, n: int, dilated: bool) -> None:
-    """Never more than by the plain algorithm; none where nothing has to move."""
     fabric = om.DilatedBenes(n) if dilated else om.Benes(n)
     rows = batch(*(partial(data.draw, n) for _ in range(3)))
     states = route_batch(fabric, rows, prefer="toggles")
@@ -234,7 +230,6 @@ def test_few_toggles(data: st.DataObject, n: int, dilated: bool) -> None:
 @FEW
 @given(matching=matchings(most=6))
 def test_little_loss_and_little_crosstalk(matching: list[int]) -> None:
-    """The dearest route, and the cells with two circuits, against all states that route."""
     fabric, rows = om.Benes(len(matching)), batch(matching)
     if PLAIN and fabric.n > 5:
         return

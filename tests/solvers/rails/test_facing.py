@@ -86,7 +86,6 @@ def test_halving_brings_every_part_to_its_owner(n: int) -> None:
 
 @pytest.mark.parametrize("n", [3, 5, 8, 11])
 def test_a_tree_collects_from_everyone(n: int) -> None:
-    """Replayed: in the end the first member has heard of all, each once."""
     held = [{k} for k in range(n)]
     rounds = list_rounds("tree", ALL_REDUCE, n)
     facing = facing_of("tree", ALL_REDUCE, n)

@@ -38,7 +38,6 @@ def fail(seed: int) -> Reroute:
 
 @pytest.mark.parametrize("seed", [*MOVED, 1, 5, 8, 11, 14, 20, 25, 70])
 def test_model_and_repair_find_the_best_of_all_states(seed: int) -> None:
-    """Level by level, or none; the state is as it was."""
     problem = fail(seed)
     best = best_reroute(problem)
     assert seed not in MOVED or best is not None

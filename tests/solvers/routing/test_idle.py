@@ -67,7 +67,6 @@ FABRICS = [om.SwitchAndSelect(5), om.Crossbar(9), om.HexMesh(3, 3, tx=3, rx=3)]
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
 def test_powers_are_those_of_a_dense_model(fabric: om.Fabric) -> None:
-    """The same ratios, written down with matrices of all terminals."""
     problem, solution = solved(fabric, 1)
     flow, ends, states, _ = setting(problem, solution)
     expected = spread_densely(fabric, problem.matching, states)

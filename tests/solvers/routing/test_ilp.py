@@ -163,7 +163,6 @@ def test_a_proof_splits_where_prices_do_not_suffice() -> None:
 
 
 def test_a_search_cut_short_keeps_its_best() -> None:
-    """After one case: a schedule, and a bound below it that its certificate supports."""
     fabric = om.HexMesh(9, 9, ports=36)
     rng = np.random.default_rng(7)
     for _ in range(12):
@@ -218,7 +217,6 @@ def test_longest_routes_without_a_start_and_without_time(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("scale", [1.0, 1000.0, 1e-5])
 @pytest.mark.parametrize("fabric", [om.HexMesh(1, 2, ports=4), om.Benes(4)])
 def test_losses_of_any_size_are_proved(fabric: om.Fabric, scale: float) -> None:
-    """Off every grid, with stuck cells: what enumeration finds, and no gap is left."""
     rng = np.random.default_rng(11)
     answered = 0
     for _ in range(4):

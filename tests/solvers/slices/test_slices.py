@@ -269,7 +269,6 @@ def test_whole_racks_are_filled_alike() -> None:
 
 
 def test_scattered_servers_do_where_no_block_is_free() -> None:
-    """A checkerboard of free servers: no two are neighbours, the optical allocator joins them."""
     busy = tuple(s for s, (_, x, y, z) in enumerate(RACK.server_coordinates) if (x + y + z) % 2)
     problem = om.SliceAllocation(RACK, (2, 2, 4), reserved=busy)
     assert om.solve(problem, "first-fit", seed=0).status is om.Status.UNKNOWN

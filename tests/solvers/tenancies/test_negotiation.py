@@ -82,7 +82,6 @@ def test_other_jobs_reach_the_bound_too(tenants: tuple[Tenant, ...]) -> None:
     "fabric", [om.HexMesh(5, 5, tx=8, rx=8), om.Benes(8), om.IdealSwitch(8)], ids=lambda f: f.type
 )
 def test_ports_with_inputs_and_outputs(fabric: om.Fabric) -> None:
-    """A recirculating mesh with lasers, a feed-forward fabric, a switch without cells."""
     problem = Tenancy(fabric, (Tenant("a", 4), demand(3, 3)))
     assert om.solve(problem, seed=0).status is om.Status.OPTIMAL
 

@@ -88,7 +88,6 @@ def test_joined_racks_use_what_is_left_over() -> None:
 def test_a_server_of_joined_racks_is_usable_if_a_slice_can_take_it(
     problem: om.SliceAllocation,
 ) -> None:
-    """Tried for each server by itself, with everything; drawing servers is right on average."""
     if not problem.fabric.joined or not problem.slice_shapes:
         return
     pod, plans = Pod.of(problem), list(problem.slice_shapes)

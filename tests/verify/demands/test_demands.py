@@ -217,7 +217,6 @@ def test_ports_together_bound_from_below(seed: int) -> None:
     ],
 )
 def test_partitions(weights: list[int], sums: list[int], fits: bool) -> None:
-    """Each weight in one group, all groups full, none left."""
     assert partition(weights, sums) is fits
 
 

@@ -364,7 +364,6 @@ def test_the_command_names_loops(tmp_path: Path) -> None:
 
 
 def test_a_schedule_without_circuits_has_only_loops(tmp_path: Path) -> None:
-    """No circuit, no figure of one; budgets have nothing to refuse."""
     problem = om.Routing(om.Benes(2), np.array([-1, -1], dtype=np.int32))
     solution = om.solve(problem, seed=0)
     optics = om.measure_optics(problem, solution, "smartlight")

@@ -140,7 +140,6 @@ def test_cells_that_lead_elsewhere() -> None:
 @settings(max_examples=25, deadline=None)
 @given(random_jobs())
 def test_the_bound_is_that_of_the_problem(job: om.RailJob) -> None:
-    """Two codes for the step with all links: the problem's, and the verifier's."""
     assert bound_step(job) == pytest.approx(job.lower_bound(), rel=1e-12)
 
 

@@ -197,7 +197,6 @@ def test_dark_cells_may_be_in_any_state() -> None:
 
 
 def test_slots_are_bounded_by_counting() -> None:
-    """Even and odd numbers of ports, both models; as the problem itself says."""
     for n in range(1, 9):
         for fabric in (om.HexMesh(4, 4, ports=n), om.HexMesh(4, 4, tx=n, rx=n), om.IdealSwitch(n)):
             assert count_slots(fabric) == om.AllToAll(fabric).min_slots

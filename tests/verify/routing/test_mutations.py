@@ -91,7 +91,6 @@ def test_any_state_of_any_cell(name: str, data: st.DataObject) -> None:
 
 @everywhere
 def test_every_state_of_every_lit_cell(name: str) -> None:
-    """The same without chance: no lit cell may be set otherwise or set free."""
     states = good(name).schedule.cell_states
     assert states is not None
     for slot, cell in np.argwhere(states >= 0):

@@ -396,7 +396,6 @@ def test_a_group_on_several_rails(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_job_behaves_as_its_traces(tmp_path: Path, compress: bool) -> None:
-    """Same phases, and the same step times but for rounding to microseconds."""
     model = om.TransformerModel(
         layers=8, hidden=4096, heads=8, sequence=2048, vocabulary=1000, ffn=16384
     )

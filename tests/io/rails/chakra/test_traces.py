@@ -55,7 +55,6 @@ def nodes(draw: st.DrawFn) -> list[Node]:
 def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, given: list[Node], width: str, compress: bool
 ) -> None:
-    """All columns, whatever the width of numbers, compressed or not."""
     path = tmp_path_factory.mktemp("trace") / "run.7.et"
     content = trace_bytes(given, integers=width)
     path.write_bytes(gzip.compress(content) if compress else content)

@@ -83,7 +83,6 @@ def test_gradients_are_exchanged_in_buckets() -> None:
 
 
 def test_one_stream_communicates_one_thing_at_a_time() -> None:
-    """In the order of the program, of all dimensions; receiving does not count."""
     job = small_job(2, 2, 2, one_stream=True, sequence_parallel=True, port_bytes_per_s=1e7)
     step = job.step()
     found = om.solve(job, "on-demand", seed=0).answer
