@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 
@@ -96,14 +96,36 @@ def close_rings(order: Ints, component: Ints) -> Ints:
     return base
 
 
-def cut_rings(order: Ints, component: Ints, family: Ints) -> Ints:
-    """Return the component of seats if members of a group are one each, and others as before."""
-    inside = family[0] >= 0
-    found = np.where(inside, len(component) + family[0], component)
-    alone = np.bincount(found, minlength=2 * len(component))[found] == 1
-    if alone.any() and not alone.all():
-        for seat in np.flatnonzero(alone):  # a ring of one would be no ring
-            others = np.flatnonzero((component == component[seat]) & ~alone)
-            if len(others):
-                found[seat] = found[others[0]]
-    return found
+def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
+    """List ways to cut rings: by seat a number that members of groups of some families share.
+
+    First come those of one family, then of two, and so on; the last one is that of all.
+    """
+    found: dict[bytes, Ints] = {}
+    for many in range(1, len(families) + 1):
+        for chosen in combinations(families, many):
+            cut = _join_groups(component, chosen)
+            found.setdefault(cut.tobytes(), cut)
+    found.pop(component.tobytes(), None)
+    return [*found.values(), component]
+
+
+def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
+    """Return by seat the least seat that it is in a group with, directly or through others.
+
+    One that would be alone, as no ring is, goes with others of its component.
+    """
+    least, former = np.arange(len(component)), component[:0]
+    while not np.array_equal(least, former):
+        former = least.copy()
+        for group, _ in families:
+            inside = group >= 0
+            lowest = np.full(int(group.max(initial=-1)) + 1, len(least))
+            np.minimum.at(lowest, group[inside], least[inside])
+            least[inside] = lowest[group[inside]]
+    alone = np.bincount(least, minlength=len(least))[least] == 1
+    for seat in np.flatnonzero(alone):
+        others = np.flatnonzero((component == component[seat]) & ~alone)
+        if len(others):
+            least[seat] = least[others[0]]
+    return least

@@ -14,6 +14,8 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 EITHER, STRAIGHT = -2, -1
 """A node may go as it ends soonest, or straight; else the number of its ring."""
+_NODE = 90
+"""As many circuits are looked at in the time that a node takes beside them."""
 
 
 @inner_kernel
@@ -53,18 +55,20 @@ def _pop(heap, size, keys, ranks):
 
 
 @inner_kernel
-def _around(members, message, ring, cycle, facing, sends, receives, delay_s):
+def _around(members, message, ring, cycle, facing, sends, receives, mark, delay_s):
     """Return when all circuits of a way over a ring are free and up, hops, and what is missing.
 
     The hops are the most from one member to the next, 0 if there is no such way; what is missing
-    has to be set up. Members share a cycle, all of which is used but by a message.
+    has to be set up. Members share a cycle, all of which is used but by a message; they are
+    marked as the first of them is. At last comes how many circuits were looked at.
     """
-    free, missing = 0.0, 0
+    free, missing, looked = 0.0, 0, 0
     source = members[0]
     for k in range(1, len(members)):
         if cycle[members[k]] != cycle[source]:
-            return 0.0, 0, 0
-    at, hops, longest = source, 0, 0
+            return 0.0, 0, 0, k
+    last = members[1] if message else source
+    at, hops, longest, token = source, 0, 0, mark[source]
     while True:
         to = ring[at]
         up = max(sends[at], receives[to])
@@ -73,21 +77,13 @@ def _around(members, message, ring, cycle, facing, sends, receives, delay_s):
             missing += 1
         free = max(free, up)
         hops += 1
+        looked += 1
         at = to
-        if message:
-            if at == members[1]:
-                return free, hops, missing
-        else:
-            stops = at == source
-            for k in range(1, len(members)):
-                if members[k] == at:
-                    stops = True
-                    break
-            if stops:
-                longest = max(longest, hops)
-                hops = 0
-            if at == source:
-                return free, longest, missing
+        if mark[at] == token and not message:
+            longest = max(longest, hops)
+            hops = 0
+        if at == last:
+            return free, max(hops, longest), missing, looked
 
 
 @inner_kernel
@@ -109,20 +105,27 @@ def _turn(one, two, at_s, facing, faced, turns, where, number, bundle):
 
 @inner_kernel
 def _choose(
-    members, given, ring, cycle, rates, single, delay_s, price_s, facing, sends, receives
+    members, given, ring, cycle, rates, begin, stride, hop, delay_s, price_s, facing, sends,
+    receives, mark,
 ):  # fmt: skip
-    """Return which way a node ends soonest, -1 if it has none, and when it begins and ends."""
+    """Return which way a node ends soonest, -1 if it has none, when, and its row of the menu.
+
+    At last comes how many circuits were looked at.
+    """
     how, sent, late, ready_s, way, only = given
-    taken, best_s, begins, ends, n = -1, np.inf, 0.0, 0.0, len(members)
+    taken, best_s, begins, ends, row, n = -1, np.inf, 0.0, 0.0, 0, len(members)
+    looked = 1
     for b in range(len(rates)):
         if only >= 0 and only != b:
             continue
         for r in range(len(ring)):
             if (way != EITHER and way != r) or ring[r, members[0]] < 0:
                 continue
-            free, hops, missing = _around(
-                members, how == 1, ring[r], cycle[r], facing[b], sends[b], receives[b], delay_s
-            )
+            free, hops, missing, more = _around(
+                members, how == 1, ring[r], cycle[r], facing[b], sends[b], receives[b], mark,
+                delay_s,
+            )  # fmt: skip
+            looked += more
             if hops > 0:
                 at_s = max(ready_s, free)
                 ends_s = at_s + sent * (n / 2 if how == 2 else 1.0) / rates[b] + hops * late
@@ -132,25 +135,32 @@ def _choose(
                     taken = b * (len(ring) + 1) + r + 1
         if way >= 0 and (taken >= 0 or (only < 0 and b < len(rates) - 1)):
             continue  # straight is for those that may, or have no other way
-        if how != 2 or single[b]:
+        first, last = (begin[n], begin[n + 1]) if how == 2 else (0, 1)
+        for each in range(first, last):
             free, missing = _straight(
-                members, how == 1, facing[b], sends[b], receives[b], delay_s
+                members, how == 1, stride[each, 0], facing[b], sends[b], receives[b], delay_s
             )  # fmt: skip
+            looked += n
             at_s = max(ready_s, free)
-            ends_s = at_s + sent / rates[b] + late + (n - 2) * delay_s * (how == 2)
+            ends_s = at_s + sent / rates[b] + late
+            if how == 2:
+                part_s = (sent / rates[b] + late) / (n - 1)
+                ends_s = at_s - delay_s
+                for k in range(stride.shape[1]):
+                    ends_s += hop[each, k] * part_s + (delay_s if stride[each, k] else 0.0)
             price = price_s if (missing or how == 2) and way == EITHER else 0.0
             if ends_s + price < best_s:
-                best_s, begins, ends = ends_s + price, at_s, ends_s
+                best_s, begins, ends, row = ends_s + price, at_s, ends_s, each
                 taken = b * (len(ring) + 1)
-    return taken, begins, ends
+    return taken, begins, ends, row, looked
 
 
 @inner_kernel
-def _straight(members, message, facing, sends, receives, delay_s):
-    """Return when all circuits from one to the next are free and up, and how many are missing."""
+def _straight(members, message, stride, facing, sends, receives, delay_s):
+    """Return when the circuits to who is so much further on are free and up, and how many not."""
     free, missing, n = 0.0, 0, len(members)
     for k in range(1 if message else n):
-        one, two = members[k], members[(k + 1) % n]
+        one, two = members[k], members[(k + stride) % n]
         up = max(sends[one], receives[two])
         if facing[one] != two:
             up += delay_s
@@ -161,36 +171,46 @@ def _straight(members, message, facing, sends, receives, delay_s):
 
 @inner_kernel
 def _take(
-    members, how, ends, ring, straight, facing, faced, sends, receives, turns, where, number, b
+    members, message, ends, ring, facing, faced, sends, receives, turns, where, number, b
 ):  # fmt: skip
-    """Set up what is missing of a way, and hold it until a node ends."""
-    last = members[1] if how == 1 else members[0]
-    at, k = members[0], 0
+    """Set up what is missing of a way over a ring, and hold it until a node ends.
+
+    Return how many circuits were set up so far, and how many seats forward.
+    """
+    last = members[1] if message else members[0]
+    at, rows = members[0], -1 if message else -len(members)
     while True:
-        to = members[(k + 1) % len(members)] if straight else ring[at]
+        to = ring[at]
         if facing[at] != to:
             at_s = max(sends[at], receives[to])
             number = _turn(at, to, at_s, facing, faced, turns, where, number, b)
-        if not straight or how != 2:
-            sends[at] = receives[to] = ends
-        at, k = to, k + 1
+        sends[at] = receives[to] = ends
+        at = to
+        rows += 1
         if at == last:
-            return number
+            return number, rows
 
 
 @inner_kernel
-def _shift(
-    members, begins, ends, part_s, delay_s, facing, faced, sends, receives, turns, where, number, b
+def _go(
+    members, message, begins, ends, strides, hops, part_s, delay_s, facing, faced, sends, receives,
+    turns, where, number, b,
 ):  # fmt: skip
-    """Let every member send to each other one, one place further on in each round."""
+    """Set up what is missing of a straight way, and of all its stages; hold it until the end."""
     n = len(members)
-    for shift in range(2, n):
-        at_s = begins + (shift - 1) * part_s + (shift - 2) * delay_s
-        for k in range(n):
-            to = members[(k + shift) % n]
-            number = _turn(members[k], to, at_s, facing, faced, turns, where, number, b)
-    for k in range(n):
-        sends[members[k]] = receives[members[k]] = ends
+    count = 1 if message else n
+    at_s = begins - delay_s
+    for stage in range(len(strides)):
+        if strides[stage] == 0:
+            break
+        for k in range(count):
+            one, two = members[k], members[(k + strides[stage]) % n]
+            if facing[one] != two:
+                from_s = max(sends[one], receives[two]) if stage == 0 else at_s
+                number = _turn(one, two, from_s, facing, faced, turns, where, number, b)
+        at_s += delay_s + hops[stage] * part_s
+    for k in range(count):
+        sends[members[k]] = receives[members[(k + 1) % n]] = ends
     return number
 
 
@@ -209,8 +229,8 @@ def _restore(ring, delay_s, facing, faced, sends, receives, turns, where, number
 @kernel
 def decode(
     lasts, sent, late, how, begin, member, first, after, waits, rank, way, only,
-    ring, cycle, home, rates, single, delay_s, price_s, most_s,
-    facing, faced, sends, receives, heap, keys, start, end, taken, turns, where,
+    ring, cycle, home, rates, menu, stride, hop, delay_s, price_s, most_s, most_rows,
+    facing, faced, sends, receives, mark, heap, keys, start, end, taken, turns, where,
 ):  # fmt: skip
     """Write starts and ends of all nodes; return the time of the step and the number of turns.
 
@@ -226,15 +246,16 @@ def decode(
         By node: `EITHER`, `STRAIGHT` or the number of a ring; the bundle, -1 for any.
     ring, cycle
         By ring and seat: to whom it leads, -1 if to nobody, and the number of its cycle.
-    home, rates, single
-        By bundle: the ring that it begins and ends with, bytes per second, and whether it has one
-        port at a seat, as exchanges need that go straight.
-    delay_s, price_s, most_s
+    home, rates
+        By bundle: the ring that it begins and ends with, and bytes per second.
+    menu, stride, hop
+        The ways to exchange in stages, as in `Menu`.
+    delay_s, price_s, most_s, most_rows
         The delay; how much sooner something ends if circuits are set up for what may go either
-        way; the time at which to give up.
-    facing, faced, sends, receives, heap, keys
+        way; the time, and how many seats forward in all, at which to give up.
+    facing, faced, sends, receives, mark, heap, keys
         Room for work: by bundle and seat, whom a seat sends to and receives of, and when its
-        ports are free; by node.
+        ports are free; by seat; by node.
     start, end, taken, turns, where
         Results: by node its times, and bundle and way, as in `trace`; by turn when, and the
         bundle, who and to whom.
@@ -242,9 +263,10 @@ def decode(
     Returns
     -------
     tuple
-        The time of the step, infinite if given up, and how many circuits were set up.
+        The time of the step, infinite if given up, how many circuits were set up, and how many
+        nodes and circuits were looked at.
     """
-    size, number, step_s = 0, 0, 0.0
+    size, number, step_s, work, rows = 0, 0, 0.0, 0, 0
     for b in range(len(home)):
         for g in range(facing.shape[1]):
             facing[b, g], faced[b, g] = ring[home[b], g], -1
@@ -263,32 +285,38 @@ def decode(
             end[node] = start[node] + lasts[node]
         else:
             members = member[begin[node] : begin[node + 1]]
+            for k in members:
+                mark[k] = node
             given = how[node], sent[node], late[node], start[node], way[node], only[node]
-            taken[node], begins, ends = _choose(
-                members, given, ring, cycle, rates, single, delay_s, price_s, facing, sends,
-                receives,
+            taken[node], begins, ends, row, looked = _choose(
+                members, given, ring, cycle, rates, menu, stride, hop, delay_s, price_s, facing,
+                sends, receives, mark,
             )  # fmt: skip
+            work += looked
             if taken[node] < 0:
-                return np.inf, number
+                return np.inf, number, work
             if begins > keys[node]:
                 keys[node] = begins
                 size = _push(heap, size, keys, rank, node)
                 continue
             b, r = taken[node] // (len(ring) + 1), taken[node] % (len(ring) + 1) - 1
-            number = _take(
-                members, how[node], ends, ring[r], r < 0, facing[b], faced[b], sends[b],
-                receives[b], turns, where, number, b,
-            )  # fmt: skip
-            if r < 0 and how[node] == 2:
-                part_s = (sent[node] / rates[b] + late[node]) / (len(members) - 1)
-                number = _shift(
-                    members, begins, ends, part_s, delay_s, facing[b], faced[b], sends[b],
+            if r >= 0:
+                number, more = _take(
+                    members, how[node] == 1, ends, ring[r], facing[b], faced[b], sends[b],
                     receives[b], turns, where, number, b,
                 )  # fmt: skip
+                rows += more
+            else:
+                part_s = (sent[node] / rates[b] + late[node]) / max(len(members) - 1, 1)
+                number = _go(
+                    members, how[node] == 1, begins, ends, stride[row], hop[row], part_s, delay_s,
+                    facing[b], faced[b], sends[b], receives[b], turns, where, number, b,
+                )  # fmt: skip
             start[node], end[node] = begins, ends
+        work += _NODE
         step_s = max(step_s, end[node])
-        if step_s >= most_s:
-            return np.inf, number
+        if step_s >= most_s or rows > most_rows:
+            return np.inf, number, work
         for k in range(first[node], first[node + 1]):
             later = after[k]
             start[later] = keys[later] = max(start[later], end[node])
@@ -301,7 +329,7 @@ def decode(
             number, b,
         )  # fmt: skip
         step_s = max(step_s, ends)
-    return step_s, number
+    return step_s, number, work
 
 
 @kernel

@@ -107,13 +107,16 @@ def _advance(
 
 def check_exchanges(
     context: Context, rail: Rail, operations: NDArray[np.int64]
-) -> NDArray[np.int64]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Check all-to-alls of more than two that are done in rounds; others go around a ring.
 
     Each pair needs a circuit for as long as its part needs; the operation lasts as many rounds as
     its ports need for all others, and a reconfiguration between each two, or as long as the rail
-    is dark meanwhile; the latency of messages is spread evenly over the rounds. Returns the
-    operations that are done in rounds: their circuits change, or there is a port for everyone.
+    is dark meanwhile; the latency of messages is spread evenly over the rounds.
+
+    Returns the operations that are done in rounds, since circuits change or there is a port for
+    everyone; and apart from them those in stages (`check_stages`): they have fewer circuits than
+    there are others, or all ports of each to one rank.
     """
     step, plan, slack = context.step, context.plan, context.slack_s
     row, _, port = rail.list_ports(step.rank[operations], plan.ports[operations])
@@ -134,7 +137,11 @@ def check_exchanges(
     in_rounds &= most != least  # all ports to one rank are a ring
     in_rounds[row[rail.until_s[spell] < end[row] - slack]] = True
     if not in_rounds.any():
-        return operations[:0]
+        return operations[:0], operations[:0]
+    circuits = np.zeros(len(operations), np.int64)
+    np.maximum.at(circuits, row, 1 + rail.spell_at(end[row] - slack, port) - spell)
+    staged = in_rounds & np.where(n_ports > 1, most == least, circuits < others)
+    in_rounds &= ~staged
     served = [np.empty(0, np.int64)]
     wide = step.n_ranks + 1
     here = in_rounds[row]
@@ -161,5 +168,91 @@ def check_exchanges(
     wrong = in_rounds & (np.abs(end - start - needed) > slack)
     rule = "an operation lasts as long as its bytes need on its ports"
     context.refuse(rule, operations, wrong, end - start, needed)
-    changing: NDArray[np.int64] = operations[in_rounds]
-    return changing
+    return operations[in_rounds], operations[staged]
+
+
+def check_stages(context: Context, rail: Rail, operations: NDArray[np.int64]) -> None:
+    """Check all-to-alls in stages.
+
+    In a stage the circuit of each member leads the same number of places further on in its group,
+    over all ports, and a part may go several hops. Each part takes a way of fewest hops. A stage
+    lasts as long as what a circuit carries, each hop with the latency of a message; then comes a
+    reconfiguration.
+    """
+    step, plan, slack = context.step, context.plan, context.slack_s
+    row, _, port = rail.list_ports(step.rank[operations], plan.ports[operations])
+    if not len(row):
+        return
+    wide, group = step.n_ranks + 1, step.group[operations[row]].astype(np.int64)
+    named = np.unique(group).tolist()
+    keys = np.concatenate([k * wide + np.array(step.groups[k].ranks) for k in named])
+    places = np.concatenate([np.arange(len(step.groups[k].ranks)) for k in named])
+    order = np.argsort(keys)
+
+    def place(ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        wanted = group * wide + ranks
+        at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
+        return np.where(keys[at] == wanted, places[at], -1)
+
+    n = context.group_size[group]
+    start, end = plan.start_s[operations[row]], plan.end_s[operations[row]]
+    spell, last = rail.spell_at(start + slack, port), rail.spell_at(end - slack, port)
+    strides = np.zeros((len(row), 1 + int((last - spell).max())), np.int64)
+    own = place(step.rank[operations[row]].astype(np.int64))
+    for k in range(strides.shape[1]):
+        to = place(rail.reached(np.minimum(spell + k, last))[0])
+        strides[:, k] = np.where(spell + k > last, 0, np.where(to < 0, -1, (to - own) % n))
+    _, lead, of = np.unique(step.match[operations[row]], return_index=True, return_inverse=True)
+    wrong = (strides != strides[lead][of.reshape(-1)]).any(axis=1)
+    ways, which = np.unique(np.column_stack([n, strides]), axis=0, return_inverse=True)
+    hops = np.array([count_hops(int(way[0]), way[1:]) for way in ways])[which.reshape(-1)]
+    wrong |= hops[:, 0] < 0
+
+    work = measure_work(context.job, operations)
+    rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
+    part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (n - 1)
+    at_s = start - rail.delay_s
+    for k in range(strides.shape[1]):
+        here = np.minimum(spell + k, last)
+        begin_s = at_s + rail.delay_s
+        done_s = begin_s + hops[:, k] * part_s
+        held = rail.since_s[here] + rail.delay_s <= begin_s + slack
+        held &= rail.until_s[here] >= done_s - slack
+        wrong |= (spell + k <= last) & ~held
+        at_s = np.where(spell + k <= last, done_s, at_s)
+    rule = "in an all-to-all everyone sends to everyone else"
+    context.refuse(rule, operations[row], wrong, strides[:, 0], np.nan)
+    late = ~wrong & (np.abs(end - at_s) > slack)
+    rule = "an operation lasts as long as its bytes need on its ports"
+    context.refuse(rule, operations[row], late, end - start, at_s - start)
+
+
+def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
+    """Count the parts that a circuit carries in each stage; all -1 if some get nowhere.
+
+    Of the ways with fewest hops a part takes the one with fewest in the last stage, then in the
+    stage before, and so on.
+    """
+    fewest: list[dict[int, int]] = [{0: 0}]
+    for stride in strides.tolist():
+        best: dict[int, int] = {}
+        for distance, hops in fewest[-1].items():
+            for more in range(n if stride else 1):
+                to = (distance + more * stride) % n
+                best[to] = min(best.get(to, n * n), hops + more)
+        fewest.append(best)
+    counts = [0] * len(strides)
+    if (strides < 0).any() or len(fewest[-1]) < n:
+        return [-1] * len(strides)
+    for distance in range(n):
+        at = distance
+        for k in range(len(strides) - 1, -1, -1):
+            total = fewest[k + 1][at]
+            more = next(
+                j
+                for j in range(n)
+                if fewest[k].get((at - j * int(strides[k])) % n, n * n) + j == total
+            )
+            counts[k] += more
+            at = (at - more * int(strides[k])) % n
+    return counts

@@ -14,7 +14,7 @@ from optmatch.problems.rails.training.step import ALL_TO_ALL, RECV
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.rails.circuits import Rail, Sent, check_timeline, open_rail
 from optmatch.verify.rails.context import Context
-from optmatch.verify.rails.exchanges import check_exchanges, check_in_rounds
+from optmatch.verify.rails.exchanges import check_exchanges, check_in_rounds, check_stages
 from optmatch.verify.rails.routes import check_forwarded, check_routes
 from optmatch.verify.rails.times import bound_step, check_times, list_load
 from optmatch.verify.report import Findings
@@ -94,7 +94,11 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     scattered = scattered[~np.isin(step.match[scattered], forwarded)]  # these go around a ring
     parts = np.array_split(scattered, 1 + len(scattered) // _AT_ONCE)
     exchanges = [check_exchanges(context, rail, part) for part in parts]
-    changing = np.concatenate([*exchanges, check_in_rounds(context, rail, riding)])
+    staged = np.concatenate([scattered[:0], *(stages for _, stages in exchanges)])
+    check_stages(context, rail, staged)
+    changing = np.concatenate(
+        [*(rounds for rounds, _ in exchanges), staged, check_in_rounds(context, rail, riding)]
+    )
     staying = senders[~np.isin(senders, changing)]
     sent = check_routes(context, rail, riding, staying)
     _check_sharing(context, rail, changing, sent)

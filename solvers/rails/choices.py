@@ -1,0 +1,304 @@
+"""What makes a forwarded plan, and the search for the best: rings, ways, and who goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations, product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model.limits import running_clock
+from optmatch.solvers.rails.bases import (
+    close_rings,
+    list_components,
+    list_cuts,
+    list_families,
+    list_orders,
+)
+from optmatch.solvers.rails.decoder import EITHER, decode
+from optmatch.solvers.rails.exchanges import list_menu
+from optmatch.solvers.rails.paths import Ints, longest_paths
+from optmatch.solvers.rails.seats import EXCHANGE, Seats
+
+_TURN, _STARTS, _TURNS = 1_000, 4, 6
+"""After how many trials a search goes on from another start; how many starts there are; and how
+often each has its turn, before all goes on from the best."""
+_MOST_RINGS = 3
+_MOST_ROWS = 30_000_000
+"""Rows of relays of a plan: with more it does not fit into memory."""
+
+
+class Ring(NamedTuple):
+    """Circuits that may be up at the same time: one at each seat."""
+
+    order: Ints
+    """Of the seats, as they stand on it."""
+    part: Ints
+    """By seat the number of its cycle: a ring may be of several."""
+    to: Ints
+    """By seat to whom it leads."""
+
+
+def _make_ring(order: Ints, part: Ints) -> Ring:
+    return Ring(order, part, close_rings(order, part))
+
+
+class RailChoice(NamedTuple):
+    """What makes a plan."""
+
+    rings: tuple[Ring, ...]
+    homes: tuple[int, ...]
+    """By bundle of ports the ring that is up when the step begins and ends."""
+    widths: tuple[int, ...]
+    """By bundle how many ports it has."""
+    ways: NDArray[np.int64]
+    """By node: `EITHER`, `STRAIGHT` or a ring."""
+    only: Ints
+    """By node its bundle, -1 for any."""
+    rank: NDArray[np.float64]
+    """By node: who goes first of those that could start."""
+    price_s: float
+    delay_s: float
+    """As if the delay was that, which is no shorter than it is."""
+
+
+class Decoder:
+    """All arrays that the kernel needs."""
+
+    def __init__(self, seats: Seats) -> None:
+        self.seats = seats
+        n, self.wide = len(seats.how), len(seats.rail)
+        self.waits = np.bincount(seats.pairs[:, 1], minlength=n)
+        self.queue, self.keys = np.zeros(n, np.int64), np.zeros(n)
+        self.mark, self.work = np.zeros(self.wide, np.int64), 0
+        of_seat = np.bincount(seats.folded.class_of, minlength=self.wide)
+        self.most_rows = _MOST_ROWS // int(of_seat.max(initial=1))
+        counts = np.diff(seats.begin)
+        self.menu = list_menu(counts[seats.how == EXCHANGE].tolist())
+        self.start, self.end, self.taken = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
+
+    def run(
+        self, choice: RailChoice, most_s: float = np.inf, n_turns: int = 0
+    ) -> tuple[float, int, NDArray[np.float64], Ints]:
+        """Return the time of the step, how many circuits are set up, when, and which.
+
+        What was looked at is added to `work`.
+        """
+        seats, network = self.seats, self.seats.job.network
+        ring = np.array([each.to for each in choice.rings])
+        cycle = np.array([each.part for each in choice.rings])
+        turns, where = np.zeros(n_turns), np.zeros((n_turns, 3), np.int64)
+        widths, shape = np.array(choice.widths), (len(choice.homes), self.wide)
+        circuits, free_s = np.zeros((2, *shape), np.int64), np.zeros((2, *shape))
+        step_s, number, work = decode(
+            *(seats.duration_s, seats.bytes_sent, seats.latency_s, seats.how, seats.begin),
+            *(seats.member, seats.first, seats.after, self.waits.copy(), choice.rank, choice.ways),
+            *(choice.only, ring, cycle, np.array(choice.homes), widths * network.port_bytes_per_s),
+            *(*self.menu, choice.delay_s, choice.price_s, most_s, self.most_rows, circuits[0]),
+            *(
+                circuits[1],
+                free_s[0],
+                free_s[1],
+                self.mark,
+                self.queue,
+                self.keys,
+                self.start,
+                self.end,
+            ),
+            *(self.taken, turns, where),
+        )
+        self.work += work
+        return step_s, number, turns, where
+
+
+class _Shape(NamedTuple):
+    """A choice without the order of its rings, and of who goes first."""
+
+    cuts: tuple[Ints, ...]
+    """By ring, how it is cut."""
+    widths: tuple[int, ...]
+    way: int
+    price_s: float
+
+
+class Search:
+    """What is tried."""
+
+    def __init__(
+        self, seats: Seats, rng: np.random.Generator, spare_s: float, known_s: float
+    ) -> None:
+        self.seats, self.rng, self.decoder = seats, rng, Decoder(seats)
+        self.clock, self.spare_s = running_clock(), spare_s
+        self.best: RailChoice | None = None
+        self.best_s, self.known_s, self.tried = known_s * (1 - 1e-12), known_s, 0
+        self.bound_s = seats.job.lower_bound() * (1 + 1e-9)
+        self.component, self.families = list_components(seats), list_families(seats)
+        self.cuts = list_cuts(self.component, self.families)
+        self.orders = list(list_orders(seats, self.families))
+        self.riding, self.kinds = seats.riding, _list_kinds(seats)
+        self.ports = seats.job.network.ports_per_gpu
+
+    def go_on(self, delay_s: float, left: int, most_work: float) -> None:
+        """Search for the best choice with some delay, also from the best one that is known."""
+        former, self.delay_s, current_s = self.best, delay_s, np.inf
+        starts: list[tuple[float, RailChoice]] = []
+        scores: list[float] = []
+        for choice in self._begin(scores):
+            if not left or self.decoder.work > most_work / 2 or self._is_over():
+                break
+            left -= 1
+            scores.append(self._try(choice, min(1.3 * current_s, 2 * self.known_s)))
+            if scores[-1] < current_s:
+                current_s = scores[-1]
+                starts = [(current_s, choice), *starts[: _STARTS - 1]]
+        if former is not None:
+            again = former._replace(delay_s=delay_s)
+            if (self.seats.how == EXCHANGE).any():  # stages are as long as the delay says
+                self.best_s = self.known_s * (1 - 1e-12)
+            starts = [(self._try(again, np.inf), again), *starts]
+        for trial in range(left if starts else 0):
+            turn = trial // _TURN
+            own = turn % len(starts)
+            if trial % _TURN == 0 and (turn < _TURNS * len(starts) or self.best is None):
+                current_s, current = starts[own]
+            elif trial % _TURN == 0 and self.best is not None:
+                current_s, current = self.best_s, self.best._replace(delay_s=delay_s)
+            if self._is_over() or self.best_s <= self.bound_s or self.decoder.work > most_work:
+                break
+            moved = self._change(current)
+            most_s = current_s * (1 + 0.01 * (1 - (trial % _TURN) / _TURN) ** 2)
+            step_s = self._try(moved, most_s)
+            if step_s <= most_s:
+                current, current_s = moved, step_s
+                if step_s < starts[own][0]:
+                    starts[own] = step_s, moved
+
+    def _is_over(self) -> bool:
+        return self.clock is not None and self.clock.remaining_s < self.spare_s
+
+    def _try(self, choice: RailChoice, most_s: float) -> float:
+        """Return the time of a choice, infinite if given up; remember it if it is the best."""
+        self.tried += 1
+        step_s = self.decoder.run(choice, most_s)[0]
+        if step_s < self.best_s:
+            self.best, self.best_s = choice, step_s
+        return step_s
+
+    def _begin(self, scores: Sequence[float]) -> Iterator[RailChoice]:
+        """List what is tried first; `scores` has by then the times of those before."""
+        seats = self.seats
+        free = longest_paths(seats.duration_s, seats.pairs)
+        left = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
+        assert free is not None and left is not None
+        ranks, shapes = (-left.end_s, free.start_s), list(self._list_shapes())
+        for shape in shapes:
+            yield self._form(shape, self.orders[0], ranks[0])
+        for k in np.argsort(scores[: len(shapes)], kind="stable").tolist():
+            for rank in ranks:
+                for order in self.orders:
+                    if rank is not ranks[0] or order is not self.orders[0]:
+                        yield self._form(shapes[k], order, rank)
+
+    def _list_shapes(self) -> Iterator[_Shape]:
+        """List shapes, those with few rings first."""
+        ports, cuts = self.ports, self.cuts
+        halves = (ports - ports // 2, ports // 2)
+        prices = (0.0, self.delay_s)
+        for cut, price_s in product(cuts, prices):
+            yield _Shape((cut,), (ports,), EITHER, price_s)
+        yield _Shape((cuts[-1],), (ports,), 0, 0.0)
+        if ports > 1:
+            yield _Shape((cuts[-1], cuts[-1]), halves, EITHER, 0.0)
+        for cut, other in permutations(cuts, 2):
+            for price_s in prices:
+                yield _Shape((cut, other), (ports,), EITHER, price_s)
+                if ports > 1:
+                    yield _Shape((cut, other), halves, EITHER, price_s)
+
+    def _form(self, shape: _Shape, order: Ints, rank: NDArray[np.float64]) -> RailChoice:
+        """Make a choice of a shape; of two rings of all the second one goes backwards."""
+        n, back = len(self.seats.how), order[::-1].copy()
+        twice = len(shape.cuts) > 1 and shape.cuts[0] is shape.cuts[1]
+        rings = [
+            _make_ring(back if twice and k else order, cut) for k, cut in enumerate(shape.cuts)
+        ]
+        return RailChoice(
+            tuple(rings),
+            tuple(range(len(shape.widths))),
+            shape.widths,
+            np.full(n, shape.way),
+            np.full(n, -1),
+            rank,
+            shape.price_s,
+            self.delay_s,
+        )
+
+    def _change(self, choice: RailChoice) -> RailChoice:
+        """Change one thing at random, or two."""
+        what, a, b, c = self.rng.random(4).tolist()
+        if what < 0.15:
+            choice = self._change_one(choice, *self.rng.random(4).tolist())
+        return self._change_one(choice, (what - 0.15) / 0.85 % 1, a, b, c)
+
+    def _change_one(
+        self, choice: RailChoice, what: float, a: float, b: float, c: float
+    ) -> RailChoice:
+        if what < 0.3:
+            k = int(a * len(choice.rings))
+            rings = list(choice.rings)
+            rings[k] = _make_ring(_mix(rings[k].order, b, c, what * 10 % 1), rings[k].part)
+            return choice._replace(rings=tuple(rings))
+        if what < 0.36:
+            return self._exchange(choice, a, b, c)
+        if what < 0.72:
+            ways = choice.ways.copy()
+            own = self.kinds[int(a * len(self.kinds))]
+            if what < 0.6:
+                own = own[int(b * len(own))]
+            ways[own] = int(c * (len(choice.rings) + 2)) - 2
+            return choice._replace(ways=ways)
+        rank = choice.rank.copy()
+        one, two = self.riding[int(a * len(self.riding))], self.riding[int(b * len(self.riding))]
+        rank[one] = np.nextafter(rank[two], np.inf if c < 0.5 else -np.inf)
+        return choice._replace(rank=rank)
+
+    def _exchange(self, choice: RailChoice, a: float, b: float, c: float) -> RailChoice:
+        """Take another ring, or one more."""
+        rings = list(choice.rings)
+        order = self.orders[int(a * len(self.orders))]
+        part = self.cuts[-1 - int(max(2 * b - 1, 0) * len(self.cuts))]
+        if len(rings) < _MOST_RINGS:
+            rings.append(_make_ring(order, part))
+        else:
+            rings[int(c * len(rings))] = _make_ring(order, part)
+        return choice._replace(rings=tuple(rings))
+
+
+def _mix(order: Ints, a: float, b: float, how: float) -> Ints:
+    """Exchange two seats, turn the part between them around, or move one of them."""
+    order = order.copy()
+    low, high = sorted((int(a * len(order)), int(b * len(order))))
+    if how < 1 / 3:
+        order[low], order[high] = order[high], order[low]
+    elif how < 2 / 3:
+        order[low : high + 1] = order[low : high + 1][::-1].copy()
+    else:
+        order[low : high + 1] = np.roll(order[low : high + 1], 1)
+    return order
+
+
+def _list_kinds(seats: Seats) -> list[Ints]:
+    """List nodes that have group, kind and other end in common, and those of all such groups."""
+    riding, step = seats.riding, seats.job.step()
+    part = seats.folded.part[riding]
+    columns = np.stack([step.group[part], step.kind[part], step.peer[part]])
+    names = [group.name.rpartition(".")[0] for group in step.groups]
+    family = np.unique(names, return_inverse=True)[1].reshape(-1)[step.group[part]]
+    found = []
+    for table in (columns, np.stack([family, step.kind[part]])):
+        which = np.unique(table, axis=1, return_inverse=True)[1].reshape(-1)
+        order = np.argsort(which, kind="stable")
+        found += np.split(riding[order], np.flatnonzero(np.diff(which[order])) + 1)
+    return found
