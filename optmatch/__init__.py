@@ -11,7 +11,7 @@ if not (_HERE / "solvers").is_dir():  # a copy of the checkout without its link,
         raise ImportError(f"{_HERE}: no solvers are there; run `pip install optmatch`")
     __path__.append(str(_HERE.parent))
 
-# These two at once: they share their names with a package and would else be hidden by its import.
+# These two names are imported at once: a package of the same name would else hide them.
 from optmatch.entrances import solve, verify  # noqa: E402, F401 - listed in the stub
 from optmatch.moved import find_moved  # noqa: E402
 

@@ -60,9 +60,9 @@ def solve(
     Returns
     -------
     Solution
-        Also where nothing was found: the outcome is in ``status`` and ``limit``. ``proof`` says
-        what it rests on: a claim from a search without a certificate is marked, not refused.
-        Ctrl-C returns the best so far with ``Limit.INTERRUPTED``.
+        A solution also where nothing was found: the outcome is in ``status`` and ``limit``.
+        ``proof`` says what the claim rests on: a claim from a search without a certificate is
+        marked, not refused. Ctrl-C returns the best so far with ``Limit.INTERRUPTED``.
 
     Raises
     ------

@@ -46,14 +46,14 @@ def _view_schedule() -> View:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What belongs to one kind of problem.
+    """One kind of problem: its class, verifier, methods and columns.
 
     Parameters
     ----------
     problem
-        Its class, on which its name in files, answer class, unit and objectives stand.
+        The class of the kind, which has its name in files, answer class, unit and objectives.
     methods
-        Its methods; the first one that takes a problem is the default.
+        The methods of the kind; the first one that takes a problem is the default.
     small_problems
         Makes the problems by whose solution `optmatch warm-up` compiles the kernels of its default
         methods; none if these have no kernels.

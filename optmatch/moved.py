@@ -71,7 +71,7 @@ class _Loader(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds former names, after all others have found nothing."""
+    """Finds former names, after all other finders have found nothing."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

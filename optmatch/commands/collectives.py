@@ -30,7 +30,7 @@ _COSTS: tuple[Row, ...] = (
     ("--delay", "delay_s", "Seconds to set up new circuits."),
     ("--planes", "planes", "Switches side by side."),
     ("--start", "start", "Whether the first circuits are there.", click.Choice(STARTS)),
-    ("--root", "root", "Who has the buffer of a broadcast."),
+    ("--root", "root", "The rank that has the buffer of a broadcast."),
     ("--align", "align_bytes", "Each chunk is a multiple of so many bytes."),
 )
 

@@ -61,7 +61,7 @@ METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
 @click.option(
     "--device",
     metavar="NAME|FILE",
-    help="What the cells of fabrics do to light.  [default: smartlight]",
+    help="The device model of the cells.  [default: smartlight]",
 )
 @click.option(
     "--time-limit",

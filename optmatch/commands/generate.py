@@ -14,7 +14,7 @@ NAMES = (
 
 
 def _import(name: str) -> click.Command:
-    """Import one command; the others take no time."""
+    """Import one command only, since importing all of them takes long."""
     command: click.Command
     match name:
         case "all-to-all":

@@ -138,7 +138,7 @@ _STEPS = 12  # iterations of one method: enough to call each of its kernels
 def warm_up(quiet: bool) -> None:
     """Compile the kernels of the default methods of all kinds of problems.
 
-    First calls then take no longer than others. What is compiled is kept in the folder that
+    First calls then take no longer than later ones. Compiled kernels are kept in the folder that
     `optmatch info` names.
     """
     from optmatch.entrances import solve

@@ -36,8 +36,8 @@ def _library() -> Library:
 
 
 @instances.command("list")
-@click.option("--kind", help="Of one kind of problem.")
-@click.option("--markdown", is_flag=True, help="As the tables of docs/instances.md.")
+@click.option("--kind", help="Only instances of one kind of problem.")
+@click.option("--markdown", is_flag=True, help="Print the tables of docs/instances.md.")
 @with_options((JSON,))
 def list_(kind: str | None, markdown: bool, as_json: bool) -> None:
     """List the instances with their best known values."""
@@ -86,8 +86,8 @@ def path(name: str) -> None:
 def submit(ctx: click.Context, files: tuple[str, ...], write: bool, as_json: bool) -> None:
     """Verify answers, and say whether they are better than the best known.
 
-    ANSWER is a schedule file, or a store of sweeps, of which all answers count. What `verify` does
-    not accept changes nothing: code 5.
+    ANSWER is a schedule file, or a store of sweeps, of which all answers count. An answer that
+    `verify` refuses changes nothing: code 5.
     """
     from optmatch.sweeps.library import told
     from optmatch.sweeps.store import Store, is_store

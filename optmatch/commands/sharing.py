@@ -29,7 +29,7 @@ from optmatch.problems.sharing.resources import draw_shares
     default="max-flow",
     help="What is wanted.",
 )
-@count("--seed", 0, "Of what is drawn.")
+@count("--seed", 0, "The seed of what is drawn.")
 @with_options(FILE_OPTIONS)
 def port_sharing(
     resources: int,

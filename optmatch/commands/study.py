@@ -156,7 +156,7 @@ def blast_radius(ctx: click.Context, /, **options: Any) -> None:
 
 
 @study.command()
-@click.option("--mix", "mixes", multiple=True, help="Of jobs; repeatable.  [default: all five]")
+@click.option("--mix", "mixes", multiple=True, help="Job mix; repeatable.  [default: all five]")
 @click.option("--policy", "policies", multiple=True, help="Repeatable.  [default: all]")
 @count("--jobs-asking", 50, "Number of jobs in each run.", least=1)
 @click.option("--trace", type=click.Path(), help="Devices from a CSV or Parquet file.")
@@ -193,7 +193,7 @@ def sharing(ctx: click.Context, /, **options: Any) -> None:
     "sizes_bytes",
     type=AMOUNTS,
     metavar="B,...",
-    help="Of the map.  [default: 1/100, 1 and 100 times]",
+    help="Sizes of the map of winners.  [default: 1/100, 1 and 100 times]",
 )
 @click.option("--method", "methods", multiple=True, help="Repeatable.  [default: all that fit]")
 @QUIET

@@ -58,7 +58,7 @@ class CellGraph(Value):
     stuck
         ``stuck[cell]``: -1 (`FREE`) where the cell works, `BAR` or `CROSS` where it stays in that
         state whatever it is told, `DEAD` where it carries no light and so is joined to nothing;
-        int8, shape (cells,). None where all cells work.
+        int8, shape (cells,). None if all cells work.
 
     Raises
     ------

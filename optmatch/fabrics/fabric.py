@@ -1,4 +1,4 @@
-"""What every fabric has: ports, and for most a graph of cells with a terminal for each port."""
+"""The base of all fabrics: ports, and for most a graph of cells with a terminal for each port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ends = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
 class Fabric(Value):
-    """What its ports are, and how light gets from one to another.
+    """The ports of a fabric, and how light gets from one to another.
 
     Subclasses are frozen data classes whose fields are what a file says of them. Ports are
     *bidirectional* (one terminal each; a matching is an involution) or have an input and an output
@@ -135,7 +135,7 @@ class Fabric(Value):
 
     @property
     def title(self) -> str:
-        """What pictures and summaries call it.
+        """The name of the fabric in pictures and summaries.
 
         Examples
         --------
@@ -156,7 +156,7 @@ class Fabric(Value):
             return None
 
     def facts(self) -> dict[str, Any]:
-        """Return what the fabric is and can do, by name.
+        """Return the properties of the fabric, by name.
 
         Examples
         --------
@@ -250,7 +250,7 @@ class IdealSwitch(Fabric):
     n
         The number of ports, at least 1.
     names
-        What the ports are called, each once; None: by their numbers.
+        The names of the ports, each once; None: their numbers.
 
     See Also
     --------

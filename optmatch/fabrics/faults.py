@@ -17,7 +17,7 @@ from optmatch.model import BAR, CROSS, FREE, Index, InputError, check_fields
 FaultKind = Literal["stuck-bar", "stuck-cross", "dead-cell", "dead-port"]
 
 STATES: dict[str, int] = {"stuck-bar": BAR, "stuck-cross": CROSS, "dead-cell": DEAD}
-"""What faults of cells stand for in `CellGraph.stuck`."""
+"""The numbers in `CellGraph.stuck`, by kind of fault."""
 
 _FIELDS = dict(
     zip(get_args(FaultKind), ("stuck_bar", "stuck_cross", "dead_cells", "dead_ports"), strict=True)
@@ -31,7 +31,7 @@ _WORDS = {
 
 
 class Fault(NamedTuple):
-    """What is broken, and where.
+    """The kind of a fault, and the number of its cell or port.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Faulty(Fabric):
 
     See Also
     --------
-    study_yield : What chips with random faults can still do.
+    study_yield : Faulty fabrics: which circuits chips with random faults can still carry.
     Reroute : A failure while circuits run.
 
     Examples
@@ -210,7 +210,7 @@ class SelectedPorts(Fabric):
     fabric
         The whole fabric.
     chosen
-        Its ports that are kept.
+        The ports of the fabric that are kept.
 
     Examples
     --------

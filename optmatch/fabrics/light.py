@@ -1,6 +1,7 @@
-"""Where light goes: the physics of a mesh whose cells are all set.
+"""The way of light: the physics of a mesh whose cells are all set.
 
-Not part of what `optmatch.fabrics` exports: methods find routes without it, and are checked by it.
+This module is not part of the exports of `optmatch.fabrics`: methods find routes without it, and
+are checked by it.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def lights_every_cell(
 ) -> bool:
     """Tell whether light from all sources passes each cell twice, whatever the states.
 
-    That is so where light only goes forward and each end of a cell is joined or has a port.
+    Light does so where it only goes forward and each end of a cell is joined or has a port.
     """
     ends = np.concatenate([sources, destinations])
     free = np.flatnonzero(graph.mate < 0)

@@ -1,4 +1,4 @@
-"""The waveguides between cells: how long they are, how they bend, what they cross.
+"""The waveguides between cells: their lengths, bends and crossings.
 
 Columns of cells are drawn for the eye, a cell as high as it is long. On a chip an interferometer
 is long and narrow, so heights, and the channels between columns, count for a fifth. Meshes are as

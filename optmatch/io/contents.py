@@ -67,7 +67,7 @@ def decode(content: bytes, name: str) -> str:
 def unzip(content: bytes, name: str) -> bytes:
     """Unpack what gzip has packed; other bytes stay what they are.
 
-    What is damaged, or larger than the largest size when it is unpacked, is a `FormatError`.
+    A damaged file, or one that unpacks to more than the largest size, is a `FormatError`.
     """
     if content[:2] != _GZIP:
         return content
@@ -126,7 +126,8 @@ def check_content(what: str, count: int, name: str) -> None:
 def _check_header(stream: Any, size: int, name: str) -> None:
     """Refuse an array whose header states more entries than there are bytes for.
 
-    Nor may one without entries have a side that no array has, since others are made as long.
+    An array without entries may not have a side longer than any real array, since readers make
+    other arrays as long.
     """
     version = np.lib.format.read_magic(stream)
     read = (

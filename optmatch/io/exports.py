@@ -1,4 +1,4 @@
-"""What a solution can be written as for other tools: one table of exporters, by format.
+"""Formats for other tools: one table of exporters, by format.
 
 To add one: an entry in `EXPORTERS`, with the kinds of problems it takes and a function.
 The function takes a `Solution` and returns text; or a mapping of endings to contents, where one

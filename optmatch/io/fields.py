@@ -79,9 +79,9 @@ def from_object(
 ) -> T:
     """Build a data class from a JSON object; its constructor checks the values.
 
-    Fields that have a default may be absent. Those whose type is a data class, a fabric, or a
-    tuple or mapping of them are built the same way; `nested` has what reads fields with a form of
-    their own. `where` is the JSON pointer of the object; `tags` are keys that are no fields and
+    Fields that have a default may be absent. Fields whose type is a data class, a fabric, or a
+    tuple or mapping of them are built the same way; `nested` has the readers of fields with a form
+    of their own. `where` is the JSON pointer of the object; `tags` are keys that are no fields and
     were read before.
 
     If `tree` is no object, a key is unknown or absent, or an array holds what is no number,

@@ -59,7 +59,7 @@ def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool
         replace_file(target, (layout(detach(tree, None)[0]) + "\n").encode())
         return [os.fspath(path)]
     tree, arrays = detach(tree, target.name.removesuffix(".json"))
-    with locked(target.parent):  # what a file names stays while others replace the file
+    with locked(target.parent):  # the named arrays stay while others replace the file
         former = _former_arrays(target)
         new = array_file(tree)
         beside = None if new is None else target.with_name(new)
@@ -87,7 +87,7 @@ def load(path: str | os.PathLike[str]) -> Problem | Solution:
     Returns
     -------
     Problem or Solution
-        As it was saved; a certificate that is a list comes back as a tuple.
+        The solution as it was saved; a certificate that is a list comes back as a tuple.
 
     Raises
     ------

@@ -75,7 +75,7 @@ class _Definitions:
         return {"$ref": f"#/$defs/{name}"}
 
     def record(self, cls: Any, tags: Mapping[str, Any] = {}, **special: Tree) -> Tree:
-        """Describe a data class by its fields; what they mean stands in its docstring."""
+        """Describe a data class by its fields; their meaning stands in its docstring."""
         meanings, forms = _meanings(cls), forms_of(cls)
         properties = {}
         for name, form in forms.items():
@@ -199,7 +199,7 @@ SCHEMAS: dict[str, Callable[[_Definitions], Tree]] = {
         if exporter.record is not None
     },
 }
-"""What makes each schema."""
+"""The makers of the schemas."""
 
 
 def _plain(kind: type, span: Range) -> Tree:

@@ -67,7 +67,7 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
         columns ``rounds``, ``arrival_s``, ``all_or_nothing``, ``fair_share``, and for each plane
         ``cap.0``, ``cap.1`` and so on, may be there.
     resources
-        Whose attributes the columns name.
+        The resources whose attributes the columns name.
 
     Raises
     ------

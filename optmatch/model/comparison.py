@@ -28,8 +28,8 @@ class FabricRow(Value):
     matchings, routed
         How many were asked for, and how many of them a routing was found for.
     route_cells, insertion_loss_db, signal_to_crosstalk_db
-        Of each circuit of each routed matching: cells passed, loss from fibre to fibre, and signal
-        over crosstalk with all circuits loaded; the latter is infinite where nothing leaks.
+        For each circuit of each routed matching: cells passed, loss from fibre to fibre, and
+        signal over crosstalk with all circuits loaded; the latter is infinite where nothing leaks.
     toggles
         How often cells are driven to the other state when the routed matchings follow each other.
     """
@@ -73,7 +73,7 @@ class FabricRow(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodRow:
-    """What one method makes of one problem.
+    """The result of one method on one problem.
 
     Parameters
     ----------

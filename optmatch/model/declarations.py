@@ -1,4 +1,4 @@
-"""What the fields of a data class may hold: type hints that check values and describe files.
+"""The values that fields of a data class may hold: type hints check values and describe files.
 
 A field such as ``delay_s: Amount`` says that it is a number >= 0. The constructor checks it by
 `check_fields`, files are read by it, and the JSON Schemas are made from it.
@@ -102,14 +102,15 @@ Amount = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(0, above=True)]
 """A number > 0."""
 LONGEST_S = 1e12
-"""What is longer is no time, and sums of it would be infinite."""
+"""A longer time is refused, since sums of it would be infinite."""
 
 
 Form: TypeAlias = "Plain | Word | Array | Listed | Mapped | Choice | Instance"
-"""What a field may hold.
+"""The values that a field may hold.
 
-Each form tells whether it *takes* a value: whether it is of its type, in or out of range. And it
-*checks* one: it returns the value in its one plain form, or raises an `InputError` that names it.
+Each form tells whether it *takes* a value: whether it is of its type, in or out of range. And a
+form *checks* a value: it returns the value in its one plain form, or raises an `InputError` that
+names it.
 """
 
 
@@ -128,7 +129,7 @@ class Plain:
         return isinstance(value, kinds) and not isinstance(value, bool)
 
     def takes_all(self, values: Sequence[Any]) -> bool:
-        """Tell quickly whether all are of this very type, no float, and in range."""
+        """Tell quickly whether all values are of this very type, no float, and in range."""
         if self.type is float or not set(map(type, values)) <= {self.type}:
             return False
         span = self.span
@@ -223,7 +224,7 @@ class Listed:
         return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
 
     def takes_all(self, values: Sequence[Any]) -> bool:
-        """Tell quickly whether all are tuples of plain values of one type, and in range."""
+        """Tell quickly whether all values are tuples of plain values of one type, and in range."""
         return (
             self.length is None
             and isinstance(self.part, Plain)
@@ -335,9 +336,10 @@ def form_of(hint: Any) -> Form:
 
 
 def _spell_out(hint: Any) -> Any:
-    """Put what it stands for in the place of an alias, plain or with parameters.
+    """Replace an alias, plain or with parameters, by its meaning.
 
-    From Python 3.12 on, NumPy's `NDArray` is one, and so is what a ``type`` statement makes.
+    From Python 3.12 on, NumPy's `NDArray` is such an alias, and so is the result of a ``type``
+    statement.
     """
     while (alias := get_origin(hint) or hint) and hasattr(alias, "__value__"):
         value = alias.__value__

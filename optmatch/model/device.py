@@ -1,4 +1,4 @@
-r"""What a cell does to light: the interferometer behind every 2x2 cell, and its imperfections.
+r"""The device model of a cell: the interferometer behind every 2x2 cell, and its imperfections.
 
 A cell is a Mach-Zehnder interferometer: a 50:50 coupler, two arms of phase ``phi_up`` (from side
 1) and ``phi_low`` (from side 2), and another 50:50 coupler. With
@@ -73,16 +73,16 @@ Loss = Annotated[float, Range(0, 1000)]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Device(Value):
-    r"""What one cell, one waveguide and one facet of a chip do to light.
+    r"""The losses and leaks of one cell, one waveguide and one facet of a chip.
 
     Parameters
     ----------
     name
-        What reports call it.
+        The name of the device in reports.
     source
         Where the numbers come from, and which of them are assumed.
     bar_loss_db, cross_loss_db
-        What the wanted way through a cell loses in this state. Where more would come out of the
+        The loss of the wanted way through a cell in this state. Where more would come out of the
         cell than went in (no loss, but a leak), it loses just what leaks.
     bar_extinction_db, cross_extinction_db
         Power at the wanted over power at the other output; None for a cell that does not leak. It
@@ -90,13 +90,13 @@ class Device(Value):
     phase_error_rad
         Root mean square of the error of the phase of each arm of each cell, drawn once for a chip.
     waveguide_loss_db_per_m, bend_loss_db, crossing_loss_db
-        Of the waveguides between cells: per metre, for each bend, for each waveguide crossed.
+        Loss of the waveguides between cells: per metre, for each bend, for each waveguide crossed.
     coupling_loss_db
         Between a fibre and the chip, at each facet. A circuit passes two.
     cell_length_m, cell_delay_s
-        Of the way through one cell. Waveguides between cells are as fast.
+        Loss of the way through one cell. Waveguides between cells are as fast.
     access_delay_s
-        Of the ways between both facets and the mesh, together.
+        Loss of the ways between both facets and the mesh, together.
 
     Raises
     ------

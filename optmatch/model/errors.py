@@ -10,7 +10,7 @@ _MOST_LETTERS = 4000  # of a message
 
 
 class OptMatchError(Exception):
-    """Everything that optmatch raises on purpose.
+    """Base of all errors that optmatch raises on purpose.
 
     Examples
     --------
@@ -26,7 +26,7 @@ class InputError(OptMatchError, ValueError):
     Parameters
     ----------
     message
-        What is wrong: place, value and rule in one sentence.
+        The error in one sentence: place, value and rule.
     where
         The place inside the data (``"matching[3]"`` or a JSON pointer), if there is one.
     path
@@ -90,7 +90,7 @@ class InfeasibleError(OptMatchError):
 
 
 class LimitReached(OptMatchError):
-    """Nothing was found within the limits; raised only where a caller insists on a schedule."""
+    """No answer was found within the limits; raised only where a caller insists on a schedule."""
 
 
 class TimeUp(LimitReached):

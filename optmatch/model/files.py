@@ -70,7 +70,7 @@ def replace_file(target: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Let others wait who would lock a folder too; with `shared`, not those who do so as well.
+    """Lock a folder against other holders; with `shared`, against those without it.
 
     Where folders cannot be locked, or one stays locked for ten seconds, there is no lock.
     """
@@ -109,7 +109,7 @@ def _replace(target: Path, content: bytes) -> None:
 def _remove_stale_parts(target: Path) -> None:
     """Remove what killed runs have left of this file: parts of no living process, or a day old.
 
-    Nobody knows here which processes of other machines live.
+    This process cannot see which processes of other machines live.
     """
     for part in target.parent.glob(f".{escape(target.name)}.*.part"):
         pid, _, rest = part.name.removesuffix(".part").rpartition(".")[2].partition("-")

@@ -1,4 +1,4 @@
-"""What a solve may spend, the clock that counts it, and the events that it reports."""
+"""The limits of a solve, the clock that counts them, and the events that a method reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _preparing = threading.local()
 
 
 def uncounted_s() -> dict[str, float]:
-    """Seconds that this thread has spent in `uncounted`, by what it did there."""
+    """Seconds that this thread has spent in `uncounted`, by reason."""
     return dict(getattr(_preparing, "by_name", {}))
 
 

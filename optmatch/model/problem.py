@@ -1,4 +1,4 @@
-"""What every problem offers to methods, verifier and files; objectives and their bounds."""
+"""The base of all problems: what methods, verifier and files ask; objectives and their bounds."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Problem(Protocol[Answer]):
 
     @property
     def answer_class(self) -> type[Answer] | None:
-        """What answers it where a schedule does not, or not alone."""
+        """The class of an answer that is no schedule, or not only one."""
 
     @property
     def fabric(self) -> Any:

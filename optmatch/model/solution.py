@@ -1,4 +1,4 @@
-"""The solution: what was found, what is proved about it, and why the method stopped."""
+"""The solution: the answer, what is proved about it, and why the method stopped."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from optmatch.model.values import FrozenMap, Value
 
 
 class Stats(TypedDict, total=False):
-    """What `Solution.stats` may hold beside objective and bound.
+    """Entries that `Solution.stats` may hold beside objective and bound.
 
-    A method writes what it has. Plugins may add names of their own.
+    A method writes the statistics that it has. Plugins may add names of their own.
 
     See Also
     --------
@@ -46,7 +46,7 @@ class Stats(TypedDict, total=False):
     bound_by: str
     """The search that an uncertified bound is from: ``"search"`` or ``"cp-sat"``."""
     bound_name: str
-    """What the bound of a collective counts: bytes, reach, distance, late or steps."""
+    """The kind of bound of a collective: bytes, reach, distance, late or steps."""
     dead_pairs: list[list[int]]
     """Pairs of ports that no state of the cells connects."""
     cut_circuits: list[list[int]]
@@ -72,7 +72,7 @@ class Stats(TypedDict, total=False):
     slots_lower_bound: int
     """No schedule has fewer."""
     fewest_slots: str
-    """What is known of schedules with as many slots as the bound, where the answer has more."""
+    """What is proved about as few slots as the bound, where the answer has more."""
     slots_routed: int
     """Slots that were routed before the limit."""
     worst_route_cells: int
@@ -84,8 +84,8 @@ class Stats(TypedDict, total=False):
     toggles_ordered: int
     """Toggles after the slots were put in order."""
     reconfigurations: int
-    """Of rail plans: changes of the state of a switch, of all rails. Of collectives: changes of
-    circuits between rounds."""
+    """For rail plans: changes of the state of a switch, over all rails. For collectives: changes
+    of circuits between rounds."""
     rounds: int
     """The number of rounds of sends of a collective."""
     rounds_late: int
@@ -131,10 +131,10 @@ class Stats(TypedDict, total=False):
 
 
 RTOL = 1e-9
-"""Relative tolerance between objectives and bounds that are sums of floats, and of no others."""
+"""Relative tolerance between objectives and bounds that are sums of floats, and for no others."""
 
 
-if TYPE_CHECKING:  # the status says whether it is there: who knows that need not ask for None
+if TYPE_CHECKING:  # the status says whether it is there: no caller need ask for None
     Missing: TypeAlias = Any
     Found: TypeAlias = Answer | Any
 else:
@@ -142,8 +142,7 @@ else:
     Found = {Answer: Any}  # what `Found[Answer]` is where hints are read
 
 Proof = Literal["counting", "certificate", "search"]
-"""What status and lower bound rest on: what anybody can count from the problem, a certificate that
-comes with the solution, or the word of a search."""
+"""The proof of status and lower bound: a count, a certificate in the solution, or a search."""
 
 PROOFS: tuple[Proof, ...] = get_args(Proof)
 """From the strongest to the weakest."""
@@ -205,7 +204,8 @@ class Solution(Value, Generic[Answer]):
         The value of the schedule, in the problem's unit; None without one. Of a `Reroute` a tuple
         of whole numbers, level by level.
     lower_bound
-        No schedule can be better than this; infinite if INFEASIBLE. Of the form of `objective`.
+        No schedule can be better than this; infinite if INFEASIBLE. The form is that of
+        `objective`.
     method
         The name of the method.
     seed
@@ -218,8 +218,8 @@ class Solution(Value, Generic[Answer]):
     stats
         Further figures by name: plain numbers, strings and lists; `Stats` has their meanings.
     proof
-        What status and lower bound rest on, as `optmatch.verify` found; None before it looked.
-        `optmatch.solve` fills it in. What rests on ``"search"`` is unproved.
+        The proof of status and lower bound, as `optmatch.verify` found; None before it looked.
+        `optmatch.solve` fills it in. A claim that rests on ``"search"`` is unproved.
 
     Raises
     ------
@@ -277,7 +277,7 @@ class Solution(Value, Generic[Answer]):
         )
 
     def summary(self) -> str:
-        """Return in a few lines what was asked and found, and what is proved.
+        """Return a few lines about the problem, the answer, and what is proved.
 
         Examples
         --------

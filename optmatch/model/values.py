@@ -48,7 +48,7 @@ class Value:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     def _set(self, **values: Any) -> None:
-        """Put checked values in place of those that the constructor was given."""
+        """Replace the values that the constructor was given by checked ones."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 IDLE, COPIES, ADDS = 0, 1, 2
-"""What a rank does in a round: it receives nothing, copies, or what it adds to its own."""
+"""The task of a rank in a round: it receives nothing, copies, or adds data to its own."""
 
 
 class RoundsData(NamedTuple):

@@ -46,7 +46,7 @@ def fabrics_data(rows: Sequence[FabricRow]) -> FabricsData:
     Raises
     ------
     InputError
-        If there are none.
+        If there are no rows.
 
     Examples
     --------

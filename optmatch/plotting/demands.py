@@ -105,7 +105,7 @@ def _bars(problem: Demand, schedule: Schedule, plane: int) -> NDArray[np.float64
 
 
 def _sent(problem: Demand, table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Tell until when each bar has something to send, bars in the order of their starts."""
+    """Return until when each bar has something to send, bars in the order of their starts."""
     left = problem.demand_bytes / problem.rate_bytes_per_s
     sent = np.empty(len(table))
     for k, (source, destination, _, start, end) in enumerate(table.tolist()):

@@ -81,7 +81,7 @@ def _mark_faults(ax: Axes, data: MeshData, cells: list[int], stroke: float) -> N
 
 
 def name_owners(where: Axes | Figure, owners: Owners | None, **place: Any) -> None:
-    """Tell which colour is which job, below a picture; nothing where ports have no owners."""
+    """Say below a picture which colour is which job; nothing where ports have no owners."""
     from matplotlib.lines import Line2D
 
     if owners is None:

@@ -46,7 +46,7 @@ def save_picture(
     Returns
     -------
     Path
-        The file. It is written in one step: a crash leaves what was there.
+        The file. The file is written in one step: a crash leaves the old file.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def save_picture(
 
     See Also
     --------
-    plot_slot, plot_contact_sheet, plot_gantt, plot_rails : What is drawn in a picture.
+    plot_slot, plot_contact_sheet, plot_gantt, plot_rails : The picture that is drawn.
     viewer_page : What is in an HTML file.
     """
     target = check_target(path, force=force, endings=SUFFIXES)

@@ -1,8 +1,8 @@
 """Where things are drawn: waveguides, curves of light, and the ports around the boundary.
 
 All curves are chains of cubic Bezier pieces: an array of shape (3 * pieces + 1, 2) in which every
-third point lies on the curve. They leave and enter terminals along the axis of the cell,
-so they are smooth.
+third point lies on the curve. The curves leave and enter terminals along the axis of the cell, so
+they are smooth.
 """
 
 from __future__ import annotations

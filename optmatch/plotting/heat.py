@@ -73,7 +73,7 @@ def plot_heat(
     fabric, values
         As for `heat_data`.
     label
-        What the colours mean, with the unit.
+        The meaning of the colours, with the unit.
     ax
         Where to draw; None makes a new figure.
 

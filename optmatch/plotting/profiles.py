@@ -57,7 +57,7 @@ def profile_svg(ratios: Mapping[str, Sequence[float]], label: str) -> str:
     ratios
         As for `profile_data`.
     label
-        Of the axis of factors.
+        The label of the axis of factors.
     """
     data = profile_data(ratios)
     span = math.log(data.most)

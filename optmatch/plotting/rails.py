@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("computation", *DIMENSIONS, "reconfiguration")
-"""What a bar can be; its number is the place here."""
+"""The kinds of bars; the number of a kind is its place here."""
 
 MOST_RANKS = 24
 """The number of ranks that are shown unless others are chosen."""

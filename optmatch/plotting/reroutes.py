@@ -192,7 +192,7 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:
-    """List a row for each step, with what it does."""
+    """List a row for each step, with what changes."""
     answer: Any = solution.answer
     kind, which, state = answer.steps.T
     return {"step": answer.describe(), "kind": kind, "which": which, "state": state}

@@ -1,4 +1,4 @@
-"""Shares of resources: what each job wants, and what it gets."""
+"""Shares of resources: how many each job wants, and how many it gets."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class SharesData(NamedTuple):
     served: NDArray[np.int64]
     """``served[bar]``: how many it gets."""
     unused: int
-    """Resources that serve nobody."""
+    """Resources that serve no job."""
 
 
 def shares_data(solution: Solution) -> SharesData:
-    """Lay out who gets how much.
+    """Lay out the number of resources of each job.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def shares_data(solution: Solution) -> SharesData:
 
 
 def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
-    """Draw a bar for each job: what it gets of what it wants.
+    """Draw a bar for each job: its part of the resources that it wants.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:
-    """Draw who gets how much."""
+    """Draw the number of resources of each job."""
     if slot is not None or not isinstance(solution.answer, Assignment):
         return draw_schedule(solution, slot)
     return plot_shares(solution)

@@ -1,4 +1,4 @@
-"""Drawings of slices in racks: who has which server, and the fibres that join them."""
+"""Drawings of slices in racks: the owner of each server, and the fibres that join servers."""
 
 from __future__ import annotations
 

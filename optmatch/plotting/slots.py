@@ -1,4 +1,4 @@
-"""What a picture of a slot shows: circuits and their routes, states of cells, and toggles."""
+"""The data of a picture of a slot: circuits and their routes, states of cells, and toggles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optmatch.plotting import palette
 from optmatch.plotting.geometry import MeshData, Points, light_curve, mesh_data
 
 Drawable = Solution | tuple[Fabric, Schedule]
-"""What can be drawn: a solution, or a fabric and a schedule."""
+"""Objects that can be drawn: a solution, or a fabric and a schedule."""
 
 
 class CircuitData(NamedTuple):

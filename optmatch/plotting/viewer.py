@@ -48,7 +48,7 @@ def viewer_page(
     Returns
     -------
     str
-        HTML, complete with style, script and data. It loads nothing and works from a file.
+        HTML, complete with style, script and data. The page loads nothing and works from a file.
 
     Raises
     ------

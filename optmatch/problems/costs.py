@@ -1,4 +1,4 @@
-"""What networks of a cluster cost and draw: fat tree, electrical rails, photonic rails."""
+"""Cost and power of the networks of a cluster: fat tree, electrical rails, photonic rails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIMULATOR = "https://github.com/EricDinging/astra-sim-hybrid-parallelism, plot_H
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Part(Value):
-    """A part that is counted: what one costs in US dollars, what it draws, and who says so."""
+    """A part that is counted: its price in US dollars, its power, and the source of both."""
 
     usd: Amount
     watts: Amount
@@ -74,7 +74,7 @@ PRICES: dict[str, Prices] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NetworkCost(Value):
-    """What one network needs, costs and draws."""
+    """The parts, cost and power of one network."""
 
     design: Design
     n_gpus: int

@@ -160,7 +160,7 @@ _FINEST = 10**15  # units of a dB
 
 
 class LossUnits(NamedTuple):
-    """What cells lose, in whole units of prices, rounded down."""
+    """The loss of cells, in whole units of prices, rounded down."""
 
     per_db: int
     bar: int

@@ -34,12 +34,12 @@ Question = Literal[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tenant(Value):
-    """A job: how many ports it needs, and what it does with them.
+    """A job: its name, its number of ports, and its question.
 
     Parameters
     ----------
     name
-        What the job is called.
+        The name of the job.
     n_ports
         Its ports; of a collective its ranks.
     question
@@ -139,7 +139,7 @@ class Tenancy(Value):
     delay_s
         The reconfiguration delay, in seconds.
     rate_bytes_per_s
-        What a circuit carries. With the defaults a demand is in slots.
+        The bytes that a circuit carries. With the defaults a demand is in slots.
     alpha_s
         Seconds of software for each round of a collective.
 
@@ -216,7 +216,7 @@ class Tenancy(Value):
         return count_up(min(seconds / self.slot_s, 2.0**62))
 
     def question(self, tenant: Tenant, ports: tuple[int, ...]) -> AllToAll | Demand | Collective:
-        """Return what a job asks of its ports, as a problem of its own kind.
+        """Return the question of a job on its ports, as a problem of its own kind.
 
         All-to-all and demand are counted in slots: a slot lasts 1 s there, without delay.
         """
@@ -265,7 +265,7 @@ class Tenancy(Value):
         Parameters
         ----------
         ports
-            ``ports[job]``: what it gets.
+            ``ports[job]``: the ports of each job.
         matchings
             ``matchings[slot, port]`` of all jobs.
 
@@ -285,5 +285,5 @@ class Tenancy(Value):
         return changed // 2 if self.fabric.bidirectional else changed
 
     def lower_bound(self) -> float:
-        """Let the worst job be alone, and nobody move."""
+        """Count the worst job alone, with no moves."""
         return self.min_slots * (self.slot_s + self.delay_s)

@@ -17,7 +17,7 @@ from optmatch.problems import Demand, PlaneSchedules
 __path__: list[str] = []  # so that the former name below this module is looked up
 
 EPSILON = 1e-9
-"""What is left of a demand below this share of the largest one is rounding."""
+"""A rest of a demand below this share of the largest one is rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,12 +74,12 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
         The demand, with rate, delay, kind of switching and packet network; they may differ from
         those that the schedule was made for.
     subject
-        What holds which matching when: durations are its own, everything else is the problem's.
+        The matching of each plane over time: durations are its own, the rest is the problem's.
 
     Returns
     -------
     Simulation
-        Also where demand is left over.
+        The replay also takes a schedule that leaves demand over.
 
     Raises
     ------
@@ -89,9 +89,9 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     Notes
     -----
     Traffic is a fluid. Circuits send at full rate while there is something to send; where several
-    planes hold the same circuit, their rates add up. What the circuits will never carry goes over
-    the packet network from the beginning, all flows at constant rates that fill its busiest port,
-    so all end at once.
+    planes hold the same circuit, their rates add up. The demand that circuits will never carry
+    goes over the packet network from the beginning, all flows at constant rates that fill its
+    busiest port, so all end at once.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class _Replay:
     def history(
         self, left: NDArray[np.float64], packets_s: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return what waits at each event, for circuits and for the packet network together."""
+        """Return the bytes that wait at each event, for circuits and packets together."""
         times, waiting = np.array(self.times), np.array(self.waiting)
         if packets_s > times[-1]:
             times, waiting = np.append(times, packets_s), np.vstack([waiting, waiting[-1:]])
@@ -198,7 +198,7 @@ def _schedules(
 
 
 Segment = tuple[float, float, NDArray[np.int64]]
-"""From when to when which circuits send, as ``source * ports + destination``."""
+"""The circuits that send over time, as ``source * ports + destination``."""
 
 
 def _segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[Segment]:

@@ -37,7 +37,7 @@ PART = 250
 
 
 class Part(NamedTuple):
-    """Some of the samples, in their order."""
+    """A part of the samples, in their order."""
 
     solution: Solution
     fixed: bool
@@ -143,7 +143,7 @@ NORMAL_95 = 1.959963984540054
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class YieldStudy(Value):
-    """What became of a schedule under random faults.
+    """The outcome of a schedule under random faults.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class YieldStudy(Value):
 def wilson(successes: int, samples: int) -> tuple[float, float]:
     """Bound a probability from so many successes in samples, by the score interval of Wilson [1]_.
 
-    With a confidence of 95 %. Without samples the interval is from 0 to 1.
+    The confidence is 95 %. Without samples the interval is from 0 to 1.
 
     References
     ----------
@@ -273,7 +273,7 @@ def study_yield(
     time_limit_s
         Stop after so many seconds.
     executor
-        What judges the samples, as for `optmatch.sweep`; None for this process.
+        The executor that judges samples, as for `optmatch.sweep`; None for this process.
     on_event
         Called with a `Tick` after each sample, or each so many of an executor. Ctrl-C returns what
         was done.
@@ -281,7 +281,7 @@ def study_yield(
     Returns
     -------
     YieldStudy
-        What is lost is proved to be lost: by a dead pair, a cut, prices of links, or search. What
+        A lost sample is proved to be lost: by a dead pair, a cut, prices of links, or search. What
         survives has a repaired schedule; some, ever more rarely, go through `verify`.
 
     Raises

@@ -40,9 +40,9 @@ def study_collectives(
     sizes_bytes
         Sizes of the map of winners; a hundredth, once and 100 times that of the problem if empty.
     methods
-        Which to compare; all that fit if empty, but `ilp`.
+        The methods to compare; if empty, all that fit but `ilp`.
     executor
-        What solves, as for `optmatch.sweep`; None for this process.
+        The executor of the solves, as for `optmatch.sweep`; None for this process.
     on_event
         Hears a `Tick` for each delay.
 
@@ -145,7 +145,7 @@ def late_speed_up(
 ) -> float:
     """Return how much faster a method is than another, from when a late rank is ready.
 
-    It is so late that all others have done all that they can.
+    The rank is so late that the other ranks have done all that they can.
 
     Examples
     --------

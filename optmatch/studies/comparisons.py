@@ -53,9 +53,9 @@ def compare_fabrics(
         ``matchings[k, source] = destination``, -1 idle; each is routed on each fabric by its
         default method, and verified. They follow each other in this order.
     device
-        What cells do to light, or the name of a preset.
+        The device model, or the name of a preset.
     seed
-        Of methods, and of the phase errors of the device.
+        The seed of methods, and of the phase errors of the device.
     time_limit_s
         For one matching on one fabric; None for none.
     on_event

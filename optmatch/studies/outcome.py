@@ -1,4 +1,4 @@
-"""What a study gives: tables of figures, with means and confidence intervals over runs."""
+"""The result of a study: tables of figures, with means and confidence intervals over runs."""
 
 from __future__ import annotations
 

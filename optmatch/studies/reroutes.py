@@ -44,7 +44,7 @@ class BlastRadius(NamedTuple):
 
 
 class _Noticed(NamedTuple):
-    """What one failed chip changes."""
+    """The effect of one failed chip."""
 
     chips: int
     circuits: int
@@ -174,18 +174,18 @@ def cover_failures(
     Chips and servers fail independently of one another, at constant rates, and are repaired in
     parallel; so each is down with probability r t / (1 + r t), and the number of chips down in a
     server is a mixture of all and a binomial number. The distribution in the rack is their
-    convolution, exact up to rounding. It is of the whole rack, spares included.
+    convolution, exact up to rounding. The unit of the rate is the whole rack, spares included.
 
     Parameters
     ----------
     spares
-        How many units are kept aside. They fail like the others, and those that are down count
+        How many units are kept aside. Spares fail like other chips, and those that are down count
         among F as well: a rack of n units and K spares runs n - K, as long as F <= K.
     unit
         ``"chip"``: a spare chip replaces any chip. ``"server"``: a spare server replaces a server
         of which anything has failed.
     server_failures_per_year
-        Of a server as a whole: a group that shares a risk, all its chips are down at once.
+        The rate of a server as a whole: its chips share a risk, and are all down at once.
     """
     spares = integer("spares", spares, at_least=0)
     if unit not in ("chip", "server"):
@@ -235,7 +235,7 @@ def _down(failures_per_year: float, repair_days: float) -> float:
 
 
 _SPLICES = ("chips", "unspliced", "circuits", "disturbed")
-"""What is told of the repairs in each run."""
+"""The figures of the repairs in each run."""
 
 _REPAIRS = {"spliced": "spare takes over", "migrated": "slice moves", "racks": "rack is given up"}
 

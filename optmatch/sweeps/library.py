@@ -36,7 +36,7 @@ FOLDER = "OPTMATCH_INSTANCES"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The best that is known of a problem, and who found it.
+    """The best known value of a problem, and its source.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Record:
     objective, lower_bound
         The best of each, which different methods may have found; None if unknown.
     proof
-        What status and bound rest on, as in `Solution`.
+        The proof of status and bound, as in `Solution`.
     method, seed, time_s
         Of the answer or, without one, of the proof that there is none.
     bound_by
@@ -74,9 +74,9 @@ class Entry:
     name
         Its file, from the folder of the library and without ``.json``.
     question, source
-        What it asks, and where it is from: a publication, or the command that made it.
+        The question of the instance, and its origin: a publication, or the command that made it.
     best
-        What is known; None if nothing.
+        The best known value; None if there is none.
     """
 
     name: str
@@ -183,7 +183,7 @@ def _shipped() -> Path:
 
 
 def told(entry: Entry) -> str:
-    """Say in a line what is known of an instance."""
+    """Return a line with the known values of an instance."""
     best = entry.best
     if best is None:
         return "nothing"
@@ -199,7 +199,7 @@ def told(entry: Entry) -> str:
 
 
 def _better(known: Record | None, found: Solution) -> Record | None:
-    """Return the best of what is known and what was found now."""
+    """Return the better of the known value and the one found now."""
     bound = found.lower_bound if is_known(found.lower_bound) else None
     if known is None:
         if found.status is Status.UNKNOWN:

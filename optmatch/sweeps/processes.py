@@ -33,7 +33,7 @@ class Processes(Executor):
 
     Called with the arguments of a call, `patience` says after how many seconds it is ended from
     outside, or None. The future then raises `WorkerDied`, as it does after a crash. A call whose
-    process somebody else has killed is tried once more.
+    process was killed from outside is tried once more.
     """
 
     def __init__(

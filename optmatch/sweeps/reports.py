@@ -1,4 +1,4 @@
-"""What a store says: tables of methods and performance profiles; as CSV, Parquet and HTML."""
+"""Reports of a store: tables of methods and performance profiles; as CSV, Parquet and HTML."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class KindReport(NamedTuple):
 
 
 class SweepReport(NamedTuple):
-    """What a store says."""
+    """The figures of a store."""
 
     rows: int
     problems: int
@@ -59,8 +59,9 @@ class SweepReport(NamedTuple):
 def make_report(rows: Iterable[Row]) -> SweepReport:
     """Tabulate rows by kind and method.
 
-    A method has a row for each set of limits and each version, where there are several. Its rank
-    is the mean of its places on a problem with a seed; methods as good as each other share theirs.
+    A method has a row for each set of limits and each version, where there are several. The rank
+    of a method is the mean of its places on a problem with a seed; methods as good as each other
+    share theirs.
     """
     found = list(rows)
     by_kind: dict[str, list[Row]] = defaultdict(list)

@@ -61,8 +61,8 @@ class Store:
     cannot be opened.
 
     Each row is a transaction of a write-ahead log: a process that is killed loses nothing that was
-    written. A power cut may lose the last seconds, and nothing else. Such logs do not work on
-    network file systems.
+    written. A power cut may lose the last seconds, and nothing else. Write-ahead logs do not work
+    on network file systems.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
@@ -153,7 +153,7 @@ class Store:
 
     @contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
-        """Write all or nothing; others that write wait."""
+        """Write all or nothing; other writers wait."""
         self._db.execute(f"BEGIN {kind}")
         try:
             yield
@@ -272,7 +272,7 @@ def _what(answer: bool) -> str:
 
 
 def _seal(values: Sequence[Any], answer: bytes) -> bytes:
-    """Return what shows that a row is what was written: of its figures, and of its answer."""
+    """Return the proof that a row is as it was written: a digest of figures and answer."""
     return blake2b(_write(list(values)).encode() + answer, digest_size=16).digest() + answer
 
 

@@ -111,8 +111,8 @@ def dask_client(address: str, n_workers: int | None = None) -> Iterator[Any]:
 
     The address is that of the scheduler, as ``tcp://10.0.0.1:8786``; its file, as
     ``scheduler.json``; or ``"local"`` for workers that are started here, one for each core unless
-    `n_workers` says how many. Without Dask `SolverUnavailable` is raised, and `OSError` if nobody
-    answers.
+    `n_workers` says how many. Without Dask `SolverUnavailable` is raised, and `OSError` if no
+    scheduler answers.
     """
     try:
         import distributed

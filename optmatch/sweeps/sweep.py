@@ -33,7 +33,7 @@ does not count compiling."""
 
 
 class ExecutorLost(OptMatchError):
-    """The executor has given up tasks that it had taken; what was done is kept."""
+    """The executor has given up tasks that it had taken; finished rows are kept."""
 
 
 def sweep(
@@ -65,13 +65,13 @@ def sweep(
     Yields
     ------
     Row
-        One for each task: those that the store has first, then each as it is done. Nothing runs
-        before the first is asked for. A task that fails is a row with its error.
+        The rows, one for each task: those that the store has first, then each as it is done.
+        Nothing runs before the first is asked for. A task that fails is a row with its error.
 
     Raises
     ------
     StoreError
-        If the store cannot be read or written. What is in it stays.
+        If the store cannot be read or written. Rows that the store has stay.
     ExecutorLost
         If the executor breaks or is closed. Run it again with the same store to go on.
 

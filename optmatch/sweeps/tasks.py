@@ -34,12 +34,12 @@ class Task(Value):
     method
         By its name; None becomes the name of the default of its kind.
     seed
-        Of the random numbers.
+        The seed of the random numbers.
     limits
         Of the solve. A method that goes on long after its time limit is ended from outside, and
         so is one that takes more memory.
     name
-        What tables call the problem; its digest if empty.
+        The name of the problem in tables; its digest if empty.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def key_of(*parts: str | int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What became of a task.
+    """The outcome of a task.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ def collective_problems(
     draw
         Given by hypothesis.
     takes
-        What a method says of a problem: others are not drawn.
+        The complaint of a method about a problem: such a problem is not drawn.
     most_ranks
         There are no more ranks.
 

@@ -40,7 +40,7 @@ class SolverContract(Runs):
     method
         The method, or its name.
     problems
-        What it is run on: a hypothesis strategy, or a list.
+        The problems: a hypothesis strategy, or a list.
     tiny_problems
         Problems that `oracle` can solve: a strategy, or a list; empty if there is no oracle.
     oracle
@@ -49,7 +49,7 @@ class SolverContract(Runs):
     examples
         How many problems each test draws.
     limits
-        What a run may spend where a test does not say otherwise.
+        The limits of a run where a test does not state others.
     iterates
         Whether it improves in steps that a limit can cut short.
     own_stats
@@ -115,7 +115,7 @@ class SolverContract(Runs):
 
     @on_each_tiny
     def test_an_exact_method_settles_tiny_problems(self, problem: Problem) -> None:
-        """Without limits it proves an optimum, or that there is no answer."""
+        """Without limits the method proves an optimum, or that there is no answer."""
         if not self._method().exact:
             pytest.skip("the method does not claim to be exact")
         solution = self._solve(problem, limits=Limits())
@@ -157,7 +157,7 @@ class SolverContract(Runs):
     # -- when it stops ---------------------------------------------------------------------------
 
     def test_iterations_are_a_limit(self) -> None:
-        """None, one or a few: a normal outcome, more are never worse, and some cut a run short."""
+        """None, one or a few end normally, more are never worse, and some cut a run short."""
         limits = set[Limit | None]()
 
         def check(problem: Problem) -> None:
@@ -183,7 +183,7 @@ class SolverContract(Runs):
         assert verify(problem, solution).valid
 
     def test_ctrl_c_keeps_the_best(self) -> None:
-        """An interrupt, here out of `on_event`, ends the run; what was found is returned."""
+        """An interrupt, here out of `on_event`, ends the run, which returns the best so far."""
         interrupts = []
 
         def check(problem: Problem) -> None:

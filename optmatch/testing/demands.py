@@ -46,7 +46,7 @@ def demand_problems(
     tiny
         Whether `brute_force` is to be able to solve it.
     objectives
-        What may be asked for.
+        The objectives to draw.
     fabrics
         Switches to draw from; None for ideal ones and small meshes.
 

@@ -1,4 +1,4 @@
-"""What the tests of the contract run on: a method, and problems drawn for it."""
+"""The subjects of the tests of the contract: a method, and problems drawn for it."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ on_each_tiny = _over(lambda runs: runs._tiny())
 
 
 def essence(solution: Solution) -> dict[str, Any]:
-    """Return what a repeated run must reproduce: all but the times."""
+    """Return the part of a solution that a repeated run must reproduce: all but the times."""
     stats = {name: value for name, value in solution.stats.items() if not name.endswith("_s")}
     kept = {field.name: getattr(solution, field.name) for field in fields(solution)}
     return kept | {"stats": stats, "time_s": 0.0}
@@ -195,7 +195,7 @@ def _another_process() -> Pool:
 
 
 def rank(solution: Solution) -> tuple[float, ...]:
-    """Return what orders solutions: slots, then the objective; empty without an answer."""
+    """Return a key that orders solutions: slots, then the objective; empty without an answer."""
     if solution.objective is None:
         return ()
     if fewest_slots(solution.problem) is not None and solution.schedule is not None:

@@ -63,7 +63,7 @@ def check_solution(
 
 
 def compare(claimed: Any, found: Score, step: float | None = None) -> int | None:
-    """Compare what is claimed, which may be anything, with what was found, a number or levels.
+    """Compare a claim, which may be anything, with the found value, a number or levels.
 
     Levels are compared exactly, and so are numbers that are whole multiples of a `step`; those
     without a step are sums of floats, which agree up to rounding. Returns -1 if the claim is
@@ -100,10 +100,10 @@ def _write(claimed: Any) -> str:
 def check_support(solution: Solution, checked: Score, findings: Findings, *, floor: str) -> None:
     """Check that the claimed bound follows from the checked one, or is said to be a search's.
 
-    The claim may be any value, also one that is no number. What a search says without a
+    The claim may be any value, also one that is no number. The word of a search without a
     certificate is no violation and no proof: it is unproved. `floor` is the rule that an answer
-    owes at least the bound that anybody can count; empty if not. Who was stopped before it was
-    counted claims none.
+    owes at least the bound that anybody can count; empty if not. A run that was stopped before the
+    count claims no bound.
     """
     claimed: Any = solution.lower_bound
     infeasible = solution.status is Status.INFEASIBLE

@@ -1,4 +1,4 @@
-"""What a replay found: violations, figures, notes, what was not checked, what is unproved."""
+"""The result of a replay: violations, figures, notes, unchecked parts, unproved claims."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Violation:
     Parameters
     ----------
     rule
-        What must hold, in words.
+        The rule in words.
     where
         The place: a field with its indices, or a slot and its ports.
     got
         What is there.
     expected
-        What the rule wants there.
+        The value that the rule wants there.
 
     Examples
     --------
@@ -59,14 +59,14 @@ class Report:
     figures
         Recomputed numbers by name; amounts of levels are tuples.
     notes
-        What a reader should know and what breaks no rule: loops of light, unchecked claims.
+        Notes that break no rule: loops of light, unchecked claims.
     skipped
         Checks that were not made, because something before them failed.
     unproved
         Claims that rest on a search without a certificate: a status, or a lower bound above the
         checked one. Nothing speaks against them, and nothing here shows them.
     proof
-        What the status and the lower bound of a solution rest on; None of an answer alone.
+        The proof of the status and the lower bound of a solution; None for an answer alone.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class Report:
 
     @property
     def complaint(self) -> str:
-        """What stands first against the answer; empty if it is `valid`."""
+        """The first objection to the answer; empty if it is `valid`."""
         return next(map(str, (*self.violations, *self.skipped)), "")
 
     def __str__(self) -> str:
@@ -219,7 +219,7 @@ def agree(claimed: Any, found: float) -> bool:
 
 
 def as_number(claimed: Any) -> float:
-    """Return a claimed number; NaN, which agrees with nothing, for what is none."""
+    """Return a claimed number; NaN, which agrees with nothing, for a claim that is no number."""
     if isinstance(claimed, bool) or not isinstance(claimed, Real):
         return math.nan
     return float(claimed)

@@ -22,6 +22,7 @@ from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner
 from optmatch.solvers.all_to_all.toggles import Sequence, lower_toggles
 from optmatch.solvers.routing.causes import refuse_dead_pairs
+from optmatch.solvers.routing.negotiation import near_enough
 from optmatch.solvers.routing.pathfinder import UNIT, Effort
 
 FEWEST_SLOTS = "fewest_slots"
@@ -84,16 +85,18 @@ def conclude(
 def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof | None]:
     """Bound the total in the fewest slots as far as prices do; infinite if they do not suffice.
 
-    `excess` is that of the best plan: no bound is sought above its total.
+    `excess` is that of the best plan: no bound is sought above its total, and none at all if the
+    counted one is near enough for the limits.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
 
-    problem = planner.problem
-    if not excess or planner.clock.remaining_s <= 0:
-        return problem.lower_bound(), None
+    problem, counted = planner.problem, planner.problem.lower_bound()
+    near = near_enough(counted + excess / UNIT, counted, planner.clock.limits.gap)
+    if not excess or near or planner.clock.remaining_s <= 0:
+        return counted, None
     planner.on_event(Tick("bound", 0))
-    wanted = problem.lower_bound() + excess / UNIT if excess < FAILED else np.inf
+    wanted = counted + excess / UNIT if excess < FAILED else np.inf
     return bound_jointly(problem, planner.router, wanted, planner.clock)
 
 

@@ -40,7 +40,7 @@ _SPLIT: tuple[Row, ...] = (
     ("--pp", "pp", "Degree of pipeline parallelism."),
     ("--cp", "cp", "Degree of context parallelism."),
     ("--ep", "ep", "Degree of expert parallelism; divides --dp x --cp."),
-    ("--zero-stage", "zero_stage", "What is sharded, 0 to 3; 3 is FSDP."),
+    ("--zero-stage", "zero_stage", "How much is sharded, 0 to 3; 3 is FSDP."),
     ("--shard", "shard", "Hybrid sharding: ranks that share one copy.  [default: all]"),
     ("--sequence-parallel", "sequence_parallel", "Whether tensor ranks share activations."),
     ("--schedule", "schedule", "Order of micro-batches."),
@@ -83,7 +83,7 @@ _MODEL: tuple[Row, ...] = (
     ("--active-experts", "active_experts", "Experts that a token visits."),
     ("--kv-heads", "kv_heads", "Heads of keys and values.  [default: all]"),
     ("--ffn-matrices", "ffn_matrices", "Matrices of the feed-forward part."),
-    ("--attended", "attended", "Tokens that one attends to.  [default: the sequence]"),
+    ("--attended", "attended", "Tokens that one token attends to.  [default: the sequence]"),
 )
 _NEEDED = {
     field.name

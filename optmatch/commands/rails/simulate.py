@@ -131,7 +131,7 @@ OPTIONS = (
         help="With --execute: the part of messages that is lost, late, and doubled.  "
         "[default: 0.01]",
     ),
-    click.option("--seed", type=int, help="Of all that is drawn.  [default: 0]"),
+    click.option("--seed", type=int, help="The seed of everything random.  [default: 0]"),
     click.option(
         "-o", "--output", type=click.Path(), help="With --jitter: draw it, as .png, .svg or .pdf"
     ),

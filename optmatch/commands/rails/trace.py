@@ -46,7 +46,7 @@ class _Named(click.ParamType):  # type: ignore[type-arg] # no generic class befo
 @click.option(
     "--collective-bytes",
     type=click.IntRange(min=1),
-    help="Of each other recorded operation, a shard.  [default: 1]",
+    help="Bytes of each other recorded operation, a shard.  [default: 1]",
 )
 @click.option("--groups", type=click.Path(), help="JSON with the ranks of each group.")
 @LENIENT
@@ -57,7 +57,7 @@ class _Named(click.ParamType):  # type: ignore[type-arg] # no generic class befo
 )
 @click.option("--leave-out", multiple=True, help="A group whose collectives take no time.")
 @click.option(
-    "--flops", "flops_per_s", type=float, help="Of a GPU, for computations without a duration."
+    "--flops", "flops_per_s", type=float, help="GPU speed, for computations without a duration."
 )
 @with_options(field_options(RailNetwork, RAILS))
 @with_options(FILE_OPTIONS)

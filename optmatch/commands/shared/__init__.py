@@ -1,1 +1,1 @@
-"""What several commands use: options, messages, exit codes, Ctrl-C."""
+"""Code that several commands use: options, messages, exit codes, Ctrl-C."""

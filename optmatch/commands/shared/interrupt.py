@@ -20,7 +20,7 @@ _OTHERS = signal.default_int_handler, signal.SIG_DFL, end
 
 
 class Signals:
-    """The handler of both signals: it notes them, and raises where nobody holds them back."""
+    """Handles both signals: notes them, and raises where no block holds them back."""
 
     def __init__(self) -> None:
         self.came: list[int] = []
@@ -84,8 +84,8 @@ def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
     """Hold signals back until the method reports something.
 
     An exception between two assignments would leave the method with half an answer. It reports
-    when it has a whole one. What is yielded is what it is to report to: it calls `on_event` too,
-    and raises KeyboardInterrupt after a signal. The clock of a solve that runs is stopped at once.
+    when it has a whole one. The yielded `on_event` calls the given one, and raises
+    KeyboardInterrupt after a signal. The clock of a solve that runs is stopped at once.
 
     With `keep`, an answer that is being checked or saved is not lost: that ends first. A signal
     that has come before is raised at once.

@@ -1,4 +1,4 @@
-"""What `optmatch verify --optics` adds: the options, the measurement, and how it is shown."""
+"""The part of `optmatch verify --optics`: the options, the measurement, and its output."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ OPTIONS = (
 
 
 class Measured(NamedTuple):
-    """What was measured of one schedule."""
+    """The measured optics of one schedule."""
 
     optics: Any
     margins: list[Any]
     gain_db: float | None
-    """By how much settled free cells improve the worst signal over crosstalk."""
+    """By how much settled free cells improve the worst ratio of signal to crosstalk."""
 
     @property
     def ok(self) -> bool:

@@ -1,4 +1,4 @@
-"""Options that several commands share: fabrics, faults, files; and what they make."""
+"""Options that several commands share, and the fabrics, faults and files that they make."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ RAILS: tuple[Row, ...] = (
     ("--radix", "radix", "Ports of the switch of a rail.  [default: enough]"),
     *SWITCHING,
 )
-"""What joins the GPUs of a job, modelled or recorded."""
+"""The network of a job, modelled or recorded."""
 
 
 def field_options(cls: Any, rows: Sequence[Row], *, optional: bool = False) -> list[Any]:
     """Make options with the types and defaults of a data class; without one they are required.
 
-    With `optional` none is: the command says what it needs.
+    With `optional` there may be no file: the command says what it needs.
     """
     made = []
     for flag, name, text, *given in rows:
@@ -142,7 +142,7 @@ NETLIST_OPTIONS = (
         "--component",
         "components",
         type=Listed(pair("=", str, str), "name=kind"),
-        help="What components are, as tap=pass,x=switch.  [default: known ones]",
+        help="The kind of each component, as tap=pass,x=switch.  [default: known ones]",
     ),
     click.option("--open-pins", is_flag=True, default=None, help="Allow pins that lead nowhere."),
     click.option(

@@ -29,7 +29,7 @@ from optmatch.startup import end
 
 
 class Group(click.Group):
-    """A group whose help tells what each command does as a whole."""
+    """A group whose help shows the first paragraph of each command in full."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List all commands, each with its first sentence as a whole."""

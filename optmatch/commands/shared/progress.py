@@ -1,4 +1,4 @@
-"""What commands say on stderr while they work."""
+"""Progress on stderr while a command works."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _LOOK = 8  # flows of an entry that are looked at: the cost of a slot does not g
 
 @dataclass(eq=False, slots=True)
 class Flow:
-    """What one demand has for one circuit."""
+    """The part of one demand that goes over one circuit."""
 
     place: Place
     demand: int
@@ -28,7 +28,7 @@ class Flow:
 
 
 class Entry(NamedTuple):
-    """What waits for one circuit, beyond what committed slots serve."""
+    """The flows that wait for one circuit, beyond those that committed slots serve."""
 
     ticks: int
     first: int
@@ -63,10 +63,10 @@ class FlowQueue:
         self.completed, self.wait, self.longest_wait, self.last_done = 0, 0, 0, 0
 
     def add(self, number: int, parts: Sequence[tuple[Place, int]], now: int) -> None:
-        """Put the flows of a demand behind those that wait.
+        """Put the flows of a demand behind the flows that wait.
 
-        A flow is due when all that waits then, itself included, could have been served one after
-        the other with a delay each.
+        A flow is due when all flows that wait then, itself included, could have been served one
+        after the other with a delay each.
         """
         self.waiting[number] = Waiting(now, now)
         due = now + self._work + sum(ticks + self._delay for _, ticks in parts)
@@ -94,7 +94,7 @@ class FlowQueue:
         return self._total.get(place, 0)
 
     def look(self, place: Place, skip: int = 0) -> Entry:
-        """Tell what waits for a circuit beyond its first `skip` ticks."""
+        """Return the ticks that wait for a circuit beyond its first `skip`."""
         left = max(0, self._total.get(place, 0) - skip)
         first, so_far, best = 0, -skip, 0.0
         count = 0

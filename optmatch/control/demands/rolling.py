@@ -38,7 +38,7 @@ class Slot(NamedTuple):
     start_s: float
     """When the switch may begin to change."""
     light_s: float
-    """From when on all circuits carry."""
+    """The time from which all circuits carry."""
     end_s: float
     plane: int = 0
     duration_s: float = 0.0
@@ -50,8 +50,8 @@ class RollingSchedule:
 
     `add` puts demand into the queue, `next_slot` commits the slot that comes next, `advance` moves
     the clock and serves the queue, of each circuit the oldest first. All times are whole ticks of
-    1 fs inside, so a clock that shows years serves as one that shows seconds. Not for several
-    threads at once.
+    1 fs inside, so a clock that shows years serves as one that shows seconds. A schedule is not
+    safe for several threads at once.
 
     With the aim ``"wait"`` the next matching is the one that serves the shortest flows at the
     busiest ports, and the present one goes on unless another is worth much more. No flow waits
@@ -82,7 +82,7 @@ class RollingSchedule:
         Whether every circuit of a plane waits for a change, or only circuits that change.
     packet_bytes_per_s
         A packet network beside the circuits: what each port sends and receives there per second.
-        It serves the smallest entries first.
+        The scheduler serves the smallest entries first.
 
     See Also
     --------

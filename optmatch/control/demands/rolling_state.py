@@ -1,4 +1,4 @@
-"""What a rolling schedule knows, as a value and as a file."""
+"""The state of a rolling schedule, as a value and as a file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Committed:
 
 @dataclass(frozen=True, eq=False)
 class RollingState:
-    """All that a rolling schedule goes on from; times and demands are in ticks."""
+    """All that a rolling schedule needs to go on; times and demands are in ticks."""
 
     fabric: Fabric
     delay_s: Amount

@@ -55,7 +55,8 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
         Sparse matrices of SciPy are taken, too.
     rule
         Which permutation comes next. ``"bottleneck"``: one whose smallest entry is as large as can
-        be, for few terms, the heaviest first. ``"first"``: the one at hand, for the shortest time.
+        be, for few terms, the heaviest first. ``"first"``: the first permutation that is found,
+        for the shortest time.
     fill
         Whether lines of less than the largest sum are filled up first; then the sum is not the
         matrix but at least it, in each entry.
@@ -94,7 +95,7 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
 
 
 def _unit_of(matrix: ArrayLike) -> float | None:
-    """Return what floats of nearly equal line sums are multiples of, up to rounding; or None."""
+    """Return the unit of floats of nearly equal line sums, up to rounding; or None."""
     array = np.asarray(matrix)
     if array.dtype.kind != "f" or array.ndim != 2 or (array == np.rint(array)).all():
         return None
@@ -138,7 +139,7 @@ def schedule(
 
     See Also
     --------
-    Demand : With planes, packet networks, cells, exact methods and proofs.
+    Demand : The same with planes, packet networks, cells, exact methods and proofs.
     RollingSchedule : Where demand arrives while slots run.
 
     Examples

@@ -25,7 +25,7 @@ _LONGEST = 10
 
 
 class Rest(NamedTuple):
-    """What committed slots leave of a queue."""
+    """The part of a queue that committed slots leave."""
 
     queue: FlowQueue
     left: NDArray[np.float64]

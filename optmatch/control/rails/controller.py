@@ -1,11 +1,11 @@
 """The controller of one rail: it hears what is over, and sets the state that waits for it.
 
-It knows no times but those of the messages that it gets, and a message may come late, twice or
-never. A circuit is changed when all communications over it have ended, however late. A rank
-that waits for a state asks for it; then ranks of whom something is missing are polled. If one of
-them stays silent, the rail goes to its fall-back state: all ranks are told to hold, and when each
-of them does, a ring is set up. Over it one communication after the other is forwarded, until all
-ranks are past that step. The next step goes by the plan again.
+The controller knows no times but those of the messages that it gets, and a message may come late,
+twice or never. A circuit is changed when all communications over it have ended, however late. A
+rank that waits for a state asks for it; then ranks of whom something is missing are polled. If one
+of them stays silent, the rail goes to its fall-back state: all ranks are told to hold, and when
+each of them does, a ring is set up. Over it one communication after the other is forwarded, until
+all ranks are past that step. The next step goes by the plan again.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Controller:
         yield from self._note(("begun", k), step, done_s if self.whole else at_s)
         self._last_set[k] = step
         for old in [each for each in self._seen if each < min(self._last_set) - 1]:
-            del self._seen[old]  # all that it could be counted for is set
+            del self._seen[old]  # all states that a step could count for are set
 
     def _answer(self, at_s: float, rank: int, step: int, state: int) -> Iterator[Message]:
         """Confirm a state again, or poll the ranks whose messages are missing."""
@@ -201,7 +201,7 @@ class _Ring:
                 yield Message(at_s, "hold", rank, 0, (self.epoch,))
 
     def gather(self, message: Message) -> Iterator[Message]:
-        """Note the ranks that hold, and tell the others again."""
+        """Note which ranks hold, and repeat the order to the other ranks."""
         if message.kind == "held" and message.what == (self.epoch,):
             self._steps[message.rank] = message.step
         if len(self._steps) == len(self.ranks):

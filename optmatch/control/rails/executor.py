@@ -1,6 +1,6 @@
 """Many steps of a simulated job, its rails run by controllers, all on one simulated clock.
 
-What happens depends on the seed alone. An observer looks on, for what is sent while its circuits
+The run depends on the seed alone. An observer looks on, for what is sent while its circuits
 are dark.
 """
 
@@ -28,7 +28,7 @@ from optmatch.problems.rails.execution.triggers import TriggerPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Execution(Value):
-    """What happened while a plan was executed.
+    """The events and figures of one execution of a plan.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Execution(Value):
     sent_bytes, dark_bytes
         What went over circuits, and what was sent while they were dark: none, or it is a defect.
     messages, lost
-        Messages between ranks and controllers, and those that were lost.
+        Messages between ranks and controllers, and the lost ones among them.
     fallbacks
         How often a rail went to its fall-back state.
     """

@@ -25,7 +25,7 @@ Share = Annotated[float, Range(0, 0.9)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults(Value):
-    """What goes wrong between ranks and controllers, and how uneven computations are.
+    """The faults of messages between ranks and controllers, and how uneven computations are.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class _Step(NamedTuple):
 
 
 class _Line:
-    """What a rank knows of its rail."""
+    """The view of a rank on its rail."""
 
     def __init__(self) -> None:
         self.held = self.holds = False

@@ -1,1 +1,1 @@
-"""What controllers call when parts fail."""
+"""Functions that controllers call when parts fail."""

@@ -50,10 +50,10 @@ class Proposal:
     decided_s: float = 0.0
     """Seconds that the answer took."""
     cut_off: tuple[int, ...] = ()
-    """Chips of the failure that nobody named: all fibres of their server have failed."""
+    """Chips of the failure that no caller named: all fibres of their server have failed."""
 
     def timeline(self, **takes_s: float) -> tuple[Stage, ...]:
-        """List the stages of the recovery; what they take is given as for `list_stages`."""
+        """List the stages of the recovery; their times are given as for `list_stages`."""
         takes_s.setdefault("decide_s", self.decided_s)
         return list_stages(self.state, self.transition, **takes_s)
 
@@ -66,13 +66,13 @@ class Answer(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A record with what was derived from its state; never changed, so readers need no lock."""
+    """A record with all values derived from its state. It never changes: readers need no lock."""
 
     record: Record
     routing: RoutingState
     reach: Reach
     answers: dict[FailedParts, Answer | OptMatchError]
-    """What was worked out ahead; an error where nothing helps, or nothing was found."""
+    """The prepared answer; an error where nothing helps, or nothing was found."""
     spaces: list[RerouteSpace]
     """Workspaces that no search is in."""
 
@@ -83,7 +83,7 @@ class Snapshot(NamedTuple):
 
 
 def look(record: Record, before: Snapshot | None = None) -> Snapshot:
-    """Derive all that answers need; `before` is of an earlier state of the same fabric."""
+    """Derive the values that answers need; `before` is of an earlier state of the same fabric."""
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
 
@@ -209,8 +209,8 @@ def _relaxed(
 def find_cut_off(state: Reroute, failure: FailedParts, closed: FailedParts) -> tuple[int, ...]:
     """List the chips with circuits in or out of a server that has fibres one way or neither.
 
-    And those with circuits to such chips, as these must leave the server. Only servers count of
-    which a fibre is in the failure.
+    The units with circuits to such chips count too, as these circuits must leave the server. A
+    server counts only if one of its fibres is in the failure.
     """
     fabric, gone = state.units, failure.failed_fibres
     if not gone or not fabric.n_chips:

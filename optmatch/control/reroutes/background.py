@@ -1,4 +1,4 @@
-"""The one worker that prepares answers behind a controller, while nobody asks for one."""
+"""The one worker thread that prepares answers while no caller waits for one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from optmatch.model import Limits
 
 _ONE_AT_A_TIME = Lock()
 _PATIENCE = Limits(time_s=0.005)
-"""What an answer may take that is worked out in the background."""
+"""The time limit of an answer that is prepared in the background."""
 
 
 class Background:
     """Prepares the newest snapshot that it was given; what is older is given up.
 
-    Its thread ends when nothing is left to do. `asked` holds it up between two answers.
+    The thread ends when nothing is left to do. `asked` holds it up between two answers.
     """
 
     def __init__(self, ahead: Ahead) -> None:

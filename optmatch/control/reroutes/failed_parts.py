@@ -1,4 +1,4 @@
-"""What has failed: parts by their numbers, and the state in which they have."""
+"""Failed parts by their numbers, and the state of each."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Stuck = Literal["bar", "cross"] | None
 
 
 KINDS = ("chip", "port", "fibre", "cell", "cell", "cell")
-"""What the fields of `FailedParts` are about."""
+"""The kind of part of each field of `FailedParts`."""
 
 
 class FailedParts(NamedTuple):
-    """What has failed, by the fields of `Reroute`."""
+    """Failed parts, by the fields of `Reroute`."""
 
     failed_chips: tuple[int, ...] = ()
     failed_ports: tuple[int, ...] = ()
@@ -65,10 +65,10 @@ def list_failure(chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stu
 
 
 class Record(NamedTuple):
-    """What has failed and what was done about it; never changed.
+    """The failed parts and the answers to them; a record never changes.
 
-    What is in the state is answered and dealt with, what was refused waits, and what is answered
-    has a proposal that nobody has applied; no part is in two of them. All else works.
+    Parts in the state are answered, refused parts wait, and parts that are answered have a
+    proposal that is not applied yet; no part is in two of them. All else works.
     """
 
     state: Reroute
@@ -105,11 +105,11 @@ class Record(NamedTuple):
         return self._replace(refused=refused, answered=answered)
 
     def closed_to(self, own: FailedParts) -> FailedParts:
-        """Return what waits beside a failure: its answer uses none of that."""
+        """Return the parts that wait beside a failure: its answer uses none of them."""
         return subtract(unite(self.waiting), own)
 
     def before(self, after: Record) -> Record:
-        """Return what a rollback of a change leads to: what it dealt with no longer waits."""
+        """Return the record after a rollback: parts that the change dealt with no longer wait."""
         return self._replace(answered=after.answered)
 
 
@@ -138,7 +138,7 @@ def subtract(parts: FailedParts, gone: FailedParts) -> FailedParts:
 
 
 def take_out(record: Record, repaired: FailedParts) -> Record:
-    """Take repaired parts off a record; whose stand-in has its circuits is a spare from then on.
+    """Take repaired parts off a record; a unit whose stand-in serves is a spare from then on.
 
     Units that were cut off with their server work again once that has fibres both ways.
     """

@@ -28,7 +28,7 @@ from optmatch.model.files import check_target
 
 Durable = Literal["always", "interval"]
 NOTES = ("refuse", "answer")
-"""What is written of failures that change no state."""
+"""The line about failures that change no state."""
 _SUM = 16  # letters of a checksum
 _INTERVAL_S = 1.0
 _LOG = logging.getLogger("optmatch")
@@ -97,7 +97,7 @@ class Journal:
         return [*records, present]
 
     def _check(self, line: bytes, place: str) -> dict[str, Any]:
-        """Return what a line says, if its checksum is right."""
+        """Return the record of a line, if its checksum is right."""
         said, body = line[:_SUM], line[_SUM + 1 :]
         if line[_SUM : _SUM + 1] != b" " or _sum_of(self._sum, body) != said:
             raise FormatError("the checksum of this line is wrong", path=place)
@@ -147,7 +147,7 @@ class Journal:
         return {"journal_lines": self._lines, "snapshot_age_s": age_s}
 
     def close(self) -> None:
-        """Bring what was written to disk, and leave the files to others."""
+        """Write all lines to disk, and release the files."""
         if self._file is not None:
             os.fsync(self._file.fileno())
             self._file.close()

@@ -1,4 +1,4 @@
-"""The record of a controller: what has failed, what was done, and how that can be undone."""
+"""The record of a controller: failed parts, applied changes, and how to undo them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Keeper:
     def rollback(self) -> Reroute:
         """Return to the state before the last change.
 
-        That is for a false alarm, or changes that were never made: circuits, cells, spares,
+        A rollback is for a false alarm, or changes that were never made: circuits, cells, spares,
         failures and stand-ins are again as they were then.
 
         Raises
@@ -115,7 +115,7 @@ class Keeper:
         return now.state
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that a restart needs: state, stand-ins, what was refused, and the history.
+        """Write all that a restart needs: state, stand-ins, refused parts, and the history.
 
         The file is replaced at once or not at all.
         """
@@ -134,7 +134,7 @@ class Keeper:
         journal: str | os.PathLike[str] | None = None,
         on_event: Callable[[Call], None] | None = None,
     ) -> Self:
-        """Take up what was saved; arguments as of the class.
+        """Load a saved controller; arguments as of the class.
 
         Raises
         ------
@@ -169,7 +169,7 @@ class Keeper:
         path
             The snapshot; a file of `save` is taken up as well.
         state
-            What to begin with, where there is no such file yet.
+            The state to begin with, where there is no such file yet.
         durable
             Whether each change is on disk before its call returns, or those of the last second
             may be lost if the machine, not the process, crashes.
@@ -260,7 +260,7 @@ class Keeper:
         return now
 
     def close(self) -> None:
-        """Leave the files that `Rerouter.open` has opened to others."""
+        """Release the files that `Rerouter.open` has opened."""
         with self._lock:
             if self._store is not None:
                 self._store.close()

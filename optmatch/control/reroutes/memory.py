@@ -1,4 +1,4 @@
-"""What a controller remembers, as a file, and what changes from one record to the next."""
+"""The memory of a controller, as a file, and the changes from one record to the next."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KEYS = ("circuits", "routes", "cell_states", *_LISTS, *_BESIDE)
 
 
 class Memory(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     records: list[Record]
     """The present last."""
@@ -50,7 +50,7 @@ def write_memory(
 ) -> Memory:
     """Write records, the present last, in place of what is there.
 
-    The present stands there in full; of those before it, what was different.
+    The file has the present record in full; of earlier records it has the differences.
     """
     present, steps = records[-1], list[dict[str, Any]]()
     for later, record in zip(reversed(records), reversed(records[:-1]), strict=False):
@@ -82,7 +82,7 @@ def _beside(record: Record) -> dict[str, Any]:
 
 
 def list_changes(before: Record, after: Record) -> dict[str, Any]:
-    """List what is different in a later record (or an earlier one), as JSON."""
+    """List the differences of a later record (or an earlier one), as JSON."""
     old, new = before.state, after.state
     rows = np.flatnonzero((old.circuits != new.circuits).any(axis=1)).tolist()
     found: dict[str, Any] = {"circuits": [[k, *new.circuits[k].tolist()] for k in rows]}
@@ -103,7 +103,7 @@ def list_changes(before: Record, after: Record) -> dict[str, Any]:
 
 
 def change(record: Record, changes: Any, where: str) -> Record:
-    """Return the record that `list_changes` was told of; what it says is checked."""
+    """Return the record after the changes from `list_changes`; each change is checked."""
     check_object(changes, where)
     check_keys(changes, where, known=_KEYS, needed=())
     state, new = record.state, dict[str, Any]()
@@ -169,7 +169,7 @@ def check_record(record: Record, where: str) -> Record:
 
 
 def add_line(journal: Path, what: str, parts: FailedParts, stand_ins: dict[int, int]) -> None:
-    """Add what was done to a journal, as a whole line of JSON, or raise an `OSError`."""
+    """Add a change to a journal, as a whole line of JSON, or raise an `OSError`."""
     named = {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
     line = {"what": what, **named, "stand_ins": list(map(list, stand_ins.items()))}
     with journal.open("ab", buffering=0) as file:

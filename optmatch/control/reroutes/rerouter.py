@@ -32,7 +32,7 @@ from optmatch.problems import Reroute
 
 
 class Rerouter(Keeper):
-    """Holds a running state; says how to get over failures, and follows what was done.
+    """Holds a running state; proposes how to get over failures, and follows applied changes.
 
     `fail` returns a proposal and changes nothing; `apply` takes over the one that it is given;
     `rollback` takes back what was applied last. A failure stays on record until its answer is
@@ -123,12 +123,12 @@ class Rerouter(Keeper):
         stuck: Stuck = None,
         deadline_s: float | None = None,
     ) -> Proposal:
-        """Say how to get over the failure of one part, or of several at once.
+        """Propose how to get over the failure of one part, or of several at once.
 
         Parameters
         ----------
         chip, port, fibre, cell
-            What has failed: a number, or several.
+            The failed parts: a number, or several.
         stuck
             The state in which the cells stay; None if they carry no light.
         deadline_s
@@ -138,7 +138,8 @@ class Rerouter(Keeper):
         Returns
         -------
         Proposal
-            Its `transition` says what to do, its `timeline` how long that takes; see `apply`.
+            The `transition` of a proposal has the changes, its `timeline` the times of them; see
+            `apply`.
 
         Raises
         ------
@@ -176,7 +177,7 @@ class Rerouter(Keeper):
         cell: Parts = None,
         by_s: float | None = None,
     ) -> Proposal:
-        """Say how parts can leave that have not failed: once it is applied, no light uses them.
+        """Propose how working parts can leave: once that is applied, no light uses them.
 
         Errors as of `fail`; `restore` brings back what has left. Without `by_s` nothing goes on
         record, and where there is no way the parts stay in use.
@@ -184,7 +185,7 @@ class Rerouter(Keeper):
         Parameters
         ----------
         chip, port, fibre, cell
-            What leaves: a number, or several.
+            The leaving parts: a number, or several.
         by_s
             In how many seconds they leave, come what may. So long the search may take; from now on
             the parts are on record as failed, and no other proposal uses them.
@@ -294,7 +295,7 @@ class Rerouter(Keeper):
     """The same for parts that were drained."""
 
     def give_back(self, unit: int, *, deadline_s: float | None = None) -> Proposal:
-        """Say how a repaired chip (or port of a switch) gets its circuits back from its stand-in.
+        """Propose how a repaired unit gets its circuits back.
 
         The stand-in is a spare again once that is applied.
 

@@ -1,1 +1,1 @@
-"""What schedulers call to route matchings, one after another."""
+"""Functions that schedulers call to route matchings, one after another."""

@@ -62,10 +62,10 @@ class RoutedBatch(NamedTuple):
 class Router:
     """Sets the cells of one fabric for matchings, thousands a second.
 
-    Meshes are routed by negotiation, feed-forward fabrics by their exact algorithms. What these do
-    not route goes to the default method of `Routing`, which finds routes or proves that there are
-    none. Any number of threads may call it at once; compiled code runs without the lock of the
-    interpreter.
+    Meshes are routed by negotiation, feed-forward fabrics by their exact algorithms. Matchings
+    that these methods do not route go to the default method of `Routing`, which finds routes or
+    proves that there are none. Any number of threads may call it at once; compiled code runs
+    without the lock of the interpreter.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ class Router:
         return out
 
     def _insist(self, router: RowRouter, row: NDArray[np.int32], out: Routed) -> None:
-        """Route what was not routed at once, or say why that cannot be."""
+        """Route the matchings that the first try left out, or raise why one cannot be routed."""
         problem = Routing(self.fabric, row)
         found = solve(problem, seed=0, time_limit_s=self._time_limit_s)
         if found.status is Status.INFEASIBLE:
@@ -344,7 +344,7 @@ def settle_free_cells(
     subject
         A schedule with cell states, or a solution that has one.
     device
-        What cells do to light, or the name of a preset.
+        The device model, or the name of a preset.
 
     Returns
     -------
@@ -362,10 +362,10 @@ def settle_free_cells(
     Descents from all in cross, all in bar and a few random states, in a model that adds powers:
     each round flips the free cells that promise to lower the sum of the fourth powers of all
     crosstalk-to-signal ratios, which the worst one dominates, or half of them, or a quarter, until
-    the sum falls. It ends near the sum that free cells would leave if they swallowed all light,
-    which is a lower bound. No choice changes what leaks from one lit way into another in one cell:
-    where circuits share cells, as on meshes, the gain is small. A round takes two sparse solutions
-    for each circuit of a slot.
+    the sum falls. The search ends near the sum that free cells would leave if they swallowed all
+    light, which is a lower bound. No choice changes what leaks from one lit way into another in
+    one cell: where circuits share cells, as on meshes, the gain is small. A round takes two sparse
+    solutions for each circuit of a slot.
 
     Examples
     --------

@@ -72,8 +72,8 @@ def _levels(n: int) -> int:
 class DilatedBenes(FeedForward):
     """A Benes network where no two circuits need to pass the same cell, and leak into each other.
 
-    Of `Benes` every cell becomes two, and those of the middle column four; a half of one wire
-    becomes a cell. For n = 2^r there are ``2*n*r`` cells; a route passes at most
+    Every cell of `Benes` becomes two cells, and each one of the middle column four; a half of one
+    wire becomes a cell. For n = 2^r there are ``2*n*r`` cells; a route passes at most
     ``2*ceil(log2(n))``.
 
     Parameters
@@ -202,7 +202,7 @@ class SwitchAndSelect(FeedForward):
     """A tree of 1x2 cells behind each input, a tree of 2x1 cells before each output.
 
     Each leaf of an input meets one leaf of each output. There are ``2*n*(n-1)`` cells; a route
-    passes at most ``2*ceil(log2(n))``. What one cell leaks, a second one blocks.
+    passes at most ``2*ceil(log2(n))``. Light that one cell leaks is blocked by a second one.
 
     Parameters
     ----------

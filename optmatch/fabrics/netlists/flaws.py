@@ -1,4 +1,4 @@
-"""What can be wrong with a netlist: every flaw, by the names that its author uses."""
+"""The flaws that a netlist can have: every one, by the names that its author uses."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def find_flaws(
     users: dict[tuple[str, int], list[Pair]] = {}
 
     def use(pin: str, place: str, user: str) -> None:
-        """Note who is at a pin, or that there is no such pin."""
+        """Note which part is at a pin, or that there is no such pin."""
         instance, name = split_pin(pin)
         if instance not in terminals:
             flaws.append(f"{place}: there is no instance {instance or repr(pin)}")

@@ -146,8 +146,8 @@ class Netlist(Fabric):
         Names of ports with their pins, in the order in which they become port 0, 1, ...
     tx, rx
         Where light comes in and goes out at different pins: two equally long lists of names in
-        `ports`; port k sends at ``tx[k]`` and receives at ``rx[k]``. None where each port does
-        both.
+        `ports`; port k sends at ``tx[k]`` and receives at ``rx[k]``. None: each port sends
+        and receives.
     open_pins
         Pins that are meant to lead nowhere. Others that do are flaws.
     ends

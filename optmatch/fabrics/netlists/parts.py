@@ -1,4 +1,4 @@
-"""What the parts of a netlist are: cells that switch, parts that pass light, couplers."""
+"""The kinds of parts of a netlist: cells that switch, parts that pass light, couplers."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class Part(NamedTuple):
 
     component: str
     kind: str | None
-    """One of `KINDS`; None if nobody said so."""
+    """One of `KINDS`; None if the kind is not known."""
     names: Mapping[str, Sequence[str]]
     """How its pins may be called, as `CONVENTIONS`; empty where it has none."""
 
 
 class Cells(NamedTuple):
-    """What is left of a netlist: cells, with our names of pins."""
+    """A netlist without other parts: cells, with our names of pins."""
 
     instances: list[str]
     connections: dict[str, str]
@@ -65,7 +65,7 @@ class Cells(NamedTuple):
 
 
 def kind_of(component: str, declared: Mapping[str, str], pins: int) -> str | None:
-    """Tell what a component is, by what its user declares or by its name; None if unknown.
+    """Return the kind of a component, as its user declares it or by its name; None if unknown.
 
     An ``mzi`` is a cell if more than two of its `pins` are used: in gdsfactory it has two.
     """
@@ -83,7 +83,7 @@ def make_part(
     used: Sequence[str],
     given: Mapping[str, Sequence[str]],
 ) -> Part:
-    """Say what a part is and how its pins are called, by those that are `used`.
+    """Return the kind of a part and the names of its pins, by the pins that are `used`.
 
     `given` has the names of the pins of cells.
     """
@@ -121,7 +121,7 @@ def keep_cells(
     """Reduce a netlist without flaws to its cells.
 
     Light goes straight through what passes it. Two couplers whose arms join them, a phase shifter
-    in one of them, are one cell. What cannot be part of a switch is a `NetlistError`.
+    in one of them, are one cell. A part that no switch can have is a `NetlistError`.
     """
     found: list[str] = []
     light = _Light(parts, joins)

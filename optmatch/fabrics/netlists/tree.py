@@ -1,4 +1,4 @@
-"""From the netlist of another tool, as a tree of mappings and lists, to a fabric."""
+"""Reads the netlist of another tool, a tree of mappings and lists, into a fabric."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ELECTRICAL = re.compile(r"(.*_)?e\d+")  # pins of heaters and pads, as gdsfacto
 class NetlistWiring:
     """The parts of a netlist by name, how their pins are joined, and the ports.
 
-    `declared` says what components are. Those that nobody knows are replaced by their netlists.
+    `declared` says what components are. Components of unknown kind are replaced by their netlists.
     Pins that look electrical are left out, but for those whose names are `optical`. All flaws
     go to `found`.
     """
@@ -152,7 +152,7 @@ class NetlistWiring:
 
 
 def mapping(tree: Mapping[str, Any], key: str, found: list[str]) -> Mapping[str, Any]:
-    """Return a mapping within a mapping; what is none goes to `found`."""
+    """Return a mapping within a mapping; note in `found` if the value is no mapping."""
     value = tree.get(key) or {}
     if isinstance(value, Mapping):
         return value
@@ -163,7 +163,7 @@ def mapping(tree: Mapping[str, Any], key: str, found: list[str]) -> Mapping[str,
 def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
     """Return the netlist itself, the models of components, and the netlists of components.
 
-    Of a recursive netlist it is the first that is part of no other.
+    From a recursive netlist the reader takes the first that is part of no other.
     """
     models = tree.get("models") if isinstance(tree, Mapping) else None
     if isinstance(tree, Mapping) and "netlist" in tree and set(tree) <= {"netlist", "models"}:
@@ -185,7 +185,7 @@ def _has_instances(netlist: Any) -> bool:
 
 
 def _pairs(key: str, entries: Mapping[Any, Any], found: list[str]) -> list[Pair]:
-    """Take the entries that are pairs of texts; the others lead to nothing."""
+    """Return the entries that are pairs of texts, and ignore the others."""
     pairs = []
     for name, value in entries.items():
         if isinstance(value, str) and value.strip():
@@ -253,7 +253,7 @@ def netlist_from_tree(
     open_pins
         Whether pins may lead nowhere. Otherwise only those that ``info`` lists may.
     flaws
-        What is known to be wrong already.
+        Flaws that are known already.
 
     Returns
     -------

@@ -20,7 +20,7 @@ AXES = ("x", "y", "z")
 
 
 class RouteLengths(NamedTuple):
-    """What the shortest route between each two units passes; arrays of shape (units, units)."""
+    """The length of the shortest route between each two units; arrays of shape (units, units)."""
 
     cells: NDArray[np.int32]
     fibres: NDArray[np.int32]

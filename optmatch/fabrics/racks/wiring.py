@@ -18,7 +18,7 @@ Sides = tuple[int, int, int]
 
 
 class Wiring(NamedTuple):
-    """What follows from the fields of a rack; arrays are read-only."""
+    """Values derived from the fields of a rack; arrays are read-only."""
 
     chips: NDArray[np.int32]
     """``chips[chip] = rack, x, y, z``."""
@@ -40,7 +40,7 @@ class Cells(NamedTuple):
     sources: NDArray[np.int32]
     destinations: NDArray[np.int32]
     fibre_of_terminal: NDArray[np.int32]
-    """``fibre_of_terminal[terminal]``: the fibre whose light enters here, -1 if none does."""
+    """``fibre_of_terminal[terminal]``: the fibre whose light enters here, or -1."""
 
 
 def number_of(place: Sequence[int], sides: Sequence[int]) -> int:

@@ -28,7 +28,7 @@ NAMES = {
     "all-to-all": "alltoall",
 }
 MOST_STEPS, MOST_BLOCKS, PEERS_PER_CHANNEL = 256, 216, 32
-"""What the interpreter of MSCCL takes."""
+"""Limits of the interpreter of MSCCL."""
 MOST_BYTES = 1 << 40
 
 Slot = tuple[str, int]
@@ -39,7 +39,7 @@ Step = tuple[int, int]
 
 @dataclass
 class _Gpu:
-    """What a rank does."""
+    """A step of the program of a rank."""
 
     blocks: dict[tuple[str, int], int] = field(default_factory=dict)
     """The number of the block that sends to, or receives from, a peer."""
@@ -193,8 +193,8 @@ def write_rounds(solution: Solution) -> str:
 def write_traces(solution: Solution) -> dict[str, bytes]:
     """Write the sends of a plan as Chakra traces, a file for each rank.
 
-    What goes from one rank to another in a round is one node that sends and one that hears, with
-    the round as tag. Both wait for all that their rank did in the last round in which it took
+    Data that go from one rank to another in a round are one node that sends and one that receives,
+    with the round as tag. Both wait for all that their rank did in the last round in which it took
     part, so rounds keep their order. Chakra knows no circuits: `astra.files` writes these.
     """
     plan = plan_of(solution)

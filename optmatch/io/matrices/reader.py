@@ -35,7 +35,7 @@ def is_number(text: str) -> bool:
 
 
 def read_number(text: str, path: str) -> float:
-    """Return the number; raise `FormatError` if it is none, or a whole one that is not exact."""
+    """Return the number; raise `FormatError` if it is no number, or not exact as an integer."""
     if not is_number(text):
         raise FormatError(f"{shorten(text)}: a number is expected here", path=path)
     digits = text.lstrip("+-").lstrip("0")

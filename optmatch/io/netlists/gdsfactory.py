@@ -245,7 +245,7 @@ CONVENTION = (
     " theta is half the difference of the phases of both arms, phi half their sum;"
     " theta = 0 is cross, theta = pi/2 is bar"
 )
-"""What the phases mean; `Device` computes with the same."""
+"""The convention of phases; `Device` computes with the same."""
 
 _SMARTLIGHT = {0: "=", 1: "x"}
 

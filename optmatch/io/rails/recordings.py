@@ -87,7 +87,7 @@ def read_recorded_step(
         and that has the rank, and so on.
     message_bytes, collective_bytes
         Of a send in a pipeline, and of an operation in other dimensions, taken to be an
-        all-gather: recordings tell neither kinds nor sizes. Without any there is no circuit.
+        all-gather: recordings tell neither kinds nor sizes. Without any phase no circuit is used.
     """
     told = options or TraceOptions()
     files = _files(prefix, told)

@@ -208,6 +208,6 @@ def _slices(solution: Solution) -> tuple[Topologies, list[dict[Circuit, None]], 
 
 
 def _returns(circuit: Circuit, there: dict[Circuit, None]) -> bool:
-    """Tell whether the same two ports are also joined the other way."""
+    """Tell whether the same two ports are also joined in the other direction."""
     a, b, p, q = circuit
     return (b, a, q, p) in there

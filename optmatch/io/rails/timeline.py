@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 
 def spans(solution: Solution) -> Iterator[Span]:
-    """List what happens in an answer: of rails operations, of other schedules circuits.
+    """List the events of an answer: of rails operations, of other schedules circuits.
 
     First what ranks do, rank by rank, or the circuits, slot by slot; then what switches do.
     """
@@ -67,8 +67,8 @@ def trace_events(solution: Solution) -> str:
     """Write `spans` in the trace event format that ui.perfetto.dev and chrome://tracing load.
 
     A process for each rank, with a thread for what it computes and one for each of its streams of
-    communication; a process for each switch. What overlaps is on threads of its own. Arrows lead
-    from sends to receives. Times are microseconds, in whole nanoseconds.
+    communication; a process for each switch. Events that overlap are on threads of their own.
+    Arrows lead from sends to receives. Times are microseconds, in whole nanoseconds.
     """
     write = json.JSONEncoder(separators=(",", ":")).encode
     lines = ",\n".join(map(write, _events(solution)))

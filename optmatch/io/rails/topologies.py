@@ -134,7 +134,7 @@ def _switches(solution: Solution) -> tuple[tuple[Switch, ...], int, int, float]:
 
 
 def _plane(schedule: Schedule, plane: int, rate: float, each: int) -> Switch:
-    """Return a switch, of whose ports a node has so many."""
+    """Return a switch, of which each node has `each` ports."""
     lasts = np.asarray(schedule.durations_s) + schedule.delay_s
     starts = np.cumsum(lasts) - lasts
     ports = np.arange(schedule.n_ports)

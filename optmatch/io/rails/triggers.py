@@ -1,4 +1,4 @@
-"""Trigger files: what the controllers of rails wait for, and what they then set."""
+"""Trigger files: what the controllers of rails wait for, and which state they set then."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def trigger_tree(solution: Solution) -> dict[str, Any]:
 def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     """Read a trigger file, and check that its rows follow from its order.
 
-    What waits for less than it has to raises `InputError`. The file is JSON with ``"format":
-    "optmatch/triggers/1"`` and the fields of `TriggerPlan`; large arrays are in an ``.npz`` beside
-    it.
+    A trigger that waits for too few communications raises `InputError`. The file is JSON with
+    ``"format": "optmatch/triggers/1"`` and the fields of `TriggerPlan`; large arrays are in an
+    ``.npz`` beside it.
     """
     name = os.fspath(path)
     tree: Any = parse(read_bytes(path), name)

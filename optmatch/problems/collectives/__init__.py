@@ -1,1 +1,1 @@
-"""Collectives: who sends what to whom in rounds, and when circuits change."""
+"""Collectives: which rank sends what to which in rounds, and when circuits change."""

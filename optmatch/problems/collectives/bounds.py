@@ -2,7 +2,7 @@
 
 With K configurations in a row, of which the first is held for r_1 rounds and so on, a rank reaches
 at most the product of what it reaches within each: 1 + r_c over one circuit, as rounds forward.
-So rounds are bounded by that product (*reach*). At most so many ranks are at each number of hops
+So this product (*reach*) bounds the rounds. At most so many ranks are at each number of hops
 (*distance*), and every hop takes bytes of a circuit. Neither depends on how data are split.
 """
 
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 
 class BoundTerms(NamedTuple):
-    """A lower bound and what it is made of."""
+    """A lower bound and the kind of count behind it."""
 
     seconds: float
     name: str
-    """What is counted: bytes, reach, distance, late or steps."""
+    """The kind of count: bytes, reach, distance, late or steps."""
     configurations: int = 0
     """The number of configurations with which the bound is reached, if any."""
 
@@ -155,7 +155,7 @@ def _bound_steps(problem: Any) -> float:
 
 
 def _least_bytes(problem: Any) -> float:
-    """Return what the busiest rank has to send or to receive at least."""
+    """Return the bytes that the busiest rank has to send or to receive at least."""
     n, size = problem.n_ranks, problem.size_bytes
     if n == 1:
         return 0.0

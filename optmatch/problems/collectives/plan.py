@@ -56,7 +56,7 @@ class CollectivePlan(Value):
     chunk_bytes
         ``chunk_bytes[chunk]``; float64.
     circuits
-        ``circuits[epoch, lane, rank]``: to whom the rank transmits, -1 for nobody; int32. Lanes
+        ``circuits[epoch, lane, rank]``: the rank to which this rank transmits, or -1; int32. Lanes
         are ``plane * ports + port``.
     epoch_of_round
         ``epoch_of_round[round]``, ascending from 0 without gaps; int32.
@@ -72,8 +72,8 @@ class CollectivePlan(Value):
     n_rounds_late
         Rounds that start when the last late rank is ready, or later; 0 if none is late.
     parts
-        What each send takes of its chunk: first byte and bytes; float64, shape (sends, 2). No
-        rows: all sends take whole chunks.
+        The part of its chunk that each send takes: first byte and bytes; float64, shape (sends,
+        2). No rows: all sends take whole chunks.
     places
         Of sums: from which place of its chunk each send is, and into which; int32, shape
         (sends, 2). Place 0 is the sum, 1 what a rank had itself, others are empty at first. No

@@ -30,11 +30,11 @@ from optmatch.problems.collectives.bounds import BoundTerms, bound_terms
 from optmatch.problems.collectives.plan import CollectivePlan
 
 Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"]
-"""What the ranks want."""
+"""The kind of operation."""
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 STARTS = ("free", "dark")
 _SHORTEST_S = 1e-30
-"""What is shorter is no time of bytes: parts of it would be 0."""
+"""A shorter time is no time of bytes: parts of it would be 0."""
 
 _Circuits = Annotated[NDArray[np.int32], Axes(2), Range(-1)]
 _Steps = Annotated[NDArray[np.float64], Axes(2, 2), Range(0)]
@@ -45,9 +45,10 @@ _Demand = Annotated[NDArray[np.float64], Axes(2), Range(0)]
 class Collective(Value):
     """Run a collective over circuits that may change between its rounds, as fast as possible.
 
-    In a *round* each rank sends to those to whom its circuits lead. A round lasts ``alpha_s``, and
-    the bytes of its busiest circuit over the rate; with `hop_s` also that for each hop of its
-    longest route. Between two rounds new circuits may be set up, which lasts ``delay_s``.
+    In a *round* each rank sends to the ranks to which its circuits lead. A round lasts
+    ``alpha_s``, and the bytes of its busiest circuit over the rate; with `hop_s` also that for
+    each hop of its longest route. Between two rounds new circuits may be set up, which lasts
+    ``delay_s``.
 
     Parameters
     ----------
@@ -66,13 +67,14 @@ class Collective(Value):
         Seconds for each hop of a send; a send over a circuit of its own has one. None: nothing is
         forwarded inside a round, and a round lasts no longer for it.
     rate_bytes_per_s
-        What a port sends in a second.
+        The bytes that a port sends in a second.
     delay_s
         Seconds to set up new circuits.
     ports
         How many ports a rank has on each plane.
     planes
-        How many switches work side by side; each can change its circuits while others send.
+        The number of switches that work side by side; each can change its circuits while others
+        send.
     two_way
         Whether a circuit joins two ports in both directions, so that each matching is an
         involution.
@@ -89,7 +91,7 @@ class Collective(Value):
     demand_bytes
         ``demand_bytes[source, destination]`` of an uneven all-to-all.
     root
-        Who has the buffer of a broadcast.
+        The rank that has the buffer of a broadcast.
     align_bytes
         Each chunk is a multiple of so many bytes, and padded for that; 0: chunks of any size.
     fabric
@@ -286,7 +288,7 @@ def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool) -> None:
     The last only where they have to be.
 
 
-    ``circuits[epoch, lane, rank]``: whom it transmits to, -1 for nobody.
+    ``circuits[epoch, lane, rank]``: the rank to which this rank transmits, or -1.
     """
     array = np.asarray(circuits)
     lanes, n = array.shape[1:]

@@ -1,4 +1,4 @@
-"""Step lists of known algorithms: who exchanges with whom in each round, and how much is sent."""
+"""Step lists of known algorithms: pairs that exchange in each round, and how much they send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Round(NamedTuple):
     distance: int
     """The distance of the two places of a pair."""
     share: float
-    """What a member sends, as a part of the size of the operation."""
+    """The part of the size of an operation that a member sends."""
     sender: Literal["both", "earlier", "later"] = "both"
     """Which of the two sends, by their places."""
 
@@ -70,7 +70,7 @@ def list_partners(algorithm: Algorithm, members: int, distance: int) -> NDArray[
 
 
 def list_sends(algorithm: Algorithm, members: int, of: Round) -> NDArray[np.int64]:
-    """List who sends to whom in a round, as rows of places."""
+    """List the partners in a round, as rows of places."""
     other = list_partners(algorithm, members, of.distance)
     places = np.arange(members)
     sends = (other >= 0) & np.select(

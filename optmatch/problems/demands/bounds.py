@@ -187,9 +187,9 @@ def order_groups(
     """Order groups for the concurrent open shop, and return what no order of them undercuts.
 
     While there are more than `EXACT` groups, the last one is that which weighs least for its time
-    on the busiest machine; the others pay for that machine by their weights [1]_. What they earn
-    so is a bound. It does without the payment where the last group, alone and late, costs more.
-    The others are put in the best order for what is left of their weights, by sets of groups.
+    on the busiest machine; the others pay for that machine by their weights [1]_. These payments
+    are a bound. The bound does without the payment where the last group, alone and late, costs
+    more. The other groups are put in the best order for the rest of their weights, by sets.
 
     References
     ----------

@@ -99,7 +99,7 @@ class Demand(_InTicks):
         ``demand_bytes[source, destination]`` >= 0; float64, shape (ports, ports). On bidirectional
         ports nothing stands on the diagonal, and a circuit carries both directions at once.
     rate_bytes_per_s
-        What one circuit carries. At the rate 1 the demand is in seconds.
+        The rate of one circuit. At the rate 1 the demand is in seconds.
     delay_s
         The reconfiguration delay before each matching, in seconds.
     switching
@@ -110,7 +110,7 @@ class Demand(_InTicks):
         on every plane, and a demand may be split between them.
     packet_bytes_per_s
         A packet network beside the circuits: what each port sends and receives there per second.
-        It takes what the circuits leave; 0 if there is none.
+        The packet network takes what the circuits leave; 0 if there is none.
     min_slot_s
         No slot is shorter, in seconds; with the objective ``"matchings"`` at most one tick.
     quantum_s
@@ -122,7 +122,8 @@ class Demand(_InTicks):
         ``"weighted-completion-s"``: entries belong to groups (coflows); the sum, over all groups,
         of the weight times the seconds from its deadline to the arrival of its last byte.
     groups
-        ``groups[source, destination]``: the group of an entry, from 0; -1 where there is none.
+        ``groups[source, destination]``: the group of an entry, from 0; -1 for an entry without
+        one.
     weights
         Of the groups; all 1 if empty.
     deadlines_s
@@ -323,7 +324,7 @@ class Demand(_InTicks):
 
     @property
     def packet_share(self) -> float:
-        """What the packet network carries per tick of one port, in ticks of a circuit."""
+        """The load that the packet network carries per tick of one port, in ticks of a circuit."""
         return self.packet_bytes_per_s / self.rate_bytes_per_s
 
     def lower_bound(self) -> float:

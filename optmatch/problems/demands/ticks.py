@@ -32,8 +32,8 @@ _SMALLEST, _LARGEST = 1e-280, 1e305  # numbers far from the ends of float64
 class Scaled(NamedTuple):
     """A demand in ticks.
 
-    ``demand[source, destination] * tick_s`` is the demand in seconds, exactly or rounded up. What
-    is a whole number of given ticks up to a relative 1e-9 is that number.
+    ``demand[source, destination] * tick_s`` is the demand in seconds, exactly or rounded up. A
+    number within a relative 1e-9 of a whole number of ticks counts as that number.
     """
 
     tick_s: float

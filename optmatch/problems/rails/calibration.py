@@ -13,7 +13,7 @@ _LONGEST_S = 1e6
 
 
 def calibrate(job: RailJob, step_s: float) -> RailJob:
-    """Fit the one factor of compute: the efficiency with which a step takes as long as measured.
+    """Fit the one factor of compute: the efficiency with which a step takes the measured time.
 
     Parameters
     ----------

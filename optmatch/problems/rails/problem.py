@@ -1,4 +1,4 @@
-"""A training job on rails: how it is split over GPUs, what it computes, and what its rails are."""
+"""A training job on rails: its split over GPUs, its computations, and its rails."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class RailJob(_Built):
 
     @property
     def fabric(self) -> Fabric | None:
-        """The switch of each rail: every problem names what it is asked of."""
+        """The switch of each rail."""
         return self.network.fabric
 
     @property

@@ -2,8 +2,8 @@
 
 Step times are in ``instances/rails/published-step-times.csv``. Model, batch and rates are those of
 ``run_stg_exp_fg_pp.sh`` and ``run_stg_exp_fg_pp_GB200.sh`` in
-https://github.com/EricDinging/astra-sim-hybrid-parallelism. What a layer computes and sends is in
-https://github.com/astra-sim/symbolic_tensor_graph, which wrote the workloads
+https://github.com/EricDinging/astra-sim-hybrid-parallelism. The computations and messages of a
+layer are in https://github.com/astra-sim/symbolic_tensor_graph, which wrote the workloads
 (``models/stage1/gpt_model.py``, ``sharding_spreadsheets/module3/tpsp_gpt``).
 """
 
@@ -16,7 +16,7 @@ from optmatch.problems.rails.training.parallelism import Parallelism
 from optmatch.problems.rails.training.workload import TransformerModel, Workload
 
 _GB = 2.0**30
-"""What the simulator takes for a gigabyte."""
+"""The gigabyte of the simulator, in bytes."""
 CASES = {
     "h200-dp2": (2, 50),
     "h200-dp4": (4, 50),
@@ -38,7 +38,7 @@ def published_job(
     case
         One of `CASES`.
     efficiency
-        The one factor of compute (`optmatch.problems.rails.calibration.calibrate`).
+        The factor of compute (`optmatch.problems.rails.calibration.calibrate`).
     electrical
         Whether gradients go beside other communication, as over electrical links. The optical
         network of the simulator is drained before its links change, so that one thing at a time

@@ -47,7 +47,7 @@ MOST_HANDOVERS = 720
 
 
 class Asked(NamedTuple):
-    """What the bound is asked of: a `Reroute`, which lies above this module."""
+    """The problem of the bound: a `Reroute`, which lies above this module."""
 
     units: Units
     circuits: NDArray[np.int32]
@@ -254,7 +254,7 @@ class Reroute(_Looked):
 
     @property
     def units(self) -> Units:
-        """What spares replace: chips of the rack, on servers that fibres join, or ports."""
+        """The units that spares replace: chips on servers that fibres join, or ports."""
         return self._units
 
     @property

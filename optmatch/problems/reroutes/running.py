@@ -24,7 +24,7 @@ class Passed(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What failures do to a running state."""
+    """The effect of failures on a running state."""
 
     dead_ports: frozenset[int]
     """Ports that have failed, alone or with their chip."""

@@ -1,4 +1,4 @@
-"""The answer to a failure: who takes over what, every change in its order; and proofs."""
+"""The answer to a failure: units that take over, every change in its order; and proofs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Transition(Value):
         return int(np.count_nonzero(self.steps[:, 0] == SET))
 
     def summary(self) -> str:
-        """Return what is done in one line.
+        """Return the changes in one line.
 
         Examples
         --------

@@ -15,7 +15,7 @@ from optmatch.problems.sharing.classes import Classes, classify
 from optmatch.problems.sharing.resources import Jobs, Places, Resources
 
 Objective = Literal["max-flow", "lexicographic", "max-min", "min-jct"]
-"""What is wanted of the shares."""
+"""The objective of the shares."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +150,7 @@ class PortSharing(Value):
 
     @property
     def most(self) -> NDArray[np.int64]:
-        """What each job could get if it were alone."""
+        """The resources that each job could get if it were alone."""
         jobs, classes = self.jobs, self.classes
         supply = classes.supply
         if jobs.plane_caps is not None:

@@ -1,4 +1,4 @@
-"""Resources and jobs: what is there, who wants how much of it, and what it must be like."""
+"""Resources and jobs: the resources, the number that each job wants, and its requirements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Places = Annotated[GivenOrNone[np.int32], Range(0)]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resources(Value):
-    """Ports or machines to be shared: what they are like, and when they are there.
+    """Ports or machines to be shared: their attributes, and when they are there.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Resources(Value):
 
     @property
     def departures_s(self) -> NDArray[np.float64]:
-        """When each leaves; infinite for those that stay."""
+        """The time at which each leaves; infinite if it stays."""
         stay = np.full(self.n_resources, np.inf) if self.departure_s is None else None
         return self.departure_s if stay is None else stay  # type: ignore[return-value]
 

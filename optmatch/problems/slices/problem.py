@@ -201,7 +201,7 @@ class SliceAllocation(Value):
         return [entry[3] for entry in sorted(offered)[: self.routes]]
 
     def dead_end(self) -> str:
-        """Say why no answer can exist by counting alone; empty if that shows nothing."""
+        """Say why no answer can exist by counting alone; empty if counting shows nothing."""
         shape, fabric = "x".join(map(str, self.shape)), self.fabric
         if not self.slice_shapes:
             if fabric.joined:

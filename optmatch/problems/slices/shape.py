@@ -1,4 +1,4 @@
-"""What a slice is made of: a torus of chips cut into servers, its circuits, and its rings."""
+"""The parts of a slice: a torus of chips cut into servers, its circuits, and its rings."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Steering(Value):
     ports
         Ports of a chip.
     link_units
-        What a ring can use at most, in ports; None for no limit.
+        The most ports that a ring can use; None for no limit.
     shares
         ``shares[chip, ring]``, 0 where the chip is no member; float64.
     level
@@ -195,7 +195,7 @@ class Steering(Value):
         ``units[ring]``: whole ports that each member gives to either side, with the largest least
         units over demand that whole numbers allow; int64.
     chip_prices, link_prices
-        What proves that no level is larger.
+        The proof that no level is larger.
     """
 
     rings: tuple[Ring, ...]

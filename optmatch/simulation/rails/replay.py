@@ -28,7 +28,7 @@ _TIMES = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RailSimulation(Value):
-    """What happened in one step.
+    """The events and times of one step.
 
     A *boundary* is where a stage of a rail goes from one phase to the next, or from the last
     phase of the step before to its first one. Boundaries are in the order of the job's phases,
@@ -167,8 +167,9 @@ def simulate_rails(
 def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
     """Measure a plan at the boundaries of phases.
 
-    That the plan is true is for ``verify`` to say. A boundary is switched if a port of its stage
-    has another partner when the phase begins than it had in the last operation of the one before.
+    Whether the plan is true is checked by ``verify``. A boundary is switched if a port of its
+    stage has another partner when the phase begins than it had in the last operation of the one
+    before.
     """
     step, phases = job.step(), job.phases()
     if len(plan.start_s) != step.n_operations:
@@ -229,7 +230,7 @@ def _count_new(timeline: RailTimeline) -> int:
 
 
 def _both_ways(matchings: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return ``[state, way, port]``: to whom a port sends, and from whom it receives."""
+    """Return ``[state, way, port]``: the port to which a port sends, or from which it receives."""
     back = np.full_like(matchings, IDLE)
     state, source = np.nonzero(matchings != IDLE)
     back[state, matchings[state, source]] = source

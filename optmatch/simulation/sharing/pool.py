@@ -40,7 +40,7 @@ _RANK_CORRELATIONS = (  # of cpu, ram, fp16, android, and the time of a benchmar
 _RESPONSE_LEVELS = (0, 0.25, 0.5, 0.75, 0.95, 1)
 _RESPONSE_S = (13.0, 28.95, 59.99, 85.32, 137.14, 200.0)
 TIER_LIMITS_S = _RESPONSE_S[1:4]
-"""What cuts the devices into four tiers of speed."""
+"""The bounds between the four tiers of speed."""
 
 PERIOD_S, CHECK_INS = 432_000.0, 7_000_000
 _STAY_S = (80.0, 600.0)  # the least, and the mean of the rest

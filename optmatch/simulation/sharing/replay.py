@@ -1,4 +1,4 @@
-"""Rounds of jobs in time: devices check in, answer and leave; a policy says whom they serve."""
+"""Rounds of jobs in time: devices check in, answer and leave; a policy assigns them to jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AHEAD, _EVERY = 512, 500  # devices that are looked at together, events between
 
 
 class Moment(NamedTuple):
-    """What a policy knows when it decides."""
+    """The state that a policy sees when it decides."""
 
     time_s: float
     asks: NDArray[np.bool_]
@@ -49,7 +49,7 @@ priority that asks and that it may serve, of equals the first; never one with mi
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PoolRun(Value):
-    """What happened to the jobs and to the devices.
+    """The times of the jobs, and the use of the devices.
 
     Parameters
     ----------
@@ -130,8 +130,8 @@ def simulate_pool(
 
     The policy is asked whenever a job asks, has all its devices, or a round ends. The seed is that
     of the numbers that are drawn for requests; the same arguments give the same run in any
-    process. With `record` the run has a log of who served whom. `on_event` hears a `Tick` now and
-    then; an interrupt that it raises ends the simulation.
+    process. With `record` the run has a log of the job of each device. `on_event` hears a `Tick`
+    now and then; an interrupt that it raises ends the simulation.
 
     Between two events the job that a class serves is fixed, so devices are handled by thousands:
     the cost grows with the events, not with the devices. At one time devices come first, then
@@ -261,7 +261,7 @@ class _Run:
 
         `places` are theirs in the trace, and `shift` makes their numbers of these. Stops after the
         device with which a job has all, and where a round succeeds: returns how many devices that
-        are. What comes after a success cannot have made it.
+        are. An answer that comes after a success cannot have made it.
         """
         count, classes = len(places), self.pool.class_of[places]
         job_of = self.top[classes]

@@ -15,7 +15,7 @@ _MOST = 6  # groups, of which there are 203 partitions
 
 
 class Bound(NamedTuple):
-    """What no policy can beat."""
+    """A bound for all policies."""
 
     mean_s: float
     """A lower bound of the mean completion time."""

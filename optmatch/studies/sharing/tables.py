@@ -102,7 +102,7 @@ BASE = "random"
 
 
 class Figures(NamedTuple):
-    """What one policy made of the devices and jobs of a run."""
+    """The result of one policy for the devices and jobs of a run."""
 
     completion_s: float
     """Mean; NaN if a job was not done."""
@@ -156,15 +156,15 @@ def study_sharing(
     jobs
         How many.
     scale
-        What the published size is divided by.
+        The divisor of the published size.
     trace
-        Its devices instead of drawn ones; jobs are drawn.
+        The devices of the trace instead of drawn ones; jobs are drawn.
     runs
         How many times, with independent devices and jobs.
     seed
         Run k of each mix draws from the k-th child of this seed.
     executor
-        What does the runs, as for `optmatch.sweep`; None for this process.
+        The executor of the runs, as for `optmatch.sweep`; None for this process.
     on_event
         Hears a `Tick` now and then, with how many pools are done; an interrupt ends the study with
         what there is.

@@ -24,7 +24,7 @@ _EVERY = 50  # requests between two reports
 
 
 class Outcome(NamedTuple):
-    """What became of the requests."""
+    """The outcome of the requests."""
 
     rule: str
     requests: dict[Shape, int]
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
     spanning: float
     """Slices on several racks, as a part of those placed."""
     racks: float
-    """Mean racks of those; 0 if there are none."""
+    """The mean number of racks of such slices; 0 if there are none."""
     complete: bool
     """False if it was interrupted: the figures are of what came before."""
 

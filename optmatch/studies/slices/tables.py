@@ -49,8 +49,8 @@ def fill_fragmented(
 ) -> Placed:
     """Fill a pod with slices of one server, let some leave at random, then ask for larger ones.
 
-    `rng` chooses who leaves, until the part `free` of the servers is free. Then slices of `shape`
-    are asked for, under a `rule` of `optmatch.studies.slices.replay`.
+    `rng` draws the slices that leave, until the part `free` of the servers is free. Then slices of
+    `shape` are asked for, under a `rule` of `optmatch.studies.slices.replay`.
     """
     fabric, optical = join_racks(fabric, rule), rule in ("optical", JOINED)
     pod = Pod(fabric)
@@ -84,7 +84,7 @@ FIGURES = (
     *("rejected_part", "fragmentation", "unusable", "utilisation"),
     *("bandwidth", "hops", "spanning", "racks"),
 )
-"""What is averaged over the runs of the slices study."""
+"""The figures that are averaged over the runs of the slices study."""
 
 
 def study_slices(
@@ -120,7 +120,7 @@ def study_slices(
         Part of the servers that is free in the pod of the second question: what rules make of a
         pod where slices of one server have left at random.
     executor
-        What does the runs, as for `optmatch.sweep`; None for this process.
+        The executor of the runs, as for `optmatch.sweep`; None for this process.
     on_event
         Hears a `Tick` now and then; an interrupt ends the study with what there is.
     """

@@ -116,7 +116,7 @@ def _refuse(
 
 
 class RoundLoads(NamedTuple):
-    """What rounds have to carry, by round."""
+    """The loads of rounds, by round."""
 
     busiest_bytes: NDArray[np.float64]
     hops: NDArray[np.int64]

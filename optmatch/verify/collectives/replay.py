@@ -25,13 +25,13 @@ from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes
 
 MOST_BYTES = 1 << 28
-"""Sets that are held at a time; chunks do not mix, so that others come after them."""
+"""The number of sets that are held at a time; chunks do not mix, so others come after them."""
 
 
 def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
-    """Check that whoever sends has received before, and that in the end all have what they want.
+    """Check that each sender has received before, and that in the end all ranks have their data.
 
-    Nothing is added up, so it is enough to know when something first arrives.
+    Nothing is added up, so the time of the first arrival is enough.
     """
     for row in np.flatnonzero(plan.sends[:, 4] != COPY)[:1]:
         got = int(plan.sends[row, 4])
@@ -61,14 +61,14 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
 
 
 def _owners(problem: Collective, chunks: int) -> NDArray[np.int64]:
-    """``owner[chunk]``: who has it at the beginning."""
+    """``owner[chunk]``: the rank that has it at the beginning."""
     if problem.operation == "broadcast":
         return np.full(chunks, problem.root)
     return np.arange(chunks) // max(chunks // problem.n_ranks, 1)
 
 
 def _wanted(problem: Collective, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List ``rank * pieces + piece`` of all that has to be somewhere in the end."""
+    """List ``rank * pieces + piece`` of all data that have to arrive."""
     n, count = problem.n_ranks, len(chunk)
     every = np.arange(count)
     if problem.operation == "all-to-all":
@@ -105,7 +105,7 @@ class _Together(NamedTuple):
         return (place * self.n_ranks + rank) * len(self.chunk) + piece
 
     def where(self, turn: int, key: int) -> str:
-        """Say where a place is."""
+        """Return the name of a place."""
         other, piece = divmod(key, len(self.chunk))
         place, rank = divmod(other, self.n_ranks)
         beside = f", place {place}" if place else ""
@@ -266,7 +266,7 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
 def _time_rounds(
     problem: Collective, plan: CollectivePlan, rounds: RoundLoads
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Let one round start after another: when its circuits and all who take part are ready."""
+    """Start one round after another: when its circuits and all its ranks are ready."""
     last_s = rounds.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
     if problem.hop_s is not None:
         last_s = last_s + problem.hop_s * rounds.hops

@@ -54,7 +54,7 @@ def bound_demand(problem: Demand) -> float:
 def _bound_together(problem: Demand) -> float:
     """Take what one line sends and the delays of another; or divide what all pairs need.
 
-    They are divided by how many of them have circuits side by side.
+    The sum is divided by how many of these pairs have circuits side by side.
     """
     if problem.packet_share > 0:
         return 0.0
@@ -90,7 +90,7 @@ def check_proof(problem: Demand, proof: Any) -> float:
 
 
 def _ticks(problem: Demand) -> NDArray[np.int64]:
-    """Return what is asked for; packets of the two directions of a port are not one circuit."""
+    """Return the demand in ticks; packets of the two directions of a port are not one circuit."""
     return problem.directed_ticks if problem.packet_share > 0 else problem.ticks
 
 

@@ -114,7 +114,7 @@ def _circuit_ticks(
 def _check_completion(
     problem: Demand, served: NDArray[np.int64], end: int, findings: Findings
 ) -> float:
-    """Compare what was served with what was asked for; return when all is there, in seconds."""
+    """Compare served and wanted demand; return the time of the last arrival, in seconds."""
     asked, tick_s = problem.directed_ticks, problem.tick_s
     left = np.maximum(asked - served, 0)
     findings.figures["demand_s"] = float(asked.sum()) * tick_s

@@ -1,4 +1,4 @@
-"""What light really does: losses, leaks and light that goes round."""
+"""Optics of real devices: losses, leaks and light that goes round."""
 
 from optmatch.verify.optics.figures import Budget, Margin, Optics
 from optmatch.verify.optics.measurement import measure_optics

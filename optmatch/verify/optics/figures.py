@@ -107,7 +107,7 @@ Loop = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Optics(Value):
-    """What `measure_optics` found: powers on the chip, and the figures that follow from them.
+    """The result of `measure_optics`: powers on the chip, and the figures that follow from them.
 
     Light of power 1 enters at every port, for each port by itself; light of different ports has
     nothing to interfere with, so powers add. Figures of a circuit are the worst over frequencies.
@@ -115,7 +115,7 @@ class Optics(Value):
     Parameters
     ----------
     device
-        What the cells were taken to be.
+        The device of the cells.
     matchings
         ``matchings[slot, source] = destination``, -1 where idle; int32.
     cell_states
@@ -138,7 +138,7 @@ class Optics(Value):
     loop_power
         ``loop_power[slot]``: the largest power anywhere in these loops, float64; 0 without one.
     notes
-        What a reader should know: loops that are free of loss.
+        Notes for a reader: loops that are free of loss.
 
     See Also
     --------

@@ -53,7 +53,7 @@ def measure_optics(
     subject
         A schedule with cell states, or a solution that has one.
     device
-        What cells and waveguides do to light, or the name of a preset.
+        The device model, or the name of a preset.
     idle
         Into which state free cells are put: ``"cross"`` (the passive state of an interferometer),
         ``"bar"``, ``"keep"`` (as they were last driven; before that, cross), or the states of all
@@ -138,7 +138,7 @@ class _Chip(NamedTuple):
 
 
 class _Slot(NamedTuple):
-    """What is found in one slot; the fields of `Optics`."""
+    """The optics of one slot; the fields of `Optics`."""
 
     power: NDArray[np.float64]
     lost: NDArray[np.float64]
@@ -165,7 +165,7 @@ def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
 
 
 def _notes(slots: Sequence[_Slot]) -> tuple[str, ...]:
-    """Say what a reader of the figures should know."""
+    """Return notes for a reader of the figures."""
     notes = []
     for k, slot in enumerate(slots):
         for loop in slot.closed:

@@ -40,7 +40,7 @@ class Waves(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """What all systems of one cell graph have in common; unknowns are joined terminals."""
+    """The part that all systems of one cell graph share; unknowns are joined terminals."""
 
     unknowns: NDArray[np.int64]
     """The terminals whose entering amplitudes are sought, in the order of elimination."""
@@ -73,10 +73,10 @@ def scatter(
     The order of elimination is found once for each graph. Without pivots the elimination is
     stable, since passive cells make :math:`I - CS` positive semidefinite. A loss-free loop makes
     it singular, but only for light that no port can send there: such light does not leak out, so
-    by reciprocity none gets in. What no port can send light to is therefore left out. In a loop
-    that loses next to nothing (leaks of -100 dB) digits are lost; the balance of energy tells.
-    Time is about that of a nested dissection: O(c^1.5) for c cells of a mesh, O(c log c) for each
-    input.
+    by reciprocity none gets in. Terminals without light from any port are therefore left out. In a
+    loop that loses next to nothing (leaks of -100 dB) digits are lost; the balance of energy
+    tells. Time is about that of a nested dissection: O(c^1.5) for c cells of a mesh, O(c log c)
+    for each input.
     """
     if cells.shape != (graph.n_cells, 2, 2) or waveguides.shape != (graph.links.count,):
         raise InputError(f"cells {cells.shape}, waveguides {waveguides.shape}: not of this graph")

@@ -15,7 +15,7 @@ from optmatch.verify.routing.light import check_light
 
 
 class Sent(NamedTuple):
-    """What goes over which port; rows of (operation, port of the switch)."""
+    """Sends over ports; rows of (operation, port of the switch)."""
 
     operation: NDArray[np.int64]
     port: NDArray[np.int64]
@@ -24,7 +24,7 @@ class Sent(NamedTuple):
 class Rail(NamedTuple):
     """One rail in the replay.
 
-    A *spell* is the time for which a port keeps its circuit, or none. Those of a port stand
+    A *spell* is the time for which a port keeps its circuit, or none. Circuits of a port stand
     together, in the order of time; their columns have one entry each.
     """
 

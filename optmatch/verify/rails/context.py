@@ -1,4 +1,4 @@
-"""What all rules of a rail plan look at: the plan, its transfers, and how rules refuse them."""
+"""The context of all rules of a rail plan: the plan, its transfers, and how rules refuse them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Context(NamedTuple):
 
 
 Transfers = list[tuple[int, int, float]]
-"""What goes in one round: sender and receiver, by their places, and the part of the size."""
+"""The sends of one round: sender and receiver, by their places, and the part of the size."""
 
 
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:

@@ -27,7 +27,7 @@ class Hops(NamedTuple):
     ports: NDArray[np.int64]
     """Over which of its ports, as bits."""
     onward: NDArray[np.int64]
-    """To which rank; -1 of the last hop, which goes to whom the data are for."""
+    """The rank that the hop leads to; -1 for the last hop, to the receiver of the data."""
 
 
 def check_forwarded(context: Context) -> bool:

@@ -1,4 +1,4 @@
-"""What operations have to do, and what each rank has to do before what."""
+"""The work of operations, and the order in which each rank has to do them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FACTORS: dict[str, tuple[Callable[[Column], Column], Callable[[Column], Column]
 
 
 class Work(NamedTuple):
-    """What operations have to do; an entry for each."""
+    """The work of operations; an entry for each."""
 
     sent_bytes: Column
     latency_s: Column
@@ -64,10 +64,10 @@ def list_before(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pair operations with those that have to end before they start, by place in the list.
 
-    The list has all operations of some ranks, ascending. What comes before an operation: its
+    The list has all operations of some ranks, ascending. Predecessors of an operation: its
     dependencies, and the one before it in its stream. A rank has a stream for what it computes,
-    one for the collectives of each dimension inside its server, one for those on its rail, and
-    one for what it sends to each other rank and for what it receives from there.
+    one for the collectives of each dimension inside its server, one for those on its rail, and one
+    for what it sends to each other rank and for what it receives from there.
     """
     dimensions = sorted({group.dimension for group in step.groups})
     number = np.array([*(dimensions.index(g.dimension) for g in step.groups), len(dimensions)])

@@ -45,7 +45,7 @@ def verify_reroute(
 
 
 def _check_proof(failure: Failure, proof: object) -> float:
-    """Return what a proof shows: that there is no answer."""
+    """Return the result of a proof: that there is no answer."""
     if isinstance(proof, CutProof):
         _check_cut(failure, proof)
     elif isinstance(proof, BlockProof):

@@ -1,4 +1,4 @@
-"""What a failure does to a running state, found anew: the verifier's own view of it."""
+"""The effect of a failure on a running state, found anew: the verifier's own view of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Failure:
 
 
 def assess_failure(problem: Reroute) -> Failure:
-    """Look at a problem: whom the failure hits, which units are lost, which spares are left."""
+    """Look at a problem: circuits that the failure hits, lost units, spares that are left."""
     fabric = problem.fabric
     per_unit = problem.units.ports_per_unit
     failure = Failure(

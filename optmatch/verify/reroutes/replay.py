@@ -1,4 +1,4 @@
-"""The rules of transitions: who takes over, where circuits then run, and what it costs."""
+"""The rules of transitions: the spare of each lost unit, the new circuits, and the cost."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def count_slots(fabric: Fabric) -> int:
     """Count the slots that all pairs of live ports need at least.
 
     Bidirectional ports: N (N - 1) / 2 pairs, of which a slot holds N / 2, rounded down. Otherwise
-    N (N - 1) pairs, of which a slot holds N.
+    there are N (N - 1) pairs, of which a slot holds N.
     """
     n = fabric.n_ports - len(fabric.dead_ports)
     pairs, at_once = (n * (n - 1) // 2, n // 2) if fabric.bidirectional else (n * (n - 1), n)
@@ -54,7 +54,7 @@ def _count_passed_twice(problem: Routing) -> int:
     """Count cells of which both ends are lit, as far as that follows from the ports alone.
 
     Both terminals a of a cell are lit if each of them is a source, or joined to a terminal b of a
-    cell of which that is known. It follows only where light goes forward.
+    cell of which that is known. The walk follows only where light goes forward.
     """
     fabric, graph = problem.fabric, problem.fabric.graph
     if graph is None or fabric.bidirectional or (problem.matching < 0).any():

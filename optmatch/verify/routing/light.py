@@ -15,7 +15,7 @@ from optmatch.verify.report import Findings
 
 
 class Traced(NamedTuple):
-    """What the light of a schedule passes, each circuit counted once."""
+    """The cells on the light of a schedule, each circuit counted once."""
 
     cells: NDArray[np.int64]
     """``cells[slot, source]``: cells passed from there; 0 where no circuit is counted."""
@@ -115,7 +115,7 @@ def _check_sharing(
 
 
 def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
-    """Check that no cell is told to be what it cannot be; what is told does not move its light."""
+    """Check that no cell is told to be in a state that it cannot have, or that moves its light."""
     is_stuck = (graph.stuck != FREE) & (graph.stuck != DEAD)
     for slot, cell in np.argwhere(is_stuck & (states != FREE) & (states != graph.stuck)):
         findings.refuse(

@@ -24,7 +24,7 @@ class Circuit(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What one circuit may not do in a case of the proof."""
+    """The moves that one circuit may not make in a case of the proof."""
 
     exits: frozenset[int] = frozenset()
     """Terminals by which it does not leave a cell."""
@@ -237,7 +237,7 @@ class ProofChecker:
         return sum(min(found) for found in parities) % 2
 
     def _parity_of_walks(self, start: int) -> list[set[int]]:
-        """For each terminal, which parities the walks that leave by it have."""
+        """For each terminal, the parities of the walks that leave by it."""
         if start not in self._parities:
             found: list[set[int]] = [set() for _ in self.mate]
             waiting = deque([(start, 0)])

@@ -17,7 +17,7 @@ from optmatch.model import CROSS, FREE, IDLE
 
 
 class Wires(NamedTuple):
-    """What a fabric is to light."""
+    """The wiring of a fabric, as light meets it."""
 
     mate: NDArray[np.int32]  # by terminal
     link: NDArray[np.int32]  # by terminal

@@ -161,7 +161,7 @@ def count_toggles(schedule: Schedule) -> int:
 
 
 def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> float:
-    """Return what a proof shows, in the unit of the objective."""
+    """Return the bound that a proof shows, in the unit of the objective."""
     graph = problem.fabric.graph
     if graph is None or not isinstance(proof, RoutingProof):
         raise ProofError(
@@ -181,7 +181,7 @@ def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> 
 def _bound_jointly(
     problem: AllToAll, checker: ProofChecker, proof: RoutingProof, findings: Findings
 ) -> float:
-    """Return what prices on the links show of all slots together, if there are the fewest."""
+    """Return the bound that link prices show for all slots together, if there are the fewest."""
     fewest = int(findings.figures["slots_lower_bound"])
     starts = problem.fabric.source_terminals.tolist()
     ends = problem.fabric.destination_terminals.tolist()

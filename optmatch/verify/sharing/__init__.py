@@ -1,1 +1,1 @@
-"""Replay of shared resources: who may serve whom, who gets how much, and what is proved."""
+"""Replay of shared resources: which job may use which, how much it gets, and what is proved."""

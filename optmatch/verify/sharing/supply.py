@@ -66,7 +66,7 @@ class Supply:
         self.caps = jobs.plane_caps
 
     def most(self, problem: PortSharing) -> list[int]:
-        """Return what each job could get if it were alone."""
+        """Return the resources that each job could get if it were alone."""
         jobs = problem.jobs
         whole = np.zeros(jobs.n_jobs) if jobs.all_or_nothing is None else jobs.all_or_nothing
         found = []
@@ -80,7 +80,7 @@ class Supply:
         return found
 
     def cut(self, proof: Any, demand: ArrayLike) -> int:
-        """Return what jobs with such demands get at most together, as a cut says."""
+        """Return the most that jobs with such demands get together, by a cut."""
         wanted = np.asarray(demand, dtype=np.int64)
         shape = (len(wanted), 1 if self.caps is None else self.caps.shape[1])
         if not isinstance(proof, SupplyProof) or proof.tight.shape != shape:
@@ -155,7 +155,7 @@ def _check_levels(
 ) -> Score:
     """Return the levels of the answer as far as one job after the other is shown to get no more.
 
-    Who gets what the jobs before a job get leaves it nothing more: that is what its cut says.
+    A cut says that the jobs before a job leave it nothing more.
     """
     order = rank_jobs(problem)
     if not isinstance(certificate, tuple) or len(certificate) != len(order):
@@ -191,7 +191,7 @@ def _better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
 
 
 def measure_lack(problem: PortSharing, served: list[int]) -> float:
-    """Return the largest part of what it is due that a job lacks."""
+    """Return the largest part of its due that a job lacks."""
     pairs = zip(served, count_dues(problem), strict=True)
     return max([0.0, *(1 - got / due for got, due in pairs if due)])
 
@@ -225,7 +225,7 @@ def rank_jobs(problem: PortSharing) -> list[int]:
 
 
 def count_dues(problem: PortSharing) -> list[float]:
-    """Return what each job is due: its fair share, or its demand if that is less."""
+    """Return the due of each job: its fair share, or its demand if that is less."""
     demand, share = problem.jobs.demand.tolist(), problem.jobs.fair_share
     shares = demand if share is None else share.tolist()
     return [float(min(pair)) for pair in zip(demand, shares, strict=True)]

@@ -250,7 +250,7 @@ class _Attempt:
         self.owes[pair[1]][1] -= weight
 
     def can_go_on(self) -> bool:
-        """Tell whether each placed slot still has room for what has to leave and arrive."""
+        """Tell whether each placed slot still has room for circuits that leave and arrive."""
         for slot, server in enumerate(self.at):
             for edges, owed in zip(
                 (self.leaving[server], self.arriving[server]), self.owes[slot], strict=True

@@ -37,18 +37,18 @@ def read_chakra(
     skipped
         A list: what a cut trace does not tell is left out, and added to it, see `read_trace`; so
         are messages without their other end, and collectives without the root that they need.
-        None: that is an error.
+        None: incomplete traces are an error.
 
     Returns
     -------
     NDArray
         ``matrix[source, destination]`` in bytes, float64. With S bytes of ``comm_size``, a send
-        counts S; of n members of an all-to-all each sends S/n to each other. The others go round
-        the ring, so a member sends to the next one :math:`2(n-1)S/n` in an all-reduce,
+        counts S; of n members of an all-to-all each sends S/n to each other. The other collectives
+        go round the ring, so a member sends to the next one :math:`2(n-1)S/n` in an all-reduce,
         :math:`(n-1)S` in an all-gather, where S is the shard, and :math:`(n-1)S/n` in a
-        reduce-scatter. A broadcast goes round it from the root, and a reduce to the root: all
-        but one send S to the next. In a gather all others send S to the root, in a scatter it
-        sends S/n to each.
+        reduce-scatter. A broadcast goes round it from the root, and a reduce to the root: all but
+        one send S to the next. In a gather all others send S to the root, in a scatter it sends
+        S/n to each.
 
     Raises
     ------

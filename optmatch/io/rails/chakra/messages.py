@@ -71,9 +71,9 @@ class Messages(NamedTuple):
 def messages() -> Messages:
     """Compile the schema.
 
-    Field numbers are those of ``et_def.proto`` [1]_. What differs changes nothing in files: text
-    is read as bytes, since names of kernels are not always UTF-8; fields that are not declared
-    are skipped by protobuf.
+    Field numbers are those of ``et_def.proto`` [1]_. The differences to Chakra's own messages
+    change nothing in files: text is read as bytes, since names of kernels are not always UTF-8;
+    fields that are not declared are skipped by protobuf.
 
     References
     ----------

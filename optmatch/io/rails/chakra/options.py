@@ -1,4 +1,4 @@
-"""What traces do not tell: servers, rails, and the dimensions of groups."""
+"""Options for what traces leave open: servers, rails, and the dimensions of groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optmatch.problems.rails.training.step import Dimension
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TraceOptions(Value):
-    """What traces do not tell.
+    """Options for what traces leave open.
 
     Parameters
     ----------

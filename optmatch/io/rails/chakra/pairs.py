@@ -21,8 +21,8 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     `messages` are all nodes of all ranks that send or receive. A send and its receive have the
     same number as `pair`, from 0 up. Messages between two ranks with the same tag are in the same
     order at both. Where a rank is not told, it is the other one of a group of two, or the only
-    rank in the group that has a counterpart with the same tag. Of a trace in which something may
-    be left out, a message without its other end is no error; it is `MISSING` in `pair`.
+    rank in the group that has a counterpart with the same tag. In a trace of which parts may be
+    left out, a message without its other end is no error; it is `MISSING` in `pair`.
     """
     sends, rank = messages.column("kind") == SEND, messages.rank
     tag, size_bytes = messages.column("tag"), messages.column("size_bytes")

@@ -31,7 +31,7 @@ from optmatch.problems.rails.training.times import ends_s, events, list_circle, 
 
 
 def can_start(step: Step) -> bool:
-    """Tell whether all of a step can be done if a send waits until its receive is ready."""
+    """Tell whether a step can end if each send waits until its receive is ready."""
     if not (step.kind == RECV).any():
         return True
     try:
@@ -106,7 +106,8 @@ def read_step(
     does not tell is left out, and added to the list and to `skipped` of the step, see
     `read_trace`. So are collectives without a part at some rank, and messages without their other
     end, which take the time that they took; and control dependencies, where nodes would wait in a
-    circle (Chakra's own feeder follows data dependencies alone). Without a list each is an error.
+    circle (Chakra's own feeder follows data dependencies alone). Without a list each of these is
+    an error.
     """
     traces = read_traces(siblings(prefix), skipped=skipped)
     members = {} if groups is None else read_groups(groups, n_ranks=len(traces))
@@ -311,7 +312,7 @@ def _ordered(trace: Trace) -> tuple[Trace, Integers]:
 
 
 def _order(trace: Trace) -> Integers:
-    """Order nodes after what they wait for: as in the file, but where that is too early."""
+    """Put nodes behind the nodes that they wait for; otherwise the order of the file stays."""
     n = len(trace.node_id)
     if not n:
         return np.arange(0)

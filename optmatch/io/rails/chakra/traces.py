@@ -62,9 +62,9 @@ class Trace(NamedTuple):
     first_control: Integers | None = None
     """From ``first_control[k]`` on, what node k waits for stands in its `ctrl_deps`."""
     noun: str = "node"
-    """What messages call a node."""
+    """The name of a node in messages."""
     skipped: list[str] | None = None
-    """What was left out, and why; None if nothing may be: then it is an error."""
+    """The parts that were left out, and why; None if none may be: then such a part is an error."""
 
     def place(self, node: int) -> str:
         """Return the name of one node in messages."""
@@ -180,7 +180,7 @@ def siblings(path: str | os.PathLike[str]) -> list[Path]:
     """Find the files of all ranks beside the file of one, or those that begin with a prefix.
 
     `path` is ``folder/name.RANK.et`` or ``.json``, or ``folder/name``: then those in JSON count
-    only where there is no other. If there is none, `FormatError` is raised.
+    only where there is no other. If no file fits, `FormatError` is raised.
     """
     stem, endings = Path(path).name, ["et", "json"]
     if stem.endswith((".et", ".json")):

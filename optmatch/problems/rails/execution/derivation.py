@@ -1,4 +1,4 @@
-"""From a rail plan with times to one that a controller can execute: its order, and what waits."""
+"""Derives from a rail plan with times a plan of orders that a controller can execute."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Parts(NamedTuple):
     number: Ints
     """The number of nodes."""
     further: Ints
-    """The node of the second; others follow."""
+    """The node of the second part; others follow."""
 
     def node(self, event: Any, part: Any) -> Ints:
         """Return the nodes of parts, counted from 0."""
@@ -52,7 +52,7 @@ class Parts(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """What happens in a step, in order: parts of communications, and changes of circuits.
+    """The events of a step, in order: parts of communications, and changes of circuits.
 
     The nodes are the events of the job, then further parts of communications, then the beginning
     of each change and its end.
@@ -76,7 +76,7 @@ class Graph(NamedTuple):
     """Finds the operations that rows name."""
 
     def one_step(self) -> Events:
-        """Return what happens in a step, with all of the step before over."""
+        """Return the events of a step, with all of the step before over."""
         now, events = self.ago == 0, self.events
         return events._replace(before=events.before[now], after=events.after[now])
 
@@ -295,7 +295,7 @@ def _link_rail(
 def list_wanted(
     job: RailJob, demanded: NDArray[Any], users: Ints, find: Finder
 ) -> NDArray[np.int32]:
-    """List what has to be ready for the triggers that are set on demand."""
+    """List the operations that have to be ready for the triggers that are set on demand."""
     event_of = job.events().event_of
     which, members = gather(event_of, event_of[users[demanded]])
     return find.name(members, demanded[which])

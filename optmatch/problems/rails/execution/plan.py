@@ -1,4 +1,4 @@
-"""The answer to a rail job: what every switch holds at every moment, and who sends over what."""
+"""The answer to a rail job: the state of every switch over time, and the ports of all sends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from optmatch.problems.rails.training.step import SCALE_UP, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RailTimeline(Value):
-    """What the switches of some rails hold in one step; the step repeats.
+    """The states of the switches of some rails in one step; the step repeats.
 
     The GPUs of a rail are numbered in the order of their ranks. Port p of GPU g is port
     ``g * ports_per_gpu + p`` of the switch, to transmit and to receive.
@@ -43,7 +43,7 @@ class RailTimeline(Value):
         0 of the first.
     starts_s
         ``starts_s[state]``: when its reconfiguration starts, ascending; 0 of the first, which
-        needs none. What changes carries nothing for the delay from then on.
+        needs none. Ports that change carry nothing for the delay from then on.
     cell_states
         ``cell_states[state, cell]`` as in a `Schedule`; None where the fabric has no cells.
 

@@ -28,7 +28,7 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RailTriggers(Value):
-    """What the controller of one rail has to know.
+    """The order for the controller of one rail.
 
     Parameters
     ----------

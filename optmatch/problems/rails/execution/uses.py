@@ -1,4 +1,4 @@
-"""What uses the ports of a rail: what is sent over them, and changes of circuits."""
+"""Uses of the ports of a rail: sends over them, and changes of circuits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NONE = np.empty(0, np.int64)
 
 
 class Use(NamedTuple):
-    """What goes over the transmit ports of a rail: an entry for each operation and port."""
+    """Sends over the transmit ports of a rail: an entry for each operation and port."""
 
     operation: Ints
     port: Ints
 
 
 class Ports(NamedTuple):
-    """What happens at the transmit ports of a rail, one after another: sends, and changes."""
+    """Events at the transmit ports of a rail, one after another: sends, and changes."""
 
     port: Ints
     is_use: NDArray[np.bool_]
@@ -49,7 +49,7 @@ class Ports(NamedTuple):
 def list_uses(
     job: RailJob, rail: RailTriggers, ports: NDArray[np.int32], relays: NDArray[np.int32]
 ) -> Use:
-    """List what goes over which transmit port, forwarded data at each rank on their way."""
+    """List the data that go over each transmit port, forwarded data at each rank on their way."""
     step, k = job.step(), job.network.ports_per_gpu
     sends = (step.rail == rail.rail) & (step.kind != RECV)
     known = relays[relays[:, 0] < len(sends)]
@@ -100,7 +100,7 @@ class Finder:
         return rank.astype(np.int64) * (len(self.step.groups) + 1) + group + 1
 
     def __call__(self, rows: NDArray[np.int32], where: str) -> Ints:
-        """Return the operation of each row of rank, group, number; refuse those of none."""
+        """Return the operation of each row of rank, group, number; refuse rows without one."""
         rank, group, number = rows.T[:3]
         key = self._pair(rank, group)
         at = np.minimum(np.searchsorted(self.pairs, key), max(0, len(self.pairs) - 1))

@@ -1,1 +1,1 @@
-"""What a job is: its split over ranks, and what they compute and send, and for how long."""
+"""A job: its split over ranks, and what each rank computes and sends, and for how long."""

@@ -1,4 +1,4 @@
-"""What joins the GPUs of a training job: servers, rails, and the switch of a rail."""
+"""The network of a training job: servers, rails, and the switch of a rail."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class RailNetwork(Value):
     ports_per_gpu, port_bytes_per_s
         Ports of a GPU on its rail, and what each sends and receives per second.
     scale_up_bytes_per_s
-        What a GPU sends inside its server, per second.
+        The bytes that a GPU sends inside its server, per second.
     latency_s
-        What each message of a collective, and each send, takes longer than its bytes need.
+        The latency of each message of a collective, and of each send, beyond the time of its
+        bytes.
     spanning
         How a group uses several rails. ``"hierarchical"``: a server first puts together what it
         sends, inside, and each rail carries an equal share, among its own members. ``"rings"``:
@@ -70,5 +71,5 @@ class RailNetwork(Value):
 
     @property
     def rail_bytes_per_s(self) -> float:
-        """What a GPU sends over its rail with all its ports, per second."""
+        """The bytes that a GPU sends over its rail with all its ports, per second."""
         return self.ports_per_gpu * self.port_bytes_per_s

@@ -12,8 +12,8 @@ Degree = Literal["dp", "tp", "pp", "cp"]
 """The degrees whose product is the number of ranks."""
 DEGREES: tuple[Degree, ...] = get_args(Degree)
 Axis = Literal["dp", "tp", "pp", "cp", "ep"]
-"""What an order may name: with ``"ep"``, replicas with different experts are an axis of their own.
-"""
+"""The dimensions that an order may name: with ``"ep"``, replicas with different experts are an
+axis of their own."""
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"]
 
 

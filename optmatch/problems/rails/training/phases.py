@@ -159,7 +159,7 @@ def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tu
 def _runs(
     step: Step, rank: int, on: int, rail: NDArray[np.int32], dimension: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List what a rank does on a rail, and where its dimension changes, both ends included."""
+    """List the operations of a rank on a rail, and where its dimension changes, with both ends."""
     start, end = step.rank_start[rank : rank + 2]
     own = start + np.flatnonzero(rail[start:end] == on)
     changes = np.flatnonzero(np.diff(dimension[own], prepend=-1))

@@ -72,7 +72,7 @@ activations, and queries, keys, values and what attention makes of them."""
 
 
 class _Message(NamedTuple):
-    """What a part of the model gives to the next one, or to the one before."""
+    """The bytes that a part of the model gives to the next one, or to the one before."""
 
     source: int
     """The stage that sends the message."""
@@ -233,7 +233,7 @@ class _Program:
             self._exchange(kind, "dp", self.sizes.words, self.last)
 
     def _join_copies(self) -> None:
-        """Sum gradients with the stage that has the same two parts: each sums those of one."""
+        """Sum gradients with the stage that has the same two parts: each sums one part."""
         last = self.split.pp - 1
         other = last - self.stage
         tag = 2 * self.split.n_parts * self.micro_batches

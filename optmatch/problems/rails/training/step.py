@@ -31,11 +31,11 @@ class Group(Value):
     Parameters
     ----------
     name
-        Its name in traces and messages.
+        The name of the group in traces and messages.
     dimension
         ``"dp"``, ``"tp"``, ``"pp"``, ``"cp"`` or ``"ep"``.
     ranks
-        Its members, in the order of their ring or pipeline.
+        The members, in the order of their ring or pipeline.
     rail
         The rail that joins them; -1 if all sit in one server.
     """
@@ -55,7 +55,7 @@ class Group(Value):
 
 
 class _Derived(Value):
-    """What is derived once and is no field."""
+    """Values that are derived once and are no fields."""
 
     __slots__ = ("rail", "rank_start")
     rank_start: NDArray[np.int64]
@@ -105,7 +105,7 @@ class Step(_Derived):
         Operation k depends on ``dep[dep_start[k]:dep_start[k + 1]]``, operations of its own rank
         that stand before it; `dep_start` has one entry more than there are operations.
     skipped
-        What was left out of the trace of the step, and why.
+        The parts of the trace of the step that were left out, and why.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def find_dimensions(groups: tuple[Group, ...]) -> NDArray[np.int64]:
 
 
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
-    r"""Return what each member of a group sends to its successor on a ring.
+    r"""Return the bytes that each member of a group sends to its successor on a ring.
 
     Of :math:`n` members and size :math:`S`: all-reduce :math:`2 (n-1) S / n`, all-gather
     :math:`(n-1) S`, reduce-scatter :math:`(n-1) S / n`, broadcast :math:`S`. An all-to-all is no

@@ -31,7 +31,7 @@ from optmatch.problems.rails.training.step import (
 def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, ...]:
     """List the rounds of a kind of operation; none if it goes around a ring, as that of two does.
 
-    So do operations that the algorithm does not know.
+    The list is empty, too, for operations that the algorithm does not know.
     """
     around = members <= 2 or algorithm == "ring"
     return () if around else steps.list_rounds(algorithm, OPERATIONS[kind], members)
@@ -40,7 +40,7 @@ def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, .
 def find_rounds(
     step: Step, collectives: Mapping[str, Algorithm]
 ) -> Iterator[tuple[NDArray[np.int64], tuple[Round, ...]]]:
-    """List the operations on rails that are done in rounds, those of the same rounds together.
+    """List the operations on rails that are done in rounds, together with their rounds.
 
     A dimension without an algorithm goes around a ring.
     """
@@ -62,7 +62,7 @@ def find_rounds(
 
 
 class Events(NamedTuple):
-    """What happens in a step: computations, and communications of several ranks as one.
+    """The events of a step: computations, and communications of several ranks as one.
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
 
     A communication lasts as long as the bytes that a rank sends on the ring of its group need
     over all its ports on the rail, or over its scale-up links, and `latency_s` for each message
-    of the ring; what goes in rounds, as long as the rounds together. What comes before:
-    dependencies, and the predecessor in program order in the same stream.
+    of the ring; what goes in rounds, as long as the rounds together. Predecessors: dependencies,
+    and the operation before in program order in the same stream.
     """
     check_time()
     n = step.n_operations
@@ -112,7 +112,7 @@ def orders(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """List which operations of some ranks come before which, as pairs.
 
-    They are all operations of these ranks, ascending.
+    `operations` are all those of these ranks, ascending.
     """
     counts = step.dep_start[operations + 1] - step.dep_start[operations]
     skipped = step.dep_start[operations] - np.cumsum(counts) + counts
@@ -126,7 +126,7 @@ def orders(
 
 
 def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Return a number for the stream of operations: those of one stream keep their order."""
+    """Return the stream of each operation: operations of one stream keep their order."""
     own = slice(None) if operations is None else operations
     kind, dimension = step.kind[own], find_dimensions(step.groups)[step.group[own]]
     which = 2 * dimension + 2 + (step.rail[own] >= 0)
@@ -136,9 +136,9 @@ def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[
 
 
 def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64]]:
-    """Return what some ranks do, ascending, as a step without the others, and its operations.
+    """Return the operations of some ranks, ascending, as a step of its own, and their numbers.
 
-    Their groups stay whole. What they do lasts as long as in the whole step.
+    Their groups stay whole. These operations last as long as in the whole step.
     """
     start = step.rank_start
     own = np.concatenate(

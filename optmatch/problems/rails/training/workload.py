@@ -1,4 +1,4 @@
-"""What a training job computes: the model, its batches, and what it is computed with."""
+"""The workload of a training job: the model, its batches, and its accelerators."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class TransformerModel(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workload(Value):
-    """What one step of a training job computes: a model and its batch, or a recorded step.
+    """The computations of one step of a training job: a model and its batch, or a recorded step.
 
     Parameters
     ----------
@@ -137,16 +137,16 @@ class Workload(Value):
         Of a GPU, and the part of it that is reached
         (`optmatch.problems.rails.training.workload.ACCELERATORS`).
     memory_bytes_per_s
-        What a GPU reads and writes in its memory. With it, what moves more bytes than it computes
-        takes as long as its bytes (the roofline), and the optimiser takes time. None: operations
-        alone count.
+        The bytes that a GPU reads and writes in its memory. With it, what moves more bytes than it
+        computes takes as long as its bytes (the roofline), and the optimiser takes time. None:
+        operations alone count.
     optimizer_bytes
         What the optimiser reads and writes for each weight. 30 is Adam in mixed precision: weight,
         two moments and their copy of 4 bytes, each read and written, a gradient of 4 and a weight
         of 2.
     bucket_bytes
         Gradients are exchanged as soon as so many bytes of whole layers are there, and when a
-        backward pass ends. A bucket waits for the one before. 0: after every layer.
+        backward pass ends. A bucket waits for the bucket before. 0: after every layer.
     one_stream
         Whether a GPU communicates one thing at a time, in the order of its program: sends and
         collectives of all dimensions, as with ``CUDA_DEVICE_MAX_CONNECTIONS=1``; the last
@@ -208,7 +208,7 @@ class Workload(Value):
     def skew_of(self, ranks: int) -> float:
         """Return the load of the busiest of the ranks over the mean; experts lie in order.
 
-        It is what an all-to-all waits for: in each of its matchings somebody sends to that rank.
+        An all-to-all waits for this rank: in each of its matchings some rank sends to it.
 
         Examples
         --------
