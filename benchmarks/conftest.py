@@ -1,4 +1,4 @@
-"""What the JSON of `make bench` has beside the times: versions, memory, ratios, exponents."""
+"""The JSON of `make bench` beside the times: versions, memory, ratios, exponents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pytest_benchmark_update_json(
 
 @pytest.fixture
 def measure(benchmark: BenchmarkFixture) -> Measure:
-    """Return what runs some work, once before the clock starts if more than once, and keeps a row.
+    """Return a function that times some work and keeps a row; the first of several calls is free.
 
     `tell` takes what was found, checks it, and returns what goes into the row; so does `extra`.
     """

@@ -1,4 +1,4 @@
-"""What schedulers call, beside the kernels alone, with ratios of one run.
+"""Calls that schedulers make, beside the kernels alone, with ratios of one run.
 
     python benchmarks/control.py [--count 1000] [--seeds 5]
 

@@ -121,11 +121,11 @@ def families() -> Iterator[tuple[str, int, float, Callable[[np.random.Generator]
 def estimate(demand: np.ndarray, delay: float) -> float:
     """Guess the least completion of a demand with equal line sums, by counting covers.
 
-    k slots whose durations add up to T are drawn evenly, and a permutation for each. What they
-    carry is about normally distributed around T / n, and with a waste of w on each line it covers
-    the demand if the excess is one of the matrices with line sums w, of which there are as many as
-    the volume of Birkhoff's polytope says. The guess is the earliest completion for which some
-    number of slots is expected to have one cover.
+    k slots whose durations add up to T are drawn evenly, and a permutation for each. Each entry of
+    the sum is about normally distributed around T / n. With a waste of w on each line the sum
+    covers the demand if the excess is one of the matrices with line sums w, of which there are as
+    many as the volume of Birkhoff's polytope says. The guess is the earliest completion for which
+    some number of slots is expected to have one cover.
     """
     n, line = len(demand), int(demand[0].sum())
     degree = int((demand > 0).sum(axis=1).max())

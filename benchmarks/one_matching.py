@@ -3,8 +3,8 @@
     python benchmarks/one_matching.py [--count 1000] [--rows 9] [--cols 9] [--ports 32] [--seed 0]
 
 `negotiated` is timed as users call it (`om.solve`, verified) and as a scheduler could (the router
-alone, one negotiation). What it does not route goes to `ilp`, which routes it or proves that
-nobody can.
+alone, one negotiation). A matching that this way does not route goes to `ilp`, which routes it or
+proves that no routing exists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a user would otherwise take: other packages, and published models re-stated briefly."""
+"""Rivals that a user would otherwise take: other packages, and published models in brief."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def decompose_by_birkhoff(matrix: np.ndarray) -> int:
 def route_by_labels(problem: om.Routing, limit_s: float = 120.0) -> bool:
     """Find a routing by CP-SAT, a label for each link and a state for each cell, on one thread.
 
-    This is the model that one writes first.
+    This rival is the model that one writes first.
     """
     graph = problem.fabric.graph
     link = graph.links.of_terminal

@@ -30,7 +30,7 @@ Literal = Any  # a Boolean variable of CP-SAT, or 0 or 1
 
 
 class Outcome:
-    """What CP-SAT found: its status, values by variable, and why it stopped."""
+    """The outcome of CP-SAT: its status, values by variable, and why it stopped."""
 
     def __init__(self, solver: cp_model.CpSolver, status: Any, limit: Limit | None) -> None:
         self.infeasible = status == cp_model.INFEASIBLE
@@ -66,15 +66,16 @@ def minimise(
     Parameters
     ----------
     clock
-        Its time limits the run; its iterations limit the conflicts, and the steps.
+        The time limit bounds the run; the iterations bound the conflicts, and the steps.
     on_event
         Called from this thread for each better solution, and with the bound at the end.
     linear
         Whether linear relaxations help; without them, models of conditions are searched faster.
     work
-        What it may do at most, in seconds that CP-SAT counts by its steps: without a clock.
+        A limit on the work, in seconds that CP-SAT counts by its steps: without a clock.
     tell
-        Whether events say what it has found; not where its objective is another one than ours.
+        Whether events report found values; not where CP-SAT has another objective than the
+        problem.
     """
     solver = cp_model.CpSolver()
     parameters = solver.parameters

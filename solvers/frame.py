@@ -47,14 +47,14 @@ def take_best(
     Parameters
     ----------
     answers
-        They come one by one, each after what it costs; None where a try finds none. Each counts
+        The answers come one by one, each after its cost; None where a try finds none. Each counts
         as an iteration. A `Bound` among them, which does not, takes the place of a lower `bound`.
     ties
         Whether of answers that cost the same the last is taken, not the first.
     rtol
         By how much of the bound a cost may be above it and still meet it.
     start
-        An answer that is there before, and what it costs.
+        An answer from before, and its cost.
     """
     least, best = (math.inf, None) if start is None else start
     done = 0
@@ -98,7 +98,7 @@ def conclude(
     rtol: float = RTOL,
     **known: Any,
 ) -> Solution:
-    """Make a solution of what was found and what is proved.
+    """Make a solution of an answer and its proof.
 
     No answer is better than `bound`, which is infinite if it is proved that there is none. The
     limit says why the search left the question open, None if it had nothing left to do. An

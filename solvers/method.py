@@ -11,7 +11,7 @@ import numpy as np
 from optmatch.model import Limits, OnEvent, Problem, Solution, uncounted
 
 Run = Callable[[Any, Limits, np.random.Generator, OnEvent], Solution]
-"""What solves a problem: it is called with (problem, limits, rng, on_event)."""
+"""A method: a function of (problem, limits, rng, on_event)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Method:
     Parameters
     ----------
     name
-        What users call it. Methods of several kinds may share a name.
+        The name of the method for users. Methods of several kinds may share a name.
     solves
         The class of the problems that it solves.
     load

@@ -1,4 +1,4 @@
-"""What all tests share: repeatable hypothesis runs, short searches for plans of rails."""
+"""Settings that all tests share: repeatable hypothesis runs, short searches for plans of rails."""
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -1,4 +1,4 @@
-"""The rooms keep to their walls: who imports what, how long it takes, and what no file may say."""
+"""The rooms keep to their walls: imports and their time, and contents that no file may have."""
 
 import ast
 import re
@@ -183,7 +183,6 @@ def test_checking_needs_no_solver(module: str) -> None:
 
 
 def test_all_public_names_exist() -> None:
-    """What `__all__` promises can be had, also what is imported late."""
     code = "import optmatch; print([n for n in optmatch.__all__ if not hasattr(optmatch, n)])"
     assert python(code).strip() == "[]"
 

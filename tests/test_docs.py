@@ -1,4 +1,4 @@
-"""What the documents say can be done, can be done: commands, examples, links, tables."""
+"""Everything that the documents say works: commands, examples, links, tables."""
 
 import json
 import re
@@ -143,7 +143,6 @@ def test_the_front_page_opens_with_a_picture() -> None:
 
 
 def test_every_page_and_public_name_is_in_the_site() -> None:
-    """What the site is made from; `make docs` builds it."""
     site = runpy.run_path(str(ROOT / "docs" / "site.py"))
     listed = {name for names in site["chapters"]().values() for name in names}
     assert listed == {page.stem for page in (ROOT / "docs").glob("*.md")}

@@ -1,4 +1,4 @@
-"""From a plan of slots to a solution: what had no route, toggles, bounds, and what is proved."""
+"""Makes a solution of a plan of slots: leftovers, toggles, bounds, and what is proved."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def conclude(
 ) -> Solution:
     """Turn the plan into a schedule: spill what did not fit, order the slots, count.
 
-    What `prove_bound` returned is not proved again; without `polish`, nothing is proved.
+    A bound that `prove_bound` returned is not proved again; without `polish`, nothing is proved.
     """
     excess = planner.excess
     place_leftovers(planner)

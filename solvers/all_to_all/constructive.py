@@ -140,7 +140,8 @@ def _all_rounds(n: int) -> Iterator[NDArray[np.int64]]:
     """Yield ways to let n ports meet in n - 1 matchings.
 
     Shifts by one port more each time; if n is a power of two, also partners whose numbers differ
-    in the same bits, one bit changing from one matching to the next. Both change few cells.
+    in the same bits, one bit changing from one matching to the next. Both families of matchings
+    change few cells.
     """
     ports = np.arange(n)
     yield (ports + ports[1:, None]) % max(n, 1)

@@ -1,9 +1,9 @@
 """Method `negotiated` for all-to-all: 1-factorisations, with every factor routed.
 
-It starts from a randomly relabelled tournament and routes its matchings. Then it
+The search starts from a randomly relabelled tournament and routes its matchings. Then the search
 exchanges pairs among two or three slots at a time, keeps the routes of circuits that stay,
-negotiates the others, and accepts what does not need more cells. The sum of all shortest routes is
-the same for every 1-factorisation, so the search has to remove the cells beyond it.
+negotiates the others, and accepts a move that does not need more cells. The sum of all shortest
+routes is the same for every 1-factorisation, so the search has to remove the cells beyond it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def solve(
 
     An iteration is a conflict of CP-SAT. The method `negotiated` goes first; where its total meets
     the bound of the problem, that is the answer. Otherwise the fewest slots are sought one by one,
-    then the least total in them. What CP-SAT refutes has no short certificate:
+    then the least total in them. The refutations of CP-SAT have no short certificate:
     ``stats["bound_by"]`` says so.
     """
     clock = limits.start()

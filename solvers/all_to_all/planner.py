@@ -20,7 +20,7 @@ from optmatch.solvers.routing.pathfinder import BLOCKED, EFFORTS, UNIT, Effort
 from optmatch.solvers.routing.router import CellRouter
 
 FAILED = 1000 * UNIT
-"""What a contested link counts in the excess; a slot of less excess has all its routes."""
+"""The weight of a contested link in the excess; a slot of less excess has all its routes."""
 
 
 class RoutedSlot(NamedTuple):
@@ -263,8 +263,7 @@ def replace_slots(planner: SlotPlanner, chosen: list[int], new: NDArray[np.int64
     """Route new factors of some slots, keeping circuits that stay; take them if no worse.
 
     A slot can hardly save more than what its circuits that leave cost beyond their shortest
-    routes. So the move is given up as soon as what is lost so far is more than the slots that
-    follow can save.
+    routes. So a move is given up as soon as its losses exceed what the slots that follow can save.
     """
     before = [planner.plan[slot] for slot in chosen]
     left = [

@@ -41,7 +41,7 @@ _CASES = 20  # nodes of branch and price, for a proof about one matching
 
 
 class Verdict(NamedTuple):
-    """What becomes of a schedule after some faults."""
+    """The outcome of a schedule after some faults."""
 
     outcome: Outcome
     how: str
@@ -51,11 +51,11 @@ class Verdict(NamedTuple):
     matchings: NDArray[np.int32] | None = None
     states: NDArray[np.int8] | None = None
     causes: tuple[Fault, ...] = ()
-    """Faults that the proof needs no others than."""
+    """The faults that the proof needs."""
 
 
 class _Damage(NamedTuple):
-    """Some faults, and what they mean to the router."""
+    """Some faults, and the wiring that they leave to the router."""
 
     faults: tuple[Fault, ...]
     wiring: MeshArrays  # with the ways of stuck cells
@@ -63,7 +63,7 @@ class _Damage(NamedTuple):
 
 
 class Repair:
-    """A schedule of a fabric without faults, and what was found out about its repair.
+    """A schedule of a fabric without faults, and the known proofs and routes for its repair.
 
     Matchings stay what they are, but for an all-to-all that is not `fixed`: its pairs may move
     from slot to slot.
@@ -136,7 +136,7 @@ class Repair:
     def _known(
         self, slot: int, faults: tuple[Fault, ...], hits: NDArray[np.bool_]
     ) -> NDArray[np.int8] | None:
-        """Look for a repair of one of the faults that suits the others."""
+        """Look for a repair of one of the faults that also holds with the other faults."""
         if len(faults) == 1:
             return None
         for fault in (faults[k] for k in np.flatnonzero(hits)):
@@ -162,7 +162,7 @@ class Repair:
         return _Damage(faults, wiring._replace(exits=exits), base)
 
     def _reroute(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
-        """Negotiate new ways for the circuits at broken cells; the others may give way."""
+        """Negotiate new ways for the circuits at broken cells; other circuits may give way."""
         routes, lengths = self._routes[slot][0].copy(), self._routes[slot][1].copy()
         order = np.flatnonzero(lengths)
         on_route = np.arange(routes.shape[1]) < lengths[:, None]
@@ -209,7 +209,7 @@ class Repair:
         return exchanged or self._decide(problem, damage.faults) or Verdict("unrepaired", "effort")
 
     def _dead(self, broken: Faulty) -> bool:
-        """Tell whether a pair is dead that must meet."""
+        """Tell whether a dead pair is among the pairs that must meet."""
         met = {(i, j) for row in self.matchings for i, j in enumerate(row.tolist())}
         return not met.isdisjoint(broken.dead_pairs())
 

@@ -108,7 +108,7 @@ class Sequence:
         """Search for an order with fewer toggles, by best insertion; return their number.
 
         Every step is exact; one pass of insertions, in an order drawn by `rng`, costs
-        O(slots^2 * cells). None is begun that would not end in the time that is left.
+        O(slots^2 * cells). No exchange is begun that would not end in the remaining time.
         """
         best = self.count()
         work = len(self.order) ** 2 * self.states.shape[1]

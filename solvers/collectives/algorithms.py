@@ -1,4 +1,4 @@
-"""The known algorithms of collectives: who sends which chunks to whom in each round."""
+"""The known algorithms of collectives: the chunks that each rank sends in each round."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_PIECES = 1024
 
 
 def list_rounds(problem: Collective, algorithm: str) -> Rounds:
-    """List what an algorithm sends, which must fit the problem."""
+    """List the sends of an algorithm, which must fit the problem."""
     make = ALGORITHMS[algorithm]
     n, operation = problem.n_ranks, problem.operation
     if n == 1:
@@ -44,7 +44,7 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
 
 
 def fits(problem: Collective, algorithm: str) -> bool:
-    """Tell whether an algorithm solves a problem, with the ports that there are."""
+    """Tell whether an algorithm solves a problem with the ports of its ranks."""
     n, operation = problem.n_ranks, problem.operation
     power = n & (n - 1) == 0
     if problem.steps is not None:
@@ -65,7 +65,7 @@ def fits(problem: Collective, algorithm: str) -> bool:
 
 
 def _grow(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
-    """Gather by sending, in each round, all that the receiver has not got yet."""
+    """Gather: in each round a rank sends all that the receiver does not have yet."""
     has = np.eye(n, dtype=np.bool_)
     parts = []
     for partner in partners:
@@ -76,7 +76,7 @@ def _grow(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
 
 
 def _hand_on(n: int, ways: Iterable[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> Rounds:
-    """Move the blocks of an all-to-all: in each round those that are chosen, to the partners.
+    """Move the blocks of an all-to-all: in each round the chosen blocks go to the partners.
 
     `ways` has for each round ``partner[rank]``, and ``chosen[source, destination]``.
     """
@@ -261,4 +261,4 @@ ALGORITHMS: dict[str, Callable[[Collective, str, int], Rounds]] = {
     "near-sums": _near_sums,
     "whole-buffers": _whole_buffers,
 }
-"""What makes the rounds, by name; `sign` is the direction in which chunks go round."""
+"""The makers of the rounds, by name; `sign` is the direction in which chunks go round."""

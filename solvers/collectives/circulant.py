@@ -51,7 +51,8 @@ def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
     parts, step = [], 1
     for rounds in held:
         for k in range(rounds):
-            # This hop is of the block that began j places back; blocks come round are left out.
+            # This hop moves the block that began j places back; blocks that are home again are
+            # left out.
             back = np.arange(k * step, min((k + 1) * step, n - step))
             source, j = (x.ravel() for x in np.meshgrid(np.arange(n), back, indexing="ij"))
             parts.append((source, (source + sign * step) % n, (source - sign * j) % n))
@@ -120,7 +121,7 @@ def relax(distance, shift, least):
 def climb(shifts, n, work):
     """Replace one shift after another by the best there is; return the hops in the end.
 
-    It writes `shifts` and works in an array of shape (2, n).
+    The kernel writes `shifts` and works in an array of shape (2, n).
     """
     count = len(shifts)
     best = FAR * n
@@ -160,9 +161,9 @@ def fill(distance, shift, most, least, taken):
 
 
 def list_shifts(n: int, k: int, seed: int = 0) -> list[NDArray[np.int64]]:
-    """List sets of k shifts with short paths to all offsets, the one of fewest hops first.
+    """List sets of k shifts with short paths to all offsets, the set of fewest hops first.
 
-    They are the ends of hill climbs from several beginnings, of which the first is a mixed
+    The sets are the ends of hill climbs from several beginnings, of which the first is a mixed
     radix. One climb takes some rounds of O(k n^2).
     """
     rng = np.random.default_rng(seed)
@@ -221,7 +222,7 @@ def trim(circulant: Circulant, block_s: float, each_s: float) -> Circulant:
 def choose(problem: Collective) -> Circulant:
     """Return the fastest all-to-all on shifts that is found, for any number of configurations.
 
-    Those numbers are tried first of which the bound by rounds, hops and delays is least.
+    The numbers of configurations with the least bound by rounds, hops and delays are tried first.
     """
     n, delay_s = problem.n_ranks, problem.delay_s
     each_s = problem.alpha_s + (problem.hop_s or 0.0)

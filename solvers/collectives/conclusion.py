@@ -28,7 +28,7 @@ from optmatch.solvers.frame import conclude
 
 
 class FoundPlan(NamedTuple):
-    """What a method has found."""
+    """The plan that a method has found, and what is proved."""
 
     laid: Laid | None
     stats: dict[str, Any]

@@ -44,7 +44,7 @@ class Split(NamedTuple):
     least: int
     """Loads of all rounds, in units."""
     there: bool
-    """Whether the first circuits are those that are there."""
+    """Whether the first circuits are those that are up already."""
     weights: tuple[int, ...]
     """Sizes of chunks, in units."""
     unit_s: float
@@ -261,7 +261,7 @@ class _Model:
                 model.add_exactly_one(has[t + 1, u, c] for u in self.ranks)
 
     def _add_sums(self) -> None:
-        """Let chunks be sums of what ranks had, in which nobody is twice."""
+        """Let chunks be sums of the data of ranks, in which no rank counts twice."""
         model, last = self.model, len(self.epoch)
         everywhere = self.problem.operation == "all-reduce"
         whose = {key: self._table(1) for key in self.ranks}  # by rank: blocks with its data

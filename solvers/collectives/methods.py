@@ -1,4 +1,4 @@
-"""Methods of collectives: what finds a plan, by name, and the fastest of all that fit."""
+"""Methods of collectives: a function that finds a plan for each name, and the fastest of all."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _rewire(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _overlap(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let planes change circuits while others send; of all algorithms the fastest."""
+    """Let planes change circuits while others send; take the fastest of all algorithms."""
     with uncounted():
         from optmatch.solvers.collectives.overlap import read_steps, share
 
@@ -119,7 +119,7 @@ def _overlap(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _stragglar(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let the others scatter sums while they wait, then spread what the late rank has."""
+    """Let the other ranks scatter sums while they wait, then spread the data of the late rank."""
     with uncounted():
         from optmatch.solvers.collectives.stragglar import schedule
 
@@ -145,7 +145,7 @@ def _mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _one_pass(problem: Collective, clock: Clock) -> FoundPlan:
-    """Scatter sums over some sides of a torus, and pass on what comes over the others."""
+    """Scatter sums over some sides of a torus, and pass data on over the other sides."""
     with uncounted():
         from optmatch.solvers.collectives.passing import choose, list_rounds
 
@@ -156,7 +156,7 @@ def _one_pass(problem: Collective, clock: Clock) -> FoundPlan:
 def _composed(problem: Collective, clock: Clock, below_s: float = math.inf) -> FoundPlan:
     """Let the best all-gather follow the best reduce-scatter; or gather buffers, and add up.
 
-    What cannot be faster than `below_s` is not tried.
+    A method that cannot be faster than `below_s` is not tried.
     """
     with uncounted():
         from optmatch.solvers.collectives.passing import join, last_circuits, sum_up
@@ -208,11 +208,11 @@ FINDERS: dict[str, Find] = {
     "one-pass": _one_pass,
     "composed": _composed,
 }
-"""What finds a plan, by the name of the method."""
+"""The function that finds a plan, by the name of the method."""
 
 
 def _try_all(problem: Collective, clock: Clock) -> dict[str, FoundPlan]:
-    """Try all that fit, as long as there is time, but at least one; those that find a plan."""
+    """Try the methods that fit while there is time, at least one; yield those that find a plan."""
     found: dict[str, FoundPlan] = {}
     for name, find in FINDERS.items():
         if suits(problem, name) and (not found or clock.exceeded(0) is None):
@@ -230,7 +230,7 @@ def _fastest(found: dict[str, FoundPlan]) -> Laid:
 
 
 def _best(problem: Collective, clock: Clock) -> FoundPlan:
-    """Try all that fit, and take the fastest."""
+    """Try all methods that fit, and take the fastest."""
     found = _try_all(problem, clock)
     times = {name: each.laid.plan.time_s for name, each in found.items() if each.laid is not None}
     name = min(times, key=lambda each: times[each])
@@ -243,7 +243,7 @@ def _best(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _joint(on_event: OnEvent, problem: Collective, clock: Clock) -> FoundPlan:
-    """Search circuits, routes and rounds together for what is faster than all others."""
+    """Search circuits, routes and rounds together for a plan that is faster than all others."""
     if problem.steps is not None:
         return _overlap(problem, clock)
     from optmatch.solvers.collectives.joint import find

@@ -1,4 +1,4 @@
-"""Planes that set up new circuits while others send: who takes part in which step, and how much.
+"""Planes that set up new circuits while others send: the planes and shares of each step.
 
 After SWOT (Wu et al. 2025, arXiv:2510.19322), with the state of each plane by itself: its released
 model compares neighbouring steps only, so that planes send over circuits that they do not have.
@@ -29,7 +29,7 @@ SMALL = 24
 
 
 class Steps(NamedTuple):
-    """What all planes together have to do, in seconds of one plane."""
+    """The work of all planes together, in seconds of one plane."""
 
     configuration: NDArray[np.int64]
     work_s: NDArray[np.float64]
@@ -52,7 +52,7 @@ class Steps(NamedTuple):
 def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     """Read the rounds of an algorithm as steps, each in a configuration of its own.
 
-    Without rounds these are the steps that the problem is given from outside.
+    Without rounds the steps are those that the problem states.
     """
     n, planes = problem.n_ranks, problem.planes
     there = isinstance(problem.start, str) and problem.start == "free"
@@ -188,7 +188,7 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
 
 
 def _search(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_]]:
-    """Prove a bound by a mixed-integer programme; return it, and who takes part in its answer."""
+    """Prove a bound by a mixed-integer programme; return it, and the planes of its answer."""
     unit_s, known = best.time_s or 1.0, best.share_s > 0
     if (steps.work_s < 1e-3 * unit_s).any():
         return 0.0, known  # too small beside the rest for the tolerances of the search

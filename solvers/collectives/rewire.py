@@ -1,10 +1,10 @@
 """Which rounds of an algorithm get new circuits: the exact dynamic programme over a pool.
 
-The pool has the circuits that are there, those that each round asks for, and rings that go 1, 2,
-4, ... places onward; of very many, only the first few of the rounds. What a round costs over each
-of them is counted once; then the best last change before each round is the best end of the round
-before, plus a delay (PCCL; Harvest, restricted to this pool). It is exact for the pool because a
-delay does not depend on what changes into what.
+The pool has the circuits that are up already, those that each round asks for, and rings that go 1,
+2, 4, ... places onward; of very many, only the first few of the rounds. The cost of a round over
+each set of circuits is counted once; then the best last change before each round is the best end
+of the round before, plus a delay (PCCL; Harvest, restricted to this pool). The choice is exact for
+the pool because a delay does not depend on what changes into what.
 """
 
 from __future__ import annotations

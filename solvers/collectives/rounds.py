@@ -13,7 +13,7 @@ from optmatch.problems.collectives.plan import REDUCE
 
 
 class Rounds(NamedTuple):
-    """What is sent in each round, each send over circuits of its own."""
+    """The sends of each round, each send over circuits of its own."""
 
     sends: NDArray[np.int64]
     """Rows of round, source, destination, chunk and kind, as in a `CollectivePlan`."""

@@ -2,13 +2,13 @@
 
 Ranks 0 ... n - 2 have reduced n - 1 chunks among themselves while they waited; rank g holds chunk
 g. The late rank n - 1 meets each of them once, and both then hold that chunk reduced over all.
-From there it spreads by copies. A round is a matching: one partner for each rank.
+From these two ranks the chunk spreads by copies. A round is a matching: one partner for each rank.
 
 Let m be n, or n + 1 if n is odd, and q = ceil(log2 m). Each chunk may spread to 2^(q - 1) ranks
 before it is the oldest, but only m / 2 are wanted: D = 2^(q - 1) - m / 2 too many. A rank that
 holds class a and does not give it makes 2^(q - 2 - a) fewer. So the chunks in excess of one for
-each rank lie on a few *doubles*, which give the oldest and waste the other. They waste in runs:
-a run of length k + 1 begins in class q - 2 - k and wastes 1 + 2 + ... + 2^k in all.
+each rank lie on a few *doubles*, which give the oldest and waste the other. The doubles waste in
+runs: a run of length k + 1 begins in class q - 2 - k and wastes 1 + 2 + ... + 2^k in all.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def choose_runs(q: int, surplus: int, shortest: int = 0) -> tuple[int, ...] | No
 def plan_runs(q: int, runs: tuple[int, ...], n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
     """Return ``moves[round, double]`` of doubles that waste in runs.
 
-    If `odd`, one rank is absent. Who faces it misses a chunk, and that should be another one in
-    each round: doubles too, in a run of length 3. Two that waste 1 each have none; so in the last
-    round one of them faces the absent rank, and all others get their chunk.
+    If `odd`, one rank is absent. The partner of the absent rank misses a chunk, and that should be
+    another one in each round: doubles too, in a run of length 3. Two that waste 1 each have none;
+    so in the last round one of them faces the absent rank, and all others get their chunk.
     """
     starts = [a - b for a, b in zip(runs, (*runs[1:], 0), strict=True)]
     n_rounds, n_doubles = n_chunks + q - 1, sum(runs)
@@ -127,7 +127,7 @@ def schedule(n: int, seed: int = 0) -> Sends:
     """Return the sends of an all-reduce around the late rank n - 1.
 
     There are the fewest rounds, n + ceil(log2 n) - 2, for every even n; for odd n as many as
-    `fewest_late_rounds` says, or one more. There are n (n - 1) sends: nobody gets what it has.
+    `fewest_late_rounds` says, or one more. There are n (n - 1) sends: no rank gets what it has.
 
     Time and memory O(n^2), as much as there are sends. For odd n one rank of n + 1 is absent: who
     would face it misses a chunk, always another one, and gets it in a round at the end.
@@ -163,7 +163,7 @@ def schedule(n: int, seed: int = 0) -> Sends:
 
 @cache
 def stored() -> Any:
-    """Return what is stored."""
+    """Return the content of the file."""
     return json.loads(STORED.read_text("utf-8"))
 
 

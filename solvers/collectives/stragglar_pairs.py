@@ -1,10 +1,10 @@
-"""Kernels that lay a plan of doubles on ranks: who faces whom in each round, and what is sent.
+"""Kernels that lay a plan of doubles on ranks: partners and sends of each round.
 
 Before round t the active chunks are t - 1 (class 0) to t - q (class q - 1, the oldest). Each rank
-that holds the oldest gives it to one that does not, and takes a younger one for it. What the few
-ranks with two active chunks do (*doubles*) is planned beforehand: by
-`optmatch.solvers.collectives.stragglar`, or by the search beside it. All others hold one,
-and only their order matters.
+with the oldest chunk gives it to one without, and takes a younger one for it. The moves of the few
+ranks with two active chunks (*doubles*) are planned beforehand: by
+`optmatch.solvers.collectives.stragglar`, or by the search beside it. All other ranks hold one
+chunk, and only their order matters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NONE = -1000
 
 
 class Ranks(NamedTuple):
-    """What each rank holds, and what it does in the present round."""
+    """The chunks of each rank, and its moves in the present round."""
 
     hold: NDArray[np.int64]  # (2, ranks): its active chunks
     owed: NDArray[np.int64]  # the chunk that a rank did not get when it swapped
@@ -127,7 +127,7 @@ def _meet_late(t, late, lacks, sends, count, ranks):
 
 @inner_kernel
 def _repay(q, absent, lacks, ranks):
-    """Give ranks that swapped in the last round what they are owed; False if that fails."""
+    """Give ranks that swapped in the last round the chunks owed to them; False if that fails."""
     n_ranks, owed, met, key = len(ranks.owed), ranks.owed, ranks.met, ranks.key
     for y in range(n_ranks):
         if owed[y] == NONE:
@@ -160,7 +160,7 @@ def _swap(q, moves, ranks):
 
 @inner_kernel
 def _face_absent(q, t, moves, ranks):
-    """Choose the rank that faces the one that is not there; False if that fails."""
+    """Choose the rank that faces the absent one; False if that fails."""
     n_doubles, loser = len(moves), -1
     for d in range(n_doubles):
         if moves[d] == LOSE or moves[d] == REST:
@@ -196,9 +196,9 @@ def _take(q, t, moves, n_chunks, ranks):
 
 @inner_kernel
 def _pair_rest(q, ranks):
-    """Pair those who give the oldest with all others; False if that fails.
+    """Pair the ranks that give the oldest chunk with all others; False if that fails.
 
-    Those who still have to meet the late rank come back soonest.
+    Ranks that still have to meet the late rank come back soonest.
     """
     bucket, size = ranks.bucket, ranks.size
     size[q:] = 0

@@ -25,7 +25,7 @@ class Double(NamedTuple):
 
 
 class DoublesStep(NamedTuple):
-    """What doubles do in a round, and what becomes of them."""
+    """The moves of doubles in a round, and their classes after it."""
 
     moves: tuple[int, ...]
     doubles: tuple[Double, ...]
@@ -78,7 +78,7 @@ class DoublesSearch:
     def _steps(
         self, t: int, doubles: tuple[Double, ...], budgets: tuple[int, ...], debts: tuple[int, ...]
     ) -> list[tuple[DoublesStep, tuple[int, ...]]]:
-        """List what may be done in a round, and the budgets after it."""
+        """List the moves of a round, and the budgets after each."""
         none = (0,) * self.q
         steps = [DoublesStep((), (), none, none, ())]
         for double in doubles:
@@ -101,7 +101,7 @@ class DoublesSearch:
         return [found[k] for k in sorted(range(len(found)), key=rank.__getitem__)]
 
     def _options(self, t: int, double: Double) -> list[tuple[int, int, Double]]:
-        """List moves of a double, with the class that it wastes (-1: none) and what it becomes."""
+        """List moves of a double, with the class that it wastes (-1: none) and its new classes."""
         q, (young, old, met, lost) = self.q, double
         none = q - 1 if t < q else q  # the class that stands for no chunk
 
@@ -135,7 +135,7 @@ class DoublesSearch:
     def _join(
         self, t: int, step: DoublesStep, option: tuple[int, int, Double], budgets: tuple[int, ...]
     ) -> DoublesStep | None:
-        """Let one more double do something in a round, if the others allow it."""
+        """Let one more double move in a round, if the other moves allow it."""
         move, wasted, then = option
         if move in (EXCHANGE, LOSE) and move in step.moves:
             return None

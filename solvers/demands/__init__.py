@@ -1,4 +1,4 @@
-"""From a demand to matchings and durations: decompositions, covers, exact models, bounds."""
+"""Methods for demands: decompositions, covers, exact models, bounds."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def assign(space):
 
 
 def assign_afresh(space: AssignmentSpace, value: NDArray[Any]) -> float:
-    """Do as `assign`, with these values and no prices of others: a function of them alone."""
+    """Do as `assign`, from prices of zero: a function of these values alone."""
     space.value[:] = value
     space.column_price[:] = 0.0
     total: float = assign(space)

@@ -25,7 +25,7 @@ class Terms(NamedTuple):
     weights: NDArray[np.int64]
     """How often each permutation counts, > 0."""
     residual: NDArray[np.int64]
-    """What they leave, shape (n, n); all zero if the decomposition is complete."""
+    """The rest of the matrix, shape (n, n); all zero if the decomposition is complete."""
 
     def total(self) -> NDArray[np.int64]:
         """Add everything up again: the matrix."""
@@ -132,7 +132,7 @@ def decompose(
     ticks
         Whole numbers >= 0, shape (n, n), all line sums the same; `stuff` makes them so.
     rule
-        Which permutation comes next. ``"first"``: the one at hand, with as few changes as
+        Which permutation comes next. ``"first"``: the permutation at hand, with as few changes as
         possible: some n\ :sup:`2` terms in the shortest time. ``"bottleneck"``: one whose smallest
         entry is as large as can be, among these one of small entries: the fewest terms.
     stop_ticks

@@ -22,10 +22,10 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
 class Rating(NamedTuple):
-    """What a slot is chosen for."""
+    """The rating of a slot."""
 
     finish_bonus: float = 1.0
-    """What a finished circuit earns, in delays."""
+    """The gain of a finished circuit, in delays."""
     pressure: float = 10.0
     """How much more busy ports count: as exp(pressure * load / greatest load)."""
     choices: int = CHOICES
@@ -151,8 +151,8 @@ def _bound_all(space, rest, delay, extra, count):
 def cover(space, rest, delay, rating, matchings, lengths, done, shortest):
     """Choose slots until `rest` is served or ``matchings`` is full; return their number.
 
-    Each slot ends one of its circuits at least, so this ends. A length whose bound is below what
-    another one is known to serve is not tried.
+    Each slot ends one of its circuits at least, so this ends. A length is not tried if its bound
+    is below the known service of another one.
     """
     n = len(rest)
     while done < len(matchings):
@@ -195,7 +195,7 @@ def cover(space, rest, delay, rating, matchings, lengths, done, shortest):
 def cover_busiest(space, rest, matchings, lengths):
     """Peel matchings off that hold all ports with most partners left, the heaviest such ones.
 
-    By Konig's theorem they exist, so as many matchings are enough as the busiest port has
+    By Konig's theorem such matchings exist, so as many are enough as the busiest port has
     partners. ``lengths`` are those of the heaviest circuits.
     """
     n = len(rest)

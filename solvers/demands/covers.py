@@ -35,7 +35,8 @@ def yield_solstice(work: CoverTask) -> Iterator[Plan]:
     """Stuff the demand, then take slots of halving thresholds (BigSlice).
 
     Liu, Mukerjee et al. (2015), Scheduling techniques for hybrid circuit/packet networks, CoNEXT,
-    doi 10.1145/2716281.2836126. Here until everything is served, or packets take the rest.
+    doi 10.1145/2716281.2836126. The plan goes on here until everything is served, or packets take
+    the rest.
     """
     rest = stuff(work.demand)
     n, ports = len(rest), np.arange(len(rest))
@@ -93,7 +94,7 @@ def yield_tms(work: CoverTask) -> Iterator[Plan]:
     Farrington et al. (2012), Hunting mice with microsecond circuit switches,
     doi 10.1145/2390231.2390244; Porter et al. (2013), doi 10.1145/2486001.2486007. The demand is
     scaled to equal line sums (Sinkhorn), decomposed, and held for as long as its greatest line
-    needs. There is a plan for each doubling of the number of terms; what it leaves is covered.
+    needs. There is a plan for each doubling of the number of terms; the rest of each is covered.
     """
     demand = work.demand
     greatest = int(max(demand.sum(axis=0).max(), demand.sum(axis=1).max()))

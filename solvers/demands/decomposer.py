@@ -214,7 +214,7 @@ def conclude_count(
     proof: CountProof | None,
     search: Decomposer | None,
 ) -> Solution:
-    """Say how many matchings were found and how many are proved to be needed."""
+    """Report how many matchings were found and how many are proved to be needed."""
     if best is None or search is None:
         return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)
     count = len(best.ticks)

@@ -1,7 +1,7 @@
 """The least completion time where ports are so few that all matchings can be listed.
 
 An integer programme: for each permutation of the ports whether there is a slot of it, and how long
-it lasts. It needs no compiled kernels, and answers before these would be loaded.
+it lasts. The listing needs no compiled kernels, and answers before these would be loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGEST = 10**6  # ticks of an entry: beyond, a tick is near what the programme
 
 
 def suits(problem: Demand) -> bool:
-    """Tell whether all slots of a demand can be listed, and nothing but slots counts."""
+    """Tell whether all slots of a demand can be listed, and only slots count."""
     return (
         problem.fabric.graph is None
         and not problem.fabric.bidirectional

@@ -35,9 +35,9 @@ def _follow(
     matchings,
     ticks,
 ):
-    """Serve entries in their order: in each slot all that fit, as long as one of them takes.
+    """Serve entries in their order: each slot takes all that fit, and lasts as long as one needs.
 
-    That length is chosen which serves most for its time. The first group counts three times, and
+    The length is the one that serves most for its time. The first group counts three times, and
     what is done earns a delay, `bonus` times.
     """
     clock, slot, first = 0, 0, 0
@@ -166,6 +166,6 @@ def solve_groups(
 
 
 def _move(order: NDArray[np.int64], moved: NDArray[np.bool_], to: int) -> NDArray[np.int64]:
-    """Put some of an order before the others from a place on."""
+    """Put some entries of an order before the others from a place on."""
     rest = order[~moved]
     return np.concatenate([rest[:to], order[moved], rest[to:]])

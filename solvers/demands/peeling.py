@@ -1,6 +1,6 @@
 """Kernels that peel permutations off a matrix of whole numbers whose lines all have one sum.
 
-What is left of an entry is in `PeelingWorkspace.left`. The entries that may be used form a graph,
+The rest of an entry is in `PeelingWorkspace.left`. The entries that may be used form a graph,
 a set of bits for each row, so that a search passes over dozens of columns in one step. Matchings
 are kept from one permutation to the next: only rows whose entry is used up look for another
 column.
@@ -158,7 +158,7 @@ def _release(space, row):
 def _descend(space):
     """Lower the threshold to the largest entry from a row that is reached to a fresh column.
 
-    Returns False if there is none.
+    Returns False if there is no such entry.
     """
     left, reached, fresh = space.left, space.reached, space.fresh
     word, bit = space.word, space.bit

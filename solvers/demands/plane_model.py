@@ -100,7 +100,7 @@ class PlaneModel:
     Parameters
     ----------
     share
-        What the packet network carries per tick of one port, in ticks of a circuit.
+        The load that the packet network carries per tick of one port, in ticks of a circuit.
     below
         The largest end that counts, in parts of a tick: as many as the numerator of `share`.
     """

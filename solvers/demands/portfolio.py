@@ -1,8 +1,8 @@
 """Methods `portfolio` and `best`: several covers; then parts of the best rebuilt.
 
 `portfolio` takes what the fitting rules make and keeps the best.
-`best` goes on from there: some slots are taken out, what they leave is covered anew by a rule
-drawn at random, and the result is kept if it is not longer (a large neighbourhood search).
+`best` goes on from there: some slots are taken out, their service is covered anew by a rule drawn
+at random, and the result is kept if it is not longer (a large neighbourhood search).
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def rebuild(work: CoverTask) -> Iterator[Plan]:
 
 
 def _replace_some(work: CoverTask, plan: Plan) -> Plan:
-    """Take out some slots, the least useful ones first, and cover what they leave anew."""
+    """Take out some slots, the least useful ones first, and cover their service anew."""
     rng, slots, ports = work.rng, len(plan.ticks), np.arange(len(work.demand))
     used = np.where(plan.matchings >= 0, work.demand[ports, plan.matchings], 0)
     use = np.minimum(used, plan.ticks[:, None]).sum(axis=1) / (plan.ticks + work.delay)

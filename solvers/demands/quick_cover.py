@@ -46,7 +46,7 @@ def _weigh(space, left, count, delay):
 
 @kernel
 def _serves(ticks, length, delay):
-    """Return what a slot of this length does for an entry; to finish it saves a delay."""
+    """Return the value of a slot of this length for an entry; a finished entry saves a delay."""
     return ticks + delay if ticks <= length else length
 
 
@@ -84,7 +84,7 @@ def _choose_length(left, count, delay):
 def _match(space, left, count, length, delay):
     """Write a stable matching to ``space.column_of``, -1 for none (Manne and Halappanavar 2014).
 
-    Each row asks the best column that would take it; who is sent away asks again.
+    Each row asks the best column that would take it; a row that is sent away asks again.
     """
     offer, column_of = space.column_price, space.column_of
     row_of, first = space.row_of, space.first
@@ -170,7 +170,7 @@ def cover_quickly(
 
 
 class _Rest:
-    """What is left of a demand while slots are taken out of it, until a deadline."""
+    """The rest of a demand while slots are taken out of it, until a deadline."""
 
     def __init__(
         self, demand: NDArray[np.int64], delay: int, shortest: int = 1, deadline: float = np.inf
@@ -200,7 +200,7 @@ class _Rest:
         while count > until:
             if counted_time() > self._deadline:
                 raise TimeUp
-            # So many slots that the clock is asked often enough.
+            # The number of slots after which the clock is looked at.
             takes_s = 1e-9 * _NS_PER_ENTRY * count * (1 + exact)
             room = int(np.clip(_LOOK_S / takes_s, 1, 128))
             rows, lengths = np.empty((room, self._n), np.int32), np.empty(room, np.int64)

@@ -1,8 +1,9 @@
 """Plans on fabrics that do not hold every matching: slots with what can be routed together.
 
 A slot of a plan is a wish. Its circuits are routed, all at once or else one by one, those with
-most left to carry first; ports that stay idle take further circuits. What a plan leaves fills
-further slots. Where most pairs want something, the matchings of an all-to-all are a second way.
+most left to carry first; ports that stay idle take further circuits. Demand that a plan leaves
+fills further slots. Where most pairs want something, the matchings of an all-to-all are a second
+way.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ class Realiser:
     def _pack(
         self, pairs: list[Pair]
     ) -> tuple[list[Pair], tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """Take pairs one by one; those with which not all find routes are left out."""
+        """Take pairs one by one; a pair is left out if no routes for all are found with it."""
         kept: list[Pair] = []
         routes, lengths = self.router.empty_routes()
         tried = set[Pair]()
@@ -231,7 +232,7 @@ class Realiser:
         return matching
 
     def _length(self, matching: NDArray[np.int32], rest: NDArray[np.int64]) -> int:
-        """Choose how long to hold a slot: what it serves and finishes, for its time."""
+        """Choose how long to hold a slot, by what it serves and finishes for its time."""
         sources = np.flatnonzero(matching != IDLE)
         left = rest[sources, matching[sources]]
         lengths = np.unique(left[left > 0])

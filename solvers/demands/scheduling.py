@@ -54,7 +54,7 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
 
 
 def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
-    """Tell when circuits and packets are done, in ticks, with planes that end together."""
+    """Return when circuits and packets are done, in ticks, with planes that end together."""
     left = np.maximum(problem.directed_ticks - serve(plan), 0)
     busiest = int(max(left.sum(axis=0).max(), left.sum(axis=1).max()))
     return plan.cost(problem.delay_ticks) / problem.planes, busiest / problem.packet_share
@@ -158,7 +158,7 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
 
 
 class CoverTask(NamedTuple):
-    """What a method has to cover, and what it may spend."""
+    """The demand that a method has to cover, and its limits."""
 
     problem: Demand
     demand: NDArray[np.int64]  # in ticks
@@ -236,7 +236,7 @@ class Candidate(NamedTuple):
 
 
 def _plain(problem: Demand) -> bool:
-    """Tell whether the slots and delays of a plan are all that decides when it ends."""
+    """Tell whether only the slots and delays of a plan decide when it ends."""
     return (
         holds_every_matching(problem.fabric)
         and problem.planes == 1

@@ -1,4 +1,4 @@
-"""What kernels that peel permutations off a matrix work on: arrays, and a queue of entries.
+"""The workspace of kernels that peel permutations off a matrix: arrays, and a queue of entries.
 
 Every entry that is not zero is in the graph of entries that may be used, or in one of the lists of
 those below the threshold.
@@ -26,7 +26,7 @@ _EXPONENT = 1022  # of float64, for 0.5
 
 
 class PeelingWorkspace(NamedTuple):
-    """What a decomposition remembers between two permutations, and room to work in."""
+    """The memory of a decomposition between two permutations, and its room to work in."""
 
     left: NDArray[np.int64]  # by place: row * n + column
     graph: NDArray[np.int64]  # (n, words): the entries that may be used

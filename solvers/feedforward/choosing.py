@@ -6,8 +6,8 @@ of the lower half together. The search is exhaustive, with bounds that leave mos
 average over all permutations it visits some 40, 400, 6,000 and 100,000 blocks for 8, 16, 32 and 64
 lines.
 
-What a cell costs a circuit depends on the cell, its state, and whether another circuit passes it
-too. Costs are whole numbers; the sum over all circuits is minimised, or the largest of them.
+The cost of a cell for a circuit depends on the cell, its state, and whether another circuit passes
+it too. Costs are whole numbers; the sum over all circuits is minimised, or the largest of them.
 """
 
 from __future__ import annotations

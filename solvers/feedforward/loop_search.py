@@ -32,7 +32,7 @@ and in the best setting."""
 
 
 class LoopTask(NamedTuple):
-    """What a search is for."""
+    """The aim of a search."""
 
     blocks: NDArray[np.int64]
     wide: bool

@@ -133,8 +133,8 @@ def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings on a dilated Benes network; no two circuits share a cell.
 
-    It has the blocks of a Benes network, so the same walks tell which half each circuit goes to.
-    Each circuit is then followed through cells of its own.
+    The network has the blocks of a Benes network, so the same walks tell which half each circuit
+    goes to. Each circuit is then followed through cells of its own.
     """
     n = matchings.shape[1]
     narrow, wide = network(n), network(n, dilated=True)

@@ -29,8 +29,8 @@ _ROUTERS: dict[str, Callable[[NDArray[np.int32]], NDArray[np.int8]]] = {
     "piloss": partial(route_crossbar, ring=True),
     "switch-and-select": route_trees,
 }
-"""What makes ``cell_states[k, cell]``, int8, -1 where no light passes, of matchings: int32,
-``matchings[k, source] = destination``, -1 where idle."""
+"""Functions from ``matchings[k, source] = destination`` (int32, -1 where idle) to
+``cell_states[k, cell]`` (int8, -1 where no light passes)."""
 _LOOPING = {"benes": False, "dilated-benes": True}  # whether each line is a pair of wires
 
 MICRO_DB = 1e-6
@@ -64,7 +64,7 @@ def route_batch(
     matchings
         ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
     prefer
-        What the loops of `Benes` and `DilatedBenes` are turned for, None for speed.
+        The aim in turning the loops of `Benes` and `DilatedBenes`, None for speed.
         ``"toggles"``: matchings follow each other, and few cells change their state from one to
         the next. ``"loss"``: little loss on the route that loses most. ``"crosstalk"``: few cells
         that two circuits pass, each of which leaks into the other. Exact for each matching up to

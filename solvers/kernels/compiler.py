@@ -1,7 +1,7 @@
-"""What numba makes of a kernel: here, and here alone, is what we build on numba's private parts.
+"""Our use of numba's private parts: how a kernel is compiled and cached, here alone.
 
-They may change with each release. Whatever then fails, in loading this module or in compiling,
-makes `decorators` turn to `plain`. Loading this module loads numba.
+These parts may change with each release. If loading this module or compiling fails, `decorators`
+turns to `plain`. Loading this module loads numba.
 """
 
 from __future__ import annotations

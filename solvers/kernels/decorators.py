@@ -116,5 +116,5 @@ class _Waiting:
 
     @property
     def _numba_type_(self) -> Any:
-        """What numba asks a global of a kernel for."""
+        """The type that numba asks of a global of a kernel."""
         return self.made._numba_type_

@@ -63,7 +63,7 @@ def make_room(room: Path) -> None:
 
 @cache
 def warn_of_no_room(reason: str) -> None:
-    """Say once that each process will compile anew."""
+    """Warn once that each process will compile anew."""
     warnings.warn(
         f"compiled kernels cannot be kept, so each process compiles them anew: {reason};"
         " NUMBA_CACHE_DIR names another folder",

@@ -24,9 +24,9 @@ def told_of_compiling(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 def tell_of_compiling(name: str) -> None:
-    """Tell all who listen that a kernel of this name is about to be compiled.
+    """Tell all listeners that a kernel of this name is about to be compiled.
 
-    Where nobody does, the first one is told to the log, and to a terminal.
+    Without listeners, the first kernel is reported to the log, and to a terminal.
     """
     if not _LISTENERS:
         _say_once()

@@ -1,6 +1,6 @@
 """Kernels by what numba documents alone: slower to compile, with the same answers.
 
-They are kept where others are; numba would else put them beside the sources.
+Compiled kernels are kept where others are; numba would else put them beside the sources.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CONFIG: Any = numba.config
 
 @cache
 def warn_of_plain(reason: str) -> None:
-    """Say once that first calls take longer."""
+    """Warn once that first calls take longer."""
     warnings.warn(
         f"numba {numba.__version__} has other private parts than we know, so kernels are compiled"
         f" in its plain way, and first calls take longer: {reason}",
@@ -34,7 +34,7 @@ def warn_of_plain(reason: str) -> None:
 
 
 def plain_kernel(function: Any, *, inner: bool) -> Any:
-    """Return what numba compiles when it is first called; inner ones are kept by their callers."""
+    """Return a kernel that numba compiles when first called; inner ones are kept by callers."""
     _listen()
     njit: Any = numba.njit
     options = {"nogil": True, "error_model": "numpy"}

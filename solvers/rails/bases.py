@@ -30,7 +30,7 @@ def list_components(seats: Seats) -> Ints:
 def list_families(seats: Seats) -> list[Ints]:
     """List the kinds of groups: by seat the group, and its place there; -1 of those in none.
 
-    Those with most bytes first. A pipeline counts as a group, in the order of its messages.
+    Components with most bytes first. A pipeline counts as a group, in the order of its messages.
     """
     step, folded = seats.job.step(), seats.folded
     traffic: dict[str, float] = {}

@@ -54,9 +54,9 @@ def choose_rounds(
     """Choose how a communication is done.
 
     An all-to-all of n ranks is n - 1 matchings, in which everyone sends so many places onward:
-    the fewest in which every pair has a circuit. Or it goes around a ring, through the ranks
-    between: n / 2 times as much data, but nothing is switched. The faster one is taken. All else
-    is done as the job says.
+    the fewest in which every pair has a circuit. Or the collective goes around a ring, through the
+    ranks between: n / 2 times as much data, but nothing is switched. The faster one is taken. All
+    else is done as the job says.
     """
     n = len(group.ranks)
     total = float(ring_bytes(kind, size_bytes, n))

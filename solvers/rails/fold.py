@@ -1,10 +1,10 @@
 """A step folded: ranks that do the same at the same time stand for each other.
 
 Two ranks are of one class if their programs agree in all numbers, and all their partners, place
-by place, are of the same classes. By induction over time they then do everything at the same
-moments, as long as a plan treats the ranks of a class alike. Nothing is lost by that: take any
-plan, pick one pipeline, and let all others do what it does; its collectives do not last longer,
-since a ring goes at the speed of its slowest member.
+by place, are of the same classes. By induction over time these ranks then do everything at the
+same moments, as long as a plan treats the ranks of a class alike. Nothing is lost by that: take
+any plan, pick one pipeline, and let all others do what it does; its collectives do not last
+longer, since a ring goes at the speed of its slowest member.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Folded(NamedTuple):
 
 
 def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
-    """Find the classes of ranks, and what they do.
+    """Find the classes of ranks, and the operations of each class.
 
     With `apart`, something for each rank, the ranks of a class agree in that, too.
 
@@ -112,7 +112,7 @@ def _spans(step: Step) -> Iterator[tuple[int, int]]:
 
 
 def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Refine ``colour[rank]`` until those that communicate with the same colours have one.
+    """Refine ``colour[rank]`` until ranks that communicate with the same colours have one colour.
 
     Also return ``joined[match]``, the same for communications that happen at the same time.
     """
@@ -175,7 +175,7 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
 def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Describe without names with whom a rank communicates in which of its operations.
 
-    Of a group these are the next and the last member.
+    For a group these are the next and the last member.
     """
     group, peer = step.group[riding], step.peer[riding]
     _, first, which = np.unique(

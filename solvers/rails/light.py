@@ -41,7 +41,7 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
     with uncounted():
-        # These load the kernels of routing.
+        # these modules load the kernels of routing
         from optmatch.solvers.feedforward import is_feed_forward
         from optmatch.solvers.routing.methods import route_by_negotiation, route_forward
 

@@ -52,7 +52,7 @@ class Lines(NamedTuple):
         return Turns(starts_s, asked_s, end, lane, place, number)
 
     def standing(self) -> Turns:
-        """Return what lines face when a step begins, as the step before has left them."""
+        """Return the peer of each line when a step begins, as the step before has left it."""
         at_once = np.zeros(len(self.last))
         return self.turns(self.last, at_once, at_once)
 

@@ -76,7 +76,7 @@ def _list_plans(
 ) -> Iterator[RailPlan]:
     """Make the plan of a policy; of `prefetch` what no data are forwarded in, and what is better.
 
-    What was made before a limit stays.
+    A plan that was made before a limit stays.
     """
     if method != "prefetch" and method != "ilp":
         plan = plan_policy(problem, method)

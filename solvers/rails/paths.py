@@ -26,7 +26,7 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
     """Start everything as early as what comes before it allows.
 
     Of each of `pairs`, shape (pairs, 2), the first has to end before the second starts. None if
-    nodes wait for each other.
+    nodes wait for each other in a circle.
     """
     lasts = np.asarray(duration_s, np.float64)
     start, order, room = np.zeros(len(lasts)), np.zeros(len(lasts), np.int64), len(pairs)

@@ -37,7 +37,7 @@ class Seats(NamedTuple):
     duration_s: NDArray[np.float64]
     """Times by node, with all links up."""
     bytes_sent: NDArray[np.float64]
-    """By node, what each member sends over a ring of the members; 0 beside rails."""
+    """By node, the bytes that each member sends over a ring of the members; 0 beside rails."""
     latency_s: NDArray[np.float64]
     """Latency by node, of its messages over one hop."""
     how: NDArray[np.int8]

@@ -1,4 +1,4 @@
-"""From decisions to a plan: times by longest paths, circuits by what both ends ask for."""
+"""From decisions to a plan: times by longest paths, circuits by the needs of both ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rides a rail: for each node of a folded step the ends that it uses, and its time.
+"""Transfers over a rail: for each node of a folded step the ends that it uses, and its time.
 
 An *end* is one side of the ports of a class of ranks: where they transmit, or where they receive.
 A *lane* is the port of one number at all GPUs; a node runs on one lane or on several. On each of
@@ -201,7 +201,7 @@ def fold_transfers(job: RailJob) -> Transfers:
 def _fold_by_rail(job: RailJob, folded: Folded, apart: Sequence[bytes]) -> Folded:
     """Split classes until ranks of one share their rails with the same others.
 
-    They are dark together: where a switch stops, so does everybody on it.
+    Such ranks are dark together: where a switch stops, all ports on it stop.
     """
     while True:
         patterns = [b""] * len(folded.class_of)

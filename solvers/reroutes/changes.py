@@ -18,7 +18,7 @@ Step = tuple[int, int, int]
 
 
 class RouteNeeds(NamedTuple):
-    """What a route needs for itself."""
+    """The cells and fibres that a route needs for itself."""
 
     parts: frozenset[Hashable]  # waveguides, fibres and ports
     cells: Mapping[int, int]  # the states of the cells it passes

@@ -89,7 +89,7 @@ def refuse(
     *,
     bound_by: str | None = None,
 ) -> Solution:
-    """Say that there is no way over it, and why.
+    """Report that there is no way over the failure, and why.
 
     Without a certificate a search shows it, as `bound_by` says, or the bound of the problem.
     """

@@ -98,7 +98,7 @@ def prove_handovers(
 ) -> tuple[RoutingProof | None, ...] | None:
     """Prove for every handover of lost ports that the cells hold no routing of the circuits.
 
-    None as soon as one could not be proved in time, or has a routing.
+    The result is None as soon as one could not be proved in time, or has a routing.
     """
     fabric = problem.broken_fabric
     if isinstance(fabric, RackFabric):
@@ -143,7 +143,7 @@ def explain_bound(lost: int, spares: int) -> str:
 
 
 def explain(problem: Reroute, certificate: Any) -> str:
-    """Say in words why nothing helps."""
+    """Say in words why no answer exists."""
     if certificate is None:
         return "an exhaustive search found no way"
     if isinstance(certificate, BlockProof):

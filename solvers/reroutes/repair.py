@@ -1,8 +1,8 @@
-"""Getting over a failure quickly: which spare takes over, and who has to make room.
+"""Quick repair of a failure: which spare takes over, and which circuits make room.
 
 First all other circuits stay where they are: each choice of spares for the lost units is routed
-through what is free, the nearest first, until no further one can be better. Only if none works
-are circuits moved that the failure did not hit, as few as possible and those of hit jobs first.
+through what is free, the nearest first, until no further one can be better. Only if no set works,
+circuits are moved that the failure did not hit, as few as possible and those of hit jobs first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Handover = tuple[int, ...]
 
 
 class Recovery(NamedTuple):
-    """What will be done."""
+    """The planned changes."""
 
     levels: tuple[int, int, int, int, int]
     """Circuits of others disturbed, circuits changed, cells set, worst loss, length."""
@@ -71,7 +71,7 @@ def repair(
 ) -> Recovery | BlockProof | Proof | None:
     """Answer a failure: with all other circuits in place, or else with few that move.
 
-    Before others move, `prove` may show that nothing helps.
+    Before other circuits are moved, `prove` may show that nothing helps.
 
     On return the routing, which is without all that has failed, is as before. `clock` ends the
     search for room, the clock that runs ends all by `TimeUp`. Returns a proof if some chips cannot
@@ -220,7 +220,7 @@ class _Room(NamedTuple):
             return _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
 
     def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Recovery | None:
-        """Return the best plan of the first sets, by what they disturb and change."""
+        """Return the best plan of the first sets, by disturbed and changed circuits."""
         foreign, best = set(others), None
         for tried, moving in enumerate(islice(sets, self.effort)):
             if self.clock.exceeded(tried):

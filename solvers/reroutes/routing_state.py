@@ -1,4 +1,4 @@
-"""A running state on its flow graph: who uses what, and routes through what is free."""
+"""A running state on its flow graph: the circuit on each part, and routes through free parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Path = NDArray[np.int32]
 
 
 class HitCircuits(NamedTuple):
-    """What is to be done."""
+    """The planned changes."""
 
     hit: tuple[int, ...]  # circuits without light, or with an end that is lost
     lost: tuple[int, ...]
@@ -52,7 +52,7 @@ class FoundRoutes(NamedTuple):
 
 
 class RoutingState:
-    """What is free around the circuits of a state; `lift` and `put` take circuits off and on.
+    """The free parts around the circuits of a state; `lift` and `put` take circuits off and on.
 
     Parts that have failed are not free.
     """
@@ -91,7 +91,7 @@ class RoutingState:
     def fork(self, work: RerouteSpace | None = None) -> RoutingState:
         """Return a routing that may be broken and changed while this one stays as it is.
 
-        It works in `work`, or in a workspace of its own.
+        The search works in `work`, or in a workspace of its own.
         """
         twin = copy.copy(self)
         twin.free, twin.shut = self.free.copy(), self.shut.copy()
@@ -101,9 +101,9 @@ class RoutingState:
         return twin
 
     def close(self, fibres: Iterable[int], ports: Iterable[int], cells: Iterable[int]) -> None:
-        """Leave parts to the circuits that have them now, dark as they may be: nobody gets them.
+        """Leave parts to the circuits that have them now, dark or not: no other circuit gets them.
 
-        Such a circuit that is taken off frees all that it had but these.
+        Such a circuit frees all its parts but these when it is taken off.
         """
         self.break_cells({}, cells)
         if self.fabric.graph is not None:
@@ -223,7 +223,7 @@ class RoutingState:
     def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> FoundRoutes | None:
         """Route circuits, given by their units, together through what is free.
 
-        None if some circuit is cut off, or they do not get out of each other's way in so many
+        None if some circuit is cut off, or circuits do not get out of each other's way in so many
         rounds.
         """
         self._make_room(len(ends))
@@ -249,7 +249,7 @@ class RoutingState:
             self.work = self._room(2 * count)
 
     def _net(self) -> Net:
-        """Return what kernels want to know of the graph and of the state."""
+        """Return the arrays of the graph and of the state that kernels need."""
         graph = self.graph
         return Net(
             graph.first, graph.head, graph.back_first, graph.back_arc, graph.tail, graph.cell,

@@ -27,7 +27,7 @@ _FAR = np.int64(FAR)
 
 
 class Net(NamedTuple):
-    """What kernels know of a running state: the flow graph, costs, and what is free."""
+    """The arrays of a running state that kernels need: the flow graph, costs, and free parts."""
 
     first: NDArray[np.int32]
     head: NDArray[np.int32]

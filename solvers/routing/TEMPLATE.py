@@ -1,6 +1,6 @@
 """A method to copy: circuits one by one, each by a shortest route over the links still free.
 
-It is complete and tested but not offered to users. To make a method of your own:
+The template is complete and tested but not offered to users. To make a method of your own:
 
 1. Copy this file; the name of the copy is a noun. In another package it may lie anywhere.
 2. Replace what is between the marks. Keep the frame: it is what `SolverContract` asks for.
@@ -37,7 +37,7 @@ _MOST_ORDERS = 100
 
 
 class Setting(NamedTuple):
-    """The cells of one matching, and what they cost."""
+    """The cells of one matching, and their cost."""
 
     objective: float
     cell_states: NDArray[np.int8]

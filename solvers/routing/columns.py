@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(slots=True)
 class PriceBound:
-    """What the linear programme says of a case."""
+    """The result of the linear programme for a case."""
 
     value: float = -np.inf  # the best lower bound of all prices tried, in `UNIT`
     prices: NDArray[np.int64] | None = None  # that give it
@@ -125,7 +125,7 @@ class Master:
         }
 
     def _passes(self, column: Column) -> bool:
-        """Tell whether all ways of a route are there."""
+        """Tell whether all ways of a route are open."""
         at = int(self.wiring.source[self.circuits[column.circuit][0]])
         for leaving in column.terminals:
             if leaving in self._shut or leaving not in self.wiring.exits[at]:

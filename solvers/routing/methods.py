@@ -3,8 +3,8 @@
 Method `ilp` is branch and price. Its search is in `branch_and_price`, which loads OR-tools and is
 imported where it runs.
 
-Method `negotiated` is negotiated congestion with restarts. It cannot prove that there are no
-routes. Where it finds none, it hands the matching over to `ilp`, which finds routes or a proof.
+Method `negotiated` is negotiated congestion with restarts. This method cannot prove that there are
+no routes. Where it finds none, it hands the matching over to `ilp`, which finds routes or a proof.
 
 Method `constructive` is the exact router of a feed-forward fabric. The plain algorithm takes
 microseconds. Where that may help, the loops of a Benes network are then turned: to pass fewer

@@ -66,7 +66,7 @@ WARM_STARTS = 4
 
 
 class Routes:
-    """Routes of one matching, as the router keeps them, and what they cost."""
+    """Routes of one matching, as the router keeps them, and their costs."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Negotiation:
 
 
 def cell_costs(problem: Routing) -> tuple[int, int]:
-    """Return what bar and cross cost the router, in `UNIT`."""
+    """Return the costs of bar and cross for the router, in `UNIT`."""
     if problem.objective != "loss-db":
         return UNIT, UNIT
     return round(problem.bar_loss_db * UNIT), round(problem.cross_loss_db * UNIT)

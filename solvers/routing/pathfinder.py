@@ -36,7 +36,7 @@ BLOCKED = -(1 << 30)
 
 
 class MeshArrays(NamedTuple):
-    """What the kernels know of a fabric."""
+    """The arrays of a fabric that kernels need."""
 
     mate: NDArray[np.int64]
     exits: NDArray[np.int64]  # (terminal entered, state): the terminal left
@@ -67,7 +67,7 @@ EFFORTS = (
     Effort(first=UNIT, history=UNIT, growth_percent=110, rounds=200),
     Effort(first=UNIT // 4, history=2 * UNIT, growth_percent=103, rounds=300),
 )
-"""What to try in turn where one negotiation is not enough: ever more patience."""
+"""The efforts to try in turn where one negotiation is not enough: ever more patience."""
 
 
 class RoutingSpace(NamedTuple):

@@ -36,7 +36,7 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
 
     None if there are more than `MOST_MATCHINGS`.
 
-    Most are routed at once; the others are decided by branch and price.
+    Most matchings are routed at once; the others are decided by branch and price.
     """
     n = len(fabric.live_ports)
     paired = fabric.bidirectional

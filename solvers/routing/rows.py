@@ -1,6 +1,7 @@
 """Kernels of a scheduler: rows of matchings in, cell states out.
 
-They check, route and write in one call each, so that the call costs little more than the routing.
+The kernels check, route and write in one call each, so that the call costs little more than the
+routing.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ TRIES = np.array([QUICK, FULL, EFFORTS[1]] + [FULL, _HARD] * 3 + [_HARD] * 40, d
 """Negotiations of a row, one after the other, until one finds routes."""
 
 ROUTED, NOT_ROUTED, NO_MATCHING = 1, 0, -1
-"""What became of a row."""
+"""The outcome of a row."""
 
 
 class PortTable(NamedTuple):
-    """What rows are checked against."""
+    """The arrays that rows are checked against."""
 
     live: NDArray[np.bool_]
     least: NDArray[np.int64]  # (source, destination): the cost of the shortest route

@@ -1,4 +1,4 @@
-"""Kernels that change the circuits of a switch by few toggles: most stay, others are fitted in."""
+"""Kernels that change the circuits of a switch by few toggles: most stay, others fit in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOLL = 32 * UNIT
 """The cost of a toggle: as much as a detour of so many cells."""
 
 NO_ROOM, WRONG, WRONG_STATES = -1, -2, -3
-"""What `change_row` says instead of a number of toggles."""
+"""The answers of `change_row` that are no number of toggles."""
 
 _TOGGLE = 1 << 32  # the cost of one where toggles come before all cells
 
@@ -21,8 +21,9 @@ _TOGGLE = 1 << 32  # the cost of one where toggles come before all cells
 def _follow(wiring, room, given, port):
     """Follow light of a port through given states; note its route, and return how long that is.
 
-    It is 0 if light goes astray. What arrives has each link for itself: as light in a cell goes
-    back the way it came, other light there could only come from where this one goes to.
+    The result is 0 if light goes astray. Arriving light has each link for itself: as light in a
+    cell goes back the way it came, other light there could only come from the place where this
+    light goes to.
     """
     at, left, count, route = wiring.source[port], -1, 0, room.routes[port]
     while at >= 0 and given[at >> 2] >= 0 and count < len(route):
@@ -227,10 +228,10 @@ def _swap(order, one, other):
 def change_row(wiring, space, ports, room, given, matching, states, routes, lengths):
     """Route a matching with few toggles from given states; return them, or what became of it.
 
-    Circuits that the states carry stay. The others are fitted in between, in two orders, of which
-    the better one counts. Dark cells stay as they are. Returns `NO_ROOM` if some do not fit:
-    then the order and the routes of what stays are in `room`; `WRONG` if the row is no matching,
-    `WRONG_STATES` if an entry of `given` is no state.
+    Circuits that the states carry stay. The other circuits are fitted in between, in two orders,
+    of which the better one counts. Dark cells stay as they are. Returns `NO_ROOM` if some do not
+    fit: then the order and the routes of what stays are in `room`; `WRONG` if the row is no
+    matching, `WRONG_STATES` if an entry of `given` is no state.
     """
     count = line_up(ports, matching, room.order, room.partner, room.taken)
     if count < 0:

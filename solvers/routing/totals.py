@@ -1,4 +1,4 @@
-"""What routes of a matching can cost: the least longest route, and the totals of all routes."""
+"""Costs of routes of a matching: the least longest route, and the totals of all routes."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class LossTotals:
 
 
 def totals_of(problem: Routing, router: CellRouter, least: int) -> CellTotals | LossTotals:
-    """Say what all routes of a matching together can cost.
+    """Return the totals that all routes of a matching can cost.
 
     `least` is the sum of the cheapest routes, in the unit of the router.
     """

@@ -35,8 +35,8 @@ def solve(
 
     Resources of one class that come at one time are of one kind: a variable for each kind and job
     counts them. For each job and time a literal says whether the job has its last resource then or
-    later; the objective is the sum of the times between them. It is counted in whole steps,
-    rounded down, so that the bound is one.
+    later; the objective is the sum of the times between them. The time is counted in whole steps,
+    rounded down, so that the bound is a bound.
     """
     jobs, network = problem.jobs, Network(problem)
     flow = network.serve(jobs.demand)

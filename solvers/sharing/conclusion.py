@@ -24,8 +24,8 @@ def conclude(
     """Make a solution of an assignment, which may miss demands that must be met.
 
     ``job_of[resource]`` is None if there is no assignment. No answer is better than `bound`: None
-    for what the problem counts itself, infinite if none exists. `limit` is None if the search had
-    nothing left to do.
+    for a bound that the problem counts itself, infinite if no answer exists. `limit` is None if
+    the search had nothing left to do.
     """
     bound = problem.lower_bound() if bound is None else bound
     objective = None if job_of is None else measure(problem, job_of)

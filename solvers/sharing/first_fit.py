@@ -83,7 +83,7 @@ class Dispatcher:
                 insort(queue, entry)
 
     def rank(self, priority: NDArray[np.float64]) -> None:
-        """Order anew all that still ask, by ``priority[class, job]`` of the classes so far."""
+        """Order all jobs that still ask anew, by ``priority[class, job]`` of known classes."""
         asking = np.array(self._left) > 0
         for number, row in enumerate(self._rows):
             jobs = np.flatnonzero(row & asking & (priority[number] > -np.inf))
@@ -115,7 +115,7 @@ class Dispatcher:
 def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDArray[np.int32]:
     """Give each resource, as it comes, to the first job that asks and that it may serve.
 
-    A resource that nobody wants waits until it leaves; of those that wait the first comes first.
+    A resource that no job wants waits until it leaves; of waiting resources the first comes first.
     At one time jobs ask before resources come. `priority` is by job; None stands for that of
     `irs`, which is made anew whenever a job asks or has its demand. Returns ``job_of[resource]``;
     the objective is not looked at, and no job takes all or nothing.
@@ -140,7 +140,7 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
         return job
 
     def serve(part: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Offer resources in their order; return those that nobody wants."""
+        """Offer resources in their order; return those that no job wants."""
         take = dispatcher.offer if priority is not None else offer
         job_of[part] = [take(number) for number in classes.class_of[part].tolist()]
         return part[job_of[part] < 0]
@@ -158,7 +158,7 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
 
 
 def takes(problem: PortSharing, name: str) -> bool:
-    """Tell whether a policy can decide a problem: what it has given it cannot take back."""
+    """Tell whether a policy can decide a problem: a policy cannot take back what it has given."""
     return not problem.jobs.whole.any() and (name != "irs" or problem.jobs.plane_caps is None)
 
 
@@ -169,7 +169,7 @@ def solve(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution:
-    """Decide by a policy; its bound is the one that anybody can count."""
+    """Decide by a policy; the bound is the counted one."""
     jobs = problem.jobs
     priority = {
         "fifo": lambda: policies.fifo(jobs.arrivals_s),

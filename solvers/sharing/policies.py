@@ -1,4 +1,4 @@
-"""Policies: who is served first. Small functions on arrays, for methods and simulations alike.
+"""Policies: which job is served first. Small functions on arrays, for methods and simulations.
 
 Each returns ``priority[job]``, or ``priority[class, job]`` where it depends on the resource: a
 resource serves the job of the highest priority that asks and that it may serve, of equals the
@@ -41,7 +41,7 @@ class GroupPlan(NamedTuple):
     groups: list[NDArray[np.intp]]
     """Jobs that the same classes may serve, those that want the least first."""
     owned: NDArray[np.bool_]
-    """``owned[group, class]``: whose jobs a class serves; of one group at most."""
+    """``owned[group, class]``: the group whose jobs a class serves; of one group at most."""
 
 
 def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> GroupPlan:
@@ -67,7 +67,7 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
     supply
         ``supply[class]``: how many resources there are, or come each second.
     residual
-        ``residual[job]``: what it still wants; a job with 0 takes no part.
+        ``residual[job]``: the resources that it still wants; a job with 0 takes no part.
 
     References
     ----------

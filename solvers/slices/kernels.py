@@ -2,9 +2,9 @@
 
 The search goes depth first through steps: a slot takes a server, then every pair that it forms
 with earlier slots takes one of its routes. It ends a branch where a server has too little room
-left on its edges for the pairs that still have to start or end there. Without a budget it is
-exhaustive: ``EXHAUSTED`` proves that no slice keeps the load. `optmatch.solvers.slices.search` has
-the Python around them.
+left on its edges for the pairs that still have to start or end there. Without a budget the search
+is exhaustive: ``EXHAUSTED`` proves that no slice keeps the load. `optmatch.solvers.slices.search`
+has the Python around them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def offer(edges, hops, span, loads, fibres, servers, weight, routes, lengths):
 
 
 class PlacementTask(NamedTuple):
-    """What is searched for, and how far the search is; -1 stands in unused places of tables."""
+    """The question of a search, and its progress; -1 stands in unused places of tables."""
 
     steps: NDArray[np.int64]  # slot, -1 where a slot takes a server, else -1, pair
     pairs: NDArray[np.int32]  # the slots of each pair
@@ -210,7 +210,7 @@ def search(t, budget):
                 choice[step] += 1
                 u = t.order[step, choice[step], 1]
                 if t.order[step, choice[step], 0] >= _NO_WAY:
-                    break  # the others are no better
+                    break  # the other choices are no better
                 found = _has_room(t, u, slot)
                 for k in range(below.shape[1]):
                     found = found and (below[slot, k] < 0 or t.seat[below[slot, k]] < u)

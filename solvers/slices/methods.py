@@ -42,7 +42,7 @@ def solve(
 
 
 def refuse(problem: SliceAllocation, method: str) -> Solution:
-    """Say that there is no answer, which the bound of the problem shows."""
+    """Report that there is no answer, by the bound of the problem."""
     return conclude(problem, method, None, math.inf, stats={"reason": problem.dead_end()})
 
 

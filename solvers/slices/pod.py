@@ -161,7 +161,7 @@ class Pod:
             turned = np.roll(others, turn * len(others) // TURNS)
             first = there._replace(servers=np.append(server % self.servers, turned))
             search = SliceSearch(first, plan, self.routes, int(there.fibres.max(initial=0)))
-            # The search begins with the first server; what it finds without it, it finds late.
+            # The search begins with the first server; slices without this server are found late.
             if search.run(NODES) == FOUND and first.servers[0] in search.answer().servers:
                 return True
         return False
@@ -169,8 +169,8 @@ class Pod:
     def spreads(self, plans: list[SliceShape]) -> Iterator[tuple[int, ...]]:
         """List joined racks that together have enough free servers.
 
-        The emptiest racks, and of those that have the rest the fullest: no fewer racks do. Then
-        the emptiest ones with twice as many servers as are needed, for more ways.
+        Choose the emptiest racks, and of those that have room for the rest the fullest: no fewer
+        racks do. Then the emptiest ones with twice as many servers as are needed, for more ways.
         """
         counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
         slots = plans[0].n_slots if plans else 0
@@ -187,7 +187,7 @@ class Pod:
         yield tuple(rack for rack in order[:most].tolist() if counts[rack])
 
     def rack(self, *numbers: int) -> Rack:
-        """Return what a search needs to know of a rack, or of joined ones as if they were one."""
+        """Return the arrays of a rack for a search, or of joined racks as if they were one."""
         racks = np.array(numbers)
         free = self.free.reshape(self.fabric.racks, -1)[racks]
         return Rack(

@@ -28,7 +28,7 @@ def steer(
     ports
         Ports of a chip.
     link_units
-        What a ring can use at most, in ports; None for no limit.
+        The most ports that a ring can use; None for no limit.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def _level(
     ports: int,
     link_units: float | None,
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Return the best level, which one chip or one link holds down, and the price of that one."""
+    """Return the best level, which one chip or one link holds down, and the price of that part."""
     chip_prices, link_prices = np.zeros(chips), np.zeros(len(rings))
     if not len(demands):
         return 0.0, chip_prices, link_prices

@@ -36,7 +36,7 @@ Ports = tuple[tuple[int, ...], ...]
 
 
 def list_choices(problem: Tenancy, rng: np.random.Generator) -> Iterator[Ports]:
-    """List good choices of ports: first nobody moves, then one job, then all.
+    """List good choices of ports: first no job moves, then one job, then all.
 
     The other jobs lie one after the other along the free ports, in the order of the terminals on
     the boundary. Of all places to start, and some orders of jobs, those come first in which the
@@ -122,7 +122,7 @@ def solve(
 
 
 class _SlotSearch:
-    """What a solve knows."""
+    """The state of a solve."""
 
     def __init__(
         self, problem: Tenancy, limits: Limits, rng: np.random.Generator, on_event: OnEvent
@@ -234,10 +234,10 @@ class _SlotSearch:
     def _change(
         self, work: JobRows, lane: NDArray[np.int64], a: int
     ) -> tuple[list[int], NDArray[np.int64]] | None:
-        """Choose a few slots of a job, among them `a`, and what it does there instead.
+        """Choose a few slots of a job, among them `a`, and new rows for them.
 
-        Three rows without idle ports are split anew, as in an all-to-all. Of two, either all is
-        exchanged or the vertices that hang together.
+        Three rows without idle ports are split anew, as in an all-to-all. Of two rows, either all
+        is exchanged or the vertices that hang together.
         """
         slots, vertices = lane.shape
         if not work.in_order and slots > 2 and self.rng.integers(2):

@@ -1,4 +1,4 @@
-"""What one job does in its slots, in numbers of its own ports: rows of partners.
+"""The rows of one job in its slots, in numbers of its own ports: each row lists partners.
 
 ``rows[slot, vertex]`` is the partner of a vertex, -1 where idle. Vertices are the ports of a job;
 of ports with an input and an output first the inputs, then the outputs.

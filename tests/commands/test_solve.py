@@ -157,7 +157,6 @@ def test_solve_reads_stdin_and_writes_stdout(problem: Path, answer: Any) -> None
 
 
 def test_several_answers_go_to_a_folder(problem: Path, tmp_path: Path, answer: Any) -> None:
-    """Each under the name of its problem; the folder is made, the one around it is not."""
     answer(ideal_solution())
     other = shutil.copy(problem, tmp_path / "other.json")
     folder = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""What an operator sees: figures against plain counts, and their text read by a parser."""
+"""The view of an operator: figures against plain counts, and their text read by a parser."""
 
 from __future__ import annotations
 

@@ -114,7 +114,6 @@ def test_a_thousand_requests_and_kills_between_them(tmp_path: Path) -> None:
 
 @compiled_only
 def test_bad_requests_are_answered(tmp_path: Path) -> None:
-    """By status and reason, and the service goes on."""
     with running(tmp_path) as port, ExitStack() as links:
         client = Client(port, range(1), 0)
         links.callback(client.link.close)

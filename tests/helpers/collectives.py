@@ -14,7 +14,7 @@ def compute(problem: om.Collective, plan: om.CollectivePlan, seed: int = 0) -> b
     """Send random whole numbers as a plan says; tell whether all ranks have what they want.
 
     A chunk is one number, or one for each byte between two places where a part begins or ends.
-    What nobody has is 0, so that copies of nothing would be seen.
+    Data that no rank has are 0, so that copies of nothing would be seen.
     """
     n, chunks = problem.n_ranks, len(plan.chunk_bytes)
     samples = _sample(plan)

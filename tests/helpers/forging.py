@@ -22,7 +22,7 @@ DATA = Path(__file__).resolve().parents[1] / "data"
 
 
 class Truth(NamedTuple):
-    """What is known of the problem of a file, and of the answer in it."""
+    """The known facts about the problem of a file, and about the answer in it."""
 
     best: Any
     """The least objective by brute force or by hand; None if there is no answer, or unknown."""
@@ -46,7 +46,7 @@ TRUTHS = {
     "sharing-fair": Truth(1 / 3, 1 / 3),  # one resource of the 1.5 that are due
     "sharing-flow": Truth(2, 2),  # four of six: the caps leave one on the first plane
     "sharing-infeasible": Truth(None, float("inf")),
-    "sharing-order": Truth((0, 3, 0), (0, 3, 0)),  # two are left for who takes three or none
+    "sharing-order": Truth((0, 3, 0), (0, 3, 0)),  # two are left for jobs that take three or none
     "sharing-time": Truth(0.5, 0.5),  # the second resource comes after 1 s
     "slice": Truth(4, 4),
     "slice-across-racks": Truth(4, 4),
@@ -198,7 +198,7 @@ def _finds(job: om.RailJob, given: RailPlan, user: tuple[int, int], new: RailTim
 
 
 def _ends_of(row: Any, port: int, kind: int) -> tuple[int, ...]:
-    """Return to whom a port sends, and from whom it receives, as far as an operation does."""
+    """Return the ports to which a port sends, and from which it receives, for an operation."""
     sends = () if kind == RECV else (int(row[port]),)
     return sends if kind == SEND else (*sends, *np.flatnonzero(row == port).tolist())
 

@@ -103,7 +103,7 @@ _RECORDING = "Node: n1, Rank: 0, Tid: 7\n" + "".join(
 
 
 def _nodes(rank: int) -> list[Node]:
-    """Return what one of two ranks does."""
+    """Return the trace of one of two ranks."""
     size: dict[str, int | str] = {"comm_size": 9, "comm_tag": 4}
     collective: dict[str, int | str] = {"comm_size": 8, "comm_type": 0, "pg_name": "1"}
     return [
@@ -218,7 +218,7 @@ def read_and_verify(path: Path) -> object:
 
 
 def _memory() -> bytes:
-    """Return what a controller saves after a failure and a refusal."""
+    """Return the files of a controller after a failure and a refusal."""
     state = hold_matching(om.HexMesh(2, 2, ports=[0, 5, 10, 15]), [1, 0, -1, -1])
     controller = om.Rerouter(state, prepare=False)
     controller.apply(controller.fail(port=0))

@@ -42,7 +42,7 @@ TOKENS = [
 
 
 class Outcome(NamedTuple):
-    """What became of one input."""
+    """The outcome of one input."""
 
     refused: bool
     seconds: float

@@ -48,7 +48,7 @@ def act(controller: om.Rerouter, rng: np.random.Generator) -> None:
 
 
 def run(path: Path, seed: int, say: int, steps: int) -> None:
-    """Open the controller, and say before and after each step what it knows."""
+    """Open the controller, and print its record before and after each step."""
     controller, rng = om.Rerouter.open(path, prepare=False, compact_lines=20), None
     rng = np.random.default_rng(seed)
     for _ in range(steps):
@@ -57,7 +57,7 @@ def run(path: Path, seed: int, say: int, steps: int) -> None:
 
 
 def replay(path: Path, copy: Path, seed: int, steps: int) -> list[str]:
-    """List what a controller knows after each change of the same steps, killed or not."""
+    """List the records of a controller after each change of the same steps, killed or not."""
     for file in path.parent.glob(f"{path.name}*"):
         (copy / file.name).write_bytes(file.read_bytes())
     controller = om.Rerouter.open(copy / path.name, prepare=False, compact_lines=20)

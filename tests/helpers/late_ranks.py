@@ -1,4 +1,4 @@
-"""What `optmatch.solvers.collectives.stragglar` reads from its file: this writes it.
+"""Writes the file that `optmatch.solvers.collectives.stragglar` reads.
 
 ``python -m tests.helpers.late_ranks`` takes two minutes.
 """

@@ -148,7 +148,7 @@ def best_states(
 ) -> tuple[float, int]:
     """Try all states of a tiny mesh: least total cost of these circuits, and least worst length.
 
-    Both are infinite where no state carries all circuits at once.
+    Both numbers are infinite where no state carries all circuits at once.
     """
     total: float = np.inf
     worst: float = np.inf

@@ -30,7 +30,7 @@ def draw_small(rng: np.random.Generator) -> om.Demand:
 def earliest(problem: om.Demand, most: int) -> float:
     """Try all plans of all planes that end by a time; packets take what they leave.
 
-    A plan holds permutations: circuits that nobody needs do no harm.
+    A plan holds permutations: circuits without demand do no harm.
     """
     wanted = problem.directed_ticks.reshape(-1)
     goes_on = problem.switching == "per-circuit" and problem.delay_ticks > 0

@@ -28,7 +28,7 @@ _MOST_DOWN = 4  # parts that are broken at a time
 
 @dataclass
 class Recoveries:
-    """What a run was like."""
+    """The kind of a run, and its figures."""
 
     fail_s: list[float] = field(default_factory=list)
     apply_s: list[float] = field(default_factory=list)

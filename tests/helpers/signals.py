@@ -1,8 +1,8 @@
 """Commands that a signal meets at a chosen moment, in forks of one process that has all loaded.
 
-A moment is a count of what Python does: calls of functions, and lines of this package. So each is
-the same in every run, however busy the machine is. Run as a program, this reads cases from stdin,
-a list in JSON on each line, and writes one on stdout for each.
+A moment is a count of what Python does: calls of functions, and lines of this package. So a moment
+is the same in each run, however busy the machine is. Run as a program, this reads cases from
+stdin, a list in JSON on each line, and writes one on stdout for each.
 """
 
 import faulthandler
@@ -28,7 +28,7 @@ HANGS_S = 60
 
 
 class Ended(NamedTuple):
-    """How a command ended, and what it took from the signal to the end of the command."""
+    """The end of a command, and its time from the signal on."""
 
     code: int
     stdout: str

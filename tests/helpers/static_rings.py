@@ -1,6 +1,6 @@
 """One ring on each rail for the whole step, over which GPUs forward everything: a naive rival.
 
-Written apart from the methods: nobody is folded, nothing is searched but a few orders.
+Written apart from the methods: no rank is folded, only a few orders are searched.
 """
 
 import heapq

@@ -94,7 +94,6 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.Monk
 
 
 def test_a_header_cannot_ask_for_memory() -> None:
-    """An array of a trillion numbers has that many bytes, or is none."""
     with pytest.raises(om.FormatError, match=r"an array of shape \(1000000, 1000000\)"):
         read_arrays(zipped("(1000000, 1000000)", 8), "a.npz")
 

@@ -81,7 +81,6 @@ def test_arrays_that_changed_are_refused(tmp_path: Path) -> None:
 def test_arrays_of_the_right_digest_are_still_checked(
     tmp_path: Path, content: Any, message: str
 ) -> None:
-    """A digest says who wrote them, not that they are good; nothing is unpickled."""
     import hashlib
     import io
 
@@ -154,7 +153,6 @@ def test_a_write_that_fails_leaves_the_old_file(
 
 
 def test_two_that_write_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The arrays of the later one stay, though they are those that the earlier one replaced."""
     for least in ("MOST_BYTES", "_SMALL"):
         monkeypatch.setattr(f"optmatch.io.arrays.{least}", 1)
     path, old = tmp_path / "a.json", ideal_solution()

@@ -1,4 +1,4 @@
-"""What files say: round trips, and a broken file for every rule."""
+"""Files: round trips, and a broken file for every rule."""
 
 import json
 import math

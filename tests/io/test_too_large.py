@@ -1,4 +1,4 @@
-"""What would be far too large is refused in a second and 200 MiB, with the variable to raise."""
+"""Content that is far too large is refused in a second and 200 MiB, with the variable to raise."""
 
 import gzip
 import io

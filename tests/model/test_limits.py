@@ -47,7 +47,6 @@ def slices(rows: int) -> Problem:
 
 @pytest.mark.parametrize("make", [mesh, slices])
 def test_tables_and_bounds_count(make: Callable[[int], Problem]) -> None:
-    """The time is up in the midst of them: nothing is found, and soon."""
     looks, problem = Looks(), make(3)
     with om.Limits(time_s=4.0).start(looks).running():
         found = om.solve(problem, seed=0)
@@ -95,7 +94,6 @@ def test_an_interrupt_is_the_end_of_all_counts_inside() -> None:
 
 
 def test_other_threads_count_for_themselves() -> None:
-    """Neither the running clock nor what is not counted is known in another thread."""
     told: list[Any] = []
     with om.Limits(time_s=0.0).start().running(), uncounted():
         thread = threading.Thread(target=lambda: told.append((running_clock(), counted_time())))
@@ -122,7 +120,6 @@ def test_what_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_claims_nothing_is_not_recounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check of a bound that nobody states would take longer than the limit."""
     monkeypatch.setattr("optmatch.entrances.verify", lambda *_: pytest.fail("it was checked"))
     found = om.solve(mesh(3), seed=0, time_limit_s=0.0)
     assert (found.status, found.limit, found.proof) == (om.Status.UNKNOWN, om.Limit.TIME, None)

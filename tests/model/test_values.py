@@ -1,4 +1,4 @@
-"""What frozen values show of themselves."""
+"""The text forms of frozen values."""
 
 import numpy as np
 

@@ -15,7 +15,7 @@ from optmatch.problems import Tenancy, Tenant
 
 @cache
 def solution() -> om.Solution:
-    """Two jobs, of which one rests after a slot, and a port that nobody has."""
+    """Two jobs, of which one rests after a slot, and a port without a job."""
     tenants = Tenant("left", 4), Tenant("right", 2)
     return om.solve(Tenancy(om.HexMesh(3, 3, ports=7), tenants), seed=0)
 

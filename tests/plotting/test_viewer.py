@@ -1,4 +1,4 @@
-"""The viewer in a real browser: what it shows, and that it asks nobody for anything."""
+"""The viewer in a real browser: its content, and that it makes no request."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ ON_CIRCUIT = """([k, length]) => {
 
 
 class Shown(NamedTuple):
-    """A page in the browser, and what it was made of."""
+    """A page in the browser, and the objects behind it."""
 
     page: Any
     fabric: Fabric
@@ -93,7 +93,6 @@ def test_the_page_needs_nobody(shown: Shown) -> None:
 
 
 def test_the_slider_changes_the_slot(shown: Shown) -> None:
-    """Headline, circuits and their list are those of each slot."""
     numbers = set()
     for slot in [*range(SLOTS), 2]:
         go_to(shown.page, slot)

@@ -1,4 +1,4 @@
-"""Problems know what they ask, refuse what cannot be asked, and bound their answers from below."""
+"""Problems refuse questions without sense, and bound their answers from below."""
 
 import math
 import pickle

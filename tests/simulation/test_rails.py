@@ -49,7 +49,6 @@ def test_a_policy_is_the_least_fixed_point(job: om.RailJob, policy: Any) -> None
 @relaxed
 @given(served_jobs(), POLICIES)
 def test_folding_changes_nothing(job: om.RailJob, policy: Any) -> None:
-    """Times of all operations and boundaries are those of a plan of every rank by itself."""
     found = simulate_rails(job, policy)
     names = [str(rank).encode() for rank in range(job.n_gpus)]
     with pytest.MonkeyPatch.context() as patch:
@@ -101,7 +100,6 @@ def test_policies_are_ordered(job: om.RailJob) -> None:
 @relaxed
 @given(served_jobs(), POLICIES)
 def test_operations_keep_their_order(job: om.RailJob, policy: Any) -> None:
-    """Nothing starts before what it needs, or lasts shorter than with all links."""
     found, given_ = simulate_rails(job, policy), job.events()
     start, end = found.start_s[given_.part], found.end_s[given_.part]
     assert (start[given_.after] >= end[given_.before] - 1e-12).all()
@@ -152,10 +150,6 @@ def slopes(job: om.RailJob, policy: Any) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("dp", [2, 4, 8])
 def test_the_counts_of_exposed_switches(dp: int) -> None:
-    """Four stages, one micro-batch, data parallel: 6 and 4 on demand; 3, 3 and 4 provisioned.
-
-    Not all of the last 4 windows are equal.
-    """
     model = om.TransformerModel(
         layers=64, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
     )

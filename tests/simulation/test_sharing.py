@@ -141,7 +141,6 @@ def simulate_plainly(
 def test_as_a_plain_simulator(
     pool: Pool, policy: Policy, rule: tuple[float, float], seed: int
 ) -> None:
-    """Completions, failures, and who serves whom when are those of a simulator without arrays."""
     run = simulate_pool(
         pool, policy, seed=seed, over_selection=rule[0], enough=rule[1], until_s=60.0, record=True
     )

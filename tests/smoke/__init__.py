@@ -1,1 +1,1 @@
-"""What an installed package must do, whatever it was installed from."""
+"""Requirements on an installed package, wherever it was installed from."""

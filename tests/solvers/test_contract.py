@@ -30,7 +30,7 @@ EXAMPLES = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 50
 
 
 class RoutingContract(SolverContract):
-    """What methods for one matching have in common."""
+    """Tests that all methods for one matching share."""
 
     examples = EXAMPLES
     problems = routing_problems()
@@ -38,7 +38,7 @@ class RoutingContract(SolverContract):
 
 
 class AllToAllContract(SolverContract):
-    """What methods for all pairs have in common."""
+    """Tests that all methods for all pairs share."""
 
     examples = EXAMPLES
     problems = all_to_all_problems()

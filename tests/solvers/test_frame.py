@@ -101,7 +101,6 @@ def test_a_bound_among_the_answers_ends_the_search() -> None:
 def test_what_is_proved_has_no_limit(
     objective: float | None, bound: float, status: Status
 ) -> None:
-    """What is open has one; a bound is never above the objective."""
     schedule = om.Schedule(matchings=np.array([[1, 0]], dtype=np.int32), durations_s=np.ones(1))
     known: dict[str, Any] = {} if objective is None else {"schedule": schedule}
     found = conclude(PROBLEM, "tests", objective, bound, **known)

@@ -37,7 +37,6 @@ def test_four_threads_at_once(here: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # of Python 3.12 with threads
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
 def test_a_fork_after_use(here: str) -> None:
-    """What the parent has loaded and solved serves the child."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -67,7 +66,6 @@ def test_another_process(here: str, changes: dict[str, str]) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("OPTMATCH_EXAMPLES" not in os.environ, reason="for make soak: compiles anew")
 def test_four_processes_on_a_cold_cache(here: str, tmp_path: Path) -> None:
-    """All compile and keep the same kernels at once; a fifth takes what they have kept."""
     cold = {"NUMBA_CACHE_DIR": str(tmp_path)}
     at_once = [started(**cold) for _ in range(4)]
     assert [one.communicate(timeout=900)[0].strip() for one in at_once] == [here] * 4

@@ -69,7 +69,6 @@ def test_trees_of_switches_leak_least_and_meshes_have_no_columns(rows: list[Fabr
 
 
 def test_a_matching_that_cannot_be_routed_is_left_out() -> None:
-    """The row says how many were routed; figures are those of the rest."""
     fabric = om.SquareMesh(1, 1, tx=[0, 1], rx=[4, 5])
     reached = fabric.route_cells() < 1000
     assert not reached.all()
@@ -122,7 +121,6 @@ def test_the_picture_has_a_row_for_each_fabric(rows: list[FabricRow]) -> None:
 
 
 def test_methods_side_by_side() -> None:
-    """Objectives and bounds are those of `solve`; what is not accepted has a reason."""
     problem = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=1.0)
     seen: list[Any] = []
     methods = ["greedy-cover", "eclipse", "negotiated"]

@@ -145,7 +145,6 @@ def test_rows_as_parquet(folder: Path) -> None:
 
 
 def test_all_answers_of_a_store_are_verified(folder: Path, tmp_path: Path) -> None:
-    """What does not hold is named, and can be taken out to be run again."""
     done = call("verify", folder / "spec.sqlite", "--all")
     assert (done.exit_code, "ok: 8 ok" in done.stdout) == (0, True), done.output
     copy = tmp_path / "spec.sqlite"

@@ -1,4 +1,4 @@
-"""The library: what it lists is there, and only a verified answer changes what is known."""
+"""The library: each listed file exists, and only a verified answer changes the index."""
 
 import json
 import math

@@ -40,7 +40,7 @@ def test_rows_stream_and_are_not_run_again(tmp_path: Path) -> None:
     ran: list[Any] = []
 
     class Counts(ThreadPoolExecutor):
-        """Counts what it is given."""
+        """Counts its calls."""
 
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
             ran.append(args)

@@ -317,7 +317,6 @@ def test_circuits_that_stay_carry_during_a_change() -> None:
 
 
 def test_packets_are_sent_beside() -> None:
-    """What each port sends and receives there is no more than the network's rate."""
     rolling = RollingSchedule(om.IdealSwitch(3), DELAY_S, packet_bytes_per_s=0.25)
     rolling.add([[0, 1, 1], [0, 0, 1], [0, 0, 0]])
     rolling.advance(2.0)

@@ -21,7 +21,7 @@ VERSION_1 = Path(__file__).parents[2] / "data" / "controllers" / "version-1.json
 
 
 def begun(folder: Path, state: om.Reroute, steps: int, **more: Any) -> tuple[Path, str]:
-    """Run a controller for some steps; return its file and what it knows in the end."""
+    """Run a controller for some steps; return its file and its last record."""
     path = folder / "controller.json"
     controller = om.Rerouter.open(path, state, prepare=False, **more)
     rng = np.random.default_rng(0)
@@ -32,7 +32,7 @@ def begun(folder: Path, state: om.Reroute, steps: int, **more: Any) -> tuple[Pat
 
 
 def reopened(path: Path) -> str:
-    """Return what a controller knows when it is opened again."""
+    """Return the record of a controller when it is opened again."""
     controller = om.Rerouter.open(path, prepare=False)
     controller.close()
     return describe(controller)

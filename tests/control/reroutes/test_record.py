@@ -23,7 +23,7 @@ KINDS |= {"dead_cells": "cell", "stuck_bar": "cell", "stuck_cross": "cell"}
 
 
 def parts_of(holder: Any) -> set[Part]:
-    """List what has failed in a state or a failure, cells whatever is wrong with them."""
+    """List the failed parts of a state or a failure, cells whatever is wrong with them."""
     return {(kind, part) for field, kind in KINDS.items() for part in getattr(holder, field)}
 
 
@@ -47,7 +47,7 @@ def used_by(state: om.Reroute, transition: om.Transition) -> Iterator[Part]:
 
 
 class Model:
-    """What has failed, as whoever reports it knows: a plain set, beside the controller."""
+    """The failed parts, as the reporter knows them: a plain set, beside the controller."""
 
     def __init__(self, controller: om.Rerouter) -> None:
         self.controller, self.lock = controller, threading.Lock()
@@ -59,7 +59,7 @@ class Model:
         self.proposals: list[Any] = []
 
     def look(self) -> tuple[set[Part], int]:
-        """Return what is on record now, and how many repairs there were."""
+        """Return the parts on record now, and how many repairs there were."""
         with self.lock:
             return set(self.failed), len(self.ended)
 
@@ -271,7 +271,6 @@ def test_a_spare_that_has_failed_since_does_not_take_over() -> None:
 
 
 def test_overlapping_failures_wait_for_their_rest() -> None:
-    """What of them was answered is answered; the other part is offered as soon as it can be."""
     controller = om.Rerouter(replace(rack_state(), spares=(60,)), prepare=False)
     refuse(controller, chip=[1, 2])
     controller.apply(controller.fail(chip=1))
@@ -285,7 +284,6 @@ def test_overlapping_failures_wait_for_their_rest() -> None:
 
 
 def test_chips_of_a_server_without_fibres_have_stand_ins() -> None:
-    """Nobody names them; they work again when the fibres do, and not before."""
     state = replace(rack_state(), spares=(60, 61, 62, 63))
     controller = om.Rerouter(state, prepare=False)
     proposal = controller.fail(fibre=fibres_of(5))

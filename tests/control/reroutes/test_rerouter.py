@@ -1,4 +1,4 @@
-"""The controller's view: what it proposes is right, and states follow what is applied."""
+"""The controller's view: its proposals are right, and states follow applied changes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,6 @@ def test_all_that_is_prepared_is_what_would_be_worked_out(state: Any) -> None:
 
 
 def test_every_chip_is_covered_by_any_spare() -> None:
-    """One at a time, nobody of another job is disturbed."""
     for spare in rack_state().spares:
         state = replace(rack_state(), spares=(spare,))
         controller = om.Rerouter(state)
@@ -109,7 +108,6 @@ def test_failures_in_sequence_until_the_spares_are_gone() -> None:
 
 
 def test_a_stand_in_may_fail_too() -> None:
-    """It is a chip like any other."""
     controller = om.Rerouter(rack_state())
     controller.apply(controller.fail(chip=0))
     (stand_in,) = controller.stand_ins.values()
@@ -173,7 +171,6 @@ def test_rollback_undoes_changes() -> None:
 
 
 def test_only_what_is_given_is_applied() -> None:
-    """Not what another thread has asked for in the meantime, nor what is out of date."""
     controller = om.Rerouter(rack_state())
     mine, theirs = controller.fail(chip=1), controller.fail(chip=2)
     assert controller.apply(mine).failed_chips == (1,)
@@ -192,7 +189,6 @@ def spent() -> tuple[om.Rerouter, int]:
 
 
 def test_what_was_refused_is_tried_again_after_repairs() -> None:
-    """It stays on record, takes over nothing, and has a way as soon as there is one."""
     controller, _ = spent()
     assert [failure.failed_chips for failure in controller.refused] == [(33,)]
     assert not controller.offers
@@ -209,7 +205,6 @@ def test_what_was_refused_is_tried_again_after_repairs() -> None:
 
 
 def test_circuits_are_given_back_when_the_stand_in_failed_too() -> None:
-    """It was refused, and is no spare afterwards; in any order of the others."""
     controller, stand_in = spent()
     with pytest.raises(InfeasibleError):
         controller.fail(chip=stand_in)
@@ -227,7 +222,6 @@ def test_circuits_are_given_back_when_the_stand_in_failed_too() -> None:
 
 
 def test_no_time_is_no_answer_but_goes_on_record() -> None:
-    """What is not decided at the deadline takes over nothing, and is looked for without one."""
     controller = om.Rerouter(rack_state(), prepare=False)
     with pytest.raises(LimitReached, match="no way was found within 0 s"):
         controller.fail(chip=7, deadline_s=0)
@@ -316,7 +310,6 @@ def test_two_threads_report_failures_at_once() -> None:
 
 @pytest.mark.parametrize("order", list(permutations((0, 20, 41))))
 def test_circuits_are_given_back_in_any_order(order: tuple[int, ...]) -> None:
-    """Also after a rollback, and after a stand-in of one has failed and another took over."""
     controller = om.Rerouter(rack_state(), prepare=False)
     for chip in (0, 20, 41):
         controller.apply(controller.fail(chip=chip))
@@ -418,13 +411,11 @@ def test_other_repairs() -> None:
     ],
 )
 def test_parts_that_do_not_exist_are_refused(failure: dict[str, Any], message: str) -> None:
-    """By kind and number."""
     with pytest.raises(om.InputError, match=message):
         om.Rerouter(rack_state(), prepare=False).fail(**failure)
 
 
 def test_what_has_failed_does_not_fail_again() -> None:
-    """Nor is it repaired twice, or given back without need."""
     controller = om.Rerouter(rack_state(), prepare=False)
     controller.apply(controller.fail(chip=3))
     with pytest.raises(om.InputError, match="3 has failed already"):

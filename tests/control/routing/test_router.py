@@ -106,7 +106,6 @@ def test_few_cells_are_toggled() -> None:
 
 
 def test_what_is_there_already_stays() -> None:
-    """Asked for what it holds, it changes nothing; dark cells stay; stuck ones are as they are."""
     rng, fabric = np.random.default_rng(3), FABRICS[2]
     router = Router(fabric, check=True)
     matching = draw(fabric, rng)

@@ -132,7 +132,6 @@ def test_cells_are_drawn_apart(cls: Any, n: int) -> None:
 @pytest.mark.parametrize("n", [2, 3, 5, 8])
 @pytest.mark.parametrize("cls", PLANAR, ids=lambda cls: cls.type)
 def test_planar_fabrics_cross_nothing(cls: Any, n: int) -> None:
-    """No two straight links between terminals meet; those of a Benes network do."""
     assert crossings(cls(n)) == 0
     assert crossings(om.Benes(4)) > 0
 

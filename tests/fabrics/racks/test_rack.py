@@ -55,7 +55,6 @@ def test_route_lengths_are_those_of_the_graph_of_servers() -> None:
 
 
 def test_a_switch_is_one_server_and_a_rack_is_no_switch() -> None:
-    """What both are asked for is answered by both; questions about one switch refuse racks."""
     mesh, rack = om.HexMesh(1, 1), om.RackFabric()
     ports = units_of(mesh)
     assert (ports.n_units, ports.n_servers, ports.n_fibres) == (mesh.n_ports, 1, 0)
@@ -112,7 +111,6 @@ def test_inter_rack_switches_join_the_faces_of_all_racks() -> None:
 
 
 def test_an_axis_of_one_server_has_two_faces() -> None:
-    """Both of the same server, which so has twice the fibres to its switch."""
     rack = om.RackFabric((2, 2, 2), (2, 2, 1), fibres=4, racks=2, joined=True)
     fibres = {tuple(e): n for e, n in zip(rack.edges.tolist(), rack.edge_fibres, strict=True)}
     assert rack.rack_switches.tolist() == [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1], [2, 0, 0]]

@@ -34,7 +34,7 @@ def least_step_s(problem: RailJob, ways: Ways) -> float:
 
     Every order in which the communications of the whole job can follow one another, every way of
     each, and for every port whom it faces when the step begins: whom it faces first in that order,
-    or last. Nobody is folded, and nothing but the definition of a step is shared with methods.
+    or last. No rank is folded, and only the definition of a step is shared with methods.
     """
     return min(_step_s(problem, choice) for choice in _choices(problem, ways))
 
@@ -105,7 +105,7 @@ Port = tuple[int, int]
 
 
 class _Choice(NamedTuple):
-    """What decides over all times."""
+    """The choices that decide over all times."""
 
     before: list[set[int]]
     order: list[int]
@@ -117,12 +117,12 @@ class _Choice(NamedTuple):
 
 
 def _faces(hops: Hops) -> dict[Port, int]:
-    """Return whom ports face for these hops."""
+    """Return the partners of ports for these hops."""
     return {port: whom for a, b in hops for port, whom in (((a, 0), b), ((b, 1), a))}
 
 
 def _choices(job: RailJob, ways: Ways) -> Iterator[_Choice]:
-    """Yield an order of events, their hops, and whom each port faces at first."""
+    """Yield an order of events, their hops, and the first partner of each port."""
     events, before = _events(job)
     riding = [k for k, event in enumerate(events) if event.riding]
     orders = list(_orders(before, [event.riding for event in events]))

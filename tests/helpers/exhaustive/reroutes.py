@@ -34,7 +34,7 @@ def best_reroute(problem: Reroute) -> tuple[int, ...] | None:
 def _levels(
     problem: Reroute, states: NDArray[np.int8], now: NDArray[np.int8], after: dict[int, int]
 ) -> tuple[int, ...] | None:
-    """Return what it costs to end in these states; None if they do not hold the circuits."""
+    """Return the costs of ending in these states; None if they do not hold the circuits."""
     fabric: Any = problem.fabric
     link_of = fabric.graph.links.of_terminal
     used: set[int] = set()

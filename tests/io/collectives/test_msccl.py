@@ -1,4 +1,4 @@
-"""Programs of MSCCL: what is read back gives every rank what it wants."""
+"""Programs of MSCCL: read back, they give every rank its data."""
 
 from typing import Any
 from xml.etree import ElementTree
@@ -48,7 +48,6 @@ def test_a_program_does_what_the_plan_does(operation: str, method: str, n: int) 
 
 
 def test_the_interpreter_would_take_it() -> None:
-    """Blocks have one end, steps are numbered, who is waited for says so."""
     top = ElementTree.fromstring(write("all-reduce", "halving-doubling", 8)[1])
     assert (top.attrib["coll"], top.attrib["nchunksperloop"]) == ("allreduce", "8")
     for gpu in top.iter("gpu"):

@@ -307,7 +307,6 @@ def test_generate_from_a_model(model: str) -> None:
     ],
 )
 def test_generate_refuses(arguments: tuple[str, ...], message: str) -> None:
-    """What contradicts itself or is not there, with exit code 2."""
     result = generate("--delay", "0", *arguments)
     assert result.exit_code == 2
     assert re.search(message, result.output)

@@ -1,4 +1,4 @@
-"""Netlists of other tools: what they become, every flaw by name, and what they can do."""
+"""Netlists of other tools: their fabrics, every flaw by name, and their permutations."""
 
 import json
 import pickle
@@ -312,7 +312,6 @@ ports:
 
 
 def test_files_in_yaml_and_json(tmp_path: Path) -> None:
-    """Both, by their content; a key that is there twice is a flaw, not lost."""
     pytest.importorskip("yaml", reason="needs PyYAML: pip install 'optmatch[netlist]'")
     (tmp_path / "x.yml").write_text(YAML)
     (tmp_path / "x.json").write_text(json.dumps(PAIR))
@@ -337,7 +336,6 @@ def run(*arguments: str, cwd: Path) -> Result:
 
 
 def test_commands_take_netlists(tmp_path: Path) -> None:
-    """What it can do, every flaw with code 2, and a problem that is solved and drawn."""
     (tmp_path / "x.json").write_text(json.dumps(PAIR))
     alone = process("info", "x.json", "--json", cwd=tmp_path)
     assert alone.returncode == 0, alone.stderr

@@ -81,7 +81,6 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 def test_a_table_of_phases(tmp_path: Path) -> None:
-    """Lines of a rank in their order; computation comes before what it is named with."""
     step = read_phase_list(write(tmp_path, "step.csv", TABLE), GROUPS)
     named = [
         (int(rank), OPERATIONS[kind], float(size), float(seconds))

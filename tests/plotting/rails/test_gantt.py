@@ -80,7 +80,6 @@ def test_the_drawing(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit() -> None:
-    """A run of another job, ranks that are none, a slot of what has none."""
     job, found = plan()
     with pytest.raises(om.InputError, match="12 operations in time, but the job has"):
         rail_gantt_data(JOB, found)

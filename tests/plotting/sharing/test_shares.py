@@ -18,7 +18,6 @@ def solve() -> om.Solution:
 
 
 def test_bars_are_in_the_order_of_service() -> None:
-    """Each has what its job wants, and what it gets."""
     data = shares_data(solve())
     assert data.job.tolist() == [1, 0, 2]
     assert data.demand.tolist() == [3, 2, 0] and data.served.tolist() == [3, 1, 0]

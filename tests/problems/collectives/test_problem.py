@@ -62,7 +62,6 @@ def test_bad_fields_are_named(fields: dict[str, Any], message: str) -> None:
 
 
 def test_an_uneven_all_to_all_has_a_matrix() -> None:
-    """Its size is that of the busiest row or column."""
     demand: Any = [[0, 5, 1], [0, 0, 2], [0, 4, 0]]
     problem = om.Collective("all-to-all", 3, 0, demand_bytes=demand)
     assert problem.size_bytes == 9.0

@@ -119,7 +119,6 @@ def test_a_given_quantum_rounds_up() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_rounding_up_is_exact(data: Any) -> None:
-    """Against fractions, one entry at a time; a relative 1e-9 is noise."""
     values = st.floats(0, 1e6, allow_subnormal=False)
     matrix = np.array([[data.draw(values) for _ in range(3)]])
     quantum = data.draw(st.sampled_from([0.1, 0.25, 1e-3, 7.0]))
@@ -320,7 +319,6 @@ def test_a_forgotten_delay_is_asked_for() -> None:
 
 
 def test_labels_are_names_of_ports() -> None:
-    """Of a DataFrame or a graph; they stay in files, pictures and messages."""
     pandas, networkx = pytest.importorskip("pandas"), pytest.importorskip("networkx")
     frame = pandas.DataFrame([[0, 1], [2, 0]], index=["a", "b"], columns=["a", "b"])
     problem = om.Demand.from_matrix(frame, delay_s=0.0)

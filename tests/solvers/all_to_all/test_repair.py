@@ -1,4 +1,4 @@
-"""Repairs say what they did: which slots changed, which proof there is, and for which faults."""
+"""Repairs report their changes: the slots that changed, the proof, and its faults."""
 
 import itertools
 

@@ -10,7 +10,7 @@ SLOW = {"ilp": {"most_ranks": 3}, "overlap": {"most_ranks": 4}}
 
 
 class CollectiveContract(SolverContract):
-    """What methods for collectives have in common."""
+    """Tests that all methods for collectives share."""
 
     examples = 4
     tiny_problems = ()

@@ -1,4 +1,4 @@
-"""The joint model of a few ranks: what it finds by itself, and what it says of its answers."""
+"""The joint model of a few ranks: its own plans, and its claims about them."""
 
 import numpy as np
 import pytest

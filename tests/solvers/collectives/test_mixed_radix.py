@@ -23,7 +23,6 @@ def configurations(sends: NDArray[np.int64], n: int) -> int:
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 8, 11, 16])
 def test_collectives_are_complete(n: int) -> None:
-    """Nobody gets what it has, and all end with what they should have."""
     for k in range(1, 6):
         held = split_rounds(n, k)
         gather, scatter, both = (

@@ -43,7 +43,6 @@ PAIRS = ([1, 2, 3, 4], [8.0] * 4)
 def test_swot_comes_out_and_is_proved(
     steps: Any, fields: dict[str, Any], microseconds: int
 ) -> None:
-    """Its examples, and three that its released model gets wrong."""
     problem = steps_of(*steps, **fields)
     solution = om.solve(problem, seed=0)
     assert solution.objective == pytest.approx(microseconds * 1e-6, rel=1e-6)

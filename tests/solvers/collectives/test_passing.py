@@ -1,4 +1,4 @@
-"""All-reduces that pass on what comes, and those that are composed of other collectives."""
+"""All-reduces that pass data on, and those that are composed of other collectives."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def test_sums_are_right(n: int) -> None:
 
 
 def test_the_sides_are_the_fastest() -> None:
-    """By trying all ways to write 24 as a product, laid out and timed."""
 
     def products(left: int) -> list[tuple[int, ...]]:
         return [()] * (left == 1) + [
@@ -129,7 +128,6 @@ def _ends_with(problem: om.Collective, plan: om.CollectivePlan) -> Any:
 
 @pytest.mark.parametrize("seed", range(examples(6, plain=6)))
 def test_compositions_of_our_own_operations_are_never_faster(seed: int) -> None:
-    """Whatever the ranks, lanes, delays and late ranks."""
     problem = draw(np.random.default_rng(seed))
     solution = om.solve(problem, seed=0)
     assert solution.objective is not None and om.verify(problem, solution).valid

@@ -44,7 +44,6 @@ def test_many_numbers_meet_the_bound(n: int) -> None:
 @compiled_only
 @pytest.mark.parametrize("n", sorted(map(int, stored()["copies"])))
 def test_each_stored_schedule_is_complete_and_shortest(n: int) -> None:
-    """Its file is made by a script, and no line of it is believed."""
     assert complete(n) == fewest_late_rounds(n)
     if n < 9:  # the script finds one again, perhaps another
         assert len(find_copies(n)) == len(stored()["copies"][str(n)])
@@ -53,7 +52,6 @@ def test_each_stored_schedule_is_complete_and_shortest(n: int) -> None:
 @compiled_only
 @pytest.mark.parametrize("n", sorted(map(int, stored()["searches"])))
 def test_each_stored_search_finds_a_plan(n: int) -> None:
-    """Sooner than the first of those that are tried without it."""
     n_doubles, seed = stored()["searches"][str(n)]
     kept, first = new_search(n, n_doubles, seed), new_search(n, *searches(n, 1)[0])
     assert kept.plan() is not None

@@ -11,7 +11,7 @@ COUNT = [m for m in methods_of("demand") if m in ("best", "ilp") or m.startswith
 
 
 class DemandContract(SolverContract):
-    """What methods for demands have in common."""
+    """Tests that all methods for demands share."""
 
     examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 5
     problems = demand_problems()

@@ -50,7 +50,7 @@ def draw(seed: int, most: int = 8) -> Matrix:
 
 
 def weights(rest: Matrix, delay: int, pressure: float) -> NDArray[np.float64]:
-    """Say what a tick of each pair counts: the more, the busier its ports."""
+    """Return the weight of a tick of each pair: the more, the busier its ports."""
     busy = rest + delay * (rest > 0)
     most = max(busy.sum(axis=0).max(), busy.sum(axis=1).max())
     rows, columns = (np.exp(pressure * (busy.sum(axis=k) / most - 1)) for k in (1, 0))

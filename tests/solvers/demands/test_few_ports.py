@@ -31,7 +31,6 @@ def test_it_is_proved_by_prices_where_lines_do_not_suffice() -> None:
 
 
 def test_what_prices_do_not_prove_is_the_word_of_a_search() -> None:
-    """Their bound is that of a programme whose slots may be parts of one."""
     problem = om.Demand.from_matrix(np.random.default_rng(4).integers(0, 20, (3, 3)), delay_s=5.0)
     found = {om.solve(problem, method, seed=0).proof for method in ("best", "ilp")}
     assert found == {"search"}

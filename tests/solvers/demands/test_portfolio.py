@@ -68,7 +68,6 @@ def test_rebuilds_start_from_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> N
 def test_rules_where_time_is_short(
     monkeypatch: pytest.MonkeyPatch, n: int, huge: int, began_s: float, rules: int
 ) -> None:
-    """All of few ports, the first three of more, one of a huge demand whose time is half over."""
     monkeypatch.setattr(portfolio, "_HUGE", huge)
     rebuilt: list[Plan] = []
     monkeypatch.setattr(
@@ -117,7 +116,6 @@ def exactly_of(monkeypatch: pytest.MonkeyPatch, work: CoverTask) -> tuple[list[P
 
 @pytest.mark.parametrize(("n", "delay", "rules"), [(5, 20, 7), (5, 0, 8), (6, 20, 8)])
 def test_few_ports_with_a_delay_are_not_decomposed(n: int, delay: int, rules: int) -> None:
-    """What compiles for a second would find nothing; without delay it finds the best at once."""
     assert len(list(yield_all(work_on(n, om.Limits(), delay=delay)))) == rules
 
 

@@ -60,7 +60,6 @@ def noisy(n: int, seed: int = 0) -> NDArray[np.float64]:
 @given(matrices())
 @settings(deadline=None, max_examples=40)
 def test_assignments_are_those_of_scipy(matrix: Matrix) -> None:
-    """As heavy, and a permutation."""
     space = new_workspace(len(matrix))
     total = assign_afresh(space, matrix)
     rows, columns = linear_sum_assignment(matrix, maximize=True)
@@ -71,7 +70,6 @@ def test_assignments_are_those_of_scipy(matrix: Matrix) -> None:
 @given(matrices(), st.integers(0, 10_000))
 @settings(deadline=None, max_examples=40)
 def test_assignments_start_from_any_prices(matrix: Matrix, seed: int) -> None:
-    """Those of other values, or none of anything: the matching is as heavy."""
     space = new_workspace(len(matrix))
     space.value[:] = matrix
     space.column_price[:] = np.random.default_rng(seed).integers(-200, 200, len(matrix))
@@ -83,7 +81,6 @@ def test_assignments_start_from_any_prices(matrix: Matrix, seed: int) -> None:
 @given(matrices())
 @settings(deadline=None, max_examples=40)
 def test_covers_serve_everything_in_few_slots(matrix: Matrix) -> None:
-    """As many slots as the busiest port has partners, or less than twice as many."""
     busiest = int(max((matrix > 0).sum(axis=0).max(), (matrix > 0).sum(axis=1).max()))
     fewest, first = cover_by_busiest(matrix), cover_heaviest_first(matrix)
     assert (serve(fewest) >= matrix).all()
@@ -107,13 +104,11 @@ def test_polish_keeps_what_is_served(matrix: Matrix, shortest: int) -> None:
 
 @pytest.mark.parametrize("n", [20, 210])
 def test_best_says_that_time_was_over(n: int) -> None:
-    """Also where it stopped early, as what was left was too short for more."""
     solution = om.solve(ideal(noisy(n), delay_s=1e-5), "best", seed=0, time_limit_s=0.05)
     assert solution.limit is om.Limit.TIME
 
 
 def test_tidy_merges_equal_matchings() -> None:
-    """Of two slots with one matching one is left, and it is as long as both."""
     plan = Plan(np.array([[1, 0], [0, 1], [1, 0]], dtype=np.int32), np.array([2, 9, 3]))
     merged = tidy(plan)
     assert merged.ticks.tolist() == [9, 5]
@@ -121,7 +116,6 @@ def test_tidy_merges_equal_matchings() -> None:
 
 
 def test_circuits_that_nobody_asked_for_go() -> None:
-    """And slots that were only made of them."""
     plan = Plan(np.array([[0, 1], [1, 0]], dtype=np.int32), np.array([2, 2]))
     kept = only_demanded(plan, np.array([[2, 0], [0, 0]]), 3)
     assert kept.matchings.tolist() == [[0, -1]]
@@ -206,7 +200,6 @@ def test_a_packet_network_takes_the_mice() -> None:
 
 
 def test_time_runs_out_in_a_large_cover() -> None:
-    """What is left is served heaviest first, and the schedule is complete."""
     rng = np.random.default_rng(0)
     problem = ideal(rng.integers(1, 1000, (96, 96)), delay_s=10.0)
     solution = om.solve(problem, "eclipse", seed=0, time_limit_s=0.02)
@@ -236,7 +229,6 @@ def test_uniform_demand_on_a_mesh_takes_the_fewest_slots() -> None:
 
 @pytest.mark.parametrize("ports", [{"ports": 8}, {"tx": 6, "rx": 6}])
 def test_slots_on_meshes_are_realised(ports: dict[str, int]) -> None:
-    """Also where few pairs want something; `solve` has the light traced."""
     mesh = om.HexMesh(4, 4, **ports)
     rng = np.random.default_rng(1)
     n = mesh.n_ports
@@ -254,7 +246,6 @@ def test_slots_on_meshes_are_realised(ports: dict[str, int]) -> None:
 
 
 def test_the_earliest_completion_of_small_demands() -> None:
-    """Against values found by exhaustive search once: slots, durations and delays by hand."""
     solution = om.solve(ideal([[2, 1], [1, 2]], delay_s=1.0), "ilp", seed=0)
     assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 5.0)
     crossed = om.solve(ideal([[4, 1], [2, 4]], delay_s=3.0), "ilp", seed=0)
@@ -311,7 +302,6 @@ def parts(matchings: list[list[int]], mutual: bool) -> list[list[int]]:
     "mesh", [om.HexMesh(1, 2, ports=[0, 1, 3, 10]), om.HexMesh(1, 1, tx=[0, 3], rx=[5, 8])]
 )
 def test_fewest_matchings_that_a_mesh_holds(mesh: om.HexMesh, seed: int, method: str) -> None:
-    """As few as by trying all matchings that it holds, with states for each."""
     rng = np.random.default_rng(seed)
     n, mutual = mesh.n_ports, mesh.bidirectional
     whole = [[1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]] if mutual else [[0, 1], [1, 0]]
@@ -330,7 +320,6 @@ def test_fewest_matchings_that_a_mesh_holds(mesh: om.HexMesh, seed: int, method:
 
 @pytest.mark.parametrize("method", ["best", "ilp", "birkhoff-bottleneck"])
 def test_fewest_matchings_of_a_benes_network_are_those_of_an_ideal_switch(method: str) -> None:
-    """It holds every permutation, and the states are there."""
     matrix = traffic.permutations(4, np.random.default_rng(4), count=3, bytes=9)
     limits = om.Limits(iterations=20)
     ideal_one = om.solve(ideal(matrix, objective="matchings"), method, seed=0, limits=limits)
@@ -375,7 +364,6 @@ def test_fewest_matchings_by_search_and_by_proof() -> None:
 @given(st.integers(2, 7), st.integers(0, 1000))
 @settings(deadline=None, max_examples=15)
 def test_redrawn_decompositions_stay_exact(n: int, seed: int) -> None:
-    """A part drawn anew adds up to what it was, in as many terms or fewer."""
     rng = np.random.default_rng(seed)
     matrix = traffic.permutations(n, rng, bytes=30).astype(np.int64)
     search = Decomposer(matrix, rng)

@@ -1,4 +1,4 @@
-"""Stuffing: what it adds, and where."""
+"""Stuffing: how much it adds, and where."""
 
 import numpy as np
 import pytest

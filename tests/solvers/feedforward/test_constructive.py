@@ -1,4 +1,4 @@
-"""The method of feed-forward fabrics: where it is the default, what it does about faults."""
+"""The method of feed-forward fabrics: where it is the default, and how it treats faults."""
 
 from typing import Any
 
@@ -144,7 +144,6 @@ def test_light_that_may_turn_back_is_not_counted_by_columns() -> None:
     "fabric", [om.Clements(8), om.Reck(6), om.SpankeBenes(8), om.Benes(8)], ids=lambda f: f.type
 )
 def test_a_full_permutation_lights_every_cell_twice(fabric: om.Fabric) -> None:
-    """So the total is known, and the routes that are there anyway are optimal."""
     rng = np.random.default_rng(0)
     for _ in range(5):
         problem = om.Routing(fabric, rng.permutation(fabric.n_ports).astype(np.int32))

@@ -133,7 +133,6 @@ def costs(
 @FEW
 @given(data=st.data(), worst=st.booleans(), dilated=st.booleans())
 def test_the_best_directions(data: st.DataObject, worst: bool, dilated: bool) -> None:
-    """No states at all that carry the matching cost less, by sum or by the dearest circuit."""
     n = data.draw(st.integers(2, 3 if dilated else 6 if not PLAIN else 5))
     fabric = om.DilatedBenes(n) if dilated else om.Benes(n)
     matching = partial(data.draw, n)
@@ -202,7 +201,6 @@ def test_a_benes_network_has_to_rearrange() -> None:
 @FEW
 @given(matching=matchings(most=20))
 def test_dilated_networks_have_one_circuit_in_a_cell(matching: list[int]) -> None:
-    """So nothing leaks from one circuit into another at first order."""
     fabric, rows = om.DilatedBenes(len(matching)), batch(matching)
     light = follow(fabric, rows, route_dilated(rows))
     assert len(np.unique(light.entered // 4)) == len(light.entered)
@@ -266,7 +264,6 @@ def test_cells_are_counted_along_routes(cls: Any) -> None:
 
 
 def test_bad_input_is_named() -> None:
-    """Matchings of other sizes, clashes, unknown wishes, states that are none."""
     fabric = om.Benes(4)
     for rows, message in (
         ([[0, 1, 2]], "matchings of 3 ports, a fabric of 4"),

@@ -6,7 +6,7 @@ from tests.helpers.exhaustive.rails import best_rail
 
 
 class RailContract(SolverContract):
-    """What methods for rail jobs have in common."""
+    """Tests that all methods for rail jobs share."""
 
     examples = 15
     problems = rail_problems()

@@ -68,7 +68,7 @@ def test_shifts_are_an_all_to_all(n: int, number: int) -> None:
 
 
 def facing_of(algorithm: str, kind: int, n: int) -> Facing:
-    """Return whom everyone faces in the rounds of an algorithm."""
+    """Return the partners of all members in the rounds of an algorithm."""
     rounds = list_rounds(algorithm, kind, n)  # type: ignore[arg-type]
     return face_pairs(algorithm, n, 1, [each.distance for each in rounds])  # type: ignore[arg-type]
 

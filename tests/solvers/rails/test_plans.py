@@ -247,10 +247,6 @@ def test_bidirectional_ports_come_in_twos() -> None:
 @pytest.mark.parametrize("members", [2, 3, 4, 5, 6, 7, 8])
 @pytest.mark.parametrize("ports", [1, 2, 3, 4, 5, 6, 8])
 def test_rings_of_a_plan_share_no_edge(members: int, ports: int) -> None:
-    """Two ports turn a ring in both directions, each further two another; an odd one goes one way.
-
-    As long as the group has other rings: then they begin anew.
-    """
     job = small_job(members, 1, 1, ports_per_gpu=ports)
     plan = plan_of(job, "provisioned")
     (matching,) = np.unique(plan.rails[0].matchings, axis=0)
@@ -310,10 +306,6 @@ EXPERTS = om.TransformerModel(
 def test_all_to_alls_of_experts(
     ports: int, delay_s: float, switching: str, method: str, pp: int
 ) -> None:
-    """In several matchings, or around a ring where that is faster: everyone hears of everyone.
-
-    Of two stages one may stop what the other sends, in any of its rounds.
-    """
     options: dict[str, Any] = {"ports_per_gpu": ports, "delay_s": delay_s, "switching": switching}
     job = small_job(4, 2, pp, ep=4, model=EXPERTS, micro_batch=1, batch=8, **options)
     found = om.solve(job, method, seed=0)  # refuses what the verifier refuses

@@ -234,7 +234,6 @@ def test_the_best_of_all_orders_and_ways(job: om.RailJob) -> None:
 
 @pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
 def test_a_delay_of_a_second_is_hidden_in_the_published_cases(case: str) -> None:
-    """All that is left of it is the latency of a few hops."""
     job = change_job(measured(case), delay_s=1.0)
     found = om.solve(job, "prefetch", seed=0)
     assert found.objective is not None

@@ -35,7 +35,7 @@ relaxed = settings(max_examples=25, deadline=None, suppress_health_check=[Health
 
 
 def planned(algorithm: Algorithm, kind: int, n: int) -> list[Sends]:
-    """List what planners say that is sent in each round."""
+    """List the sends of each round, as planners state them."""
     return [
         [(a, b, each.share) for a, b in list_sends(algorithm, n, each).tolist()]
         for each in list_rounds(algorithm, kind, n)
@@ -43,14 +43,14 @@ def planned(algorithm: Algorithm, kind: int, n: int) -> list[Sends]:
 
 
 def checked(algorithm: str, kind: int, n: int) -> list[Sends]:
-    """List what the verifier wants to be sent."""
+    """List the sends that the verifier wants."""
     return list_transfers(algorithm, OPERATIONS[kind], n)
 
 
 def halve(rounds: list[Sends], n: int) -> list[dict[int, set[int]]]:
     """Move sums: each sends what belongs to the side of its partner; all parts of a size of 1.
 
-    Returns, for each member and part that it is left with, whose contributions are summed up.
+    Returns, for each member and each part left to it, the contributions in its sum.
     """
     left = [{part: {p} for part in range(n)} for p in range(n)]
     for sends in rounds:
@@ -67,7 +67,7 @@ def halve(rounds: list[Sends], n: int) -> list[dict[int, set[int]]]:
 
 
 def gather(rounds: list[Sends], held: list[set[int]], shard: float) -> list[set[int]]:
-    """Move shards: each sends all that it holds."""
+    """Move shards: each member sends all that it holds."""
     for sends in rounds:
         before = [set(parts) for parts in held]
         for a, b, share in sends:
@@ -197,7 +197,6 @@ def partners_in_turn(job: om.RailJob, plan: RailPlan) -> list[list[int]]:
 @pytest.mark.parametrize("n", [4, 8, 16])
 @pytest.mark.parametrize("ports", [1, 2])
 def test_data_follow_the_circuits_of_a_plan(n: int, ports: int) -> None:
-    """Not what planners say, but what the switch holds: sums arrive, and are spread."""
     job = single(n, ALL_REDUCE, collectives={"dp": "halving"}, ports_per_gpu=ports)
     met = partners_in_turn(job, plan_of(job))
     levels = n.bit_length() - 1
@@ -260,7 +259,6 @@ def test_policies_count_the_changes_between_rounds(
 
 
 def test_static_ports_cannot_change_between_rounds() -> None:
-    """There is no plan, and it says why; with two members there is nothing to change."""
     job = small_job(4, 1, 1, collectives={"dp": "halving"})
     found = om.solve(job, "static", seed=0)
     assert found.status is om.Status.UNKNOWN
@@ -371,7 +369,6 @@ def test_a_collective_that_ends_at_another_time(name: str, data: Any, sign: int)
 
 
 def test_rounds_have_an_order() -> None:
-    """Sums that are halved the other way round are the same, but not those of the job."""
     job = single(4, REDUCE_SCATTER, collectives={"dp": "halving"})
     plan = plan_of(job)
     (first,) = plan.rails

@@ -8,7 +8,7 @@ from tests.helpers.exhaustive.reroutes import best_reroute
 
 
 class RerouteContract(SolverContract):
-    """What methods for failures have in common."""
+    """Tests that all methods for failures share."""
 
     examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 6
     problems = reroute_problems()

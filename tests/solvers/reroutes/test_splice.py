@@ -75,7 +75,6 @@ def test_a_single_way_is_as_cheap_as_any(fabric: Any, seed: int) -> None:
 
 @on_fabrics
 def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
-    """What is taken is free, and the state is as it was."""
     routing = routing_of(fabric, seed)
     before = routing.free.copy()
     lifted = routing.paths[:3]

@@ -76,7 +76,6 @@ def test_powers_are_those_of_a_dense_model(fabric: om.Fabric) -> None:
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
 def test_estimates_are_derivatives(fabric: om.Fabric) -> None:
-    """What a cell promises is what happens when it moves a little towards the other state."""
     problem, solution = solved(fabric, 1)
     flow, ends, states, free = setting(problem, solution)
     now = idle.solve_powers(flow, ends, states)
@@ -126,7 +125,6 @@ def test_it_comes_close_to_the_best_of_all_states(shift: int) -> None:
 
 
 def test_stuck_cells_and_lonely_circuits_are_left_alone() -> None:
-    """A stuck cell stays as it is; where one circuit disturbs nobody, free cells stay in cross."""
     fabric = Faulty(om.SwitchAndSelect(4), stuck_bar=[23])
     problem = om.Routing(fabric, np.array([1, -1, -1, -1], dtype=np.int32))
     solution = om.solve(problem, seed=0)

@@ -251,7 +251,6 @@ def find_alone(router: CellRouter, port: int, partner: int, route: NDArray[np.in
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([pathfinder, splice]))
 def test_heaps_give_the_least_first(seed: int, module: Any) -> None:
-    """What goes in comes out by its key, among others that come in between."""
     push, pop = (getattr(kernel, "__wrapped__", kernel) for kernel in (module.push, module.pop))
     rng, size = np.random.default_rng(seed), 0
     keys, items = np.zeros(100, dtype=np.int64), np.zeros(100, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Rows of matchings: what is none, the order of circuits, and states that carry them."""
+"""Rows of matchings: rows that are none, the order of circuits, and states that carry them."""
 
 import numpy as np
 import pytest

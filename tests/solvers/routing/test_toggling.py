@@ -254,7 +254,6 @@ def compare(plain: Plain, states: NDArray[np.int8], matching: NDArray[np.int32])
 
 
 def test_stuck_cells_are_stated_as_they_are_or_free() -> None:
-    """What is given otherwise is not believed; what is no state is refused."""
     rows = MeshRouter(om.Faulty(om.HexMesh(2, 3, ports=6), stuck_bar=[5], stuck_cross=[9]))
     nothing, found = np.full(6, -1, dtype=np.int32), np.empty(27, dtype=np.int8)
     room = np.zeros((6, rows.width), dtype=np.int32), np.zeros(6, dtype=np.int64)

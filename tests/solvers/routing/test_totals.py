@@ -1,4 +1,4 @@
-"""What all routes together can cost: the next total above a bound, the last below an objective."""
+"""The totals of all routes together: the next total above a bound, the last below an objective."""
 
 import math
 
@@ -31,7 +31,6 @@ def test_totals_of_cells_go_by_steps(least: int, step: int, value: float, object
 def test_totals_of_losses_are_sums_of_both(
     bar: float, cross: float, even: bool | None, loss: float
 ) -> None:
-    """Some bars and some crosses, in all as many as can be; also where one of them is free."""
     totals, per_db = LossTotals(bar, cross, even), loss_units(bar, cross).per_db
     counts = [(a, b) for a in range(60) for b in range(60)]
     if even is not None:

@@ -19,7 +19,7 @@ _TAKES = {m.name: m.takes for m in all_methods() if m.solves.kind == "port-shari
 
 
 class SharingContract(SolverContract):
-    """What methods for shared resources have in common."""
+    """Tests that all methods for shared resources share."""
 
     iterates = False
     tiny_problems = ()

@@ -30,7 +30,6 @@ def test_first_fit_is_that_of_an_oracle(caps: bool) -> None:
 
 
 def test_irs_is_that_of_an_oracle_with_sets() -> None:
-    """Groups, what each owns, and who is served in the end; some jobs want nothing (any more)."""
     rng = np.random.default_rng(21)
     several = 0
     for _ in range(examples(100, plain=20)):

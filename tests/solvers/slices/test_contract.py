@@ -8,7 +8,7 @@ from tests.helpers.exhaustive.slices import best_slice
 
 
 class SliceContract(SolverContract):
-    """What methods for slices have in common."""
+    """Tests that all methods for slices share."""
 
     examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 12
     problems = slice_problems()

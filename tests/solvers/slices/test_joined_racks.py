@@ -158,7 +158,6 @@ def on_a_hub(answer: om.Allocation) -> om.Allocation:
     ],
 )
 def test_a_broken_answer_in_joined_racks_is_refused(change: Any, rule: str) -> None:
-    """What switches and their fibres cannot do; the answer itself is right."""
     solution = spanning()
     assert om.verify(solution.problem, solution).ok
     broken = change(solution.answer)

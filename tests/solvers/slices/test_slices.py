@@ -61,7 +61,6 @@ def test_bad_input_is_named(change: dict[str, Any], text: str) -> None:
 
 
 def test_two_slices_never_share_a_server_or_a_fibre() -> None:
-    """Both are named; a slice that is there twice shares both."""
     one = Pod(RACK).allocate((2, 2, 2), "optical")
     assert one is not None
     with pytest.raises(om.InputError, match=r"placed\[1\]: server 0 is taken by placed\[0\]"):
@@ -257,7 +256,6 @@ def test_slices_come_and_go_without_a_trace(rule: str, joined: bool) -> None:
 
 
 def test_whole_racks_are_filled_alike() -> None:
-    """Each server once; the places of a rack are those of the first one, moved."""
     sides, racks = (4, 3, 2), (2, 3, 4)
     block = whole_racks(sides, (8, 9, 8))
     assert sorted(block.tolist()) == list(range(8 * 9 * 8))

@@ -31,7 +31,7 @@ MIX = (
 
 
 class TenancyContract(SolverContract):
-    """What methods for tenancies have in common."""
+    """Tests that all methods for tenancies share."""
 
     examples = 3
     iterates = False

@@ -61,7 +61,6 @@ REPAIR = repair_of(ALL)
 @given(some_faults(MESH.n_cells, 3))
 @settings(deadline=None, max_examples=25)
 def test_verdicts_are_those_of_enumeration(faults: tuple[Fault, ...]) -> None:
-    """What survives has a schedule that verifies; what failed has none in as many slots."""
     verdict = REPAIR.judge(faults)
     best = brute_force(om.AllToAll(Faulty.of(MESH, faults)))
     assert (verdict.outcome == "survived") <= (best is not None)
@@ -167,7 +166,6 @@ def test_what_nothing_quick_decides_is_searched(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_fixed_slots_of_an_all_to_all_stay() -> None:
-    """Fewer samples survive than with exchanges, and the matchings are those of the schedule."""
     solution = om.solve(ALL, seed=0)
     assert solution.schedule is not None
     fixed, free = Repair(ALL, solution.schedule, fixed=True), REPAIR
@@ -231,7 +229,6 @@ def test_wilson_solves_its_equation(samples: int, data: st.DataObject) -> None:
 
 
 def test_intervals_cover_open_samples_both_ways() -> None:
-    """What is neither repaired nor proved lost widens the interval, and is not a failure."""
     study = study_yield(ALL, samples=30, seed=0)
     from dataclasses import replace
 
@@ -307,7 +304,6 @@ def test_command_writes_tables_and_a_picture(folder: Path) -> None:
 
 
 def test_command_refuses_before_it_works(folder: Path) -> None:
-    """Files that are there, suffixes nobody knows, and schedules that are none."""
     assert run("all.json", "-o", "all.json", cwd=folder).exit_code == 2
     done = run("all.json", "-o", "x.txt", cwd=folder)
     assert done.exit_code == 2 and "has to end in .json, .csv" in done.stderr

@@ -31,7 +31,6 @@ SMALL: dict[str, Any] = {"jobs": 6, "scale": 1000.0, "runs": 2}
 
 @given(pools())
 def test_no_policy_beats_the_bound(pool: Pool) -> None:
-    """The bound holds for runs that end, and each job's own for those that are done."""
     for policy in (first_come, at_random):
         run = simulate_pool(pool, policy, over_selection=2.0, enough=0.8, until_s=90.0)
         bound = bound_completions(pool, 90.0)

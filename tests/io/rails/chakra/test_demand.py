@@ -115,7 +115,6 @@ def test_a_barrier_needs_no_size(tmp_path: Path) -> None:
 
 
 def test_an_all_to_all_is_spread_evenly(tmp_path: Path) -> None:
-    """What a rank keeps for itself is no demand; without a group it is one of all ranks."""
     both = [collective(1, "ALL_TO_ALL", 80)]
     assert read_chakra(trace(tmp_path, both, both)).tolist() == [[0.0, 40.0], [40.0, 0.0]]
     inside = [collective(1, "ALL_TO_ALL", 80, pg_name="a")]
@@ -156,4 +155,4 @@ def test_collectives_can_be_left_out(tmp_path: Path) -> None:
         read_chakra(paths)
     assert read_chakra(paths, skip_collectives=True).tolist() == [[4.0, 0.0], [4.0, 0.0]]
     alone = trace(tmp_path, given, name="alone")
-    assert read_chakra(alone).tolist() == [[4.0]]  # a group of one talks to nobody
+    assert read_chakra(alone).tolist() == [[4.0]]  # a group of one needs no communication

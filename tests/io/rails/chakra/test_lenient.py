@@ -1,4 +1,4 @@
-"""Chakra traces that are cut: what they do not tell is refused, or left out and listed."""
+"""Chakra traces that are cut: missing parts are refused, or left out and listed."""
 
 from pathlib import Path
 

@@ -98,7 +98,6 @@ def same_matches(one: Step, two: Step) -> bool:
 
 @given(steps())
 def test_a_step_survives_its_traces(tmp_path_factory: pytest.TempPathFactory, step: Step) -> None:
-    """All columns, the groups that are used, and who belongs to whom."""
     n_ranks = max([step.n_ranks, *(max(g.ranks) + 1 for g in step.groups)])
     contents = step_traces(step) + [trace_bytes([])] * (n_ranks - step.n_ranks)
     groups = {group.name: group.ranks for group in step.groups}
@@ -187,7 +186,6 @@ def test_a_step_from_json(tmp_path: Path) -> None:
 
 
 def test_what_stays_ambiguous(tmp_path: Path) -> None:
-    """Two that send and two that receive, and nothing says who to whom."""
     one, two = [message(8, SEND, pg_name="q")], [message(9, RECEIVE, pg_name="q")]
     complaint = r"run\.0\.et: node 8: its other end is not told; ranks that it could be: 1, 2"
     with pytest.raises(om.FormatError, match=complaint):
@@ -372,7 +370,6 @@ def test_a_group_of_one(tmp_path: Path) -> None:
 
 
 def test_groups_that_overlap(tmp_path: Path) -> None:
-    """Rank, node and both groups are named; told that one is another dimension, they may."""
     first, second = (collective(k, "ALL_REDUCE", pg_name="pq"[k]) for k in (0, 1))
     ranks, groups = [[first], [first, second], [second]], {"p": [0, 1], "q": [1, 2]}
     complaint = r"node 1: rank 1 is in the groups p and q, both dp: tell the dimension of one"

@@ -193,7 +193,6 @@ def test_json_says_the_same(
     write: Callable[[list[Node]], str],
     compress: bool,
 ) -> None:
-    """Both forms, compressed or not, are the trace of the messages."""
     folder = tmp_path_factory.mktemp("trace")
     numbers = {node.id: k for k, node in enumerate(given)}  # those of 64 bits are for messages
     given = [

@@ -1,4 +1,4 @@
-"""What rails hold: any rings, none that is broken; stages in different states at once."""
+"""States of rails: any rings, none that is broken; stages in different states at once."""
 
 from dataclasses import replace
 from typing import Any

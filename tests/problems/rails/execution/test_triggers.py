@@ -41,7 +41,6 @@ def solved(method: str = "provisioned", **options: Any) -> tuple[om.RailJob, om.
     ids=["two-ports", "all-stop", "cells"],
 )
 def test_nothing_is_lost_without_times(method: str, options: dict[str, Any]) -> None:
-    """Steps take what they take in the plan; a plan on demand still asks."""
     job, plan = solved(method, **options)
     triggers = derive_triggers(job, plan)
     again = retime(job, check_triggers(job, triggers), triggers)
@@ -67,7 +66,6 @@ def test_a_change_waits_for_what_goes_over_its_circuits_and_no_more() -> None:
 
 
 def test_rounds_are_parts() -> None:
-    """A collective whose circuits change while it is under way goes on after each change."""
     job, plan = solved(dp=4, pp=1, collectives={"dp": "halving"})
     triggers = derive_triggers(job, plan)
     assert set(triggers.rails[0].needs[:, 3].tolist()) >= {0, 1, 2}
@@ -95,7 +93,6 @@ def test_what_waits_for_too_little_is_refused() -> None:
 
 
 def test_an_order_that_nobody_can_keep_is_refused() -> None:
-    """An operation before what it depends on; two at one place; parts of one at two."""
     job, plan = solved()
     triggers = derive_triggers(job, plan)
     top = int(triggers.place.max()) + 9

@@ -16,7 +16,7 @@ relaxed = settings(max_examples=60, deadline=None)
 
 
 class Replayed(NamedTuple):
-    """What an order of passes comes to."""
+    """The times of an order of passes."""
 
     step_s: float
     """Until the last stage has ended."""
@@ -149,7 +149,6 @@ def test_all_policies_serve_all_schedules(schedule: str, method: str) -> None:
 
 
 def test_the_copies_of_dualpipe_sum_their_gradients() -> None:
-    """Opposite stages have the same two parts, and exchange those of one, there and back."""
     job = small_job(1, 1, 4, schedule="dualpipe", batch=8, micro_batch=1)
     step = job.step()
     model = job.workload.model

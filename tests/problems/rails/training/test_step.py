@@ -150,7 +150,6 @@ def test_phases_are_runs(job: om.RailJob) -> None:
 @relaxed
 @given(random_jobs())
 def test_phases_carry_all_bytes(job: om.RailJob) -> None:
-    """What goes over circuits of collectives is what their members send."""
     step = job.step()
     sizes = np.array([len(group.ranks) for group in step.groups] + [1])[step.group]
     sent = ring_bytes(step.kind, step.size_bytes, sizes)

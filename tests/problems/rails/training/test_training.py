@@ -49,7 +49,6 @@ def test_a_layer_takes_as_long_as_its_operations_or_its_bytes() -> None:
 
 
 def test_causal_attention_does_half_of_the_scores() -> None:
-    """What is masked is not computed: a layer has 4 x sequence x hidden / 2 operations less."""
     job = make_job(dp=1, gpus_per_server=1, batch=1, model=MODEL, peak_flops_per_s=1e9)
     half = change_job(job, model=replace(MODEL, attended=16))
     less = compute_s(job)[0] - compute_s(half)[0]
