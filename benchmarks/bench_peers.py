@@ -1,4 +1,4 @@
-"""Side by side with what a user would otherwise take. `make bench` runs it."""
+"""Side by side with the rivals that a user would otherwise take. `make bench` runs it."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def estimate(demand: np.ndarray, delay: float) -> float:
 
 
 def show_optima(seeds: int) -> None:
-    """Print what ilp proves about completion within 60 s, and where the optimum may be."""
+    """Print the proofs of ilp about completion within 60 s, and where the optimum may be."""
     print("earliest completion by ilp within 60 s")
     for kind, n, delay, draw in families():
         gaps, times, guesses = [], [], []

@@ -102,7 +102,7 @@ def shared_cells(fabric: FeedForward, rows: np.ndarray, states: np.ndarray) -> n
 
 
 def show_choices() -> None:
-    """Print what free choices cost and buy."""
+    """Print the cost and the gain of free choices."""
     for n, count in ((8, 400), (16, 100), (32, 20), (64, 4)):
         fabric, rows = om.Benes(n), permutations(n, count)
         half = np.where(np.random.default_rng(1).random(rows.shape) < 0.5, rows, -1)

@@ -62,7 +62,7 @@ def show_delays(name: str, job: om.RailJob, methods: Sequence[str], limit_s: flo
 
 
 def show_circuits(name: str, gpus: int) -> None:
-    """Print what a preset needs on each rail, and the time of its plans at 10 ms."""
+    """Print the needs of a preset on each rail, and the time of its plans at 10 ms."""
     job = make_job(name, gpus)
     for method in METHODS:
         started = time.process_time()
@@ -84,7 +84,7 @@ def show_circuits(name: str, gpus: int) -> None:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the parts that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=1024)
     parser.add_argument("--time-limit", type=float, default=20)

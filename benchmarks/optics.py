@@ -5,7 +5,7 @@
 Cells are lossy and leaky, in random states with random phase errors; all terminals of the
 perimeter are inputs. `sax` needs `pip install 'optmatch[crosscheck]'`; it is timed as it comes, on
 its later calls, with cells joined directly; with --jit also compiled as a whole. The schedule of
-the 9x9 all-to-all then shows what users wait for.
+the 9x9 all-to-all then shows the times that users wait for.
 """
 
 from __future__ import annotations

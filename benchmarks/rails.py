@@ -123,7 +123,7 @@ def show_predictions(curves: Curves) -> None:
 
 
 def show_plans() -> None:
-    """Print what better plans gain on one rail of the published cases."""
+    """Print the gain of better plans on one rail of the published cases."""
     print("step time of plans for the published cases, in seconds; a star where it is optimal")
     for case in ("h200-dp2", "h200-dp4"):
         job = om.load(CURVES.parent / f"{case}-windows.json")
@@ -188,7 +188,7 @@ def straight_s(job: om.RailJob) -> float:
 
 
 def show_forwarding() -> None:
-    """Print what forwarding gains for jobs of 128 GPUs with micro-batches, of the same rate."""
+    """Print the gain of forwarding for jobs of 128 GPUs with micro-batches, of the same rate."""
     print("step time with data forwarded, in seconds; 128 GPUs, 4 stages of 4 replicas")
     model = om.TransformerModel(
         layers=96, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
@@ -233,7 +233,7 @@ def show_large_plans(repeats: int) -> None:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the parts that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--curves", type=Path, default=CURVES)

@@ -143,7 +143,7 @@ def compare(count: int) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the parts that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--failures", type=int, default=0, help="random failures to compare on")
     count = parser.parse_args().failures

@@ -207,7 +207,7 @@ PLUGIN_TIME_S = 10.0
 
 
 def _load_in_time(load: Callable[[], Any]) -> Any:
-    """Load what a plugin offers; one that hangs is left behind in its thread."""
+    """Load the methods of a plugin; one that hangs is left behind in its thread."""
     outcome: list[Any] = []
 
     def run() -> None:
@@ -229,7 +229,7 @@ def _load_in_time(load: Callable[[], Any]) -> Any:
 
 @cache
 def _plugins() -> tuple[Method, ...]:
-    """Load what other packages offer; one that cannot be loaded is a warning, not an error."""
+    """Load the methods of other packages; one that cannot be loaded is a warning, not an error."""
     from importlib.metadata import entry_points
 
     from optmatch.solvers.method import Method

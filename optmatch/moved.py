@@ -60,7 +60,7 @@ MOVED = {
 
 
 class _Loader(Loader):
-    """Fills a module of a former name with what stands in the new one."""
+    """Fills a module of a former name with the content of the new one."""
 
     def exec_module(self, module: ModuleType) -> None:
         package, _, name = module.__name__.partition(".")

@@ -1,4 +1,4 @@
-"""`optmatch generate collective`: what ranks exchange, and what rounds and circuits cost."""
+"""`optmatch generate collective`: the operation of ranks, and the costs of rounds and circuits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`optmatch cost`: what the networks of a cluster cost and draw."""
+"""`optmatch cost`: cost and power of the networks of a cluster."""
 
 from __future__ import annotations
 

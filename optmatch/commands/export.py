@@ -53,7 +53,7 @@ def export(file: str, to: str, output: str, force: bool) -> None:
             return
         content = exported(solution, to)
     if not isinstance(content, str):
-        raise InputError(f"{to}: several files; -o says what their names begin with")
+        raise InputError(f"{to}: several files; -o says how their names begin")
     click.echo(content, nl=False)
 
 

@@ -30,7 +30,7 @@ _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "clic
 @with_options((JSON_LINES,))
 @click.pass_context
 def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Show what the fabric of each FILE can do: a netlist, a problem or a schedule.
+    """Show the abilities of the fabric of each FILE: a netlist, a problem or a schedule.
 
     Without a FILE: versions, platform and the folder of compiled kernels.
     """

@@ -1,4 +1,4 @@
-"""`optmatch instances`: the library of problems, and what is known of each."""
+"""`optmatch instances`: the library of problems, and the best known value of each."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def list_(kind: str | None, markdown: bool, as_json: bool) -> None:
 @click.argument("name")
 @with_options((JSON,))
 def show(name: str, as_json: bool) -> None:
-    """Show what is known of an instance."""
+    """Show the known values of an instance."""
     entry = _library().entry(name)
     if as_json:
         print_object("instance", to_object(entry))

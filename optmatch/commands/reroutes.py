@@ -1,4 +1,4 @@
-"""`optmatch generate reroute`: a running state, and what fails in it."""
+"""`optmatch generate reroute`: a running state, and a failure in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`optmatch sweep` and `optmatch report`: tasks into a store, and what the store says."""
+"""`optmatch sweep` and `optmatch report`: tasks into a store, and the figures of the store."""
 
 from __future__ import annotations
 

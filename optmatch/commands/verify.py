@@ -1,4 +1,4 @@
-"""`optmatch verify`: replay schedules independently of what made them."""
+"""`optmatch verify`: replay schedules independently of the methods that made them."""
 
 from __future__ import annotations
 

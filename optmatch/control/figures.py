@@ -19,7 +19,7 @@ BUCKETS_S = tuple(n * 10.0**power for power in range(-5, 1) for n in (1, 2.5, 5)
 _LOG = logging.getLogger("optmatch")
 _OUTCOMES = {InfeasibleError: "infeasible", LimitReached: "limit", InputError: "refused"}
 _METRICS = {
-    "calls": ("counter", "Calls that returned or raised, by what came of them."),
+    "calls": ("counter", "Calls that returned or raised, by outcome."),
     "call_s": ("histogram", "How long calls took."),
     "spares": ("gauge", "Spares that are left in each rack and have not failed."),
     "parts": ("gauge", "Parts that have failed, and whether that was answered or waits."),
@@ -57,7 +57,7 @@ class Call(NamedTuple):
 
 
 class Tally:
-    """Counts calls by what came of them, and the times that they took; for any threads.
+    """Counts calls by outcome, and the times that they took; for any threads.
 
     Each call is told to `on_event`; what that raises goes to the log.
     """
@@ -70,7 +70,7 @@ class Tally:
 
     @contextmanager
     def call(self, name: str, parts: Any = None) -> Iterator[None]:
-        """Count what is done in this block, by what came of it."""
+        """Count the calls in this block, by outcome."""
         outcome, started = "done", time.perf_counter()
         try:
             yield

@@ -198,7 +198,7 @@ def state_between(entered: int, left: int) -> int:
 def check_parts(
     name: str, given: Any, count: int, what: str, taken: dict[int, str] | None = None
 ) -> tuple[int, ...]:
-    """Check numbers of parts, as cells or ports; `taken` notes what is listed."""
+    """Check numbers of parts, as cells or ports; `taken` notes the listed ones."""
     if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, np.ndarray)):
         raise InputError(f"{name} = {given!r}: a list of {what}", where=name)
     taken = {} if taken is None else taken

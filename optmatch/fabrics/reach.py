@@ -230,9 +230,9 @@ def forward_routes(
 ) -> NDArray[np.int32]:
     """Count the cells on the shortest route between terminals: ``cells[source, destination]``.
 
-    `columns` are what `count_cells` tells ahead. The result is ``UNREACHED`` where no light comes
-    through. No link can be passed twice here, so the shortest walk is a route. Time O(cells * m)
-    for m destinations.
+    `columns` are the columns that `count_cells` has found. The result is ``UNREACHED`` where no
+    light comes through. No link can be passed twice here, so the shortest walk is a route. Time
+    O(cells * m) for m destinations.
     """
     table = np.empty((len(sources), len(destinations)), dtype=np.int32)
     exits = graph.exits

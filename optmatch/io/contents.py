@@ -46,8 +46,8 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a file; where that has to wait until somebody writes into a pipe, say so."""
-    hint = Timer(_PATIENCE_S, _log.warning, ("%s: a pipe, waiting for what writes to it", path))
+    """Open a file; where that has to wait until a writer opens a pipe, say so."""
+    hint = Timer(_PATIENCE_S, _log.warning, ("%s: a pipe, waiting for a writer", path))
     try:
         if path.is_fifo():
             hint.start()

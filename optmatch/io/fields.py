@@ -40,7 +40,7 @@ def to_object(
     that is not ours raises `InputError`.
 
     Arrays of at least `keep_ndim` dimensions stay arrays, to be laid beside the text if they are
-    large; None turns all into lists. `nested` has what writes fields with a form of their own.
+    large; None turns all into lists. `nested` has the writers of fields with a form of their own.
     """
     entries = {
         field.name: getattr(value, field.name)
@@ -106,7 +106,7 @@ def from_object(
 
 
 def check_object(tree: Any, where: str) -> None:
-    """Refuse what is no JSON object."""
+    """Refuse a tree that is no JSON object."""
     if not isinstance(tree, dict):
         raise FormatError(f"{shorten(tree)}: an object is expected here", where=where or "/")
 
@@ -163,7 +163,7 @@ def _needed(field: Field[Any]) -> bool:
 
 @cache
 def _reader(form: Form) -> Callable[[Any, str], Any]:
-    """Find what reads a form; plain values are left to the constructor, which checks them."""
+    """Find the reader of a form; plain values are left to the constructor, which checks them."""
     match form:
         case Choice(parts):
             return _choice(parts)

@@ -107,7 +107,7 @@ class _Definitions:
         }
 
     def describe(self, form: Form) -> Tree:
-        """Describe what a field may hold."""
+        """Describe the values that a field may hold."""
         match form:
             case Plain(kind, span):
                 return _plain(kind, span)
@@ -212,7 +212,7 @@ def _plain(kind: type, span: Range) -> Tree:
 
 
 def _meanings(cls: type) -> dict[str, str]:
-    """Read what the docstring of a data class says of its fields."""
+    """Read the meanings of fields from the docstring of a data class."""
     meanings: dict[str, str] = {}
     _, _, text = (inspect.getdoc(cls) or "").partition("Parameters\n----------\n")
     text = re.split(r"\n\n\w[\w ]*\n-+\n", text)[0]

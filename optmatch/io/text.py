@@ -24,7 +24,7 @@ class _Flaw:
 
 
 def parse(text: str | bytes, path: str) -> Any:
-    """Parse JSON of the file `path`, refusing what other readers would silently bend.
+    """Parse JSON of the file `path`, refusing content that other readers would silently bend.
 
     Returns dictionaries, lists, strings, finite numbers, booleans and None. Otherwise
     `FormatError` is raised: with line and column if it is no JSON, and with a JSON pointer if a
@@ -106,7 +106,7 @@ def pointer(where: str, *parts: str | int) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Turn a value into what JSON has; numbers that are not finite become strings."""
+    """Turn a value into JSON types; numbers that are not finite become strings."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "if" and np.isfinite(value).all():
         return (value + 0).tolist()  # -0.0 and 0.0: one content
     if isinstance(value, np.ndarray | np.generic):
@@ -163,7 +163,7 @@ def layout(tree: Any, indent: str = "") -> str:
 
 
 def place_in(named: str, message: str, names: frozenset[str], where: str) -> str:
-    """Find the JSON pointer of what a constructor refused below the pointer `where`."""
+    """Find the JSON pointer of a value that a constructor refused below the pointer `where`."""
     found = re.match(r"(\w+)(?:\[([\d, ]+)\])?", named or message)
     if found is None or found[1] not in names:
         return where

@@ -1,4 +1,4 @@
-"""Rows of comparisons: what a fabric needs for matchings, what a method makes of a problem."""
+"""Rows of comparisons: needs of a fabric for matchings, the result of a method for a problem."""
 
 from __future__ import annotations
 

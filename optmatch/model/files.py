@@ -107,7 +107,7 @@ def _replace(target: Path, content: bytes) -> None:
 
 
 def _remove_stale_parts(target: Path) -> None:
-    """Remove what killed runs have left of this file: parts of no living process, or a day old.
+    """Remove the rests of killed runs beside this file: parts of no living process, or a day old.
 
     This process cannot see which processes of other machines live.
     """

@@ -30,7 +30,7 @@ def counted_time() -> float:
 
 @contextmanager
 def uncounted(what: str = "importing") -> Iterator[None]:
-    """Keep what is no search out of all time limits: importing, compiling, checking, writing.
+    """Keep work that is no search out of all time limits: importing, compiling, checking, writing.
 
     Examples
     --------

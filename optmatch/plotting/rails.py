@@ -1,4 +1,4 @@
-"""Charts of training steps on rails: what each rank does, over what, and when it is switched."""
+"""Charts of training steps on rails: the operations of each rank, and its reconfigurations."""
 
 from __future__ import annotations
 

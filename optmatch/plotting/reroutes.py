@@ -39,7 +39,7 @@ class RackData(NamedTuple):
 
 
 def transition_data(solution: Solution) -> RackData:
-    """Lay out a rack and what changes in it.
+    """Lay out a rack and the changes in it.
 
     Parameters
     ----------

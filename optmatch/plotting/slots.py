@@ -93,7 +93,7 @@ class ScheduleData(NamedTuple):
 
 
 def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
-    """Split what can be drawn into fabric and schedule, which fit; or raise `InputError`."""
+    """Split a drawable object into fabric and schedule, which fit; or raise `InputError`."""
     if isinstance(shown, Solution):
         if shown.schedule is None:
             raise InputError(
@@ -120,7 +120,7 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
 
 
 def slot_data(shown: Drawable, slot: int = 0) -> SlotData:
-    """Collect what a picture of one slot shows.
+    """Collect the data of a picture of one slot.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def slot_data(shown: Drawable, slot: int = 0) -> SlotData:
 
 
 def all_slots_data(shown: Drawable) -> tuple[SlotData, ...]:
-    """Collect what a picture of each slot shows; see `slot_data`."""
+    """Collect the data of a picture of each slot; see `slot_data`."""
     fabric, schedule = parts(shown)
     return _slots(fabric, schedule, range(schedule.n_slots), owners_of(shown))
 

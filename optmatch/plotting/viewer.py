@@ -84,7 +84,7 @@ def viewer_page(
 def page_data(
     shown: Drawable, *, cell_loss_db: float = CELL_LOSS_DB, title: str | None = None
 ) -> dict[str, Any]:
-    """Collect what the page embeds, as plain JSON values; see `viewer_page`."""
+    """Collect the data of the page, as plain JSON values; see `viewer_page`."""
     fabric, schedule = parts(shown)
     data, graph = mesh_data(fabric), fabric.graph
     loss = number("cell_loss_db", cell_loss_db)

@@ -9,7 +9,7 @@ from optmatch.model import Problem
 
 
 def _list_classes() -> dict[str, type[Problem]]:
-    """Find those among the names that this package exports."""
+    """Find the problem classes among the names that this package exports."""
     names = (name for name in dir(problems) if name != "PROBLEMS")
     found: list[Any] = [getattr(problems, name) for name in names]
     return {cls.kind: cls for cls in found if hasattr(cls, "objectives")}

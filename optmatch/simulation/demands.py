@@ -1,4 +1,4 @@
-"""The replay of a schedule in time: what flows when, what waits, and what is left over."""
+"""The replay of a schedule in time: flows, waiting demand, and the rest that is left over."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Simulation(Value):
     times_s
         When something changed: starts and ends of slots, in seconds, ascending, from 0.
     queue_bytes
-        ``queue_bytes[event, source]``: what waits at each of these times.
+        ``queue_bytes[event, source]``: the bytes that wait at each of these times.
     """
 
     flow_completion_s: Annotated[NDArray[np.float64], Axes(2)]

@@ -43,7 +43,7 @@ def compare_fabrics(
     time_limit_s: float | None = None,
     on_event: OnEvent = ignore,
 ) -> list[FabricRow]:
-    """Realise the same matchings on several fabrics, and measure what light meets there.
+    """Realise the same matchings on several fabrics, and measure the light of each.
 
     Parameters
     ----------

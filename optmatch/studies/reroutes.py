@@ -1,4 +1,4 @@
-"""Studies of failures: how many spares suffice, and what a failed chip disturbs, by repairs."""
+"""Studies of failures: how many spares suffice, and the effect of a failed chip, by repairs."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def study_blast(
     executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> Study:
-    """Fill racks with random slices, and count what each failed chip disturbs.
+    """Fill racks with random slices, and count the circuits that each failed chip disturbs.
 
     In each of the `runs` so many `requests` for slices ask for a place, shapes as often as `mix`
     says; run k draws from the k-th child of `seed`. An `executor` does the runs, as for

@@ -124,7 +124,7 @@ def _compare(
     time: dict[str, list[float]],
     ranks: dict[str, list[float]],
 ) -> None:
-    """Put what methods made of one problem with one seed beside each other."""
+    """Put the answers of methods to one problem with one seed beside each other."""
     scores = [row.objective for _, row in asked if row.objective is not None]
     if not scores:
         return  # proved to be infeasible, or too hard for all

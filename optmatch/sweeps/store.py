@@ -39,7 +39,7 @@ _write = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=F
 
 
 class StoreError(OptMatchError):
-    """A store cannot be read or written; what is in it stays."""
+    """A store cannot be read or written; its rows stay."""
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:

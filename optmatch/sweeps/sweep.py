@@ -45,7 +45,7 @@ def sweep(
     retry: bool = False,
     on_event: OnEvent = ignore,
 ) -> Iterator[Row]:
-    """Solve many problems; a crash costs at most what is in flight.
+    """Solve many problems; a crash costs at most the tasks in flight.
 
     Parameters
     ----------

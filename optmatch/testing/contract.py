@@ -139,7 +139,7 @@ class SolverContract(Runs):
 
     @on_each
     def test_the_names_of_ports_do_not_matter(self, problem: Problem) -> None:
-        """Ports in another order: what is proved stays, and every answer is valid."""
+        """Ports in another order: proofs stay, and every answer is valid."""
         if problem.fabric is None:
             return
         order = np.random.default_rng(problem.fabric.n_ports).permutation(problem.fabric.n_ports)

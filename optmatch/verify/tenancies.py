@@ -114,7 +114,7 @@ def _check_separation(
 def _check_tenant(
     problem: Tenancy, k: int, plan: TenancyPlan, schedule: Schedule, findings: Findings
 ) -> None:
-    """Verify what a job does on its ports as an answer to its own question."""
+    """Verify the part of a job on its ports as an answer to its own question."""
     tenant, ports = problem.tenants[k], plan.ports[k]
     place = np.full(problem.fabric.n_ports + 1, IDLE)  # the last entry is that of an idle port
     place[list(ports)] = np.arange(len(ports))

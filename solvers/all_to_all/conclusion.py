@@ -101,7 +101,7 @@ def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof 
 
 
 def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
-    """Answer at once what needs no routes: dead pairs, a single port, a fabric without cells."""
+    """Answer at once if no routes are needed: dead pairs, a single port, no cells."""
     fabric = problem.fabric
     refused = refuse_dead_pairs(problem, fabric.dead_pairs(), name)
     if refused is not None:
@@ -141,7 +141,7 @@ def all_slots(
 
 
 def place_leftovers(planner: SlotPlanner) -> None:
-    """Take out of slots what could not be routed, and fill new slots with it."""
+    """Take circuits without a route out of slots, and fill new slots with them."""
     plan, left = [], []
     for slot in planner.plan:
         if slot.excess < FAILED:

@@ -266,7 +266,7 @@ class Repair:
         return Master(self.router, pairs, capacity=len(self.matchings))
 
     def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
-        """Route what is left of given matchings exactly."""
+        """Route the rest of given matchings exactly."""
         with uncounted():
             from optmatch.solvers.routing.branch_and_price import search
 

@@ -145,7 +145,7 @@ def _mean(values: Any) -> float:
 
 
 def _mean_queue(outcome: Any) -> float:
-    """Average what waits over time; between events queues change at constant rates."""
+    """Average the waiting demand over time; between events queues change at constant rates."""
     import numpy as np
 
     total = outcome.queue_bytes.sum(axis=1)

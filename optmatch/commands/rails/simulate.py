@@ -37,7 +37,7 @@ def simulate_job(
     phases: bool,
     as_json: bool,
 ) -> int:
-    """Print what happens in one step: of a plan as it stands, or of a job under a policy."""
+    """Print the events of one step: of a plan as it stands, or of a job under a policy."""
     import numpy as np
 
     job, outcome = _outcome(subject, policy, changes)

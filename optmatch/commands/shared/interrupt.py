@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a command runs: what is found is kept, and nothing is half done."""
+"""Ctrl-C and SIGTERM while a command runs: results so far are kept, and nothing is half done."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
         if asked:
             heeded = True
             if timer is not None:
-                timer.cancel()  # what catches the interrupt ends its work undisturbed
+                timer.cancel()  # the handler of the interrupt ends its work undisturbed
             raise KeyboardInterrupt
 
     with heeding() as signals:

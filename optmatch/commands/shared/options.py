@@ -280,7 +280,7 @@ def take(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 @contextmanager
 def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
-    """Yield what `EXECUTOR_OPTIONS` ask for, or None for this process."""
+    """Yield the executor that `EXECUTOR_OPTIONS` ask for, or None for this process."""
     if dask is not None:
         from optmatch.sweeps.streams import dask_client
 
@@ -329,7 +329,9 @@ def _build(type_: str, given: dict[str, Any]) -> Fabric:
 
 
 LENIENT = click.option(
-    "--lenient", is_flag=True, help="Chakra: leave out what a cut trace does not tell, and say it."
+    "--lenient",
+    is_flag=True,
+    help="Chakra: leave out missing parts of a cut trace, and list them.",
 )
 _MOST_SAID = 20  # the file of a trace may lack its whole beginning
 

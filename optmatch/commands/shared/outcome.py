@@ -183,7 +183,7 @@ def describe(error: Exception) -> str:
 
 
 def say(message: str) -> None:
-    """Write one line on stderr; what a terminal would obey, or cannot show, is written out."""
+    """Write one line on stderr; control characters are written out."""
     line = " ".join(message.split())
     click.echo(f"optmatch: {re.sub('[^ -~]+', _written_out, line)}", err=True)
 
@@ -287,7 +287,7 @@ def read_solution(file: str) -> Solution:
 
 
 def as_solution(found: Problem | Solution, file: str) -> Solution:
-    """Refuse what is no solution."""
+    """Refuse an object that is no solution."""
     if not isinstance(found, Solution):
         raise InputError("a problem file; a schedule file is expected here", path=name_of(file))
     return found

@@ -110,7 +110,7 @@ class FlowQueue:
         return Entry(left, first, best)
 
     def most_overdue(self, now: int, reserved: dict[Place, int]) -> tuple[Place, int] | None:
-        """Return the flow that came first of those due, and the ticks until it is complete.
+        """Return the due flow that came first, and the ticks until it is complete.
 
         `reserved` has the ticks that committed slots serve of an entry.
         """

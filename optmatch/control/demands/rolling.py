@@ -81,8 +81,8 @@ class RollingSchedule:
     switching
         Whether every circuit of a plane waits for a change, or only circuits that change.
     packet_bytes_per_s
-        A packet network beside the circuits: what each port sends and receives there per second.
-        The scheduler serves the smallest entries first.
+        A packet network beside the circuits: the bytes that each port sends and receives there per
+        second. The scheduler serves the smallest entries first.
 
     See Also
     --------
@@ -153,7 +153,7 @@ class RollingSchedule:
 
     @property
     def queued_bytes(self) -> NDArray[np.float64]:
-        """``queued_bytes[source, destination]``: what has come and is not served yet."""
+        """``queued_bytes[source, destination]``: demand that has come and is not served yet."""
         return np.asarray(self._queue.left / TICKS_PER_S * self.rate_bytes_per_s)
 
     def add(self, demand_bytes: ArrayLike) -> None:
@@ -220,7 +220,7 @@ class RollingSchedule:
         goes_on = self._n_slots > 0 and bool(((asked == held) | (asked == IDLE)).all())
         whole = asked if self._any else chosen  # a mesh holds pairs of bidirectional ports
         matching = held.copy() if goes_on else whole.astype(np.int32)
-        if not goes_on and self._any:  # idle ports keep what still serves
+        if not goes_on and self._any:  # idle ports keep circuits that still serve
             stay = (matching == IDLE) & np.isin(held, np.setdiff1d(ports, matching))
             stay &= rest.left[ports, held] > 0
             matching[stay] = held[stay]
@@ -294,7 +294,7 @@ class RollingSchedule:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RollingSchedule:
-        """Go on from what `save` has written.
+        """Load a schedule that `save` has written, and go on.
 
         Raises
         ------
@@ -349,7 +349,7 @@ class RollingSchedule:
         return Rest.of(self._queue, reserved)
 
     def _send_packets(self, now: int) -> None:
-        """Let the packet network carry what circuits left, the smallest entries first."""
+        """Let the packet network carry the rest of the demand, the smallest entries first."""
         share = Fraction(repr(self._state.packet_bytes_per_s)) / self._rate
         room = int(share * (now - self._now))
         rows, columns = [room] * self.fabric.n_ports, [room] * self.fabric.n_ports

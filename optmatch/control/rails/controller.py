@@ -1,4 +1,4 @@
-"""The controller of one rail: it hears what is over, and sets the state that waits for it.
+"""The controller of one rail: it hears which operations end, and sets the states that wait.
 
 The controller knows no times but those of the messages that it gets, and a message may come late,
 twice or never. A circuit is changed when all communications over it have ended, however late. A
@@ -99,7 +99,7 @@ class Controller:
             yield from self._answer(at_s, rank, step, what[0])
 
     def _note(self, key: Key, step: int, at_s: float) -> Iterator[Message]:
-        """Note what is over, ready or begun, once, and set the states that have waited for it."""
+        """Note once that an operation is over, ready or begun, and set states that waited."""
         if step < self._base or key in self._seen.setdefault(step, {}):
             return
         self._seen[step][key] = at_s

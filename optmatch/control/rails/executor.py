@@ -1,7 +1,7 @@
 """Many steps of a simulated job, its rails run by controllers, all on one simulated clock.
 
-The run depends on the seed alone. An observer looks on, for what is sent while its circuits
-are dark.
+The run depends on the seed alone. An observer looks on, for data that are sent while circuits are
+dark.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def execute(
     seed: int = 0,
     on_event: OnEvent = ignore,
 ) -> Execution:
-    """Play a trigger plan against a simulated job; `faults` says what goes wrong."""
+    """Play a trigger plan against a simulated job, with some `faults`."""
     steps, seed = integer("steps", steps, at_least=1), integer("seed", seed, at_least=0)
     graph = check_triggers(job, plan)
     for violation in verify(job, retime(job, graph, plan)).violations[:1]:
@@ -90,7 +90,7 @@ _ALL = -1
 
 
 class Observer:
-    """Compares each send with what its switch has been told."""
+    """Compares each send with the state that its switch has been told."""
 
     def __init__(self, job: RailJob, plan: TriggerPlan, graph: Graph) -> None:
         self.delay_s, self.rate = job.network.delay_s, job.network.port_bytes_per_s
@@ -114,7 +114,7 @@ class Observer:
                         self._wanted[node][1].append((port, to))
 
     def note_change(self, rail: int, at_s: float, circuits: Iterable[Sequence[int]]) -> None:
-        """Note what the switch of a rail was told."""
+        """Note the state that the switch of a rail was told."""
         for port, to in [*circuits, (_ALL, IDLE)]:
             self._told[rail, port].append((at_s, to))
 

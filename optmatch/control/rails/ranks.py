@@ -298,7 +298,7 @@ class Ranks:
                 self._try(number, step)
 
     def _remind(self, number: int, step: int) -> None:
-        """Ask for what a communication waits for, and again after each time-out."""
+        """Ask for the state that a communication waits for, and again after each time-out."""
         if (number, step) not in self._waiting:
             return
         node = self.nodes[number]

@@ -15,7 +15,7 @@ _PATIENCE = Limits(time_s=0.005)
 
 
 class Background:
-    """Prepares the newest snapshot that it was given; what is older is given up.
+    """Prepares the newest snapshot that it was given, and gives up older ones.
 
     The thread ends when nothing is left to do. `asked` holds it up between two answers.
     """
@@ -38,7 +38,7 @@ class Background:
 
     @contextmanager
     def asked(self) -> Iterator[None]:
-        """Leave the processor to whoever asks in this block."""
+        """Leave the processor to the callers in this block."""
         with self._changed:
             self._asking += 1
         try:

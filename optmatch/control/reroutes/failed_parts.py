@@ -45,7 +45,7 @@ def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
 
 
 def list_failure(chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stuck) -> FailedParts:
-    """Check what is said to have failed; arguments as of `Rerouter.fail`."""
+    """Check a report of failed parts; arguments as of `Rerouter.fail`."""
     if stuck not in (None, "bar", "cross"):
         raise InputError(f"stuck = {stuck!r}: one of 'bar', 'cross', None", where="stuck")
     cells = list_parts("cell", cell)

@@ -65,7 +65,7 @@ class Keeper:
 
     @property
     def state(self) -> Reroute:
-        """The state as it is now, without what is only proposed."""
+        """The state as it is now, without changes that are only proposed."""
         return self._now.state
 
     @property

@@ -48,7 +48,7 @@ class Memory(NamedTuple):
 def write_memory(
     path: str | os.PathLike[str], records: Sequence[Record], journal: int = 0
 ) -> Memory:
-    """Write records, the present last, in place of what is there.
+    """Write records, the present last, in place of the old file.
 
     The file has the present record in full; of earlier records it has the differences.
     """

@@ -37,7 +37,7 @@ class Rerouter(Keeper):
     `fail` returns a proposal and changes nothing; `apply` takes over the one that it is given;
     `rollback` takes back what was applied last. A failure stays on record until its answer is
     applied or its parts are repaired: they take over nothing, and `offers` tries it again after
-    each change. Reading `state` and asking for what is prepared never waits.
+    each change. Reading `state` and asking for prepared answers never waits.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Rerouter(Keeper):
         in the state that it is not in. Parts that are not in use need no preparation.
     background
         Whether that is done by a thread of its own, so that a change takes no longer for it; then
-        what takes more than 5 ms stays unprepared.
+        an answer that takes more than 5 ms stays unprepared.
     history
         How many changes can be taken back at most.
     journal

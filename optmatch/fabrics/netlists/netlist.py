@@ -107,7 +107,7 @@ def _spread(middle: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _point(mate: NDArray[np.int32], middle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn each cell from what is joined to its end a towards what is joined to its end b."""
+    """Turn each cell from its neighbours at end a towards those at end b."""
     ends = np.zeros((len(middle), 2, 2))
     for cell in range(len(middle)):
         sides = []
@@ -131,7 +131,7 @@ _OURS = {"cell": CONVENTIONS["cell"]}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Netlist(Fabric):
-    """Cells by name, and what their pins are joined to.
+    """Cells by name, and the joins of their pins.
 
     A pin is ``"instance,pin"`` with pin a1, a2, b1 or b2, as in `CellGraph`: a cell in bar joins
     a1 to b1 and a2 to b2.

@@ -120,8 +120,8 @@ def keep_cells(
 ) -> Cells:
     """Reduce a netlist without flaws to its cells.
 
-    Light goes straight through what passes it. Two couplers whose arms join them, a phase shifter
-    in one of them, are one cell. A part that no switch can have is a `NetlistError`.
+    Light goes straight through parts that pass it. Two couplers whose arms join them, a phase
+    shifter in one of them, are one cell. A part that no switch can have is a `NetlistError`.
     """
     found: list[str] = []
     light = _Light(parts, joins)
@@ -191,7 +191,7 @@ class _Light:
 
 
 def _interferometers(light: _Light, found: list[str]) -> dict[str, list[Terminal]]:
-    """Find the cells that are made of two couplers; `found` notes what is left of them."""
+    """Find the cells that are made of two couplers; `found` notes the couplers that are left."""
     couplers = [name for name, part in light.parts.items() if part.kind == "coupler"]
     cells: dict[str, list[Terminal]] = {}
     alone, fixed, taken = [], [], set[str]()

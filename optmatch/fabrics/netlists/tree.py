@@ -40,9 +40,9 @@ _ELECTRICAL = re.compile(r"(.*_)?e\d+")  # pins of heaters and pads, as gdsfacto
 class NetlistWiring:
     """The parts of a netlist by name, how their pins are joined, and the ports.
 
-    `declared` says what components are. Components of unknown kind are replaced by their netlists.
-    Pins that look electrical are left out, but for those whose names are `optical`. All flaws
-    go to `found`.
+    `declared` has the kinds of components. Components of unknown kind are replaced by their
+    netlists. Pins that look electrical are left out, but for those whose names are `optical`. All
+    flaws go to `found`.
     """
 
     def __init__(

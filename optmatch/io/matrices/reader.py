@@ -202,7 +202,7 @@ def read_matrix(
 
 
 def check_matrix(matrix: Any) -> Matrix:
-    """Refuse what is no matrix of finite numbers, or loses digits in float64."""
+    """Refuse an array that is no matrix of finite numbers, or loses digits in float64."""
     given = np.asarray(matrix)
     if given.ndim != 2 or given.dtype.kind not in "iufb":
         kind = "x".join(map(str, given.shape))

@@ -118,7 +118,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
 
 
 def _check_events(events: Iterable[Any], path: str) -> None:
-    """Refuse what is nested too deeply, refers to itself, or grows, before it is built."""
+    """Refuse a document that is too deep, refers to itself, or grows, before it is built."""
     levels: list[tuple[str | None, int, bool]] = [(None, 0, False)]
     size: dict[str, int] = {}  # events of a node that has an anchor
     repeats = 0

@@ -1,4 +1,4 @@
-"""Lists of phases: what each rank does in a step, line by line, as CSV or JSON."""
+"""Lists of phases: the operations of each rank in a step, line by line, as CSV or JSON."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_phase_list(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: what a rank does, perhaps several times."""
+    """One line: an operation of a rank, perhaps several times."""
 
     place: int
     rank: int

@@ -1,4 +1,4 @@
-"""Recordings of Opus: the phases that ranks have seen on their rails, and what repeats."""
+"""Recordings of Opus: the phases that ranks have seen on their rails, and the repeated step."""
 
 from __future__ import annotations
 

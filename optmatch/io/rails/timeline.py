@@ -122,7 +122,8 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
             yield _named("process_name", processes[process], 0, process)
             yield _named("process_sort_index", processes[process], 0, len(processes))
         pid = processes[process]
-        # A viewer nests what overlaps on one thread; what overlaps goes to a thread beside it.
+        # A viewer nests events that overlap on one thread, so such an event goes to a thread
+        # beside it.
         beside = busy_until.setdefault((process, thread), [])
         k = next((k for k, until in enumerate(beside) if until <= start), len(beside))
         beside[k : k + 1] = [end]

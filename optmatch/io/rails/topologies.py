@@ -1,4 +1,4 @@
-"""Which circuits are there and when: what schedules and plans of rails have in common."""
+"""Which circuits are there and when: the common part of schedules and plans of rails."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _bound_all(problem: Any) -> BoundTerms:
 
 
 def _bound_late(problem: Any) -> BoundTerms:
-    """Bound the time by what the last late rank still has to send or to receive."""
+    """Bound the time by the bytes that the last late rank still has to send or to receive."""
     late = problem.late
     if problem.n_ranks == 1 or not late.any():
         return BoundTerms(0.0, "late")

@@ -1,4 +1,4 @@
-"""A collective: what ranks exchange, and what rounds, hops and new circuits cost."""
+"""A collective: the operation of ranks, and the costs of rounds, hops and new circuits."""
 
 from __future__ import annotations
 

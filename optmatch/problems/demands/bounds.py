@@ -184,7 +184,7 @@ def order_groups(
     weights: NDArray[np.float64],
     due: NDArray[np.float64],
 ) -> tuple[list[int], float]:
-    """Order groups for the concurrent open shop, and return what no order of them undercuts.
+    """Order groups for the concurrent open shop, and return a bound for all orders.
 
     While there are more than `EXACT` groups, the last one is that which weighs least for its time
     on the busiest machine; the others pay for that machine by their weights [1]_. These payments

@@ -76,7 +76,7 @@ class PlaneSchedules(Value):
 
 
 class _InTicks(Value):
-    """Holds what is derived once and is no field."""
+    """Holds values that are derived once and are no fields."""
 
     __slots__ = ("_scaled",)
     _scaled: Scaled

@@ -1,4 +1,4 @@
-"""Training jobs on rails: what ranks compute and send, and the plans that answer them."""
+"""Training jobs on rails: the computations and sends of ranks, and the plans that answer them."""
 
 import lazy_loader
 

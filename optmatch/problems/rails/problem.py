@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class _Built(Value):
-    """A place for what is derived once and is no field."""
+    """A place for values that are derived once and are no fields."""
 
     __slots__ = ("_built",)
     _built: dict[str, Any]
@@ -210,7 +210,7 @@ def _check_model(split: Parallelism, model: TransformerModel) -> None:
 
 
 def _check_collectives(job: RailJob) -> None:
-    """Refuse what is no algorithm, and groups that cannot be halved."""
+    """Refuse names that are no algorithm, and groups that cannot be halved."""
     given = job.collectives
     if not isinstance(given, Mapping):
         raise InputError(

@@ -99,7 +99,7 @@ _UNITS_PER_DB = 100
 
 
 class _Looked(Value):
-    """A place for what is derived once and is no field."""
+    """A place for values that are derived once and are no fields."""
 
     __slots__ = ("_circuit_routes", "_damage", "_passed", "_units")
     _damage: Damage

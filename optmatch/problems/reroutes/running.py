@@ -1,4 +1,4 @@
-"""The routes of the circuits of a running state, and what a failure does to them."""
+"""The routes of the circuits of a running state, and the effect of a failure on them."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ class Resources(Value):
     Parameters
     ----------
     public
-        ``public[attribute, resource]``: what everybody may know of a resource.
+        ``public[attribute, resource]``: attributes of a resource that everybody may know.
     private
-        ``private[attribute, resource]``: what only the resource itself knows; None for nothing. It
-        counts like the rest; a simulation asks for it later.
+        ``private[attribute, resource]``: attributes that only the resource knows; None for
+        nothing. It counts like the rest; a simulation asks for it later.
     arrival_s
         When each is there first; None: from the start, 0.
     departure_s
@@ -115,7 +115,7 @@ class Resources(Value):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Jobs(Value):
-    """Jobs that want resources: how many, of what kind, and since when.
+    """Jobs that want resources: how many, of which kind, and since when.
 
     Parameters
     ----------

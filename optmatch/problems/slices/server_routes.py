@@ -48,7 +48,7 @@ def routes_between(fabric: RackFabric, source: int, destination: int) -> list[li
 
 
 def _alone(fabric: RackFabric) -> RackFabric:
-    """Return one rack with what its routes depend on."""
+    """Return one rack with the parts that its routes depend on."""
     return RackFabric(
         chips=fabric.chips, server=fabric.server, wrap=fabric.wrap, joined=fabric.joined
     )

@@ -215,7 +215,7 @@ def check_rings(
     ports: int,
     link_units: float | None,
 ) -> tuple[tuple[Ring, ...], NDArray[np.float64]]:
-    """Check what is to be shared; return rings and demands, 1 each if none are given.
+    """Check the shared demand; return rings and demands, 1 each if none are given.
 
     The `InputError` names the ring that is too short or passes a chip twice, or the demand that is
     not > 0.

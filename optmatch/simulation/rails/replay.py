@@ -1,4 +1,4 @@
-"""Training steps in time: under a policy or by a plan, what waits for switches, and how long."""
+"""Training steps in time: under a policy or by a plan, with the waits for switches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lower bounds of mean completion times: what no policy can beat on the same devices."""
+"""Lower bounds of mean completion times: no policy can beat them on the same devices."""
 
 from __future__ import annotations
 

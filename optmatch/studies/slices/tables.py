@@ -130,7 +130,7 @@ def study_slices(
     complete = False
 
     def parts() -> Iterator[_Replay | _Fill]:
-        """Yield what is done, run by run; a trace is replayed once."""
+        """Yield the rows of each run; a trace is replayed once."""
         drawn = {"n": requests, "load": load, "mix": mix}
         for run, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
             draws, leaves = child.spawn(2)

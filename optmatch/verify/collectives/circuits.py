@@ -1,4 +1,4 @@
-"""Circuits of a plan: what each plane holds, and that every send has circuits that carry it."""
+"""Circuits of a plan: the matching of each plane, and that circuits carry every send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replay of a collective: circuits, bytes, times, and what every rank has in the end."""
+"""The replay of a collective: circuits, bytes, times, and the data of every rank in the end."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _sum_up(
     )  # only places that are used, the sums first
     source_of, target_of, sum_of = number.reshape(-1)[n * width :].reshape(3, -1)
     state = np.zeros((len(used), words), dtype=np.uint64)  # whose data are in it
-    first = used < 2 * n * width  # sums, and what ranks had
+    first = used < 2 * n * width  # sums, and the data that ranks had
     state[first] = own[used[first] // width % n]
     turns, starts = np.unique(turn_of, return_index=True)
     ends = np.append(starts, len(sends))[1:]

@@ -222,7 +222,7 @@ class Optics(Value):
 
     @property
     def energy_error(self) -> float:
-        """The largest difference between the power that enters and what leaves and is lost."""
+        """The largest difference between power that enters and power that leaves or is lost."""
         balance = self.power.sum(axis=3) + self.lost - 1.0
         return float(np.abs(balance).max(initial=0.0))
 

@@ -34,9 +34,9 @@ class Waves(NamedTuple):
     """Amplitudes for light of amplitude 1 that enters at one terminal at a time."""
 
     entering: NDArray[np.complex128]
-    """``entering[terminal, input]``: what enters the cell there."""
+    """``entering[terminal, input]``: the amplitude that enters the cell there."""
     leaving: NDArray[np.complex128]
-    """``leaving[terminal, input]``: what leaves the cell there."""
+    """``leaving[terminal, input]``: the amplitude that leaves the cell there."""
 
 
 class _Pattern(NamedTuple):

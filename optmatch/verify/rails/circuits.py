@@ -1,4 +1,4 @@
-"""One rail in the replay: what its switch holds at each time, and where each circuit leads."""
+"""One rail in the replay: the matching of its switch over time, and where each circuit leads."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _seek(
 def _advance(
     rail: Rail, begin: NDArray[np.float64], lasts: NDArray[np.float64], slack: float
 ) -> NDArray[np.float64]:
-    """Return when what begins then ends, if the rail may be dark meanwhile."""
+    """Return when an operation that begins then ends, if the rail may be dark meanwhile."""
     stops, delay = rail.stops_s, rail.delay_s
     if not len(stops):
         return begin + lasts

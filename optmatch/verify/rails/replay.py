@@ -80,7 +80,7 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
 
 
 def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:
-    """Apply all rules of circuits to what rides one rail."""
+    """Apply all rules of circuits to the operations on one rail."""
     job, step, ports = context.job, context.step, context.plan.ports
     wrong = (ports[riding] <= 0) | (ports[riding] >> job.network.ports_per_gpu != 0)
     rule = "an operation on a rail uses ports of its GPU"

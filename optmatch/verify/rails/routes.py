@@ -31,7 +31,7 @@ class Hops(NamedTuple):
 
 
 def check_forwarded(context: Context) -> bool:
-    """Check that only what is sent over a rail is forwarded, and from ranks that are there."""
+    """Check that only sends over a rail are forwarded, and from ranks that are there."""
     step, relays = context.step, context.plan.relays
     operation, rank, ports = relays.T.astype(np.int64)
     several = [operations for operations, _, _ in list_in_rounds(context.job, operation)]

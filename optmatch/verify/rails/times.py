@@ -53,7 +53,7 @@ def list_load(
     riding: NDArray[np.int64],
     known: dict[tuple[str, bytes], int],
 ) -> tuple[NDArray[np.generic], ...]:
-    """Describe what rides a rail, without names: rails with equal descriptions differ in nothing.
+    """Describe operations on a rail, without names: rails of equal descriptions differ in nothing.
 
     GPUs are those of the rail, from 0; a group is its dimension and its members, which `known`
     numbers; a communication is its first operation.

@@ -1,4 +1,4 @@
-"""The rules of solutions of failures: bounds, proofs that nothing helps, and what is claimed."""
+"""The rules of solutions of failures: bounds, proofs that nothing helps, and claims."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _check_proof(failure: Failure, proof: object) -> float:
 
 
 def _check_cut(failure: Failure, proof: CutProof) -> None:
-    """Count what must leave the servers, and what can."""
+    """Count the circuits that must leave the servers, and those that can."""
     rack = failure.problem.units
     if proof.servers[-1] >= rack.n_servers:
         raise ProofError(f"server {proof.servers[-1]}: servers are 0 .. {rack.n_servers - 1}")

@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
 
 class ProofChecker:
-    """Checks proofs about routings on one graph of cells; what shows nothing is a `ProofError`."""
+    """Checks proofs about routings on one graph of cells; a void proof is a `ProofError`."""
 
     def __init__(self, graph: CellGraph) -> None:
         self.links = graph.links.count
@@ -157,7 +157,7 @@ class ProofChecker:
     def _restrict(
         self, proof: RoutingProof, node: int, case: int, cases: list[Case]
     ) -> list[Case]:
-        """Add what a node says to what its circuits may not do already."""
+        """Add the rules of a node to those that its circuits have already."""
         chosen, terminal = int(proof.circuit[node]), int(proof.terminal[node])
         narrower = list(cases)
         if proof.one_way[node]:  # the circuit does not go this way, or not the other way

@@ -21,7 +21,7 @@ from optmatch.verify.routing.proofs import Circuit, ProofChecker
 def verify_schedule(
     problem: AllToAll | Routing, subject: Schedule | Solution, findings: Findings
 ) -> None:
-    """Check a schedule of all pairs, or of one matching, and what a solution says of it."""
+    """Check a schedule of all pairs, or of one matching, and the claims of a solution about it."""
     if isinstance(problem, AllToAll) or problem.objective != "loss-db":
         findings.step = 1.0  # a cell
     if isinstance(problem, AllToAll):
@@ -126,7 +126,7 @@ def _check_given_matching(problem: Routing, schedule: Schedule, findings: Findin
 def _add_figures(
     problem: AllToAll | Routing, schedule: Schedule, traced: Traced, findings: Findings
 ) -> None:
-    """Add up what the light passed."""
+    """Add up the cells on the way of the light."""
     figures = findings.figures
     circuits = int(np.count_nonzero(schedule.matchings >= 0))
     circuits //= 2 if problem.fabric.bidirectional else 1

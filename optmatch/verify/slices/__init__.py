@@ -1,1 +1,1 @@
-"""The replay of slices, and what bounds their load."""
+"""The replay of slices, and the bounds of their load."""

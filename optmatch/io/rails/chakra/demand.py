@@ -23,7 +23,7 @@ def read_chakra(
     skip_collectives: bool = False,
     skipped: list[str] | None = None,
 ) -> NDArray[np.float64]:
-    r"""Add up what the ranks of a trace send.
+    r"""Add up the bytes that the ranks of a trace send.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def _add_collective(
     total: float,
     root: int,
 ) -> None:
-    """Add what a rank sends to each other one in its collectives of one kind and group."""
+    """Add the bytes that a rank sends to each other in its collectives of one kind and group."""
     n, others = len(members), [other for other in members if other != rank]
     after = members[(list(members).index(rank) + 1) % n]
     if name == "ALL_TO_ALL" or (name == "SCATTER" and rank == root):

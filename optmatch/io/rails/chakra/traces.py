@@ -1,4 +1,4 @@
-"""Chakra execution traces: what each rank of a job computes and sends, node by node."""
+"""Chakra execution traces: the computations and sends of each rank of a job, node by node."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def _skip_metadata(content: bytes, path: str) -> int:
             return end
     except DecodeError:
         pass
-    raise FormatError("byte 0: a trace begins with what describes it", path=path)
+    raise FormatError("byte 0: a trace begins with a description of it", path=path)
 
 
 def _read_attribute(told: Any, groups: dict[str, int]) -> int:

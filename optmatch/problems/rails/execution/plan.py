@@ -88,7 +88,7 @@ class RailTimeline(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RailPlan(Value):
-    """When each operation of a step runs and over which ports, and what the switches hold.
+    """The times and ports of each operation of a step, and the states of the switches.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ class RailPlan(Value):
         float64, by the operations of ``job.step()``.
     ports
         ``ports[operation]``: a bit for each port of its GPU that it uses, bit p for port p; int32;
-        0 of what is no operation on a rail. Data follow the circuits of the ports that they start
-        from, through further GPUs if there are any on the way; the ports share them evenly.
+        0 for a row that is no operation on a rail. Data follow the circuits of the ports that they
+        start from, through further GPUs if there are any on the way; the ports share them evenly.
     step_s
         The time of the step, in seconds: when the last operation or reconfiguration ends.
     relays

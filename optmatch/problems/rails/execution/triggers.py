@@ -41,7 +41,8 @@ class RailTriggers(Value):
         sent can be forwarded; None where there are cells.
     place
         ``place[trigger]``: the place of each change of circuits in the order of the plan, see
-        `TriggerPlan`, ascending; int32. State s of the rail is what the first s of them leave.
+        `TriggerPlan`, ascending; int32. State s of the rail is the state after the first s of
+        them.
     changes
         ``changes[row] = transmit port, receive port, trigger`` of all ports that change, by
         trigger; -1 where a port only gives up its circuit; int32, shape (rows, 3). After the last

@@ -52,7 +52,7 @@ class Phase(Value):
         ``circuits[k] = sender, receiver``: ranks between which bytes go, with a ring over each
         group that has a collective; the other end may be in another stage; int32, (circuits, 2).
     circuit_bytes
-        ``circuit_bytes[k]``: what goes over the circuit in the whole phase.
+        ``circuit_bytes[k]``: the bytes over the circuit in the whole phase.
     """
 
     rail: int
@@ -81,7 +81,7 @@ class Phase(Value):
 
 
 def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Find what is switched together: ranks that a group other than a pipeline joins on a rail.
+    """Find ranks that are switched together: a group other than a pipeline joins them on a rail.
 
     Returns pairs of rail and ranks, ascending; a rank that only pipelines is a stage of its own.
     """
@@ -169,7 +169,7 @@ def _runs(
 def _traffic(
     step: Step, operations: NDArray[np.int64], collectives: Mapping[str, Algorithm]
 ) -> dict[str, Any]:
-    """Add up the bytes between ranks: what a phase carries, by the names of its fields."""
+    """Add up the bytes between ranks that a phase carries, by the names of its fields."""
     total: dict[tuple[int, int], float] = {}
     kind, group = step.kind[operations], step.group[operations]
     for number in np.unique(group):
@@ -201,7 +201,7 @@ def _add_collective(
     size_bytes: float,
     algorithm: Algorithm,
 ) -> None:
-    """Add what the members of a group send in all collectives of a kind."""
+    """Add the bytes that members of a group send in all collectives of a kind."""
     members, n = group.ranks, len(group.ranks)
     rounds = list_rounds(algorithm, kind, n) if group.rail >= 0 else ()
     for each in rounds:

@@ -1,4 +1,4 @@
-"""Groups that need several rails: what their members do inside servers, and what on rails."""
+"""Groups that need several rails: the parts of their members inside servers, and on rails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One step of training: what the ranks of each pipeline stage do, from the sizes of the model."""
+"""One step of training: operations of ranks of each pipeline stage, by model sizes."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ class _Program:
         self.last = self._put(Operation(COMPUTE, after, duration_s=duration_s))
 
     def _communicate(self, kind: int, family: str, size: float) -> None:
-        """Communicate what the next computation needs."""
+        """Communicate the data that the next computation needs."""
         done = self._add(kind, family, size, (*self.last, *self.arrived))
         if done:
             self.last, self.arrived = done, ()

@@ -1,4 +1,4 @@
-"""One step of a training job: what every rank computes, sends and receives, and after what."""
+"""One step of a training job: computations, sends and receives of each rank, in order."""
 
 from __future__ import annotations
 

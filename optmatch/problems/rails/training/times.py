@@ -84,7 +84,7 @@ class Events(NamedTuple):
 
 
 def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]) -> Events:
-    """Join the parts of each communication, and list what comes before what.
+    """Join the parts of each communication, and list which event comes before which.
 
     A communication lasts as long as the bytes that a rank sends on the ring of its group need
     over all its ports on the rail, or over its scale-up links, and `latency_s` for each message
