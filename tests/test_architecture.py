@@ -75,10 +75,6 @@ def imports_of(path: Path, names: set[str]) -> set[str]:
 
 
 def test_imports_have_no_circles() -> None:
-    """In any layer, solvers included. Ends and beginnings of chains are taken away, again.
-
-    What the contract of rooms names does not count: objects that draw themselves when asked to.
-    """
     names = {name_of(path): path for path in modules()}
     (rooms,) = [contract for contract in contracts() if contract["type"] == "layers"]
     allowed = [tuple(arrow.split(" -> ")) for arrow in rooms["ignore_imports"]]
@@ -110,7 +106,6 @@ def test_a_class_name_has_one_meaning() -> None:
 
 
 def test_every_kind_stands_in_its_row() -> None:
-    """Under the name of its class, with methods that solve it, and in the list of classes."""
     code = (
         "from optmatch import kinds; from optmatch.problems import PROBLEMS;"
         "assert list(kinds._ROWS) == [kind.problem.kind for kind in kinds.all_kinds()];"

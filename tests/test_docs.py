@@ -124,7 +124,6 @@ def test_the_readme_has_both() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
 def test_links_lead_somewhere(page: Path) -> None:
-    """To a file of the project, and to a heading in it where one is named."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         if re.match(r"https?:", target):
             continue
@@ -163,7 +162,6 @@ def test_exit_codes_are_those_of_the_program(name: str) -> None:
 
 
 def test_the_readme_lists_the_methods() -> None:
-    """All of ours, with the problems they accept, whether they are exact, and the default."""
     text = (ROOT / "README.md").read_text("utf-8")
     rows = re.findall(
         r"^\| `([\w-]+)`( \(default\))? \| ([^|]*) \| (yes|no) \|", text, re.MULTILINE

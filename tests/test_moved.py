@@ -25,7 +25,6 @@ def test_a_former_name_is_found(name: str) -> None:
 
 
 def test_no_module_is_hidden() -> None:
-    """A former name is that of no file, which would be found first."""
     for name in MOVED:
         assert not list((ROOT / "optmatch").glob(f"{name.replace('.', '/')}.py"))
         assert not list((ROOT / "optmatch").glob(f"{name.replace('.', '/')}/__init__.py"))

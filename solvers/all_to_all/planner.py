@@ -36,7 +36,7 @@ class RoutedSlot(NamedTuple):
 
 
 class SlotPlanner:
-    """The slots of one all-to-all as they are planned so far, and what it takes to route them."""
+    """The planned slots of one all-to-all, and the router that finds their routes."""
 
     def __init__(
         self,

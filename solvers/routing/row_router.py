@@ -1,4 +1,4 @@
-"""The kernels of `rows` with a fabric and arrays to work in: what a scheduler calls."""
+"""The kernels of `rows` with a fabric and arrays to work in: the calls of a scheduler."""
 
 from __future__ import annotations
 

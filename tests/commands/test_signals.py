@@ -66,7 +66,6 @@ def commands(folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_signal_at_any_moment(name: str, tmp_path: Path, interrupted: Interrupted) -> None:
-    """The exit code tells of it; what was found by then is saved and right; it ends at once."""
     words = commands(tmp_path)[name]
     answers = tmp_path / "answers"
     whole = interrupted(words, 0, 0)

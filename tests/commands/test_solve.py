@@ -329,7 +329,6 @@ def test_a_dead_pair_exits_with_3() -> None:
 
 @pytest.mark.slow
 def test_a_short_time_limit_ends_in_good_order(tmp_path: Path) -> None:
-    """No schedule, or a partial one that says so; never a traceback."""
     out = tmp_path / "out.json"
     large = INSTANCES / "all-to-all" / "hex-17x17-64.json"
     done = process("solve", large, "--time-limit", "0.1", "-o", out)

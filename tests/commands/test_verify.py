@@ -58,7 +58,6 @@ def test_a_violation_comes_before_an_unproved_claim(unproved: Path, wrong: Path)
 
 
 def test_a_file_keeps_what_its_claims_rest_on(tmp_path: Path) -> None:
-    """`solve` prints and writes it; another word is bad input."""
     problem, path = tmp_path / "p.json", tmp_path / "s.json"
     om.save(om.AllToAll(om.HexMesh(2, 2, ports=6)), problem)
     done = call("solve", problem, "--method", "ilp", "--seed", "0", "-o", path)

@@ -97,7 +97,6 @@ def test_a_controller_counts_what_it_is_asked(tmp_path: Path) -> None:
 
 
 def test_a_schedule_is_text_as_well() -> None:
-    """Each of its figures is there, with its value."""
     rolling = om.RollingSchedule(om.IdealSwitch(2), delay_s=0.5)
     rolling.add([[0, 3], [2, 0]])
     slot: Any = rolling.next_slot()
@@ -112,7 +111,6 @@ def test_a_schedule_is_text_as_well() -> None:
     st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r"), max_size=8),
 )
 def test_buckets_hold_what_lies_below_their_end(times: list[float], source: str) -> None:
-    """Cumulative, with all in the last; names with any letter come back."""
     counts = [0] * (len(BUCKETS_S) + 1)
     for took in times:
         counts[next((k for k, end in enumerate(BUCKETS_S) if took <= end), len(BUCKETS_S))] += 1
@@ -128,7 +126,6 @@ def test_buckets_hold_what_lies_below_their_end(times: list[float], source: str)
 
 
 def test_an_error_of_a_listener_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The call goes on."""
 
     def fail(call: Call) -> None:
         raise RuntimeError("no listener")

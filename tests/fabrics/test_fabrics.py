@@ -121,7 +121,6 @@ def test_all_states_of_two_by_two_hexagons() -> None:
 @pytest.mark.parametrize("graph", GRAPHS)
 @given(seed=st.integers(0, 2**32))
 def test_light_is_reciprocal(graph: CellGraph, seed: int) -> None:
-    """Light goes back the way it came, and goes as a naive replay says."""
     states = oracles.random_states(np.random.default_rng(seed), 1, graph)
     there = trace(graph, states, graph.perimeter[None])
     assert (there.stopped == -1).all()
@@ -244,7 +243,6 @@ def test_a_wrong_graph_is_named(fields: dict[str, Any], message: str) -> None:
 
 
 def test_fabrics_are_values() -> None:
-    """Equal by what a file says of them, also after pickling; arrays cannot change."""
     mesh = om.HexMesh(3, 3, ports=[0, 5])
     assert pickle.loads(pickle.dumps(mesh)) == mesh == om.HexMesh(3, 3, ports=(0, 5))
     assert hash(mesh) == hash(om.HexMesh(3, 3, ports=np.array([0, 5])))  # type: ignore[arg-type]
@@ -257,7 +255,6 @@ def test_fabrics_are_values() -> None:
 
 
 def test_links_are_numbered_by_their_lower_terminal() -> None:
-    """Joined terminals share one; each link has a terminal or two."""
     graph = om.HexMesh(2, 3).graph
     of_terminal = graph.links.of_terminal
     first = [int(np.flatnonzero(of_terminal == link)[0]) for link in range(graph.links.count)]
@@ -292,7 +289,6 @@ def test_circuits_are_traced_in_order() -> None:
 
 
 def test_circuits_without_cells_have_empty_routes() -> None:
-    """On an ideal switch, or where no states are stated; a wrong number of ports is refused."""
     rows: Any = [[1, 2, 0]]
     schedule = om.Schedule(matchings=rows, durations_s=np.ones(1))
     routes = trace_circuits(om.IdealSwitch(3), schedule)[0]

@@ -74,7 +74,6 @@ def test_ways_of_light_in_broken_cells() -> None:
 @given(broken(SMALL), matchings(SMALL.n_ports))
 @settings(deadline=None, max_examples=60)
 def test_routing_honours_faults(mesh: Faulty, matching: NDArray[np.int32]) -> None:
-    """Exactly what some state of the working cells holds is routed; the rest is refuted."""
     problem = om.Routing(mesh, matching)
     possible = holds(held_matchings(mesh), matching)
     found = om.solve(problem, "negotiated", seed=0)
@@ -321,7 +320,6 @@ def test_the_command_line_names_the_faults(
 
 
 def test_the_command_line_says_who_costs_slots(tmp_path: Path) -> None:
-    """An answer is there, in more slots, and the row of the fewest names the cell."""
     mesh = Faulty(om.HexMesh(4, 4, ports=8), dead_cells=[1])
     om.save(om.AllToAll(mesh), tmp_path / "x.json")
     done = call("solve", tmp_path / "x.json", "--seed", "0")

@@ -189,7 +189,6 @@ def test_a_pipe_is_waited_for_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_already_open_is_written_to(tmp_path: Path) -> None:
-    """A pipe or a file behind the standard output, with all arrays in the text."""
     command = "generate demand --delay 1 --model uniform --fabric ideal-switch --size 400 -o"
     program = [sys.executable, "-m", "optmatch", *command.split(), "/dev/stdout"]
     piped = subprocess.run(program, capture_output=True, check=True).stdout

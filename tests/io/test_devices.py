@@ -44,7 +44,6 @@ def test_a_cell_loses_and_leaks_what_it_says(
 
 
 def test_phase_errors_are_those_of_one_chip() -> None:
-    """A seed draws the same errors again; they keep energy, and turn bar towards cross."""
     device = om.Device(phase_error_rad=0.2)
     errors = device.draw_errors(1000, seed=3)
     assert errors is not None
@@ -61,7 +60,6 @@ def test_phase_errors_are_those_of_one_chip() -> None:
 
 @pytest.mark.parametrize("name", list(DEVICES))
 def test_presets_are_files_with_sources(name: str, tmp_path: Path) -> None:
-    """Each says where it comes from, and survives a file that follows the schema."""
     device = DEVICES[name]
     assert device.source
     text = write_device(device)

@@ -43,7 +43,6 @@ def large_solution() -> om.Solution:
 
 
 def test_large_arrays_lie_beside_the_file(tmp_path: Path) -> None:
-    """The text stays small and names them by digest; small arrays stay in it."""
     om.save(large_solution(), tmp_path / "big.schedule.json")
     text, arrays = sorted(tmp_path.iterdir(), key=lambda path: path.suffix)
     assert text.stat().st_size < 10_000
@@ -115,7 +114,6 @@ def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
 
 
 def test_targets_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
-    """A folder, and a file in a folder that is not there."""
     with pytest.raises(om.InputError, match="is a folder"):
         om.save(ideal_solution(), tmp_path, force=True)
     with pytest.raises(om.InputError, match=r"the folder .*/no is not there"):

@@ -144,7 +144,6 @@ def test_the_command(arguments: str) -> None:
 
 
 def test_what_is_said_in_few_bytes_is_refused_or_read_at_once(tmp_path: Path) -> None:
-    """A netlist that doubles forty times, a rank far away, a name that no file system takes."""
     started = time.process_time()
     twice = {f"n{k}": {"instances": {"a": f"n{k + 1}", "b": f"n{k + 1}"}} for k in range(40)}
     last = {"instances": {"m": "mzi"}, "ports": {"in": "m,o1"}}

@@ -69,7 +69,6 @@ SMALL = list_files()
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
 def test_every_field_of_every_file_may_be_wrong(path: Path) -> None:
-    """Each in turn, of problems and schedules; a list has its first entry changed."""
     tree = json.loads(dumps(om.load(path)))
     for place in places(tree):
         for value in WRONG:

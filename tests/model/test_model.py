@@ -111,7 +111,6 @@ def test_a_wrong_schedule_is_named(changes: dict[str, Any], message: str) -> Non
     ],
 )
 def test_a_solution_that_contradicts_itself(changes: dict[str, Any], message: str) -> None:
-    """No status is a default, and none can be claimed against the numbers."""
     with pytest.raises(om.InputError, match=message):
         solution(**changes)
 
@@ -159,7 +158,6 @@ def test_wrong_limits_are_named(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("value", [schedule(), solution(), om.Limits(time_s=1.0)])
 def test_values_are_frozen_and_copied_whole(value: Any) -> None:
-    """Equal and of one hash after pickling and copying, and no field can be set."""
     for copied in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value), replace(value)):
         assert copied == value
         assert hash(copied) == hash(value)

@@ -6,7 +6,6 @@ import optmatch as om
 
 
 def test_representations_are_short() -> None:
-    """Large arrays by type and shape, no field that has its default."""
     mesh = om.HexMesh(4, 4, ports=8)
     assert repr(mesh) == "HexMesh(rows=4, cols=4, ports=8)"
     slots = np.tile(np.arange(8, dtype=np.int32)[::-1], (5, 1))

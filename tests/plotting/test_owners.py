@@ -43,7 +43,6 @@ def test_jobs_are_named_beside_all_slots() -> None:
 
 
 def test_the_viewer_has_the_jobs_too() -> None:
-    """One for each port, -1 for the port of nobody."""
     owners = page_data(solution())["owners"]
     assert sorted(owners) == [-1, 0, 0, 0, 0, 1, 1]
     assert page_data(om.solve(om.AllToAll(om.IdealSwitch(3)), seed=0))["owners"] == []

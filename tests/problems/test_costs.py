@@ -52,7 +52,6 @@ def test_the_older_transceiver() -> None:
 
 @given(st.sampled_from(sorted(PRICES)), st.integers(1, 700), st.sampled_from(DESIGNS))
 def test_the_sum_of_its_parts(name: str, servers: int, design: Design) -> None:
-    """A network costs and draws what its parts do, and has a port for every GPU."""
     prices = PRICES[name]
     n = servers * prices.gpus_per_server
     (row,) = compare_costs([n], prices)
@@ -75,7 +74,6 @@ def test_every_price_has_a_source() -> None:
 
 
 def test_flaws() -> None:
-    """GPUs that fill no servers, and prices that are none."""
     with pytest.raises(om.InputError, match=r"n_gpus = 1020: no multiple of 8 GPUs per server"):
         compare_costs([1020], H200)
     with pytest.raises(om.InputError, match=r"n_gpus = 0: must be >= 1"):

@@ -93,7 +93,6 @@ def test_packets_go_from_the_beginning() -> None:
 
 
 def test_per_circuit_goes_on() -> None:
-    """A circuit that stays sends during the delay; the other problem's options are obeyed."""
     schedule = PROBLEM.schedule([[1, -1], [1, 0]], [1, 2])
     stopping = om.simulate(PROBLEM, schedule)
     going = om.simulate(replace(PROBLEM, switching="per-circuit"), schedule)
@@ -112,7 +111,6 @@ def test_two_planes_add_up() -> None:
 
 
 def test_subjects() -> None:
-    """Solutions bring their schedule; without one, or for other ports, there is no replay."""
     status = om.Status.OPTIMAL
     solution = om.Solution(
         problem=PROBLEM,
@@ -174,7 +172,6 @@ def test_the_command_asks_what_if(file: str) -> None:
 
 
 def test_the_command_on_what_is_not_carried(file: str, tmp_path: Path) -> None:
-    """Code 5 where demand is left, code 2 for other kinds of problems."""
     tree = json.loads(Path(file).read_text())
     tree["schedule"]["durations_s"] = [1.0]
     tree["status"], tree["limit"] = "feasible", "time"

@@ -32,7 +32,6 @@ KINDS: list[dict[str, Any]] = [
 def test_an_order_is_valid_with_any_times(
     kind: dict[str, Any], method: str, seed: int, jitter: float
 ) -> None:
-    """The verifier accepts what follows from it, of the job with the times that were drawn."""
     job = small_job(delay_s=1e-3, model=MODEL, **kind)
     plan = om.solve(job, method=method, seed=0).answer
     triggers, step = derive_triggers(job, plan), job.step()

@@ -83,7 +83,6 @@ def test_one_port_serves_one_neighbour_at_a_time() -> None:
 @relaxed
 @given(served_jobs())
 def test_policies_are_ordered(job: om.RailJob) -> None:
-    """Links that are there beat early switches, which beat late ones; delays only harm."""
     job = change_job(job, switching="per-circuit")
     late, early, none = (
         simulate_rails(job, policy).step_s for policy in ("on-demand", "provisioned", "all-links")
@@ -170,7 +169,6 @@ def test_llama_switches_six_times() -> None:
 
 
 def test_all_stop_stops_what_goes_on() -> None:
-    """One stage of a rail switches while another sends: its transfer takes longer by the delay."""
     job = small_job(dp=2, tp=1, pp=2, delay_s=1e-3, port_bytes_per_s=1e6)
     going = simulate_rails(job, "on-demand")
     standing = simulate_rails(change_job(job, switching="all-stop"), "on-demand")

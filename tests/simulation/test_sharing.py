@@ -192,7 +192,6 @@ def test_shares_of_eligible_devices(seed: int) -> None:
 
 
 def test_mixes_are_the_published_ones() -> None:
-    """Small and large jobs have less and more than the mean demand; low and high likewise."""
     rng = np.random.default_rng(0)
     total = {
         mix: draw_jobs(mix, 200, rng, scale=1.0)[0] for mix in ("small", "large", "low", "high")

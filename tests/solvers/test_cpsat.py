@@ -38,7 +38,6 @@ def test_an_optimum_is_found_told_and_bounded(workers: int) -> None:
 
 
 def test_what_cannot_be_is_refuted() -> None:
-    """No solution, an infinite bound, and no events of either."""
     model, events = cp_model.CpModel(), list[Event]()
     x = model.new_bool_var("")
     model.add(x >= 1)
@@ -50,7 +49,6 @@ def test_what_cannot_be_is_refuted() -> None:
 
 
 def test_limits_leave_it_open() -> None:
-    """Conflicts, work that is counted, time; Ctrl-C of the listener."""
     few = minimise(hard(), Limits(iterations=30).start(), ignore, seed=0, workers=1, linear=False)
     assert few.limit is Limit.ITERATIONS and few.found and not few.optimal
     several = minimise(hard(), Limits(iterations=4).start(), ignore, seed=0)

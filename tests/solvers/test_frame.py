@@ -43,7 +43,6 @@ def test_the_best_of_what_comes_is_taken(
 
 
 def test_limits_end_it_with_the_best_so_far() -> None:
-    """Iterations, a gap, Ctrl-C at any place, a clock that is over; ties by choice."""
 
     def run(costs: list[float], **options: Any) -> Any:
         limits, rest = Limits(**options.pop("limits", {})), options

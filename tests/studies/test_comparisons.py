@@ -139,7 +139,6 @@ def test_methods_side_by_side() -> None:
 
 
 def test_the_command_on_files(tmp_path: Path) -> None:
-    """A table, an object or a file, with a row for each file and method."""
     table = call("compare", DEMAND, "--methods", "greedy-cover,eclipse,negotiated", "-q")
     assert table.exit_code == 0, table.output
     assert len(table.stdout.splitlines()) == 5

@@ -64,7 +64,6 @@ def rows_of(folder: Path) -> list[Row]:
 
 
 def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
-    """Methods by kind, names from the block, limits for all."""
     tasks = read_spec(folder / "spec.toml", generated)
     found = {(task.name, task.method, task.seed) for task in tasks}
     assert len(found) == len(tasks) == 8
@@ -174,7 +173,6 @@ def row(method: str, problem: str, objective: Any, **rest: Any) -> Row:
 
 
 def test_ranks_gaps_and_profiles_by_hand() -> None:
-    """Two methods on three problems: a draw, a loss, a failure; levels count from the first."""
     rows = [
         *(row("a", "p", 10.0), row("b", "p", 10.0, time_s=3.0)),
         *(row("a", "q", 8.0, gap=0.25), row("b", "q", 10.0, gap=0.4)),

@@ -35,7 +35,6 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
 
 
 def test_the_index_is_of_the_files() -> None:
-    """Each file once, of every kind, with its digest; 60 and more."""
     library = Library()
     files = {
         path.relative_to(INSTANCES).with_suffix("").as_posix()

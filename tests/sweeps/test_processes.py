@@ -21,7 +21,6 @@ def patience(*args: object) -> float | None:
 
 @pytest.mark.slow
 def test_a_process_that_dies_or_hangs_costs_its_own_task() -> None:
-    """The next call has a new process; an error is only an error."""
     with Processes(1, patience=patience) as executor:
         assert executor.submit(os.getenv, "NUMBA_NUM_THREADS").result() is not None
         with pytest.raises(ZeroDivisionError):
@@ -50,7 +49,6 @@ with open(file, "a+") as calls:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_killed_process_costs_no_task(tmp_path: Path) -> None:
-    """The call is tried once more, and no third time."""
     with Processes(1) as executor:
         executor.submit(exec, DYING, {"file": tmp_path / "one", "deaths": 1}).result()
         with pytest.raises(WorkerDied, match="SIGKILL"):
@@ -61,7 +59,6 @@ def test_a_killed_process_costs_no_task(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no masks of signals")
 def test_signals_are_for_who_started_the_processes() -> None:
-    """Terminals and batch systems send them to all processes, from the first moment on."""
     with Processes(1) as executor:
         masked = executor.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
     assert {signal.SIGINT, signal.SIGTERM} <= masked

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.skipif("OPTMATCH_EXAMPLES" not in os.environ, reason="f
 
 
 def test_kill_at_twenty_random_moments(tmp_path: Path) -> None:
-    """1,000 tasks: none lost, none twice, what was told of is there."""
     store, rng = tmp_path / "a.sqlite", random.Random(0)
     told: set[str] = set()
     for _ in range(20):

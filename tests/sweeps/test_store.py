@@ -59,7 +59,6 @@ def test_rows_come_back_as_they_went(path: Path) -> None:
 def test_another_makes_the_store_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    """Before any statement outside of a transaction, another process may make the same store."""
     left = [before]
 
     class Late(sqlite3.Connection):

@@ -94,7 +94,6 @@ def test_studies_are_the_same_on_an_executor() -> None:
 
 
 def test_a_yield_is_the_same_on_an_executor() -> None:
-    """The same counts of the same samples, in parts and in any order."""
     problem = om.AllToAll(om.HexMesh(3, 3, ports=4))
     alone = om.study_yield(problem, 2, samples=520, seed=1)
     together = om.study_yield(problem, 2, samples=520, seed=1, executor=Backwards(3))

@@ -36,7 +36,6 @@ def test_the_key_is_of_all_that_matters() -> None:
 
 
 def test_rows_stream_and_are_not_run_again(tmp_path: Path) -> None:
-    """Doubles count once; the second sweep runs what is new."""
     ran: list[Any] = []
 
     class Counts(ThreadPoolExecutor):
@@ -92,7 +91,6 @@ def test_an_executor_that_is_lost_says_so(tmp_path: Path) -> None:
 
 
 def test_two_sweeps_share_a_store(tmp_path: Path) -> None:
-    """Each has all of its rows, and none is there twice."""
     with ThreadPoolExecutor(1) as executor, ThreadPoolExecutor(2) as sweeps:
 
         def run(tasks: list[om.Task]) -> int:

@@ -26,7 +26,6 @@ every_kind = pytest.mark.parametrize("kind", PROBLEMS)
 
 @every_kind
 def test_infeasible_from_a_search_is_unproved(kind: str) -> None:
-    """All these problems have an answer; without the word "search" the claim is refused."""
     problem = PROBLEMS[kind]
     claim = om.Solution(
         problem=problem,
@@ -70,7 +69,6 @@ def test_a_solve_says_what_its_claims_rest_on(kind: str) -> None:
 
 
 def test_certificates_and_searches_are_marked() -> None:
-    """A matching whose circuits block each other, and pairs that share too few links."""
     pairs = np.array([1, 0, 3, 2], dtype=np.int32)
     clash = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), pairs)
     by_certificate = om.solve(clash, "ilp", seed=0)
@@ -113,7 +111,6 @@ def test_short_times_are_not_compared_with_a_nanosecond() -> None:
 @pytest.mark.parametrize("kind", ["all-to-all", "demand", "rail-job"])
 @pytest.mark.parametrize("limit", [om.Limit.TIME, om.Limit.INTERRUPTED])
 def test_who_was_stopped_claims_no_bound_and_nothing_else(kind: str, limit: om.Limit) -> None:
-    """Its answer may be stated without a bound; no better status comes with that."""
     problem = PROBLEMS[kind]
     found = om.solve(problem, seed=0)
     assert isinstance(found.objective, float)
@@ -174,5 +171,4 @@ def test_who_was_stopped_claims_no_bound_and_nothing_else(kind: str, limit: om.L
 def test_amounts_of_any_form_are_compared(
     claimed: Any, found: Any, step: float | None, sign: int | None
 ) -> None:
-    """Levels and multiples of a step exactly, sums of floats up to rounding; or not at all."""
     assert compare(claimed, found, step) == sign

@@ -66,7 +66,6 @@ def test_any_change_has_a_report(name: str, rng: random.Random) -> None:
 
 @pytest.mark.parametrize(("column", "value"), [(2, 0), (1, -1), (1, 10**6)])
 def test_a_relay_with_wrong_ports_or_rank_is_refused(column: int, value: int) -> None:
-    """What is forwarded has no route then, and nothing can be said of the objective."""
     solution = solved("forwarding")
     relays = np.array(solution.answer.relays)
     relays[0, column] = value

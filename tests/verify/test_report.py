@@ -13,7 +13,6 @@ from optmatch.verify.report import SHOWN, Findings, agree, as_number, write_figu
 
 
 def test_json_keeps_what_it_can_hold() -> None:
-    """Numbers, texts, lists and nothing are as they are; all else is written out."""
     kept: list[Any] = ["text", 3, 2.5, [1, 2], None, True]
     given = [*kept, (1, 2), om.Status.OPTIMAL]
     report = om.Report(violations=tuple(Violation("rule", "where", got, 1) for got in given))
@@ -23,7 +22,6 @@ def test_json_keeps_what_it_can_hold() -> None:
 
 
 def test_verdicts() -> None:
-    """Refused by a violation or a skipped check, unproved, or verified; the first is named."""
     wrong, other = Violation("rule", "where", 1, 2), Violation("other", "there", 3, 4)
     refused = om.Report(violations=(wrong, other), skipped=("light",), unproved=("bound",))
     assert str(refused).splitlines() == [
@@ -81,7 +79,6 @@ def test_parts_are_included_with_their_place() -> None:
 
 
 def test_numbers_agree_up_to_rounding() -> None:
-    """What is no number agrees with nothing; truth is no number."""
     assert agree(1.0 + 1e-12, 1.0) and agree(math.inf, math.inf) and agree(0, 0.0)
     assert not agree(1.0 + 1e-8, 1.0) and not agree("1", 1.0) and not agree(1e-12, 0.0)
     assert as_number(3) == 3.0 and math.isnan(as_number(True)) and math.isnan(as_number(None))

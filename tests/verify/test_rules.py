@@ -194,7 +194,6 @@ ROOMS = sorted({place.room for place in PLACES})
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_rule_has_a_row(room: str) -> None:
-    """At each place that refuses by it, and so has each reason why a certificate is no proof."""
     found = {place for key in ROWS for place in verdict_of(key).places}
     missing = {str(p) for p in PLACES if p.room == room and not p.is_in(found)}
     assert not missing, "\n".join(["no row for", *sorted(missing)])

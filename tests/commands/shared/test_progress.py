@@ -101,7 +101,6 @@ def test_sigterm_is_treated_as_ctrl_c() -> None:
 
 
 def test_what_is_written_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One signal waits for the end of the block, and ends what listens to events in it."""
     done = []
     with heeding() as signals, unbroken():
         signal.raise_signal(signal.SIGINT)

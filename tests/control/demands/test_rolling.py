@@ -33,7 +33,6 @@ def drain(rolling: RollingSchedule) -> list[Slot]:
     "fabric", [om.IdealSwitch(6), om.Benes(6), om.HexMesh(2, 2, ports=4)], ids=lambda f: f.type
 )
 def test_all_that_comes_is_served(fabric: om.Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replayed by hand: slots follow each other, and carry what has come before they end."""
     looks = count()  # a clock of its own, which a busy machine does not stretch
     monkeypatch.setattr("optmatch.model.limits.time.perf_counter", lambda: 2e-3 * next(looks))
     rng, n = np.random.default_rng(0), fabric.n_ports
@@ -71,7 +70,6 @@ def test_all_that_comes_is_served(fabric: om.Fabric, monkeypatch: pytest.MonkeyP
 
 
 def test_it_is_never_worse_than_to_start_again() -> None:
-    """After what is committed, what is left takes no longer than a new schedule of it."""
     for seed in range(3):
         rng = np.random.default_rng(seed)
         rolling = RollingSchedule(om.IdealSwitch(8), DELAY_S, time_limit_s=None, aim="completion")
@@ -88,7 +86,6 @@ def test_it_is_never_worse_than_to_start_again() -> None:
 
 
 def test_a_circuit_that_still_serves_is_kept() -> None:
-    """More of the same needs no delay; idle ports keep their circuits."""
     rolling = RollingSchedule(om.IdealSwitch(3), DELAY_S)
     rolling.add([[0, 4, 0], [0, 0, 4], [0, 0, 0]])
     first = rolling.next_slot()
@@ -115,7 +112,6 @@ def test_the_oldest_are_served_first() -> None:
 
 
 def test_rounding_takes_nothing_back() -> None:
-    """In 0.9 s: 0.3 of the first demand and 0.9 - 0.3 of the second, which together are more."""
     rolling = RollingSchedule(om.IdealSwitch(2), 0.0, time_limit_s=None, aim="completion")
     for size in (0.3, 0.9, 1.0):
         rolling.add([[0.0, size], [0.0, 0.0]])
@@ -126,7 +122,6 @@ def test_rounding_takes_nothing_back() -> None:
 
 
 def test_what_is_wrong_is_refused() -> None:
-    """Time that runs backwards, demands of other ports, a rate of nothing."""
     rolling = RollingSchedule(om.IdealSwitch(2), DELAY_S)
     rolling.advance(3.0)
     with pytest.raises(om.InputError, match="before 3"):
@@ -218,7 +213,6 @@ def run(
 
 @pytest.mark.parametrize(("ports", "load"), [(8, 0.5), (8, 0.95), (16, 0.8)])
 def test_demands_wait_no_longer_than_by_a_rival(ports: int, load: float) -> None:
-    """Maximum weight matchings with hysteresis let flows wait at least a tenth longer."""
     flows = poisson(ports, load, 30 * ports, seed=0)
     rolling = RollingSchedule(om.IdealSwitch(ports), 0.1)
     run(rolling, flows)
@@ -268,7 +262,6 @@ def test_no_flow_waits_for_ever(aim: Aim, mouse_waits: bool) -> None:
 
 
 def test_demand_is_taken_back() -> None:
-    """The newest first, no more than there is; what is left of it is served."""
     rolling = RollingSchedule(om.IdealSwitch(2), DELAY_S)
     rolling.add([[0, 2], [0, 0]])
     rolling.add([[0, 3], [1, 0]])
@@ -280,7 +273,6 @@ def test_demand_is_taken_back() -> None:
 
 
 def test_planes_serve_side_by_side() -> None:
-    """Each slot is one of the plane that is free first; two planes need half of the time."""
     demand = 4.0 * (1 - np.eye(5))
     ends = []
     for planes in (1, 2):
@@ -364,7 +356,6 @@ def test_another_one_goes_on(tmp_path: Path, fabric: om.Fabric, way: str) -> Non
     ],
 )
 def test_files_are_checked(tmp_path: Path, key: str, value: object, message: str) -> None:
-    """What contradicts itself is refused with the file and the key."""
     rolling = RollingSchedule(om.IdealSwitch(2), DELAY_S)
     rolling.add([[0, 1], [0, 0]])
     rolling.next_slot()

@@ -27,7 +27,6 @@ def add_up(permutations: NDArray[np.int32], weights: NDArray[Any]) -> NDArray[An
 
 @pytest.mark.parametrize("rule", ["bottleneck", "first"])
 def test_a_matrix_is_the_sum_of_its_terms(rule: Any) -> None:
-    """Exactly, also where floats would not do; filled up it is at least the matrix."""
     rng = np.random.default_rng(0)
     matrix = np.zeros((9, 9), dtype=np.int64)
     for _ in range(30):
@@ -44,7 +43,6 @@ def test_a_matrix_is_the_sum_of_its_terms(rule: Any) -> None:
 @pytest.mark.parametrize("rule", ["first", "bottleneck"])
 @pytest.mark.parametrize("ports", [2, 5, 24])
 def test_floats_are_decomposed(ports: int, rule: Any) -> None:
-    """Sums that are equal but for rounding: few terms more than for whole numbers, and no dust."""
     rng = np.random.default_rng(ports)
     matrix = np.zeros((ports, ports))
     for weight in rng.random(9):
@@ -81,7 +79,6 @@ def is_right(demand: NDArray[np.float64], slots: Slots) -> bool:
     ("limit_s", "ratio"), [(0.0, 1.35), pytest.param(None, 1.065, marks=compiled_only)]
 )
 def test_schedules_of_solstice_are_near_the_bound(limit_s: float | None, ratio: float) -> None:
-    """Even without time, and nearer after fifty steps, in less than a tenth of a second."""
     schedule(solstice(9), DELAY_S)
     ratios = []
     for seed in range(3):
@@ -94,7 +91,6 @@ def test_schedules_of_solstice_are_near_the_bound(limit_s: float | None, ratio: 
 
 @compiled_only
 def test_a_schedule_is_taken_up_again() -> None:
-    """When a twentieth of the entries change: at once shorter than what starts anew."""
     rng, demand = np.random.default_rng(0), solstice(0)
     before = schedule(demand, DELAY_S, time_limit_s=None)
     rows, columns = np.nonzero(demand)
@@ -108,7 +104,6 @@ def test_a_schedule_is_taken_up_again() -> None:
 
 
 def test_small_and_empty_demands() -> None:
-    """Nothing needs no slot; without a limit the answer is the same each time."""
     assert schedule(np.zeros((3, 3)), 1.0).completion_s == 0.0
     rng = np.random.default_rng(1)
     for n in (1, 2, 5, 8):

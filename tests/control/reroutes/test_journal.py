@@ -47,7 +47,6 @@ def journal_of(path: Path) -> Path:
 @pytest.mark.parametrize("durable", ["always", "interval"])
 @pytest.mark.parametrize("compact_lines", [1, 7, 1000])
 def test_a_restart_knows_each_change(tmp_path: Path, durable: Any, compact_lines: int) -> None:
-    """State, history, stand-ins and refusals, however often the journal begins anew."""
     more: dict[str, Any] = {"durable": durable, "compact_lines": compact_lines}
     path, known = begun(tmp_path, rack_state(), 30, **more)
     assert reopened(path) == known
@@ -106,7 +105,6 @@ def double(content: bytes, rng: np.random.Generator) -> bytes:
 def test_a_broken_journal_is_never_read_as_another(
     damage: Callable[..., bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Refused with its line; or whole lines at its beginning, and a warning if more was there."""
     path, _ = begun(tmp_path, rack_state(), 12)
     journal, rng = journal_of(path), np.random.default_rng(0)
     content = journal.read_bytes()
@@ -167,7 +165,6 @@ def test_a_file_of_version_1_is_taken_up(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_file_says_is_checked(key: str, value: Any, message: str, tmp_path: Path) -> None:
-    """Units and parts exist, none stands there twice, and no key is unknown."""
     tree, path = json.loads(VERSION_1.read_bytes()), tmp_path / "controller.json"
     tree["memories"][0][key] = value
     path.write_text(json.dumps(tree))
@@ -180,7 +177,6 @@ def test_what_a_file_says_is_checked(key: str, value: Any, message: str, tmp_pat
 
 
 def test_a_save_costs_what_changed(tmp_path: Path) -> None:
-    """32 states before the present add little to the file."""
     controller, path = om.Rerouter(rack_state(), prepare=False), tmp_path / "a.json"
     controller.save(path)
     size = path.stat().st_size

@@ -53,7 +53,6 @@ FAILURES: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
 def test_its_answers_pass_the_verifier(
     state: Any, failure: dict[str, Any], fields: dict[str, Any], prepare: Any
 ) -> None:
-    """Prepared or not, they answer the problem that names the same failure."""
     controller = om.Rerouter(state(), prepare=prepare)
     problem = replace(state(), **fields)
     proposal = controller.fail(**failure)
@@ -67,7 +66,6 @@ def test_its_answers_pass_the_verifier(
 
 @pytest.mark.parametrize("state", [rack_state, mesh_state])
 def test_all_that_is_prepared_is_what_would_be_worked_out(state: Any) -> None:
-    """Every fibre and cell in use, also where nothing helps; asking again says it again."""
     ahead, later = (om.Rerouter(state(), prepare=p) for p in ("all", False))
     states, ways = state().cell_states, state().circuit_routes
     failures: list[dict[str, Any]] = []
@@ -98,7 +96,6 @@ def test_every_chip_is_covered_by_any_spare() -> None:
 
 
 def test_failures_in_sequence_until_the_spares_are_gone() -> None:
-    """Each takes a spare; the next has none."""
     controller = om.Rerouter(rack_state())
     for number, chip in enumerate((0, 20, 41, 59)):
         assert len(controller.apply(controller.fail(chip=chip)).spares) == 3 - number
@@ -121,7 +118,6 @@ def test_a_stand_in_may_fail_too() -> None:
     ("state", "unit", "kind"), [(rack_state, 12, "chip"), (mesh_state, 4, "port")]
 )
 def test_repair_and_return(state: Any, unit: int, kind: str) -> None:
-    """A repaired unit is a spare, and gets its circuits back; its stand-in is a spare again."""
     controller = om.Rerouter(state())
     failure: dict[str, Any] = {kind: unit}
     controller.apply(controller.fail(**failure))
@@ -155,7 +151,6 @@ def test_a_chip_is_a_spare_again_when_its_port_is_repaired() -> None:
 
 
 def test_rollback_undoes_changes() -> None:
-    """One by one, as many as are remembered, and says when there is nothing to undo."""
     controller = om.Rerouter(rack_state(), history=2)
     first = controller.apply(controller.fail(chip=1))
     second = controller.apply(controller.fail(chip=2))
@@ -240,7 +235,6 @@ def test_no_time_is_no_answer_but_goes_on_record() -> None:
 def test_a_deadline_ends_the_search_at_any_moment(
     state: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a clock that advances whenever somebody looks: an answer is right, or there is none."""
     now = [0.0]
 
     def tick() -> float:
@@ -264,7 +258,6 @@ def test_a_deadline_ends_the_search_at_any_moment(
 
 
 def test_preparation_in_the_background_gives_the_same_answers() -> None:
-    """After each change anew; what is asked for in the meantime is worked out at once."""
     behind = om.Rerouter(mesh_state(), background=True)
     at_once = om.Rerouter(mesh_state())
     for port in (4, 2):
@@ -284,7 +277,6 @@ def test_preparation_in_the_background_gives_the_same_answers() -> None:
 
 
 def test_two_threads_report_failures_at_once() -> None:
-    """Each asks again where the other was first; in the end both failures are answered."""
     controller = om.Rerouter(rack_state(), prepare=False)
     start = threading.Barrier(2)
 
@@ -430,13 +422,11 @@ def test_what_has_failed_does_not_fail_again() -> None:
 
 
 def test_a_state_without_light_is_refused() -> None:
-    """Reroute it first."""
     with pytest.raises(om.InputError, match="circuit 0 has no light in this state"):
         om.Rerouter(replace(rack_state(), failed_chips=(0,)))
 
 
 def test_what_cannot_be_found_is_said() -> None:
-    """An end that is cut off is a proof; a search without result is none."""
     state = mesh_state()
     cells = {way[0] // 4 for way in state.circuit_routes}
     controller = om.Rerouter(state, prepare=False)
@@ -450,7 +440,6 @@ def test_what_cannot_be_found_is_said() -> None:
 
 
 def test_readers_see_whole_states_while_others_apply() -> None:
-    """Threads ask and read while one applies and undoes; every answer is right for its state."""
     controller = om.Rerouter(rack_state())
     wrong: list[str] = []
     stop = threading.Event()
@@ -500,6 +489,5 @@ def test_readers_see_whole_states_while_others_apply() -> None:
     ],
 )
 def test_wrong_arguments_are_refused(state: Any, given: dict[str, Any], message: str) -> None:
-    """At once, not at the first change."""
     with pytest.raises(om.InputError, match=message):
         om.Rerouter(state or rack_state(), **{"prepare": False, **given})

@@ -22,7 +22,6 @@ def test_the_stages_of_a_rack() -> None:
 
 
 def test_the_rounds_of_a_mesh() -> None:
-    """Each run of settings costs its time, and each run of circuits; dropping costs none."""
     state = hold_matching(om.HexMesh(5, 5, ports=12), [1, 0, 4, 6, 2, 8, 3, 9, 5, 7, -1, -1])
     proposal = om.Rerouter(state, prepare=False).fail(port=4)
     kinds = [kind for kind, _, _ in proposal.transition.steps.tolist()]

@@ -51,7 +51,6 @@ def is_right(fabric: om.Fabric, matching: NDArray[np.int32], states: NDArray[np.
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
 def test_every_fabric_is_routed_and_rerouted(fabric: om.Fabric) -> None:
-    """Alone, changed from what was before, and in a batch; what cannot be held is said."""
     rng, router = np.random.default_rng(0), Router(fabric, check=True)
     matchings = np.array([draw(fabric, rng) for _ in range(12)])
     batch = router.route_batch(matchings)
@@ -135,7 +134,6 @@ def test_changes_of_a_benes_network_are_few() -> None:
     "fabric", [MESH, FABRICS[1], FABRICS[2], FABRICS[3]], ids=lambda f: f.type
 )
 def test_the_quick_tracer_agrees_with_the_plain_one(fabric: om.Fabric) -> None:
-    """On right states, and on states of which one or two were changed."""
     from optmatch.verify.routing import quick
 
     rng, router = np.random.default_rng(5), Router(fabric)

@@ -120,7 +120,6 @@ def test_light_goes_from_left_to_right(cls: Any, n: int) -> None:
 @each_class
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 11])
 def test_cells_are_drawn_apart(cls: Any, n: int) -> None:
-    """No two of a column overlap, and columns leave room between them."""
     ends = cls(n).graph.ends
     assert np.allclose(ends[:, 1] - ends[:, 0], [1.0, 0.0])
     for x in np.unique(ends[:, 0, 0]):
@@ -298,7 +297,6 @@ def test_the_ring_of_piloss_is_strictly_non_blocking(n: int) -> None:
 
 @each_class
 def test_fabrics_are_values_in_files_and_commands(cls: Any) -> None:
-    """Equal by class and size, also after pickling and writing."""
     fabric = cls(5)
     assert pickle.loads(pickle.dumps(fabric)) == fabric == cls(np.int64(5)) != cls(4)
     problem = om.AllToAll(fabric)
@@ -319,7 +317,6 @@ def test_a_wrong_size_is_named(cls: Any) -> None:
 
 
 def test_the_same_cells_are_two_fabrics() -> None:
-    """Clements and Spanke-Benes join alike, and a file tells them apart."""
     clements, planar = om.Clements(6), om.SpankeBenes(6)
     assert clements.graph == planar.graph
     assert clements != planar

@@ -32,7 +32,6 @@ def write(operation: Any, method: str, n: int) -> tuple[om.Solution, str]:
 
 @pytest.mark.parametrize(("operation", "method", "n"), CASES)
 def test_a_program_does_what_the_plan_does(operation: str, method: str, n: int) -> None:
-    """In as many rounds at most, with the same sends, on real numbers."""
     solution, text = write(operation, method, n)
     sends, chunks = run_program(text)
     plan = solution.answer

@@ -33,7 +33,6 @@ def solved(operation: Any, n: int, method: str, **fields: Any) -> om.Solution:
 def test_traces_send_what_the_plan_sends(
     operation: str, method: str, n: int, tmp_path: Path
 ) -> None:
-    """Every pair as many bytes, and each node after all of the last round of its rank."""
     solution = solved(operation, n, method, ports=2 if method == "direct" else 1)
     plan = solution.answer
     paths = [Path(name) for name in export(solution, "chakra", tmp_path / "run")]
@@ -49,7 +48,6 @@ def test_traces_send_what_the_plan_sends(
 
 
 def test_circuits_have_the_rate_of_the_problem_and_ports_their_rank() -> None:
-    """In the files of astra-sim, also where a rank has two ports."""
     solution = solved("all-to-all", 5, "direct", ports=2)
     plan = solution.answer
     blocks = circuit_schedules(str(exported(solution, "astra-bw")))
@@ -63,7 +61,6 @@ def test_circuits_have_the_rate_of_the_problem_and_ports_their_rank() -> None:
 
 
 def test_planes_are_drawn_as_they_change() -> None:
-    """Each circuit as long as its share lasts, and a delay before it where it is new."""
     solution = solved("all-to-all", 5, "overlap", planes=2, start="dark")
     plan = solution.answer
     lasts = check_trace(str(exported(solution, "perfetto")))

@@ -49,7 +49,6 @@ def test_text(tmp_path: Path, name: str, text: str) -> None:
 
 
 def test_arrays(tmp_path: Path) -> None:
-    """One array, or several of which one is named; integers too."""
     np.save(tmp_path / "a.npy", MATRIX)
     assert read_matrix(tmp_path / "a.npy").tolist() == MATRIX
     np.savez(tmp_path / "one.npz", demand=np.array(MATRIX, dtype=np.float32))
@@ -201,7 +200,6 @@ def test_graphs() -> None:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("n", [1, 2, 9])
 def test_models(name: str, n: int) -> None:
-    """Demands that are exact in ticks, the same for the same seed, others for another."""
     options: dict[str, Any] = {"top": 1} if name == "zipf-moe" else {}
     first, again = (MODELS[name](n, np.random.default_rng(3), **options) for _ in range(2))
     assert first.tolist() == again.tolist()
@@ -213,7 +211,6 @@ def test_models(name: str, n: int) -> None:
 
 
 def test_permutations_and_solstice_have_equal_lines() -> None:
-    """Sums of permutations; without noise also the large and small flows, of the given share."""
     rng = np.random.default_rng(0)
     sums = MODELS["permutations"](16, rng, count=10, bytes=1).sum(axis=0)
     assert sums.tolist() == [10.0] * 16
@@ -373,7 +370,6 @@ def test_planes_and_empty_schedules_survive_files(tmp_path: Path) -> None:
     ],
 )
 def test_names_say_one_thing(text: str, complaint: str, tmp_path: Path) -> None:
-    """Rows named otherwise than columns, or a name that is there twice, mean another matrix."""
     (tmp_path / "demand.csv").write_text(text)
     with pytest.raises(om.FormatError, match=complaint):
         read_matrix(tmp_path / "demand.csv")

@@ -78,7 +78,6 @@ def test_the_netlist_of_one_slot_is_one_text() -> None:
 
 
 def test_smartlight_lists_are_the_set_cells() -> None:
-    """Cross is x, bar is =, a free cell is not there."""
     lines = text("smartlight").splitlines()
     for line, states in zip(lines, cell_states().tolist(), strict=True):
         told = dict(json.loads(line))

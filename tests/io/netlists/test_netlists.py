@@ -47,7 +47,6 @@ def flaws_of(tree: Any, **options: Any) -> list[str]:
 
 
 def test_cells_and_ports_of_a_pair() -> None:
-    """Bar keeps a side, cross changes it; ports in... send to ports out...."""
     fabric = netlist_from_tree(PAIR)
     assert fabric.instances == ("m1", "m2") and not fabric.bidirectional
     assert fabric.port_names == ("in0>out0", "in1>out1")
@@ -78,7 +77,6 @@ def test_sax_means_the_same_by_its_names() -> None:
 
 
 def test_nets_routes_and_recursion() -> None:
-    """Joins may stand in three places; of a recursive netlist the first is taken."""
     nets = [{"p1": first, "p2": second} for first, second in PAIR["connections"].items()]
     routes = {"bundle": {"links": PAIR["connections"]}}
     expected = netlist_from_tree(PAIR)

@@ -50,7 +50,6 @@ def test_a_benchmark_of_netlists_is_read() -> None:
 
 
 def test_netlists_within_are_opened() -> None:
-    """A cell by its name, and the couplers and phase shifters that it is made of, are the same."""
     known = netlist_from_tree(BENES)
     whole = json.loads(json.dumps({"mine": MZI, "top": BENES}).replace("osu", "mine"))
     opened = netlist_from_tree(whole)
@@ -80,7 +79,6 @@ def test_what_passes_light_is_passed(lengths: list[str]) -> None:
 
 
 def test_crossings_cross() -> None:
-    """Two waveguides that swap sides twice are as if they did not."""
     pair: dict[str, Any] = {
         "instances": {"m1": "switch", "m2": "switch", "x": "crossing"},
         "connections": {"m1,o3": "x,o2", "m1,o4": "x,o1", "x,o3": "m2,o2", "x,o4": "m2,o1"},
@@ -144,7 +142,6 @@ def test_unknown_components_are_named() -> None:
 
 
 def test_wires_are_no_light() -> None:
-    """Electrical pins, and the pads that they lead to, are left out."""
     wired: dict[str, Any] = json.loads(json.dumps(MZI))
     wired["instances"] |= {"pad1": "pad", "pad2": "pad"}
     wired["connections"] |= {"p1,l_e1": "pad1,e3", "pad2,e1": "p1,r_e4"}

@@ -33,7 +33,6 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES)
 def test_any_value_in_any_place(value: str, tmp_path: Path) -> None:
-    """No traceback and no warning; what is read can be written and read again. A third each."""
     path = tmp_path / "a.yml"
     words = list(re.finditer(r"[\w,]+|\[]", TEXT))
     for word in words[VALUES.index(value) % 3 :: 3]:
@@ -68,7 +67,6 @@ def test_what_is_no_value_is_refused(text: str, complaint: str, tmp_path: Path) 
 def test_half_a_pair_of_surrogates_is_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parser in Python, there where libyaml is not, would let it pass."""
     monkeypatch.delattr("yaml.CSafeLoader", raising=False)
     path = tmp_path / "a.yml"
     path.write_text('- [\n"\\ud83d"]')

@@ -165,7 +165,6 @@ def test_trace_events_of_schedules(solution: om.Solution) -> None:
 
 
 def test_trace_events_of_rails() -> None:
-    """Operations by rank and group, in microseconds, and what the switch does."""
     lasting = check_trace(text(rails(), "perfetto"))
     spans = [(e["name"], e["ts"], e["dur"]) for e in lasting if e["cat"] == "operation"]
     once = [("compute", 0.0, 1e6), ("all-reduce", 1e6, 1e6), ("all-reduce", 2.5e6, 2e6)]
@@ -365,7 +364,6 @@ def test_the_command_writes_traces_of_rails(tmp_path: Path) -> None:
 
 
 def test_plans_that_do_not_fit_their_job() -> None:
-    """A rail that no group is on, and a switch that is too small."""
     solution = rails()
     plan: Any = solution.answer
     (timeline,) = plan.rails

@@ -107,7 +107,6 @@ def test_a_table_of_phases(tmp_path: Path) -> None:
 
 
 def test_a_list_of_objects_is_the_same_step(tmp_path: Path) -> None:
-    """JSON and CSV say the same; a job of it has the phases one reads off."""
     rows = [line.split(", ") for line in TABLE.replace(",\n", ", \n").splitlines()]
     entries: list[dict[str, Any]] = []
     for row in rows[1:]:
@@ -275,7 +274,6 @@ def test_recordings_without_a_pipeline(tmp_path: Path) -> None:
 
 
 def test_windows_of_recordings_are_computation(tmp_path: Path) -> None:
-    """A phase that began later than the one before had ended comes so much later."""
     line = "{} start_backend: 1 start_idx: {} end_backend: 1 end_idx: 0 len: 1, "
     line += "start_time: {}, end_time: {}\n"
     text = "".join(
@@ -403,7 +401,7 @@ def test_bad_input_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "run.0.et").write_bytes(b"\x07\x0a\x05")
     for options, message in (
         (["--phases", "step.csv", "--groups", "groups.json"], "line 2: rank 3 is no member of gr"),
-        (["--chakra", "run"], "run.0.et: byte 0: a trace begins with what describes it"),
+        (["--chakra", "run"], "run.0.et: byte 0: a trace begins with a description of it"),
         (["--chakra", "walk"], "no file name.RANK.et"),
         (["--chakra", "run", "--dimension", "x=up"], "'x=up': NAME=DIMENSION, one of dp"),
         (["--chakra", "run", "--phases", "step.csv"], "either --chakra, --phases or --record"),

@@ -39,7 +39,6 @@ def write(path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
 def test_tables_are_read(tmp_path: Path, ending: str) -> None:
-    """Each form gives the same; an attribute without a column has no bound."""
     resources = read_resources(write(tmp_path / f"ports.{ending}", PORTS))
     assert resources == EXPECTED
     jobs = read_jobs(write(tmp_path / f"jobs.{ending}", JOBS), resources)
@@ -49,7 +48,6 @@ def test_tables_are_read(tmp_path: Path, ending: str) -> None:
 
 
 def test_rows_that_take_no_bytes_are_counted(tmp_path: Path, monkeypatch: Any) -> None:
-    """Before they are unpacked: a column of one value is as small as its number."""
     path = write(tmp_path / "ports.parquet", "cpu,ram\n" + "0,0\n" * 5000)
     monkeypatch.setenv("OPTMATCH_MAX_ENTRIES", "9999")
     with pytest.raises(om.FormatError, match=r"10000 entries: at most 9999"):

@@ -26,7 +26,6 @@ def test_a_plan_is_drawn(tmp_path: Path) -> None:
 
 
 def test_shares_of_planes_are_drawn_in_their_times(tmp_path: Path) -> None:
-    """A plan by steps has no sends, and ended in an error."""
     steps = np.array([[1, 16e6], [2, 8e6], [1, 16e6]])
     times = om.Collective("all-reduce", 4, 32e6, rate_bytes_per_s=5e10, alpha_s=2e-5, delay_s=2e-4)
     problem = replace(times, planes=2, steps=steps)

@@ -67,7 +67,6 @@ def test_large_jobs_show_their_first_ranks() -> None:
 
 
 def test_the_drawing(tmp_path: Path) -> None:
-    """A collection of bars for each kind that is there; a plan is drawn as a picture file."""
     job, found = plan()
     ax = plot_rails(job, found)
     assert {c.get_label() for c in ax.collections} == {

@@ -107,7 +107,6 @@ def test_distances_are_those_of_the_facts(n: int, lanes: int, totals: list[int])
 
 
 def test_late_rounds_are_those_of_the_facts() -> None:
-    """The counting bound of an all-reduce with one late rank."""
     known = {3: 3, 4: 4, 5: 6, 6: 7, 7: 9, 8: 9, 9: 11, 11: 14, 13: 16, 15: 18, 16: 18, 128: 133}
     assert {n: fewest_late_rounds(n) for n in known} == known
 

@@ -36,7 +36,6 @@ def mixture(seed: int, n: int = 6, terms: int = 4, *, both_ways: bool = False) -
     ids=["tenths", "mixture", "large", "thirds"],
 )
 def test_a_doubly_stochastic_matrix_of_floats_is_accepted(matrix: Any) -> None:
-    """Rows and columns agree but for the last digit; the solution is one of the rounded matrix."""
     problem = om.Demand(om.IdealSwitch(len(matrix)), matrix, objective="matchings")
     sums = np.concatenate([problem.ticks.sum(axis=0), problem.ticks.sum(axis=1)])
     assert len(set(sums.tolist())) == 1
@@ -54,7 +53,6 @@ def test_a_doubly_stochastic_matrix_of_floats_is_accepted(matrix: Any) -> None:
 @pytest.mark.parametrize("quantum_s", [1e-2, 1e-4, 1e-7])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_stated_quantum_is_the_tick(seed: int, quantum_s: float) -> None:
-    """Lines agree in it, and entries are rounded to it."""
     matrix = mixture(seed, n=8)
     problem = om.Demand(om.IdealSwitch(8), matrix, objective="matchings", quantum_s=quantum_s)
     assert problem.tick_s == quantum_s

@@ -151,7 +151,6 @@ relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[Health
 @relaxed
 @given(random_jobs())
 def test_groups_are_what_differs_in_one_degree(job: om.RailJob) -> None:
-    """Each family splits all ranks; members agree in the other degrees; rails are theirs."""
     places, gpus = coordinates(job.parallelism), place_ranks(job.parallelism)
     assert sorted(gpus.tolist()) == list(range(job.n_gpus))
     families: dict[str, list[int]] = {}

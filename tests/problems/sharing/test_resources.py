@@ -78,7 +78,6 @@ def test_classes_are_those_of_pairs() -> None:
 
 
 def test_many_levels_need_no_table() -> None:
-    """A grid far too large to be listed, with codes beyond 64 bits."""
     rng = np.random.default_rng(27)
     has, least = rng.random((8, 50)), rng.random((8, 400)) * 0.3
     found = classify(Resources(has), Jobs(np.ones(400), least))
@@ -87,7 +86,6 @@ def test_many_levels_need_no_table() -> None:
 
 
 def test_values_are_kept_as_they_are() -> None:
-    """Frozen, and equal by content; the problem survives its file."""
     problem = draw_sharing(np.random.default_rng(28), caps=True, whole=True)
     assert not problem.resources.public.flags.writeable
     again = loads(dumps(problem))

@@ -30,7 +30,6 @@ def assert_factorisation(factors: NDArray[np.int64], ports: int, bidirectional: 
 def test_a_tournament_is_a_factorisation_in_the_fewest_slots(
     ports: int, bidirectional: bool
 ) -> None:
-    """N - 1 slots; N for an odd number of bidirectional ports."""
     factors = tournament(ports, bidirectional)
     assert len(factors) == (ports if bidirectional and ports % 2 else ports - 1)
     assert_factorisation(factors, ports, bidirectional)

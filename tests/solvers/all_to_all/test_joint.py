@@ -10,7 +10,6 @@ import optmatch as om
     "mesh", [om.HexMesh(2, 2, ports=6), om.HexMesh(3, 3, tx=4, rx=4)], ids=["2x2", "tx-rx"]
 )
 def test_the_joint_model_beats_the_search(mesh: om.HexMesh) -> None:
-    """Fewer slots, or as many and fewer cells; what CP-SAT refuted is noted as such."""
     problem = om.AllToAll(mesh)
     exact = om.solve(problem, "ilp", seed=0)
     quick = om.solve(problem, "negotiated", seed=0, limits=om.Limits(iterations=0))
@@ -44,7 +43,6 @@ def test_the_default_of_a_larger_mesh_looks_further_only_within_a_time_limit() -
 
 
 def test_what_is_too_large_for_the_joint_model_keeps_its_start() -> None:
-    """28 ports on 6x6: the answer of the search, and the limit that says why."""
     problem = om.AllToAll(om.HexMesh(6, 6, ports=28))
     solution = om.solve(problem, "ilp", seed=0)
     assert solution.limit is om.Limit.MEMORY
@@ -73,7 +71,6 @@ def test_longest_routes_are_refuted_one_by_one() -> None:
 
 
 def test_an_infeasible_matching_has_no_longest_route() -> None:
-    """The proof is that of the total, with its cut."""
     fabric = om.HexMesh(2, 2, ports=[2, 10, 5, 15])
     matching = np.array([1, 0, 3, 2], dtype=np.int32)
     solution = om.solve(om.Routing(fabric, matching, objective="worst-cells"), "ilp", seed=0)

@@ -20,7 +20,6 @@ def solved() -> om.Solution:
 
 
 def test_prices_prove_what_shortest_routes_do_not(solved: om.Solution) -> None:
-    """The bound is above the sum of shortest routes, and verified."""
     report = om.verify(solved.problem, solved)
     assert report.ok, report
     assert solved.lower_bound > solved.problem.lower_bound()

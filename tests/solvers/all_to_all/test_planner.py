@@ -125,7 +125,6 @@ def test_exchanges_end_after_so_many_moves_for_each_slot(monkeypatch: pytest.Mon
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_search_goes_on_until_the_gap_is_closed(seed: int) -> None:
-    """Prices prove what shortest routes do not; the bound is told, and kept with any limit."""
     problem, events = om.AllToAll(om.HexMesh(9, 9, ports=32)), list[Event]()
     solution = om.solve(problem, seed=seed, on_event=events.append)
     assert solution.status is om.Status.OPTIMAL and om.verify(problem, solution).ok

@@ -19,7 +19,6 @@ STATE: dict[FaultKind, int] = {"stuck-bar": 0, "stuck-cross": 1, "dead-cell": 2}
     "mesh", [om.HexMesh(3, 4, ports=9), om.HexMesh(4, 4, tx=6, rx=6)], ids=["ports", "tx-rx"]
 )
 def test_a_verdict_is_what_it_says(mesh: om.HexMesh) -> None:
-    """Slots that need no broken cell stay as they are, and matchings unless it says otherwise."""
     problem = om.AllToAll(mesh)
     schedule = om.solve(problem, seed=0, limits=om.Limits(iterations=50)).schedule
     assert schedule is not None and schedule.cell_states is not None

@@ -30,7 +30,6 @@ def draw(seed: int, slots: int, cells: int) -> NDArray[np.int8]:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 12))
 def test_what_is_reported_is_what_the_order_costs(seed: int, slots: int, cells: int) -> None:
-    """Never more than at the start, and the order is a permutation of the slots."""
     states = draw(seed, slots, cells)
     sequence = Sequence(states)
     assert sequence.count() == count(states)
@@ -42,7 +41,6 @@ def test_what_is_reported_is_what_the_order_costs(seed: int, slots: int, cells: 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6))
 def test_a_slot_goes_where_it_costs_fewest_toggles(seed: int, slots: int) -> None:
-    """The first of the best places, and the other slots keep their order."""
     states = draw(seed, slots, 8)
     sequence = Sequence(states)
     sequence.order = np.random.default_rng(seed).permutation(slots)
@@ -69,7 +67,6 @@ def test_small_orders_are_near_the_best() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_agreement_is_the_price_of_driving_a_cell(seed: int) -> None:
-    """For each cell and state: toggles with the cell driven there, minus with it free."""
     states = draw(seed, 5, 6)
     sequence = Sequence(states)
     sequence.count()

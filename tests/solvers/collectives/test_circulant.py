@@ -85,7 +85,6 @@ def ask(block_s: float, each_s: float, delay_s: float) -> om.Collective:
 
 @compiled_only
 def test_few_rounds_are_worth_longer_paths() -> None:
-    """Where rounds are dear; and one configuration where delays are."""
     dear, cheap = choose(ask(1e-9, 1.0, 1.0)), choose(ask(1.0, 1e-9, 1.0))
     assert dear.rounds.sum() < cheap.rounds.sum() and dear.hops > cheap.hops
     alone = choose(ask(1.0, 1.0, 1e6))

@@ -30,5 +30,4 @@ globals().update({contract.__name__: contract for contract in CONTRACTS})
 
 
 def test_every_method_for_collectives_is_under_contract() -> None:
-    """Among them what `solve` takes by itself, and the integer programme."""
     assert {"best", "ilp", "ring"} <= {contract.method for contract in CONTRACTS}

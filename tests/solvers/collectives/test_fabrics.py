@@ -33,7 +33,6 @@ def test_every_epoch_is_realised(fabric: Any, ranks: int, slots: int) -> None:
 
 
 def test_a_switch_of_which_nothing_is_wanted_stays_dark() -> None:
-    """One rank has nobody to send to; and an all-to-all may have no bytes."""
     nothing = np.zeros((4, 4))
     for problem in (
         om.Collective("all-reduce", 1, 1e6, ports=3, fabric=om.Benes(4), start="dark"),

@@ -86,7 +86,6 @@ def test_the_cuts_are_those_of_swot_at_least(steps: Any, cut: float) -> None:
 
 
 def test_a_plane_that_has_other_circuits_is_refused() -> None:
-    """The schedule of the released model: 650 us, with plane 1 in a configuration it has not."""
     problem = steps_of([1, 2, 3, 3], [8.0, 4.0, 2.0, 2.0], planes=2, start="dark")
     solution = om.solve(problem, seed=0)
     plan = solution.answer
@@ -135,7 +134,6 @@ def test_planes_beat_a_schedule_that_stops_them_all() -> None:
 
 @pytest.mark.parametrize("planes", [3, 20])
 def test_too_many_parts_are_shared_evenly(planes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where linear programmes would take too long; of many planes few sets are tried."""
     monkeypatch.setattr(overlap, "EFFORT", 0)
     problem = om.Collective("all-gather", 4, 1e6, alpha_s=1e-6, delay_s=1e-5, planes=planes)
     solution = om.solve(problem, "overlap", seed=0)

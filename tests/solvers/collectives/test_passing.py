@@ -25,7 +25,6 @@ from tests.helpers.modes import examples
 def test_small_buffers_are_passed_on(
     n: int, size: float, delay_s: float, at_most_s: float, method: str
 ) -> None:
-    """In one pass, not in the two of a reduce-scatter and an all-gather."""
     problem = om.Collective("all-reduce", n, size, alpha_s=2.7e-6, delay_s=delay_s)
     solution = om.solve(problem, method, seed=0)
     assert solution.objective is not None and solution.objective <= at_most_s
@@ -34,7 +33,6 @@ def test_small_buffers_are_passed_on(
 
 @pytest.mark.parametrize("n", [2, 3, 4, 6, 7, 8, 12, 18])
 def test_sums_are_right(n: int) -> None:
-    """For sizes where nothing, something and all is scattered; in the time that is foretold."""
     seen = set()
     for size in (1.0, 3e3, 3e5):
         for two_way in (False, True)[: 1 if n & (n - 1) else 2]:

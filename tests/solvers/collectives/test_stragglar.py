@@ -37,7 +37,6 @@ def test_odd_numbers_take_one_round_more_at_most(n: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 5, 7, 9, 11, 27, 34, 38, 49, 55, 69, 75, 95, 127])
 def test_many_numbers_meet_the_bound(n: int) -> None:
-    """Stored ones, some that need a search, runs of length 3, chunks that are missed."""
     assert complete(n) == fewest_late_rounds(n)
 
 
@@ -72,7 +71,6 @@ def test_a_schedule_of_many_ranks_has_the_fewest_rounds() -> None:
 
 @pytest.mark.parametrize("n", [3, 4, 5, 8, 9])
 def test_the_others_reduce_before(n: int) -> None:
-    """Each ends with its own chunk over all of them, on a ring and by pairs."""
     others = n - 1
     for two_way, rounds in ((False, n - 2), (True, n - 2 + others % 2)):
         problem = om.Collective("all-reduce", n, 1.0, two_way=two_way, late_s={n - 1: 1.0})  # type: ignore[dict-item]

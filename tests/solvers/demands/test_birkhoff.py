@@ -68,7 +68,6 @@ def check(matrix: Matrix, terms: Terms) -> None:
 @settings(max_examples=40, deadline=None)
 @given(matrix=balanced())
 def test_a_decomposition_adds_up(rule: Rule, matrix: Matrix) -> None:
-    """To the matrix, exactly, and each term makes an entry zero."""
     terms = decompose(matrix, rule)
     check(matrix, terms)
     assert not terms.residual.any()
@@ -95,7 +94,6 @@ def test_sizes_at_the_edge_of_a_word(rule: Rule, n: int) -> None:
 
 
 def test_bottleneck_has_few_terms() -> None:
-    """No more than a search from scratch for each term takes on the same kind of matrices."""
     for n, most in ((8, 40), (16, 83), (32, 158)):
         counts = [len(decompose(permutation_sum(n, n * n, seed)).weights) for seed in range(5)]
         assert np.median(counts) <= most
@@ -215,7 +213,6 @@ def largest_minimum_by_scipy(matrix: Matrix) -> int:
 
 @pytest.mark.parametrize(("n", "weights"), [(70, 5), (130, 2), (130, 1000), (40, 3)])
 def test_bottleneck_of_many_ports(n: int, weights: int) -> None:
-    """Few weights make ties of hundreds of entries, next to sums on their own."""
     now = permutation_sum(n, 12, n + weights, weights)
     terms = decompose(now)
     check(now, terms)
@@ -226,7 +223,6 @@ def test_bottleneck_of_many_ports(n: int, weights: int) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_methods_count_matchings(rule: Rule) -> None:
-    """Exact decompositions, of which runs with other names of ports keep the shortest."""
     matrix = permutation_sum(8, 8, 3)
     problem = Demand.from_matrix(matrix, objective="matchings")
     once = om.solve(problem, method=f"birkhoff-{rule}", seed=0, limits=om.Limits(iterations=1))

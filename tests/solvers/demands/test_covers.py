@@ -156,7 +156,6 @@ def test_quick_covers_take_one_length_for_each_slot(
 @settings(max_examples=examples(40, plain=15), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([1, 50, 4000]))
 def test_nothing_is_left_to_trim(seed: int, shortest: int) -> None:
-    """Every slot is needed by some circuit for all of its time, or as short as slots may be."""
     rng, demand = np.random.default_rng(seed), draw(seed)
     covered = cover_heaviest_first(demand, shortest)
     slots, n = 6, len(demand)
@@ -176,7 +175,6 @@ def test_nothing_is_left_to_trim(seed: int, shortest: int) -> None:
 @settings(max_examples=examples(20, plain=6), deadline=None)
 @given(st.integers(0, 10_000))
 def test_heavy_demands_come_first_and_busy_ports_are_held(seed: int) -> None:
-    """The heaviest of all is in the first slot; each slot of the other holds all busiest ports."""
     demand = draw(seed)
     first = cover_heaviest_first(demand)
     taken: list[set[tuple[str, int]]] = []
@@ -207,7 +205,6 @@ def test_heavy_demands_come_first_and_busy_ports_are_held(seed: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000))
 def test_the_next_slot_shares_most_circuits(seed: int) -> None:
-    """The first shares fewest with all others; then each time the nearest of those left."""
     rng = np.random.default_rng(seed)
     matchings = rng.integers(-1, 4, (int(rng.integers(0, 8)), 6)).astype(np.int32)
     order = order_slots(matchings).tolist()

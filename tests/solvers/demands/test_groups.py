@@ -64,7 +64,6 @@ def least(problem: om.Demand) -> float:
 def test_brute_force_lies_between_the_bound_and_the_answer(
     seed: int, due: tuple[float, ...]
 ) -> None:
-    """Ports so few that all schedules can be listed; the answer is the best of them."""
     problem = coflows(2, 2, seed, 3, deadlines_s=due, quantum_s=1.0)
     solution, best = om.solve(problem, seed=0), least(problem)
     assert problem.lower_bound() <= best * (1 + 1e-9)
@@ -75,7 +74,6 @@ def test_brute_force_lies_between_the_bound_and_the_answer(
 @pytest.mark.kernels
 @pytest.mark.parametrize("seed", range(8))
 def test_without_delays_the_first_order_is_within_four_times_the_bound(seed: int) -> None:
-    """The factor of Sincronia: twice for the order, twice for ports that wait for each other."""
     problem = coflows(8, 5, seed, delay_s=0.0)
     solution = om.solve(problem, seed=0, limits=om.Limits(iterations=1))
     assert solution.objective <= 4 * problem.lower_bound()  # type: ignore[operator]
@@ -144,7 +142,6 @@ def test_groups_are_kept_in_files_and_change_no_other_digest() -> None:
 
 
 def test_idle_groups_and_cells_are_served() -> None:
-    """A feed-forward fabric gets states; an empty demand costs nothing."""
     problem = ask(np.ones((4, 4)), om.Benes(4), groups=np.arange(16).reshape(4, 4) % 3)
     solution = om.solve(problem, seed=0, limits=om.Limits(iterations=3))
     assert solution.schedule is not None and solution.schedule.cell_states is not None

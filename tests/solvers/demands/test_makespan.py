@@ -62,7 +62,6 @@ def test_no_plan_is_earlier(entries: list[int], delay: int, shortest: int) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_five_ports_are_proved(seed: int) -> None:
-    """Where the line bound is not reached, and more slots than entries of a line could do."""
     rng = np.random.default_rng(seed)
     demand = np.zeros((5, 5))
     for weight in rng.integers(1, 9, size=7):
@@ -76,7 +75,6 @@ def test_five_ports_are_proved(seed: int) -> None:
 
 
 def test_a_conflict_limit_leaves_a_bound() -> None:
-    """One conflict proves nothing, but the answer and the line bound stay."""
     demand = traffic.permutations(5, np.random.default_rng(1), count=10, bytes=200)
     problem = om.Demand(om.IdealSwitch(5), demand, delay_s=20.0)
     solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=1))

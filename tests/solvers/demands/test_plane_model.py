@@ -25,7 +25,6 @@ WORST = 1.01
 def test_a_slot_is_shortened_to_leave_part_of_a_flow_to_packets(
     matrix: list[list[int]], options: dict[str, Any], end_s: float
 ) -> None:
-    """Six of nine and six of seven by circuits; whole slots needed 11, and of the second 5."""
     problem = om.Demand.from_matrix(matrix, **options)
     solution = om.solve(problem, seed=0)
     assert solution.status is om.Status.OPTIMAL

@@ -83,7 +83,6 @@ def test_rules_where_time_is_short(
 
 
 def test_many_ports_get_plans_that_a_deadline_cuts_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heaviest first in any case; after the deadline nothing is begun, without one it ends."""
     monkeypatch.setattr(portfolio, "_MOST", 8)
     demand = work_on(9, om.Limits()).demand
     for plans in (rebuild, yield_all):

@@ -34,7 +34,6 @@ def test_stuffing_fills_all_lines(matrix: Matrix) -> None:
 
 
 def test_stuffing_starts_with_the_largest() -> None:
-    """The order is part of the rule: the 5 takes what the 4 beside it could have."""
     matrix = np.array([[5, 4, 0], [0, 4, 9], [0, 0, 4]])
     assert stuff(matrix).tolist() == [[9, 4, 0], [0, 4, 9], [4, 5, 4]]
 

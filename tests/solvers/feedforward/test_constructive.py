@@ -47,7 +47,6 @@ def test_all_pairs_in_the_fewest_slots(cls: Any, n: int) -> None:
 
 
 def test_turned_loops_save_toggles() -> None:
-    """The second pass is there for them; the first alone is what one iteration gives."""
     for n, share in ((12, 0.8), (16, 0.5)):
         problem = om.AllToAll(om.Benes(n))
         first = om.solve(problem, seed=0, limits=om.Limits(iterations=1))
@@ -75,7 +74,6 @@ def test_a_large_network_holds_a_demand() -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_faults_are_passed_if_they_can_be(data: st.DataObject) -> None:
-    """An answer where brute force over all states has one, a proof where it has none."""
     cls: Any = data.draw(st.sampled_from([om.Benes, om.DilatedBenes, om.SpankeBenes, om.Crossbar]))
     inner = cls(data.draw(st.integers(2, 3)))
     cells = data.draw(st.permutations(range(inner.n_cells)))
@@ -92,7 +90,6 @@ def test_faults_are_passed_if_they_can_be(data: st.DataObject) -> None:
 
 
 def test_free_choices_get_past_a_stuck_cell() -> None:
-    """The plain algorithm would put the cell in bar; its loop is turned instead."""
     plain = om.Benes(8)
     problem = om.Routing(om.Faulty(plain, stuck_cross=(0,)), np.arange(8, dtype=np.int32))
     heard: list[Any] = []

@@ -152,7 +152,6 @@ def test_the_best_directions(data: st.DataObject, worst: bool, dilated: bool) ->
 
 
 def test_a_search_cut_short_says_so() -> None:
-    """Few visits, or more lines than are searched: states that route, and no claim to be best."""
     rng = np.random.default_rng(0)
     for n, visits in ((16, 1), (100, 5)):
         fabric, rows = om.Benes(n), batch(rng.permutation(n).tolist())

@@ -52,7 +52,6 @@ except TypeError as error:
 
 
 def test_a_kernel_is_compiled_once_and_kept_in_the_cache_folder(tmp_path: Path) -> None:
-    """Whoever listens is told; numbers in calls make no variants; nothing lies beside the code."""
     script, kept = tmp_path / "code" / "inner.py", tmp_path / "kept"
     script.parent.mkdir()
     script.write_text(INNER)
@@ -79,7 +78,6 @@ print(*(kernel.py_func.__qualname__ for kernel in kernels if len(kernel.overload
 
 
 def test_each_kernel_has_one_signature() -> None:
-    """A second one, of other integers or read-only arrays, would take as long to compile."""
     environment = os.environ | {"NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"}
     run = subprocess.run(
         [sys.executable, "-c", SIGNATURES], capture_output=True, text=True, env=environment

@@ -66,7 +66,6 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, float]:
 def test_without_a_part_of_numba_all_answers_are_equal(
     change: str, usual: tuple[str, float], tmp_path: Path
 ) -> None:
-    """Each release of numba may drop a part; every kernel ended in an `AttributeError`."""
     before = {path for path in Path(__file__).parents[3].joinpath("solvers").rglob("*.nbc")}
     answers, time_s, told, warned = run(change, tmp_path)
     assert answers == usual[0]

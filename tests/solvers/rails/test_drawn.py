@@ -26,7 +26,6 @@ def test_jobs_of_any_options_are_planned_or_refused_by_name(part: int, tmp_path:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_ranks_that_stop_together_are_folded_together(method: str, tmp_path: Path) -> None:
-    """On rails of different loads ranks with one program stand still at different times."""
     job = draw_rail_job(random.Random("rails 2188"))
     assert job is not None and job.network.switching == "all-stop"
     assert not try_rail_job(job, method, tmp_path)
@@ -55,7 +54,6 @@ def test_stages_that_do_the_same_face_each_other_at_different_ports() -> None:
 
 @pytest.mark.parametrize("method", ["on-demand", "provisioned"])
 def test_ports_that_meet_by_chance_make_no_circuit(method: str) -> None:
-    """One end is turned to a new partner before the circuit is up, which switches refuse."""
     model = om.TransformerModel(
         layers=16, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128
     )

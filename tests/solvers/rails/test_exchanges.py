@@ -40,7 +40,6 @@ def all_to_alls(n: int, many: int, delay_s: float, ports: int = 1) -> om.RailJob
 
 @pytest.mark.parametrize("n", [3, 4, 5, 7, 8])
 def test_every_part_goes_a_shortest_way(n: int) -> None:
-    """Against all ways there are; solver and verifier count alike, forwards and in reverse."""
     menu = list_menu([n])
     rows = range(int(menu.begin[n]), int(menu.begin[n + 1]))
     assert rows
@@ -61,7 +60,6 @@ def test_every_part_goes_a_shortest_way(n: int) -> None:
 
 @pytest.mark.parametrize(("n", "delay_s", "ports"), [(8, 0.01, 1), (6, 0.005, 1), (5, 0.02, 2)])
 def test_all_to_alls_in_a_row_take_the_best_stages(n: int, delay_s: float, ports: int) -> None:
-    """Turn by turn there and back, so that only stages and the last change cost a delay."""
     many = 4
     job = all_to_alls(n, many, delay_s, ports)
     found = om.solve(job, "prefetch", seed=0)
@@ -80,7 +78,6 @@ def test_all_to_alls_in_a_row_take_the_best_stages(n: int, delay_s: float, ports
 
 
 def test_a_pair_of_all_to_alls_takes_no_longer_than_twice_one_apart() -> None:
-    """As a collective of its own, which need not end with the circuits it begins with."""
     delay_s = 0.01
     apart = om.solve(
         om.Collective(
@@ -96,7 +93,6 @@ def test_a_pair_of_all_to_alls_takes_no_longer_than_twice_one_apart() -> None:
 
 
 def test_stages_that_are_cut_short_are_refused() -> None:
-    """A part would be lost: circuits leave early, or lead elsewhere; or it takes too long."""
     job = all_to_alls(8, 1, 0.01)
     found = om.solve(job, "prefetch", seed=0)
     plan = found.answer

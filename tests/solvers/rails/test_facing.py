@@ -75,7 +75,6 @@ def facing_of(algorithm: str, kind: int, n: int) -> Facing:
 
 @pytest.mark.parametrize("n", [4, 8, 16])
 def test_halving_brings_every_part_to_its_owner(n: int) -> None:
-    """Replayed: each round, keep the half of the own side; at the end all is summed up once."""
     facing = facing_of("halving", REDUCE_SCATTER, n)
     check_matchings(facing)
     sums = np.ones((n, n), dtype=int)  # sums[member, part]: how many contributions it holds
@@ -101,7 +100,6 @@ def test_a_tree_collects_from_everyone(n: int) -> None:
 
 
 def test_lanes_that_are_left_over_stay_as_they_are() -> None:
-    """A shift that was held already is not switched to again."""
     for n, lanes in ((5, 3), (6, 2), (8, 5), (4, 4)):
         facing = face_shifts(n, lanes)
         free = len(facing) * lanes - (n - 1)

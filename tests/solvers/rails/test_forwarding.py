@@ -47,7 +47,6 @@ def test_a_static_ring_is_never_better(part: int, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("delay_s", [0.01, 1.0])
 def test_what_is_forwarded_passes_several_ranks(delay_s: float) -> None:
-    """All-to-alls of four, and messages, go on one ring through everybody else."""
     model = om.TransformerModel(
         layers=4, hidden=64, heads=4, sequence=256, vocabulary=100, ffn=128, experts=4
     )

@@ -51,7 +51,6 @@ def test_times_beyond_all_digits_are_refused(options: dict[str, Any], message: s
 
 @pytest.mark.parametrize("method", ["provisioned", "on-demand"])
 def test_what_is_short_beside_the_delay_is_seen(method: str) -> None:
-    """Circuits that change a microsecond later, in a step of hours, were there in time."""
     job = small_job(2, 2, 2, delay_s=1e3)
     shortest_s = float(job.events().duration_s.min())
     assert plan_of(job, method).step_s * 1e-9 > shortest_s
@@ -66,7 +65,6 @@ def test_switches_that_stop_as_a_whole(policy: str, delay_s: float) -> None:
 
 
 def test_what_starts_together_is_asked_for_by_the_first() -> None:
-    """Ends that turn at one time are one state, and it was asked for when the first asked."""
     draft = plan_by_demand(fold_transfers(small_job(2, 2, 2, delay_s=1e-3)), provisioned=False)
     starts = draft.turns.starts_s
     turns = draft.turns._replace(asked_s=starts + np.arange(len(starts))[::-1])
@@ -156,7 +154,6 @@ def test_a_split_needs_a_port_for_each_kind_of_circuit() -> None:
 
 @given(st.lists(st.floats(1.0, 1e12), min_size=1, max_size=5), st.integers(1, 9))
 def test_lanes_are_shared_by_the_root_of_traffic(traffic: list[float], lanes: int) -> None:
-    """All lanes are given, at least one each, more traffic never gets fewer."""
     shares = share_lanes(traffic, lanes)
     if len(traffic) > lanes:
         assert shares is None
@@ -193,7 +190,6 @@ def test_ranks_that_are_folded_end_alike(job: om.RailJob) -> None:
 
 
 def test_a_rank_that_differs_is_not_folded() -> None:
-    """One slow rank tells apart its partners too, and theirs."""
     job = small_job(dp=4, tp=1, pp=2)
     step = job.step()
     duration = step.duration_s.copy()
@@ -211,7 +207,6 @@ def test_rails_that_are_alike_share_a_timeline() -> None:
 
 
 def test_pipelines_share_lanes_only_where_they_must() -> None:
-    """Two stages meet on all lanes; with a third, forward and back take turns by lane."""
     two, three = (fold_transfers(small_job(1, 1, pp, ports_per_gpu=2)) for pp in (2, 3))
     assert set(usual_lanes(two).values()) == {0b11}
     assert set(usual_lanes(three).values()) == {0b01, 0b10}
@@ -269,7 +264,6 @@ def test_rings_of_a_plan_share_no_edge(members: int, ports: int) -> None:
 
 @pytest.mark.parametrize("fabric", [om.Crossbar(20), om.Benes(20), om.HexMesh(9, 9, ports=20)])
 def test_two_rings_on_a_fabric_with_cells(fabric: om.Fabric) -> None:
-    """Five GPUs with four ports: ten edges, each both ways, and light for all; one state."""
     plan = plan_of(small_job(5, 1, 1, fabric=fabric, ports_per_gpu=4), "provisioned")
     (timeline,) = plan.rails
     assert timeline.cell_states is not None

@@ -75,7 +75,6 @@ def test_the_unchanged_plan_passes(name: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(names, st.data())
 def test_any_hop_from_another_rank(name: str, data: Any) -> None:
-    """Data do not arrive there, or not on this rail, or there is no such rank."""
     relays = np.array(solved(name)[1].relays)
     row = data.draw(st.integers(0, len(relays) - 1))
     ranks = [r for r in range(-1, JOBS[name].step().n_ranks + 1) if r != relays[row, 1]]
@@ -104,7 +103,6 @@ def test_any_hop_left_out_or_taken_twice(name: str, data: Any) -> None:
 @settings(max_examples=40, deadline=None)
 @given(names, st.data())
 def test_any_circuit_of_a_hop(name: str, data: Any) -> None:
-    """Taken out in the middle of a way, it leaves the data where they are."""
     job, (_, plan) = JOBS[name], solved(name)
     timeline = plan.rails[0]
     members = ranks_of_rails(job.step())[0]
@@ -121,7 +119,6 @@ def test_any_circuit_of_a_hop(name: str, data: Any) -> None:
 @settings(max_examples=40, deadline=None)
 @given(names, st.data(), st.sampled_from([-1, 1]))
 def test_any_time_of_what_is_forwarded(name: str, data: Any, sign: int) -> None:
-    """Every hop costs its latency: shorter or longer by half of one is refused."""
     plan = solved(name)[1]
     operation = int(data.draw(st.sampled_from(np.unique(plan.relays[:, 0]).tolist())))
     end_s = np.array(plan.end_s)
@@ -130,7 +127,6 @@ def test_any_time_of_what_is_forwarded(name: str, data: Any, sign: int) -> None:
 
 
 def test_nobody_else_uses_the_ports_between() -> None:
-    """An operation moved into the time of another one over the same ports is told so."""
     job, (_, plan) = JOBS["messages"], solved("messages")
     step = job.step()
     rule = "a port sends for one operation at a time"
@@ -247,7 +243,6 @@ def test_a_delay_of_a_second_is_hidden_in_the_published_cases(case: str) -> None
 
 @pytest.mark.parametrize(("rows", "around"), [(2, True), (3, False)])
 def test_circuits_that_a_fabric_does_not_hold(rows: int, around: bool) -> None:
-    """Where states of cells are not found for data that go around, they go straight."""
     job = small_job(2, 1, 2, delay_s=1.0, fabric=om.HexMesh(rows, rows, tx=4, rx=4))
     wanted = om.solve(change_job(job, fabric=None), "prefetch", seed=0).answer
     found = om.solve(job, "prefetch", seed=0).answer

@@ -94,7 +94,6 @@ def test_halving_moves_every_part_to_its_owner_and_back(source: Any, n: int) -> 
 @pytest.mark.parametrize("source", [planned, checked])
 @pytest.mark.parametrize("n", range(3, 20))
 def test_trees_collect_from_everyone_and_tell_everyone(source: Any, n: int) -> None:
-    """Sums reach the first member, each contribution once; then all hear of them, once."""
     levels = (n - 1).bit_length()
     rounds = source("tree", ALL_REDUCE, n)
     assert len(rounds) == 2 * levels
@@ -119,7 +118,6 @@ def test_trees_collect_from_everyone_and_tell_everyone(source: Any, n: int) -> N
 @pytest.mark.parametrize("kind", range(1, 6))
 @pytest.mark.parametrize("algorithm", get_args(Algorithm))
 def test_planners_and_the_verifier_agree(n: int, kind: int, algorithm: Algorithm) -> None:
-    """Two codes; two members, and kinds that an algorithm does not know, are a ring in both."""
     if algorithm == "halving" and n & n - 1:
         return
     one, two = planned(algorithm, kind, n), checked(algorithm, kind, n)
@@ -174,7 +172,6 @@ def test_times_of_halving(ports: int, n: int, kind: int) -> None:
 
 @pytest.mark.parametrize("n", [3, 4, 5, 8, 11])
 def test_times_of_trees(n: int) -> None:
-    """The whole buffer in each round; up and down again, turning round at the first member."""
     levels, delay = (n - 1).bit_length(), 1e-3
     job = single(n, ALL_REDUCE, 1e6, delay_s=delay, collectives={"dp": "tree"})
     bound = 2 * levels * (1e6 / 1e8 + 1e-6)
@@ -238,7 +235,6 @@ def test_jobs_in_rounds_are_planned(job: om.RailJob, method: str) -> None:
 @relaxed
 @given(jobs_in_rounds())
 def test_places_in_a_group_are_few_classes(job: om.RailJob) -> None:
-    """Halving treats all alike, a tree those of one depth; rails that are alike are one."""
     transfers = fold_transfers(job)
     assert len(transfers.folded.first) <= job.parallelism.pp * (
         1 + 2 * job.parallelism.dp.bit_length()
@@ -271,7 +267,6 @@ def test_static_ports_cannot_change_between_rounds() -> None:
     "fabric", [om.Benes(8), om.HexMesh(7, 7, tx=8, rx=8), om.HexMesh(5, 5, ports=8)]
 )
 def test_rounds_on_fabrics_with_cells(fabric: om.Fabric, algorithm: str) -> None:
-    """Every round has its states of cells; on bidirectional ports, too."""
     job = small_job(
         4, 1, 1, fabric=fabric, ports_per_gpu=2, delay_s=1e-4, collectives={"dp": algorithm}
     )
@@ -358,7 +353,6 @@ def test_a_circuit_that_leads_to_another_partner(name: str, data: Any) -> None:
 @settings(max_examples=40, deadline=None)
 @given(NAMES, st.data(), st.sampled_from([-1, 1]))
 def test_a_collective_that_ends_at_another_time(name: str, data: Any, sign: int) -> None:
-    """All its parts together, by a millionth of the step; what follows does not help."""
     job, plan = solved(name)
     step = job.step()
     collectives = np.flatnonzero((step.kind < 6) & (plan.ports > 0))
@@ -406,7 +400,6 @@ def test_an_all_to_all_stays_what_it_is() -> None:
 
 
 def test_files_and_commands_name_algorithms() -> None:
-    """Written, read again, and asked for on the command line."""
     job = small_job(4, 1, 1, collectives={"dp": "tree"})
     again = loads(dumps(job))
     assert again == job

@@ -58,7 +58,6 @@ def test_model_and_repair_find_the_best_of_all_states(seed: int) -> None:
 
 
 def test_a_quick_repair_is_not_called_optimal_without_a_proof() -> None:
-    """A draw where the repair is not the best: the exact method goes on, and finds better."""
     problem = fail(277)
     quick, exact = (om.solve(problem, method, seed=0) for method in ("greedy", "ilp"))
     assert exact.status is om.Status.OPTIMAL

@@ -64,7 +64,6 @@ def test_what_is_no_state_is_refused(options: dict[str, Any], message: str) -> N
 
 
 def test_cells_that_do_not_carry_their_circuits_are_refused() -> None:
-    """Light that is lost, or arrives elsewhere, with the circuit."""
     state = hold_matching(MESH, [1, 0, -1, -1])
     cell = state.circuit_routes[0][0] // 4
     for value, message in ((-1, "is lost in free cell"), (None, "is lost|leaves at")):
@@ -156,7 +155,6 @@ def detoured(state: Reroute, rng: np.random.Generator) -> Reroute:
 
 
 def test_rings_agree_with_brute_force() -> None:
-    """`ilp` is as good as any answer; `greedy` repairs the same, and disturbs as few."""
     disturbed = moved = 0
     for seed in range(80):
         rng = np.random.default_rng(seed)
@@ -193,7 +191,6 @@ def test_several_failures_in_sequence() -> None:
 
 
 def test_a_rack_with_cells_is_repaired_fibre_by_fibre_and_cell_by_cell() -> None:
-    """A chip, a fibre in use, a cell on a way."""
     rack = om.RackFabric((4, 2, 2), fibres=4, interposer=om.Benes(48))
     state = fill_rack(rack, (((0, 0, 0), (4, 2, 1)), ((0, 0, 1), (2, 2, 1))))
     way = state.circuit_routes[0]
@@ -246,7 +243,6 @@ def test_the_bound_looks_at_whole_handovers() -> None:
 def test_a_handover_has_to_go_where_spares_are(
     circuit: list[int], fibre: int, cut: list[int]
 ) -> None:
-    """The only spare is in server 5, which is cut off: inside of one set, outside of the other."""
     cut_off = np.flatnonzero((RACK.edges[RACK.edge_of_fibre] == 5).any(axis=1))
     state = Reroute(
         RACK,
@@ -265,7 +261,6 @@ def test_a_handover_has_to_go_where_spares_are(
 
 
 def test_a_ring_of_waiting_circuits_is_broken() -> None:
-    """Two circuits that change places: one goes dark early, and each is raised once."""
     old = {0: RouteNeeds(frozenset("a"), {}), 1: RouteNeeds(frozenset("b"), {})}
     new = {0: RouteNeeds(frozenset("b"), {}), 1: RouteNeeds(frozenset("a"), {})}
     steps = order_steps(old, new, dark=(), now={})

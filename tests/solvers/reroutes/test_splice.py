@@ -56,7 +56,6 @@ def cheapest(routing: RoutingState, source: int, destination: int) -> int | None
 
 @on_fabrics
 def test_a_single_way_is_as_cheap_as_any(fabric: Any, seed: int) -> None:
-    """Cells to be set first, then loss, then length; a way that turns back is not taken."""
     routing = routing_of(fabric, seed)
     units = routing.graph.units
     for source, destination in [(0, units - 1), (1, 0), (units // 2, 1)]:

@@ -109,7 +109,6 @@ def test_a_route_is_the_cheapest_at_any_prices(fabric: om.Fabric, seed: int) -> 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(MESHES), st.integers(0, 2**32 - 1))
 def test_routes_of_a_matching_share_no_link(fabric: om.Fabric, seed: int) -> None:
-    """Each ends where it should; the cost is the number of cells; cell states carry them all."""
     rng = np.random.default_rng(seed)
     router = CellRouter(fabric)
     order, partner = random_circuits(fabric, rng)
@@ -212,7 +211,6 @@ class PlainRouter:
 @settings(max_examples=examples(60, plain=10), deadline=None)
 @given(st.sampled_from(MESHES[:4]), st.integers(0, 2**32 - 1))
 def test_negotiations_are_those_of_plain_python(fabric: om.Fabric, seed: int) -> None:
-    """Prices, rounds and routes, from nothing or from routes of before; then what is shortened."""
     rng = np.random.default_rng(seed)
     router = CellRouter(fabric)
     order, partner = random_circuits(fabric, rng)

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.kernels
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_circuits_line_up_by_length(seed: int, mutual: bool) -> None:
-    """The longest first, else by port; a row that is no matching of live ports is refused."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 8))
     live, least = rng.random(n) < 0.95, rng.integers(1, 4, (n, n))

@@ -19,7 +19,6 @@ from tests.helpers.sharing import (
 
 @pytest.mark.parametrize("caps", [False, True])
 def test_first_fit_is_that_of_an_oracle(caps: bool) -> None:
-    """Fifo, srsf and random scores, with resources that come and go, and with caps of planes."""
     rng = np.random.default_rng(20)
     for _ in range(examples(50, plain=10)):
         problem = draw_sharing(rng, resources=20, caps=caps)
@@ -46,7 +45,6 @@ def test_irs_is_that_of_an_oracle_with_sets() -> None:
 
 
 def test_irs_takes_over_what_serves_more_jobs_there() -> None:
-    """A group without a resource of its own is no division by zero; nothing is owned twice."""
     many = [[True] * 20 + [True], [False] * 20 + [True]]
     plan = plan_groups(many, [10, 1], [3] * 21)
     assert plan.owned.tolist() == [[True, False], [False, True]]  # 20 wait for 10, 1 for 1
@@ -87,7 +85,6 @@ def test_a_job_that_asks_again_stands_where_its_new_priority_says() -> None:
 
 
 def test_what_cannot_be_honoured_is_refused() -> None:
-    """Policies take back nothing, so no job may want all or nothing; irs knows no planes."""
     ports = Resources([[1.0, 1.0]], plane=[0, 1])
     whole = Sharing(ports, Jobs([2], [[1.0]], all_or_nothing=[1]))
     capped = Sharing(ports, Jobs([2], [[1.0]], plane_caps=[[1, 1]]))

@@ -100,7 +100,6 @@ def test_waits_are_seconds_not_jobs() -> None:
 
 
 def test_a_given_order_counts() -> None:
-    """The last to ask may be the first in order."""
     ports = Resources([[1.0, 1.0, 2.0]])
     jobs = Jobs([2, 2], [[1.0, 2.0]])
     by_time = om.solve(Sharing(ports, jobs, "lexicographic"), seed=0)

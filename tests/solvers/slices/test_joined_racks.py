@@ -74,7 +74,6 @@ def test_larger_slices_take_whole_racks_by_every_rule() -> None:
 
 
 def test_ilp_searches_joined_racks_as_one() -> None:
-    """Where no cut is known it says that it searched; of many servers it says that it does not."""
     placed = draw_occupancy(PAIR, [(2, 2, 4)] * 6, np.random.default_rng(2))
     problem = om.SliceAllocation(PAIR, (2, 2, 4), placed=placed)
     assert len({int(s) // 16 for slice_ in placed for s in slice_.servers}) == 2
@@ -167,7 +166,6 @@ def test_a_broken_answer_in_joined_racks_is_refused(change: Any, rule: str) -> N
 
 
 def test_a_picture_of_joined_racks_shows_the_light_between_them() -> None:
-    """Racks one below the other; a step over a switch is one line, and no circuit is lost."""
     fabric = om.RackFabric(racks=3, joined=True)
     free = {0: 5, 1: 0, 2: 4}
     busy = [s for s in range(48) if s % 16 >= free[s // 16]]

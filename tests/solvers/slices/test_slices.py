@@ -122,7 +122,6 @@ def together(problem: om.SliceAllocation) -> Rack:
 @given(slice_problems())
 @few
 def test_the_kernel_offers_what_the_problem_offers(problem: om.SliceAllocation) -> None:
-    """The same routes in the same order, between all free servers of the first rack, or of all."""
     rack = together(problem)
     count = len(rack.servers)
     routes = np.full((count, count, problem.routes, rack.pool.edges.shape[3]), -1, np.int16)
@@ -148,7 +147,6 @@ def test_the_kernel_offers_what_the_problem_offers(problem: om.SliceAllocation) 
 def test_the_search_decides_as_trying_everything_does(
     problem: om.SliceAllocation, largest: int
 ) -> None:
-    """For any load, in one go or in small portions."""
     best = best_slice(problem)
     answers = []
     rack = together(problem)
@@ -168,7 +166,6 @@ def test_the_search_decides_as_trying_everything_does(
     ("shape", "largest", "outcome"), [((2, 2, 4), 4, EXHAUSTED), ((2, 2, 3), 6, FOUND)]
 )
 def test_the_search_gives_back_what_it_tried(shape: Any, largest: int, outcome: int) -> None:
-    """After each node, servers and fibres are taken by what is tried then, and by nothing else."""
     fabric = om.RackFabric(chips=(4, 4, 2), fibres=4)
     placed = draw_occupancy(fabric, [(2, 2, 2)], np.random.default_rng(1))
     problem = om.SliceAllocation(fabric, shape, placed=placed)
@@ -209,7 +206,6 @@ def test_a_cut_never_refutes_what_is_there(problem: om.SliceAllocation, largest:
 
 
 def test_turned_slices_that_are_the_same_are_searched_once() -> None:
-    """A ring of four is a square; slots of unequal weight are kept apart."""
     plans = list(om.SliceAllocation(RACK, (2, 4, 4)).slice_shapes)
     assert len(plans) == 3
     assert len(tell_apart(plans)) == 1
@@ -221,7 +217,6 @@ def test_turned_slices_that_are_the_same_are_searched_once() -> None:
 @pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("rule", ["first-fit", "optical"])
 def test_slices_come_and_go_without_a_trace(rule: str, joined: bool) -> None:
-    """After all have left, everything is free and dark; on the way the verifier accepts each."""
     fabric = om.RackFabric(racks=2, joined=joined)
     spans = 0
     pod, rng = Pod(fabric), np.random.default_rng(0)
@@ -325,7 +320,6 @@ def run(*words: str) -> Any:
 
 @compiled_only
 def test_a_slice_from_the_command_line(tmp_path: Path) -> None:
-    """Generate, solve, verify; an impossible one is 3 with its reason, bad input 2."""
     file, answer = str(tmp_path / "s.json"), str(tmp_path / "s.schedule.json")
     options = ("--shape", "2x2x4", "--placed", "2x2x4,2x2x2", "--seed", "1")
     assert run("generate", "slice-allocation", *options, "-o", file).exit_code == 0

@@ -89,7 +89,6 @@ def test_ports_with_inputs_and_outputs(fabric: om.Fabric) -> None:
 @pytest.mark.parametrize("fabric", [om.IdealSwitch(5), MESH], ids=["one way", "two way"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_demand_is_split_into_as_many_rows_as_there_are(fabric: om.Fabric, seed: int) -> None:
-    """One way always if the busiest port has slots enough; a row is a matching."""
     tenant = demand(5, 3, seed, least=1)
     problem = Tenancy(fabric, (tenant,))
     wanted = problem.slots_wanted(tenant)
@@ -109,7 +108,6 @@ def test_a_demand_is_split_into_as_many_rows_as_there_are(fabric: om.Fabric, see
 
 
 def test_nobody_moves_for_nothing() -> None:
-    """Jobs keep their ports where that costs no slot, scattered as they are."""
     held = ((0, 9, 17), (4, 12, 30))
     stay = tuple(Tenant(f"old {k}", 3, held=ports) for k, ports in enumerate(held))
     problem = Tenancy(MESH, (*stay, Tenant("new", 8)), delay_s=0.1)
@@ -120,7 +118,6 @@ def test_nobody_moves_for_nothing() -> None:
 
 
 def test_a_job_moves_where_that_is_cheaper() -> None:
-    """On one hexagon two pairs take turns; two jobs that move a circuit each need one slot."""
     mesh = om.HexMesh(1, 1, ports=[0, 3, 6, 9])
     tenants = (Tenant("a", 2, held=(0, 3)), Tenant("b", 2, held=(1, 2)))
     cheap = om.solve(Tenancy(mesh, tenants, delay_s=0.01), seed=0)

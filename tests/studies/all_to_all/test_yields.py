@@ -96,7 +96,6 @@ def test_single_faults_are_all_decided() -> None:
 
 
 def test_what_the_exact_model_settles_is_not_open() -> None:
-    """Nineteen cells, and faults with which neither exchanges nor prices say anything."""
     problem = om.AllToAll(om.HexMesh(2, 2, ports=4))
     repair = repair_of(problem)
     found = [repair.judge((Fault(kind, cell),)) for kind in CELL_FAULTS for cell in range(19)]
@@ -122,7 +121,6 @@ def test_prices_prove_something_about_dead_cells() -> None:
     ids=lambda fabric: str(fabric.type),
 )
 def test_repairs_verify_on_other_fabrics(fabric: om.Fabric) -> None:
-    """An odd number of ports, ports that send and receive apart, columns of cells."""
     problem = om.AllToAll(fabric)
     judge, rng = repair_of(problem), np.random.default_rng(0)
     seen = set()
@@ -178,7 +176,6 @@ def test_fixed_slots_of_an_all_to_all_stay() -> None:
 
 
 def test_a_study_counts_what_the_repair_says() -> None:
-    """Sums over cells and kinds agree with the samples, and the same seed repeats them."""
     study = study_yield(ALL, 2, samples=60, seed=3)
     again = study_yield(om.solve(ALL, seed=3), 2, samples=60, seed=3)
     assert (study.survived, study.failed) == (again.survived, again.failed)
@@ -313,7 +310,6 @@ def test_command_refuses_before_it_works(folder: Path) -> None:
 
 
 def test_ctrl_c_keeps_what_was_done(folder: Path) -> None:
-    """Exit code 130, a report, and the table of the samples until then."""
     asked = ["faults", "all.json", "--samples", "100000000", "-o", "part.json", "--json"]
     with start(*asked, cwd=folder) as running:
         assert running.stderr is not None

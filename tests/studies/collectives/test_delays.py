@@ -14,7 +14,6 @@ from tests.helpers.command import call
 
 
 def test_a_gather_pays_for_new_circuits_up_to_a_delay_that_size_does_not_matter_for() -> None:
-    """Alpha times the rounds that are saved: 132 us for 64 ranks."""
     for size in (64.0, 6.4e6):
         problem = om.Collective("all-gather", 64, size, alpha_s=2.7e-6)
         found = break_even_delay(problem, "mixed-radix")

@@ -108,7 +108,6 @@ def test_tables_and_picture() -> None:
 
 
 def test_runs_do_not_depend_on_the_others() -> None:
-    """The first run of two is the run that is made alone: the seeds are children of one."""
     pool = pool_of(
         draw_workload("small", np.random.SeedSequence(3).spawn(2)[0], jobs=6, scale=1000)
     )

@@ -43,7 +43,6 @@ SMALL = om.RackFabric(racks=2)
 
 
 def test_requests_are_counted_and_slices_leave_in_time() -> None:
-    """A rack for two: the third waits in vain, the fourth comes after one has left."""
     arrivals = [
         Arrival(0.0, (2, 4, 4), 10.0),
         Arrival(1.0, (2, 4, 4), 2.0),
@@ -60,7 +59,6 @@ def test_requests_are_counted_and_slices_leave_in_time() -> None:
 
 
 def test_fragmentation_is_what_blocks_cannot_use() -> None:
-    """A checkerboard of free servers holds no block of two; scattered servers would do."""
     rack = om.RackFabric()
     odd = rack.server_coordinates[:, 1:].sum(axis=1) % 2
     arrivals = [Arrival(0.0, (2, 2, 1), 9.0 if stays else 1.0) for stays in odd]
@@ -71,7 +69,6 @@ def test_fragmentation_is_what_blocks_cannot_use() -> None:
 
 
 def test_joined_racks_use_what_is_left_over() -> None:
-    """Two racks with eight free servers each: a whole rack is asked for, and only light has it."""
     halves = [Arrival(0.0, (2, 4, 4), stays) for stays in (9.0, 1.0, 9.0, 1.0)]
     arrivals = [*halves, Arrival(2.0, (4, 4, 4), 1.0), Arrival(2.5, (2, 2, 1), 1.0)]
     within, joined = (replay(SMALL, arrivals, rule) for rule in ("optical", "optical-joined"))
@@ -129,7 +126,6 @@ def test_the_load_of_arrivals_is_what_was_asked_for() -> None:
 
 
 def test_a_fragmented_pod_holds_more_scattered_slices() -> None:
-    """On the very same free servers, and never more than their numbers allow."""
     fabric = om.RackFabric(racks=8)
     found = {
         rule: fill_fragmented(fabric, (2, 4, 4), rule, np.random.default_rng(0), free=0.6)
@@ -200,13 +196,11 @@ def test_bad_spares_are_named(change: dict[str, Any], text: str) -> None:
 
 
 def test_blast_radii_are_of_racks_by_themselves() -> None:
-    """A slice in joined racks has no rack to give up."""
     with pytest.raises(om.InputError, match="joined = True: blast radii"):
         measure_blast(om.RackFabric(joined=True), [])
 
 
 def test_the_blast_radius_of_a_torus() -> None:
-    """A chip of 2x4x4 has five neighbours, one of 2x2x1 two, a lone one none."""
     shapes: list[tuple[int, int, int]] = [(2, 4, 4), (2, 2, 1), (1, 1, 1)]
     for shape, neighbours in zip(shapes, (5, 2, 0), strict=True):
         found = measure_blast(om.RackFabric(), [Arrival(0.0, shape, 1.0)])
@@ -240,7 +234,6 @@ def test_blast_radii_are_of_verified_repairs() -> None:
 
 
 def test_a_chip_without_a_spare_takes_its_slice_along() -> None:
-    """A server that is a rack by itself has no spare: all chips of the slice notice."""
     tiny = om.RackFabric((2, 2, 1), (2, 2, 1))
     found = measure_blast(tiny, [Arrival(0.0, (2, 2, 1), 1.0)])
     assert (found.chips, found.unspliced, found.spliced, found.migrated) == (4, 4, 4.0, 4.0)

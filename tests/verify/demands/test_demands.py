@@ -38,7 +38,6 @@ def claim(problem: om.Demand = PROBLEM, **fields: Any) -> om.Solution:
 
 
 def test_lines_count_entries_or_their_time() -> None:
-    """Where there is none, not even a reconfiguration; of the fewest matchings, only how many."""
     fewest = om.Demand.from_matrix([[2, 3], [3, 2]], objective="matchings")
     assert bound_demand(fewest) == 2.0
     for planes in (1, 2):
@@ -68,7 +67,6 @@ def test_a_search_is_named() -> None:
 
 
 def test_other_subjects_are_refused() -> None:
-    """What is neither a schedule nor a solution is the caller's mistake."""
     with pytest.raises(om.InputError, match="subject of type dict"):
         om.verify(PROBLEM, {})  # type: ignore[arg-type]
 
@@ -105,7 +103,6 @@ def prices(problem: om.Demand, units: int = 10**6) -> ConfigurationProof:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_prices_bound_from_below(seed: int) -> None:
-    """Never above the best schedule; raised by one part in a thousand they are refused."""
     rng = np.random.default_rng(seed)
     problem = om.Demand.from_matrix(rng.integers(0, 4, (3, 3)), delay_s=2.0)
     proof = prices(problem)
@@ -167,7 +164,6 @@ TRIANGLE = om.Demand.from_matrix([[0, 3, 2], [3, 0, 4]], om.HexMesh(2, 2, ports=
     ],
 )
 def test_of_three_ports_one_idles(options: dict[str, Any], bound: float | None) -> None:
-    """So the three pairs come one after the other, where no port has more than two of them."""
     problem = replace(TRIANGLE, **options)
     lines = bound_lines(problem).max()
     assert problem.lower_bound() == pytest.approx(bound_demand(problem))
@@ -175,7 +171,6 @@ def test_of_three_ports_one_idles(options: dict[str, Any], bound: float | None) 
 
 
 def test_five_ports_have_two_circuits() -> None:
-    """Ten pairs of 1 s: five slots; of nine pairs one slot is half empty, and 9 / 2 is rounded."""
     mesh = om.HexMesh(3, 3, ports=5)
     demand = 1.0 - np.eye(5)
     assert om.Demand(mesh, demand, delay_s=1.0).lower_bound() == 10
@@ -257,7 +252,6 @@ def test_the_unchanged_schedule_passes() -> None:
 @pytest.mark.parametrize("slot", [0, 1])
 @pytest.mark.parametrize("source", [0, 1, 2])
 def test_any_partner(slot: int, source: int, partner: int) -> None:
-    """One other entry of one matching is refused, and never an exception."""
     if ROTATIONS.matchings[slot, source] == partner:
         return
     matchings = ROTATIONS.matchings.copy()
@@ -270,7 +264,6 @@ def test_any_partner(slot: int, source: int, partner: int) -> None:
 @pytest.mark.parametrize("duration", [np.nan, np.inf, -np.inf, -1.0, 0.0, 0.5, 2.5, 1e300])
 @pytest.mark.parametrize("slot", [0, 1])
 def test_any_duration(slot: int, duration: float) -> None:
-    """Not a number, negative, too short, no whole number of ticks, too long to count."""
     durations = ROTATIONS.durations_s.copy()
     durations[slot] = duration
     report = om.verify(TIGHT, altered(ROTATIONS, durations_s=durations))
@@ -281,13 +274,11 @@ def test_any_duration(slot: int, duration: float) -> None:
 @pytest.mark.parametrize("objective", [np.nan, np.inf, 5.0, 7.0, "6", None, True])
 @pytest.mark.parametrize("name", ["objective", "lower_bound"])
 def test_any_number(name: str, objective: Any) -> None:
-    """Objective and bound are those of the replay, and numbers."""
     solution = claim(TIGHT, schedule=ROTATIONS, objective=6.0, lower_bound=6.0)
     assert not om.verify(TIGHT, altered(solution, **{name: objective})).ok
 
 
 def test_no_answer_is_no_answer() -> None:
-    """An unknown outcome passes with a note; a schedule beside it does not."""
     nothing = claim(schedule=None, objective=None, status=om.Status.UNKNOWN, limit=om.Limit.TIME)
     report = om.verify(PROBLEM, nothing)
     assert report.ok
@@ -299,7 +290,6 @@ def test_no_answer_is_no_answer() -> None:
 
 
 def test_rounding_is_noted() -> None:
-    """What a reader sees is the demand in ticks, and that it is not quite the given one."""
     problem = om.Demand.from_matrix([[1 / 3]], delay_s=0.0, quantum_s=0.1)
     report = om.verify(problem, problem.schedule([[0]], [4]))
     assert report.ok

@@ -109,7 +109,6 @@ def test_the_order_of_indices() -> None:
 
 
 def test_crosstalk_counts_loaded_inputs_only() -> None:
-    """An idle input sends nothing: the same circuit alone is disturbed by nobody."""
     device = om.Device(cross_extinction_db=20.0, bar_extinction_db=20.0)
     alone = om.measure_optics(*solved(om.Benes(4), [2, -1, -1, -1]), device)
     assert alone.signal_to_crosstalk_db[0, 0] == np.inf
@@ -121,7 +120,6 @@ def test_crosstalk_counts_loaded_inputs_only() -> None:
 @pytest.mark.parametrize("device", list(DEVICES.values()), ids=list(DEVICES))
 @pytest.mark.parametrize("idle", ["cross", "bar", "keep"])
 def test_energy_is_kept(device: om.Device, idle: Any) -> None:
-    """Out plus lost is in, to 1e-12, in every slot, at every frequency, from every port."""
     problem = om.AllToAll(om.HexMesh(3, 3, ports=6))
     solution = om.solve(problem, seed=0)
     optics = om.measure_optics(
@@ -164,7 +162,6 @@ def test_light_that_goes_round_almost_for_ever_is_noted() -> None:
 
 
 def test_free_cells_are_put_where_one_says() -> None:
-    """In cross, in bar, as they were, or as given; stuck cells stay as they are."""
     problem = om.AllToAll(om.HexMesh(3, 3, ports=6))
     solution = om.solve(problem, seed=0)
     stated: Any = solution.schedule.cell_states
@@ -202,7 +199,6 @@ def test_faults_are_seen_by_light() -> None:
 
 @pytest.mark.parametrize("fabric", [om.SwitchAndSelect(8), om.Benes(5), om.HexMesh(4, 4, ports=8)])
 def test_settled_cells_leak_less(fabric: om.Fabric) -> None:
-    """Set cells stay as they are; trees of switches gain 10 dB, no fabric loses anything real."""
     size = fabric.n_ports
     matching = [(port + size // 2) % size for port in range(size)]
     if size % 2:
@@ -260,7 +256,6 @@ def test_what_cannot_be_measured_is_refused(changes: dict[str, Any], message: st
 
 
 def test_there_must_be_light_to_measure() -> None:
-    """A switch without cells has no optics, nor has a schedule of other cells."""
     problem, solution = solved(om.IdealSwitch(2), [1, 0])
     for run in (om.measure_optics, om.settle_free_cells):
         with pytest.raises(om.InputError, match="ideal-switch has no cells, and no optics"):
@@ -351,7 +346,6 @@ def test_wrong_options_are_refused(options: list[str], message: str) -> None:
 
 
 def test_the_command_names_loops(tmp_path: Path) -> None:
-    """Loops of an ideal device as notes, cut off where there are many."""
     path = tmp_path / "mesh.schedule.json"
     om.save(om.solve(om.AllToAll(om.HexMesh(5, 5, ports=8)), seed=0), path)
     ideal = call("verify", path, "--optics", "--device", "ideal", "--idle", "bar", "--per-slot")
@@ -377,7 +371,6 @@ def test_a_schedule_without_circuits_has_only_loops(tmp_path: Path) -> None:
 
 
 def test_states_and_schedules_must_fit() -> None:
-    """A cell is in bar or cross; a schedule is one, and of these cells."""
     with pytest.raises(om.InputError, match=r"in bar \(0\) or in cross \(1\)"):
         om.Device().cell([0, 2])
     problem, solution = solved(om.Benes(2), [1, 0])

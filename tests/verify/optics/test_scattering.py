@@ -137,7 +137,6 @@ def test_the_passive_state_is_cross_and_bar_tells_the_sides_apart() -> None:
 
 
 def test_the_order_of_indices() -> None:
-    """Rows are where light leaves, columns where it enters: a cell that works one way only."""
     graph = wire([-1] * 4)
     one_way = np.array([[[0.1, 0.2], [0.3, 0.4]]], dtype=complex)  # [left by, entered]
     waves = scatter(graph, one_way, np.ones(4, dtype=complex), np.array([0, 1, 2, 3]))
@@ -161,7 +160,6 @@ def test_light_goes_on_where_cells_join() -> None:
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_the_solution(fabric: om.Fabric, seed: int) -> None:
-    """Dense elimination finds the same light everywhere; energy is kept; it is reciprocal."""
     graph: Any = fabric.graph
     cells, guides = matrices(graph, seed), fading(graph, seed)
     waves = scatter(graph, cells, guides, graph.perimeter)
@@ -175,7 +173,6 @@ def test_it_is_the_solution(fabric: om.Fabric, seed: int) -> None:
 @settings(max_examples=25)
 @given(st.sampled_from(FABRICS), st.integers(0, 2**32 - 1))
 def test_without_leaks_it_is_tracing(fabric: om.Fabric, seed: int) -> None:
-    """Cells without leaks lead all light where it is traced to, fainter by each cell's loss."""
     graph: Any = fabric.graph
     states = np.random.default_rng(seed).integers(0, 2, graph.n_cells).astype(np.int8)
     device = om.Device(bar_loss_db=1e-9, cross_loss_db=0.25)
@@ -192,7 +189,6 @@ def test_without_leaks_it_is_tracing(fabric: om.Fabric, seed: int) -> None:
 
 @pytest.mark.parametrize("extinction_db", [None, 200.0, 110.0, 80.0, 30.0])
 def test_loops_free_of_loss(extinction_db: float | None) -> None:
-    """Four cells in bar that leak nothing are singular; all ports are answered for, and exact."""
     graph = om.SquareMesh(3, 3).graph
     device = om.Device(bar_extinction_db=extinction_db, cross_extinction_db=extinction_db)
     cells = device.cell(np.full(graph.n_cells, BAR))

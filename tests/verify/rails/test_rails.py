@@ -65,7 +65,6 @@ def test_the_unchanged_plan_passes(name: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(names, st.data(), st.sampled_from(["start_s", "end_s"]), st.sampled_from([-1, 1]))
 def test_any_time_of_any_operation(name: str, data: Any, field: str, sign: int) -> None:
-    """Earlier or later by a millionth of the step: some duration or order is broken."""
     plan = solved(name)[1]
     place = data.draw(st.integers(0, len(plan.start_s) - 1))
     refused(name, **{field: nudged(getattr(plan, field), place, sign * 1e-6 * plan.step_s)})
@@ -74,7 +73,6 @@ def test_any_time_of_any_operation(name: str, data: Any, field: str, sign: int) 
 @settings(max_examples=60, deadline=None)
 @given(names, st.data())
 def test_any_port_of_any_operation(name: str, data: Any) -> None:
-    """One port more or less: it lasts too long or too short, or there is no such port."""
     plan = solved(name)[1]
     place = data.draw(st.integers(0, len(plan.ports) - 1))
     port = data.draw(st.integers(0, 2))
@@ -107,7 +105,6 @@ def test_any_circuit_that_is_taken_out_while_in_use(name: str, data: Any) -> Non
 @settings(max_examples=30, deadline=None)
 @given(names, st.data())
 def test_any_circuit_in_use_that_leads_elsewhere(name: str, data: Any) -> None:
-    """Its receiver swapped with one at another GPU: data go astray, or no ring closes."""
     state, port = circuit_in_use(name, data)
     matchings = np.array(solved(name)[1].rails[0].matchings)
     gpus = matchings[state] // JOBS[name].network.ports_per_gpu
@@ -127,7 +124,6 @@ def test_any_reconfiguration_that_starts_later(name: str, data: Any) -> None:
 
 
 def test_cells_that_lead_elsewhere() -> None:
-    """Every lit cell counts; without states there is no light."""
     timeline = solved("cells")[1].rails[0]
     assert timeline.cell_states is not None
     assert refused_timeline("cells", cell_states=None) >= {"every cell has a state"}

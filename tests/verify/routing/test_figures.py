@@ -220,7 +220,6 @@ def test_route_lengths_in_any_wiring(seed: int) -> None:
 
 
 def test_bounds_of_routings() -> None:
-    """Each objective in its unit; infinite with a dead pair, also where cells lose nothing."""
     mesh = om.HexMesh(2, 2)
     i, j = mesh.dead_pairs()[0]
     dead = np.full(20, -1)

@@ -74,7 +74,6 @@ def test_the_unchanged_solution_passes(name: str) -> None:
 @everywhere
 @given(data=st.data())
 def test_any_state_of_any_cell(name: str, data: st.DataObject) -> None:
-    """Lit cells to the other state or free; dark cells may be bar or cross, and nothing else."""
     states = good(name).schedule.cell_states
     assert states is not None
     slot, cell = (data.draw(st.integers(0, size - 1)) for size in states.shape)
@@ -123,7 +122,6 @@ def test_swapped_partners(name: str, data: st.DataObject) -> None:
 @everywhere
 @given(data=st.data())
 def test_a_pair_set_idle(name: str, data: st.DataObject) -> None:
-    """Both ports of a circuit at once, so that the slot stays a matching."""
     matchings = np.array(good(name).schedule.matchings)
     slot, port = data.draw(st.sampled_from(np.argwhere(matchings >= 0).tolist()))
     if MESHES[name].bidirectional:
@@ -165,7 +163,6 @@ def test_a_missing_or_repeated_slot(name: str, field: str) -> None:
 @everywhere
 @given(data=st.data())
 def test_any_number_that_a_solution_claims(name: str, data: st.DataObject) -> None:
-    """Objective, bound and statistics, up to the rounding of sums."""
     solution = good(name)
     wrong = data.draw(
         st.one_of(st.floats(), st.integers(-5, 200).map(float), st.sampled_from([None, "x", True]))
@@ -212,7 +209,6 @@ def test_the_solution_of_another_problem(name: str) -> None:
 
 @everywhere
 def test_the_file(name: str, tmp_path: Path) -> None:
-    """A saved solution comes back good; with another digest or another problem it does not."""
     path = tmp_path / "good.schedule.json"
     om.save(good(name), path)
     loaded: Any = om.load(path)

@@ -132,7 +132,6 @@ def test_a_single_leaf_is_the_sum_over_its_circuits(name: str, seed: int) -> Non
 @pytest.mark.parametrize("name", GRAPHS)
 @given(seed=st.integers(0, 2**32))
 def test_the_cheapest_walk_obeys_the_case(name: str, seed: int) -> None:
-    """Closed exits, closed links, and different costs of bar and cross."""
     rng, graph = np.random.default_rng(seed), GRAPHS[name]
     circuit = random_circuits(rng, graph)[0]
     prices = rng.integers(0, 50, graph.links.count).tolist()
@@ -144,7 +143,6 @@ def test_the_cheapest_walk_obeys_the_case(name: str, seed: int) -> None:
 
 
 def test_a_price_shows_what_shortest_routes_do_not() -> None:
-    """One price raises 7 cells to the true 11; parity closes the last gap."""
     checker = ProofChecker(ROW)
     assert oracles.best_states(ROW, DEAR)[0] == 11
     assert checker.bound_cells(priced(ROW, {}), DEAR) == 7
@@ -154,7 +152,6 @@ def test_a_price_shows_what_shortest_routes_do_not() -> None:
 
 
 def test_losses_are_bounded_in_whole_steps() -> None:
-    """In dB, rounded up to what routes can cost, and never above it where units are too coarse."""
     checker = ProofChecker(ROW)
     proof = priced(ROW, {4: 3 * PRICE_UNITS})
     assert checker.bound_loss(proof, DEAR, 1.0, 1.0) == pytest.approx(11.0)  # by parity
@@ -175,7 +172,6 @@ def test_losses_are_bounded_in_whole_steps() -> None:
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32))
 def test_a_loss_rises_to_the_next_that_routes_can_have(name: str, seed: int) -> None:
-    """So many times bar and so many times cross, all tried; of the parity of all routes."""
     rng, graph = np.random.default_rng(seed), GRAPHS[name]
     circuits, checker = random_circuits(rng, graph), ProofChecker(graph)
     prices = rng.integers(0, 3 * PRICE_UNITS, graph.links.count).tolist()
@@ -199,7 +195,6 @@ def test_a_loss_rises_to_the_next_that_routes_can_have(name: str, seed: int) -> 
 
 
 def test_slots_share_the_price_of_a_link() -> None:
-    """One slot is too few where two circuits need a link; that two are is not shown."""
     checker, claim = ProofChecker(ROW), priced(ROW, {7: 1}, infeasible=True)
     assert checker.bound_slots(claim, CLASHING, 1) == math.inf
     with pytest.raises(ProofError, match=r"pay 0 more .* not > 0"):
@@ -233,13 +228,11 @@ def test_one_price_shows_that_there_is_no_routing() -> None:
 
 @pytest.mark.parametrize("prices", [{}, {8: 1}])
 def test_a_leaf_must_show_that_it_is_infeasible(prices: dict[int, int]) -> None:
-    """The price must be on the right link; equality is not enough."""
     with pytest.raises(ProofError, match=r"leaf 0 .* not > 0"):
         ProofChecker(ROW).bound_cells(priced(ROW, prices, infeasible=True), CLASHING)
 
 
 def test_cases_show_it_without_prices() -> None:
-    """Neither circuit can do without the link: whoever has it, the other has no way."""
     checker = ProofChecker(ROW)
     terminal = int(np.flatnonzero(ROW.links.of_terminal == 7)[0])
     proof = tree(ROW, [(0, terminal, 0, 1, 2), (), ()], infeasible=[0, 1, 1])
@@ -254,7 +247,6 @@ def test_cases_show_it_without_prices() -> None:
 
 
 def test_the_bound_is_that_of_the_weakest_leaf() -> None:
-    """A case that says nothing new leaves the bound where it was."""
     checker = ProofChecker(ROW)
     prices = np.zeros((3, ROW.links.count))
     prices[2, 4] = 3 * PRICE_UNITS
@@ -267,7 +259,6 @@ def test_the_bound_is_that_of_the_weakest_leaf() -> None:
 
 
 def test_the_stub_of_a_port_can_be_closed() -> None:
-    """Not passing the link of its own port leaves a circuit no way, at either end."""
     checker = ProofChecker(ROW)
     for terminal in DEAR[0]:
         proof = tree(ROW, [(0, terminal, 0, 1, 2), (), ()], infeasible=[0, 1, 0])
@@ -277,7 +268,6 @@ def test_the_stub_of_a_port_can_be_closed() -> None:
 
 
 def test_one_way_cases_close_single_directions() -> None:
-    """The dead pairs of a mesh have walks, but only ones that pass a link both ways."""
     mesh = om.HexMesh(2, 2)
     graph, checker = mesh.graph, ProofChecker(mesh.graph)
     dead = mesh.dead_pairs()
@@ -323,7 +313,6 @@ def test_prices_of_nodes_are_all_of_them(starts: list[int]) -> None:
 
 
 def test_cells_without_light_are_counted_for_nothing() -> None:
-    """Alone on a feed-forward fabric, a circuit needs what its shortest route needs."""
     for destination in range(4):
         matching = np.array([destination, -1, -1, -1], dtype=np.int32)
         problem = om.Routing(om.Benes(4), matching)

@@ -28,7 +28,6 @@ def first_dark(fabric: Any, matchings: Any, states: Any) -> int:
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
 def test_it_agrees_with_the_plain_rules(fabric: Any) -> None:
-    """On what random states do, with a few of them changed or a circuit given up."""
     rng, graph = np.random.default_rng(8), fabric.graph
     port_at = {int(end): port for port, end in enumerate(fabric.destination_terminals)}
     rights, rows = 0, []
@@ -60,7 +59,6 @@ def test_it_agrees_with_the_plain_rules(fabric: Any) -> None:
 
 
 def test_what_no_constructor_lets_through() -> None:
-    """States out of range on dark cells; two circuits that meet head on; a stuck cell."""
     ring = om.HexMesh(1, 1, ports=[0, 1])
     for state in (-2, 2):
         assert first_dark(ring, [[-1, -1]], [[state] + [-1] * 5]) == 0

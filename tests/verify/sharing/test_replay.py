@@ -10,7 +10,6 @@ from tests.verify.rules.sharing import FOUR
 
 @pytest.mark.parametrize("seed", range(40))
 def test_what_jobs_get_alone_is_counted(seed: int) -> None:
-    """How much, and when the last comes, against a look at each resource."""
     rng = np.random.default_rng(seed)
     problem = draw_sharing(rng, "min-jct", caps=seed % 2 == 0, whole=seed % 4 < 2)
     there, jobs, mine = problem.resources, problem.jobs, []
@@ -35,7 +34,6 @@ def test_what_jobs_get_alone_is_counted(seed: int) -> None:
 
 
 def test_more_cells_than_a_number_counts() -> None:
-    """Sixty-three attributes have 2**63 cells: each resource is one of its own."""
     has = np.eye(63)[:, :3]
     supply = Supply(Sharing(Resources(has), Jobs([1], has[:, :1])))
     assert supply.serves.tolist() == [[True], [False], [False]]

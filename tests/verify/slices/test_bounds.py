@@ -95,7 +95,6 @@ def test_slices_on_servers_of_any_form_are_right(server: Any, shape: Any) -> Non
 @given(st.integers(0, 2**32))
 @few
 def test_every_crossing_of_a_hub_is_legal(seed: int) -> None:
-    """The verifier judges each by coordinates: those the fabric has are right, others are not."""
     rng = np.random.default_rng(seed)
     switch = PAIR.n_servers + int(rng.integers(PAIR.n_rack_switches))
     met = PAIR.edges[PAIR.edges[:, 1] == switch, 0].tolist()

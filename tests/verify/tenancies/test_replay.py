@@ -30,7 +30,6 @@ def test_the_answer_is_verified() -> None:
 
 
 def test_light_of_two_jobs_on_one_link_is_seen() -> None:
-    """Cells of one slot, given to another slot, lead light astray."""
     schedule = solution().schedule
     assert schedule is not None and schedule.cell_states is not None
     mixed = replace(schedule, cell_states=np.roll(schedule.cell_states, 1, axis=0))

@@ -34,7 +34,6 @@ def test_demand_from_json(tmp_path: Path) -> None:
 
 
 def test_sends_add_up(tmp_path: Path) -> None:
-    """Each counts where it is sent; receives and computations do not."""
     first = [send(1, comm_src=0, comm_dst=1, comm_size=300), Node(2, COMPUTE)]
     first += [send(3, comm_dst=2, comm_size=5, comm_tag=7)]
     second = [Node(1, RECEIVE, attributes={"comm_src": 0, "comm_dst": 1, "comm_size": 300})]
@@ -54,7 +53,6 @@ def test_sends_add_up(tmp_path: Path) -> None:
     [("ALL_REDUCE", 120.0), ("ALL_GATHER", 180.0), ("REDUCE_SCATTER", 60.0), ("BARRIER", 0.0)],
 )
 def test_rings(tmp_path: Path, name: str, to_next: float) -> None:
-    """Three ranks and 90 bytes: who sends to whom is the order of the group."""
     each = [collective(1, name, 90, pg_name="7")]
     paths = trace(tmp_path, [], each, each, each)
     wanted = np.zeros((4, 4))
@@ -76,7 +74,6 @@ def test_collectives_with_a_root(
     n: int,
     which: int,
 ) -> None:
-    """All data come from the root or to it, along the ring or at once, and no more than that."""
     members, size = order[:n], 12 * n
     root = members[which % n]
     each = [collective(1, name, size, pg_name="g", **{told: root})]

@@ -156,7 +156,6 @@ def test_an_all_to_all_of_uneven_parts(tmp_path: Path) -> None:
 
 
 def test_the_commands_say_what_they_leave_out(tmp_path: Path) -> None:
-    """On stderr, up to 20 lines, and in the file of a job; without the option it is refused."""
     nodes = [Node(k, parents=[99], duration_us=1) for k in range(22)]
     (path,) = trace(tmp_path, nodes)
     for words in (

@@ -141,7 +141,6 @@ def peers(step: Step) -> list[tuple[int, int]]:
 
 
 def test_ends_that_are_not_told(tmp_path: Path) -> None:
-    """In a group of two the other one; by the tag where one rank has a counterpart."""
     two = {"p": [1, 0], "q": [0, 1, 2]}
     step = read(
         tmp_path,
@@ -158,7 +157,6 @@ def test_ends_that_are_not_told(tmp_path: Path) -> None:
 
 
 def test_an_end_that_is_told_decides_another(tmp_path: Path) -> None:
-    """Rank 1 names 0, so what 2 receives can only come from 3."""
     step = read(
         tmp_path,
         [message(1, SEND, pg_name="q")],
@@ -193,7 +191,6 @@ def test_what_stays_ambiguous(tmp_path: Path) -> None:
 
 
 def test_pairs_without_a_group(tmp_path: Path) -> None:
-    """Traces with both ends need none; such a pair is a pipeline of its own."""
     step = read(
         tmp_path,
         [message(1, SEND, comm_src=0, comm_dst=1), message(2, SEND, 5, comm_dst=1)],
@@ -205,7 +202,6 @@ def test_pairs_without_a_group(tmp_path: Path) -> None:
 
 
 def test_dimensions_and_rails(tmp_path: Path) -> None:
-    """Guessed from what groups do and where they are, unless they are told."""
     nodes = [
         collective(1, "ALL_REDUCE", pg_name="inside"),
         collective(2, "ALL_TO_ALL", pg_name="experts"),

@@ -281,8 +281,8 @@ def test_flaws_of_nodes_are_named(tmp_path: Path, node: Node, message: str) -> N
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "byte 0: a trace begins with what describes it"),
-        (trace_bytes([Node(3)])[8:], "byte 0: a trace begins with what describes it"),
+        (b"", "byte 0: a trace begins with a description of it"),
+        (trace_bytes([Node(3)])[8:], "byte 0: a trace begins with a description of it"),
         (trace_bytes([Node(3), Node(3)]), "node 3: is there twice"),
         (trace_bytes([Node(3)]) + b"\x80", "node number 1, after node 3, is cut off"),
         (trace_bytes([Node(3)]) + b"\x02\x0b\x00\x00", r"byte 13: node number 1, .* is damaged"),
@@ -298,7 +298,7 @@ def test_flaws_of_nodes_are_named(tmp_path: Path, node: Node, message: str) -> N
             trace_bytes([send(6, comm_dst=2**63)], integers="uint64"),
             "node 6: comm_dst = 9223372036854775808: numbers are below 2",
         ),
-        (b"\x01\x0a" + trace_bytes([]), "byte 0: a trace begins with what describes it"),
+        (b"\x01\x0a" + trace_bytes([]), "byte 0: a trace begins with a description of it"),
         (
             trace_bytes([Node(3)]) + b"\xff" * 12,
             "byte 13: node number 1, after node 3, is cut off",

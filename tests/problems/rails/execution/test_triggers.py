@@ -18,7 +18,6 @@ from tests.helpers.rails import MODEL, random_jobs, small_job
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_jobs(), st.sampled_from(["on-demand", "provisioned", "static"]))
 def test_the_order_of_a_plan_is_a_plan(job: om.RailJob, method: str) -> None:
-    """Replayed without being late it is accepted, and no slower than the plan that it is of."""
     answer = om.solve(job, method=method, seed=0).answer
     if answer is None:
         return
@@ -78,7 +77,6 @@ def changed(plan: TriggerPlan, **rail: Any) -> TriggerPlan:
 
 
 def test_what_waits_for_too_little_is_refused() -> None:
-    """Each row that is taken away is missed, and one that is added is noticed."""
     job, plan = solved()
     triggers = derive_triggers(job, plan)
     rail = triggers.rails[0]
@@ -155,7 +153,6 @@ circuits = st.tuples(st.integers(0, 3), st.integers(-1, 3))
 def test_states_are_refused_as_if_each_were_looked_at(
     changes: list[list[tuple[int, int]]],
 ) -> None:
-    """Receive ports are counted one by one; a plan of states is as valid as all of its states."""
     state = [1, 0, -1, -1]
     rows = [list(state)]
     changes = [*changes, list(enumerate(state))]

@@ -54,7 +54,6 @@ def make(change: dict[str, Any], **more: Any) -> om.RailJob:
 
 @pytest.mark.parametrize("change", LAYOUTS)
 def test_parts_of_groups_make_up_the_groups(change: dict[str, Any]) -> None:
-    """All pairs on one rail or in one server that share a group share a part of it."""
     job = make(change)
     split, per_server = job.parallelism, job.network.gpus_per_server
     places, gpus = coordinates(split), place_ranks(split)
@@ -180,7 +179,6 @@ def test_orders_are_written_in_either_way() -> None:
 
 
 def test_skewed_routing_costs_what_the_busiest_expert_needs() -> None:
-    """All-to-alls and experts half as long again, and nothing else; told by the loads, too."""
     split = {"dp": 8, "tp": 1, "pp": 1, "ep": 8}
     even, skewed = (make(split, skew=s).step() for s in (1.0, 1.5))
     assert make(split, skew=(21, *[13] * 7)).step() == skewed
@@ -205,7 +203,6 @@ def test_shared_activations_are_as_many_bytes() -> None:
 
 
 def test_layers_of_stages_are_theirs() -> None:
-    """Each stage computes its layers, the last one the words too."""
     job = make(LAYOUTS[-1])
     step = job.step()
     passes = {int(r): int(((step.rank == r) & (step.kind == COMPUTE)).sum()) for r in range(8)}

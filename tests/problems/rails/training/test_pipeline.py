@@ -130,7 +130,6 @@ def test_bubbles_are_the_published_ones(pp: int, lasts_s: tuple[float, float, fl
 
 @pytest.mark.parametrize("pp", [2, 3, 4, 6, 8])
 def test_zb_v_has_no_bubble(pp: int) -> None:
-    """If all passes last equally long: the last stage does not pause once it has begun."""
     for batches in (2 * pp, 2 * pp + 3, 5 * pp):
         assert replay("zb-v", pp, batches).step_s == (pp - 1) + 6 * batches
 

@@ -56,7 +56,6 @@ def test_a_broken_step_is_refused(change: dict[str, Any], where: str, message: s
 
 
 def test_a_collective_has_its_members_and_no_other() -> None:
-    """A rank that is not in the group, one that is missing, and one that comes twice."""
     group = Group("dp.3", "dp", (0, 1), rail=0)
     good: dict[str, Any] = {
         "groups": (group,),
@@ -113,7 +112,6 @@ def test_ring_bytes_are_those_of_the_messages(n: int, size: int) -> None:
 
 
 def test_stages_are_what_groups_join() -> None:
-    """A pipeline joins no stages; ranks that only pipeline stand alone; each rail has its own."""
     job = small_job(dp=2, tp=2, pp=3)
     assert stages(job.step()) == tuple(
         (rail, (4 * stage + 2 * rail, 4 * stage + 2 * rail + 1))
@@ -159,7 +157,6 @@ def test_phases_carry_all_bytes(job: om.RailJob) -> None:
 
 
 def test_ranks_of_a_stage_that_differ_are_named() -> None:
-    """Two ranks of one stage, of which one has a phase more."""
     groups = (Group("dp.0", "dp", (0, 1), rail=0), Group("pp.0", "pp", (1, 2), rail=0))
     step = Step(
         groups=groups,

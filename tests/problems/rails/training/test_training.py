@@ -57,7 +57,6 @@ def test_causal_attention_does_half_of_the_scores() -> None:
 
 @pytest.mark.parametrize(("zero", "shards"), [(0, 1), (1, 2), (3, 2)])
 def test_the_optimiser_moves_the_weights_of_a_rank(zero: int, shards: int) -> None:
-    """After the last gradients, and before new weights are gathered."""
     job = make_job(
         dp=2, gpus_per_server=1, batch=2, model=MODEL, zero_stage=zero, memory_bytes_per_s=1e9
     )  # fmt: skip
@@ -110,13 +109,11 @@ def test_calibration_fits_one_factor(factor: float) -> None:
     ],
 )
 def test_what_cannot_be_fitted_is_told(job: om.RailJob, step_s: float, message: str) -> None:
-    """A step that is too short, no time at all, and a step with times of its own."""
     with pytest.raises(om.InputError, match=message):
         calibrate(job, step_s)
 
 
 def test_accelerators_have_sources() -> None:
-    """Each tells the fields of a workload; others are refused with all names."""
     for name, each in ACCELERATORS.items():
         assert each.source
         assert om.Workload(model=MODEL, **describe_accelerator(name)).efficiency == each.efficiency
