@@ -1,4 +1,4 @@
-"""Methods of other packages: what is wrong with one of them costs that one alone."""
+"""Methods of other packages: a broken one does not disturb the others."""
 
 import os
 import subprocess

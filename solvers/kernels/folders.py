@@ -1,8 +1,8 @@
 """Where compiled kernels are kept: in a folder of the user, never beside the sources.
 
-A package that is gone leaves nothing there that a later one would take for its own. The name of
-the folder tells what the kernels were made from, so any number of checkouts and versions share a
-place. Loading this module loads numba.
+The name of the folder tells from which sources the kernels were made, so checkouts and versions
+share a place, and kernels of a removed package are not taken for those of a later one. Loading
+this module loads numba.
 """
 
 from __future__ import annotations

@@ -89,9 +89,9 @@ def choose_rounds(
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     """Describe for each rank, without names, which of its peers are the same.
 
-    Ranks of a class have to agree in this: then what needs no change of circuits at one of them
-    needs none at any. One ring in both directions is described by its neighbours, whom classes
-    look at anyway; where there is no more, nothing is returned.
+    Ranks of a class have to agree in this: then all of them need the same changes of circuits. One
+    ring in both directions is described by its neighbours, which classes compare anyway; where
+    there is no more, the list is empty.
     """
     step = job.step()
     together = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)

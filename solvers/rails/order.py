@@ -100,7 +100,7 @@ class _OrderTimes(NamedTuple):
 def _time(
     transfers: Transfers, served: Lines, standing: Ints, lasts: NDArray[np.float64]
 ) -> _OrderTimes | None:
-    """Find the start of each node, and the ends that turn; `standing` has the peer of each line."""
+    """Find the start of each node, and ends that turn; `standing` has the peer of each line."""
     (node, _, _, peer, *_), before, last = served.uses, served.before, served.last
     turns, back = peer != served.faced(standing), peer[last] != peer[standing]
     same = ~turns & (before >= 0)

@@ -54,7 +54,7 @@ class Model:
         self._add_levels()
 
     def _ends(self, circuit: int) -> tuple[dict[int, Any], dict[int, Any]]:
-        """Return the nodes where a circuit may start and end, with what decides it."""
+        """Return the nodes where a circuit may start and end, with their literals."""
         source, destination = self.routing.ends[circuit].tolist()
         graph = self.routing.graph
 

@@ -333,9 +333,10 @@ class Demand(_InTicks):
         Returns
         -------
         float
-            Of ``"completion-s"`` in seconds: a line needs its sum and a delay for each partner;
-            where all circuits stop, these may be two lines. Of ``"matchings"``: the largest number
-            of partners. Of ``"weighted-completion-s"``: see `bound_groups`.
+            For ``"completion-s"``, in seconds: a line needs its sum, and a delay for each partner;
+            where all circuits stop, the sum and the partners may be those of two lines. For
+            ``"matchings"``: the largest number of partners. For ``"weighted-completion-s"``: see
+            `bound_groups`.
         """
         if self.objective == "weighted-completion-s":
             return bound_groups(self)

@@ -261,8 +261,8 @@ def bound_weighted(problem: Demand) -> float:
             ((budgets[group] / time, group) for group, time in times.items() if time),
             default=(0.0, rest[0]),
         )
-        # Of groups one by one, time times end adds up to half of the square of all their time and
-        # the squares of their times, at least.
+        # For groups one by one, the sum of time times end is at least half of the square of all
+        # time and the squares of the times.
         squares = sum(times.values()) ** 2 + sum(time**2 for time in times.values())
         paid = price * (squares / 2 - math.fsum(times[group] * due[group] for group in rest))
         alone = int(sent[leaver].max() + met[leaver].max())
