@@ -1,7 +1,7 @@
 """Every method for rail jobs keeps the contract."""
 
-from optmatch.kinds import all_methods
 from optmatch.testing import SolverContract, rail_problems
+from tests.helpers.contracts import contracts, methods_of
 from tests.helpers.exhaustive.rails import best_rail
 
 
@@ -15,37 +15,4 @@ class RailContract(SolverContract):
     iterates = False
 
 
-class TestStatic(RailContract):
-    """Ports split once."""
-
-    method = "static"
-
-
-class TestOnDemand(RailContract):
-    """Changed when asked for."""
-
-    method = "on-demand"
-
-
-class TestProvisioned(RailContract):
-    """Changed when free."""
-
-    method = "provisioned"
-
-
-class TestPrefetch(RailContract):
-    """Set up ahead."""
-
-    method = "prefetch"
-
-
-class TestIlpRails(RailContract):
-    """`prefetch` by its old name."""
-
-    method = "ilp"
-
-
-def test_every_method_for_rail_jobs_is_under_contract() -> None:
-    covered = {cls.method for cls in RailContract.__subclasses__()}
-    known = {m.name for m in all_methods() if m.solves.kind == "rail-job"}
-    assert covered == known
+globals().update(contracts(RailContract, methods_of("rail-job")))
