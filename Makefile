@@ -77,7 +77,7 @@ demo: $(READY)
 	$(BIN)/optmatch solve $(PROBLEM) --seed 0 --force -o $(SCHEDULE)
 	$(BIN)/optmatch verify $(SCHEDULE)
 	$(BIN)/optmatch plot $(SCHEDULE) --force -o demo/$(NAME).png
-	$(BIN)/optmatch plot $(SCHEDULE) --slot 1 --force -o demo/$(NAME)-slot.png
+	$(BIN)/optmatch plot $(SCHEDULE) --slot 0 --force -o demo/$(NAME)-slot.png
 	$(BIN)/optmatch plot $(SCHEDULE) --force -o demo/$(NAME).html
 	@echo "schedule: $(SCHEDULE)"
 	@echo "picture:  demo/$(NAME).png"

@@ -28,6 +28,18 @@ Verifier = Callable[[Any, Any, Findings], None]
 """Replays an answer: it is called with (problem, answer, findings)."""
 
 
+def _draw_fabric(problem: Any) -> Figure:
+    from optmatch.plotting.problems import draw_fabric
+
+    return draw_fabric(problem)
+
+
+def _list_ports(problem: Any) -> dict[str, Any]:
+    from optmatch.plotting.problems import list_ports
+
+    return list_ports(problem)
+
+
 class View(NamedTuple):
     """How answers of one kind are shown."""
 
@@ -35,6 +47,12 @@ class View(NamedTuple):
     """Draws a solution, or one slot of it."""
     tabulate: Callable[[Solution], dict[str, Any]]
     """Lists an answer column by column."""
+    draw_problem: Callable[[Any], Figure] = _draw_fabric
+    """Draws a problem."""
+    tabulate_problem: Callable[[Any], dict[str, Any]] = _list_ports
+    """Lists a problem column by column."""
+    page: Callable[[Solution], dict[str, Any]] | None = None
+    """Collects what the viewer of an answer embeds; None where slots are clicked through."""
 
 
 def _view_schedule() -> View:
@@ -73,7 +91,12 @@ def _all_to_all() -> Kind:
     from optmatch.solvers.all_to_all import METHODS, small_problems
     from optmatch.verify.routing.schedules import verify_schedule
 
-    return Kind(AllToAll, verify_schedule, METHODS, small_problems)
+    def view() -> View:
+        from optmatch.plotting.problems import list_pairs
+
+        return _view_schedule()._replace(tabulate_problem=list_pairs)
+
+    return Kind(AllToAll, verify_schedule, METHODS, small_problems, view)
 
 
 def _collective() -> Kind:
@@ -82,9 +105,9 @@ def _collective() -> Kind:
     from optmatch.verify.collectives.replay import verify_collective
 
     def view() -> View:
-        from optmatch.plotting.collectives import draw, tabulate
+        from optmatch.plotting import collectives as room
 
-        return View(draw, tabulate)
+        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
 
     return Kind(Collective, verify_collective, METHODS, small_problems, view)
 
@@ -96,9 +119,9 @@ def _demand() -> Kind:
 
     def view() -> View:
         from optmatch.io.rails.timeline import tabulate
-        from optmatch.plotting.demands import draw
+        from optmatch.plotting import demands as room
 
-        return View(draw, tabulate)
+        return View(room.draw, tabulate, room.draw_problem, room.tabulate_problem, room.page)
 
     return Kind(Demand, verify_demand, METHODS, small_problems, view)
 
@@ -109,9 +132,9 @@ def _port_sharing() -> Kind:
     from optmatch.verify.sharing.replay import verify_sharing
 
     def view() -> View:
-        from optmatch.plotting.sharing import draw, tabulate
+        from optmatch.plotting import sharing as room
 
-        return View(draw, tabulate)
+        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
 
     return Kind(PortSharing, verify_sharing, METHODS, view=view)
 
@@ -123,9 +146,9 @@ def _rail_job() -> Kind:
 
     def view() -> View:
         from optmatch.io.rails.timeline import tabulate
-        from optmatch.plotting.rails import draw
+        from optmatch.plotting import rails as room
 
-        return View(draw, tabulate)
+        return View(room.draw, tabulate, room.draw_problem, room.tabulate_problem, room.page)
 
     return Kind(RailJob, verify_rails, METHODS, small_problems, view)
 
@@ -136,9 +159,9 @@ def _reroute() -> Kind:
     from optmatch.verify.reroutes.claims import verify_reroute
 
     def view() -> View:
-        from optmatch.plotting.reroutes import draw, tabulate
+        from optmatch.plotting import reroutes as room
 
-        return View(draw, tabulate)
+        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
 
     return Kind(Reroute, verify_reroute, METHODS, small_problems, view)
 
@@ -148,7 +171,14 @@ def _routing() -> Kind:
     from optmatch.solvers.routing import METHODS, small_problems
     from optmatch.verify.routing.schedules import verify_schedule
 
-    return Kind(Routing, verify_schedule, METHODS, small_problems)
+    def view() -> View:
+        from optmatch.plotting.problems import draw_circuits, list_circuits
+
+        return _view_schedule()._replace(
+            draw_problem=draw_circuits, tabulate_problem=list_circuits
+        )
+
+    return Kind(Routing, verify_schedule, METHODS, small_problems, view)
 
 
 def _slice_allocation() -> Kind:
@@ -157,9 +187,9 @@ def _slice_allocation() -> Kind:
     from optmatch.verify.slices.replay import verify_slice
 
     def view() -> View:
-        from optmatch.plotting.slices import draw, tabulate
+        from optmatch.plotting import slices as room
 
-        return View(draw, tabulate)
+        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
 
     return Kind(SliceAllocation, verify_slice, METHODS, small_problems, view)
 
@@ -169,7 +199,12 @@ def _tenancy() -> Kind:
     from optmatch.solvers.tenancies import METHODS
     from optmatch.verify.tenancies import verify_tenancy
 
-    return Kind(Tenancy, verify_tenancy, METHODS)
+    def view() -> View:
+        from optmatch.plotting.problems import list_tenants
+
+        return _view_schedule()._replace(tabulate_problem=list_tenants)
+
+    return Kind(Tenancy, verify_tenancy, METHODS, view=view)
 
 
 _ROWS: dict[str, Callable[[], Kind]] = {

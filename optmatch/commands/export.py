@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from optmatch.commands.shared.options import FORCE
-from optmatch.commands.shared.outcome import STDIN, name_of, read_solution, say
-from optmatch.model import InputError, naming
+from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say
+from optmatch.model import InputError, Solution, naming
 
 
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -58,34 +58,37 @@ def export(file: str, to: str, output: str, force: bool) -> None:
 
 
 @click.command()
-@click.argument("file", metavar="SCHEDULE", type=click.Path())
+@click.argument("file", metavar="FILE", type=click.Path())
 @click.option(
     "-o", "--output", required=True, type=click.Path(), help="x.png, .svg, .pdf or .html"
 )
 @click.option(
     "--slot",
-    type=click.IntRange(min=1),
-    help="Draw this slot alone; the first is 1, as in pictures.  [default: all]",
+    type=click.IntRange(min=0),
+    help="Draw this slot alone; the first is 0, as in files.  [default: all]",
 )
 @FORCE
 def plot(file: str, output: str, slot: int | None, force: bool) -> None:
-    """Draw the circuits and the cell states of a schedule; .html is a page to click through."""
-    solution = read_solution(file)
-    if solution.objective is None:
-        raise InputError(
-            f"status {solution.status.value}: there is no schedule to draw", path=name_of(file)
-        )
-    if solution.schedule is None and (slot is not None or output.endswith(".html")):
-        raise InputError(
-            "the answer is not one schedule: there are no slots to click through or to pick from,"
-            " only the whole as .png, .svg or .pdf",
-            path=name_of(file),
-        )
-    n_slots = 0 if solution.schedule is None else solution.schedule.n_slots
-    if slot is not None and slot > n_slots:
-        raise InputError(f"--slot {slot}: slots are 1 .. {n_slots}", path=name_of(file))
+    """Draw a schedule file, or what a problem file asks; .html is a page to click through."""
+    from optmatch.plotting import save_figure, save_picture
 
-    from optmatch.plotting import save_picture
-
-    save_picture(solution, output, slot=None if slot is None else slot - 1, force=force)
+    shown = read(file)
+    if not isinstance(shown, Solution):
+        if slot is not None or output.endswith(".html"):
+            rule = "a problem file: it has no slots and no page, only a .png, .svg or .pdf"
+            raise InputError(rule, path=name_of(file))
+        with naming(name_of(file)):
+            save_figure(shown.plot, output, force=force)  # type: ignore[attr-defined]
+        say(f"{output}: written")
+        return
+    if shown.objective is None:
+        raise InputError(
+            f"status {shown.status.value}: there is no schedule to draw", path=name_of(file)
+        )
+    n_slots = 0 if shown.schedule is None else shown.schedule.n_slots
+    if slot is not None and not n_slots:
+        raise InputError("the answer is not one schedule: it has no slots", path=name_of(file))
+    if slot is not None and slot >= n_slots:
+        raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name_of(file))
+    save_picture(shown, output, slot=slot, force=force)
     say(f"{output}: written")

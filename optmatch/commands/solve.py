@@ -35,6 +35,7 @@ from optmatch.model import (
     Solution,
     Status,
     TimeUp,
+    figures_of,
     is_known,
     uncounted,
     uncounted_s,
@@ -223,13 +224,16 @@ def _print(name: str, solution: Solution, beside: dict[str, float], verbose: boo
         rows["lower bound"] = write_score(solution.lower_bound, unit)
     if math.isfinite(solution.gap):
         rows["gap"] = f"{100 * solution.gap:.3g} %"
+        rows |= figures_of(solution.problem, solution.answer)
     if solution.proof is not None:
-        rows["proof"] = solution.proof + ", unproved" * (solution.proof == "search")
+        proved = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        name = "proof" if proved else "bound by"
+        rows[name] = solution.proof + ", unproved" * (solution.proof == "search")
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"
     rows["not counted"] = ", ".join(f"{what} {spent:.2g} s" for what, spent in beside.items())
     for key, value in solution.stats.items():
         told = verbose or isinstance(value, int | float) or key == "fewest_slots"
-        if key not in ("reason", "slots") and told:
+        if key not in ("reason", "slots", "compile_s") and told:  # the row above has compiling
             rows[key] = value
     print_rows(rows)
 

@@ -13,6 +13,11 @@ from .declarations import (
     given as given,
 )
 from .device import DEVICES as DEVICES, Device as Device, find_device as find_device
+from .display import (
+    Displayed as Displayed,
+    figures_of as figures_of,
+    view_of as view_of,
+)
 from .errors import (
     FormatError as FormatError,
     InfeasibleError as InfeasibleError,
@@ -55,7 +60,9 @@ from .problem import (
     gap_between as gap_between,
     is_known as is_known,
     is_levels as is_levels,
+    scale_of as scale_of,
     unit_of as unit_of,
+    write_amount as write_amount,
     write_score as write_score,
 )
 from .schedule import BAR as BAR, CROSS as CROSS, FREE as FREE, IDLE as IDLE, Schedule as Schedule

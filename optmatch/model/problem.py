@@ -58,16 +58,57 @@ def gap_between(objective: Score, bound: Score) -> float:
     return (objective - bound) / abs(objective) if objective else math.inf
 
 
-def write_score(score: Score, unit: str = "") -> str:
-    """Write a score with its unit.
+_SIZES = {
+    "s": ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"),
+          (1e-6, 1e-6, "µs"), (0.0, 1e-9, "ns")),
+    "B": ((1e12, 1e12, "TB"), (1e9, 1e9, "GB"), (1e6, 1e6, "MB"), (1e3, 1e3, "kB"),
+          (0.0, 1.0, "B")),
+}  # fmt: skip
+"""For each unit that is written by size: from what value on, how much of it, and its name."""
+
+
+def scale_of(value: float, unit: str) -> tuple[float, str]:
+    """Return in which unit a value is read best, and how much of `unit` that is.
 
     Examples
     --------
-    >>> write_score(2.5, "s"), write_score((0, 3, 12))
-    ('2.5 s', '0, 3, 12')
+    >>> scale_of(0.0035, "s"), scale_of(9000.0, "s"), scale_of(12.0, "cells")
+    ((0.001, 'ms'), (3600.0, 'h'), (1.0, 'cells'))
     """
-    text = ", ".join(map(str, score)) if isinstance(score, tuple) else f"{score:g}"
-    return f"{text} {unit}".rstrip()
+    if unit not in _SIZES or not value or not math.isfinite(value):
+        return 1.0, unit
+    rows = _SIZES[unit]
+    return next((row[1:] for row in rows if abs(value) >= row[0] * (1 - 1e-12)), rows[-1][1:])
+
+
+def write_amount(value: float, unit: str = "", *, digits: int = 4) -> str:
+    """Write a quantity with its unit: seconds from ns to h, bytes from B to TB, others as is.
+
+    Examples
+    --------
+    >>> write_amount(0.003514, "s"), write_amount(3e9, "B"), write_amount(1234567.0, "cells")
+    ('3.514 ms', '3 GB', '1,234,567 cells')
+    """
+    scale, name = scale_of(value, unit)
+    part = value / scale
+    exact = math.isfinite(part) and part == round(part) and abs(part) < 1e15
+    return f"{f'{part:,.0f}' if exact else f'{part:,.{digits}g}'} {name}".rstrip()
+
+
+def write_score(score: Score, unit: str = "") -> str:
+    """Write a score with its unit, of levels each with its name.
+
+    Examples
+    --------
+    >>> write_score(0.0025, "s"), write_score((0, 3), "disturbed, changed")
+    ('2.5 ms', '0 disturbed, 3 changed')
+    """
+    if not isinstance(score, tuple):
+        return write_amount(score, unit, digits=6).replace(",", "")
+    names = unit.split(", ")
+    if len(names) != len(score):
+        names = [""] * len(score)
+    return ", ".join(f"{level} {name}".rstrip() for level, name in zip(score, names, strict=True))
 
 
 @runtime_checkable
@@ -77,7 +118,8 @@ class Problem(Protocol[Answer]):
     kind: ClassVar[str]
     """The name of the kind in files."""
     objectives: ClassVar[dict[str, str]]
-    """The unit of each of its objectives; of a problem with one objective, under its own kind."""
+    """The unit of each of its objectives, of levels the name of each, by commas; of a problem with
+    one objective, under its own kind."""
 
     @property
     def answer_class(self) -> type[Answer] | None:
@@ -92,7 +134,7 @@ class Problem(Protocol[Answer]):
 
 
 def unit_of(problem: Problem) -> str:
-    """Return the unit of the objective of a problem, empty for levels that have none.
+    """Return the unit of the objective of a problem; of levels their names, or nothing.
 
     Examples
     --------

@@ -9,7 +9,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, get_args
 
 from optmatch.model.declarations import Amount, Index, check_fields
-from optmatch.model.errors import InputError, SolverUnavailable
+from optmatch.model.display import dataframe, figures_of, view_of
+from optmatch.model.errors import InputError
 from optmatch.model.problem import (
     Answer,
     Problem,
@@ -303,6 +304,8 @@ class Solution(Value, Generic[Answer]):
             lines.append(f"slots: {self.schedule.n_slots}")
         elif hasattr(self.answer, "summary"):
             lines.append(self.answer.summary())
+            told = figures_of(self.problem, self.answer)
+            lines += [f"{name}: {value}" for name, value in told.items()]
         elif self.answer is None:
             lines.append(str(self.stats.get("reason", "nothing found")))
         return "\n".join(lines)
@@ -334,9 +337,7 @@ class Solution(Value, Generic[Answer]):
         >>> om.solve(om.Collective("all-gather", 3, 3.0), "ring").plot().axes[0].get_ylabel()
         'rank'
         """
-        from optmatch.kinds import kind_of  # a layer above solutions
-
-        return kind_of(self.problem).view().draw(self, slot)
+        return view_of(self.problem).draw(self, slot)
 
     def to_dataframe(self) -> Any:
         """Return the answer as a table of pandas.
@@ -353,7 +354,7 @@ class Solution(Value, Generic[Answer]):
         ------
         InputError
             If there is no answer.
-        SolverUnavailable
+        optmatch.model.SolverUnavailable
             If pandas is not installed.
 
         Examples
@@ -363,15 +364,9 @@ class Solution(Value, Generic[Answer]):
         >>> solution.to_dataframe().columns.tolist()
         ['round', 'source', 'destination', 'chunk', 'kind', 'size_bytes']
         """
-        try:
-            import pandas as pd
-        except ImportError as exc:
-            raise SolverUnavailable("tables need pandas: pip install 'optmatch[pandas]'") from exc
         if self.answer is None and self.schedule is None:
             raise InputError(f"a solution without an answer: {self.status.value}")
-        from optmatch.kinds import kind_of
-
-        return pd.DataFrame(kind_of(self.problem).view().tabulate(self))
+        return dataframe(view_of(self.problem).tabulate(self))
 
     def _repr_html_(self) -> str:
         """Show the solution in Jupyter, in its viewer."""

@@ -26,6 +26,7 @@ from .files import (
     SUFFIXES as SUFFIXES,
     fabric_svg as fabric_svg,
     figure_svg as figure_svg,
+    problem_html as problem_html,
     save_figure as save_figure,
     save_picture as save_picture,
     solution_figure as solution_figure,

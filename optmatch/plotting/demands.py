@@ -7,17 +7,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Schedule, Solution
+from optmatch.model import IDLE, InputError, Schedule, Solution, scale_of, write_amount
 from optmatch.plotting import palette
-from optmatch.plotting.figures import chart_axes, draw_bars, draw_schedule, label_time
+from optmatch.plotting.figures import (
+    blank_figure,
+    chart_axes,
+    draw_bars,
+    draw_schedule,
+    label_time,
+)
+from optmatch.plotting.viewer import page_data, scene
 from optmatch.problems import Demand, PlaneSchedules
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_LABELS = 600
-"""With more circuits than this, bars have colours but no numbers."""
+LABEL_INCHES = 0.13
+"""Rows that are lower than this have colours but no numbers."""
+PATTERNS = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oo", "++")
+"""Of destinations 0 to 7, 8 to 15, and so on."""
 
 
 class GanttData(NamedTuple):
@@ -129,8 +138,8 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        Time in seconds to the right; source ports downwards, each with a line for each plane.
-        Numbers and colours are destinations; gaps are delays or idle ports.
+        Time to the right; source ports downwards, each with a line for each plane. Numbers, and
+        colours with patterns, are destinations; gaps are delays or idle ports.
 
     See Also
     --------
@@ -141,28 +150,158 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     rows = data.n_ports * data.planes
     ax = chart_axes(ax, rows, 0.22)
     row = data.source * data.planes + data.plane
-    colours = np.array([palette.circuit_colour(port) for port in range(data.n_ports)])
+    hues = palette.CIRCUIT_COLOURS[:8]  # told apart by everybody; beyond eight with patterns
+    colours = np.array([hues[port % len(hues)] for port in range(data.n_ports)])
     for ends, alpha in ((data.end_s, 0.25), (data.sent_s, 1.0)):
-        style: dict[str, Any] = {"facecolors": colours[data.destination], "alpha": alpha}
-        draw_bars(ax, data.start_s, ends, row - 0.4, row + 0.4, **style)
+        for turn in range(-(-data.n_ports // len(hues))):
+            own = data.destination // len(hues) == turn
+            style: dict[str, Any] = {"facecolors": colours[data.destination[own]], "alpha": alpha}
+            style |= {"hatch": PATTERNS[turn % len(PATTERNS)], "edgecolors": "white",
+                      "linewidths": 0.0}  # fmt: skip
+            times = data.start_s[own], ends[own], row[own] - 0.4, row[own] + 0.4
+            draw_bars(ax, *times, **style)
     span = data.makespan_s or 1.0
-    if len(row) <= MOST_LABELS:
-        for k in np.flatnonzero(data.end_s - data.start_s > 0.015 * span):
-            middle, port = (data.start_s[k] + data.end_s[k]) / 2, int(data.destination[k])
-            ink = palette.ink_on(str(colours[port]))
-            ax.text(middle, row[k], str(port), ha="center", va="center", fontsize=6, color=ink)
+    _label_bars(ax, data, row, colours, span)
     if np.isfinite(data.lower_bound_s) and solution.problem.objective == "completion-s":  # type: ignore[attr-defined]
         bound, ink = data.lower_bound_s, palette.INK
-        ax.axvline(bound, color=ink, linestyle="--", linewidth=0.8)
-        ax.text(bound, -0.8, "lower bound", ha="right", va="bottom", fontsize=7, color=ink)
+        ax.axvline(bound, color=ink, linestyle="--", linewidth=1.0, label="lower bound")
     label_time(ax, span, rows)
-    every = max(1, data.n_ports // 32)
+    inches = float(ax.get_figure(root=True).get_size_inches()[1])  # type: ignore[union-attr]
+    every = max(1, -(-data.n_ports // max(1, int(0.8 * inches / 0.14))))
     ports = np.arange(0, data.n_ports, every)
     ax.set_yticks(ports * data.planes + (data.planes - 1) / 2, [str(port) for port in ports])
     ax.set_ylabel("source port")
     on = f" on {data.planes} planes" if data.planes > 1 else ""
-    ax.set_title(f"circuits over {data.makespan_s:.4g} s{on}; pale: nothing left to send")
+    span_text = write_amount(data.makespan_s, "s")
+    ax.set_title(f"circuits over {span_text}{on}; colours and numbers: destinations; "
+                 "pale: nothing left to send", fontsize=10)  # fmt: skip
+    _explain_hues(ax, data.n_ports, hues)
     return ax
+
+
+def _label_bars(ax: Axes, data: GanttData, row: Any, colours: Any, span: float) -> None:
+    """Write the destination into each bar that is wide and high enough for its digits."""
+    figure: Any = ax.get_figure(root=True)
+    box = ax.get_position()
+    width, height = figure.get_size_inches() * (box.width, box.height)
+    rows = data.n_ports * data.planes
+    if height / rows < LABEL_INCHES:
+        return
+    digits = np.char.str_len(data.destination.astype(str))
+    fits = (data.end_s - data.start_s) / span * width > 0.075 * digits + 0.03
+    for k in np.flatnonzero(fits):
+        middle, port = (data.start_s[k] + data.end_s[k]) / 2, int(data.destination[k])
+        ink = palette.ink_on(str(colours[port]))
+        plate = {"boxstyle": "square,pad=0.1", "fc": str(colours[port]), "ec": "none"}
+        bbox = plate if port >= 8 else None  # patterns would hide the digits
+        ax.text(
+            middle, row[k], str(port), ha="center", va="center", fontsize=8, color=ink, bbox=bbox
+        )
+
+
+def _explain_hues(ax: Axes, n_ports: int, hues: Any) -> None:
+    """Tell which colour and pattern is which destination."""
+    from matplotlib.patches import Patch
+
+    turns = min(len(PATTERNS), -(-n_ports // len(hues)))
+    marks: list[Any] = [
+        Patch(facecolor=hue, label=f"to {k}") for k, hue in enumerate(hues[:n_ports])
+    ]
+    marks += [
+        Patch(facecolor="#8a94a3", edgecolor="white", hatch=PATTERNS[turn], linewidth=0,
+              label=f"+ {turn * len(hues)}")
+        for turn in range(1, turns)
+    ]  # fmt: skip
+    marks += [line for line in ax.get_lines() if line.get_label() == "lower bound"]
+    ax.legend(handles=marks, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
+              fontsize=8)  # fmt: skip
+
+
+_MOST_BARS = 60_000
+
+
+def page(solution: Solution) -> dict[str, Any]:
+    """Collect the page: slot by slot with what is left, or the circuits of planes over time."""
+    data = gantt_data(solution)
+    problem: Any = solution.problem
+    carried = (data.sent_s - data.start_s) * problem.rate_bytes_per_s
+    ends = np.unique(data.end_s)
+    left = problem.demand_bytes.sum() - np.cumsum(
+        np.bincount(np.searchsorted(ends, data.end_s), carried, minlength=len(ends))
+    )
+    left = np.where(left > 1e-9 * max(1.0, problem.demand_bytes.sum()), left, 0.0)
+    unit = "B" if problem.rate_bytes_per_s != 1 else ""
+    said = [f"{write_amount(float(amount), unit)} left to carry" for amount in left]
+    if solution.schedule is not None:
+        last = np.cumsum(solution.schedule.durations_s + solution.schedule.delay_s)
+        at = np.clip(np.searchsorted(ends, last * (1 - 1e-12)), 0, max(0, len(ends) - 1))
+        return page_data(solution, names=[said[k] for k in at] if said else ())
+    span_s = data.makespan_s or 1.0
+    hues = palette.CIRCUIT_COLOURS[:8]
+    rows: list[list[int]] = [[] for _ in range(data.n_ports * data.planes)]
+    for k in range(min(len(data.source), _MOST_BARS)):
+        row = rows[data.source[k] * data.planes + data.plane[k]]
+        start = round(data.start_s[k] * 1e6 / span_s)
+        row += [int(data.destination[k] % len(hues)), start,
+                round(data.end_s[k] * 1e6 / span_s) - start]  # fmt: skip
+    circuits = zip(data.source, data.destination, data.plane, carried, strict=True)
+    pairs = [
+        [
+            [f"{i} to {j}, plane {p}", write_amount(float(size), unit)],
+            {"row": int(i * data.planes + p)},
+        ]
+        for i, j, p, size in circuits
+    ]
+    return scene(
+        solution,
+        legend=[(f"to ports {k}, {k + 8}, ...", hue, 2) for k, hue in enumerate(hues)],
+        noun="slot",
+        row_noun="port",
+        rows=[f"{k // data.planes}, plane {k % data.planes}" for k in range(len(rows))],
+        bars=rows,
+        row_of=[port * data.planes for port in range(data.n_ports)],
+        span_s=span_s,
+        bound_s=data.lower_bound_s if np.isfinite(data.lower_bound_s) else None,
+        steps=[
+            {"say": text, "at": float(end)} for text, end in zip(said, ends, strict=True)
+        ] or [{"say": "nothing to carry", "at": 0.0}],
+        list={"title": "Circuits in order", "heads": ["circuit", "carries"], "rows": pairs[:4000]},
+    )  # fmt: skip
+
+
+def draw_problem(problem: Demand) -> Figure:
+    """Draw the matrix of a demand: sources down, destinations across."""
+    return draw_matrix(
+        problem.demand_bytes, "B" if problem.rate_bytes_per_s != 1 else "", "what is to be carried"
+    )
+
+
+def draw_matrix(matrix: NDArray[np.float64], unit: str, title: str) -> Figure:
+    """Draw a matrix of what each source has for each destination, with a bar for the shades."""
+    n = len(matrix)
+    side = min(10.0, max(4.0, 0.3 * n + 1.5))
+    figure = blank_figure(side + 1.2, side)
+    ax = figure.add_subplot()
+    most = float(matrix.max(initial=0.0))
+    scale, name = scale_of(most, unit)
+    image = ax.imshow(np.ma.masked_equal(matrix / scale, 0.0), cmap="cividis", vmin=0)
+    every = max(1, -(-n // 24))
+    ticks = np.arange(0, n, every)
+    ax.set_xticks(ticks, [str(k) for k in ticks], fontsize=8, rotation=90 if n > 12 else 0)
+    ax.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)
+    ax.set_xlabel("destination port")
+    ax.set_ylabel("source port")
+    total = write_amount(float(matrix.sum()), unit)
+    ax.set_title(f"{title}: {total} in all", fontsize=11)
+    figure.colorbar(image, ax=ax, label=name or "demand", shrink=0.8)
+    return figure
+
+
+def tabulate_problem(problem: Demand) -> dict[str, Any]:
+    """List a row for each flow."""
+    source, destination = np.nonzero(problem.demand_bytes)
+    return {"source": source, "destination": destination,
+            "size_bytes": problem.demand_bytes[source, destination]}  # fmt: skip
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:

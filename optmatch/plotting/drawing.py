@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
-
-LABELLED_INCHES = 0.09
-"""Below this length of a cell, ports are drawn as dots without number."""
 
 
 def frame(ax: Axes, data: MeshData) -> float:
@@ -154,7 +152,8 @@ def _draw_ports(
     if light.owners is not None:  # ports at rest have their colour, too
         for port in np.flatnonzero(light.owners.of_port >= 0).tolist():
             own = palette.circuit_colour(int(light.owners.of_port[port]))
-            colours |= dict.fromkeys([(port, "in"), (port, "out"), (port, "both")], own)
+            marks = (port, "in"), (port, "out"), (port, "both")
+            colours |= dict.fromkeys(marks, own)
     fills = [colours.get((mark.port, mark.role), palette.FAINT_INK) for mark in data.ports]
     size = 2 * data.port_radius
     ax.add_collection(
@@ -172,11 +171,17 @@ def _draw_ports(
             label="ports",
         )
     )
-    if cell_inches < LABELLED_INCHES:
-        return
     points = 72 * cell_inches * data.port_radius
+    figure: Any = ax.get_figure(root=True)
+    least = max(8.0, 0.64 * figure.get_figwidth())  # so that 1,200 pixels have 8 points
+    if points < 0.4 * least:
+        return  # neighbours would touch
     for mark, fill in zip(data.ports, fills, strict=True):
         digits = len(str(mark.port))
+        fits = 1.9 * points / math.hypot(0.62 * digits, 0.72)
+        if fits < least:
+            _write_outside(ax, data, mark, str(mark.port), least, weight="bold", color=palette.INK)
+            continue
         ax.text(
             *mark.position,
             str(mark.port),
@@ -184,27 +189,31 @@ def _draw_ports(
             va="center_baseline",
             color=palette.ink_on(fill),
             zorder=5,
-            fontsize=min(9.0, points * (1.15 if digits < 3 else 0.85)),
+            fontsize=min(max(9.0, least), fits),
             fontweight="bold",
         )
-        _name_port(ax, data, mark, min(6.5, 0.75 * points))
+        if mark.name != str(mark.port) and points >= 0.7 * least:
+            _write_outside(ax, data, mark, mark.name, least, color=palette.FAINT_INK)
 
 
-def _name_port(ax: Axes, data: MeshData, mark: PortMark, size: float) -> None:
-    if mark.name == str(mark.port) or size < 3.5:
-        return
+def _write_outside(
+    ax: Axes, data: MeshData, mark: PortMark, text: str, size: float, **style: Any
+) -> None:
+    """Write beside a port, away from the mesh; what stands in a row is turned where it is long."""
     reach = data.port_radius + 0.1
     x, y = np.array(mark.position) + reach * np.array(mark.outward)
     across, up = mark.outward
+    level = abs(across) < 0.6
     ax.text(
         x,
         y,
-        mark.name,
+        text,
         fontsize=size,
-        color=palette.FAINT_INK,
         zorder=5,
-        ha="center" if abs(across) < 0.3 else ("left" if across > 0 else "right"),
+        rotation=90 if level and style.get("weight") and len(text) > 1 else 0,
+        ha="center" if level else ("left" if across > 0 else "right"),
         va="center" if abs(up) < 0.6 else ("bottom" if up > 0 else "top"),
+        **style,
     )
 
 

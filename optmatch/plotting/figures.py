@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import FREE, SolverUnavailable
+from optmatch.model import FREE, SolverUnavailable, scale_of
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import draw_slot, frame, name_owners
 from optmatch.plotting.geometry import MeshData, mesh_data
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MOST_SLOTS = 12
+"""A sheet shows so many slots in full."""
 INCHES_PER_CELL = 0.46
 """Size of new figures: a cell of a 9 x 9 mesh is about a centimetre long."""
 
@@ -60,7 +62,7 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     >>> from optmatch.model import Schedule
     >>> schedule = Schedule(matchings=[[1, 0]], durations_s=[1.0])
     >>> plot_slot((IdealSwitch(2), schedule)).get_title()
-    'slot 1 of 1: 2 circuits'
+    'slot 0 (0 to 0): 2 circuits'
     """
     fabric, _ = parts(shown)
     data, light = mesh_data(fabric), slot_data(shown, slot)
@@ -68,7 +70,10 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     cell_inches = frame(ax, data)
     draw_slot(ax, fabric, data, light, cell_inches)
     if fabric.graph is not None:
-        ax.set_xlabel("distances in lengths of a cell", fontsize=8, color=palette.FAINT_INK)
+        names = {mark.name for mark in data.ports} & {text.get_text() for text in ax.texts}
+        named = sorted(name for name in names if name[0] == "t")[:1]
+        more = f"; {named[0]}: terminal {named[0][1:]} of the boundary" if named else ""
+        ax.set_xlabel(_MARKS + more, fontsize=8, color=palette.STATE_COLOURS["bar"])
     name_owners(ax, light.owners, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=8)
     lost = sum(not circuit.arrives for circuit in light.circuits)
     texts = [_count(len(light.circuits), "circuit")]
@@ -76,7 +81,7 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
         texts.append(f"{light.cells_used} of {fabric.n_cells} cells")
     if lost:
         texts.append(f"light lost: {lost}")
-    ax.set_title(f"slot {slot + 1} of {light.n_slots}: {', '.join(texts)}")
+    ax.set_title(f"slot {slot} (0 to {light.n_slots - 1}): {', '.join(texts)}")
     return ax
 
 
@@ -93,7 +98,8 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     Returns
     -------
     Figure
-        One axes for each slot, by rows.
+        One axes for each slot, by rows; of more than twelve slots for twelve of them, and below
+        a strip of thumbnails of all.
 
     See Also
     --------
@@ -104,19 +110,26 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     data = mesh_data(fabric)
     left, lower, right, upper = data.bounds
     aspect = (right - left) / (upper - lower)
-    columns = math.ceil(math.sqrt(1.5 * schedule.n_slots / aspect))  # landscape
-    rows = math.ceil(schedule.n_slots / columns)
-    columns = math.ceil(schedule.n_slots / rows)
+    lights = all_slots_data(shown)
+    n_shown = min(MOST_SLOTS, len(lights))
+    chosen = np.unique(np.linspace(0, len(lights) - 1, n_shown).round().astype(int)).tolist()
+    columns = math.ceil(math.sqrt(1.5 * n_shown / aspect))  # landscape
+    rows = math.ceil(n_shown / columns)
+    columns = math.ceil(n_shown / rows)
+    width = min(3.2, 12.5 / columns) if n_shown > 1 else 8.0
+    strip = 0.0 if n_shown == len(lights) else _strip_inches(len(lights), width * columns, aspect)
     if fig is None:
-        width = 3.2 if schedule.n_slots > 1 else 8.0
-        fig = blank_figure(width * columns, width / aspect * rows + 0.25 * rows + 0.6)
+        fig = blank_figure(width * columns, (width / aspect + 0.25) * rows + 0.6 + strip)
     fig.set_layout_engine("constrained")
     cell_inches = fig.get_figwidth() / columns / (right - left)
-    for light in all_slots_data(shown):
-        ax = fig.add_subplot(rows, columns, light.slot + 1)
+    heights = [1.0] * rows + ([strip / (width / aspect + 0.25)] if strip else [])
+    grid = fig.add_gridspec(len(heights), columns, height_ratios=heights)
+    for place, slot in enumerate(chosen):
+        light = lights[slot]
+        ax = fig.add_subplot(grid[place // columns, place % columns])
         frame(ax, data)
         draw_slot(ax, fabric, data, light, cell_inches)
-        ax.set_title(f"{light.slot + 1}", fontsize=9, loc="left", fontweight="bold")
+        ax.set_title(f"{slot}", fontsize=9, loc="left", fontweight="bold")
         if fabric.graph is not None and light.slot:
             text = _count(len(light.toggled), "toggle")
             ax.set_title(text, fontsize=8, loc="right", color=palette.FAINT_INK)
@@ -125,9 +138,43 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     if fabric.graph is not None:
         toggles = int(schedule_data(shown).toggles.sum())
         texts += [_count(fabric.n_cells, "cell"), _count(toggles, "toggle")]
-        fig.supxlabel("distances in lengths of a cell", fontsize=9, color=palette.FAINT_INK)
+        fig.supxlabel(_MARKS, fontsize=8, color=palette.STATE_COLOURS["bar"])
+    if strip:
+        texts.append(f"{n_shown} slots in full, all below")
+        _draw_strip(fig.add_subplot(grid[-1, :]), data, lights, fig.get_figwidth())
     fig.suptitle(f"{fabric.title}: {', '.join(texts)}", fontsize=12)
     return fig
+
+
+_MARKS = "two strokes: a cell in bar; X: in cross; pale: without light"
+_THUMB = 0.5  # inches from one thumbnail to the next
+
+
+def _strip_inches(n_slots: int, width: float, aspect: float) -> float:
+    return math.ceil(n_slots / max(1, int(width / _THUMB))) * (_THUMB / aspect + 0.13) + 0.1
+
+
+def _draw_strip(ax: Axes, data: MeshData, lights: tuple[SlotData, ...], width: float) -> None:
+    """Draw the light of every slot as a thumbnail with its number, all at once."""
+    from matplotlib.collections import LineCollection
+
+    left, lower, right, upper = data.bounds
+    across = max(1, int(width / _THUMB))
+    pitch = 1.12 * np.array([right - left, upper - lower + 0.16 * (right - left)])
+    lines, colours = [], []
+    for light in lights:
+        at = np.array([light.slot % across, -(light.slot // across)]) * pitch
+        for k, circuit in enumerate(light.circuits):
+            lines.append(circuit.curve[::3] + at)
+            colours.append(light.colour(k))
+        if light.slot % max(1, -(-len(lights) // 40)) == 0:
+            corner = at + np.array([(left + right) / 2, upper + 0.01 * pitch[1]])
+            ax.text(*corner, str(light.slot), fontsize=8, ha="center", va="bottom")
+    ax.add_collection(LineCollection(lines, colors=colours, linewidths=0.5))
+    ax.set_xlim(left, left + across * pitch[0])
+    ax.set_ylim(lower - (len(lights) - 1) // across * pitch[1], upper + 0.3 * pitch[1])
+    ax.set_aspect("equal")
+    ax.set_axis_off()
 
 
 def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
@@ -143,7 +190,7 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        Rows are sources, columns destinations; entries are slots, counted from 1.
+        Rows are sources, columns destinations; entries are slots, counted from 0.
 
     See Also
     --------
@@ -156,18 +203,18 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     if ax is None:
         side = min(14.0, max(4.0, 0.3 * n + 1.5))
         ax = blank_figure(side, side).add_subplot()
-    shade = np.ma.masked_less(meets + 1, 1)
-    image = ax.imshow(shade, cmap="cividis", vmin=1, vmax=max(2, schedule.n_slots))
+    shade = np.ma.masked_less(meets, 0)
+    image = ax.imshow(shade, cmap="cividis", vmin=0, vmax=max(1, schedule.n_slots - 1))
     if n <= 48:
         ax.set_xticks(range(n))
         ax.set_yticks(range(n))
         ax.tick_params(labelsize=7, length=0)
         for i, j in np.argwhere(meets >= 0):
-            ink = palette.ink_on(image.cmap(image.norm(meets[i, j] + 1)))
-            ax.text(j, i, f"{meets[i, j] + 1}", ha="center", va="center", fontsize=7, color=ink)
+            ink = palette.ink_on(image.cmap(image.norm(meets[i, j])))
+            ax.text(j, i, f"{meets[i, j]}", ha="center", va="center", fontsize=7, color=ink)
     ax.set_xlabel("destination port")
     ax.set_ylabel("source port")
-    ax.set_title(f"slot in which each pair first meets, of {schedule.n_slots}")
+    ax.set_title(f"slot in which each pair first meets (0 to {schedule.n_slots - 1})")
     return ax
 
 
@@ -218,11 +265,17 @@ def draw_bars(
 
 
 def label_time(ax: Axes, span_s: float, rows: int) -> None:
-    """Set limits and units of a chart over time: seconds to the right, rows downwards."""
+    """Set limits and units of a chart over time: time to the right, rows downwards."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    scale, unit = scale_of(span_s, "s")
+    ticks = MaxNLocator(8).tick_values(0.0, span_s / scale or 1.0)
     ax.set_xlim(0, (span_s or 1.0) * 1.01)
     ax.set_ylim(rows - 0.4, -0.6)
-    ax.tick_params(labelsize=7)
-    ax.set_xlabel("time in seconds")
+    ax.tick_params(labelsize=8)
+    ax.set_xticks([tick * scale for tick in ticks if tick * scale <= 1.01 * (span_s or 1.0)])
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda time_s, _: f"{time_s / scale:.4g}"))
+    ax.set_xlabel(f"time in {unit}")
 
 
 def chart_axes(ax: Axes | None, rows: int, row_inches: float) -> Axes:

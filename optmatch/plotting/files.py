@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution, SolverUnavailable
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (*PICTURES, ".html")
+MOST_PIXELS, MOST_BYTES = 3200.0, 600_000
+"""Along one side of a PNG file; and beyond so many bytes it has no more than 255 colours."""
 DPI = 160
 """Dots per inch of PNG files."""
 
@@ -148,7 +150,14 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
 def _encoded(figure: Figure, kind: str) -> bytes:
     _show_names_as_they_are(figure)
     buffer, stamps = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    figure.savefig(buffer, format=kind, dpi=DPI, metadata=stamps.get(kind))  # same input and bytes
+    dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
+    figure.savefig(buffer, format=kind, dpi=dpi, metadata=stamps.get(kind))  # same input and bytes
+    if kind == "png" and len(buffer.getvalue()) > MOST_BYTES:
+        from PIL import Image  # matplotlib needs it for PNG
+
+        few = io.BytesIO()
+        Image.open(buffer).convert("RGB").quantize(255).save(few, format="png", optimize=True)
+        return few.getvalue()
     return buffer.getvalue()
 
 
@@ -171,14 +180,22 @@ def _show_names_as_they_are(figure: Figure) -> None:
             )
 
 
+def problem_html(problem: Any) -> str:
+    """Show a problem in a notebook: its summary, and its figure where matplotlib is there."""
+    text = f"<p>{html.escape(problem.summary()).replace(chr(10), '<br>')}</p>"
+    try:
+        return f"{text}<div>{figure_svg(problem.plot())}</div>"
+    except (InputError, SolverUnavailable):
+        return text
+
+
 def solution_html(solution: Solution, *, height_px: int = 720) -> str:
     """Show a solution in a notebook.
 
     Parameters
     ----------
     solution
-        The outcome of a solve: of a schedule its viewer in a frame; of another answer a line and,
-        with matplotlib, the figure; without an answer the reason.
+        The outcome of a solve: its viewer in a frame, or without an answer the reason.
     height_px
         Height of the frame, in pixels.
 
@@ -189,7 +206,7 @@ def solution_html(solution: Solution, *, height_px: int = 720) -> str:
     >>> solution_html(solution)[:20]
     '<div><iframe srcdoc='
     """
-    if solution.schedule is not None:
+    if solution.schedule is not None or solution.answer is not None:
         try:
             page = html.escape(viewer_page(solution))
         except InputError as exc:
@@ -198,12 +215,5 @@ def solution_html(solution: Solution, *, height_px: int = 720) -> str:
             f'<div><iframe srcdoc="{page}" sandbox="allow-scripts" title="schedule"'
             f' style="width: 100%; height: {height_px}px; border: 0"></iframe></div>'
         )
-    said = getattr(solution.answer, "summary", lambda: "")()
-    reason = html.escape(str(solution.stats.get("reason", said)))
-    text = f"<p><b>{solution.status.value}</b> {reason}</p>"
-    if solution.answer is None:
-        return text
-    try:
-        return f"{text}<div>{figure_svg(solution_figure(solution))}</div>"
-    except (InputError, SolverUnavailable):
-        return text
+    reason = html.escape(str(solution.stats.get("reason", "")))
+    return f"<p><b>{solution.status.value}</b> {reason}</p>"

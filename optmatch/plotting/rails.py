@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Solution
+from optmatch.model import InputError, Solution, write_amount
 from optmatch.plotting import palette
-from optmatch.plotting.figures import chart_axes, draw_bars, draw_schedule, label_time
+from optmatch.plotting.figures import (
+    blank_figure,
+    chart_axes,
+    draw_bars,
+    draw_schedule,
+    label_time,
+)
+from optmatch.plotting.viewer import scene
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.training.step import COMPUTE, DIMENSIONS
@@ -109,7 +116,7 @@ def plot_rails(
     Returns
     -------
     Axes
-        Time in seconds to the right, ranks downwards; colours are dimensions of parallelism, dark
+        Time to the right, ranks downwards; colours are dimensions of parallelism, dark
         bars across a row reconfigurations that it sees.
     """
     data = rail_gantt_data(job, run, ranks)
@@ -135,7 +142,8 @@ def plot_rails(
     label_time(ax, data.step_s, len(data.ranks))
     ax.set_yticks(np.arange(len(data.ranks)), [str(rank) for rank in data.ranks])
     ax.set_ylabel("rank")
-    ax.set_title(f"a step of {data.step_s:.4g} s")
+    every = f": {len(data.ranks)} of {job.n_gpus:,} ranks" if len(data.ranks) < job.n_gpus else ""
+    ax.set_title(f"a step of {write_amount(data.step_s, 's')}{every}")
     ax.legend(
         loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, borderaxespad=0.2
     )
@@ -180,6 +188,135 @@ def _planned(job: RailJob, plan: RailPlan) -> list[tuple[int, float, float]]:
     return found
 
 
+_FORWARDS = len(KINDS)
+_MOST_ROWS, _MOST_BARS, _MOST_CIRCUITS = 400, 60_000, 40_000
+"""What a page holds of rows, of bars in them, and of circuits in all states; it stays small."""
+
+
+def page(solution: Solution) -> dict[str, Any]:
+    """Collect the page: rows over time, ranks that do the same in one row, and the circuits."""
+    job, plan = solution.problem, solution.answer
+    if not isinstance(job, RailJob) or not isinstance(plan, RailPlan):
+        raise InputError(f"nothing to draw: the status is {solution.status.value}")
+    span_s = max(plan.step_s, 1e-12)
+    alike = _alike(job, plan)
+    rows, bars, row_of, n_bars = [], [], [-1] * job.n_gpus, 0
+    for part, members in alike:
+        n_bars += len(part)
+        if len(rows) >= _MOST_ROWS or n_bars > _MOST_BARS:
+            break
+        for rank in members:
+            row_of[rank] = len(rows)
+        rows.append(_named(members))
+        bars.append(part.ravel().tolist())
+    left_out = row_of.count(-1)
+    note = f"{left_out} of {job.n_gpus} ranks are left out." if left_out else ""
+    alone = "Ranks that do the same at the same time share a row. "
+    names = (*KINDS, "forwards for others")
+    colours = (*_COLOURS, "#c2410c")
+    lanes = (0, *(1 for _ in DIMENSIONS), 2, 1)
+    circuits, steps = _circuits(job, plan)
+    return scene(
+        solution,
+        subtitle=f"{job.n_gpus} ranks, {len(ranks_of_rails(job.step()))} rails",
+        legend=list(zip(names, colours, lanes, strict=True)),
+        noun="state",
+        row_noun="rank",
+        rows=rows,
+        bars=bars,
+        row_of=row_of,
+        span_s=span_s,
+        bound_s=solution.lower_bound if np.isfinite(solution.lower_bound) else None,
+        circuits=circuits,
+        steps=steps,
+        note=alone + note,
+    )
+
+
+def _named(members: list[int]) -> str:
+    return str(members[0]) if len(members) == 1 else f"{members[0]} and {len(members) - 1} more"
+
+
+def _alike(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.int64], list[int]]]:
+    """List what ranks do, and the ranks that do it, in order of their first.
+
+    An entry is rows of kind, start and length in millionths of the step.
+    """
+    ranks = np.arange(job.n_gpus)
+    data = rail_gantt_data(job, plan, ranks)
+    table = np.stack([data.row, data.kind, data.start_s, data.end_s], axis=1)
+    if len(plan.relays):
+        operation, via = plan.relays[:, 0], plan.relays[:, 1]
+        at = plan.start_s[operation], plan.end_s[operation]
+        table = np.concatenate([table, np.stack([via, np.full(len(via), _FORWARDS), *at], axis=1)])
+    table[:, 2:] = np.rint(table[:, 2:] * 1e6 / max(plan.step_s, 1e-12))
+    table[:, 3] -= table[:, 2]
+    table = table[np.lexsort((table[:, 1], table[:, 2], table[:, 0]))].astype(np.int64)
+    parts = np.split(table[:, 1:], np.searchsorted(table[:, 0], ranks[1:]))
+    alike: dict[bytes, list[int]] = {}
+    for rank, part in enumerate(parts):
+        alike.setdefault(part.tobytes(), []).append(rank)
+    return [(parts[members[0]], members) for members in alike.values()]
+
+
+def _circuits(job: RailJob, plan: RailPlan) -> tuple[list[list[list[int]]], list[dict[str, Any]]]:
+    """List the circuits of each state of the first rail of each timeline, and when they change."""
+    ranks, ports = ranks_of_rails(job.step()), job.network.ports_per_gpu
+    circuits, changes, left = [], [], _MOST_CIRCUITS
+    for k, timeline in enumerate(plan.rails):
+        members = ranks[timeline.rails[0]]
+        states = []
+        for state, matching in enumerate(timeline.matchings):
+            source = np.flatnonzero(matching >= 0)
+            pairs = np.stack([source // ports, matching[source] // ports], axis=1)
+            pairs = members[pairs[(pairs < len(members)).all(axis=1)]][: max(0, left)]
+            left -= len(pairs)
+            states.append(pairs.ravel().tolist())
+            changes.append((float(timeline.starts_s[state]), k, state))
+        circuits.append(states)
+    now = [0] * len(plan.rails)
+    steps: list[dict[str, Any]] = [{"say": "the step begins", "at": 0.0, "states": [*now]}]
+    for at_s, k, state in sorted(change for change in changes if change[2]):
+        now[k] = state
+        named = plan.rails[k].rails
+        which = f"rail {named[0]}" + (f" and {len(named) - 1} alike" if len(named) > 1 else "")
+        steps.append({"say": f"{which}: circuits change", "at": at_s, "states": [*now]})
+    return circuits, steps
+
+
+def draw_problem(job: RailJob) -> Figure:
+    """Draw the phases of the first rail: a row for each stage, a box for each phase in order."""
+    rail = min((phase.rail for phase in job.phases()), default=0)
+    phases = [phase for phase in job.phases() if phase.rail == rail]
+    stages = sorted({phase.stage for phase in phases})
+    figure = blank_figure(10.0, min(14.0, 1.6 + 0.42 * max(1, len(stages))))
+    ax = figure.add_subplot()
+    most = 1
+    for row, stage in enumerate(stages):
+        own = [phase for phase in phases if phase.stage == stage][:MOST_RANKS]
+        most = max(most, len(own))
+        for place, phase in enumerate(own):
+            colour = _COLOURS[1 + DIMENSIONS.index(phase.dimension)]
+            ax.barh(row, 0.94, left=place, height=0.8, color=colour)
+            ink = palette.ink_on(colour)
+            text = f"{phase.dimension} {phase.n_operations}"
+            ax.text(place + 0.47, row, text, ha="center", va="center", fontsize=8, color=ink)
+    ax.set_xlim(0, most)
+    ax.set_ylim(len(stages) - 0.4, -0.6)
+    ax.set_yticks(range(len(stages)), [str(stage) for stage in stages], fontsize=8)
+    ax.set_xticks([])
+    ax.set_xlabel("phases in order: dimension and operations")
+    ax.set_ylabel("stage")
+    ax.set_title(f"what rail {rail} carries in a step of {job.n_gpus} GPUs", fontsize=10)
+    return figure
+
+
+def tabulate_problem(job: RailJob) -> dict[str, Any]:
+    """List a row for each phase."""
+    names = "rail", "stage", "dimension", "n_operations"
+    return {name: [getattr(phase, name) for phase in job.phases()] for name in names}
+
+
 def draw(solution: Solution, slot: int | None = None) -> Figure:
     """Draw the step of a plan."""
     problem, answer = solution.problem, solution.answer
@@ -187,4 +324,15 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
         return draw_schedule(solution, slot)
     if slot is not None:
         raise InputError("a plan of rails has no slots", where="slot")
-    return cast("Figure", plot_rails(problem, answer).figure)
+    alike = [members for _, members in _alike(problem, answer)]
+    shown = alike[:MOST_RANKS]
+    ax = plot_rails(problem, answer, ranks=[members[0] for members in shown])
+    ax.set_yticks(range(len(shown)), [_named(members) for members in shown])
+    told = (
+        f"{sum(map(len, shown)):,} of {problem.n_gpus:,} ranks; those that do the same share a row"
+    )
+    ax.set_title(f"a step of {write_amount(answer.step_s, 's')}: {told}", fontsize=10)
+    if np.isfinite(solution.lower_bound):
+        ax.axvline(solution.lower_bound, color=palette.INK, ls="--", lw=1.0, label="lower bound")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+    return cast("Figure", ax.figure)

@@ -13,6 +13,7 @@ from optmatch.fabrics import RackFabric
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
 from optmatch.plotting.figures import blank_figure, draw_schedule
+from optmatch.plotting.viewer import scene
 from optmatch.problems import Allocation, SliceAllocation
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class SliceData(NamedTuple):
     before: NDArray[np.int64]
     """``before[edge]``: circuits that were there."""
     racks: tuple[int, ...]
+    servers: NDArray[np.int64]
+    """The number of each server in all racks."""
 
 
 def slice_data(solution: Solution) -> SliceData:
@@ -95,6 +98,7 @@ def slice_data(solution: Solution) -> SliceData:
         new=np.array([new[step] for step in lit], dtype=np.int64),
         before=np.array([before[step] for step in lit], dtype=np.int64),
         racks=tuple(racks.tolist()),
+        servers=shown,
     )
 
 
@@ -127,10 +131,15 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
         there.
     """
     data = slice_data(solution)
+    size = np.ptp(data.centres, axis=0) + 2
+    scale = min(0.8, 16 / float(size.max()))
     if ax is None:
-        size = np.ptp(data.centres, axis=0) + 2
-        ax = blank_figure(max(4.0, float(size[0])), max(2.5, float(size[1]))).add_subplot()
+        inches = max(4.5, scale * float(size[0])), max(2.8, scale * float(size[1]) + 0.9)
+        ax = blank_figure(*inches).add_subplot()
+    joined = len(data.racks) > 1
     for edge, (u, v) in enumerate(data.edges.tolist()):
+        if joined and not data.new[edge]:
+            continue  # circuits of others between racks would hide all else
         for count, colour in ((data.before[edge], palette.FAINT_INK), (data.new[edge], "#266ec3")):
             if count:
                 ax.annotate(
@@ -146,22 +155,189 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
                         "shrinkB": 8,
                     },
                 )
-    for server, (x, y) in enumerate(data.centres.tolist()):
-        owner = int(data.owner[server])
-        fill = {0: "#266ec3", -1: "white", -2: palette.FAINT_INK}.get(owner, "#d9dee5")
-        ax.scatter([x], [y], s=260, marker="s", c=fill, edgecolors=palette.INK, zorder=3)
-        text = str(data.slot[server]) if owner == 0 else {-1: "", -2: "x"}.get(owner, f"s{owner}")
-        ink = "white" if owner == 0 else palette.INK
-        ax.text(x, y, text, ha="center", va="center", fontsize=7, color=ink, zorder=4)
+    _draw_servers(ax, data.centres, data.owner, data.slot, 72 * scale, data.servers)
+    many = len(data.racks) > 8
+    racks = f"{len(data.racks)} racks" if many else (
+        f"rack{'s' if joined else ''} {', '.join(map(str, data.racks))}"
+    )  # fmt: skip
+    below = "; circuits of others between racks are left out" if joined else ""
     ax.set_title(
-        f"{'rack' if len(data.racks) == 1 else 'racks'} {', '.join(map(str, data.racks))}:"
-        f" the new slice by slots, others s1, s2, ..."
-        f"; worst load {solution.objective:g}",
+        f"{racks}: servers by number, #k is slot k of the slice; worst load {solution.objective:g}"
+        f"{below}",
         fontsize=9,
+        wrap=True,
     )
-    ax.margins(0.12, 0.4 / len(data.racks))  # arcs around the ring along z leave the grid
-    ax.set_axis_off()
     return ax
+
+
+_MOST_NODES = 6000
+_FREE, _SLICE, _OTHERS, _RESERVED, _SWITCH, _OLD, _NEW = range(7)
+_LEGEND = (
+    ("free", "#ffffff"),
+    ("the new slice", "#266ec3"),
+    ("other slices", "#d9dee5"),
+    ("reserved", "#8a94a3"),
+    ("switch between racks", "#ffe3a3"),
+    ("circuits that were there", "#8a94a3"),
+    ("circuits of the new slice", "#266ec3"),
+)
+
+
+def page(solution: Solution) -> dict[str, Any]:
+    """Collect the page: all racks and the switches between them, before and with the slice."""
+    problem, answer = solution.problem, solution.answer
+    if not isinstance(problem, SliceAllocation) or not isinstance(answer, Allocation):
+        raise InputError(f"nothing to draw: the status is {solution.status.value}")
+    fabric = problem.fabric
+    places, n = _places(fabric), fabric.n_servers
+    kinds = np.full(n + fabric.n_rack_switches, _SWITCH)
+    kinds[:n] = _FREE
+    kinds[list(problem.reserved)] = _RESERVED
+    names = [f"server {k}" for k in range(n)]
+    for number, placed in enumerate(problem.placed, 1):
+        kinds[placed.servers] = _OTHERS
+        for server in placed.servers.tolist():
+            names[server] = f"slice {number}, server {server}"
+    axes = "xyz"
+    names += [f"switch {axes[a]} ({i}, {j})" for a, i, j in fabric.rack_switches.tolist()]
+    shown = np.arange(len(places))
+    if len(shown) > _MOST_NODES:  # the racks of the slice alone
+        racks = np.isin(fabric.server_coordinates[:, 0], answer.servers // (n // fabric.racks))
+        shown = np.concatenate([np.flatnonzero(racks), np.arange(n, len(places))])
+    spot = {node: k for k, node in enumerate(shown.tolist())}
+    nodes = []
+    for node in shown.tolist():
+        x, y = places[node].tolist()
+        text = str(node) if node < n else ""
+        nodes.append([round(x, 3), round(y, 3), 0.8, 0.8, text, int(kinds[node]), names[node]])
+    steps_of: dict[int, Counter[tuple[int, int]]] = {_OLD: Counter(), _NEW: Counter()}
+    for kind, slices in ((_OLD, problem.placed), (_NEW, (answer,))):
+        for slice_ in slices:
+            ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]]
+            steps_of[kind].update(map(tuple, ends.tolist()))
+    links, fresh = [], {}
+    for kind, counts in steps_of.items():
+        for (tail, head), count in sorted(counts.items()):
+            if tail in spot and head in spot:
+                name = f"{names[tail]} to {names[head]}: {count} circuits"
+                if kind == _NEW:
+                    fresh[str(len(links))] = kind
+                width = round(0.02 + 0.02 * min(count, 8) ** 0.5, 3)
+                links.append([spot[tail], spot[head], kind if kind == _OLD else -1, width, name])
+    taken = {str(spot[server]): _SLICE for server in answer.servers.tolist()}
+    size = places[shown].max(axis=0) + 1.6
+    x, y, z = answer.shape
+    rows = [
+        [
+            [f"{k}: server {server}", f"chips {server * fabric.chips_per_server} on"],
+            {"node": spot[server]},
+        ]
+        for k, server in enumerate(answer.servers.tolist())
+    ]
+    left_out = len(places) - len(shown)
+    return scene(
+        solution,
+        legend=[
+            (*entry, "quiet") if k == _OLD and fabric.joined else entry
+            for k, entry in enumerate(_LEGEND)
+        ],
+        bounds=[-0.8, -0.8, *map(float, size)],
+        nodes=nodes,
+        links=links,
+        steps=[
+            {"say": f"before: {int((kinds[:n] == _FREE).sum())} of {n} servers are free"},
+            {
+                "say": f"a slice of {x} x {y} x {z} chips takes {len(taken)} servers",
+                "nodes": taken,
+            },
+            {"say": f"its {len(answer.circuits)} circuits", "links": fresh},
+        ],
+        list={"title": "Servers of the slice", "heads": ["slot", ""], "rows": rows},
+        note=(f"{left_out} servers of other racks are left out. " if left_out else "")
+        + (
+            "Circuits of others are shown for the server that is clicked." if fabric.joined else ""
+        ),
+    )
+
+
+def _places(fabric: RackFabric) -> NDArray[np.float64]:
+    """Put racks on a grid, their layers beside each other, and below them the switches."""
+    nx, ny, nz = fabric.server_grid
+    rack, x, y, z = fabric.server_coordinates.T.astype(float)
+    across = max(1, round((fabric.racks * (ny + 2) / (nz * (nx + GAP) + 1)) ** 0.5))
+    column, row = rack % across, rack // across
+    servers = np.stack(
+        [x + (nx + GAP) * z + column * (nz * (nx + GAP) + 1), y + row * (ny + 1.5)], axis=1
+    )
+    if not fabric.n_rack_switches:
+        return servers
+    axis, i, j = fabric.rack_switches.T.astype(float)
+    below, wide = servers[:, 1].max() + 2.0, np.array([ny, nx, nx])  # places i of x, y and z
+    left = np.concatenate([[0.0], np.cumsum(wide + 1.0)])[axis.astype(int)]
+    return np.concatenate([servers, np.stack([left + i, below + j], axis=1)])
+
+
+def draw_problem(problem: SliceAllocation) -> Figure:
+    """Draw all racks: free servers, those of other slices, and those that are kept out."""
+    fabric = problem.fabric
+    places = _places(fabric)[: fabric.n_servers]
+    owner = np.full(fabric.n_servers, -1, dtype=np.int64)
+    owner[list(problem.reserved)] = -2
+    for number, placed in enumerate(problem.placed, 1):
+        owner[placed.servers] = number
+    size = places.max(axis=0) + 1.6
+    scale = min(0.55, 14 / size.max())
+    figure = blank_figure(max(4.0, scale * size[0]), max(2.5, scale * size[1] + 0.8))
+    ax = figure.add_subplot()
+    _draw_servers(ax, places * [1, -1], owner, np.full(len(owner), -1), 72 * scale)
+    free, wanted = int((owner == -1).sum()), " x ".join(map(str, problem.shape))
+    ax.set_title(
+        f"{wanted} chips are wanted; {free} of {len(owner)} servers are free", fontsize=10
+    )
+    return figure
+
+
+def tabulate_problem(problem: SliceAllocation) -> dict[str, Any]:
+    """List a row for each server: its place, and the slice that has it (-1 free, -2 reserved)."""
+    owner = np.full(problem.fabric.n_servers, -1)
+    owner[list(problem.reserved)] = -2
+    for number, placed in enumerate(problem.placed):
+        owner[placed.servers] = number
+    rack, x, y, z = problem.fabric.server_coordinates.T
+    return {"server": np.arange(len(owner)), "rack": rack, "x": x, "y": y, "z": z, "slice": owner}
+
+
+def _draw_servers(
+    ax: Axes, centres: Any, owner: Any, slot: Any, points: float, named: Any = None
+) -> None:
+    """Draw a square for each server, with its number where there is room, and a legend."""
+    from matplotlib.lines import Line2D
+
+    looks = {0: ("#266ec3", "the new slice"), 1: ("#d9dee5", "other slices"),
+             -1: ("white", "free"), -2: (palette.FAINT_INK, "reserved")}  # fmt: skip
+    kind = np.minimum(owner, 1)
+    for value, (fill, _) in looks.items():
+        at = centres[kind == value]
+        ax.scatter(*at.T, s=(0.72 * points) ** 2, marker="s", c=fill, edgecolors=palette.INK,
+                   linewidths=0.6, zorder=3)  # fmt: skip
+    if points >= 22:
+        for server, (x, y) in enumerate(centres.tolist()):
+            number = server if named is None else named[server]
+            text = f"{number}" if slot[server] < 0 else f"{number}\n#{slot[server]}"
+            ink = "white" if owner[server] == 0 else palette.INK
+            ax.text(x, y, text, ha="center", va="center", fontsize=8, color=ink, zorder=4)
+    marks = [
+        Line2D([], [], marker="s", ls="", mfc=fill, mec=palette.INK, label=name)
+        for value, (fill, name) in looks.items()
+        if (kind == value).any()
+    ]
+    ax.legend(handles=marks, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4,
+              frameon=False, fontsize=9)  # fmt: skip
+    ax.set_aspect("equal")
+    (left, low), (right, high) = centres.min(axis=0), centres.max(axis=0)
+    ax.set_xlim(left - 0.8, right + 0.8)
+    ax.set_ylim(low - 1.1, high + 1.1)  # arcs around the ring along z leave the grid
+    ax.set_axis_off()
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:

@@ -53,10 +53,13 @@ class SlotData(NamedTuple):
     owners: Owners | None = None
 
     def colour(self, k: int) -> str:
-        """Return the colour of circuit `k`: of its job, if ports have owners."""
-        if self.owners is not None:
-            k = int(self.owners.of_port[self.circuits[k].source])
-        return palette.circuit_colour(k)
+        """Return the colour of circuit `k`: a shade of its job's, if ports have owners."""
+        if self.owners is None:
+            return palette.circuit_colour(k)
+        own = self.owners.of_port
+        job = int(own[self.circuits[k].source])
+        earlier = sum(own[circuit.source] == job for circuit in self.circuits[:k])
+        return palette.shade(palette.circuit_colour(job), int(earlier))
 
     @property
     def cells_used(self) -> int:

@@ -51,7 +51,7 @@
   const barWidth = 0.72 * Math.min(1, nSlots / 30);
   el("chart").innerHTML = data.matchings.map((_, k) => {
     const height = Math.max(0.05, (toggled[k] || []).length / most);
-    return `<rect x="${k - barWidth / 2}" width="${barWidth}" y="${1 - height}" height="${height}"><title>slot ${k + 1}: ${count((toggled[k] || []).length, "cell")} toggled</title></rect>`;
+    return `<rect x="${k - barWidth / 2}" width="${barWidth}" y="${1 - height}" height="${height}"><title>slot ${k}: ${count((toggled[k] || []).length, "cell")} toggled</title></rect>`;
   }).join("");
   const bars = [...el("chart").children].filter((node) => node.tagName === "rect");
 
@@ -103,11 +103,12 @@
     const longest = Math.max(0, ...circuits.map((c) => c.cells.length));
     const lit = nCells ? [...data.states[slot]].filter((s) => s !== FREE).length : 0;
     const lost = circuits.filter((c) => !c.arrives).length;
-    const said = [`<span class="slot">Slot ${slot + 1} of ${nSlots}</span>`, `<span><b>${circuits.length}</b> circuit${circuits.length === 1 ? "" : "s"}</span>`];
+    const said = [`<span class="slot">Slot ${slot} of 0 to ${nSlots - 1}</span>`, `<span><b>${circuits.length}</b> circuit${circuits.length === 1 ? "" : "s"}</span>`];
     if (nCells) said.push(`<span><b>${lit}</b> of ${nCells.toLocaleString("en")} cells lit</span>`, `<span><b>${toggled[slot].length}</b> toggled</span>`,
       `<span>longest <b>${longest}</b> cells, <b>${db(longest)}</b></span>`);
+    if (data.names.length) said.splice(1, 0, `<span>${esc(data.names[slot])}</span>`);
     if (lost) said.push(`<span><b>${lost}</b> without light at the end</span>`);
-    said.push(`<span>holds <b>${data.durations[slot]}</b></span>`);
+    if (data.durations[slot]) said.push(`<span>holds <b>${data.durations[slot]}</b></span>`);
     el("now").innerHTML = said.join("");
   }
   function list() {
@@ -115,6 +116,7 @@
     const row = (first, n, attributes) => `<tr ${attributes}><td>${first}</td>${nCells ? `<td>${n}</td><td>${n === "" ? "" : db(n)}</td>` : ""}</tr>`;
     const dot = (c) => `<i class="dot" style="--c:${c.colour}"></i>`;
     el("release").hidden = followed < 0;
+    queueMicrotask(filter);
     if (followed < 0) {
       el("list-title").textContent = "Circuits of this slot";
       el("columns").innerHTML = `<tr>${["ports", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
@@ -129,7 +131,7 @@
       const partner = data.bidirectional ? (to < 0 ? "idle" : `${arrow} ${to}`) :
         [to < 0 ? "" : `→ ${to}`, from < 0 ? "" : `← ${from}`].filter(Boolean).join(", ") || "idle";
       const cells = to >= 0 ? follow(k, followed).cells.length : "";
-      return row(`<button type="button">${k + 1}: ${partner}</button>`, cells, `data-slot="${k}"${k === slot ? ' class="on" aria-current="true"' : ""}`);
+      return row(`<button type="button">${k}: ${partner}</button>`, cells, `data-slot="${k}"${k === slot ? ' class="on" aria-current="true"' : ""}`);
     }).join("");
     const current = el("rows").children[slot], frame = el("scroll");
     frame.scrollTop = current.offsetTop - frame.offsetTop - frame.clientHeight / 2;
@@ -145,11 +147,23 @@
     });
     if (followed < 0) [...el("rows").children].forEach((node, k) => node.classList.toggle("on", k === chosen));
   }
+  const searched = el("search");
+  function filter() { // the list; Enter follows the port of that number or name
+    const word = searched.value.trim().toLowerCase();
+    for (const row of el("rows").children) row.hidden = Boolean(word) && !row.textContent.toLowerCase().includes(word);
+  }
+  function find() {
+    const word = searched.value.trim().toLowerCase().replace(/^port */, "");
+    const mark = marks.find((each) => String(each.port) === word) || marks.find((each) => each.name.toLowerCase() === word);
+    if (!mark || !word) return;
+    searched.value = "";
+    if (followed !== mark.port) followPort(mark.port);
+  }
   function goTo(wanted) {
     slot = Math.min(nSlots - 1, Math.max(0, wanted));
     pinned = -1;
     el("slider").value = slot;
-    el("slider").setAttribute("aria-valuetext", `slot ${slot + 1} of ${nSlots}`);
+    el("slider").setAttribute("aria-valuetext", `slot ${slot} of 0 to ${nSlots - 1}`);
     drawCells();
     drawCircuits();
     say();
@@ -277,6 +291,7 @@
     pause(Math.round(((event.clientX - box.left) / box.width) * (nSlots - 1)));
   });
   el("mark").addEventListener("change", drawCells);
+  searched.addEventListener("input", filter);
   el("release").addEventListener("click", () => followPort(followed));
   const portOf = (event) => event.target.closest(".port");
   el("ports").addEventListener("click", (event) => portOf(event) && followPort(marks[portOf(event).dataset.mark].port));
@@ -288,7 +303,13 @@
   for (const kind of ["pointerleave", "focusout"]) el("rows").addEventListener(kind, () => emphasise(-1));
   addEventListener("keydown", (event) => {
     const port = portOf(event);
-    if (port && (event.key === "Enter" || event.key === " ")) followPort(marks[port.dataset.mark].port);
+    if (event.target === searched) {
+      if (event.key === "Enter") find();
+      else if (event.key === "Escape") { searched.value = ""; searched.blur(); filter(); }
+      return;
+    }
+    if (event.key === "/") searched.focus();
+    else if (port && (event.key === "Enter" || event.key === " ")) followPort(marks[port.dataset.mark].port);
     else if (event.key === "Escape") followed >= 0 && followPort(followed);
     else if (event.target.closest("select, input, button") && event.key === " ") return;
     else if (event.target.closest("select, input[type=range]")) return;

@@ -6,6 +6,7 @@ import html
 import json
 import math
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -19,8 +20,12 @@ from optmatch.model import (
     Schedule,
     Score,
     Solution,
+    Status,
+    figures_of,
     number,
     unit_of,
+    view_of,
+    write_amount,
     write_score,
 )
 from optmatch.plotting.geometry import HANDLE, INSET, OFFSET, mesh_data
@@ -68,30 +73,38 @@ def viewer_page(
     >>> "<title>Two ports</title>" in page, "http" in page.replace("http-equiv", "")
     (True, False)
     """
-    data = page_data(shown, cell_loss_db=cell_loss_db, title=title)
+    number("cell_loss_db", cell_loss_db)
+    page = view_of(shown.problem).page if isinstance(shown, Solution) else None
+    data = page_data(shown, cell_loss_db=cell_loss_db) if page is None else page(shown)
+    if title is not None:
+        data["title"] = title
+    mesh = "matchings" in data
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     filled = {
         "title": html.escape(data["title"]),
         "style": _template("viewer.css"),
         "data": text.replace("<", "\\u003c"),  # no "</script>" can end the data early
-        "light": _template("viewer_light.js"),
-        "script": _template("viewer.js"),
+        "light": _template("viewer_light.js") if mesh else "",
+        "script": _template("viewer.js" if mesh else "viewer_scene.js"),
     }
     # In one pass, so that data cannot hold a placeholder.
     return re.sub(r"{{(\w+)}}", lambda found: filled[found[1]], _template("viewer.html"))
 
 
 def page_data(
-    shown: Drawable, *, cell_loss_db: float = CELL_LOSS_DB, title: str | None = None
+    shown: Drawable, *, cell_loss_db: float = CELL_LOSS_DB, names: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Collect the data of the page, as plain JSON values; see `viewer_page`."""
+    """Collect the data of the page, as plain JSON values; see `viewer_page`.
+
+    `names` tell what each slot is; slots that have names last for no known time.
+    """
     fabric, schedule = parts(shown)
     data, graph = mesh_data(fabric), fabric.graph
     loss = number("cell_loss_db", cell_loss_db)
     faults = fabric.faults if isinstance(fabric, Faulty) else ()
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
     return {
-        "title": kind.capitalize() if title is None else title,
+        "title": kind.replace("-", " ").capitalize(),
         "subtitle": _subtitle(fabric),
         "figures": _figures(shown, schedule),
         "loss_db": loss,
@@ -111,7 +124,8 @@ def page_data(
         "mate": [] if graph is None else graph.mate.tolist(),
         "faults": {str(fault.place): str(fault) for fault in faults if fault.kind != "dead-port"},
         "matchings": schedule.matchings.tolist(),
-        "durations": [_seconds(duration) for duration in schedule.durations_s.tolist()],
+        "durations": [write_amount(s, "s") for s in schedule.durations_s.tolist()],
+        "names": list(names),
         "states": [] if graph is None else _state_rows(schedule),
     }
 
@@ -139,47 +153,63 @@ def _subtitle(fabric: Fabric) -> str:
 
 
 def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
-    """List names and values for the panel; a third entry marks the status."""
+    """List names and values for the panel."""
     rows: list[list[Any]] = [["Slots", f"{schedule.n_slots}"]]
     if schedule.cell_states is not None:
-        rows.append(["Toggles", _plain(int(toggles_data(schedule).counts.sum()))])
-    rows.append(["Makespan", _seconds(schedule.makespan_s)])
+        rows.append(["Toggles", write_amount(int(toggles_data(schedule).counts.sum()))])
+    rows.append(["Makespan", write_amount(schedule.makespan_s, "s")])
     if not isinstance(shown, Solution):
         return rows
     fewest = shown.stats.get("slots_lower_bound")
     rows[0][1] += "" if fewest is None else f" (at least {fewest})"
-    seed = "" if shown.seed is None else f", seed {shown.seed}"
+    return panel(shown, rows)
+
+
+def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]:
+    """List what is known of a solution, and `rows`; a third entry marks the status."""
+    seed = "" if solution.seed is None else f", seed {solution.seed}"
+    unit, limit = unit_of(solution.problem), solution.limit
+    proved = solution.status is Status.OPTIMAL
+    told = figures_of(solution.problem, solution.answer)
     return [
-        ["Status", shown.status.value, True],
-        *([] if shown.limit in (None, Limit.EXHAUSTED) else [["Stopped by", shown.limit.value]]),
-        ["Objective", _amount(shown, shown.objective)],
-        ["Lower bound", _amount(shown, shown.lower_bound)],
-        ["Gap", f"{100 * shown.gap:.2f} %" if math.isfinite(shown.gap) else "unknown"],
-        *([] if shown.proof is None else [["Proof", shown.proof]]),
+        ["Status", solution.status.value, True],
+        *([] if limit in (None, Limit.EXHAUSTED) else [["Stopped by", limit.value]]),
+        ["Objective", _amount(solution.objective, unit)],
+        ["Lower bound", _amount(solution.lower_bound, unit)],
+        ["Gap", f"{100 * solution.gap:.2f} %" if math.isfinite(solution.gap) else "unknown"],
+        *([] if solution.proof is None else [["Proof" if proved else "Bound by", solution.proof]]),
+        *([name.capitalize(), value] for name, value in told.items()),
         *rows,
-        ["Method", shown.method + seed],
-        ["Solved in", _seconds(shown.time_s)],
+        ["Method", solution.method + seed],
+        ["Solved in", write_amount(solution.time_s, "s")],
     ]
 
 
-def _amount(solution: Solution, value: Score | None) -> str:
+def _amount(value: Score | None, unit: str) -> str:
     """Write a value of the objective in its unit."""
     if isinstance(value, tuple):
-        return write_score(value)
-    unit = unit_of(solution.problem)
-    if value is None or not math.isfinite(value):
-        return _plain(value)
-    return _seconds(value) if unit == "s" else f"{_plain(value)} {unit}".rstrip()
-
-
-def _plain(value: float | None) -> str:
+        return write_score(value, unit)
     if value is None or not math.isfinite(value):
         return "unknown"
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
+    return write_amount(value, unit)
 
 
-def _seconds(seconds: float) -> str:
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= scale:
-            return f"{seconds / scale:,.4g} {unit}"
-    return f"{seconds * 1e9:,.3g} ns"
+def scene(solution: Solution, **parts: Any) -> dict[str, Any]:
+    """Make what the page of an answer that is no schedule embeds.
+
+    `viewer_scene.js` draws it: a map of `nodes` (x, y, width, height, text, kind, name) joined by
+    `links` (node, node, kind, width, name), or `rows` over time with `bars` (kind, start and
+    length in millionths of `span_s`, one after the other). Kinds are places in `legend` (name,
+    colour, and half of a row), -1 is not drawn. Each of `steps` says something, and what changes.
+    """
+    problem = solution.problem
+    fabric = problem.fabric
+    subtitle = "" if fabric is None else _subtitle(fabric)
+    return {
+        "title": problem.kind.replace("-", " ").capitalize(),
+        "subtitle": subtitle,
+        "figures": panel(solution),
+        "list": {"title": "Steps", "heads": [], "rows": []},
+        "noun": "step",
+        **parts,
+    }

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import Amount, Positive, Schedule, Value, check_fields, check_size
+from optmatch.model import Amount, Displayed, Positive, Schedule, check_fields, check_size
 
 __path__: list[str] = []  # so that former names below this module are looked up
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllToAll(Value):
+class AllToAll(Displayed):
     """Connect every pair of ports exactly once, in the fewest matchings, by short routes.
 
     Bidirectional ports: each unordered pair. Ports with an input and an output: each ordered pair

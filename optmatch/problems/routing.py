@@ -14,6 +14,7 @@ from optmatch.fabrics.reach import lights_every_cell
 from optmatch.model import (
     IDLE,
     Axes,
+    Displayed,
     Given,
     InputError,
     Range,
@@ -31,7 +32,7 @@ Objective = Literal["total-cells", "worst-cells", "loss-db"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Routing(Value):
+class Routing(Displayed):
     """Find the state of every cell such that all circuits of a matching hold at once.
 
     Parameters

@@ -13,6 +13,7 @@ from optmatch.model import (
     Amount,
     Axes,
     Count,
+    Displayed,
     Index,
     InputError,
     Positive,
@@ -120,7 +121,7 @@ class TenancyPlan(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tenancy(Value):
+class Tenancy(Displayed):
     """Give ports of one switch to jobs, and run them side by side in the fewest slots.
 
     All jobs share the slots: in each the union of their matchings is one matching of the switch.

@@ -194,7 +194,11 @@ def told(entry: Entry) -> str:
     value = write_score(best.objective, entry.unit)
     if best.status == Status.OPTIMAL.value:
         return f"{value}, optimal{unproved} ({by})"
-    bound = "" if best.lower_bound is None else f"; at least {write_score(best.lower_bound)}"
+    bound = (
+        ""
+        if best.lower_bound is None
+        else f"; at least {write_score(best.lower_bound, entry.unit)}"
+    )
     return f"{value}{bound} ({by})"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 import optmatch as om
 from optmatch.plotting import plot_contact_sheet, plot_slot, slot_data
-from optmatch.plotting.palette import CIRCUIT_COLOURS, FAINT_INK
+from optmatch.plotting.palette import CIRCUIT_COLOURS, FAINT_INK, shade
 from optmatch.plotting.slots import owners_of
 from optmatch.plotting.viewer import page_data
 from optmatch.problems import Tenancy, Tenant
@@ -25,9 +25,13 @@ def test_light_and_ports_have_the_colour_of_their_job() -> None:
     job = {port: k for k, ports in enumerate(answer.ports) for port in ports}
     for slot in range(3):
         light = slot_data(solution(), slot)
+        shades = {job: {shade(CIRCUIT_COLOURS[job], k) for k in range(6)} for job in range(2)}
+        assert not shades[0] & shades[1]
         for k, circuit in enumerate(light.circuits):
             assert job[circuit.source] == job[circuit.destination]
-            assert light.colour(k) == CIRCUIT_COLOURS[job[circuit.source]]
+            assert light.colour(k) in shades[job[circuit.source]]
+        colours = [light.colour(k) for k in range(len(light.circuits))]
+        assert len(set(colours)) == len(colours)  # circuits of a job are told apart
         ax = plot_slot(solution(), slot)
         marks: Any = next(each for each in ax.collections if each.get_label() == "ports")
         colours = [CIRCUIT_COLOURS[job[p]] if p in job else FAINT_INK for p in range(7)]

@@ -76,7 +76,7 @@ def slot_of(page: Any) -> int:
     """Read the slot on show from its headline."""
     found = re.match(r"Slot (\d+) of", page.inner_text("#now .slot"))
     assert found
-    return int(found[1]) - 1
+    return int(found[1])
 
 
 def go_to(page: Any, slot: int) -> None:
@@ -197,7 +197,7 @@ def test_playing_goes_on_and_stops(shown: Shown) -> None:
     go_to(page, SLOTS - 1)
     page.click("#play")
     assert page.get_attribute("#play", "aria-label") == "Pause"
-    page.locator("#now .slot", has_text="Slot 2 of").wait_for(timeout=5000)
+    page.locator("#now .slot", has_text="Slot 1 of").wait_for(timeout=5000)
     page.click("#play")
     stopped = slot_of(page)
     page.wait_for_timeout(500)
@@ -224,7 +224,7 @@ def test_a_port_can_be_followed(shown: Shown) -> None:
     assert page.inner_text("#list-title") == f"Port {port} through all slots"
     partners = shown.schedule.matchings[:, port].tolist()
     rows = [row.split("\t")[0] for row in page.locator("#rows tr").all_inner_texts()]
-    assert rows == [f"{k + 1}: {'idle' if j < 0 else f'↔ {j}'}" for k, j in enumerate(partners)]
+    assert rows == [f"{k}: {'idle' if j < 0 else f'↔ {j}'}" for k, j in enumerate(partners)]
     for slot, partner in enumerate(partners):
         page.locator("#rows tr").nth(slot).click()
         assert slot_of(page) == slot

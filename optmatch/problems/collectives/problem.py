@@ -16,12 +16,12 @@ from optmatch.model import (
     Amount,
     Axes,
     Count,
+    Displayed,
     FrozenMap,
     Index,
     InputError,
     Positive,
     Range,
-    Value,
     check_fields,
     check_size,
     integer,
@@ -42,7 +42,7 @@ _Demand = Annotated[NDArray[np.float64], Axes(2), Range(0)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Collective(Value):
+class Collective(Displayed):
     """Run a collective over circuits that may change between its rounds, as fast as possible.
 
     In a *round* each rank sends to the ranks to which its circuits lead. A round lasts

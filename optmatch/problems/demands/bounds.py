@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 
-Asked = Any
+Displayed = Any
 """A `Demand`: its module imports this one."""
 
 
-def bound_lines(problem: Asked) -> NDArray[np.float64]:
+def bound_lines(problem: Displayed) -> NDArray[np.float64]:
     r"""Bound the objective by each line alone: rows by source, then columns by destination.
 
     A port that meets :math:`k` partners on :math:`s` planes spends :math:`\max(k, s)` delays, so
@@ -44,7 +44,7 @@ def bound_lines(problem: Asked) -> NDArray[np.float64]:
 
 
 def _of_lines(
-    ticks: NDArray[np.int64], problem: Asked
+    ticks: NDArray[np.int64], problem: Displayed
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return how long each row, then each column, is held at least, and its partners."""
     held = ticks
@@ -56,7 +56,7 @@ def _of_lines(
     )
 
 
-def bound_together(problem: Asked) -> float:
+def bound_together(problem: Displayed) -> float:
     r"""Bound the objective by all ports together: by how long circuits and how many slots last.
 
     Of all slots the durations add up to at least the sum of the busiest line, and there are as
@@ -85,7 +85,7 @@ def bound_together(problem: Asked) -> float:
     return float(-(-needed // problem.planes) * problem.tick_s)
 
 
-def _with_packets(entries: NDArray[np.int64], problem: Asked) -> float:
+def _with_packets(entries: NDArray[np.int64], problem: Displayed) -> float:
     """Bound one line in ticks, over all numbers of partners that get circuits."""
     share, planes, delay = problem.packet_share, problem.planes, problem.delay_ticks
     total = int(entries.sum())

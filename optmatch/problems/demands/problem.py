@@ -15,6 +15,7 @@ from optmatch.model import (
     Amount,
     Axes,
     Count,
+    Displayed,
     Given,
     GivenOrNone,
     InputError,
@@ -75,7 +76,7 @@ class PlaneSchedules(Value):
         return max((schedule.makespan_s for schedule in self.schedules), default=-inf)
 
 
-class _InTicks(Value):
+class _InTicks(Displayed):
     """Holds values that are derived once and are no fields."""
 
     __slots__ = ("_scaled",)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from optmatch.fabrics import Fabric
-from optmatch.model import InputError, Value, check_fields, check_size
+from optmatch.model import Displayed, InputError, check_fields, check_size
 from optmatch.model.values import FrozenMap
 from optmatch.problems.collectives.steps import ALGORITHMS, Algorithm
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
@@ -26,7 +26,7 @@ from optmatch.problems.rails.training.workload import TransformerModel, Workload
 T = TypeVar("T")
 
 
-class _Built(Value):
+class _Built(Displayed):
     """A place for values that are derived once and are no fields."""
 
     __slots__ = ("_built",)

@@ -19,13 +19,13 @@ from optmatch.model import (
     CROSS,
     FREE,
     Axes,
+    Displayed,
     Given,
     GivenOrNone,
     Index,
     InputError,
     Range,
     Score,
-    Value,
     check_fields,
     given,
 )
@@ -98,7 +98,7 @@ def _of_handovers(asked: Asked, table: NDArray[Any], pairs: NDArray[Any]) -> NDA
 _UNITS_PER_DB = 100
 
 
-class _Looked(Value):
+class _Looked(Displayed):
     """A place for values that are derived once and are no fields."""
 
     __slots__ = ("_circuit_routes", "_damage", "_passed", "_units")
@@ -183,7 +183,9 @@ class Reroute(_Looked):
     fibre_loss_db: Loss = field(default=3.6, kw_only=True)
     kind: ClassVar[str] = "reroute"
     answer_class: ClassVar[type[Transition] | None] = Transition
-    objectives: ClassVar[dict[str, str]] = {"reroute": ""}  # levels, each with a unit of its own
+    objectives: ClassVar[dict[str, str]] = {
+        "reroute": "disturbed, changed, cells set, hundredths of a dB, cells or fibres"
+    }
 
     def __post_init__(self) -> None:
         if self.owners is None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Axes, InputError, Range, Value, check_fields, given
+from optmatch.model import Axes, Displayed, InputError, Range, Value, check_fields, given
 from optmatch.problems.sharing.classes import Classes, classify
 from optmatch.problems.sharing.resources import Jobs, Places, Resources
 
@@ -49,7 +49,7 @@ class Assignment(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class PortSharing(Value):
+class PortSharing(Displayed):
     """Give resources to jobs for one round: each to one job at most, none more than it wants.
 
     A resource may serve a job if no attribute is below the bound of the job, and if it leaves
@@ -100,9 +100,9 @@ class PortSharing(Value):
     kind: ClassVar[str] = "port-sharing"
     answer_class: ClassVar[type[Assignment] | None] = Assignment
     objectives: ClassVar[dict[str, str]] = {
-        "max-flow": "resources",
+        "max-flow": "wanted and not served",
         "lexicographic": "",
-        "max-min": "",
+        "max-min": "of a share lacking",
         "min-jct": "s",
     }
 
@@ -174,6 +174,15 @@ class PortSharing(Value):
         if self.objective == "max-min":
             return self.worst_lack(most)
         return math.inf if left.any() else float(self._alone_s().mean()) if len(left) else 0.0
+
+    def figures_of(self, answer: Assignment) -> dict[str, str]:
+        """Return how many resources serve a job, of how many that are wanted and are there."""
+        served = int((answer.job_of >= 0).sum())
+        wanted = int(self.jobs.demand.sum())
+        return {
+            "served": f"{served} of {wanted} wanted",
+            "in use": f"{served} of {len(answer.job_of)} resources",
+        }
 
     def worst_lack(self, served: NDArray[np.int64]) -> float:
         """Return the largest part of its target that a job lacks if it is served so much."""

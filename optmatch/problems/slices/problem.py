@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.model import Axes, Count, Index, InputError, Range, Value, check_fields, check_size
+from optmatch.model import (
+    Axes,
+    Count,
+    Displayed,
+    Index,
+    InputError,
+    Range,
+    Value,
+    check_fields,
+    check_size,
+)
 from optmatch.model.declarations import form_of
 from optmatch.problems.slices.server_routes import routes_between
 from optmatch.problems.slices.shape import Shape, SliceShape, cut_shape, orient
@@ -59,7 +69,7 @@ _MOST_ROUTES = 50
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SliceAllocation(Value):
+class SliceAllocation(Displayed):
     """Find servers and circuits for one more slice, with the least load on its busiest edge.
 
     The slice is a torus of a x b x c chips on whole servers of one rack, or of any racks if they

@@ -1,0 +1,91 @@
+"""Problems that draw, list and tell themselves, as their solutions do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optmatch.model.errors import SolverUnavailable
+from optmatch.model.problem import is_known, unit_of, write_score
+from optmatch.model.values import Value
+
+
+def view_of(problem: Any) -> Any:
+    """Return how a kind is shown: the `optmatch.kinds.View` of its row, a layer above."""
+    from optmatch.kinds import kind_of
+
+    return kind_of(problem).view()
+
+
+def figures_of(problem: Any, answer: Any) -> dict[str, str]:
+    """Return what an answer comes to beside its objective, by name; nothing of most kinds."""
+    figures: dict[str, str] = getattr(problem, "figures_of", lambda _: {})(answer)
+    return figures
+
+
+def dataframe(columns: Mapping[str, Any]) -> Any:
+    """Return columns as a table of pandas; `SolverUnavailable` where that is not installed."""
+    try:
+        import pandas as pd
+    except ImportError as exc:
+        raise SolverUnavailable("tables need pandas: pip install 'optmatch[pandas]'") from exc
+    return pd.DataFrame(columns)
+
+
+class Displayed(Value):
+    """Mixin of the classes of problems: a problem shows itself before anybody has solved it."""
+
+    __slots__ = ()
+
+    def summary(self) -> str:
+        """Return in two lines what is asked, and what no answer can beat.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> print(om.AllToAll(om.HexMesh(4, 4, ports=8)).summary())
+        all-to-all on hex mesh 4 x 4, 8 ports
+        no answer is below 274 cells
+        """
+        problem: Any = self
+        fabric = problem.fabric
+        where = "" if fabric is None else f" on {fabric.title}, {fabric.n_ports} ports"
+        bound = problem.lower_bound()
+        told = f"no answer is below {write_score(bound, unit_of(problem))}"
+        return f"{problem.kind}{where}\n{told if is_known(bound) else 'nothing answers it'}"
+
+    def plot(self) -> Any:
+        """Return a figure of matplotlib that shows what is asked.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> demand = om.Demand(om.IdealSwitch(2), [[0, 3], [2, 0]])
+        >>> demand.plot().axes[0].get_ylabel()
+        'source port'
+        """
+        return view_of(self).draw_problem(self)
+
+    def to_dataframe(self) -> Any:
+        """Return what is asked as a table of pandas.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each circuit that is asked for, flow, phase, rank, chip, server, resource or
+            job.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> demand = om.Demand(om.IdealSwitch(2), [[0, 3], [2, 0]])
+        >>> demand.to_dataframe()["size_bytes"].tolist()
+        [3.0, 2.0]
+        """
+        return dataframe(view_of(self).tabulate_problem(self))
+
+    def _repr_html_(self) -> str:
+        """Show the problem in Jupyter: its summary, and its figure where matplotlib is there."""
+        from optmatch.plotting import problem_html
+
+        return problem_html(self)
