@@ -131,7 +131,7 @@ python: $(READY_TO_TEST)
 	$(BIN)/pytest -q -rs $(COVER) $(KERNEL_TESTS)
 
 notebooks: $(READY_TO_TEST)
-	$(BIN)/pytest -q --nbmake notebooks
+	$(BIN)/pytest -q notebooks
 
 # Environments and their kernels are kept in .nox/ for the next run.
 matrix: $(READY_TO_TEST)

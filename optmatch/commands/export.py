@@ -39,19 +39,24 @@ class Export(click.Command):
     show_default="stdout",
     help="File to write; if there are several, how their names begin.",
 )
+@click.option(
+    "--rate",
+    type=float,
+    help="Bytes per second of a circuit, for bandwidths of problems without bytes.",
+)
 @FORCE
-def export(file: str, to: str, output: str, force: bool) -> None:
+def export(file: str, to: str, output: str, rate: float | None, force: bool) -> None:
     """Write a schedule or a plan of rails for other tools. `-` is stdin."""
     from optmatch.io.exports import export as write, exported
 
     solution = read_solution(file)
     with naming(name_of(file)):
         if output != STDIN:
-            first, *others = write(solution, to, output, force=force)
+            first, *others = write(solution, to, output, force=force, rate_bytes_per_s=rate)
             more = f" to {others[-1]}, {len(others) + 1} files" if others else ""
             say(f"{first}{more}: written")
             return
-        content = exported(solution, to)
+        content = exported(solution, to, rate)
     if not isinstance(content, str):
         raise InputError(f"{to}: several files; -o says how their names begin")
     click.echo(content, nl=False)

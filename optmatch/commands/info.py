@@ -125,9 +125,11 @@ def methods(as_json: bool) -> None:
         click.echo(f"{kind.problem.kind}:")
         found = [method for method in all_methods() if method.solves is kind.problem]
         width = max(len(method.name) for method in found)
+        default = next(method.name for method in kind.methods if method.suits is None)
         for method in found:
-            exact = " (exact)" if method.exact else ""
-            click.echo(f"  {method.name:<{width}}  {method.summary}{exact}")
+            marks = ["default"] * (method.name == default) + ["exact"] * method.exact
+            told = f" ({', '.join(marks)})" if marks else ""
+            click.echo(f"  {method.name:<{width}}  {method.summary}{told}")
 
 
 _STEPS = 12  # iterations of one method: enough to call each of its kernels

@@ -124,7 +124,9 @@ def _solve(
         from optmatch.entrances import solve as run
         from optmatch.io import check_target
 
-    with listening(Path(name_of(file)).name, quiet=quiet, verbose=verbose, keep=True) as listen:
+    with listening(
+        Path(name_of(file)).name, quiet=quiet, verbose=verbose, keep=True, limit_s=time_limit_s
+    ) as listen:
         with clock.running():
             try:
                 problem = read_problem(file)

@@ -69,6 +69,12 @@ class Fabric(Value):
         return tuple(str(port) for port in range(self.n_ports))
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of each port where somebody gave one, else its number: for tables and axes."""
+        given = getattr(self, "names", None)
+        return given or tuple(str(port) for port in range(self.n_ports))
+
+    @property
     def source_terminals(self) -> NDArray[np.int32]:
         """``source_terminals[port]``: where light from this port enters; empty without cells."""
         return self._ends()[0]

@@ -40,19 +40,24 @@ class Exporter(NamedTuple):
     """One line for the manual."""
     kinds: tuple[str, ...]
     """Kinds of problems; empty for all with a schedule, or a plan of rails."""
-    function: Callable[[Solution], Exported | Document]
+    function: Callable[..., Exported | Document]
     cells: bool = False
     """Whether the format holds cell states, which the schedule then needs."""
     record: tuple[type[Any], str] | None = None
     """The class of a document, and the name of its format; None for other formats."""
 
-    def write(self, solution: Solution) -> Exported | Document:
+    rated: bool = False
+    """Whether the function takes a rate too, for problems without bytes."""
+
+    def write(self, solution: Solution, rate_bytes_per_s: float | None) -> Exported | Document:
         """Write a solution; one of another kind raises `InputError`."""
         kind = solution.problem.kind
         if self.kinds and kind not in self.kinds:
             raise InputError(
                 f"a solution of kind {kind}: this format is for {', '.join(self.kinds)}"
             )
+        if self.rated:
+            return self.function(solution, rate_bytes_per_s)
         return self.function(solution)
 
 
@@ -81,10 +86,12 @@ EXPORTERS: dict[str, Exporter] = {
         "the same as trace events, for ui.perfetto.dev", (), timeline.trace_events
     ),
     "astra-bw": Exporter(
-        "astra-sim circuit schedules: blocks BW of GB/s", (), simulators.bandwidths
+        "astra-sim circuit schedules: blocks BW of GB/s", (), simulators.bandwidths, rated=True
     ),
     "astra-lt": Exporter("their latencies: blocks LT of ns", (), simulators.latencies),
-    "astra-network": Exporter("network.yml of astra-sim, with the delay", (), simulators.network),
+    "astra-network": Exporter(
+        "network.yml of astra-sim, with the delay", (), simulators.network, rated=True
+    ),
     "astra-log": Exporter(
         "when astra-sim would switch to which topology, as its log",
         (),
@@ -149,15 +156,21 @@ EXPORTERS: dict[str, Exporter] = {
 
 
 def export(
-    solution: Solution, to: str, path: str | os.PathLike[str], *, force: bool = False
+    solution: Solution,
+    to: str,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    rate_bytes_per_s: float | None = None,
 ) -> list[str]:
     """Write a solution as a file, or as files, of another tool, and return their names.
 
     `to` is a name in `EXPORTERS`; `path` the file, or what the names of several begin with. If the
     format is unknown or does not suit the solution, or a file is there (without `force`) or cannot
-    be written, `InputError` is raised, and nothing is written.
+    be written, `InputError` is raised, and nothing is written. Bandwidths of a problem
+    without bytes need a rate.
     """
-    written = _write(solution, to)
+    written = _write(solution, to, rate_bytes_per_s)
     if isinstance(written, Document):
         return save_tree(written.tree, path, force=force)
     files = {"": written} if isinstance(written, str) else written
@@ -177,18 +190,18 @@ def export(
     return [os.fspath(path) + ending for ending in files]
 
 
-def exported(solution: Solution, to: str) -> Exported:
+def exported(solution: Solution, to: str, rate_bytes_per_s: float | None = None) -> Exported:
     """Return what `export` writes, as one text where arrays would go to a file beside it."""
-    written = _write(solution, to)
+    written = _write(solution, to, rate_bytes_per_s)
     if isinstance(written, Document):
         return layout(detach(written.tree, None)[0]) + "\n"
     return written
 
 
-def _write(solution: Solution, to: str) -> Exported | Document:
+def _write(solution: Solution, to: str, rate_bytes_per_s: float | None) -> Exported | Document:
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
-    return EXPORTERS[to].write(solution)
+    return EXPORTERS[to].write(solution, rate_bytes_per_s)
 
 
 def to_dataframe(solution: Solution) -> Any:

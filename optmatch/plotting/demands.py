@@ -169,7 +169,8 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     inches = float(ax.get_figure(root=True).get_size_inches()[1])  # type: ignore[union-attr]
     every = max(1, -(-data.n_ports // max(1, int(0.8 * inches / 0.14))))
     ports = np.arange(0, data.n_ports, every)
-    ax.set_yticks(ports * data.planes + (data.planes - 1) / 2, [str(port) for port in ports])
+    labels = solution.problem.fabric.labels
+    ax.set_yticks(ports * data.planes + (data.planes - 1) / 2, [labels[port] for port in ports])
     ax.set_ylabel("source port")
     on = f" on {data.planes} planes" if data.planes > 1 else ""
     span_text = write_amount(data.makespan_s, "s")
@@ -271,12 +272,13 @@ def page(solution: Solution) -> dict[str, Any]:
 
 def draw_problem(problem: Demand) -> Figure:
     """Draw the matrix of a demand: sources down, destinations across."""
-    return draw_matrix(
-        problem.demand_bytes, "B" if problem.rate_bytes_per_s != 1 else "", "what is to be carried"
-    )
+    unit = "B" if problem.rate_bytes_per_s != 1 else ""
+    return draw_matrix(problem.demand_bytes, unit, "what is to be carried", problem.fabric.labels)
 
 
-def draw_matrix(matrix: NDArray[np.float64], unit: str, title: str) -> Figure:
+def draw_matrix(
+    matrix: NDArray[np.float64], unit: str, title: str, labels: tuple[str, ...]
+) -> Figure:
     """Draw a matrix of what each source has for each destination, with a bar for the shades."""
     n = len(matrix)
     side = min(10.0, max(4.0, 0.3 * n + 1.5))
@@ -287,8 +289,11 @@ def draw_matrix(matrix: NDArray[np.float64], unit: str, title: str) -> Figure:
     image = ax.imshow(np.ma.masked_equal(matrix / scale, 0.0), cmap="cividis", vmin=0)
     every = max(1, -(-n // 24))
     ticks = np.arange(0, n, every)
-    ax.set_xticks(ticks, [str(k) for k in ticks], fontsize=8, rotation=90 if n > 12 else 0)
-    ax.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)
+    names = [labels[k] for k in ticks]
+    ax.set_xticks(
+        ticks, names, fontsize=8, rotation=90 if n > 12 or max(map(len, names)) > 3 else 0
+    )
+    ax.set_yticks(ticks, names, fontsize=8)
     ax.set_xlabel("destination port")
     ax.set_ylabel("source port")
     total = write_amount(float(matrix.sum()), unit)
@@ -300,7 +305,9 @@ def draw_matrix(matrix: NDArray[np.float64], unit: str, title: str) -> Figure:
 def tabulate_problem(problem: Demand) -> dict[str, Any]:
     """List a row for each flow."""
     source, destination = np.nonzero(problem.demand_bytes)
-    return {"source": source, "destination": destination,
+    names = np.array(problem.fabric.labels)
+    return {"source": source, "destination": destination, "from": names[source],
+            "to": names[destination],
             "size_bytes": problem.demand_bytes[source, destination]}  # fmt: skip
 
 

@@ -73,7 +73,11 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
         names = {mark.name for mark in data.ports} & {text.get_text() for text in ax.texts}
         named = sorted(name for name in names if name[0] == "t")[:1]
         more = f"; {named[0]}: terminal {named[0][1:]} of the boundary" if named else ""
-        ax.set_xlabel(_MARKS + more, fontsize=8, color=palette.STATE_COLOURS["bar"])
+        ax.set_xlabel(
+            _MARKS + more,
+            fontsize=max(8.0, 0.64 * _width_of(ax)),
+            color=palette.STATE_COLOURS["bar"],
+        )
     name_owners(ax, light.owners, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=8)
     lost = sum(not circuit.arrives for circuit in light.circuits)
     texts = [_count(len(light.circuits), "circuit")]
@@ -147,6 +151,13 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
 
 
 _MARKS = "two strokes: a cell in bar; X: in cross; pale: without light"
+
+
+def _width_of(ax: Axes) -> float:
+    figure: Any = ax.get_figure(root=True)
+    return float(figure.get_figwidth())
+
+
 _THUMB = 0.5  # inches from one thumbnail to the next
 
 

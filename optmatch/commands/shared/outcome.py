@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from optmatch.commands.shared.examples import example_of
 from optmatch.commands.shared.interrupt import heeding
 from optmatch.io.text import as_cell, plain
 from optmatch.model import (
@@ -29,7 +30,13 @@ from optmatch.startup import end
 
 
 class Group(click.Group):
-    """A group whose help shows the first paragraph of each command in full."""
+    """A group whose help shows the first paragraph of each command in full; theirs have examples."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, whose help ends with its example."""
+        found = super().get_command(ctx, cmd_name)
+        _with_example(found, ctx, cmd_name)
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List all commands, each with its first sentence as a whole."""
@@ -39,6 +46,21 @@ class Group(click.Group):
         ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _with_example(command: click.Command | None, ctx: click.Context, name: str) -> None:
+    """Let the help of a command end with its example."""
+    path = [] if ctx.parent is None else [ctx.info_name or ""]
+    line = example_of(" ".join([*path, name]))
+    if command is None or line is None or getattr(command, "shows_example", False):
+        return
+    write = command.format_help
+
+    def format_help(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write(ctx, formatter)
+        formatter.write(f"\n{line}\n")  # on one line, to be copied
+
+    vars(command).update(format_help=format_help, shows_example=True)
 
 
 class LaterGroup(Group):
@@ -69,6 +91,7 @@ class LaterGroup(Group):
             found = self._load(cmd_name)
         if ctx.auto_envvar_prefix:
             _name_variables(found, f"{ctx.auto_envvar_prefix}_{cmd_name}")
+        _with_example(found, ctx, cmd_name)
         return found
 
     def resolve_command(

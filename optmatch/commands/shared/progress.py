@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +12,17 @@ from contextlib import ExitStack, contextmanager
 import click
 
 from optmatch.commands.shared.interrupt import at_events
-from optmatch.model import Bound, Event, NewBest, OnEvent, Score, Tick, ignore, write_score
+from optmatch.model import (
+    Bound,
+    Event,
+    NewBest,
+    OnEvent,
+    Score,
+    Tick,
+    gap_between,
+    ignore,
+    write_score,
+)
 from optmatch.solvers.kernels.listeners import told_of_compiling
 
 INTERVAL_S = 5.0
@@ -21,7 +33,8 @@ class Progress:
     """Listens to a method and keeps one line on a terminal up to date, or writes one now and then.
 
     If `verbose`, every better answer or bound has a line of its own. `terminal` tells whether
-    stderr is one, where a line can be written over; `clock` gives seconds.
+    stderr is one, where a line can be written over: there with a bar of the time until `limit_s`,
+    and with the gap. `clock` gives seconds.
     """
 
     def __init__(
@@ -30,8 +43,10 @@ class Progress:
         *,
         verbose: bool = False,
         terminal: bool = False,
+        limit_s: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self.unit, self.limit_s = "", limit_s
         self.name, self.verbose, self.terminal, self.clock = name, verbose, terminal, clock
         self.started = clock()
         self.next_s = 0.1 if terminal else INTERVAL_S
@@ -86,24 +101,39 @@ class Progress:
 
     def _write(self, elapsed: float, *, stays: bool) -> None:
         parts = [f"{self.name}: {elapsed:.0f} s", self.phase]
+        if self.terminal and self.limit_s:
+            done = min(1.0, elapsed / self.limit_s)
+            rest = f"{max(0.0, self.limit_s - elapsed):.0f} s to go"
+            parts[0] = f"{self.name}: [{'#' * int(12 * done):<12}] {rest}"
         if self.best is not None:
-            parts.append(f"best {write_score(self.best)}")
+            parts.append(f"best {write_score(self.best, self.unit)}")
         if self.bound is not None:
-            parts.append(f"at least {write_score(self.bound)}")
+            parts.append(f"at least {write_score(self.bound, self.unit)}")
+        if self.terminal and self.best is not None and self.bound is not None:
+            gap = gap_between(self.best, self.bound)
+            parts += [f"gap {100 * gap:.2g} %"] if gap < math.inf else []
         self._show(", ".join(parts), stays=stays)
 
     def _show(self, line: str, *, stays: bool) -> None:
         self.close()
+        if not stays:
+            line = line[: shutil.get_terminal_size().columns - 1]  # a second line would stay
         click.echo(line, nl=stays, err=True)
         self.width = 0 if stays else len(line)
 
 
 @contextmanager
 def listening(
-    name: str, *, quiet: bool = False, verbose: bool = False, keep: bool = False
+    name: str,
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+    keep: bool = False,
+    limit_s: float | None = None,
 ) -> Iterator[OnEvent]:
     """Show progress on stderr unless `quiet`; Ctrl-C comes at the next event."""
-    progress = Progress(name, verbose=verbose, terminal=sys.stderr.isatty())
+    terminal = sys.stderr.isatty()
+    progress = Progress(name, verbose=verbose, terminal=terminal, limit_s=limit_s)
     try:
         with ExitStack() as stack:
             if not quiet:

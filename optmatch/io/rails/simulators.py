@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from optmatch.io.rails.chakra.writer import step_traces
 from optmatch.io.rails.groups import groups_text
 from optmatch.io.rails.topologies import Topologies, answer_of, topologies
-from optmatch.model import IDLE, InputError, Solution
+from optmatch.model import IDLE, InputError, Solution, number
 from optmatch.problems import RailJob, Step
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import SCALE_UP
@@ -21,14 +21,28 @@ from optmatch.problems.rails.training.step import SCALE_UP
 _GIGA = 1e9
 
 
-def bandwidths(solution: Solution) -> str:
+def _rated(solution: Solution, rate_bytes_per_s: float | None) -> Topologies:
+    """Return the topologies; of a problem without bytes with the rate that is given."""
+    found = topologies(solution)
+    if hasattr(solution.problem, "rate_bytes_per_s") or isinstance(solution.problem, RailJob):
+        return found
+    if rate_bytes_per_s is None:
+        rule = f"a {solution.problem.kind} has no bytes: give what a circuit carries in a second"
+        raise InputError(f"rate: {rule} (--rate)", where="rate")
+    rate = number("rate", rate_bytes_per_s)
+    switches = tuple(switch._replace(bytes_per_s=rate) for switch in found.switches)
+    return found._replace(switches=switches)
+
+
+def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
     """Write the circuits as blocks ``BW topology``, in GB/s, in the order of their first use.
 
     Row is source, column destination. Of a rail job the nodes are ranks, and the links inside
     servers are in every topology; of other problems they are ports. Topology 0 is the initial one.
-    Without a schedule and without a plan of rails `InputError` is raised.
+    Without a schedule and without a plan of rails `InputError` is raised, and without a rate for a
+    problem that has none.
     """
-    found = topologies(solution)
+    found = _rated(solution, rate_bytes_per_s)
     inside = _inside(solution, found.n_nodes)
     return _blocks("BW", ((found.rates(k) + inside) / _GIGA for k in range(len(found.states))))
 
@@ -42,9 +56,9 @@ def latencies(solution: Solution) -> str:
     return _blocks("LT", (np.where(matrix, ns, 0.0) for matrix in there))
 
 
-def network(solution: Solution) -> str:
+def network(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
     """Write ``network.yml``: number of nodes, largest bandwidth, latency and delay."""
-    found, problem = topologies(solution), solution.problem
+    found, problem = _rated(solution, rate_bytes_per_s), solution.problem
     inside = _inside(solution, found.n_nodes)
     rates = [float((found.rates(k) + inside).max(initial=0)) for k in range(len(found.states))]
     ns = 1e9 * problem.network.latency_s if isinstance(problem, RailJob) else 0.0

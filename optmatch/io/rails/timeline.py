@@ -45,7 +45,8 @@ def spans(solution: Solution) -> Iterator[Span]:
     if isinstance(answer, RailPlan) and isinstance(solution.problem, RailJob):
         yield from _operations(solution.problem.step(), answer)
     else:
-        yield from _circuits(found)
+        fabric = solution.problem.fabric
+        yield from _circuits(found, () if fabric is None else fabric.labels)
     for switch in found.switches:
         for state in range(len(switch.starts_s)):
             start, end = float(switch.starts_s[state]), float(switch.ready_s[state])
@@ -100,12 +101,13 @@ def _operations(step: Step, plan: RailPlan) -> Iterator[Span]:
         )
 
 
-def _circuits(found: Topologies) -> Iterator[Span]:
+def _circuits(found: Topologies, labels: tuple[str, ...]) -> Iterator[Span]:
+    names = [*labels, *map(str, range(len(labels), found.n_nodes))]
     for switch in found.switches:
         for state in range(len(switch.starts_s)):
             start, end = float(switch.ready_s[state]), float(switch.ends_s[state])
             for source, destination, _, _ in switch.circuits(state).tolist():
-                name = f"{source} to {destination}"
+                name = f"{names[source]} to {names[destination]}"
                 yield Span("circuit", name, "", source, destination, switch.name, start, end, "")
 
 

@@ -1,0 +1,49 @@
+"""An example for the end of each command's help; a test runs them all, in this order."""
+
+from __future__ import annotations
+
+EXAMPLES = {
+    "generate all-to-all": "--rows 4 --cols 4 --ports 8 -o mesh.json",
+    "generate routing": "--rows 4 --cols 4 --ports 8 --random-matching --seed 3 -o one.json",
+    "generate demand": "--fabric ideal-switch --size 8 --model solstice --delay 2e-5"
+    " -o racks.json",
+    "generate rail-job": "--gpus 16 --gpus-per-server 4 --dp 2 --tp 4 --pp 2 --layers 8"
+    " --hidden 1024 --heads 8 --sequence 512 --vocabulary 32000 --ffn 4096 --batch 8 -o job.json",
+    "generate rail-trace": "--phases phases.csv --groups groups.json -o trace.json",
+    "generate collective": "all-gather --ranks 6 --bytes 6e5 --alpha 1e-6 --delay 5e-6"
+    " -o gather.json",
+    "generate port-sharing": "--resources 60 --jobs 6 --load 1.2 --seed 3 -o pool.json",
+    "generate reroute": "--rows 5 --cols 5 --ports 12 --stuck-bar 20 -o broken.json",
+    "generate slice-allocation": "--shape 2x2x4 -o slice.json",
+    "generate tenancy": "--rows 4 --cols 4 --ports 8 --job a:4 --job b:4 -o jobs.json",
+    "solve": "mesh.json --seed 0 -o mesh.schedule.json",
+    "verify": "mesh.schedule.json",
+    "simulate": "job.json --policy provisioned --delay 0.1",
+    "compare": "racks.json --methods solstice,eclipse --time-limit 1",
+    "faults": "mesh.schedule.json --faults 1 --samples 20 --seed 0",
+    "study blast-radius": "--runs 1",
+    "study collectives": "gather.json --method ring --delays 1e-6,1e-3 --sizes 1e6",
+    "study sharing": "--mix even --policy fifo --jobs-asking 10 --scale 1000 --runs 2",
+    "study slices": "--racks 2 --requests 10 --runs 1",
+    "study spares": "--most 1",
+    "sweep": "spec.toml",
+    "report": "spec.sqlite",
+    "instances list": "--kind slice-allocation",
+    "instances path": "all-to-all/hex-4x4-8",
+    "instances show": "slices/rack-hard",
+    "instances submit": "mesh.schedule.json",
+    "plot": "mesh.schedule.json -o mesh.html",
+    "export": "mesh.schedule.json --to perfetto -o mesh.trace.json",
+    "cost": "--gpus 1024,2048",
+    "methods": "--json",
+    "info": "mesh.json",
+    "warm-up": "--quiet",
+}  # fmt: skip
+"""By the words of a command: what may follow them."""
+
+
+def example_of(path: str) -> str | None:
+    """Return the line that ends the help of a command, without the name of the program."""
+    words = path.split()[1:] if path.split()[:1] == ["optmatch"] else path.split()
+    name = " ".join(words)
+    return f"Example: optmatch {name} {EXAMPLES[name]}" if name in EXAMPLES else None

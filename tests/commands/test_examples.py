@@ -1,0 +1,57 @@
+"""The help of each command ends with an example, and each of them runs."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from optmatch.cli import main
+from optmatch.commands.shared.examples import EXAMPLES
+from tests.helpers.command import call
+
+SPEC = """seeds = 1
+[limits]
+time_s = 1.0
+[[generate]]
+command = "all-to-all --rows 3 --cols 3 --ports 4"
+name = "small"
+"""
+PHASES = """rank,group,operation,count,size_bytes,compute_s,peer
+0,dp.0,all-reduce,3,1e9,0.5,
+1,dp.0,all-reduce,3,1e9,0.25,
+"""
+
+
+def leaves(command: click.Command, words: tuple[str, ...] = ()) -> dict[str, click.Command]:
+    """Return all commands that are no group, by their words."""
+    if not isinstance(command, click.Group):
+        return {" ".join(words): command}
+    found = {}
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        child = command.get_command(context, name)
+        assert child is not None
+        found |= leaves(child, (*words, name))
+    return found
+
+
+def test_every_help_ends_with_its_example() -> None:
+    assert leaves(main).keys() == EXAMPLES.keys()
+    for words, more in EXAMPLES.items():
+        *_, last = call(*words.split(), "--help").stdout.splitlines()
+        assert last == f"Example: optmatch {words} {more}"
+
+
+@pytest.mark.slow
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after another in a folder that has a list of phases and a spec."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.toml").write_text(SPEC)
+    (tmp_path / "phases.csv").write_text(PHASES)
+    (tmp_path / "groups.json").write_text('{"dp.0": [0, 1]}')
+    for words, more in EXAMPLES.items():
+        done = call(*words.split(), *shlex.split(more))
+        assert done.exit_code == 0, f"{words} {more}\n{done.output}"

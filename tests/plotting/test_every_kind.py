@@ -1,0 +1,201 @@
+"""Every kind is shown: its problem, its answer, its page in a browser, and its notebook figure."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.kinds import all_kinds
+from optmatch.model import unit_of, write_amount, write_score
+from optmatch.plotting import save_picture, viewer_page
+from tests.helpers.answers import PROBLEMS, answer_named, problem_named
+from tests.plotting.test_viewer import browser
+
+__all__ = ["browser"]  # a fixture
+UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def test_every_kind_is_here() -> None:
+    assert {kind.problem.kind for kind in all_kinds()} == {
+        problem_named(name).kind for name in PROBLEMS
+    }
+
+
+def embedded(page: str) -> dict[str, Any]:
+    """Return the data of a page."""
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def value_of(text: str) -> list[float]:
+    """Read what a viewer says of an objective, in the unit of the file."""
+    text = text.replace(",", "") if " " in text and text.count(" ") == 1 else text
+    numbers = re.findall(r"(-?[\d.]+(?:e[+-]?\d+)?) ?([a-zµ]*)", text)
+    return [float(number) * UNITS.get(unit, 1.0) for number, unit in numbers]
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_objective_of_the_page_is_that_of_the_file(name: str, tmp_path: Path) -> None:
+    """To three digits, with a unit; so is the bound."""
+    solution = answer_named(name)
+    om.save(solution, tmp_path / "a.schedule.json")
+    tree = json.loads((tmp_path / "a.schedule.json").read_text("utf-8"))
+    figures = {row[0]: row[1] for row in embedded(viewer_page(solution))["figures"]}
+    for key, label in (("objective", "Objective"), ("lower_bound", "Lower bound")):
+        stored = np.atleast_1d(np.array(tree[key], dtype=float))
+        np.testing.assert_allclose(value_of(figures[label])[: len(stored)], stored, rtol=5e-4)
+        assert re.search(r"[a-zµ]", figures[label]), "no unit"
+    assert ("Proof" in figures) == (solution.status is om.Status.OPTIMAL)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_page_in_a_browser(name: str, browser: Any, tmp_path: Path) -> None:
+    """Keys, play, clicks, search, dark mode, 390 pixels; no word on the console, no request."""
+    path = tmp_path / "page.html"
+    page_text = viewer_page(answer_named(name))
+    path.write_text(page_text, encoding="utf-8")
+    assert len(page_text) < 150_000
+    steps = len(embedded(page_text).get("steps") or embedded(page_text)["matchings"])
+    for width, scheme in ((1300, "dark"), (390, "light")):
+        page = browser.new_page(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        noise: list[str] = []
+        page.on("console", lambda message, noise=noise: noise.append(message.text))
+        page.on("pageerror", lambda error, noise=noise: noise.append(str(error)))
+        page.on("request", lambda request, noise=noise: noise.append(request.url))
+        page.goto(path.as_uri())
+        assert noise.pop(0) == path.as_uri()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+        def at(page: Any = page) -> int:
+            (number,) = re.findall(r"^\w+ (\d+) of 0 to", page.inner_text("#now .slot"))
+            return int(number)
+
+        page.keyboard.press("End")
+        assert at() == steps - 1
+        page.keyboard.press("ArrowLeft")
+        assert at() == max(0, steps - 2)
+        page.keyboard.press("Home")
+        page.click("#next")
+        assert at() == min(1, steps - 1)
+        page.click("#play")
+        assert page.get_attribute("#play", "aria-pressed") == "true"
+        page.click("#play")
+        page.keyboard.press("/")
+        page.keyboard.type("1")
+        page.keyboard.press("Enter")
+        assert page.locator(".followed, .band").count() > 0, "what was searched is marked"
+        page.keyboard.press("Escape")
+        page.keyboard.press("Escape")
+        page.locator("#search").blur()
+        page.keyboard.press("Escape")
+        assert page.locator(".followed, .band").count() == 0
+        box = page.locator("#picture").bounding_box()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.click("[aria-label='Zoom in']")
+        page.click("[aria-label='Show everything']")
+        assert noise == []
+        page.close()
+
+
+def crossing(texts: list[Any]) -> list[tuple[str, str]]:
+    """Return pairs of texts of a figure whose boxes overlap by more than a point."""
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
+    found = []
+    for k, (one, a) in enumerate(boxes):
+        for two, b in boxes[k + 1 :]:
+            across = min(a.x1, b.x1) - max(a.x0, b.x0)
+            up = min(a.y1, b.y1) - max(a.y0, b.y0)
+            if min(across, up) > 1.5:
+                found.append((one, two))
+    return found
+
+
+def shown_texts(figure: Any) -> list[Any]:
+    """Return the texts of a figure that are seen."""
+    from matplotlib.text import Text
+
+    figure.canvas.draw()
+    hidden = {
+        id(text)
+        for ax in figure.axes
+        if not ax.axison
+        for axis in (ax.xaxis, ax.yaxis)
+        for text in axis.findobj(Text)
+    }
+    return [
+        text
+        for text in figure.findobj(Text)
+        if text.get_text().strip() and text.get_visible() and id(text) not in hidden
+    ]
+
+
+@pytest.mark.parametrize("what", ["problem", "answer"])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_picture_can_be_read(name: str, what: str) -> None:
+    """Of 1,200 pixels no letter is below 8 points, and no two texts overlap."""
+    figure = problem_named(name).plot() if what == "problem" else answer_named(name).plot()
+    texts = shown_texts(figure)
+    least = 0.64 * figure.get_figwidth() - 0.01
+    assert {t.get_text(): t.get_fontsize() for t in texts if t.get_fontsize() < least} == {}
+    assert crossing(texts) == []
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_problem_shows_itself(name: str) -> None:
+    """As text and as a table; what Jupyter shows is the text and the picture."""
+    problem = problem_named(name)
+    text = problem.summary()
+    bound = write_score(problem.lower_bound(), unit_of(problem))
+    assert text.startswith(problem.kind) and bound in text
+    assert len(problem.to_dataframe()) > 0
+    assert "<iframe" in answer_named(name)._repr_html_()
+
+
+def test_a_problem_is_drawn_from_its_file_and_in_jupyter(tmp_path: Path) -> None:
+    problem = problem_named("routing")
+    shown = problem._repr_html_()
+    assert "<svg" in shown and "routing on hex mesh" in shown
+    om.save(problem, tmp_path / "p.json")
+    picture = tmp_path / "p.png"
+    done = CliRunner().invoke(main, ["plot", str(tmp_path / "p.json"), "-o", str(picture)])
+    assert done.exit_code == 0, done.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    for more in (["--slot", "0", "-o", "a.png"], ["-o", str(tmp_path / "a.html")]):
+        done = CliRunner().invoke(main, ["plot", str(tmp_path / "p.json"), *more])
+        assert done.exit_code == 2 and "a problem file" in done.output
+
+
+def test_sharing_tells_both_figures() -> None:
+    """What is not served, which is the objective, and what is."""
+    told = answer_named("port-sharing").summary()
+    assert "2 wanted and not served" in told and "served: 3 of 5 wanted" in told
+
+
+def test_units_follow_sizes() -> None:
+    """From ns to h; a value is never 0 because its unit is too large."""
+    assert write_amount(0.003514, "s") == "3.514 ms"
+    for exponent in range(-9, 6):
+        text = write_amount(1.234 * 10.0**exponent, "s")
+        assert value_of(text)[0] == pytest.approx(1.234 * 10.0**exponent, rel=1e-3)
+        assert 1 <= abs(float(text.split()[0].replace(",", ""))) < 7200
+
+
+def test_large_sheets_stay_small(tmp_path: Path) -> None:
+    """20 slots of 934 cells: twelve in full, thumbnails of all, below 1.5 MB."""
+    mesh = om.HexMesh(17, 17, ports=64)
+    states = np.random.default_rng(0).integers(0, 2, (20, mesh.n_cells)).astype(np.int8)
+    idle = np.full((20, 64), -1, dtype=np.int32)
+    schedule = om.Schedule(matchings=idle, durations_s=np.ones(20), cell_states=states)
+    path = save_picture((mesh, schedule), tmp_path / "a.png")
+    assert path.stat().st_size < 1.5e6
