@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import base64
+import html
+import json
 import os
 import re
 import shutil
@@ -14,17 +16,19 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS: dict[str, list[str]] = {
+    "Tutorials": ["tutorials", "gallery", "coming-from"],
     "Questions": [
         "concepts", "demand", "scheduling", "rails", "rails-figures", "collectives", "racks",
         "slices", "sharing", "sharing-fabric", "sharing-simulation",
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
-    "Reference": ["solutions", "command-line", "file-formats", "glossary"],
+    "Reference": ["solutions", "command-line", "file-formats", "instances", "glossary"],
     "For authors": ["adding-a-kind", "design-notes"],
 }  # fmt: skip
 """The pages of this folder, by chapter; pages that are not listed come last."""
@@ -43,11 +47,15 @@ def main() -> None:
     nav: list[Any] = [{"Start": "index.md"}]
     (source / "index.md").write_text(_read(ROOT / "README.md").replace("](docs/", "]("))
     for page in (ROOT / "docs").glob("*.md"):
-        (source / page.name).write_text(_read(page).replace("](../", "]("))
-    for page in (ROOT / "docs").glob("*.png"):
+        (source / page.name).write_text(
+            with_pictures(_read(page).replace("](../", "]("), args.quick)
+        )
+    for page in [*(ROOT / "docs").glob("*.png"), *(ROOT / "docs").glob("*.js")]:
         shutil.copy(page, source)
     for name in WHOLE:
         (source / name).write_text(_read(ROOT / name).replace("](docs/", "]("))
+    if not args.quick:
+        draw_gallery(source)
     nav += [{title: [f"{name}.md" for name in names]} for title, names in chapters().items()]
     nav.append({"Python": _write_reference(source)})
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -57,7 +65,68 @@ def main() -> None:
     config.write_text(yaml.safe_dump(_configuration(source, args.to, nav), sort_keys=False))
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(config)]
     quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    raise SystemExit(subprocess.run(command, env=quiet).returncode)
+    code = subprocess.run(command, env=quiet).returncode
+    if not code:
+        write_index(args.to)
+    broken = broken_links(args.to) if not code else []
+    print(*broken, sep="\n", end="\n" if broken else "", file=sys.stderr)
+    raise SystemExit(code or bool(broken))
+
+
+def write_index(site: Path) -> None:
+    """Write the index of the search as a script, which a page of a disk may load."""
+    found = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    rows = [
+        [entry["location"], *(html.unescape(re.sub(r"<[^>]+>", "", entry[key]))
+                              for key in ("title", "text"))]
+        for entry in found
+    ]  # fmt: skip
+    text = json.dumps(rows, separators=(",", ":"))
+    (site / "search" / "local.js").write_text(f"var SITE_INDEX={text};\n", encoding="utf-8")
+
+
+def with_pictures(text: str, quick: bool) -> str:
+    """Put pictures where the gallery names them: small in its table, large below heads."""
+    if quick or not text.startswith("# Gallery"):
+        return text
+    text = re.sub(r"\[([\w-]+)\]\(#\1\)", r'[![\1](gallery-\1.png){width="220"}](#\1)', text)
+    return re.sub(
+        r"^## ([\w-]+)\n\n(.*)$", r"## \1\n\n\2\n\n![\1](gallery-\1.png){width=720}", text,
+        flags=re.MULTILINE,
+    )  # fmt: skip
+
+
+def draw_gallery(source: Path) -> None:
+    """Run the blocks of the gallery; each leaves the picture that its page shows."""
+    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        done = subprocess.run([sys.executable, "-c", block], cwd=source, stdout=subprocess.DEVNULL)
+        if done.returncode:
+            raise SystemExit(f"a block of docs/gallery.md fails:\n{block}")
+
+
+def broken_links(site: Path) -> list[str]:
+    """List what pages of the site link to that is not a file of it, or no place in one."""
+    found = []
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    for path, text in pages.items():
+        if path.name == "404.html" or "<html" not in text[:2000]:
+            continue  # the former has addresses of a server
+        for target in re.findall(r'(?:href|src)="([^"]+)"', text):
+            name, _, anchor = html.unescape(target).partition("#")
+            if re.match(r"[a-z]+:", name):
+                continue
+            file = (path.parent / unquote(name)).resolve() if name else path
+            page = pages.get(file, "")
+            if not file.is_file() or (anchor and page and not has_place(page, anchor)):
+                found.append(f"{path.relative_to(site)}: {target}: not there")
+    return sorted(set(found))
+
+
+def has_place(page: str, anchor: str) -> bool:
+    """Tell whether a page has a place of this name."""
+    names = unquote(anchor), anchor
+    return any(f'{key}="{html.escape(name)}"' in page for name in names for key in ("id", "name"))
 
 
 def chapters() -> dict[str, list[str]]:
@@ -82,9 +151,16 @@ def public_names() -> dict[str, str]:
 
 
 def _read(path: Path) -> str:
-    """Read a page; links to folders, of which a site has none, become text."""
-    text = path.read_text(encoding="utf-8")
-    return re.sub(r"\[([^\]]+)\]\([^)]*/\)", r"\1", text)
+    """Read a page; links to what a site has none of, folders and files of code, become text."""
+    return links_of_the_site(path.read_text(encoding="utf-8"))
+
+
+def links_of_the_site(text: str) -> str:
+    """Change links of the checkout into those of the site."""
+    text = re.sub(r"\[([^\]]+)\]\([^)#:]*(?:/|instances/README\.md|\.py)\)", r"\1", text)
+    text = re.sub(r"\((?:\.\./)?notebooks/README\.md\)", "(tutorials.md)", text)
+    text = re.sub(r"\((?:\.\./)?notebooks/([\w-]+)\.ipynb", r"(\1.md", text)
+    return text.replace("](../docs/", "](").replace("](docs/", "](")
 
 
 def _write_reference(source: Path) -> list[str]:
@@ -110,7 +186,7 @@ def _write_notebook(path: Path, source: Path, quick: bool) -> str:
     lines = []
     for number, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
-            lines.append(cell.source)
+            lines.append(links_of_the_site(cell.source))
             continue
         lines.append(f"```python\n{cell.source}\n```")
         for place, output in enumerate(cell.get("outputs", [])):
@@ -131,9 +207,7 @@ def _shown(output: Any, source: Path, name: str) -> str:
         return f"![]({name}.svg)"
     if "text/html" in data:
         (source / f"{name}.html").write_text("".join(data["text/html"]))
-        return (
-            f'<iframe src="../{name}.html" style="width: 100%; height: 760px; border: 0"></iframe>'
-        )
+        return f'<iframe src="{name}.html" style="width: 100%; height: 760px; border: 0"></iframe>'
     text = re.sub(r"\x1b\[[0-9;]*m", "", "".join(data["text/plain"]))
     return f"```text\n{text.rstrip()}\n```"
 
@@ -156,7 +230,10 @@ def _configuration(source: Path, to: Path, nav: list[Any]) -> dict[str, Any]:
         "site_dir": str(to),
         "strict": True,
         "nav": nav,
-        "theme": {"name": "material", "font": False, "features": ["navigation.indexes"]},
+        "theme": {"name": "material", "font": False,
+                  "features": ["navigation.indexes", "navigation.sections"]},
+        "use_directory_urls": False,  # pages, not folders: they open from a disk
+        "extra_javascript": ["search.js"],
         "plugins": [
             "search",
             {"mkdocstrings": {"handlers": {"python": {"paths": [str(ROOT)], "options": python}}}},

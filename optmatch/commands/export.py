@@ -83,7 +83,7 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
             rule = "a problem file: it has no slots and no page, only a .png, .svg or .pdf"
             raise InputError(rule, path=name_of(file))
         with naming(name_of(file)):
-            save_figure(shown.plot, output, force=force)  # type: ignore[attr-defined]
+            save_figure(shown.plot, output, force=force)
         say(f"{output}: written")
         return
     if shown.objective is None:

@@ -132,6 +132,17 @@ class Problem(Protocol[Answer]):
     def lower_bound(self) -> Score:
         """Return a value that no answer can beat, in the unit of the objective."""
 
+    if TYPE_CHECKING:  # what classes of problems have from `Displayed`
+
+        def summary(self) -> str:
+            """Return in two lines what is asked, and what no answer can beat."""
+
+        def plot(self) -> Any:
+            """Return a figure of what is asked."""
+
+        def to_dataframe(self) -> Any:
+            """Return what is asked as a table of pandas."""
+
 
 def unit_of(problem: Problem) -> str:
     """Return the unit of the objective of a problem; of levels their names, or nothing.

@@ -14,8 +14,6 @@ from optmatch.plotting.geometry import mesh_data
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from optmatch.problems import AllToAll, Routing, Tenancy
-
 
 def draw_fabric(problem: Any) -> Figure:
     """Draw the switch that a problem is asked of, without light."""
@@ -34,19 +32,19 @@ def list_ports(problem: Any) -> dict[str, Any]:
     return {"port": np.arange(len(names)), "name": names}
 
 
-def list_pairs(problem: AllToAll) -> dict[str, Any]:
+def list_pairs(problem: Any) -> dict[str, Any]:
     """List a row for each pair that has to meet."""
     source, destination = np.array(problem.pairs, dtype=np.int64).reshape(-1, 2).T
     return {"source": source, "destination": destination}
 
 
-def list_circuits(problem: Routing) -> dict[str, Any]:
+def list_circuits(problem: Any) -> dict[str, Any]:
     """List a row for each circuit that is asked for."""
     source = np.flatnonzero(problem.matching != IDLE)
     return {"source": source, "destination": problem.matching[source]}
 
 
-def draw_circuits(problem: Routing) -> Figure:
+def draw_circuits(problem: Any) -> Figure:
     """Draw the chord diagram of a matching: ports on a ring, a chord for each circuit."""
     rows, n = list_circuits(problem), problem.fabric.n_ports
     figure = blank_figure(6.0, 6.0)
@@ -72,7 +70,7 @@ def draw_circuits(problem: Routing) -> Figure:
     return figure
 
 
-def list_tenants(problem: Tenancy) -> dict[str, Any]:
+def list_tenants(problem: Any) -> dict[str, Any]:
     """List a row for each job."""
     tenants = problem.tenants
     names = "name", "n_ports", "question", "size_bytes"

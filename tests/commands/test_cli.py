@@ -189,7 +189,7 @@ def test_plot_refuses_what_cannot_be_drawn(tmp_path: Path) -> None:
     """A kind of file it does not know, a slot that is not there, no schedule at all."""
     assert call("plot", ROUTED, "-o", tmp_path / "x.gif").exit_code == 2
     done = call("plot", ROUTED, "-o", tmp_path / "x.svg", "--slot", "2")
-    assert done.exit_code == 2 and f"{ROUTED}: --slot 2: slots are 1 .. 1" in done.stderr
+    assert done.exit_code == 2 and f"{ROUTED}: --slot 2: slots are 0 .. 0" in done.stderr
     done = call("plot", DEAD, "-o", tmp_path / "x.svg")
     assert done.exit_code == 2 and "status infeasible: there is no schedule" in done.stderr
     assert snapshot(tmp_path) == {}

@@ -226,7 +226,7 @@ def test_a_slot_is_drawn_in_full(mesh: Fabric) -> None:
     numbers = [text.get_text() for text in ax.texts if text.get_fontweight() == "bold"]
     assert numbers == [str(mark.port) for mark in data.ports]
     names = [text.get_text() for text in ax.texts if text.get_fontweight() != "bold"]
-    assert names in ([], [mark.name for mark in data.ports])  # none where there is no room
+    assert set(names) <= {mark.name for mark in data.ports}  # none where there is no room
     assert "two strokes: a cell in bar; X: in cross" in ax.get_xlabel()
     assert ax.get_title().startswith(f"slot 1 (0 to 1): {len(light.circuits)} circuit")
     assert f"{light.cells_used} of {mesh.n_cells} cells" in ax.get_title()
