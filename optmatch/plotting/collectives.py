@@ -73,7 +73,7 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
         rank, turn = np.nonzero(data.does == value)
         if not len(rank):
             continue
-        edges = turn - 0.44, turn + 0.44, rank - 0.42, rank + 0.42
+        edges: Any = turn - 0.44, turn + 0.44, rank - 0.42, rank + 0.42
         colour = palette.circuit_colour(value - 1)
         draw_bars(ax, *edges, facecolors=colour, edgecolors="none", label=name)
     for change in data.changes.tolist():

@@ -180,7 +180,7 @@ def _draw_strip(ax: Axes, data: MeshData, lights: tuple[SlotData, ...], width: f
             colours.append(light.colour(k))
         if light.slot % max(1, -(-len(lights) // 40)) == 0:
             corner = at + np.array([(left + right) / 2, upper + 0.01 * pitch[1]])
-            ax.text(*corner, str(light.slot), fontsize=8, ha="center", va="bottom")
+            ax.text(corner[0], corner[1], str(light.slot), fontsize=8, ha="center", va="bottom")
     ax.add_collection(LineCollection(lines, colors=colours, linewidths=0.5))
     ax.set_xlim(left, left + across * pitch[0])
     ax.set_ylim(lower - (len(lights) - 1) // across * pitch[1], upper + 0.3 * pitch[1])

@@ -57,10 +57,12 @@ def draw_circuits(problem: Any) -> Figure:
             continue
         curve = (1 - t) ** 2 * at[one] + t**2 * at[two]
         ax.plot(*curve.T, color=palette.circuit_colour(k), lw=1.6)
-    ax.scatter(*at.T, s=24, c=palette.INK, zorder=3)
+    ax.scatter(at[:, 0], at[:, 1], s=24, c=palette.INK, zorder=3)
     every = -(-n // 64)
     for port in range(0, n, every):
-        ax.text(*(1.09 * at[port]), str(port), ha="center", va="center", fontsize=8)
+        ax.text(
+            1.09 * at[port, 0], 1.09 * at[port, 1], str(port), ha="center", va="center", fontsize=8
+        )
     ax.set_xlim(-1.2, 1.2)
     ax.set_ylim(-1.2, 1.2)
     ax.set_aspect("equal")

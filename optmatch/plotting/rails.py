@@ -200,7 +200,9 @@ def page(solution: Solution) -> dict[str, Any]:
         raise InputError(f"nothing to draw: the status is {solution.status.value}")
     span_s = max(plan.step_s, 1e-12)
     alike = _alike(job, plan)
-    rows, bars, row_of, n_bars = [], [], [-1] * job.n_gpus, 0
+    rows: list[str] = []
+    bars: list[list[int]] = []
+    row_of, n_bars = [-1] * job.n_gpus, 0
     for part, members in alike:
         n_bars += len(part)
         if len(rows) >= _MOST_ROWS or n_bars > _MOST_BARS:
@@ -243,7 +245,7 @@ def _alike(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.int64], list[i
     An entry is rows of kind, start and length in millionths of the step.
     """
     ranks = np.arange(job.n_gpus)
-    data = rail_gantt_data(job, plan, ranks)
+    data = rail_gantt_data(job, plan, ranks.tolist())
     table = np.stack([data.row, data.kind, data.start_s, data.end_s], axis=1)
     if len(plan.relays):
         operation, via = plan.relays[:, 0], plan.relays[:, 1]

@@ -155,7 +155,7 @@ def _before_and_after(problem: Reroute, answer: Transition) -> Schedule:
     return Schedule(
         matchings=np.concatenate([first.matchings, second.matchings]),
         durations_s=np.ones(2),
-        cell_states=np.concatenate([first.cell_states, second.cell_states]),  # type: ignore[list-item]
+        cell_states=np.concatenate([first.cell_states, second.cell_states]),
     )
 
 
@@ -217,8 +217,8 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
         at = data.chips[data.role == role]
         if len(at):
             ax.scatter(
-                *at.T, c=colour, marker=marker, s=(2.0 * font) ** 2, edgecolors=palette.INK,
-                linewidths=0.6, zorder=3, label=name,
+                at[:, 0], at[:, 1], c=colour, marker=marker, s=(2.0 * font) ** 2,
+                edgecolors=palette.INK, linewidths=0.6, zorder=3, label=name,
             )  # fmt: skip
     numbers = data.chips.tolist() if room > 1.7 * font else ()
     for chip, (x, y) in enumerate(numbers):
@@ -249,7 +249,7 @@ def page(solution: Solution) -> dict[str, Any]:
     before[np.unique(problem.circuits // rack.ports_per_chip)] = 1
     before[list(problem.spares)] = 5
     side, plate = 1.7 * SPREAD, len(_ROLES)
-    nodes = [
+    nodes: list[list[Any]] = [
         [x - 0.46, y - 0.46, 0.92, 0.92, "", plate, f"server {k}"]
         for k, (x, y) in enumerate(_down(data.servers))
     ]

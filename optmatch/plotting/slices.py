@@ -215,7 +215,8 @@ def page(solution: Solution) -> dict[str, Any]:
         for slice_ in slices:
             ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]]
             steps_of[kind].update(map(tuple, ends.tolist()))
-    links, fresh = [], {}
+    links: list[list[Any]] = []
+    fresh: dict[str, int] = {}
     for kind, counts in steps_of.items():
         for (tail, head), count in sorted(counts.items()):
             if tail in spot and head in spot:
@@ -318,8 +319,8 @@ def _draw_servers(
     kind = np.minimum(owner, 1)
     for value, (fill, _) in looks.items():
         at = centres[kind == value]
-        ax.scatter(*at.T, s=(0.72 * points) ** 2, marker="s", c=fill, edgecolors=palette.INK,
-                   linewidths=0.6, zorder=3)  # fmt: skip
+        ax.scatter(at[:, 0], at[:, 1], s=(0.72 * points) ** 2, marker="s", c=fill,
+                   edgecolors=palette.INK, linewidths=0.6, zorder=3)  # fmt: skip
     if points >= 22:
         for server, (x, y) in enumerate(centres.tolist()):
             number = server if named is None else named[server]

@@ -29,7 +29,7 @@ def leaves(command: click.Command, words: tuple[str, ...] = ()) -> dict[str, cli
     """Return all commands that are no group, by their words."""
     if not isinstance(command, click.Group):
         return {" ".join(words): command}
-    found = {}
+    found: dict[str, click.Command] = {}
     context = click.Context(command)
     for name in command.list_commands(context):
         child = command.get_command(context, name)

@@ -49,7 +49,7 @@ def _tenancy() -> Any:
     return Tenancy(om.HexMesh(4, 4, ports=8), (Tenant("a", 4), Tenant("b", 4)), delay_s=0.1)
 
 
-_COLLECTIVE = {"alpha_s": 2.7e-6, "delay_s": 1e-5}
+_COLLECTIVE: dict[str, Any] = {"alpha_s": 2.7e-6, "delay_s": 1e-5}
 
 PROBLEMS: dict[str, Callable[[], Any]] = {
     "all-to-all": lambda: om.AllToAll(om.HexMesh(4, 4, ports=8)),
@@ -77,5 +77,5 @@ def problem_named(name: str) -> Any:
 @cache
 def answer_named(name: str) -> om.Solution:
     """Solve a problem of `PROBLEMS`."""
-    limits = {"time_limit_s": 0.3} if name.startswith("demand") else {}
+    limits: dict[str, Any] = {"time_limit_s": 0.3} if name.startswith("demand") else {}
     return om.solve(problem_named(name), METHODS.get(name), seed=0, **limits)

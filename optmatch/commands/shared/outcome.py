@@ -30,7 +30,7 @@ from optmatch.startup import end
 
 
 class Group(click.Group):
-    """A group whose help shows the first paragraph of each command in full; theirs have examples."""
+    """A group whose help shows the first paragraph of each command; theirs have examples."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, whose help ends with its example."""
