@@ -28,18 +28,6 @@ Verifier = Callable[[Any, Any, Findings], None]
 """Replays an answer: it is called with (problem, answer, findings)."""
 
 
-def _draw_fabric(problem: Any) -> Figure:
-    from optmatch.plotting.problems import draw_fabric
-
-    return draw_fabric(problem)
-
-
-def _list_ports(problem: Any) -> dict[str, Any]:
-    from optmatch.plotting.problems import list_ports
-
-    return list_ports(problem)
-
-
 class View(NamedTuple):
     """How answers of one kind are shown."""
 
@@ -47,9 +35,9 @@ class View(NamedTuple):
     """Draws a solution, or one slot of it."""
     tabulate: Callable[[Solution], dict[str, Any]]
     """Lists an answer column by column."""
-    draw_problem: Callable[[Any], Figure] = _draw_fabric
+    draw_problem: Callable[[Any], Figure]
     """Draws a problem."""
-    tabulate_problem: Callable[[Any], dict[str, Any]] = _list_ports
+    tabulate_problem: Callable[[Any], dict[str, Any]]
     """Lists a problem column by column."""
     page: Callable[[Solution], dict[str, Any]] | None = None
     """Collects what the viewer of an answer embeds; None where slots are clicked through."""
@@ -58,8 +46,9 @@ class View(NamedTuple):
 def _view_schedule() -> View:
     from optmatch.io.rails.timeline import tabulate
     from optmatch.plotting.figures import draw_schedule
+    from optmatch.plotting.problems import draw_fabric, list_ports
 
-    return View(draw_schedule, tabulate)
+    return View(draw_schedule, tabulate, draw_fabric, list_ports)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
         solution,
         legend=[(f"rounds {k}, {k + 8}, ...", hue, 2) for k, hue in enumerate(hues)],
         noun="round", row_noun="plane", rows=[str(k) for k in range(len(bars))], bars=bars,
-        row_of=list(range(len(bars))), span_s=span_s, bound_s=_bound_s(solution), steps=ends,
+        row_of=list(range(len(bars))), span_s=span_s, steps=ends,
         list={"title": "Shares", "heads": ["", "carries"], "rows": rows},
     )  # fmt: skip
 
@@ -199,10 +199,6 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
         row_of=list(range(ranks)), span_s=float(rounds), bound_s=None, steps=steps,
         unit="rounds", list={"title": "", "heads": ["from, to", "bytes"], "rows": []},
     )  # fmt: skip
-
-
-def _bound_s(solution: Solution) -> float | None:
-    return solution.lower_bound if np.isfinite(solution.lower_bound) else None
 
 
 def draw_problem(problem: Collective) -> Figure:

@@ -262,7 +262,6 @@ def page(solution: Solution) -> dict[str, Any]:
         bars=rows,
         row_of=[port * data.planes for port in range(data.n_ports)],
         span_s=span_s,
-        bound_s=data.lower_bound_s if np.isfinite(data.lower_bound_s) else None,
         steps=[
             {"say": text, "at": float(end)} for text, end in zip(said, ends, strict=True)
         ] or [{"say": "nothing to carry", "at": 0.0}],
@@ -272,14 +271,8 @@ def page(solution: Solution) -> dict[str, Any]:
 
 def draw_problem(problem: Demand) -> Figure:
     """Draw the matrix of a demand: sources down, destinations across."""
+    matrix, labels = problem.demand_bytes, problem.fabric.labels
     unit = "B" if problem.rate_bytes_per_s != 1 else ""
-    return draw_matrix(problem.demand_bytes, unit, "what is to be carried", problem.fabric.labels)
-
-
-def draw_matrix(
-    matrix: NDArray[np.float64], unit: str, title: str, labels: tuple[str, ...]
-) -> Figure:
-    """Draw a matrix of what each source has for each destination, with a bar for the shades."""
     n = len(matrix)
     side = min(10.0, max(4.0, 0.3 * n + 1.5))
     figure = blank_figure(side + 1.2, side)
@@ -297,7 +290,7 @@ def draw_matrix(
     ax.set_xlabel("destination port")
     ax.set_ylabel("source port")
     total = write_amount(float(matrix.sum()), unit)
-    ax.set_title(f"{title}: {total} in all", fontsize=11)
+    ax.set_title(f"what is to be carried: {total} in all", fontsize=11)
     figure.colorbar(image, ax=ax, label=name or "demand", shrink=0.8)
     return figure
 

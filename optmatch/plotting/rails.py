@@ -228,7 +228,6 @@ def page(solution: Solution) -> dict[str, Any]:
         bars=bars,
         row_of=row_of,
         span_s=span_s,
-        bound_s=solution.lower_bound if np.isfinite(solution.lower_bound) else None,
         circuits=circuits,
         steps=steps,
         note=alone + note,

@@ -165,17 +165,21 @@ def _after_the_failure(problem: Reroute) -> Schedule:
 
 def _lit(problem: Reroute, ways: NDArray[np.intp]) -> Schedule:
     """Put some circuits in a slot, with the cells that they pass."""
-    matching = np.full(problem.fabric.n_ports, IDLE)
-    circuits = problem.circuits[ways]
-    matching[circuits[:, 0]] = circuits[:, 1]
-    if problem.fabric.bidirectional:
-        matching[circuits[:, 1]] = circuits[:, 0]
     lit = np.array(
         [t // 4 for k in ways.tolist() for t in problem.circuit_routes[k]], dtype=np.int64
     )
     row = np.full(problem.fabric.n_cells, FREE)
     row[lit] = np.array(problem.cell_states)[lit]
+    matching = _matching(problem, problem.circuits[ways])
     return Schedule(matchings=[matching], durations_s=[1.0], cell_states=[row])  # type: ignore[arg-type]
+
+
+def _matching(problem: Reroute, circuits: NDArray[np.int32]) -> NDArray[np.int64]:
+    matching = np.full(problem.fabric.n_ports, IDLE)
+    matching[circuits[:, 0]] = circuits[:, 1]
+    if problem.fabric.bidirectional:
+        matching[circuits[:, 1]] = circuits[:, 0]
+    return matching
 
 
 def _rack_inches(size: NDArray[np.float64]) -> tuple[float, float]:
@@ -321,12 +325,8 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
     names, matchings, rows = [], [], []
 
     def show(name: str) -> None:
-        matching = np.full(problem.fabric.n_ports, IDLE)
-        matching[circuits[shines, 0]] = circuits[shines, 1]
-        if problem.fabric.bidirectional:
-            matching[circuits[shines, 1]] = circuits[shines, 0]
         names.append(name)
-        matchings.append(matching)
+        matchings.append(_matching(problem, circuits[shines]))
         rows.append(states.copy())
 
     show("before the failure")

@@ -79,10 +79,7 @@ def slice_data(solution: Solution) -> SliceData:
         [places[:, 0] + (grid[0] + GAP) * places[:, 2], -places[:, 1] - (grid[1] + 2 * GAP) * row],
         axis=1,
     )
-    owner = np.full(fabric.n_servers, -1, dtype=np.int64)
-    owner[list(problem.reserved)] = -2
-    for number, placed in enumerate(problem.placed, 1):
-        owner[placed.servers] = number
+    owner = _owners(problem)
     owner[answer.servers] = 0
     slot = np.full(fabric.n_servers, -1, dtype=np.int64)
     slot[answer.servers] = np.arange(len(answer.servers))
@@ -282,10 +279,7 @@ def draw_problem(problem: SliceAllocation) -> Figure:
     """Draw all racks: free servers, those of other slices, and those that are kept out."""
     fabric = problem.fabric
     places = _places(fabric)[: fabric.n_servers]
-    owner = np.full(fabric.n_servers, -1, dtype=np.int64)
-    owner[list(problem.reserved)] = -2
-    for number, placed in enumerate(problem.placed, 1):
-        owner[placed.servers] = number
+    owner = _owners(problem)
     size = places.max(axis=0) + 1.6
     scale = min(0.55, 14 / size.max())
     figure = blank_figure(max(4.0, scale * size[0]), max(2.5, scale * size[1] + 0.8))
@@ -300,12 +294,18 @@ def draw_problem(problem: SliceAllocation) -> Figure:
 
 def tabulate_problem(problem: SliceAllocation) -> dict[str, Any]:
     """List a row for each server: its place, and the slice that has it (-1 free, -2 reserved)."""
-    owner = np.full(problem.fabric.n_servers, -1)
-    owner[list(problem.reserved)] = -2
-    for number, placed in enumerate(problem.placed):
-        owner[placed.servers] = number
+    owner = _owners(problem)
     rack, x, y, z = problem.fabric.server_coordinates.T
     return {"server": np.arange(len(owner)), "rack": rack, "x": x, "y": y, "z": z, "slice": owner}
+
+
+def _owners(problem: SliceAllocation) -> NDArray[np.int64]:
+    """``owner[server]``: k for the k-th placed slice from 1, -1 free, -2 reserved."""
+    owner = np.full(problem.fabric.n_servers, -1, dtype=np.int64)
+    owner[list(problem.reserved)] = -2
+    for number, placed in enumerate(problem.placed, 1):
+        owner[placed.servers] = number
+    return owner
 
 
 def _draw_servers(

@@ -203,13 +203,13 @@ def scene(solution: Solution, **parts: Any) -> dict[str, Any]:
     colour, and half of a row), -1 is not drawn. Each of `steps` says something, and what changes.
     """
     problem = solution.problem
-    fabric = problem.fabric
-    subtitle = "" if fabric is None else _subtitle(fabric)
+    fabric, known = problem.fabric, math.isfinite(solution.gap)
     return {
         "title": problem.kind.replace("-", " ").capitalize(),
-        "subtitle": subtitle,
+        "subtitle": "" if fabric is None else _subtitle(fabric),
         "figures": panel(solution),
         "list": {"title": "Steps", "heads": [], "rows": []},
         "noun": "step",
+        "bound_s": solution.lower_bound if unit_of(problem) == "s" and known else None,
         **parts,
     }
