@@ -348,9 +348,11 @@ def plot_delays(tables: Tables, *, fig: Figure | None = None) -> Figure:
         left.loglog(data.delays_s, data.time_s[name], color=colours[name], marker="o", label=name)
     if "bound" in data.time_s:
         left.loglog(data.delays_s, data.time_s["bound"], color=palette.INK, ls="--", label="bound")
-    left.set_xlabel("delay in s")
-    left.set_ylabel("time in s")
-    left.legend(frameon=False, fontsize=7)
+    for axis in (left.xaxis, left.yaxis):
+        axis.set_major_formatter(lambda time_s, _: write_amount(time_s, "s"))
+    left.set_xlabel("delay")
+    left.set_ylabel("time")
+    left.legend(frameon=False, fontsize=8)
     for row, winners in enumerate(data.winner):
         for column, name in enumerate(winners):
             colour = colours.get(name, palette.FAINT_INK)
@@ -358,16 +360,21 @@ def plot_delays(tables: Tables, *, fig: Figure | None = None) -> Figure:
                 [column, column + 1, column + 1, column], [row, row, row + 1, row + 1], colour
             )
             right.text(
-                column + 0.5, row + 0.5, name, ha="center", va="center", fontsize=6, rotation=45,
+                column + 0.5, row + 0.5, name, ha="center", va="center", fontsize=8, rotation=45,
                 color=palette.ink_on(colour),
             )  # fmt: skip
-    right.set_xticks(np.arange(len(data.delays_s)) + 0.5, [f"{d:.0e}" for d in data.delays_s])
-    right.set_yticks(
-        np.arange(len(data.sizes_bytes)) + 0.5, [f"{s:.0e}" for s in data.sizes_bytes]
+    right.set_xticks(
+        np.arange(len(data.delays_s)) + 0.5,
+        [write_amount(d, "s") for d in data.delays_s.tolist()],
+        rotation=45,
     )
-    right.set_xlabel("delay in s")
-    right.set_ylabel("size in bytes")
+    right.set_yticks(
+        np.arange(len(data.sizes_bytes)) + 0.5,
+        [write_amount(s, "B") for s in data.sizes_bytes.tolist()],
+    )
+    right.set_xlabel("delay")
+    right.set_ylabel("size")
     right.set_title("the fastest", fontsize=10)
     for ax in (left, right):
-        ax.tick_params(labelsize=7)
+        ax.tick_params(labelsize=8)
     return fig

@@ -219,10 +219,11 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     if n <= 48:
         ax.set_xticks(range(n))
         ax.set_yticks(range(n))
-        ax.tick_params(labelsize=7, length=0)
+        font = max(8.0, 0.64 * _width_of(ax))
+        ax.tick_params(labelsize=font, length=0)
         for i, j in np.argwhere(meets >= 0):
             ink = palette.ink_on(image.cmap(image.norm(meets[i, j])))
-            ax.text(j, i, f"{meets[i, j]}", ha="center", va="center", fontsize=7, color=ink)
+            ax.text(j, i, f"{meets[i, j]}", ha="center", va="center", fontsize=font, color=ink)
     ax.set_xlabel("destination port")
     ax.set_ylabel("source port")
     ax.set_title(f"slot in which each pair first meets (0 to {schedule.n_slots - 1})")

@@ -167,7 +167,7 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-_MOST_NODES = 6000
+_MOST_NODES, _MOST_LINKS = 6000, 400
 _FREE, _SLICE, _OTHERS, _RESERVED, _SWITCH, _OLD, _NEW = range(7)
 _LEGEND = (
     ("free", "#ffffff"),
@@ -233,12 +233,10 @@ def page(solution: Solution) -> dict[str, Any]:
         for k, server in enumerate(answer.servers.tolist())
     ]
     left_out = len(places) - len(shown)
+    quiet = {_OLD, _NEW} if len(fresh) > _MOST_LINKS else {_OLD} if fabric.joined else set[int]()
     return scene(
         solution,
-        legend=[
-            (*entry, "quiet") if k == _OLD and fabric.joined else entry
-            for k, entry in enumerate(_LEGEND)
-        ],
+        legend=[(*entry, "quiet") if k in quiet else entry for k, entry in enumerate(_LEGEND)],
         bounds=[-0.8, -0.8, *map(float, size)],
         nodes=nodes,
         links=links,
@@ -252,9 +250,7 @@ def page(solution: Solution) -> dict[str, Any]:
         ],
         list={"title": "Servers of the slice", "heads": ["slot", ""], "rows": rows},
         note=(f"{left_out} servers of other racks are left out. " if left_out else "")
-        + (
-            "Circuits of others are shown for the server that is clicked." if fabric.joined else ""
-        ),
+        + ("Most circuits are shown for the server that is clicked." if quiet else ""),
     )
 
 

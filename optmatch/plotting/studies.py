@@ -269,7 +269,7 @@ def plot_costs(rows: Sequence[CostComparison], *, fig: Figure | None = None) -> 
             )
         ax.set_xlabel("GPUs")
         ax.set_ylabel(label)
-        ax.set_xticks(data.n_gpus, [f"{size:,}" for size in data.n_gpus], fontsize=7, rotation=45)
+        ax.set_xticks(data.n_gpus, [f"{size:,}" for size in data.n_gpus], fontsize=8, rotation=45)
         ax.minorticks_off()
         ax.grid(color=palette.FAINT_INK, alpha=0.25)
     panels[0].legend(frameon=False, fontsize=8)
