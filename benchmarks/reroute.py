@@ -41,7 +41,7 @@ def measure(title: str, controller: om.Rerouter, failures: list[dict[str, Any]])
         for failure in failures:
             wall, work = time.perf_counter(), time.thread_time()
             try:
-                controller.fail(**failure)
+                controller.what_if(**failure)
             except om.OptMatchError as exc:
                 unanswered[type(exc).__name__] += 1
             works.append(time.thread_time() - work)

@@ -37,6 +37,14 @@ class Units(Protocol):
         """The number of chips; 0 for a switch."""
 
     @property
+    def racks(self) -> int:
+        """The number of racks, all alike; 1 for a switch."""
+
+    @property
+    def through(self) -> bool:
+        """Whether light passes servers; if not, whole racks are replaced."""
+
+    @property
     def n_servers(self) -> int:
         """The number of servers."""
 
@@ -61,6 +69,10 @@ class Units(Protocol):
         """``edge_of_fibre[fibre]``; int32, shape (fibres,)."""
 
     @property
+    def rack_of_fibre(self) -> NDArray[np.int32]:
+        """``rack_of_fibre[fibre]``: the rack of its servers."""
+
+    @property
     def fibre_of_terminal(self) -> NDArray[np.int32]:
         """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
 
@@ -81,6 +93,8 @@ class PortUnits:
     n_chips = 0
     n_servers = 1
     n_fibres = 0
+    racks = 1
+    through = True
 
     @property
     def n_units(self) -> int:
@@ -102,7 +116,7 @@ class PortUnits:
         """No edges: shape (0,)."""
         return np.empty(0, dtype=np.int32)
 
-    edge_of_fibre = edge_fibres
+    edge_of_fibre = rack_of_fibre = edge_fibres
 
     @property
     def fibre_of_terminal(self) -> NDArray[np.int32]:

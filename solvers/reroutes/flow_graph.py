@@ -77,7 +77,8 @@ def _through_servers(rack: Units) -> FlowGraph:
         arcs[unit] += [units + d for d in range(server * size, (server + 1) * size)]
     arcs += [[] for _ in range(units)]
     for tail, head in edges:
-        onward = [inner + edge for edge in out[head] if edges[edge][1] != tail]
+        ahead = out[head] if rack.through or head >= rack.n_servers else []
+        onward = [inner + edge for edge in ahead if edges[edge][1] != tail]
         own = range(head * size, (head + 1) * size) if head < rack.n_servers else ()
         arcs.append(onward + [units + d for d in own])
     nodes = inner + len(edges)

@@ -9,9 +9,11 @@ import numpy as np
 
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Score, Solution
 from optmatch.problems import Reroute
+from optmatch.problems.reroutes.running import Damage
 from optmatch.solvers.frame import conclude
 from optmatch.solvers.reroutes.changes import make_transition
 from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut, prove_handovers
+from optmatch.solvers.reroutes.racks import replace_racks
 from optmatch.solvers.reroutes.repair import EFFORT, Reach, Recovery, repair
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
 
@@ -41,6 +43,8 @@ def solve(
     if not isinstance(bound, tuple):
         reason = explain_bound(len(problem.lost), len(problem.live_spares))
         return refuse(problem, "greedy", reason)
+    if not problem.units.through:
+        return move_racks(problem, "greedy", bound)
     case, routing = case_of(problem), RoutingState(problem)
     if clock.remaining_s <= 0.0:
         return conclude(problem, "greedy", None, bound, Limit.TIME)
@@ -57,6 +61,13 @@ def solve(
     if certificate is None:
         return conclude(problem, "greedy", None, bound, clock.exceeded(EFFORT))
     return refuse(problem, "greedy", explain(problem, certificate), certificate)
+
+
+def move_racks(problem: Reroute, method: str, bound: Score) -> Solution:
+    """Answer where racks are what spares replace: there is but one way, up to which racks."""
+    damage = Damage(problem.dead_ports, problem.hit, problem.lost, problem.live_spares)
+    answer, levels = replace_racks(problem, damage)
+    return conclude(problem, method, levels, bound, Limit.EXHAUSTED, answer=answer)
 
 
 def make_solution(

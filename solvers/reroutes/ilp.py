@@ -22,6 +22,7 @@ from optmatch.solvers.frame import conclude
 from optmatch.solvers.reroutes.greedy import (
     case_of,
     make_solution,
+    move_racks,
     refuse,
 )
 from optmatch.solvers.reroutes.impossible import (
@@ -123,6 +124,8 @@ def solve(
     if not isinstance(bound, tuple):
         reason = explain_bound(len(problem.lost), len(problem.live_spares))
         return refuse(problem, "ilp", reason)
+    if not problem.units.through:
+        return move_racks(problem, "ilp", bound)
     clock = limits.start()
     if clock.remaining_s <= 0.0:
         return conclude(problem, "ilp", None, bound, Limit.TIME)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +133,7 @@ class Pod:
             if found is not None:
                 yield block[0], found
             block = next(blocks, None)
-        for racks in self.spreads(plans) if rule == "optical" else ():
+        for racks in self.spreads(plans) if rule == "optical" and self.fabric.through else ():
             for plan in tell_apart(plans):
                 found = self.scatter(racks, plan, max(NODES, 10 * len(plan.pairs)))
                 if found is not None:
@@ -203,11 +203,36 @@ class Pod:
         self, plan: SliceShape, racks: tuple[int, ...], block: NDArray[np.int64]
     ) -> Placement | None:
         """Find routes between servers that are given."""
+        if not self.fabric.through:
+            return self._join_directly(plan, racks, block)
         there = self.rack(*racks)
         seats = np.searchsorted(there.servers, block)
         search = SliceSearch(there, plan, self.routes, int(there.fibres.max(initial=0)), seats)
         budget = NODES * len(racks)
         return self.globally(racks, search.answer()) if search.run(budget) == FOUND else None
+
+    def _join_directly(
+        self, plan: SliceShape, racks: tuple[int, ...], block: NDArray[np.int64]
+    ) -> Placement | None:
+        """Do the same where light passes no server: there is hardly a choice."""
+        servers = (
+            block + (np.array(racks)[block // self.servers] - block // self.servers) * self.servers
+        )
+        number, ahead = _neighbours_of(self.fabric)
+        room, routes = (self._fibres - self.loads).tolist(), list[NDArray[np.int64]]()
+        ends = servers[plan.pairs].tolist()
+        for (tail, head), weight in zip(ends, plan.weights.tolist(), strict=True):
+            ways = [(tail, head), *((tail, s, head) for s in ahead[tail])]
+            for way in ways:
+                route = [number.get(step, -1) for step in pairwise(way)]
+                if -1 not in route and all(room[edge] >= weight for edge in route):
+                    break
+            else:
+                return None
+            for edge in route:
+                room[edge] -= weight
+            routes.append(np.array(route))
+        return Placement(servers, routes)
 
     def scatter(self, racks: tuple[int, ...], plan: SliceShape, budget: int) -> Placement | None:
         """Find servers and routes anywhere in racks, first for the least conceivable load."""
@@ -299,6 +324,17 @@ def _ends_of(fabric: RackFabric, racks: int) -> NDArray[np.int64]:
     many = np.tile(ends, (racks, 1))
     shift = np.repeat(np.arange(racks), count)[:, None] * servers
     return np.where(np.tile(switch, (racks, 1)), many, many + shift)
+
+
+@lru_cache(maxsize=8)
+def _neighbours_of(fabric: RackFabric) -> tuple[dict[tuple[int, int], int], list[list[int]]]:
+    """Return the number of each edge, and the switches that each server has."""
+    number = {(u, v): edge for edge, (u, v) in enumerate(fabric.edges.tolist())}
+    switches: list[list[int]] = [[] for _ in range(fabric.n_servers)]
+    for u, v in number:
+        if v >= fabric.n_servers:
+            switches[u].append(v)
+    return number, switches
 
 
 def loads_possible(rack: Rack, plan: SliceShape) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,10 @@ from optmatch.control.reroutes.failed_parts import (
     Record,
     add_failure,
     check_failure,
+    parts_in,
+    unite,
 )
+from optmatch.control.reroutes.timeline import Stage, list_stages
 from optmatch.model import (
     BAR,
     CROSS,
@@ -28,7 +31,7 @@ from optmatch.model import (
     number,
 )
 from optmatch.problems import Reroute, Transition
-from optmatch.problems.reroutes.transition import RAISE, SET, STEP_NAMES
+from optmatch.problems.reroutes.running import Damage, assess
 
 if TYPE_CHECKING:
     from optmatch.solvers.reroutes.repair import Reach
@@ -69,8 +72,9 @@ class Snapshot(NamedTuple):
     """A record with all values derived from its state. It never changes: readers need no lock."""
 
     record: Record
-    routing: RoutingState
-    reach: Reach
+    routing: RoutingState | None
+    """None where whole racks take over, and no light is routed."""
+    reach: Reach | None
     answers: dict[FailedParts, Answer | OptMatchError]
     """The prepared answer; an error where nothing helps, or nothing was found."""
     spaces: list[RerouteSpace]
@@ -87,6 +91,8 @@ def look(record: Record, before: Snapshot | None = None) -> Snapshot:
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
 
+    if not record.state.units.through:
+        return Snapshot(record, None, None, {}, [])
     routing = RoutingState(record.state)
     if before is not None:
         return Snapshot(record, routing, before.reach, {}, before.spaces)
@@ -154,7 +160,7 @@ def answer(now: Snapshot, failure: FailedParts, *, only: tuple[int, ...] | None 
     closed = now.record.closed_to(failure)
     if only is None:
         check_failure(now.state, failure)
-        cut_off = find_cut_off(now.state, failure, closed)
+        cut_off = find_cut_off(now.state, failure, closed) if now.routing else ()
         failure = failure._replace(failed_chips=tuple(sorted({*failure.failed_chips, *cut_off})))
         return Answer(_search(now, failure, closed, None), cut_off)
     return Answer(_search(now, failure, closed, only))
@@ -167,6 +173,8 @@ def _search(
     from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut
     from optmatch.solvers.reroutes.repair import Recovery, repair
 
+    if now.routing is None or now.reach is None:
+        return _move_racks(now.state, failure, closed, only)
     space = now.spaces.pop() if now.spaces else None
     routing = now.routing.fork(space)
     cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
@@ -189,6 +197,24 @@ def _search(
     if not isinstance(_relaxed(now.state, failure, closed, case).lower_bound(), tuple):
         raise InfeasibleError(explain_bound(lost, spares_left))
     raise LimitReached("no way over the failure was found; method ilp settles it")
+
+
+def _move_racks(
+    state: Reroute, failure: FailedParts, closed: FailedParts, only: tuple[int, ...] | None
+) -> Transition:
+    """Let whole racks take over, none of which a closed part is in."""
+    from optmatch.solvers.reroutes.racks import replace_racks
+
+    def assess_with(*more: FailedParts) -> Damage:
+        fields = {f: getattr(state, f) for f in ("fabric", "circuits", "cell_states", "spares")}
+        parts = unite((parts_in(state), *more))._asdict()
+        return assess(SimpleNamespace(**fields, **parts, units=state.units), state.passed)
+
+    spares = assess_with(failure, closed).spares
+    if only is not None:
+        per_rack = state.units.n_units // state.units.racks
+        spares = tuple(u for u in spares if u // per_rack == only[0] // per_rack)
+    return replace_racks(state, assess_with(failure)._replace(spares=spares))[0]
 
 
 def _relaxed(
@@ -244,7 +270,11 @@ def find_closed(state: Reroute, transition: Transition, closed: FailedParts) -> 
     new = transition.circuits[transition.circuits != state.circuits[transition.changed]]
     for port in np.intersect1d(new, closed.failed_ports).tolist():
         return f"port {port}"
-    passed: Any = np.array([at for way in transition.routes for at in way], dtype=np.int64)
+    ways = zip(transition.changed.tolist(), transition.routes, strict=True)
+    own = [()] * len(state.circuits) if fabric.through else state.routes  # a rack keeps dark ones
+    passed: Any = np.array(
+        [at for k, way in ways for at in way if at not in own[k]], dtype=np.int64
+    )
     if state.cell_states is not None:
         cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
         for cell in np.intersect1d(passed // 4, cells).tolist():
@@ -271,9 +301,9 @@ def _case(
     kinds = [field for field, parts in failure._asdict().items() if parts]
     if kinds == [f"failed_{state.units.unit_name}s"]:
         gone = failure.failed_chips or failure.failed_ports
-        at_gone = np.isin(now.routing.ends, gone)
+        at_gone = np.isin(routing.ends, gone)
         hit = np.flatnonzero(at_gone.any(axis=1))
-        lost = np.unique(now.routing.ends[at_gone])
+        lost = np.unique(routing.ends[at_gone])
         live = tuple(spare for spare in spares if spare not in gone)
         return HitCircuits(tuple(hit.tolist()), tuple(lost.tolist()), live, state.owners)
     routing.shut_fibres(failure.failed_fibres)
@@ -320,62 +350,3 @@ def _single_failures(now: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
 def failure_of_unit(state: Reroute, unit: int) -> FailedParts:
     """Return the failure of one chip of a rack, or of one port of a switch."""
     return FailedParts(**{f"failed_{state.units.unit_name}s": (unit,)})
-
-
-class Stage(NamedTuple):
-    """A part of a recovery."""
-
-    name: str
-    start_s: float
-    end_s: float
-
-
-def list_stages(
-    state: Reroute,
-    transition: Transition,
-    *,
-    detect_s: float = 0.0,
-    decide_s: float = 0.0,
-    program_s: float = 0.0,
-    cell_s: float = 0.0,
-    lock_s: float = 0.0,
-    restart_s: float = 0.0,
-) -> tuple[Stage, ...]:
-    """List the stages of a recovery, one after the other.
-
-    Steps of one kind that follow each other are carried out together: cells are set at once, and
-    circuits come up at once. A rack with ideal interposers has no cells in its steps; there the
-    switches of all servers on the new routes are programmed at once.
-
-    Parameters
-    ----------
-    detect_s
-        Until the failure is reported.
-    decide_s
-        What `Rerouter.fail` took.
-    program_s
-        To send settings to the controllers of cells or switches.
-    cell_s
-        Until cells or switches have settled, in each round of settings.
-    lock_s
-        Until transceivers see each other on a new route.
-    restart_s
-        Until the job runs on: processes, communicators, a checkpoint.
-    """
-    given = {"detect_s": detect_s, "decide_s": decide_s, "program_s": program_s}
-    given |= {"cell_s": cell_s, "lock_s": lock_s, "restart_s": restart_s}
-    takes = {name: number(name, value) for name, value in given.items()}
-    set_s = takes["program_s"] + takes["cell_s"]
-    parts = [("detect", takes["detect_s"]), ("decide", takes["decide_s"])]
-    if state.fabric.graph is None and len(transition.changed):
-        parts.append(("program switches", set_s))
-    for kind, steps in groupby(kind for kind, _, _ in transition.steps.tolist()):
-        names = {SET: ("set cells", set_s), RAISE: ("raise circuits", takes["lock_s"])}
-        name, takes_s = names.get(kind, (f"{STEP_NAMES[kind]} circuits", 0.0))
-        parts.append((f"{name} ({len(list(steps))})", takes_s))
-    parts.append(("restart", takes["restart_s"]))
-    stages, now_s = list[Stage](), 0.0
-    for name, takes_s in parts:
-        stages.append(Stage(name, now_s, now_s + takes_s))
-        now_s += takes_s
-    return tuple(stages)

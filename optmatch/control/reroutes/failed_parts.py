@@ -157,6 +157,12 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
     per_unit, whole = state.units.ports_per_unit, set(range(state.n_units))
     whole -= {port // per_unit for port in after.dead_ports}
     units = {*repaired.failed_chips, *(p // per_unit for p in repaired.failed_ports)}
+    if not state.units.through:  # a rack works again as a whole, or not at all
+        size, of_fibre = state.n_units // state.units.racks, state.units.rack_of_fibre
+        broken = {unit // size for unit in range(state.n_units) if unit not in whole}
+        broken |= set(of_fibre[list(after.failed_fibres)].tolist())
+        racks = {unit // size for unit in units} | set(of_fibre[list(repaired[2])].tolist())
+        units = whole = {u for u in whole if u // size in racks - broken}
     busy = np.unique(after.circuits // per_unit).tolist()
     idle = (units & whole).difference(busy, after.spares)
     if idle:

@@ -218,7 +218,7 @@ class Keeper:
         record, store = self._now.record, self._store
         units, closed = record.state.units, record.closed_to(FailedParts())
         avoid = closed.failed_chips if units.n_chips else closed.failed_ports
-        per_rack = units.n_units // getattr(units, "racks", 1)
+        per_rack = units.n_units // units.racks
         left = Counter(u // per_rack for u in record.state.live_spares if u not in avoid)
         parts = Counter[tuple[str, str]]()
         lists = ((parts_in(record.state),), record.answered, record.refused)

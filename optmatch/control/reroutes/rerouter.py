@@ -257,10 +257,11 @@ class Rerouter(Keeper):
                 for lost, spare in proposal.transition.moves.tolist():
                     homes[spare] = homes.pop(lost, lost)
             else:
-                stand_in, what = proposal.restored[1], "give back"
-                del homes[stand_in]
+                what, stand_ins = "give back", tuple(proposal.transition.moves[:, 0].tolist())
+                for stand_in in stand_ins:
+                    del homes[stand_in]
                 if subtract(failure, record.closed_to(FailedParts())) == failure:
-                    changes = {"spares": (stand_in,)}  # else the stand-in has failed
+                    changes = {"spares": stand_ins}  # else the stand-in has failed
             after = record.state.after(proposal.transition, changes)
             cut_off = (*record.cut_off, *proposal.cut_off)
             new = record.without(failure)._replace(

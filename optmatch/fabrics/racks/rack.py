@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar, NamedTuple
@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Ends, Fabric
-from optmatch.fabrics.racks.wiring import Cells, Wiring, count_hops, join_cells, number_of, wire
+from optmatch.fabrics.racks.wiring import (
+    Cells,
+    Wiring,
+    count_direct_hops,
+    count_hops,
+    join_cells,
+    number_of,
+    wire,
+)
 from optmatch.fabrics.reach import UNREACHED
 from optmatch.model import Count, Index, InputError, check_fields, check_size
 
@@ -66,6 +74,11 @@ class RackFabric(Fabric):
         of straight to the other end. There is one for each axis and place on a face, for all racks
         together. It joins any fibre that comes in to any that goes out: two racks, or the two
         faces of one. Needs `wrap` and ideal interposers.
+    through
+        Whether light passes servers. If not, a circuit takes one fibre, or one to an inter-rack
+        switch and one from there, and a *rack* is what spares replace: where a part fails that is
+        in use, all chips of its rack go to the same places of one whose chips are all spares and
+        work. False needs ideal interposers.
 
     Raises
     ------
@@ -104,6 +117,7 @@ class RackFabric(Fabric):
     racks: Count = 1
     interposer: Fabric | None = None
     joined: bool = False
+    through: bool = field(default=True, metadata={"brief": True})
     type: ClassVar[str] = "rack"
     unit_name: ClassVar[str] = "chip"
     bidirectional: ClassVar[bool] = False
@@ -122,8 +136,9 @@ class RackFabric(Fabric):
             raise InputError(
                 "joined = True: needs wrap, whose fibres lead to switches", where="joined"
             )
-        if self.joined and self.interposer is not None:
-            raise InputError("joined = True: ideal interposers only", where="joined")
+        for said, wrong in (("joined = True", self.joined), ("through = False", not self.through)):
+            if self.interposer is not None and wrong:
+                raise InputError(f"{said}: ideal interposers only", where=said.split()[0])
         if self.interposer is not None:
             self._check_interposer(self.interposer)
 
@@ -144,6 +159,20 @@ class RackFabric(Fabric):
                 f" {needed}",
                 where="interposer",
             )
+
+    @classmethod
+    def tpu_v4(cls, cubes: int = 64) -> RackFabric:
+        """Return a pod of TPU v4: cubes of 4x4x4 chips as racks, and 48 switches between them.
+
+        No light passes a chip. After Jouppi et al. (2023), https://doi.org/10.1145/3579371.3589350.
+
+        Examples
+        --------
+        >>> pod = RackFabric.tpu_v4()
+        >>> pod.n_chips, pod.n_rack_switches
+        (4096, 48)
+        """
+        return cls(server=(1, 1, 1), fibres=1, racks=cubes, joined=True, through=False)
 
     @property
     def chips_per_server(self) -> int:
@@ -220,6 +249,11 @@ class RackFabric(Fabric):
     def server_of_unit(self) -> NDArray[np.int32]:
         """`server_of_chip`: the units are the chips."""
         return self.server_of_chip
+
+    @property
+    def rack_of_fibre(self) -> NDArray[np.int32]:
+        """``rack_of_fibre[fibre]``: the rack of its servers; the other end may be a switch."""
+        return np.array(self.server_coordinates[self.edges[self.edge_of_fibre].min(axis=1), 0])
 
     @property
     def edges(self) -> NDArray[np.int32]:
@@ -350,7 +384,8 @@ def _wire(rack: RackFabric) -> Wiring:
 
 @lru_cache(maxsize=64)
 def _route_lengths(rack: RackFabric) -> RouteLengths:
-    hops = count_hops(rack.n_servers + rack.n_rack_switches, rack.edges[rack.edge_fibres > 0])
+    count = count_hops if rack.through else count_direct_hops
+    hops = count(rack.n_servers + rack.n_rack_switches, rack.edges[rack.edge_fibres > 0])
     fibres = hops[np.ix_(rack.server_of_chip, rack.server_of_chip)]
     cells = np.where(fibres == UNREACHED, fibres, (fibres + 1) * (rack.n_cells > 0))
     for table in (cells, fibres):

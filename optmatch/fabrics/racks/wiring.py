@@ -140,6 +140,18 @@ def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
     return hops
 
 
+def count_direct_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Do the same where light passes switches alone, which are the last nodes."""
+    hops = np.full((n, n), UNREACHED, dtype=np.int32)
+    tails, heads = edges.T
+    servers = int(np.minimum(tails, heads).max(initial=0)) + 1
+    for switch in range(servers, n):
+        hops[np.ix_(tails[heads == switch], heads[tails == switch])] = 2
+    hops[tails, heads] = 1
+    np.fill_diagonal(hops, 0)
+    return hops
+
+
 def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> Cells:
     """Join the cells of all servers by fibres.
 

@@ -79,6 +79,8 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
 def _of_handovers(asked: Asked, table: NDArray[Any], pairs: NDArray[Any]) -> NDArray[np.int64]:
     """Return the entries for the ends of hit circuits, a row for each handover."""
     lost, spares = list(asked.lost), list(asked.spares)
+    if not asked.units.through:  # racks that go elsewhere stay as far away
+        return np.array([table[pairs[:, 0], pairs[:, 1]]], dtype=np.int64)
     if math.perm(len(spares), len(lost)) > MOST_HANDOVERS:
         every = [
             table[np.ix_(*(spares if end in lost else [end] for end in ends))].min(
@@ -114,7 +116,8 @@ class Reroute(_Looked):
 
     A *unit* is what a spare replaces: a chip of a rack with its ports, or one port of a switch. A
     unit is lost when it has failed, or has fewer live ports left than circuits; all its circuits
-    then go to one spare. A circuit that keeps its unit may take another live port there.
+    then go to one spare. A circuit that keeps its unit may take another live port there. Where no
+    light passes chips (`RackFabric.through`) whole racks are lost and take over, chip by chip.
 
     The objective is lexicographic: circuits of others disturbed, circuits changed, cells set,
     the loss of the worst new route in hundredths of a dB, and the length of all new routes in

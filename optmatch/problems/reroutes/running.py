@@ -91,6 +91,9 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
     onward = np.diff(circuit, prepend=-1) == 0
     at = np.where(onward, np.roll(head, 1), server[circuit, 0])
     refuse(tail != at, lambda k: f"leaves server {tail[k]}, the light is in server {at[k]}")
+    if not rack.through:
+        inside = onward & (tail < rack.n_servers)
+        refuse(inside, lambda k: f"leaves server {tail[k]}, which no light passes")
     first = _first_uses(fibre, most)
     refuse(
         first < np.arange(len(fibre)),
@@ -154,6 +157,8 @@ def assess(state: Any, passed: Passed) -> Damage:
     circuits that need it in the other state.
     """
     fabric, circuits, cell_states = state.fabric, state.circuits, state.cell_states
+    if not state.units.through:
+        return _assess_racks(state, passed)
     units, per_unit = state.units.n_units, state.units.ports_per_unit
     dead = np.zeros(fabric.n_ports, dtype=np.bool_)
     dead.reshape(units, per_unit)[list(state.failed_chips)] = True
@@ -178,3 +183,28 @@ def assess(state: Any, passed: Passed) -> Damage:
     return Damage(
         frozenset(np.flatnonzero(dead).tolist()), hit, tuple(np.flatnonzero(lost).tolist()), usable
     )
+
+
+def _assess_racks(state: Any, passed: Passed) -> Damage:
+    """Do the same where racks are what spares replace: chips that no light passes."""
+    fabric, circuits = state.fabric, state.circuits
+    per_rack = fabric.chips_per_rack
+    dead = np.zeros((fabric.n_chips, fabric.ports_per_chip), dtype=np.bool_)
+    dead[list(state.failed_chips)] = True
+    dead.reshape(-1)[list(state.failed_ports)] = True
+    rack_of_port = np.arange(fabric.n_ports) // (per_rack * fabric.ports_per_chip)
+    in_use = np.zeros(fabric.n_ports, dtype=np.bool_)
+    in_use[circuits] = True
+    gone = np.isin(passed.part, state.failed_fibres)
+    lost = np.zeros(fabric.racks, dtype=np.bool_)
+    lost[rack_of_port[in_use & dead.ravel()]] = True
+    lost[fabric.rack_of_fibre[passed.part[gone]]] = True
+    hit = lost[rack_of_port[circuits]].any(axis=1)
+    broken = np.array(dead.any(axis=1).reshape(-1, per_rack).any(axis=1))
+    broken[fabric.rack_of_fibre[list(state.failed_fibres)]] = True
+    spare = np.zeros(fabric.n_chips, dtype=np.bool_)
+    spare[list(state.spares)] = True
+    free = spare.reshape(-1, per_rack).all(axis=1) & ~broken
+    ports = frozenset(np.flatnonzero(dead).tolist())
+    units = (np.flatnonzero(np.repeat(racks, per_rack)).tolist() for racks in (lost, free))
+    return Damage(ports, hit, *map(tuple, units))

@@ -49,9 +49,7 @@ def routes_between(fabric: RackFabric, source: int, destination: int) -> list[li
 
 def _alone(fabric: RackFabric) -> RackFabric:
     """Return one rack with the parts that its routes depend on."""
-    return RackFabric(
-        chips=fabric.chips, server=fabric.server, wrap=fabric.wrap, joined=fabric.joined
-    )
+    return replace(fabric, fibres=8, ports_per_chip=6, racks=1, interposer=None)
 
 
 @lru_cache(maxsize=16)
@@ -74,12 +72,15 @@ def _pool(alone: RackFabric) -> RoutePool:
 def _routes(alone: RackFabric, source: int, destination: int) -> list[list[int]]:
     """List the edges of the routes of a pair; the other server may be in a second rack."""
     beyond = destination >= alone.n_servers
-    number, ahead, away = _ways(replace(alone, racks=2) if beyond else alone)
+    racks = replace(alone, racks=2) if beyond else alone
+    number, ahead, away = _ways(racks)
     if source == destination or away[source][destination] >= len(ahead):
         return []
     return [
         [number[step] for step in pairwise(route)]
-        for route in _shortest(source, destination, ahead, away)
+        for route in _shortest(
+            source, destination, ahead, away, 0 if alone.through else racks.n_servers
+        )
     ]
 
 
@@ -98,12 +99,15 @@ def _ways(
 
 
 def _shortest(
-    source: int, destination: int, ahead: list[list[int]], away: list[list[int]]
+    source: int, destination: int, ahead: list[list[int]], away: list[list[int]], solid: int
 ) -> list[list[int]]:
+    """List routes, of which none passes the first `solid` nodes on its way."""
     check_time()
     found: list[list[int]] = []
-    for length in range(away[source][destination], len(ahead)):
+    for length in range(away[source][destination], 3 if solid else len(ahead)):
         for route in _of_length(source, destination, length, ahead, away):
+            if any(node < solid for node in route[1:-1]):
+                continue
             found.append(route)
             if len(found) == POOL:
                 return found

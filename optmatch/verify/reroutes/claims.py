@@ -134,9 +134,11 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
         [[failure.unit(port) for port in pair] for pair in problem.circuits[hit].tolist()],
         dtype=np.int64,
     ).reshape(-1, 2)
-    if math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
-        lengths = RouteLengths(*(_shorten_to_any(table, lost, spares) for table in lengths))
+    if not problem.units.through:  # wherever racks go, their chips stay as far from each other
         handovers: Iterable[tuple[int, ...]] = [tuple(lost)]
+    elif math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
+        lengths = RouteLengths(*(_shorten_to_any(table, lost, spares) for table in lengths))
+        handovers = [tuple(lost)]
     else:
         handovers = permutations(spares, len(lost))
     found, after = [], np.arange(len(lengths[0]))

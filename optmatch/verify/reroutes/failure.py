@@ -60,9 +60,46 @@ def assess_failure(problem: Reroute) -> Failure:
     for chip in problem.failed_chips:
         failure.dead_ports.update(range(chip * per_unit, chip * per_unit + per_unit))
     failure.dead_ports.update(problem.failed_ports)
+    if not problem.units.through:
+        _find_racks(failure)
+        return failure
     _find_lost(failure)
     _find_hit(failure)
     return failure
+
+
+def rack_of(problem: Reroute, chip: int) -> int:
+    """Return the rack of a chip."""
+    return chip // (problem.units.n_units // problem.units.racks)
+
+
+def _find_racks(failure: Failure) -> None:
+    """Find the racks of failed parts that are in use, and those of spares that all work."""
+    problem, unit, chips = failure.problem, failure.unit, range(failure.problem.units.n_units)
+    ends, lost = problem.units.edges[problem.units.edge_of_fibre].tolist(), set[int]()
+    failed = set(problem.failed_fibres)
+    racks_of_fibre = {
+        fibre: {rack_of(problem, chip_at) for chip_at in _chips_at(problem, ends[fibre])}
+        for fibre in failed
+    }
+    for pair, route in zip(problem.circuits.tolist(), problem.routes, strict=True):
+        lost.update(rack_of(problem, unit(port)) for port in pair if port in failure.dead_ports)
+        for fibre in failed.intersection(route):
+            lost |= racks_of_fibre[fibre]
+    used = {rack_of(problem, chip) for chip in chips if chip not in problem.spares}
+    used.update(rack_of(problem, unit(port)) for port in failure.dead_ports)
+    used.update(*racks_of_fibre.values())
+    for circuit, pair in enumerate(problem.circuits.tolist()):
+        if any(rack_of(problem, unit(port)) in lost for port in pair):
+            failure.hit.add(circuit)
+    failure.lost.update(chip for chip in chips if rack_of(problem, chip) in lost)
+    failure.spares.update(chip for chip in chips if rack_of(problem, chip) not in used)
+
+
+def _chips_at(problem: Reroute, ends: list[int]) -> list[int]:
+    """Return a chip at each end of a fibre that is no switch."""
+    size = problem.units.n_units // problem.units.n_servers
+    return [end * size for end in ends if end < problem.units.n_servers]
 
 
 def _find_lost(failure: Failure) -> None:

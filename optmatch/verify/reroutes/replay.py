@@ -58,6 +58,14 @@ def _check_moves(failure: Failure, transition: Transition, findings: Findings) -
         rule = "a live spare takes over"
         findings.expect(rule, f"moves[{k}, 1] = {spare}", spare in failure.spares, True)
     findings.expect("each takes over one", "moves", len(set(spares)), len(spares))
+    if failure.problem.units.through:
+        return
+    units, other_rack = failure.problem.units, dict[int, int]()
+    size = units.n_units // units.racks
+    for k, (chip, spare) in enumerate(zip(lost, spares, strict=True)):
+        rack = other_rack.setdefault(chip // size, spare // size)
+        rule, place = "racks move as a whole, chip by chip", rack * size + chip % size
+        findings.expect(rule, f"moves[{k}, 1]", spare, place)
 
 
 def _check_ends(failure: Failure, transition: Transition, findings: Findings) -> None:
@@ -85,6 +93,8 @@ def _check_fibres(failure: Failure, transition: Transition, findings: Findings) 
         for fibre in route:
             tail, head = ends[fibre]
             findings.expect("a fibre starts where the light is", where, tail, at)
+            passed = fibre != route[0] and tail < rack.n_servers and not rack.through
+            findings.expect("no light passes a chip", where, passed, False)
             dead = fibre in failure.problem.failed_fibres
             findings.expect("a fibre in use is alive", where, dead, False)
             at = head

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,35 @@ def answer(**fields: Any) -> Transition:
         "circuits": [[0, 12], [12, 0]],
         "routes": ((1, 7), (5, 6)),
         "steps": [[RAISE, 0, -1], [RAISE, 1, -1]],
+    }
+    return Transition(**right | fields)
+
+
+POD = om.RackFabric((1, 1, 2), (1, 1, 1), fibres=1, racks=3, joined=True, through=False)
+"""Three racks of two chips: 0 and 1, 2 and 3, 4 and 5."""
+CUBES = om.Reroute(POD, [[0, 6]], routes=((0,),), spares=(2, 3, 4, 5), failed_chips=(0,))
+"""A circuit from chip 0, which has failed, to chip 1."""
+CUBE_FIBRES = POD.n_fibres // 3
+
+
+def over(*nodes: int) -> tuple[int, ...]:
+    """Return the first fibres from node to node."""
+    edges = [POD.edges.tolist().index([a, b]) for a, b in pairwise(nodes)]
+    return tuple(int(np.flatnonzero(POD.edge_of_fibre == edge)[0]) for edge in edges)
+
+
+FACES, BACK = over(2, 10, 5), over(5, 7, 3)
+"""From chip 2 to chip 5 over the switch of axis z, on to chip 3 over one of axis x."""
+
+
+def moved(**fields: Any) -> Transition:
+    """Return the right answer: rack 1 takes over from rack 0."""
+    right: dict[str, Any] = {
+        "moves": [[0, 2], [1, 3]],
+        "changed": [0],
+        "circuits": [[12, 18]],
+        "routes": ((CUBE_FIBRES,),),
+        "steps": [[RAISE, 0, -1]],
     }
     return Transition(**right | fields)
 
@@ -150,6 +180,23 @@ ROWS = [
         claim(NO_SPARE),
         figures={"lower_bound_recomputed": math.inf},
     ),
+    # racks that are replaced as a whole
+    Row(None, CUBES, moved(), figures={"objective": (0, 1, 0, 360, 1)}),
+    Row(None, CUBES, moved(), figures={"lower_bound_recomputed": (0, 1, 0, 360, 1)}),
+    Row(None, replace(CUBES, failed_chips=(), failed_ports=(6,)), moved()),
+    Row(None, replace(CUBES, failed_chips=(), failed_fibres=(0,)), moved()),
+    Row(None, replace(CUBES, failed_chips=(0, 5)), moved()),
+    stopped("a live spare takes over", replace(CUBES, failed_ports=(23,)), moved()),
+    stopped("a live spare takes over", replace(CUBES, failed_ports=(13,)), moved()),
+    stopped("a live spare takes over", replace(CUBES, failed_fibres=(CUBE_FIBRES + 1,)), moved()),
+    stopped("a live spare takes over", replace(CUBES, spares=(3, 4, 5)), moved()),
+    stopped(
+        "racks move as a whole, chip by chip",
+        CUBES,
+        moved(moves=[[0, 2], [1, 5]], circuits=[[12, 30]], routes=(FACES,)),
+        "moves[1, 1]: racks move as a whole, chip by chip: got 5, expected 3",
+    ),
+    stopped("no light passes a chip", CUBES, moved(routes=((*FACES, *BACK),))),
     # what is spoken of
     stopped(
         "changed circuits exist, and ascend",
