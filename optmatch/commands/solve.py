@@ -124,12 +124,19 @@ def _solve(
         from optmatch.entrances import solve as run
         from optmatch.io import check_target
 
+    units = [""]
     with listening(
-        Path(name_of(file)).name, quiet=quiet, verbose=verbose, keep=True, limit_s=time_limit_s
+        Path(name_of(file)).name,
+        quiet=quiet,
+        verbose=verbose,
+        keep=True,
+        limit_s=time_limit_s,
+        unit=lambda: units[-1],
     ) as listen:
         with clock.running():
             try:
                 problem = read_problem(file)
+                units.append(unit_of(problem))
             except TimeUp as exc:
                 raise LimitReached("no schedule at the limit: time") from exc
             if target not in (None, STDIN):  # refused before the search spends time

@@ -34,7 +34,8 @@ class Progress:
 
     If `verbose`, every better answer or bound has a line of its own. `terminal` tells whether
     stderr is one, where a line can be written over: there with a bar of the time until `limit_s`,
-    and with the gap. `clock` gives seconds.
+    and with the gap. `unit` names that of the objective, once the problem is read; `clock` gives
+    seconds.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class Progress:
         verbose: bool = False,
         terminal: bool = False,
         limit_s: float | None = None,
+        unit: Callable[[], str] = str,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.unit, self.limit_s = "", limit_s
+        self.unit, self.limit_s = unit, limit_s
         self.name, self.verbose, self.terminal, self.clock = name, verbose, terminal, clock
         self.started = clock()
         self.next_s = 0.1 if terminal else INTERVAL_S
@@ -106,9 +108,9 @@ class Progress:
             rest = f"{max(0.0, self.limit_s - elapsed):.0f} s to go"
             parts[0] = f"{self.name}: [{'#' * int(12 * done):<12}] {rest}"
         if self.best is not None:
-            parts.append(f"best {write_score(self.best, self.unit)}")
+            parts.append(f"best {write_score(self.best, self.unit())}")
         if self.bound is not None:
-            parts.append(f"at least {write_score(self.bound, self.unit)}")
+            parts.append(f"at least {write_score(self.bound, self.unit())}")
         if self.terminal and self.best is not None and self.bound is not None:
             gap = gap_between(self.best, self.bound)
             parts += [f"gap {100 * gap:.2g} %"] if gap < math.inf else []
@@ -130,10 +132,11 @@ def listening(
     verbose: bool = False,
     keep: bool = False,
     limit_s: float | None = None,
+    unit: Callable[[], str] = str,
 ) -> Iterator[OnEvent]:
     """Show progress on stderr unless `quiet`; Ctrl-C comes at the next event."""
     terminal = sys.stderr.isatty()
-    progress = Progress(name, verbose=verbose, terminal=terminal, limit_s=limit_s)
+    progress = Progress(name, verbose=verbose, terminal=terminal, limit_s=limit_s, unit=unit)
     try:
         with ExitStack() as stack:
             if not quiet:

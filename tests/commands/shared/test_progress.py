@@ -171,3 +171,17 @@ def test_verbose_progress_has_a_line_for_every_improvement(
     progress(NewBest(5.0))
     progress(Tick("search", 1))
     assert capsys.readouterr().err == "mesh: 0 s, started, best 5\n"
+
+
+def test_progress_on_a_terminal_has_a_bar_the_gap_and_the_time_to_go(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock()
+    progress = Progress("mesh", terminal=True, limit_s=60.0, unit=lambda: "s", clock=clock)
+    progress(NewBest(0.004))
+    progress(Bound(0.003))
+    clock.now = 15.0
+    progress(Tick("search", 7))
+    progress.close()
+    (shown,) = [part for part in capsys.readouterr().err.split("\r") if part.strip()]
+    assert shown.startswith("mesh: [###         ] 45 s to go, search 7, best 4 ms, at least 3 ms")
