@@ -27,8 +27,9 @@ def _rated(solution: Solution, rate_bytes_per_s: float | None) -> Topologies:
     if hasattr(solution.problem, "rate_bytes_per_s") or isinstance(solution.problem, RailJob):
         return found
     if rate_bytes_per_s is None:
-        rule = f"a {solution.problem.kind} has no bytes: give what a circuit carries in a second"
-        raise InputError(f"rate: {rule} (--rate)", where="rate")
+        kind = solution.problem.kind
+        rule = f"a problem of kind {kind} has no bytes: state what a circuit carries (--rate)"
+        raise InputError(f"rate: {rule}", where="rate")
     rate = number("rate", rate_bytes_per_s)
     switches = tuple(switch._replace(bytes_per_s=rate) for switch in found.switches)
     return found._replace(switches=switches)
