@@ -24,6 +24,8 @@ import optmatch as om
 from optmatch.control.figures import Tally, to_prometheus
 from optmatch.solvers.reroutes.states import fill_rack
 
+_MOST_BYTES = 1 << 20
+
 
 class Service:
     """The calls; each takes and returns what JSON can hold."""
@@ -97,6 +99,8 @@ class Service:
                 while header := (await reader.readline()).decode("latin-1").strip().lower():
                     if header.startswith("content-length:"):
                         size = int(header.split(":")[1])
+                if size > _MOST_BYTES:
+                    break  # nothing that is asked here is that long
                 body = await reader.readexactly(size)
                 status, kind, text = await asyncio.to_thread(self.answer, request, body)
                 head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\n"

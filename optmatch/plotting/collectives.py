@@ -90,7 +90,7 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     texts = [f"{turn}\n{write_amount(most[turn], 'B')}" for turn in turns]
     ax.set_xticks(turns, texts, fontsize=8, rotation=0 if rounds <= 12 else 90)
     ax.set_yticks(shown, [str(rank) for rank in shown], fontsize=8)
-    ax.set_xlabel("round, and the most bytes to a peer; in a box: from which rank")
+    ax.set_xlabel("round, and the most bytes to a peer;\nin a box: from which rank")
     ax.set_ylabel("rank")
     if plan.time_s:
         ax.set_title(f"{rounds} rounds in {write_amount(plan.time_s, 's')}", fontsize=10)

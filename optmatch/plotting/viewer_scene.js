@@ -85,7 +85,7 @@
   }
 
   // ---- rows over time ----
-  const LEFT = 86, BOTTOM = 26, TOP = 8, RIGHT = 12;
+  const LEFT = 16 + 6.5 * Math.max(4, ...(data.rows || []).map((row) => String(row).length)), BOTTOM = 26, TOP = 8, RIGHT = 12;
   let shape = null; // what turns time and row into pixels
   function drawTime() {
     const W = Math.max(200, picture.clientWidth - 24), H = Math.max(120, picture.clientHeight - 8), [t0, t1, r0, r1] = view;
