@@ -175,16 +175,21 @@ def take_fewest(
     unlimited = limits.iterations is None and limits.time_s is None
     searches: list[Decomposer] = []
 
-    def plans() -> Iterator[tuple[float, Plan]]:
+    def plans() -> Iterator[tuple[float, Plan] | None]:
         searches.append(decomposer(problem, rng))
         for plan in itertools.islice(draw(searches[0]), most if unlimited else None):
-            yield float(len(plan.ticks)), plan
+            yield (float(len(plan.ticks)), plan) if lasts(problem, plan) else None
 
     clock = limits.start()
     best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
     stats: dict[str, object] = {"decompositions": done}
     search = searches[0] if searches else None
     return conclude_count(problem, best, bound, limit, name, stats, None, search)
+
+
+def lasts(problem: Demand, plan: Plan) -> bool:
+    """Tell whether no slot is shorter than allowed; searches take no care of that."""
+    return bool((plan.ticks >= problem.min_slot_ticks).all())
 
 
 def _draw(search: Decomposer) -> Iterator[Plan]:

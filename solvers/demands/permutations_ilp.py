@@ -7,6 +7,8 @@ alone refutes k, in a way that can be checked (`CountProof`).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
@@ -15,7 +17,7 @@ from optmatch.model import Bound, Limit, Limits, NewBest, OnEvent, Solution, unc
 from optmatch.problems import CountProof, Demand
 from optmatch.problems.demands.completion import Axis
 from optmatch.solvers.cpsat import minimise
-from optmatch.solvers.demands.decomposer import Decomposer, conclude_count, decomposer
+from optmatch.solvers.demands.decomposer import Decomposer, conclude_count, decomposer, lasts
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.feedforward import holds_every_matching
 
@@ -52,8 +54,8 @@ def solve_count(
     clock = limits.start()
     demand, ideal = problem.ticks, holds_every_matching(problem.fabric)
     best: Plan | None = None
-    proof, bound = _count(problem.ticks)
-    bound = max(bound, int(problem.lower_bound()))
+    proof, counted = _count(problem.ticks)
+    bound = max(float(counted), problem.lower_bound())
     by_search = False
     limit: Limit | None = None
     search: Decomposer | None = None
@@ -64,20 +66,24 @@ def solve_count(
             if turn and (turn >= starts or clock.remaining_s <= 0):
                 break
             found = search.draw() if best is None or turn < 6 else search.redraw(best)
-            if best is None or len(found.ticks) < len(best.ticks):
+            better = best is None or len(found.ticks) < len(best.ticks)
+            if better and lasts(problem, found):
                 best = found  # kept first: the listener may interrupt
                 on_event(NewBest(float(len(best.ticks))))
-            if len(best.ticks) <= bound:
+            if best is not None and len(best.ticks) <= bound:
                 break
         if bound > problem.lower_bound():
-            on_event(Bound(float(bound)))
+            on_event(Bound(bound))
         while best is None or bound < len(best.ticks):
             limit = clock.exceeded(0)
             if limit is None and not ideal:
                 limit = Limit.EXHAUSTED
             if limit is not None:
                 break
-            model, terms = _model(demand, bound)
+            if bound * problem.min_slot_ticks > demand[0].sum():
+                bound, by_search = math.inf, True
+                break
+            model, terms = _model(demand, int(bound), problem.min_slot_ticks)
             seed = int(rng.integers(1 << 30))
             outcome = minimise(model, clock, on_event, seed=seed, tell=False)
             if outcome.found:
@@ -88,11 +94,11 @@ def solve_count(
                 limit = outcome.limit
                 break
             bound, by_search = bound + 1, True
-            on_event(Bound(float(bound)))
+            on_event(Bound(bound))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     stats: dict[str, object] = {"bound_by": "cp-sat"} if by_search else {}
-    return conclude_count(problem, best, float(bound), limit, "ilp", stats, proof, search)
+    return conclude_count(problem, best, bound, limit, "ilp", stats, proof, search)
 
 
 def _count(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
@@ -160,10 +166,12 @@ class _Terms:
         ]
 
 
-def _model(demand: NDArray[np.int64], k: int) -> tuple[cp_model.CpModel, _Terms]:
-    """Ask for k permutations whose weighted sum is the demand."""
+def _model(demand: NDArray[np.int64], k: int, shortest: int) -> tuple[cp_model.CpModel, _Terms]:
+    """Ask for k permutations, of so many ticks at least, whose weighted sum is the demand."""
     model = cp_model.CpModel()
     terms = _Terms(model, demand, k)
+    for weight in terms.weights:
+        model.add(weight >= shortest)
     n = len(demand)
     for uses in terms.uses:
         for line in range(n):

@@ -113,7 +113,7 @@ class Demand(_InTicks):
         A packet network beside the circuits: what each port sends and receives there per second.
         The packet network takes what the circuits leave; 0 if there is none.
     min_slot_s
-        No slot is shorter, in seconds; with the objective ``"matchings"`` at most one tick.
+        No slot is shorter, in seconds.
     quantum_s
         One tick, in seconds.
     objective
@@ -191,12 +191,6 @@ class Demand(_InTicks):
         if self.planes > 1 or self.packet_bytes_per_s > 0:
             raise InputError(
                 "objective matchings is for one plane without packet network", where="objective"
-            )
-        if self.min_slot_ticks > 1:
-            raise InputError(
-                f"min_slot_s = {self.min_slot_s:g}: with the objective matchings at most one tick,"
-                f" {self.tick_s:g} s",
-                where="min_slot_s",
             )
         evened = even_out(
             self._scaled,

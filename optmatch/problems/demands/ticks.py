@@ -228,7 +228,8 @@ def even_out(
     tick, rounded = found
     if rounded is None:
         return scaled
-    return Scaled(tick, rounded, round(delay_s / tick), count_up(min_slot_s / tick), False)
+    shortest = min(count_up(min_slot_s / tick), TOTAL_TICKS // len(rounded))
+    return Scaled(tick, rounded, round(delay_s / tick), shortest, False)
 
 
 def _agree(ticks: NDArray[Any]) -> bool:

@@ -86,7 +86,6 @@ def test_a_sum_of_three_tenths_takes_three_ticks() -> None:
         ([[1e-300]], {"rate_bytes_per_s": 1e300}, "demand_bytes adds up to 0 s"),
         ([[1.0]], {"quantum_s": 1e-3, "min_slot_s": 2.0**63}, "overflows: a larger quantum_s"),
         ([[1.0]], {"quantum_s": 1e-3, "delay_s": 2.0**63}, "overflows: a larger quantum_s"),
-        ([[1.0]], {"objective": "matchings", "min_slot_s": 2.0**63}, "at most one tick"),
     ],
 )
 @pytest.mark.filterwarnings("error")

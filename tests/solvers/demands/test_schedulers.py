@@ -280,6 +280,43 @@ def test_fewest_matchings_are_not_for_every_switch_and_method(method: str, messa
         om.solve(on_mesh, method)
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.permutations(range(3)), st.integers(1, 4)), max_size=4),
+    st.sampled_from([1, 2, 3, 2**50]),
+    st.sampled_from(["best", "ilp", "birkhoff-first"]),
+)
+def test_fewest_matchings_keep_the_shortest_slot(terms: Any, shortest: int, method: str) -> None:
+    """Against all decompositions into slots that are long enough; some matrices have none."""
+    matrix = np.zeros((3, 3), dtype=np.int64)
+    for row, weight in terms:
+        matrix[np.arange(3), row] += weight
+    problem = ideal(matrix, objective="matchings", quantum_s=1.0, min_slot_s=float(shortest))
+
+    def fewest(left: Matrix) -> float:
+        """Take any term off that makes a first entry smaller."""
+        if not left.any():
+            return 0
+        first = int(np.flatnonzero(left[0])[0])
+        return min(
+            (
+                1 + fewest(left - weight * np.eye(3, dtype=np.int64)[list(row)])
+                for row in itertools.permutations(range(3))
+                if row[0] == first
+                for weight in range(shortest, int(left[np.arange(3), row].min()) + 1)
+            ),
+            default=np.inf,
+        )
+
+    solution, wanted = om.solve(problem, method, seed=0), fewest(matrix)
+    assert om.verify(problem, solution).valid
+    found = np.inf if solution.objective is None else solution.objective
+    assert wanted <= found and solution.lower_bound <= wanted
+    if method == "ilp":
+        assert found == wanted
+        assert solution.status is om.Status("optimal" if wanted < np.inf else "infeasible")
+
+
 def parts(matchings: list[list[int]], mutual: bool) -> list[list[int]]:
     """List all matchings within these."""
     found = set()

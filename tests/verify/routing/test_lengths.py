@@ -1,0 +1,35 @@
+"""Shortest routes of light that goes one way: counted by columns, and only there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.verify.routing.bounds import forward_lengths, shortest_route
+
+FORWARD = om.Benes(4), om.SpankeBenes(5), om.Crossbar(3), om.Faulty(om.Benes(4), dead_cells=[2])
+
+
+@pytest.mark.parametrize("fabric", FORWARD, ids=lambda fabric: fabric.type)
+def test_columns_count_what_a_search_finds(fabric: Any) -> None:
+    """Pair by pair; a beam that starts on the right is not for columns."""
+    starts, ends = fabric.source_terminals, fabric.destination_terminals
+    found = forward_lengths(fabric.graph, starts, ends)
+    wanted = [[shortest_route(fabric.graph, a, b) for b in ends.tolist()] for a in starts.tolist()]
+    assert found is not None and found.tolist() == wanted
+    for end in ends:
+        assert forward_lengths(fabric.graph, np.append(starts, end), ends) is None
+
+
+def test_light_that_may_turn_back_is_not_counted_by_columns() -> None:
+    """Meshes join ends of a kind, and rings come round."""
+    for mesh in (om.HexMesh(1, 2, ports=4), om.SquareMesh(3, 3, ports=2)):
+        lefts = np.flatnonzero(np.arange(4 * mesh.n_cells) % 4 < 2).astype(np.int32)
+        assert forward_lengths(mesh.graph, lefts[:1], mesh.source_terminals) is None
+    back: Any = {"mate": [2, -1, 0, -1], "perimeter": [1, 3]}  # b1 leads to a1
+    ring = om.fabrics.CellGraph(**back, ends=np.array([[[0.0, 0.0], [1.0, 0.0]]]))
+    starts, ends = np.array([1], dtype=np.int32), np.array([3], dtype=np.int32)
+    assert forward_lengths(ring, starts, ends) is None
