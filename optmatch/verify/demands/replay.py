@@ -84,7 +84,7 @@ def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> boo
 def _durations(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
     """Count the ticks of each slot, and check that they are whole and not too few."""
     exact = schedule.durations_s / problem.tick_s
-    exact = np.where(np.isfinite(exact) & (exact >= 0) & (exact < MOST), exact, -1.0)
+    exact = np.where((exact >= 0) & (exact < MOST), exact, -1.0)
     ticks = np.rint(exact)
     fits = (exact >= 0) & (np.abs(exact - ticks) <= WHOLE + ticks * 2.0**-50)
     shortest, tick_s = problem.min_slot_ticks, problem.tick_s

@@ -212,7 +212,7 @@ def forward_lengths(
     one.
     """
     mate = graph.mate.reshape(-1, 4)
-    one_way = ((mate[:, :2] < 0) | (mate[:, :2] % 4 >= 2)).all()
+    one_way = (mate[:, :2] % 4 >= 2).all()  # so is -1
     one_way &= ((mate[:, 2:] < 0) | (mate[:, 2:] % 4 < 2)).all()
     if not one_way or (starts % 4 >= 2).any():
         return None

@@ -79,7 +79,7 @@ class ProofChecker:
                 return loss
             sums = (
                 _next_sum(loss, (times, dear), cheap, most, parity)
-                for times in range(math.ceil(loss / dear) + 2)
+                for times in range(math.ceil(loss / dear) + 1)
             )
             return min(sums)
 

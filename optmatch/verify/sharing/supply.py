@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
@@ -183,11 +184,14 @@ def _better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
     for job, (due, wanted) in enumerate(
         zip(count_dues(problem), problem.jobs.demand.tolist(), strict=True)
     ):
-        need = max(math.floor((1 - worst) * due) - 1, 0) if due else 0
-        while due and 1 - need / due >= worst:
-            need += 1
+        need = _least_better(due, worst) if due else 0
         wants.append(wanted if need and whole is not None and whole[job] else need)
     return wants
+
+
+def _least_better(due: float, worst: float) -> int:
+    """Return the fewest resources with which a job lacks less than that; else one too many."""
+    return bisect_left(range(int(due) + 1), True, key=lambda got: 1 - got / due < worst)
 
 
 def measure_lack(problem: PortSharing, served: list[int]) -> float:

@@ -16,6 +16,7 @@ from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.model import BAR, CROSS, DEVICES
 from tests.helpers.command import call
+from tests.verify.rules import schedule
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 ROUTED = DATA / "good" / "routed.schedule.json"
@@ -214,6 +215,22 @@ def test_settled_cells_leak_less(fabric: om.Fabric) -> None:
         - om.measure_optics(problem, solution, "smartlight").figures[ratio]
     )
     assert gained > (3.0 if isinstance(fabric, om.SwitchAndSelect) else -0.1)
+
+
+def test_slots_are_told_one_by_one() -> None:
+    """Ports without a circuit count for nothing, nor does a slot without any."""
+    fabric = om.Benes(4)
+    problem, solution = solved(fabric, [1, -1, 0, -1])
+    states: Any = solution.schedule.cell_states
+    rows, cells = [[1, -1, 0, -1], [-1] * 4], np.concatenate([states, states])
+    both = schedule(rows, cell_states=cells)
+    optics = om.measure_optics(problem, both, "smartlight")
+    lit, dark = optics.slot_rows()
+    loss = optics.insertion_loss_db[0, [0, 2]]
+    assert lit["circuits"] == 2 and lit["worst_insertion_loss_db"] == loss.max()
+    assert lit["worst_loss_circuit"] == ([0, 1] if loss[0] >= loss[1] else [2, 0])
+    assert lit["longest_delay_s"] == np.nanmax(optics.delay_s[0])
+    assert set(dark) == {"slot", "circuits", "loops", "loop_power_db"} and dark["circuits"] == 0
 
 
 def test_budgets_name_the_worst_circuit() -> None:

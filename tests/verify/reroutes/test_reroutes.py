@@ -13,6 +13,9 @@ from optmatch.io import dumps, loads
 from optmatch.problems import BlockProof, CutProof, Reroute, Transition
 from optmatch.problems.reroutes.transition import SET
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
+from optmatch.testing import reroutes as drawn
+from optmatch.verify.reroutes import claims
+from tests.verify.rules import claim
 
 
 @cache
@@ -37,6 +40,32 @@ def room_made() -> om.Solution:
         if found.stats.get("disturbed", 0):
             return found
     raise AssertionError("no cell of this mesh makes others move")
+
+
+@pytest.mark.parametrize("most", [720, 1])
+def test_the_bounds_of_problem_and_verifier_agree(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are computed twice; where not all handovers are looked at, no higher."""
+    monkeypatch.setattr(claims, "_MOST_HANDOVERS", most)
+    switches = (
+        om.HexMesh(2, 2, ports=6),
+        om.SpankeBenes(5),
+        om.Benes(8),
+        om.HexMesh(2, 2, tx=4, rx=4),
+    )
+    found: set[tuple[bool, bool]] = set()
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        fabric: Any = (*switches, *drawn._RACKS)[seed % 8]
+        cells = fabric.graph is not None
+        state = (drawn.draw_state if cells else drawn.draw_rack_state)(fabric, rng)
+        problem = drawn.fail_something(state, rng)
+        bound: Any = om.verify(problem, claim(problem)).figures["lower_bound_recomputed"]
+        known: Any = problem.lower_bound()
+        assert bound == known or (most == 1 and np.inf not in (bound, known) and bound < known)
+        found.add((bound == np.inf, bool(problem.lost)))
+    assert len(found) == 4
 
 
 def asked(solution: om.Solution) -> Reroute:

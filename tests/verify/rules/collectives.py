@@ -65,6 +65,7 @@ BOTH_LATE = ask("broadcast", 2, planes=2, late_s={1: 7.0})
 SENT: dict[str, Any] = {"sends": ONCE, "chunk_bytes": [4.0], "epoch_of_round": [0]}
 LIT: dict[str, Any] = SENT | {"circuits": [[[1, -1], [1, -1]]]}
 STEPS = ask("all-reduce", 2, planes=2, steps=[[0, 4], [0, 4]])
+THRICE = ask("all-reduce", 2, planes=2, steps=[[0, 4]] * 3)
 OTHER = ask("all-reduce", 2, steps=[[0, 4], [1, 4]])
 NOTHING = ask("all-reduce", 2, steps=[])
 PARTED: Any = {
@@ -616,6 +617,7 @@ ROWS = [
     # steps from outside
     Row(None, NOTHING, om.CollectivePlan()),
     Row(None, STEPS, planes(**PARTED)),
+    Row("planes have a share in each round", STEPS, om.CollectivePlan()),
     Row("steps from outside have no sends", STEPS, planes(**PARTED, sends=ONCE),
         "sends: steps from outside have no sends: got 1, expected 0"),
     Row("nor circuits of their own", STEPS, planes(**PARTED, circuits=THERE),
@@ -625,6 +627,13 @@ ROWS = [
         STEPS,
         planes(**PARTED | {"starts": [[0, 0], [0, 4]]}),
         "round 1, plane 1",
+    ),
+    Row(
+        "a round starts after the one before, and when ranks are ready",
+        THRICE,
+        planes([[4, 0], [0, 4], [4, 0]], [[0, 0], [0, 5], [6, 0]],
+               [[5, 0], [0, 10], [11, 0]], 11.0),
+        "round 2, plane 0",
     ),
     Row(None, OTHER, planes([[4], [4]], [[0], [15]], [[5], [20]], 20.0)),
     Row(

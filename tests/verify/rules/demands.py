@@ -35,6 +35,7 @@ def count(port: int, against: int | None = None) -> CountProof:
     return CountProof(axis="source", port=port, against_axis=axis, against_port=against)
 
 
+NOTHING = demand([[0, 0], [0, 0]])
 PAIR = demand([[0, 3], [2, 0]])
 STAYING = demand([[4, 0], [0, 2]], switching="per-circuit")
 SHORT = demand([[0, 3], [2, 0]], min_slot_s=2.0)
@@ -90,6 +91,7 @@ def late(**said: Any) -> Any:
 
 
 ROWS = [
+    Row(None, NOTHING, NOTHING.schedule([], []), figures={"makespan_s": 0.0, "slots": 0}),
     # slots
     Row(None, PAIR, PAIR.schedule([[1, 0]], [3]), figures={"slots": 1, "makespan_s": 4.0}),
     Row(

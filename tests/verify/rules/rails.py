@@ -115,6 +115,21 @@ BY_CHANCE = job(
     ],
 )
 """A sum of 4 s and a message of 8 s, which do not wait for each other."""
+WORK = job(
+    [group((0, 1), "pp"), group((0, 1))],
+    [
+        [0, COMPUTE, -1, 0, 1, -1, -1],
+        [0, COMPUTE, -1, 0, 1, -1, -1],
+        [0, SEND, 0, 8, 0, 1, 0],
+        [1, RECV, 0, 8, 0, 0, 0],
+    ],
+)
+"""Two seconds of work, one after the other, in a job with groups of two dimensions."""
+STREAMS = job(
+    [group((0, 1)), group((0, 1), rail=-1)],
+    [[rank, ALL_REDUCE, of, 4, 0, -1, k] for rank in (0, 1) for k, of in enumerate((0, 1, 1))],
+)
+"""Sums of 4 s on the rail and inside the server, side by side; there two one after the other."""
 EIGHT = [[0, 8], [0, 8]]
 FAR = send(0, 2, 4)
 RELAYED: Any = {"times": EIGHT, "step_s": 8.0, "relays": [[0, 1, 1]]}
@@ -164,6 +179,12 @@ ROWS = [
         "no operation starts before the step: got -1.0, expected 0.0"),
     Row("an operation starts after what it waits for", MESSAGE,
         timed([0, 1], [0.999, 8.999], [0.999, 8.999]), "got 0.999, expected 1.0"),
+    Row(None, WORK, plan(THERE, [[0, 1], [1, 2], [0, 8], [0, 8]], 8.0, [0, 0, 1, 1])),
+    Row("an operation starts after what it waits for", WORK,
+        plan(THERE, [[0, 1], [0, 1], [0, 8], [0, 8]], 8.0, [0, 0, 1, 1])),
+    Row(None, STREAMS, plan(line([[1, 0]]), [[0, 4], [0, 4], [4, 8]] * 2, 8.0, [1, 0, 0] * 2)),
+    Row("an operation starts after what it waits for", STREAMS,
+        plan(line([[1, 0]]), [[0, 4], [0, 4], [3.999, 7.999]] * 2, 7.999, [1, 0, 0] * 2)),
     Row("an operation lasts as long as its work or its bytes need", MESSAGE,
         timed([0, 1.001], [1.001, 9.001], [1.001, 9.001])),
     Row("all parts of a communication start together", MESSAGE, timed([0, 1], [1, 9], [1.001, 9])),
@@ -348,6 +369,7 @@ ROWS = [
         EXCHANGE,
         every(3.0, 4.0, line(SHIFTS, [0, 0.999, 3])),
     ),
+    Row(None, EXCHANGE, every(3.0, 5.0, line([[1, 2, 0], [1, 0, -1], [1, 2, 0]], [0, 3, 4]))),
     Row(
         "an operation lasts as long as its bytes need on its ports",
         EXCHANGE,

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.problems import LoadProof
+from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.testing import slice_problems
 from optmatch.verify.report import Findings
 from optmatch.verify.slices import bounds
@@ -41,6 +42,27 @@ def test_a_bound_is_shown_if_and_only_if_it_is_true(
         assert shown == 0.0
     else:
         assert shown == (bound if bound <= most else np.inf)
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_whatever_is_there_before_counts(wrap: bool) -> None:
+    """Bounds by trying are those of all places and routes, on fibres that others use, too."""
+    found = set()
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        chips = ((1, 1, 4), (1, 2, 2), (1, 1, 5), (1, 1, 3))[seed % 4]
+        fibres = int(rng.integers(1, 4))
+        rack = om.RackFabric(chips, server=(1, 1, 1), fibres=fibres, wrap=wrap)
+        placed = draw_occupancy(rack, [(1, 1, 2)] * int(rng.integers(3)), rng, routes=2)
+        shape = ((1, 1, 2), (1, 1, 3))[int(rng.integers(2))]
+        problem = om.SliceAllocation(rack, shape, placed=placed, routes=2)
+        least, most = best_slice(problem), int(rack.edge_fibres.max())
+        for bound in range(1, most + 2):
+            shown = check_load_proof(problem, LoadProof(bound=bound, cuts=()))
+            possible = least is not None and least <= min(bound - 1, most)
+            assert shown == (0.0 if possible else bound if bound <= most else np.inf)
+            found.add((bool(placed), shown == 0.0))
+    assert len(found) == 4
 
 
 @given(slice_problems(tiny=True))
