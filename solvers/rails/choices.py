@@ -92,22 +92,13 @@ class Decoder:
         turns, where = np.zeros(n_turns), np.zeros((n_turns, 3), np.int64)
         widths, shape = np.array(choice.widths), (len(choice.homes), self.wide)
         circuits, free_s = np.zeros((2, *shape), np.int64), np.zeros((2, *shape))
+        room = circuits[0], circuits[1], free_s[0], free_s[1], self.mark, self.queue, self.keys
         step_s, number, work = decode(
             *(seats.duration_s, seats.bytes_sent, seats.latency_s, seats.how, seats.begin),
             *(seats.member, seats.first, seats.after, self.waits.copy(), choice.rank, choice.ways),
             *(choice.only, ring, cycle, np.array(choice.homes), widths * network.port_bytes_per_s),
-            *(*self.menu, choice.delay_s, choice.price_s, most_s, self.most_rows, circuits[0]),
-            *(
-                circuits[1],
-                free_s[0],
-                free_s[1],
-                self.mark,
-                self.queue,
-                self.keys,
-                self.start,
-                self.end,
-            ),
-            *(self.taken, turns, where),
+            *(*self.menu, choice.delay_s, choice.price_s, most_s, self.most_rows, *room),
+            *(self.start, self.end, self.taken, turns, where),
         )
         self.work += work
         return step_s, number, turns, where
@@ -139,14 +130,18 @@ class Search:
         self.orders = list(list_orders(seats, self.families))
         self.riding, self.kinds = seats.riding, _list_kinds(seats)
         self.ports = seats.job.network.ports_per_gpu
+        self.plain = _Shape((self.component,), (self.ports,), 0, 0.0)
 
     def go_on(self, delay_s: float, left: int, most_work: float) -> None:
         """Search for the best choice with some delay, also from the best one that is known."""
         former, self.delay_s, current_s = self.best, delay_s, np.inf
+        half = (self.decoder.work + most_work) / 2
         starts: list[tuple[float, RailChoice]] = []
         scores: list[float] = []
+        if (self.seats.how == EXCHANGE).any():  # stages are as long as the delay says
+            self.best, self.best_s = None, self.known_s * (1 - 1e-12)
         for choice in self._begin(scores):
-            if not left or self.decoder.work > most_work / 2 or self._is_over():
+            if not left or self.decoder.work > half or self._is_over():
                 break
             left -= 1
             scores.append(self._try(choice, min(1.3 * current_s, 2 * self.known_s)))
@@ -155,8 +150,6 @@ class Search:
                 starts = [(current_s, choice), *starts[: _STARTS - 1]]
         if former is not None:
             again = former._replace(delay_s=delay_s)
-            if (self.seats.how == EXCHANGE).any():  # stages are as long as the delay says
-                self.best_s = self.known_s * (1 - 1e-12)
             starts = [(self._try(again, np.inf), again), *starts]
         for trial in range(left if starts else 0):
             turn = trial // _TURN
@@ -195,27 +188,29 @@ class Search:
         ranks, shapes = (-left.end_s, free.start_s), list(self._list_shapes())
         for shape in shapes:
             yield self._form(shape, self.orders[0], ranks[0])
-        for k in np.argsort(scores[: len(shapes)], kind="stable").tolist():
-            for rank in ranks:
-                for order in self.orders:
-                    if rank is not ranks[0] or order is not self.orders[0]:
-                        yield self._form(shapes[k], order, rank)
+        best = np.argsort(scores[: len(shapes)], kind="stable").tolist()
+        for k in (
+            [shape is self.plain for shape in shapes].index(True),
+            *best,
+        ):  # the plain ring is never left out
+            for rank, order in product(ranks, self.orders):
+                if rank is not ranks[0] or order is not self.orders[0]:
+                    yield self._form(shapes[k], order, rank)
 
     def _list_shapes(self) -> Iterator[_Shape]:
-        """List shapes, those with few rings first."""
-        ports, cuts = self.ports, self.cuts
+        """List shapes: those with short cycles first, as they take least time to try."""
+        ports, whole = self.ports, self.cuts[-1]
         halves = (ports - ports // 2, ports // 2)
         prices = (0.0, self.delay_s)
-        for cut, price_s in product(cuts, prices):
-            yield _Shape((cut,), (ports,), EITHER, price_s)
-        yield _Shape((cuts[-1],), (ports,), 0, 0.0)
-        if ports > 1:
-            yield _Shape((cuts[-1], cuts[-1]), halves, EITHER, 0.0)
-        for cut, other in permutations(cuts, 2):
+        every = [*((cut,) for cut in self.cuts), *permutations(self.cuts, 2)]
+        for each in sorted(every, key=lambda cuts: any(cut is whole for cut in cuts)):
             for price_s in prices:
-                yield _Shape((cut, other), (ports,), EITHER, price_s)
-                if ports > 1:
-                    yield _Shape((cut, other), halves, EITHER, price_s)
+                yield _Shape(each, (ports,), EITHER, price_s)
+                if ports > 1 and len(each) > 1:
+                    yield _Shape(each, halves, EITHER, price_s)
+        yield self.plain
+        if ports > 1:
+            yield _Shape((whole, whole), halves, EITHER, 0.0)
 
     def _form(self, shape: _Shape, order: Ints, rank: NDArray[np.float64]) -> RailChoice:
         """Make a choice of a shape; of two rings of all the second one goes backwards."""

@@ -69,7 +69,8 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     seats = decoder.seats
     step, folded = seats.job.step(), seats.folded
     _, number, *_ = decoder.run(choice)
-    step_s, _, turns, where = decoder.run(choice, np.inf, number)
+    _, _, turns, where = decoder.run(choice, np.inf, number)
+    up_s = turns.max(initial=-np.inf) + seats.job.network.delay_s
     ring = np.array([each.to for each in choice.rings])
     arrays = seats.how, seats.begin, seats.member, seats.row, decoder.taken, ring
     rows = np.empty((0, 3), np.int64)
@@ -85,7 +86,7 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
         start_s=folded.spread(decoder.start[folded.nodes]),
         end_s=folded.spread(decoder.end[folded.nodes]),
         ports=folded.spread(ports),
-        step_s=step_s,
+        step_s=max(float(decoder.end.max(initial=0.0)), float(up_s)),
         relays=_spread_relays(seats, rows, masks),
     )
 

@@ -2,10 +2,11 @@
 
 import random
 
+import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.rails import forwarding
+from optmatch.solvers.rails import choices, forwarding
 from tests.helpers.drawn_rails import draw_options
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job
@@ -68,3 +69,27 @@ def test_the_old_name_still_works() -> None:
     ))  # fmt: skip
     old, new = (om.solve(job, method, seed=0) for method in ("ilp", "prefetch"))
     assert (old.objective, old.method) == (new.objective, "ilp")
+
+
+def test_what_is_planned_for_a_longer_delay_is_right_with_the_delay_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step ends when its last change does, which takes less time than it was planned with."""
+    model = om.TransformerModel(
+        layers=4, hidden=64, heads=4, sequence=256, vocabulary=100, ffn=128
+    )
+    job = make_job(
+        dp=4, cp=2, model=model, batch=8, micro_batch=1, gpus_per_server=1, delay_s=1e-6,
+        port_bytes_per_s=1e9,
+    )  # fmt: skip
+    go_on = choices.Search.go_on
+
+    def leave_out(self: choices.Search, delay_s: float, left: int, most_work: float) -> None:
+        if delay_s > job.network.delay_s:
+            go_on(self, delay_s, left, most_work)
+
+    monkeypatch.setattr(choices.Search, "go_on", leave_out)
+    plan = forwarding.plan_forwarded(job, 1.0, np.random.default_rng(0))
+    assert plan is not None
+    assert sum(rail.n_reconfigurations for rail in plan.rails)
+    assert om.verify(job, plan).ok
