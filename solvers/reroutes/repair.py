@@ -7,7 +7,7 @@ circuits are moved that the failure did not hit, as few as possible and those of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, permutations
 from math import perm
 from typing import NamedTuple, TypeVar
@@ -197,10 +197,19 @@ def _make_room(
     plan = None
     if own:
         plan = search.try_each([(k,) for k in own], ()) or search.move(own)
-    if plan is None and others:
-        sets = [(k,) for k in others] + [(k, *own) for k in others[:_WITH_OWN] if own]
-        plan = search.try_each(sets, others) or search.move([*own, *others])
+    for some in _in_turn(case, others) if plan is None and others else ():
+        sets = [(k,) for k in some] + [(k, *own) for k in some[:_WITH_OWN] if own]
+        plan = search.try_each(sets, some) or search.move([*own, *some])
+        if plan is not None:
+            break
     return plan
+
+
+def _in_turn(case: HitCircuits, others: list[int]) -> Iterator[list[int]]:
+    """Yield the circuits of the lowest priority, then with those of the next one, to the last."""
+    ranks = np.zeros(len(case.owners)) if case.priorities is None else case.priorities
+    for rank in np.unique(ranks[others]):
+        yield [k for k in others if ranks[k] <= rank]
 
 
 class _Room(NamedTuple):

@@ -37,6 +37,8 @@ class HitCircuits(NamedTuple):
     lost: tuple[int, ...]
     spares: tuple[int, ...]
     owners: NDArray[np.int32]
+    priorities: NDArray[np.int64] | None = None
+    """``priorities[circuit]``, of its job: those with lower ones give way first."""
 
     def foreign(self, circuit: int) -> bool:
         """Tell whether a circuit is of a job without hit circuits."""

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.control.reroutes.failed_parts import (
     FailedParts,
@@ -79,6 +80,8 @@ class Snapshot(NamedTuple):
     """The prepared answer; an error where nothing helps, or nothing was found."""
     spaces: list[RerouteSpace]
     """Workspaces that no search is in."""
+    priorities: NDArray[np.int64]
+    """Of the job of each circuit."""
 
     @property
     def state(self) -> Reroute:
@@ -86,17 +89,20 @@ class Snapshot(NamedTuple):
         return self.record.state
 
 
-def look(record: Record, before: Snapshot | None = None) -> Snapshot:
+def look(
+    record: Record, priorities: NDArray[np.int64], before: Snapshot | None = None
+) -> Snapshot:
     """Derive the values that answers need; `before` is of an earlier state of the same fabric."""
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
 
     if not record.state.units.through:
-        return Snapshot(record, None, None, {}, [])
+        return Snapshot(record, None, None, {}, [], priorities)
     routing = RoutingState(record.state)
     if before is not None:
-        return Snapshot(record, routing, before.reach, {}, before.spaces)
-    return Snapshot(record, routing, Reach(routing, record.state.loss_units), {}, [])
+        return Snapshot(record, routing, before.reach, {}, before.spaces, priorities)
+    reach = Reach(routing, record.state.loss_units)
+    return Snapshot(record, routing, reach, {}, [], priorities)
 
 
 def prepare(
@@ -179,7 +185,7 @@ def _search(
     routing = now.routing.fork(space)
     cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
     routing.close(closed.failed_fibres, closed.failed_ports, cells)
-    case = _case(now, failure, closed, routing, only)
+    case = _case(now, failure, closed, routing, only)._replace(priorities=now.priorities)
     lost, spares_left = len(case.lost), len(case.spares)
     if lost > spares_left:
         raise InfeasibleError(explain_bound(lost, spares_left))

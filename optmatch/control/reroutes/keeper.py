@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
@@ -46,6 +46,7 @@ class Keeper:
         history: int,
         journal: Any,
         on_event: Callable[[Call], None] | None,
+        priorities: Mapping[int, int] | None,
     ) -> None:
         form_of(Ahead).check("prepare", ahead)
         form_of(bool).check("background", background)
@@ -60,7 +61,11 @@ class Keeper:
         self._store: Journal | None = None
         self._tally = Tally(on_event)
         self._offers: tuple[Record, tuple[Proposal, ...]] | None = None
-        self._now = look(record)
+        given = (priorities or {}).items()
+        ranks = {job: integer(f"priorities[{job}]", rank, at_least=0) for job, rank in given}
+        owners = record.state.owners.tolist()
+        self._priorities = np.array([ranks.get(job, 0) for job in owners], dtype=np.int64)
+        self._now = look(record, self._priorities)
         self._look_ahead()
 
     @property
@@ -133,6 +138,7 @@ class Keeper:
         history: int = 32,
         journal: str | os.PathLike[str] | None = None,
         on_event: Callable[[Call], None] | None = None,
+        priorities: Mapping[int, int] | None = None,
     ) -> Self:
         """Load a saved controller; arguments as of the class.
 
@@ -143,7 +149,7 @@ class Keeper:
         """
         *past, present = read_memory(path).records
         controller = cls.__new__(cls)
-        controller._set_up(present, prepare, background, history, journal, on_event)
+        controller._set_up(present, prepare, background, history, journal, on_event, priorities)
         controller._history.extend(past)
         return controller
 
@@ -159,6 +165,7 @@ class Keeper:
         background: bool = False,
         history: int = 32,
         on_event: Callable[[Call], None] | None = None,
+        priorities: Mapping[int, int] | None = None,
     ) -> Self:
         """Keep a controller in files: after a crash each change is there whose call returned.
 
@@ -191,7 +198,7 @@ class Keeper:
                 raise InputError("is not there: a state to begin with", path=os.fspath(path))
             *past, present = records or [begin(state)]
             controller = cls.__new__(cls)
-            controller._set_up(present, prepare, background, history, None, on_event)
+            controller._set_up(present, prepare, background, history, None, on_event, priorities)
             controller._history.extend(past)
             store.compact([*controller._history, controller._now.record], anyway=not store.started)
         except BaseException:
@@ -251,7 +258,7 @@ class Keeper:
 
     def _take_over(self, record: Record, what: str, parts: FailedParts) -> Snapshot:
         """Go on to a state, once that is noted in the journal."""
-        now = look(record, self._now)
+        now = look(record, self._priorities, self._now)
         if self._journal is not None:
             add_line(self._journal, what, parts, {home: unit for unit, home in record.homes})
         if self._store is not None:

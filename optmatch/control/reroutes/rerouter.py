@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from optmatch.control.figures import Call
@@ -57,6 +57,9 @@ class Rerouter(Keeper):
         `OSError`, nothing changes.
     on_event
         Is told of each call when it has returned or raised, in its thread.
+    priorities
+        Of jobs, 0 unless told: where circuits of others must make room, those of jobs with lower
+        ones do so before any of a higher one are tried. Files do not keep them.
 
     Raises
     ------
@@ -89,8 +92,9 @@ class Rerouter(Keeper):
         history: int = 32,
         journal: str | os.PathLike[str] | None = None,
         on_event: Callable[[Call], None] | None = None,
+        priorities: Mapping[int, int] | None = None,
     ) -> None:
-        self._set_up(begin(state), prepare, background, history, journal, on_event)
+        self._set_up(begin(state), prepare, background, history, journal, on_event, priorities)
 
     @property
     def offers(self) -> tuple[Proposal, ...]:

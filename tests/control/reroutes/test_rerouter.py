@@ -491,3 +491,29 @@ def test_readers_see_whole_states_while_others_apply() -> None:
 def test_wrong_arguments_are_refused(state: Any, given: dict[str, Any], message: str) -> None:
     with pytest.raises(om.InputError, match=message):
         om.Rerouter(state or rack_state(), **{"prepare": False, **given})
+
+
+def test_jobs_of_low_priority_give_way_first() -> None:
+    """Whoever makes room for a broken cell keeps its place if another can make it."""
+    matching, pairs = np.full(16, -1), np.random.default_rng(0).permutation(16)[:14].reshape(-1, 2)
+    matching[pairs] = pairs[:, ::-1]
+    state = hold_matching(om.HexMesh(6, 6, ports=16), matching.tolist())
+    cells = sorted({at // 4 for way in state.circuit_routes for at in way})
+    disturbed = spared = 0
+    for cell in cells:
+        problem = replace(state, dead_cells=(cell,))
+        try:
+            first = om.Rerouter(state, prepare=False).what_if(cell=cell).transition
+        except (InfeasibleError, LimitReached):
+            continue
+        moved = [k for k in first.changed.tolist() if not problem.hit[k]]
+        if not moved:
+            continue
+        disturbed += 1
+        ranks = {int(state.owners[k]): 1 for k in moved}
+        second = om.Rerouter(state, prepare=False, priorities=ranks).what_if(cell=cell).transition
+        assert om.verify(problem, second).ok
+        spared += not set(moved) & set(second.changed.tolist())
+    assert disturbed and spared
+    with pytest.raises(om.InputError, match="priorities"):
+        om.Rerouter(state, prepare=False, priorities={0: "high"})  # type: ignore[dict-item]
