@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optmatch.kinds import default_method, find_method, kind_of
+from optmatch.kinds import default_method, find_method, kind_of, proving_methods
 from optmatch.model import (
+    Clock,
     InputError,
     Limit,
     Limits,
+    NewBest,
     OnEvent,
     Problem,
     Schedule,
@@ -30,6 +33,12 @@ from optmatch.model.declarations import Amount, form_of
 from optmatch.model.problem import Answer
 from optmatch.verify.report import Findings, Report
 
+if TYPE_CHECKING:
+    from optmatch.solvers.method import Method
+
+_WHILE_S = 1.0  # from so much time on, a part of it is for proofs
+_FIRST = 0.5  # the part of it that the first method gets
+
 
 def solve(
     problem: Problem[Answer],
@@ -38,6 +47,7 @@ def solve(
     seed: int | None = None,
     time_limit_s: float | None = None,
     limits: Limits | None = None,
+    start: Solution | None = None,
     on_event: OnEvent = ignore,
 ) -> Solution[Answer]:
     """Solve a problem.
@@ -47,13 +57,18 @@ def solve(
     problem
         What to solve.
     method
-        The name of a method that accepts such problems; None for the default of its kind.
+        The name of a method that accepts such problems; None for the default of its kind. With a
+        second or more of time, the default is followed by a method that may prove what it leaves
+        open.
     seed
         Seed of the random numbers; None draws one, which the solution then states.
     time_limit_s
         Wall-clock limit in seconds; short for ``limits=Limits(time_s=...)``.
     limits
         All limits; excludes `time_limit_s`.
+    start
+        A former solution, of this problem or of one that differs a little. The result is never
+        worse than it, as it is where it fits, or repaired by the method.
     on_event
         Called with `Tick`, `NewBest` and `Bound` events while the method runs.
 
@@ -89,17 +104,16 @@ def solve(
     clock, before = limits.start(), uncounted_s()
     with uncounted():  # the methods of this kind are imported
         chosen = find_method(method, problem) if method else default_method(problem)
+        followers = () if method else proving_methods(problem)
+    start = form_of(Solution | None).check("start", start)
+    if start is not None and start.problem.kind != problem.kind:
+        raise InputError(f"a solution of {start.problem.kind}, not {problem.kind}", where="start")
     with clock.running():
-        try:
-            solution = chosen.run(problem, limits, np.random.default_rng(seed), on_event)
-        except (TimeUp, KeyboardInterrupt) as exc:  # before the method had anything to keep
-            limit = Limit.TIME if isinstance(exc, TimeUp) else Limit.INTERRUPTED
-            solution = Solution(
-                problem=problem, status=Status.UNKNOWN, limit=limit, method=chosen.name
-            )
+        rng = np.random.default_rng(seed)
+        solution = _search(problem, (chosen, *followers), limits, clock, rng, start, on_event)
     if clock.stopped and solution.limit is not None:
         solution = replace(solution, limit=Limit.INTERRUPTED)
-    solution = replace(solution, method=chosen.name, seed=seed, time_s=clock.elapsed_s)
+    solution = replace(solution, seed=seed, time_s=clock.elapsed_s)
     compile_s = uncounted_s().get("compiling", 0.0) - before.get("compiling", 0.0)
     if compile_s > 0:
         solution = replace(solution, stats={**solution.stats, "compile_s": compile_s})
@@ -111,6 +125,71 @@ def solve(
     if not report.valid:
         raise VerificationError(f"method {chosen.name}: {report.complaint}")
     return replace(solution, proof=report.proof)
+
+
+def _search(
+    problem: Problem,
+    methods: tuple[Method, ...],
+    limits: Limits,
+    clock: Clock,
+    rng: np.random.Generator,
+    start: Solution | None,
+    on_event: OnEvent,
+) -> Solution:
+    """Run the first method; in a longer time those that prove, and it again in what is left."""
+    with uncounted():
+        from optmatch.solvers.frame import only_better, unite
+
+    known = None if start is None else _take_up(problem, start, methods[0].name)
+    if known is not None and known.status is Status.OPTIMAL:
+        return known
+    if start is not None and start.problem == problem:
+        start = known  # what does not answer its own problem helps nobody
+    turns = methods[:1]
+    if len(methods) > 1 and (limits.time_s or 0.0) >= _WHILE_S and limits.iterations is None:
+        turns = (*methods, methods[0])
+    if start is not None or len(turns) > 1:
+        on_event = only_better(on_event)
+    limit, cut = None, False
+    for turn, method in enumerate(turns):
+        over = limit in (None, Limit.INTERRUPTED, Limit.GAP) or clock.remaining_s <= 0.0
+        if turn and (over or (turn == len(methods) and not cut)):
+            break
+        own = limits
+        if len(turns) > 1:
+            own = replace(limits, time_s=clock.remaining_s * (1.0 if turn else _FIRST))
+        try:
+            if known is not None and not turn:
+                on_event(NewBest(known.objective))
+            found = method.run(problem, own, rng, on_event, known or start)
+        except (TimeUp, KeyboardInterrupt) as exc:  # before the method had anything to keep
+            limit = Limit.TIME if isinstance(exc, TimeUp) else Limit.INTERRUPTED
+            found = Solution(problem=problem, status=Status.UNKNOWN, limit=limit, method="")
+        limit = found.limit
+        cut = cut or (not turn and limit is Limit.TIME and method.warm)
+        known = unite(known, replace(found, method=method.name))
+    assert known is not None
+    return known
+
+
+def _take_up(problem: Problem, start: Solution, name: str) -> Solution | None:
+    """Take a former answer as it is; None if it does not answer this problem."""
+    from optmatch.solvers.frame import conclude
+
+    if start.objective is None:
+        return None
+    parts: dict[str, Any] = {"schedule": start.schedule, "answer": start.answer}
+    rough: dict[str, Any] = {"status": Status.FEASIBLE, "limit": Limit.EXHAUSTED, "objective": 0.0}
+    with uncounted("checking"), unlimited():
+        if start.problem == problem and verify(problem, start).valid:
+            return start  # with what it proves
+        bound = problem.lower_bound()
+        replayed = verify(problem, Solution(problem=problem, method=name, **rough, **parts))
+        objective = replayed.figures.get("objective")
+        if not is_known(objective) or bound == np.inf:
+            return None
+        known = conclude(problem, name, objective, bound, **parts)
+        return known if verify(problem, known).valid else None
 
 
 def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:

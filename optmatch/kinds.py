@@ -287,6 +287,12 @@ def default_method(problem: Problem) -> Method:
     return next(method for method in kind_of(problem).methods if method.takes(problem))
 
 
+def proving_methods(problem: Problem) -> tuple[Method, ...]:
+    """Return the methods that may prove what the default method leaves open."""
+    methods = kind_of(problem).methods
+    return tuple(m for m in methods if m.takes(problem) and m.follows and m.follows(problem))
+
+
 def find_method(name: str, problem: Problem) -> Method:
     """Return a method for a problem by its name."""
     for method in kind_of(problem).methods:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from optmatch.model import (
     RTOL,
     Bound,
     Clock,
+    Event,
     Limit,
     NewBest,
     OnEvent,
@@ -19,6 +21,7 @@ from optmatch.model import (
     Status,
     Tick,
     TimeUp,
+    is_known,
 )
 
 Answer = TypeVar("Answer")
@@ -60,6 +63,8 @@ def take_best(
     done = 0
     limit: Limit | None = None
     try:
+        if start is not None:
+            on_event(NewBest(least))
         while best is None or least > bound * (1 + rtol):
             limit = clock.exceeded(done)
             if limit is None and best is not None and least - bound <= clock.limits.gap * least:
@@ -86,6 +91,58 @@ def take_best(
     except TimeUp:
         limit = Limit.TIME
     return best, limit, done
+
+
+def unite(known: Solution | None, found: Solution) -> Solution:
+    """Take the better answer of two solutions, and the higher bound with what shows it."""
+    if known is None or known.objective is None or found.status is Status.OPTIMAL:
+        return found
+    better = found.objective is not None and _rank(found) <= _rank(known)
+    answer, proof = (found if better else known), known
+    if is_known(found.lower_bound) and (found.lower_bound, better) > (known.lower_bound, False):
+        proof = found
+    if answer is proof:
+        return replace(answer, limit=found.limit or known.limit)
+    stats = {name: value for name, value in answer.stats.items() if name != "bound_by"}
+    if "bound_by" in proof.stats:
+        stats["bound_by"] = proof.stats["bound_by"]
+    return conclude(
+        answer.problem,
+        answer.method,
+        answer.objective,
+        proof.lower_bound,
+        found.limit,
+        rtol=ROUNDING,
+        schedule=answer.schedule,
+        answer=answer.answer,
+        certificate=proof.certificate,
+        stats=stats,
+    )
+
+
+def _rank(solution: Solution) -> tuple[int, Score]:
+    slots_first = getattr(solution.problem, "slots_first", False)
+    return solution.schedule.n_slots if slots_first else 0, solution.objective
+
+
+def only_better(on_event: OnEvent) -> OnEvent:
+    """Tell a listener of several methods, one after the other, only what is new."""
+    objective: Score | None = None
+    bound: Score | None = None
+
+    def tell(event: Event) -> None:
+        nonlocal objective, bound
+        if isinstance(event, NewBest):
+            if objective is not None and event.objective >= objective:
+                return
+            objective = event.objective
+        elif isinstance(event, Bound):
+            if bound is not None and event.lower_bound <= bound:
+                return
+            bound = event.lower_bound
+        on_event(event)
+
+    return tell
 
 
 def conclude(

@@ -10,8 +10,8 @@ import numpy as np
 
 from optmatch.model import Limits, OnEvent, Problem, Solution, uncounted
 
-Run = Callable[[Any, Limits, np.random.Generator, OnEvent], Solution]
-"""A method: a function of (problem, limits, rng, on_event)."""
+Run = Callable[..., Solution]
+"""A method: a function of (problem, limits, rng, on_event), and of `start=` if it is warm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,11 @@ class Method:
         Whether its result is a function of problem, seed and iteration limit alone.
     suits
         Whether it takes a problem of this class; None if it takes all.
+    warm
+        Whether it is called with ``start=`` too where there is a former solution, perhaps of
+        another problem of the kind; what it returns is then no worse than that, repaired.
+    follows
+        Whether it may prove, in seconds, what the default method leaves open; None if never.
 
     See Also
     --------
@@ -48,15 +53,23 @@ class Method:
     exact: bool = False
     deterministic: bool = True
     suits: Callable[[Any], bool] | None = None
+    warm: bool = False
+    follows: Callable[[Any], bool] | None = None
 
     def takes(self, problem: Problem) -> bool:
         """Tell whether this problem can be given to it."""
         return isinstance(problem, self.solves) and (self.suits is None or self.suits(problem))
 
     def run(
-        self, problem: Problem, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+        self,
+        problem: Problem,
+        limits: Limits,
+        rng: np.random.Generator,
+        on_event: OnEvent,
+        start: Solution | None = None,
     ) -> Solution:
-        """Solve `problem`, which it must take."""
+        """Solve `problem`, which it must take; a former solution helps if the method is `warm`."""
         with uncounted():
             method = self.load()
-        return method(problem, limits, rng, on_event)
+        given = {"start": start} if self.warm and start is not None else {}
+        return method(problem, limits, rng, on_event, **given)

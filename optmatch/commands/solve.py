@@ -25,6 +25,7 @@ from optmatch.commands.shared.outcome import (
     print_object,
     print_rows,
     read_problem,
+    read_solution,
     say,
 )
 from optmatch.commands.shared.progress import listening
@@ -80,6 +81,12 @@ def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str
     type=click.Path(),
     help="Schedule file, or a folder for several inputs; `-` is stdout.  [default: none]",
 )
+@click.option(
+    "--start",
+    type=click.Path(),
+    help="A former schedule file, of FILE or of a problem that differs a little: the result is"
+    " never worse than its answer, repaired where it no longer fits.  [default: none]",
+)
 @with_options((FORCE, JSON_LINES))
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress and no hints.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every step and the log.")
@@ -115,6 +122,7 @@ def _solve(
     method: str | None,
     time_limit_s: float | None,
     seed: int | None,
+    start: str | None,
     force: bool,
     quiet: bool,
     verbose: bool,
@@ -143,7 +151,9 @@ def _solve(
                 if several:
                     Path(target).parent.mkdir(exist_ok=True)
                 check_target(target, force=force)
-            solution = run(problem, method, seed=seed, time_limit_s=time_limit_s, on_event=listen)
+            former = None if start is None else read_solution(start)
+            given: dict[str, Any] = {"seed": seed, "time_limit_s": time_limit_s, "start": former}
+            solution = run(problem, method, on_event=listen, **given)
             solution = replace(solution, time_s=clock.elapsed_s)
         with uncounted("writing"):
             saved = _save(solution, target, force)

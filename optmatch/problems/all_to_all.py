@@ -50,6 +50,8 @@ class AllToAll(Displayed):
     kind: ClassVar[str] = "all-to-all"
     answer_class: ClassVar[type[Schedule] | None] = None
     objectives: ClassVar[dict[str, str]] = {"all-to-all": "cells"}
+    slots_first: ClassVar[bool] = True
+    """Fewer slots are better, whatever the objective."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -38,6 +38,7 @@ METHODS = (
         AllToAll,
         _negotiated,
         "a search over 1-factorisations, routed by negotiated congestion",
+        warm=True,
     ),
     Method(
         "ilp",
@@ -45,6 +46,7 @@ METHODS = (
         _ilp,
         "pairs, slots and routes in one CP-SAT model, for a few dozen cells",
         exact=True,
+        warm=True,
     ),
 )
 """Methods for all pairs; the first that takes a problem is its default."""

@@ -14,7 +14,7 @@ from itertools import count
 
 import numpy as np
 
-from optmatch.model import Bound, Limit, Limits, OnEvent, Solution, TimeUp, uncounted
+from optmatch.model import IDLE, Bound, Limit, Limits, OnEvent, Solution, TimeUp, uncounted
 from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers import frame
 from optmatch.solvers.all_to_all import factors as combinatorics
@@ -22,6 +22,7 @@ from optmatch.solvers.all_to_all.conclusion import answer_at_once, conclude, pro
 from optmatch.solvers.all_to_all.planner import (
     FAILED,
     MOVES_PER_SLOT,
+    QUICK,
     RoutedSlot,
     SlotPlanner,
     exchanges,
@@ -40,7 +41,11 @@ _SEARCH = 0.9  # of the time; the rest is for the order of the slots
 @names_faults()
 @on_live_ports
 def solve(
-    problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    problem: AllToAll,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Solve an all-to-all problem by search over 1-factorisations.
 
@@ -56,7 +61,7 @@ def solve(
     that cause it.
     """
     clock = limits.start()
-    found = schedule_all(problem, limits, rng, on_event, name="negotiated")
+    found = schedule_all(problem, limits, rng, on_event, name="negotiated", start=start)
     if found.limit is not Limit.EXHAUSTED:
         return found
     with uncounted():
@@ -73,8 +78,12 @@ def schedule_all(
     *,
     name: str,
     starts: int | None = None,
+    start: Solution | None = None,
 ) -> Solution:
-    """Route a relabelled tournament, and search on from there; begin anew up to so many times."""
+    """Route a relabelled tournament, and search on from there; begin anew up to so many times.
+
+    The search begins with the slots of a former solution, if there is one of the fewest slots.
+    """
     clock = limits.start()
     trivial = answer_at_once(problem, name)
     if trivial is not None:
@@ -85,7 +94,7 @@ def schedule_all(
     search = _SlotExchange(planner, starts)
     limit: Limit | None
     try:
-        limit = search.start()
+        limit = search.take_up(start) if start else search.start()
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     if len(planner.plan) < search.slots:
@@ -128,6 +137,28 @@ class _SlotExchange:
         limit = self.planner.route_all(combinatorics.relabel(self.factors, names))
         self.least_failed = self.least_failed or self.planner.plan
         return limit
+
+    def take_up(self, former: Solution) -> Limit | None:
+        """Keep the slots of a former solution, and route again what has no route any more."""
+        planner, schedule = self.planner, former.schedule
+        fabric, states = planner.problem.fabric, None if schedule is None else schedule.cell_states
+        here = (self.slots, fabric.n_ports), (self.slots, fabric.n_cells)
+        if states is None or (schedule.matchings.shape, states.shape) != here:
+            return self.start()
+        idle = fabric.n_ports % 2 if fabric.bidirectional else 0
+        if ((schedule.matchings == IDLE).sum(axis=1) != idle).any():
+            return self.start()
+        factors = np.stack([planner.factor(matching) for matching in schedule.matchings])
+        if (np.sort(factors, axis=0) != np.sort(self.factors, axis=0)).any():
+            return self.start()  # not each pair once
+        for partner, matching, row in zip(factors, schedule.matchings, states, strict=True):
+            if planner.clock.remaining_s <= 0.0:
+                return Limit.TIME
+            routes = planner.router.follow(matching, row)
+            planner.plan.append(planner.settle(partner, *routes, QUICK))
+        planner.insist()
+        self.least_failed = planner.plan
+        return None
 
     def answer(self) -> tuple[float, list[RoutedSlot]] | None:
         """Return the plan and its total cells; None where routes are missing."""

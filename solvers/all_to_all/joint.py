@@ -17,7 +17,11 @@ from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_port
 @names_faults(decide_fewest)
 @on_live_ports
 def solve(
-    problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    problem: AllToAll,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Solve an all-to-all problem exactly.
 
@@ -31,7 +35,7 @@ def solve(
     if decided is not None:
         return decided
     endless = replace(limits, iterations=None)
-    start = schedule_all(problem, endless, rng, on_event, name="ilp", starts=1)
-    if start.schedule is None or start.limit in (None, Limit.TIME, Limit.INTERRUPTED):
-        return start
-    return improve(problem, start, clock, rng, on_event)
+    found = schedule_all(problem, endless, rng, on_event, name="ilp", starts=1, start=start)
+    if found.schedule is None or found.limit in (None, Limit.TIME, Limit.INTERRUPTED):
+        return found
+    return improve(problem, found, clock, rng, on_event)

@@ -29,7 +29,7 @@ from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner,
 from optmatch.solvers.routing.causes import Refuted, add_causes, find_causes, refuse_dead_pairs
 from optmatch.solvers.routing.router import CellRouter
 
-Solve = Callable[[AllToAll, Limits, np.random.Generator, OnEvent], Solution]
+Solve = Callable[..., Solution]
 
 
 def live_part(fabric: Fabric) -> SelectedPorts:
@@ -42,15 +42,21 @@ def on_live_ports(solve: Solve) -> Solve:
 
     @wraps(solve)
     def solve_all(
-        problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+        problem: AllToAll,
+        limits: Limits,
+        rng: np.random.Generator,
+        on_event: OnEvent,
+        start: Solution | None = None,
     ) -> Solution:
         fabric = problem.fabric
         if not len(fabric.dead_ports):
-            return solve(problem, limits, rng, on_event)
+            return solve(problem, limits, rng, on_event, start)
         if not len(fabric.live_ports):
             nothing = np.empty((0, fabric.n_ports), dtype=np.int32)
             return without_routes(problem, nothing, solve.__module__.rpartition(".")[2])
-        found = solve(replace(problem, fabric=live_part(fabric)), limits, rng, on_event)
+        if start is not None and start.schedule is not None:
+            start = replace(start, schedule=narrow(start.schedule, fabric))
+        found = solve(replace(problem, fabric=live_part(fabric)), limits, rng, on_event, start)
         if found.status is Status.INFEASIBLE:
             refused = refuse_dead_pairs(problem, fabric.dead_pairs(), found.method)
             if refused is not None:
@@ -68,6 +74,16 @@ def widen(schedule: Schedule, fabric: Fabric) -> Schedule:
     matchings = np.full((schedule.n_slots, fabric.n_ports), IDLE, dtype=np.int32)
     matchings[:, live] = names[schedule.matchings]
     return replace(schedule, matchings=matchings)
+
+
+def narrow(schedule: Schedule, fabric: Fabric) -> Schedule | None:
+    """Turn matchings of all ports into matchings of the live ports; the others are idle."""
+    if schedule.matchings.shape[1] != fabric.n_ports:
+        return None
+    live = fabric.live_ports
+    place = np.full(fabric.n_ports + 1, IDLE, dtype=np.int32)  # the last entry is an idle port's
+    place[live] = np.arange(len(live))
+    return replace(schedule, matchings=place[schedule.matchings[:, live]])
 
 
 Decide = Callable[[AllToAll, Clock, np.random.Generator], "list[RoutedSlot] | bool"]
@@ -150,10 +166,14 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
     def decorate(solve: Solve) -> Solve:
         @wraps(solve)
         def solve_and_name(
-            problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+            problem: AllToAll,
+            limits: Limits,
+            rng: np.random.Generator,
+            on_event: OnEvent,
+            start: Solution | None = None,
         ) -> Solution:
             clock = limits.start()
-            solution = solve(problem, limits, rng, on_event)
+            solution = solve(problem, limits, rng, on_event, start)
             refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
             if not refuted or not isinstance(problem.fabric, Faulty):
                 return solution

@@ -26,6 +26,11 @@ _SUMMARIES = {
     "direct": "everything straight to its place, over different circuits of all lanes",
 }
 
+
+def _is_searched(problem: Collective) -> bool:
+    return problem.steps is None  # plans of given steps are the same by all methods
+
+
 METHODS = tuple(
     Method(
         name,
@@ -33,6 +38,8 @@ METHODS = tuple(
         partial(method, name),
         summary,
         exact=name == "ilp",
+        warm=name in ("best", "ilp"),
+        follows=_is_searched if name == "ilp" else None,
         suits=None if name == "best" else partial(suits, name=name),
     )
     for name, summary in _SUMMARIES.items()

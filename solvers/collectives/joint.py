@@ -57,10 +57,15 @@ def find(
 
     The problem has few ranks with one port; only plans faster than `best` are searched for.
     """
-    splits = sorted(_list_splits(problem))
     best_s = math.inf if best is None else best.plan.time_s
-    open_s = math.inf
-    limit = None
+    open_s, limit = math.inf, None
+    splits = list[Split]()
+    for k, split in enumerate(_list_splits(problem, best_s)):
+        if split is not None:
+            splits.append(split)
+        if k % 64 == 63 and clock.exceeded(0) is not None:
+            return FoundPlan(best, {}, limit=clock.exceeded(0))
+    splits.sort()
     for k, split in enumerate(splits):
         if split.at_least_s >= min(best_s, open_s) * (1 - RTOL):
             break
@@ -93,8 +98,8 @@ def _most_rounds(problem: Collective) -> int:
     return 2 * n - 2 if problem.operation in ("all-reduce", "broadcast") else n
 
 
-def _list_splits(problem: Collective) -> Iterator[Split]:
-    """List the splits that counting allows."""
+def _list_splits(problem: Collective, most_s: float) -> Iterator[Split | None]:
+    """List the splits that counting allows and that may be faster; None for each other one."""
     n, operation = problem.n_ranks, problem.operation
     circuits_there = not isinstance(problem.start, str)
     alike = operation == "all-to-all" and problem.demand_bytes is None and not circuits_there
@@ -109,6 +114,9 @@ def _list_splits(problem: Collective) -> Iterator[Split]:
                 continue
             if alike and held > held[::-1]:
                 continue  # the same plans, backwards
+            if (len(held) - 1) * problem.delay_s + rounds * each_s >= most_s * (1 - RTOL):
+                yield None
+                continue
             least = _least_load(problem, weights, held)
             for there in (True, False) if circuits_there and least else (False,) if least else ():
                 dark = not there if circuits_there else problem.start == "dark"

@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.model import LONGEST_S, Clock, Limits, OnEvent, Solution, uncounted
+from optmatch.model import LONGEST_S, Clock, Limits, NewBest, OnEvent, Solution, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
 from optmatch.solvers.collectives.conclusion import FoundPlan, run
-from optmatch.solvers.collectives.plans import Laid, lay, lay_shares
+from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.rounds import Rounds, one_after_another
 from optmatch.solvers.method import Run
 
@@ -31,9 +32,15 @@ def method(name: str) -> Run:
 
 
 def _run(
-    name: str, problem: Collective, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    name: str,
+    problem: Collective,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
-    find = partial(_joint, on_event) if name == "ilp" else FINDERS.get(name, _best)
+    best = partial(_best, on_event, start)
+    find = partial(_joint, on_event, best) if name == "ilp" else FINDERS.get(name, best)
     nothing = problem.n_ranks == 1 or not problem.size_bytes
     if nothing and problem.steps is None:
         find = partial(_follow, "ring" if problem.n_ranks == 1 else "direct")
@@ -211,9 +218,28 @@ FINDERS: dict[str, Find] = {
 """The function that finds a plan, by the name of the method."""
 
 
-def _try_all(problem: Collective, clock: Clock) -> dict[str, FoundPlan]:
+def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
+    """Send what a former plan sends, where nothing but sizes and times has changed."""
+    former: Any = start.problem
+    plan: Any = start.answer
+    same = plan is not None and (former.hop_s is None) == (problem.hop_s is None)
+    if not same or len(plan.shares_bytes) or len(plan.parts) or len(plan.places):
+        return None
+    times = ("size_bytes", "alpha_s", "hop_s", "rate_bytes_per_s", "delay_s")
+    if replace(problem, **{name: getattr(former, name) for name in times}) != former:
+        return None
+    arrays = plan.circuits.astype(np.int64), plan.epoch_of_round.astype(np.int64)
+    links = plan.links.astype(np.int64)
+    laid = assemble(problem, plan.sends.astype(np.int64), len(plan.chunk_bytes), *arrays, links)
+    kept = {name: start.stats[name] for name in ("algorithm",) if name in start.stats}
+    return FoundPlan(laid, kept)
+
+
+def _try_all(
+    problem: Collective, clock: Clock, known: dict[str, FoundPlan] | None = None
+) -> dict[str, FoundPlan]:
     """Try the methods that fit while there is time, at least one; yield those that find a plan."""
-    found: dict[str, FoundPlan] = {}
+    found = dict(known or {})
     for name, find in FINDERS.items():
         if suits(problem, name) and (not found or clock.exceeded(0) is None):
             if name == "composed":
@@ -229,9 +255,16 @@ def _fastest(found: dict[str, FoundPlan]) -> Laid:
     return min(laid, key=lambda each: each.plan.time_s)
 
 
-def _best(problem: Collective, clock: Clock) -> FoundPlan:
+def _best(
+    on_event: OnEvent, start: Solution | None, problem: Collective, clock: Clock
+) -> FoundPlan:
     """Try all methods that fit, and take the fastest."""
-    found = _try_all(problem, clock)
+    known: dict[str, FoundPlan] = {}
+    former = None if start is None else _take_up(problem, start)
+    if former is not None and former.laid is not None:
+        known["former"] = former
+        on_event(NewBest(former.laid.plan.time_s))
+    found = _try_all(problem, clock, known)
     times = {name: each.laid.plan.time_s for name, each in found.items() if each.laid is not None}
     name = min(times, key=lambda each: times[each])
     del times[name]
@@ -242,13 +275,13 @@ def _best(problem: Collective, clock: Clock) -> FoundPlan:
     )
 
 
-def _joint(on_event: OnEvent, problem: Collective, clock: Clock) -> FoundPlan:
+def _joint(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> FoundPlan:
     """Search circuits, routes and rounds together for a plan that is faster than all others."""
     if problem.steps is not None:
         return _overlap(problem, clock)
     from optmatch.solvers.collectives.joint import find
 
-    known = _best(problem, clock)
+    known = best(problem, clock)
     found = find(problem, clock, on_event, known.laid)
     better = {"algorithm": "joint", "runners_up": []}
     return found._replace(

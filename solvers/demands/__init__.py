@@ -61,8 +61,15 @@ def _decomposition(rule: Rule, summary: str) -> Method:
     )
 
 
+_FEW = 10  # ports: CP-SAT may prove something about so many in seconds
+
+
+def _is_small(problem: Demand) -> bool:
+    return problem.fabric.graph is None and problem.fabric.n_ports <= _FEW
+
+
 METHODS = (
-    Method("best", Demand, _best, "the portfolio, then parts of the best plan rebuilt"),
+    Method("best", Demand, _best, "the portfolio, then parts of the best plan rebuilt", warm=True),
     Method(
         "portfolio",
         Demand,
@@ -77,6 +84,8 @@ METHODS = (
         "a CP-SAT model for each number of slots; for about eight ports",
         exact=True,
         suits=_no_groups,
+        warm=True,
+        follows=_is_small,
     ),
     _row("solstice", "stuff, then slots of halving thresholds"),
     _row("eclipse", "the slot that serves most for its time, each time"),

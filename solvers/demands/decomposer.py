@@ -21,6 +21,7 @@ from optmatch.problems import CountProof, Demand
 from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.demands.realisable import Realiser
+from optmatch.solvers.demands.scheduling import former_plan
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.feedforward.router import route_cheaply
 from optmatch.solvers.frame import conclude, take_best
@@ -42,6 +43,29 @@ class Decomposer:
         self.rng = rng
         self.space = new_workspace(len(demand))
         self.ports = np.arange(len(demand))
+        self.former: Plan | None = None
+
+    def take_up(self, former: Plan | None) -> Plan | None:
+        """Keep of a former decomposition what fits, and decompose what is left."""
+        if former is None:
+            return None
+        rest = self.demand.copy()
+        matchings, weights = list[NDArray[np.int32]](), list[int]()
+        for wished, ticks in zip(former.matchings, former.ticks.tolist(), strict=True):
+            matching = self._hold(wished)
+            held = np.flatnonzero(matching != IDLE)
+            weight = min(ticks, int(rest[held, matching[held]].min(initial=ticks)))
+            if weight > 0 and len(held):
+                rest[held, matching[held]] -= weight
+                matchings.append(matching)
+                weights.append(weight)
+        kept = Plan.of(matchings, weights, len(rest))
+        self.former = join(kept, self._decompose(rest))
+        return self.former
+
+    def _hold(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return what the fabric holds of a matching."""
+        return matching
 
     def states(self, plan: Plan) -> NDArray[np.int8] | None:
         """Return the states of all cells in all slots of a decomposition made here."""
@@ -119,6 +143,10 @@ class RealisedDecomposer(Decomposer):
         """Return the states of all cells in all slots of a decomposition made here."""
         return self.realiser.states(plan)
 
+    def _hold(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
+        pairs = [(i, int(j)) for i, j in enumerate(matching) if j != IDLE]
+        return self.realiser.place(pairs)
+
     def draw(self) -> Plan:
         """Decompose the whole; a uniform demand by the matchings of an all-to-all."""
         everyone = self.realiser.all_pairs
@@ -148,13 +176,17 @@ _RUNS = 12  # whole decompositions before parts are redrawn
 
 
 def solve_matchings(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Decompose a demand into few weighted permutations.
 
     An iteration is one decomposition, of the whole or of a part.
     """
-    return take_fewest(problem, limits, rng, on_event, "best", STEPS, _draw)
+    return take_fewest(problem, limits, rng, on_event, "best", STEPS, _draw, start)
 
 
 def take_fewest(
@@ -165,6 +197,7 @@ def take_fewest(
     name: str,
     most: int,
     draw: Callable[[Decomposer], Iterator[Plan]],
+    start: Solution | None = None,
 ) -> Solution:
     """Take decompositions until a limit is reached or one meets the bound.
 
@@ -177,6 +210,9 @@ def take_fewest(
 
     def plans() -> Iterator[tuple[float, Plan] | None]:
         searches.append(decomposer(problem, rng))
+        former = searches[0].take_up(former_plan(problem, start))
+        if former is not None:
+            yield float(len(former.ticks)), former
         for plan in itertools.islice(draw(searches[0]), most if unlimited else None):
             yield (float(len(plan.ticks)), plan) if lasts(problem, plan) else None
 
@@ -194,7 +230,7 @@ def lasts(problem: Demand, plan: Plan) -> bool:
 
 def _draw(search: Decomposer) -> Iterator[Plan]:
     """Yield whole decompositions, then the best of them with parts redrawn."""
-    best: Plan | None = None
+    best = search.former
     for turn in itertools.count():
         found = search.draw() if best is None or turn < _RUNS else search.redraw(best)
         if best is None or len(found.ticks) <= len(best.ticks):

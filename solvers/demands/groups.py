@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Limits, OnEvent, Solution
+from optmatch.model import IDLE, InputError, Limits, OnEvent, Solution
 from optmatch.problems import Demand
 from optmatch.problems.demands.bounds import load_lines, order_groups, weigh_groups
 from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.demands.scheduling import former_plan
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import conclude, take_best
 from optmatch.solvers.kernels.decorators import kernel
@@ -79,7 +81,11 @@ def _follow(
 
 
 def solve_groups(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Schedule entries by their groups, in the best order of these, then in orders near the best.
 
@@ -119,15 +125,29 @@ def solve_groups(
         late_s = np.maximum(ends * problem.tick_s - deadlines_s, 0)
         return float((weights * late_s).sum()), Plan(rows[:count], held[:count])
 
+    former = former_plan(problem, start)
+    known: tuple[float, tuple[Plan, float]] | None = None
+    if start is not None and former is not None and start.problem == problem:
+        cost_s: Any = start.objective
+        known = cost_s, (former, cost_s)
+
     def candidates() -> Iterator[tuple[float, tuple[Plan, float]]]:
         least, best, bonus = np.inf, np.arange(len(ticks)), 0.0
+        orders = list[NDArray[np.int64]]()
+        if former is not None:  # entries in the order in which they were done
+            done = np.zeros(problem.ticks.shape, dtype=np.int64)
+            for slot, matching in enumerate(former.matchings, 1):
+                ports = np.flatnonzero(matching != IDLE)
+                done[ports, matching[ports]] = slot
+            orders.append(np.lexsort((-ticks, done[source, destination])))
         due, place = deadlines_s / problem.tick_s, np.empty(len(weights), dtype=np.int64)
         for groups in (
             order_groups(*load_lines(problem), weights, due)[0],
             np.argsort(due, kind="stable"),
         ):
             place[groups] = np.arange(len(groups))
-            order = np.lexsort((-ticks, place[group]))
+            orders.append(np.lexsort((-ticks, place[group])))
+        for order in orders:
             for other in _BONUSES:
                 cost, plan = serve(order, other)
                 if cost < least:
@@ -151,7 +171,7 @@ def solve_groups(
                 least, best, bonus = cost, order, other
             yield cost, (plan, cost)
 
-    best, limit, done = take_best(candidates(), bound, clock, on_event, "orders")
+    best, limit, done = take_best(candidates(), bound, clock, on_event, "orders", start=known)
     if best is None:
         return conclude(problem, "best", None, bound, limit)
     plan, least = best

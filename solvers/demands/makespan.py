@@ -24,7 +24,7 @@ from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
-from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
+from optmatch.solvers.demands.scheduling import CoverTask, former_plan, repair, solve_demand
 from optmatch.solvers.frame import ROUNDING, conclude
 
 
@@ -112,7 +112,11 @@ _LARGEST = 20_000  # circuits in all slots of a model
 
 
 def solve_makespan(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Finish a demand as early as possible, and prove it.
 
@@ -126,15 +130,15 @@ def solve_makespan(
     alone = problem.planes == 1 and problem.packet_share == 0
     if not (plain and alone and problem.switching == "all-stop"):
         if not plain or problem.fabric.n_ports > MOST_PORTS:
-            return solve_demand(problem, limits, rng, on_event, "ilp", rebuild)
+            return solve_demand(problem, limits, rng, on_event, "ilp", rebuild, start)
         clock = limits.start()
         half = limits.time_s and limits.time_s / 2
         few = replace(limits, time_s=half, iterations=min(_FEW_STARTS, limits.iterations or 10**9))
-        start = solve_demand(problem, few, rng, on_event, "ilp", rebuild)
+        start = solve_demand(problem, few, rng, on_event, "ilp", rebuild, start)
         if start.limit is Limit.INTERRUPTED:
             return start
         return finish_small(problem, start, clock, rng, on_event)
-    search = _MakespanSearch(problem, limits, rng, on_event)
+    search = _MakespanSearch(problem, limits, rng, on_event, start)
     limit: Limit | None = None
     try:
         limit = search.run()
@@ -147,9 +151,14 @@ class _MakespanSearch:
     """Best plan and bound, in ticks."""
 
     def __init__(
-        self, problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+        self,
+        problem: Demand,
+        limits: Limits,
+        rng: np.random.Generator,
+        on_event: OnEvent,
+        start: Solution | None,
     ) -> None:
-        self.problem, self.rng, self.on_event = problem, rng, on_event
+        self.problem, self.rng, self.on_event, self.start = problem, rng, on_event, start
         self.clock: Clock = limits.start()
         self.demand, self.delay = problem.ticks, problem.delay_ticks
         self.shortest = problem.min_slot_ticks
@@ -185,8 +194,13 @@ class _MakespanSearch:
         work = CoverTask(
             self.problem, self.demand, self.delay, self.shortest, self.rng, self.clock
         )
-        most = self.clock.limits.iterations
-        most = _WARM_STARTS if most is None else min(most, _WARM_STARTS)
+        most, starts = self.clock.limits.iterations, _WARM_STARTS
+        former = former_plan(self.problem, self.start)
+        if former is not None:
+            starts = _FEW_STARTS
+            self._take(only_demanded(repair(self.problem, former), self.demand, self.shortest))
+            work = work._replace(former=self.best)
+        most = starts if most is None else min(most, starts)
         for plan in itertools.islice(rebuild(work), most):
             self._take(tidy(only_demanded(plan, self.demand, self.shortest)))
             if self._proved() or self.clock.remaining_s <= 0:

@@ -19,6 +19,7 @@ from optmatch.problems.demands.completion import Axis
 from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.demands.decomposer import Decomposer, conclude_count, decomposer, lasts
 from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.demands.scheduling import former_plan
 from optmatch.solvers.feedforward import holds_every_matching
 
 _WARM_STARTS = 60
@@ -27,22 +28,30 @@ _MOST_WEIGHTS = 16  # a line of more entries is not split by trying
 
 
 def solve(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Solve a demand exactly, for the objective that it states.
 
     See `solve_count` and `exact.makespan.solve_makespan`.
     """
     if problem.objective == "matchings":
-        return solve_count(problem, limits, rng, on_event)
+        return solve_count(problem, limits, rng, on_event, start)
     with uncounted():
         from optmatch.solvers.demands.makespan import solve_makespan
 
-    return solve_makespan(problem, limits, rng, on_event)
+    return solve_makespan(problem, limits, rng, on_event, start)
 
 
 def solve_count(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Decompose a demand into the fewest weighted permutations.
 
@@ -61,6 +70,7 @@ def solve_count(
     search: Decomposer | None = None
     try:
         search = decomposer(problem, rng)
+        best = search.take_up(former_plan(problem, start))
         starts = _WARM_STARTS if ideal or limits.time_s is None else _ENDLESS
         for turn in range(starts if limits.iterations is None else 1 + limits.iterations):
             if turn and (turn >= starts or clock.remaining_s <= 0):

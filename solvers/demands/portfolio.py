@@ -43,7 +43,11 @@ _WORK = 0.1  # work of the exact model, about in seconds; rebuilds follow
 
 
 def solve_best(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Solve a demand by the portfolio and rebuilds of the best plan; the default.
 
@@ -55,12 +59,12 @@ def solve_best(
         with uncounted():
             from optmatch.solvers.demands.groups import solve_groups
 
-        return solve_groups(problem, limits, rng, on_event)
+        return solve_groups(problem, limits, rng, on_event, start)
     if problem.objective == "matchings":
         with uncounted():
             from optmatch.solvers.demands.decomposer import solve_matchings
 
-        return solve_matchings(problem, limits, rng, on_event)
+        return solve_matchings(problem, limits, rng, on_event, start)
     if few_ports.suits(problem):
         return few_ports.solve_few(problem, limits, rng, on_event, rebuild)
     fabric, exact = problem.fabric, None
@@ -69,7 +73,7 @@ def solve_best(
         exact = _try_exact(problem, limits, rng, on_event)
         if exact.limit is None or exact.limit is Limit.INTERRUPTED:
             return exact
-    solution = solve_demand(problem, limits, rng, on_event, "best", rebuild)
+    solution = solve_demand(problem, limits, rng, on_event, "best", rebuild, start)
     if exact is not None and (exact.objective or np.inf) < (solution.objective or np.inf):
         solution = exact
     if limits.time_s is not None and solution.limit is Limit.EXHAUSTED:
@@ -149,7 +153,7 @@ def rebuild(work: CoverTask) -> Iterator[Plan]:
     if len(work.demand) > _MOST:
         yield from _cover_many(work)
         return
-    best: Plan | None = None
+    best = work.former
     took_s = 0.0
     quick = len(work.demand) >= 16 and np.isfinite(work.clock.remaining_s)
     half_s = (work.clock.limits.time_s or np.inf) / 2

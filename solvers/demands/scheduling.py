@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ from optmatch.model import (
     uncounted,
 )
 from optmatch.problems import Demand, PlaneSchedules, completion_s
-from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy
+from optmatch.solvers.demands.covering import complete
+from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import ROUNDING, conclude, take_best
 
@@ -157,6 +159,31 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
     return Plan(matchings, ticks)
 
 
+def repair(problem: Demand, former: Plan) -> Plan:
+    """Make a plan of another demand serve this one: slots last longer, and some are added."""
+    plan, demand, shortest = tidy(former), problem.ticks, problem.min_slot_ticks
+    if problem.packet_share > 0:
+        return plan  # packets take what it leaves
+    for i, j in np.argwhere(demand > serve(plan)):
+        own = plan.matchings[:, i] == j
+        missing = demand[i, j] - plan.ticks[own].sum()
+        if missing > 0 and own.any():
+            plan.ticks[np.where(own, plan.ticks, 0).argmax()] += missing
+    return trim(complete(plan, demand, shortest), demand, shortest)
+
+
+def former_plan(problem: Demand, start: Solution | None) -> Plan | None:
+    """Return all slots of a former solution as one plan; what it serves may be another demand."""
+    if start is None or start.objective is None:
+        return None
+    schedules = [start.schedule] if start.schedule is not None else start.answer.schedules
+    matchings = np.concatenate([each.matchings for each in schedules])
+    if matchings.shape[1] != problem.fabric.n_ports:
+        return None
+    lasts = np.concatenate([each.durations_s for each in schedules]) / problem.tick_s
+    return Plan(matchings, np.ceil(np.round(lasts, 6)).astype(np.int64))
+
+
 class CoverTask(NamedTuple):
     """The demand that a method has to cover, and its limits."""
 
@@ -166,6 +193,7 @@ class CoverTask(NamedTuple):
     shortest: int  # ticks of the shortest slot
     rng: np.random.Generator
     clock: Clock
+    former: Plan | None = None  # a plan that serves the demand already, from a former solution
 
 
 Build = Callable[[CoverTask], Iterator[Plan]]
@@ -179,6 +207,7 @@ def solve_demand(
     on_event: OnEvent,
     name: str,
     build: Build,
+    start: Solution | None = None,
 ) -> Solution:
     """Take plans from a method until it is exhausted, a limit is reached or the bound is met.
 
@@ -193,14 +222,21 @@ def solve_demand(
         )
     clock = limits.start()
     bound = problem.lower_bound()
+    former = former_plan(problem, start)
+    former = None if former is None else repair(problem, former)
     work = CoverTask(
-        problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock
+        problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock, former
     )
+    known: tuple[float, Candidate] | None = None
+    if start is not None and start.problem == problem and start.objective is not None:
+        schedules = (start.schedule,) if start.answer is None else start.answer.schedules
+        known = start.objective, Candidate(schedules, start.objective, 0)
 
     def candidates() -> Iterator[tuple[float, Candidate] | None]:
         finish, plain, least = _finisher(problem), _plain(problem), np.inf
         nothing = Plan.of([], [], problem.fabric.n_ports)
-        for plan in build(work) if work.demand.any() else [nothing]:
+        first = [] if former is None else [former]
+        for plan in chain(first, build(work)) if work.demand.any() else [nothing]:
             if plain and plan.cost(work.delay) >= least:
                 yield None
                 continue
@@ -209,7 +245,9 @@ def solve_demand(
             yield found.objective, found
 
     rtol = ROUNDING if problem.packet_share == 0 else RTOL  # packets end between two ticks
-    best, limit, done = take_best(candidates(), bound, clock, on_event, "plans", rtol=rtol)
+    best, limit, done = take_best(
+        candidates(), bound, clock, on_event, "plans", rtol=rtol, start=known
+    )
     stats: dict[str, object] = {"plans": done}
     if best is None:
         return conclude(problem, name, None, bound, limit, stats=stats)

@@ -27,7 +27,8 @@ def _simple(name: Simple) -> Run:
 
 
 METHODS = tuple(
-    Method(name, RailJob, partial(_simple, name), told) for name, told in _SIMPLE.items()
+    Method(name, RailJob, partial(_simple, name), told, warm=name == "prefetch")
+    for name, told in _SIMPLE.items()
 )
 """Methods for rail jobs; the first is the default."""
 

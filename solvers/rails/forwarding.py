@@ -33,7 +33,7 @@ def plan_forwarded(
     All this is done as if the delay was a hundred times as long, and ten times, before: what is
     good then is good now, too. `most` limits how many are tried.
     """
-    if not _is_served(job) or most == 0:
+    if not is_served(job) or most == 0:
         return None
     began_s = time.process_time()
     seats = seat_ranks(job)
@@ -44,10 +44,12 @@ def plan_forwarded(
     for part, each in enumerate((*longer, delay_s), 1):
         left = _MOST_TRIALS if most is None else most * part // (1 + len(longer)) - search.tried
         search.go_on(each, left, _WORK * part / (1 + len(longer)))
+    if most is None and search.clock is not None and search.clock.remaining_s < np.inf:
+        search.go_on(delay_s, 10**9, np.inf)  # the clock ends it
     return None if search.best is None else _build(search.decoder, search.best)
 
 
-def _is_served(job: RailJob) -> bool:
+def is_served(job: RailJob) -> bool:
     """Tell whether data may be forwarded: ports go one way, nothing stops, all goes in rings."""
     step, network = job.step(), job.network
     if network.switching != "per-circuit" or (network.fabric and network.fabric.bidirectional):

@@ -22,7 +22,7 @@ from optmatch.model import (
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
-from optmatch.solvers.rails.forwarding import plan_forwarded
+from optmatch.solvers.rails.forwarding import is_served, plan_forwarded
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.order import Start, plan_ahead
 from optmatch.solvers.rails.policies import NO_SPLIT, plan_by_demand, plan_policy, plan_static
@@ -41,6 +41,7 @@ def solve_by(
     limits: Limits,
     rng: np.random.Generator,
     on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Solve a job by one of the methods."""
     limit: Limit | None = limits.start().exceeded(0)
@@ -49,7 +50,7 @@ def solve_by(
     try:
         if limit is not Limit.TIME:
             made, plan = False, None
-            for found in _list_plans(method, problem, limits, rng):
+            for found in _list_plans(method, problem, limits, rng, start):
                 made = True
                 lit = route_plan(problem, found)
                 if lit is not None and (plan is None or lit.step_s < plan.step_s):
@@ -59,7 +60,8 @@ def solve_by(
                 stats["reason"] = NO_SPLIT
             elif plan is None:
                 stats["reason"] = "the fabric does not hold all circuits of a state at once"
-            limit = Limit.EXHAUSTED
+            searched = method in ("prefetch", "ilp") and is_served(problem)
+            limit = Limit.TIME if searched and limits.time_s is not None else Limit.EXHAUSTED
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     except TimeUp:
@@ -72,7 +74,11 @@ def solve_by(
 
 
 def _list_plans(
-    method: Simple, problem: RailJob, limits: Limits, rng: np.random.Generator
+    method: Simple,
+    problem: RailJob,
+    limits: Limits,
+    rng: np.random.Generator,
+    start: Solution | None,
 ) -> Iterator[RailPlan]:
     """Make the plan of a policy; of `prefetch` what no data are forwarded in, and what is better.
 
@@ -83,7 +89,14 @@ def _list_plans(
         if plan is not None:
             yield plan
         return
-    best = plan_straight(fold_transfers(problem))
+    transfers = fold_transfers(problem)
+    if start is not None and start.answer is not None:
+        times = start.answer.start_s  # the order of a former plan, with the operations of now
+        if len(times) == problem.step().n_operations:
+            former = plan_ahead(transfers, [times[transfers.folded.part]])
+            if former is not None:
+                yield former.build()
+    best = plan_straight(transfers)
     if best is not None:
         yield best.build()
     known_s = np.inf if best is None else best.step_s

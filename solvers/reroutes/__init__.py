@@ -20,6 +20,10 @@ def _ilp() -> Run:
     return solve
 
 
+def _is_any(problem: Reroute) -> bool:
+    return True
+
+
 METHODS = (
     Method(
         "greedy",
@@ -28,7 +32,12 @@ METHODS = (
         "the nearest spare takes over; others move only if nothing else helps",
     ),
     Method(
-        "ilp", Reroute, _ilp, "flows by CP-SAT level by level, with cuts and proofs", exact=True
+        "ilp",
+        Reroute,
+        _ilp,
+        "flows by CP-SAT level by level, with cuts and proofs",
+        exact=True,
+        follows=_is_any,
     ),
 )
 """Methods for failures; the first is the default."""

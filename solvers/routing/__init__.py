@@ -39,7 +39,8 @@ METHODS = (
         "negotiated",
         Routing,
         _negotiated,
-        "negotiated congestion; what finds no routes goes to `ilp` for a proof",
+        "negotiated congestion, then a proof by `ilp` if there is time or nothing found",
+        warm=True,
     ),
     Method(
         "ilp",
@@ -47,6 +48,7 @@ METHODS = (
         _ilp,
         "branch and price on routes, with a proof that can be checked",
         exact=True,
+        warm=True,
     ),
 )
 """Methods for one matching; the first that takes a problem is its default."""

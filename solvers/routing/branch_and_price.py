@@ -57,17 +57,21 @@ class ProofNode:
 
 
 def search(
-    problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    problem: Routing,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Route as `route_exactly` does, but name no faults that cause an infeasible answer."""
     decided = answer_at_once(problem, "ilp")
     if decided is not None:
         return decided
     if problem.objective != "worst-cells":
-        return _ProofSearch(problem, limits, rng, on_event).run()
+        return _ProofSearch(problem, limits, rng, on_event).run(start)
     clock = limits.start()
     search = _ProofSearch(replace(problem, objective="total-cells"), limits, rng, on_event)
-    shortest = search.run()
+    shortest = search.run(start)
     if shortest.schedule is None:
         infeasible = shortest.status is Status.INFEASIBLE
         bound = math.inf if infeasible else problem.lower_bound()
@@ -101,10 +105,11 @@ class _ProofSearch:
         self.best: Routes | None = None
         self.cases: list[ProofNode] = []
 
-    def run(self) -> Solution:
+    def run(self, start: Solution | None = None) -> Solution:
         """Search until it is proved, or a limit is reached."""
         limit: Limit | None = Limit.INTERRUPTED
         try:
+            self._take(None if start is None else self.negotiation.take_up(start))
             limit = self._warm_start()
             if limit is None:
                 limit = self._branch()

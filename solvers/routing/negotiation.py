@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock, Limit, Schedule, Solution
+from optmatch.model import IDLE, Clock, Limit, Schedule, Solution
 from optmatch.problems import Routing, RoutingProof
 from optmatch.solvers.frame import conclude
 from optmatch.solvers.routing.causes import Refuted, refuse_dead_pairs
@@ -102,6 +102,23 @@ class Negotiation:
         far = self.router.least[sources, destinations]
         self.order = sources[np.argsort(-far, kind="stable")]
         self.longest = int(self.problem.fabric.route_cells()[sources, destinations].max(initial=0))
+
+    def take_up(self, start: Solution) -> Routes | None:
+        """Keep the routes of a former solution where they fit, and negotiate what is left."""
+        former, fabric = start.schedule, self.problem.fabric
+        states = None if former is None else former.cell_states
+        if states is None or states.shape != (1, fabric.n_cells):
+            return None
+        matching = former.matchings[0]
+        if len(matching) != fabric.n_ports:
+            return None
+        kept = np.where(matching == self.problem.matching, matching, IDLE)
+        routes, lengths = self.router.follow(kept, states[0])
+        for effort in EFFORTS:
+            known = self.order, self.partner, routes, lengths
+            if self.router.settle(*known, effort=effort) >= 0:
+                return Routes(self.problem, self.router, self.order, routes, lengths)
+        return None
 
     def attempt(
         self, turn: int, rng: np.random.Generator, prices: NDArray[np.int64] | None = None

@@ -24,10 +24,23 @@ def _row(rule: str, summary: str) -> Method:
     return Method(rule, SliceAllocation, partial(_place, rule), summary)
 
 
+def _is_searched(problem: SliceAllocation) -> bool:
+    from optmatch.solvers.slices.ilp import MOST_JOINED
+
+    return not problem.fabric.joined or problem.fabric.n_servers <= MOST_JOINED
+
+
 METHODS = (
     _row("optical", "a block of servers, else scattered ones joined by circuits"),
     _row("first-fit", "the first free aligned block of servers"),
-    Method("ilp", SliceAllocation, _ilp, "cuts, then a search of all placements", exact=True),
+    Method(
+        "ilp",
+        SliceAllocation,
+        _ilp,
+        "cuts, then a search of all placements",
+        exact=True,
+        follows=_is_searched,
+    ),
 )
 """Methods for slices; the first is the default."""
 

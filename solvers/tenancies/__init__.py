@@ -18,5 +18,6 @@ METHODS = (
         Tenancy,
         _negotiated,
         "neighbouring ports for each job, and a search over the slots in which jobs meet",
+        warm=True,
     ),
 )

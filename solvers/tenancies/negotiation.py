@@ -35,14 +35,26 @@ Ports = tuple[tuple[int, ...], ...]
 """``ports[job]``, in the order of the job."""
 
 
-def list_choices(problem: Tenancy, rng: np.random.Generator) -> Iterator[Ports]:
+def list_choices(
+    problem: Tenancy, rng: np.random.Generator, start: Solution | None = None
+) -> Iterator[Ports]:
     """List good choices of ports: first no job moves, then one job, then all.
+
+    Before all, those in which jobs are where a former solution had them.
 
     The other jobs lie one after the other along the free ports, in the order of the terminals on
     the boundary. Of all places to start, and some orders of jobs, those come first in which the
     shortest routes within jobs are shortest.
     """
     tenants = problem.tenants
+    if start is not None and start.answer is not None:
+        former: Any = start.problem
+        were = dict(zip((t.name for t in former.tenants), start.answer.ports, strict=True))
+        live = set(problem.fabric.live_ports.tolist())
+        kept = {k: were[t.name] for k, t in enumerate(tenants) if t.name in were}
+        kept = {k: at for k, at in kept.items() if len(at) == tenants[k].n_ports}
+        kept = {k: at for k, at in kept.items() if live.issuperset(at)}
+        yield from _near(problem, kept, rng)[:1]
     holders = [k for k, tenant in enumerate(tenants) if tenant.held is not None]
     moves = [[], *([k] for k in holders), holders] if holders else [[]]
     for movers in moves[: None if len(holders) != 1 else 2]:
@@ -99,7 +111,11 @@ Answer = tuple[TenancyPlan, Schedule]
 
 
 def solve(
-    problem: Tenancy, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    problem: Tenancy,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
 ) -> Solution:
     """Solve a tenancy.
 
@@ -108,6 +124,7 @@ def solve(
     """
     clock = limits.start()
     search = _SlotSearch(problem, limits, rng, on_event)
+    search.start = start
     answers = search.answers()
     bound = problem.lower_bound()
     best, limit, _ = frame.take_best(answers, bound, clock, on_event, "ports and slots")
@@ -133,6 +150,7 @@ class _SlotSearch:
         self.clock = limits.start()
         self.router = None if problem.fabric.graph is None else CellRouter(problem.fabric)
         self.best = np.inf
+        self.start: Solution | None = None
 
     def cost(self, ports: Ports, schedule: Schedule) -> float:
         """Return the objective of an answer."""
@@ -142,7 +160,7 @@ class _SlotSearch:
     def answers(self) -> Iterator[tuple[float, Answer] | None]:
         """Try more and more slots, each with all choices of ports, while that can be better."""
         problem = self.problem
-        choices = list(list_choices(problem, self.rng))
+        choices = list(list_choices(problem, self.rng, self.start))
         planned: list[JobRows | None] = [None] * len(problem.tenants)
         most = None
         for slots in count(problem.min_slots):
