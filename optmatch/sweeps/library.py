@@ -26,7 +26,7 @@ from optmatch.model import (
     naming,
     write_score,
 )
-from optmatch.model.files import replace_file
+from optmatch.model.files import locked, replace_file
 
 INDEX_FORMAT = "optmatch/instances/1"
 INDEX = "index.json"
@@ -107,6 +107,7 @@ class Library:
         with naming(path):
             found = [from_object(Entry, row, "/instances") for row in tree.get("instances", ())]
         self._entries = {entry.name: entry for entry in found}
+        self._better: list[tuple[str, Solution]] = []
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
@@ -149,17 +150,24 @@ class Library:
         report = verify(solution.problem, solution)
         if not report.valid:
             raise VerificationError(f"{entry.name}: {report.complaint}")
-        best = _better(entry.best, replace(solution, proof=report.proof))
+        solution = replace(solution, proof=report.proof)
+        best = _better(entry.best, solution)
         better = replace(entry, best=best)
         if best != entry.best:
             self._entries[entry.name] = better
+            self._better.append((entry.name, solution))
         return better, best != entry.best
 
     def write(self) -> None:
-        """Write the index."""
-        rows = [to_object(self._entries[name]) for name in sorted(self._entries)]
-        tree = {"format": INDEX_FORMAT, "instances": rows}
-        replace_file(self.folder / INDEX, (layout(plain(tree)) + "\n").encode())
+        """Write what is better into the index, which others may have changed meanwhile."""
+        with locked(self.folder):
+            self._entries = Library(self.folder)._entries
+            for name, solution in self._better:
+                entry = self.entry(name)
+                self._entries[name] = replace(entry, best=_better(entry.best, solution))
+            rows = [to_object(self._entries[name]) for name in sorted(self._entries)]
+            tree = {"format": INDEX_FORMAT, "instances": rows}
+            replace_file(self.folder / INDEX, (layout(plain(tree)) + "\n").encode())
 
     def table(self) -> str:
         """Return all entries as a page of Markdown."""

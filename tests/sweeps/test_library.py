@@ -116,3 +116,16 @@ def test_instances_are_shown() -> None:
     assert path == INSTANCES / f"{NAME}.json"
     assert "perhaps 'all-to-all/hex-4x4-8'" in call("instances", "path", NAME + "8").stderr
     assert call("instances", "list", "--kind", "x").exit_code == 2
+
+
+def test_two_who_write_lose_nothing(library: Library) -> None:
+    """What somebody else has written since the index was read stays, if it is better."""
+    good = om.solve(library.problem(NAME), seed=0)
+    weak = replace(good, status=Status.FEASIBLE, limit=om.Limit.TIME, lower_bound=-math.inf)
+    other = Library(library.folder)
+    assert library.submit(weak)[1] and other.submit(good)[1]
+    other.write()
+    library.write()
+    assert Library(library.folder).entry(NAME) == other.entry(NAME) == library.entry(NAME)
+    best = library.entry(NAME).best
+    assert best is not None and best.status == "optimal"
