@@ -44,7 +44,7 @@ class Histogram(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What `on_event` is told of: a call that has returned or raised."""
+    """An event for `on_event`: a call that has returned or raised."""
 
     call: str
     outcome: str

@@ -1,4 +1,4 @@
-"""Comparisons of fabrics: a row for each, with what its light meets and what it takes to build."""
+"""Comparisons of fabrics: a row for each, with the losses of its light and its size."""
 
 from __future__ import annotations
 

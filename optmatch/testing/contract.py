@@ -157,7 +157,7 @@ class SolverContract(Runs):
     # -- when it stops ---------------------------------------------------------------------------
 
     def test_iterations_are_a_limit(self) -> None:
-        """None, one or a few end normally, more are never worse, and some cut a run short."""
+        """A run of few iterations ends normally; more are never worse, and some end a run."""
         limits = set[Limit | None]()
 
         def check(problem: Problem) -> None:

@@ -90,16 +90,21 @@ class SlotPlanner:
         lengths: NDArray[np.int64],
         effort: Effort,
         router: CellRouter | None = None,
+        allowed: int | None = None,
     ) -> RoutedSlot:
-        """Route one factor, starting from the routes that are there; changes the arrays."""
+        """Route one factor, starting from the routes that are there; changes the arrays.
+
+        With `allowed`, the search gives up where the excess would be larger.
+        """
         router = router or self.router
         order = self.sources(partner)
         destinations = self.destinations(partner)
+        least = int(self.router.least[order, destinations[order]].sum())
+        if allowed is not None:
+            effort = effort._replace(most=least + allowed)
         cost = router.settle(order, destinations, routes, lengths, effort=effort)
-        if cost >= 0:
-            excess = cost - int(self.router.least[order, destinations[order]].sum())
-        else:
-            excess = (-cost if cost > BLOCKED else len(order)) * FAILED
+        contested = -cost if cost > BLOCKED else len(order)
+        excess = cost - least if cost >= 0 else contested * FAILED
         return RoutedSlot(partner, routes, lengths, excess)
 
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
@@ -268,17 +273,14 @@ def replace_slots(planner: SlotPlanner, chosen: list[int], new: NDArray[np.int64
     before = [planner.plan[slot] for slot in chosen]
     left = [
         int(planner.beyond(old)[partner != old.partner].sum())
-        for old, partner in zip(before, new, strict=True)
+        for old, partner in zip(before[1:], new[1:], strict=True)
     ]
     lost, found = 0, list[RoutedSlot]()
     for k, (old, partner) in enumerate(zip(before, new, strict=True)):
         stays = partner[: planner.n_ports] == old.partner[: planner.n_ports]
-        allowed = old.excess - lost + sum(left[k + 1 :])
-        starts = planner.sources(partner)
-        least = int(planner.router.least[starts, planner.destinations(partner)[starts]].sum())
-        effort = GENTLE._replace(most=least + allowed)
-        lengths = np.where(stays, old.lengths, 0)
-        found.append(planner.settle(partner, old.routes.copy(), lengths, effort))
+        allowed = old.excess - lost + sum(left[k:])
+        routes, lengths = old.routes.copy(), np.where(stays, old.lengths, 0)
+        found.append(planner.settle(partner, routes, lengths, GENTLE, allowed=allowed))
         if found[-1].excess > allowed:
             return False
         lost += found[-1].excess - old.excess

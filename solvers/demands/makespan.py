@@ -61,7 +61,7 @@ class SlotModel:
                     self._share([p for p in pairs if p[axis] == line], entries[entries > 0])
 
     def _hold(self, pair: tuple[int, int], size: int, spare: int) -> cp_model.IntVar:
-        """Hold a circuit long enough, over all slots; what is spare on its lines bounds it."""
+        """Hold a circuit long enough, over all slots; `spare` bounds the ticks beyond its size."""
         model = self.model
         for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
             parts[pair] = self._duration_if(uses[pair], ticks)

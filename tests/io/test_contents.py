@@ -42,7 +42,7 @@ def archive(members: dict[str, bytes], packing: int = zipfile.ZIP_DEFLATED) -> b
 
 
 def patched(at: int, at_end: int, value: bytes) -> bytes:
-    """Return an archive that says something else of its array, in both places where it does."""
+    """Return an archive with another value in both headers of its array."""
     content = bytearray(zipped("(2, 3)", 48))
     end = content.index(b"PK\x01\x02")
     content[at : at + len(value)] = content[end + at_end : end + at_end + len(value)] = value

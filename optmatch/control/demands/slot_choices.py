@@ -21,7 +21,7 @@ _STAY = 1.2
 """A matching gives way to one that is worth so often as much."""
 
 _LONGEST = 10
-"""Delays that a slot lasts at most, so that what comes does not wait long for the next one."""
+"""A slot lasts at most so many delays: new demand does not wait long for the next slot."""
 
 
 class Rest(NamedTuple):

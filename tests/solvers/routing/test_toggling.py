@@ -42,7 +42,7 @@ class Plain:
         return sorted(pairs, key=lambda pair: -self.router.least[pair])
 
     def set_toll(self, states: NDArray[np.int8]) -> None:
-        """Let a cell cost as much as it is, and a toggle where it would have to be set."""
+        """Set the toll of each cell: its cost, and a toggle more for the other state."""
         self.room.toll[:] = self.wiring.cell_cost
         for cell, state in enumerate(states.tolist()):
             if state >= 0:

@@ -1,4 +1,4 @@
-"""Proofs of bounds: never more than the truth, and as much as they should show."""
+"""Proofs of bounds: they never exceed the true value, and show the expected one."""
 
 import math
 from typing import Any
