@@ -1,4 +1,4 @@
-"""A method: what solves the problems of one kind, under a name."""
+"""A method: a way to solve the problems of one kind, under a name."""
 
 from __future__ import annotations
 

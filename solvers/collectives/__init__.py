@@ -16,7 +16,7 @@ _SUMMARIES = {
     "stragglar": "an all-reduce around a late rank: the others reduce while they wait",
     "mixed-radix": "rings whose steps grow: the fewest rounds of an all-gather or a sum",
     "circulant": "an all-to-all on shifts, chosen together with the routes",
-    "one-pass": "an all-reduce that passes on what comes, beside the sums",
+    "one-pass": "an all-reduce that passes data on, beside the sums",
     "composed": "a reduce-scatter and an all-gather; or an all-gather of buffers, and sums",
     "ring": "chunks go round a ring, whose circuits stay",
     "halving-doubling": "pairs at distances 1, 2, 4, ... exchange what they have",

@@ -45,7 +45,7 @@ def run(
     name: str,
     find: Callable[[Clock], FoundPlan],
 ) -> Solution:
-    """Call what finds a plan, and make a solution of it."""
+    """Call the function that finds a plan, and make a solution of it."""
     clock = limits.start()
     limit = clock.exceeded(0)
     found = FoundPlan(None, {})

@@ -97,13 +97,13 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     if prove and best.share_s.size <= SMALL and clock.exceeded(1) is None:
         proved, used = _search(steps, best, clock)
         best = min(best, _balance(steps, used), key=lambda each: each.time_s)
-        # The search counts in floats; what agrees to six digits is the same time.
+        # The search counts in floats; times that agree to six digits are the same.
         bound = best.time_s if proved >= best.time_s * (1 - 1e-6) else proved
     return best, bound
 
 
 def _beam(steps: Steps) -> list[NDArray[np.bool_]]:
-    """Go forward step by step, and keep those sets of planes that end first."""
+    """Go forward step by step, and keep the sets of planes that end first."""
     k = steps.planes
     begin: Any = (0.0, tuple((held, 0.0) for held in steps.held.tolist()), ())
     states = [begin]  # time, configuration and end of each plane, planes of each step so far

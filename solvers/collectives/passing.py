@@ -1,4 +1,4 @@
-"""All-reduces in which what came is passed on as it came, beside the sum that it is added to.
+"""All-reduces in which ranks pass received data on, beside the sum that they are added to.
 
 Ranks are places of a torus, whose sides are factors of n. A side of q places takes q - 1 rounds
 around rings. Over the first sides sums are scattered, and gathered again in the end; over the
@@ -22,7 +22,7 @@ from optmatch.solvers.collectives.plans import Laid, assemble
 from optmatch.solvers.collectives.rounds import Rounds
 
 PASSED = 2
-"""The place of what is passed on."""
+"""The place of data that are passed on."""
 
 
 class Sides(NamedTuple):
@@ -121,7 +121,7 @@ def sum_up(gathered: Laid) -> Laid:
     _, first = np.unique(target * len(plan.chunk_bytes) + chunk, return_index=True)
     sends = plan.sends.copy()
     sends[:, 3], sends[:, 4] = piece, COPY
-    sends[first, 4] = KEEP  # what comes again is not added again
+    sends[first, 4] = KEEP  # data that come again are not added again
     sends[whose == target, 4] = COPY
     places = np.column_stack([OWN + (whose - rank) % n for rank in (source, target)])
     summed = replace(plan, sends=sends, places=places, chunk_bytes=plan.chunk_bytes[:pieces])

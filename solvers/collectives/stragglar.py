@@ -168,7 +168,7 @@ def stored() -> Any:
 
 
 def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
-    """Return a stored schedule, with what rank t and the late one exchange in round t."""
+    """Return a stored schedule, with the exchange of rank t and the late one in round t."""
     late = n - 1
     rows = [(t, t, late, t, REDUCE) for t in range(late)]
     rows += [(t, late, t, t, REDUCE) for t in range(late)]

@@ -44,7 +44,7 @@ class Ranks(NamedTuple):
 
 
 def new_ranks(q: int, n_ranks: int) -> Ranks:
-    """Allocate what `lay` works in, for so many active chunks."""
+    """Allocate the workspace of `lay`, for so many active chunks."""
     rows = [np.empty(n_ranks, dtype=np.int64) for _ in range(8)]
     bucket = np.empty((q + 3, n_ranks), dtype=np.int64)
     hold, size = np.empty((2, n_ranks), dtype=np.int64), np.empty(q + 3, dtype=np.int64)
@@ -224,7 +224,7 @@ def _pair_rest(q, ranks):
 
 @inner_kernel
 def _exchange(q, t, moves, lacks, sends, count, ranks):
-    """Send what pairs give each other; return the count of sends."""
+    """Send the data that pairs give each other; return the count of sends."""
     oldest, hold, gives, owed = t - q, ranks.hold, ranks.gives, ranks.owed
     for u in range(len(ranks.mate)):
         v = ranks.mate[u]

@@ -23,7 +23,7 @@ class AssignmentSpace(NamedTuple):
     """Room to work in, so that kernels allocate nothing."""
 
     value: NDArray[np.float64]  # (n, n)
-    weight: NDArray[np.float64]  # (n, n): what a tick served on this circuit counts
+    weight: NDArray[np.float64]  # (n, n): the weight of a tick of service on this circuit
     row_price: NDArray[np.float64]
     column_price: NDArray[np.float64]
     known_price: NDArray[np.float64]  # (choices, n): of columns, for each length in the last slot
@@ -35,7 +35,7 @@ class AssignmentSpace(NamedTuple):
     rows_seen: NDArray[np.int64]
     columns_seen: NDArray[np.int64]
     sizes: NDArray[np.int64]  # (ranked): remaining demands, of which lengths are chosen
-    bounds: NDArray[np.float64]  # (ranked): what a slot of each length may serve
+    bounds: NDArray[np.float64]  # (ranked): the most that a slot of each length may serve
 
 
 def new_workspace(n: int) -> AssignmentSpace:

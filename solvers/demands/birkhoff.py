@@ -69,7 +69,7 @@ def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
 
 @kernel
 def _raise_in_order(places, matrix, rows, columns):
-    """Raise entries one by one by what both of their lines lack."""
+    """Raise entries one by one by the amount that both of their lines lack."""
     n = len(matrix)
     for place in places:
         row = place // n
@@ -136,7 +136,7 @@ def decompose(
         possible: some n\ :sup:`2` terms in the shortest time. ``"bottleneck"``: one whose smallest
         entry is as large as can be, among these one of small entries: the fewest terms.
     stop_ticks
-        Stop as soon as what is left of each line is at most this.
+        Stop as soon as the rest of each line is at most this.
     deadline
         Stop soon after `counted_time` has reached this; at least some terms are found.
     """
@@ -170,7 +170,7 @@ def decompose(
 
 
 def _start(matrix: NDArray[np.int64], rule: Rule, stop: int) -> tuple[NDArray[np.int64], _Peel]:
-    """Set up what a rule remembers: what is left, and what peels the next terms into arrays."""
+    """Set up the memory of a rule: the rest of the matrix, and the kernel that peels terms."""
     space = set_up(matrix)
     peel = peeling.peel_first if rule == "first" else peeling.peel_bottleneck
     return space.left, lambda rows, counts: peel(space, stop, rows, counts)

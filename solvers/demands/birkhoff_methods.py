@@ -1,4 +1,4 @@
-"""Methods `birkhoff-*` for demands: stuffed, decomposed, and without what the stuffing added."""
+"""Methods `birkhoff-*` for demands: stuffed, decomposed, and freed of the stuffing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Covers of what is left of a demand: by heaviest circuits, or each demand in one slot.
+"""Covers of the rest of a demand: by heaviest circuits, or each demand in one slot.
 
 A slot of length a serves min(a, rest) on each of its circuits and costs a plus the delay. Which
 length and which matching serve most for their time is Eclipse's question (Venkatakrishnan et al.
@@ -46,7 +46,7 @@ def _greatest(rows, columns):
 
 @inner_kernel
 def _weigh(space, rest, delay, pressure):
-    """Set what a tick of service counts on each circuit; return how many have a demand."""
+    """Set the weight of a tick of service on each circuit; return how many have a demand."""
     n = len(rest)
     rows, columns = space.row_price, space.column_price
     rows[:] = 0.0
@@ -72,7 +72,7 @@ def _weigh(space, rest, delay, pressure):
 
 @inner_kernel
 def _rate(space, rest, length, extra):
-    """Set what each circuit is worth in a slot of this length; return a bound on all matchings."""
+    """Set the worth of each circuit in a slot of this length; return a bound on all matchings."""
     n = len(rest)
     columns = space.distance
     columns[:] = 0.0
@@ -135,7 +135,7 @@ def _lengths(rest, count, choices, sizes):
 
 @inner_kernel
 def _bound_all(space, rest, delay, extra, count):
-    """Set what a slot of each length may serve by time, and put the lengths in this order."""
+    """Set the most that a slot of each length may serve by time; order the lengths by it."""
     sizes, bounds = space.sizes, space.bounds
     for k in range(count):
         size = sizes[k]

@@ -1,6 +1,6 @@
 """CP-SAT model of schedules of all planes, with circuits that go on and a packet network.
 
-Each plane has so many slots at most; what is left of a pair goes to the packet network. The end is
+Each plane has so many slots at most; the rest of a pair goes to the packet network. The end is
 a fraction of a tick where packets end last, so the objective counts parts of a tick.
 """
 
@@ -93,7 +93,7 @@ def finish_small(
 
 
 class PlaneModel:
-    """The variables of at most so many slots on each plane, and what packets take.
+    """The variables of at most so many slots on each plane, and of packets.
 
     The model has `slots` slots on each plane of an ideal switch.
 
@@ -124,7 +124,7 @@ class PlaneModel:
         self.model.minimize(end)
 
     def _add_plane(self) -> Any:
-        """Add the slots of a plane, those in use first; return when it ends."""
+        """Add the slots of a plane, those in use first; return when the plane ends."""
         model, problem = self.model, self.problem
         used = [model.new_bool_var("") for _ in range(self.slots)]
         ticks = [model.new_int_var(0, self.longest, "") for _ in used]
@@ -156,7 +156,7 @@ class PlaneModel:
         return sum(ticks) + problem.delay_ticks * sum(used)
 
     def _leave(self, demand: NDArray[np.int64], share: Fraction, end: cp_model.IntVar) -> None:
-        """Let packets take what circuits leave, if there are any, until the end."""
+        """Let packets take the rest that circuits leave, if there are any, until the end."""
         left = {}
         for pair in self.pairs:
             size = int(demand[pair])

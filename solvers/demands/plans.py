@@ -1,4 +1,4 @@
-"""Plans: matchings and durations in ticks, and what can be done to them without a search.
+"""Plans: matchings and durations in ticks, and operations on them without a search.
 
 In all of this room demands are in ticks, the slots of a plan serve them together, and no slot is
 shorter than `shortest`.

@@ -1,6 +1,6 @@
 """Methods `portfolio` and `best`: several covers; then parts of the best rebuilt.
 
-`portfolio` takes what the fitting rules make and keeps the best.
+`portfolio` takes the plans of the fitting rules and keeps the best.
 `best` goes on from there: some slots are taken out, their service is covered anew by a rule drawn
 at random, and the result is kept if it is not longer (a large neighbourhood search).
 """

@@ -27,7 +27,7 @@ _PRESSURE = 3.0  # the factor by which busy ports count more
 
 @kernel
 def _weigh(space, left, count, delay):
-    """Set what a tick of each entry counts: the more, the busier its ports."""
+    """Set the weight of a tick of each entry: the more, the busier its ports."""
     rows, columns = space.row_price, space.column_price
     for k in range(len(rows)):
         rows[k] = columns[k] = 0.0
@@ -306,7 +306,7 @@ def _take_some(plan: Plan, rng: np.random.Generator) -> Plan:
 
 
 def _patch(plan: Plan, demand: NDArray[np.int64], delay: int, deadline: float) -> Plan:
-    """Cover what some slots leave."""
+    """Cover the rest that some slots leave."""
     rest = _Rest(np.maximum(demand - serve(plan), 0), delay, deadline=deadline)
     more = rest.take_best(0) if len(demand) <= _EXACT else rest.take_stable()
     return _finish(join(plan, more), demand)

@@ -1,4 +1,4 @@
-"""Plans on fabrics that do not hold every matching: slots with what can be routed together.
+"""Plans on fabrics that do not hold every matching: slots of circuits with routes.
 
 A slot of a plan is a wish. Its circuits are routed, all at once or else one by one, those with
 most left to carry first; ports that stay idle take further circuits. Demand that a plan leaves
@@ -148,7 +148,7 @@ class Realiser:
     def _slot(
         self, wish: NDArray[np.int32] | None, rest: NDArray[np.int64]
     ) -> NDArray[np.int32] | None:
-        """Route what a slot asks for, then whatever else fits; None if it asks for nothing."""
+        """Route the pairs that a slot asks for, then others that fit; None if it asks for none."""
         if wish is not None:
             sources = np.flatnonzero(wish != IDLE)
             asked = [(int(i), int(wish[i])) for i in sources if rest[i, wish[i]] > 0]

@@ -136,7 +136,7 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def keep_circuits(plan: Plan, problem: Demand) -> Plan:
-    """Order the slots, and shorten each by what its circuits carry during delays."""
+    """Order the slots, and shorten each by the service of its circuits during delays."""
     order = order_slots(plan.matchings)
     matchings, ticks = plan.matchings[order], plan.ticks[order].copy()
     if not len(ticks):
@@ -284,7 +284,7 @@ def _plain(problem: Demand) -> bool:
 
 
 def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
-    """Choose how a plan becomes schedules: as it is, routed, or cut down to what can be."""
+    """Choose how a plan becomes schedules: as it is, routed, or cut down to what has routes."""
     fabric = problem.fabric
     if not holds_every_matching(fabric):
         with uncounted():
@@ -309,7 +309,7 @@ def candidate(
     plan: Plan,
     states: Callable[[Plan], NDArray[np.int8]] | None = None,
 ) -> Candidate:
-    """Make schedules of a plan: without what packets take, spread over planes, in order."""
+    """Make schedules of a plan: without the part of packets, spread over planes, in order."""
     plan = tidy(plan)
     if problem.packet_share > 0:
         plan = leave_to_packets(problem, plan)

@@ -35,7 +35,7 @@ _NEVER = 1 << 60
 
 
 class LoopChoice(NamedTuple):
-    """The states of the cells for some matchings, and what is known of them."""
+    """The states of the cells for some matchings, and proofs about them."""
 
     states: NDArray[np.int8]
     cost: NDArray[np.int64]  # ``cost[k]``: the cost of matching k

@@ -125,7 +125,7 @@ def exact_router(fabric: Fabric) -> FeedForward | None:
 
 
 def cost_states(fabric: Fabric, bar: float, cross: float) -> NDArray[np.int64]:
-    """``cell_cost[cell, state, shared]``: what a cell costs a circuit, by its state alone."""
+    """``cell_cost[cell, state, shared]``: the cost of a cell for a circuit, by its state alone."""
     cell_cost = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
     cell_cost[:, BAR], cell_cost[:, CROSS] = round(bar), round(cross)
     return cell_cost

@@ -49,7 +49,7 @@ class Kernel(CPUDispatcher):
         return super().get_call_template([types.unliteral(arg) for arg in args], kws)
 
     def compile(self, sig: Any) -> Any:
-        """Compile, or load what is kept, while no time counts."""
+        """Compile a kernel, or load a kept one, while no time counts."""
         with uncounted("compiling"):
             try:
                 return super().compile(sig)
@@ -76,7 +76,7 @@ class InnerKernel(Kernel):
         raise TypeError(f"{self.py_func.__name__}: only kernels call it, not Python")
 
     def compile(self, sig: Any) -> Any:
-        """Make what calling kernels take over; there is nothing to keep on disk."""
+        """Make the code that calling kernels take over; there is nothing to keep on disk."""
         with uncounted(), global_compiler_lock:
             args, returned = normalize_signature(sig)
             found = self.overloads.get(args)

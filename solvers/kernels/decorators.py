@@ -19,15 +19,15 @@ _LOADING = RLock()
 def kernel(function: Function) -> Function:
     """Compile `function` by numba on its first call. It allocates nothing.
 
-    Whoever calls it brings the arrays that it works in. Without memory of its own numba counts no
-    references, which takes as long to compile as all the rest, and time in each call.
+    The caller brings the arrays that the kernel works in. Without memory of its own numba counts
+    no references, which takes as long to compile as all the rest, and time in each call.
     ``OPTMATCH_JIT=0`` in the environment leaves the Python function as it is.
     """
     return _compile(function)
 
 
 def inner_kernel(function: Function) -> Function:
-    """Like `kernel`, for what kernels alone call: there is no way into it from Python."""
+    """Like `kernel`, for code that only kernels call: there is no way into it from Python."""
     return _compile(function, inner=True)
 
 
@@ -84,7 +84,7 @@ class _Waiting:
             return self._call_plain(args, error)  # nothing has run yet
 
     def _call_plain(self, args: Any, error: Exception) -> Any:
-        """Call what numba makes in its plain way; if it refuses too, the kernel is at fault."""
+        """Call a kernel that numba compiles plainly; if that fails too, the kernel is at fault."""
         from numba.core.errors import NumbaError
 
         from optmatch.solvers.kernels.plain import warn_of_plain

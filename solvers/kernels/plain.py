@@ -1,4 +1,4 @@
-"""Kernels by what numba documents alone: slower to compile, with the same answers.
+"""Kernels by the documented parts of numba alone: slower to compile, with the same answers.
 
 Compiled kernels are kept where others are; numba would else put them beside the sources.
 """

@@ -111,7 +111,7 @@ def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
 
 
 def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
-    """Return by seat the least seat that it is in a group with, directly or through others.
+    """Return by seat the least seat in a group with it, directly or through others.
 
     One that would be alone, as no ring is, goes with others of its component.
     """

@@ -1,4 +1,4 @@
-"""What makes a forwarded plan, and the search for the best: rings, ways, and who goes first."""
+"""The choices of a forwarded plan, and the search for the best: rings, ways, and priorities."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _make_ring(order: Ints, part: Ints) -> Ring:
 
 
 class RailChoice(NamedTuple):
-    """What makes a plan."""
+    """The choices of a plan."""
 
     rings: tuple[Ring, ...]
     homes: tuple[int, ...]

@@ -56,7 +56,7 @@ def _pop(heap, size, keys, ranks):
 
 @inner_kernel
 def _around(members, message, ring, cycle, facing, sends, receives, mark, delay_s):
-    """Return when all circuits of a way over a ring are free and up, hops, and what is missing.
+    """Return when all circuits of a way over a ring are free and up, hops, and missing circuits.
 
     The hops are the most from one member to the next, 0 if there is no such way; what is missing
     has to be set up. Members share a cycle, all of which is used but by a message; they are
@@ -173,7 +173,7 @@ def _straight(members, message, stride, facing, sends, receives, delay_s):
 def _take(
     members, message, ends, ring, facing, faced, sends, receives, turns, where, number, b
 ):  # fmt: skip
-    """Set up what is missing of a way over a ring, and hold it until a node ends.
+    """Set up the missing circuits of a way over a ring, and hold it until a node ends.
 
     Return how many circuits were set up so far, and how many seats forward.
     """
@@ -196,7 +196,7 @@ def _go(
     members, message, begins, ends, strides, hops, part_s, delay_s, facing, faced, sends, receives,
     turns, where, number, b,
 ):  # fmt: skip
-    """Set up what is missing of a straight way, and of all its stages; hold it until the end."""
+    """Set up the missing circuits of a straight way and its stages; hold it until the end."""
     n = len(members)
     count = 1 if message else n
     at_s = begins - delay_s
@@ -216,7 +216,7 @@ def _go(
 
 @inner_kernel
 def _restore(ring, delay_s, facing, faced, sends, receives, turns, where, number, b):
-    """Set up what is missing of a ring; return when it is up, and how many turns there are."""
+    """Set up the missing circuits of a ring; return when it is up, and the number of turns."""
     ends = 0.0
     for g in range(len(ring)):
         if ring[g] >= 0 and facing[g] != ring[g]:

@@ -1,4 +1,4 @@
-"""Plans that forward data over what a rail holds: which circuits stay, and which changes pay."""
+"""Plans that forward data over circuits of a rail: which circuits stay, and which changes pay."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Lines(NamedTuple):
     def turns(
         self, rows: Ints, starts_s: NDArray[np.float64], asked_s: NDArray[np.float64]
     ) -> Turns:
-        """Turn lines to what rows need."""
+        """Turn lines to the peers that rows need."""
         _, end, lane, _, place, number = (column[rows] for column in self.uses)
         return Turns(starts_s, asked_s, end, lane, place, number)
 

@@ -23,7 +23,7 @@ class Timed(NamedTuple):
 
 
 def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints) -> Timed | None:
-    """Start everything as early as what comes before it allows.
+    """Start everything as early as its predecessors allow.
 
     Of each of `pairs`, shape (pairs, 2), the first has to end before the second starts. None if
     nodes wait for each other in a circle.

@@ -69,7 +69,7 @@ def plan_policy(
 def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
     """Change circuits when they are asked for.
 
-    A class changes its circuits when its last span has ended and somebody has asked. On demand
+    A class changes its circuits when its last span has ended and some rank has asked. On demand
     that is a communication that is ready at all its members. If `provisioned`, it is one that
     waits for no other communication over rails any more. Classes go through their spans as their
     programs say. Where these contradict each other, they go by time, which never does: all that

@@ -41,7 +41,7 @@ class Seats(NamedTuple):
     latency_s: NDArray[np.float64]
     """Latency by node, of its messages over one hop."""
     how: NDArray[np.int8]
-    """By node: `RING`, `MESSAGE` or `EXCHANGE`; -1 of what rides no rail."""
+    """By node: `RING`, `MESSAGE` or `EXCHANGE`; -1 for a node that rides no rail."""
     begin: Ints
     """Node k has the members ``member[begin[k]:begin[k + 1]]``, in the order of its group."""
     member: Ints

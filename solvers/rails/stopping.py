@@ -70,7 +70,7 @@ def stopping_paths(
 
 
 def _stop(rail: _Rail, now: float, delay_s: float, end: list[float]) -> None:
-    """Begin to change circuits: now, together with what begins now, or after what is under way."""
+    """Begin to change circuits: now, together with others, or after those under way."""
     if rail.since_s >= now:
         return
     begin = max(now, rail.until_s)

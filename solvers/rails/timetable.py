@@ -62,7 +62,7 @@ class Draft(NamedTuple):
 
 
 def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Turn lanes of what classes do into ports that transmit, or of a receiver that receive."""
+    """Turn lanes of classes into ports that transmit, or of a receiver that receive."""
     own, kind = transfers.folded.own, transfers.folded.step.kind[transfers.folded.own]
     ports = np.zeros(len(lanes), dtype=np.int32)
     receives = kind == RECV

@@ -177,7 +177,7 @@ class Transfers(NamedTuple):
 
 
 def fold_transfers(job: RailJob) -> Transfers:
-    """Fold the step of a job, and list what rides its rails."""
+    """Fold the step of a job, and list the nodes that ride its rails."""
     job.lower_bound()
     duplex = job.fabric is not None and job.fabric.bidirectional
     if duplex and job.network.ports_per_gpu % 2:
@@ -250,7 +250,7 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
     rounds_of: dict[int, CommunicationRounds] = {}
     known: dict[
         tuple[int, int, float], CommunicationRounds
-    ] = {}  # micro-batches repeat what is sent
+    ] = {}  # micro-batches repeat their sends
     for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):
         op = folded.part[node]
         kind, number, size_bytes = int(step.kind[op]), int(step.group[op]), step.size_bytes[op]

@@ -139,7 +139,7 @@ def _order(
 def _parts(
     routing: RoutingState, path: Path, ends: tuple[int, int], route: Sequence[int]
 ) -> frozenset[tuple[str, int]]:
-    """Name what a circuit has for itself."""
+    """Name the parts that a circuit has for itself."""
     if routing.first_fibre:
         fibres = [("fibre", fibre) for fibre in route]
         return frozenset([*fibres, ("out", ends[0]), ("in", ends[1])])

@@ -40,7 +40,7 @@ _LARGEST_SET = 3
 
 
 class RerouteSearch:
-    """The best plan so far, and what is proved."""
+    """The best plan so far, and its proof."""
 
     def __init__(
         self, problem: Reroute, clock: Clock, on_event: OnEvent, rng: np.random.Generator

@@ -63,7 +63,7 @@ def _fibres_out(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> ND
 
 
 def _crosses(sides: NDArray[np.float32], counts: NDArray[np.float32]) -> NDArray[Any]:
-    """Add up what leads out of each set, of ``counts[from, to]``."""
+    """Add up ``counts[from, to]`` over the edges out of each set."""
     found: NDArray[Any] = ((sides @ counts) * (1 - sides)).sum(axis=1)
     return found
 
@@ -238,5 +238,5 @@ def _cut_off(
     near[breadth_first_order(rest, source, return_predecessors=False)] = True
     links: Any = np.flatnonzero(near[:n] & ~near[n : 2 * n] & (room > 0))
     if len(links) and links[-1] >= routing.fabric.graph.links.count:  # type: ignore[union-attr]
-        return None  # the ports of chips are what is short
+        return None  # the ports of chips are the short part
     return BlockProof(chips=chips[near[chip_in]], links=links, leaving=side == 0)

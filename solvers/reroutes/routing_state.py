@@ -223,7 +223,7 @@ class RoutingState:
         return sets, worst, length
 
     def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> FoundRoutes | None:
-        """Route circuits, given by their units, together through what is free.
+        """Route circuits, given by their units, together through free parts.
 
         None if some circuit is cut off, or circuits do not get out of each other's way in so many
         rounds.

@@ -1,4 +1,4 @@
-"""Routing a few circuits at once through what a running state leaves free: negotiated congestion.
+"""Routing a few circuits at once through the free parts of a running state: negotiated congestion.
 
 After McMurchie and Ebeling, PathFinder (FPGA 1995, https://doi.org/10.1145/201310.201328): each
 circuit takes its cheapest way, what is shared becomes dearer, and all are routed again until
@@ -64,7 +64,7 @@ class RerouteSpace(NamedTuple):
 def make_workspace(
     nodes: int, arcs: int, resources: int, cells: int, circuits: int
 ) -> RerouteSpace:
-    """Allocate what routing up to so many circuits at once needs."""
+    """Allocate the workspace for routing up to so many circuits at once."""
     zeros: Any = np.zeros
     return RerouteSpace(
         using=zeros(resources, np.int32),
@@ -157,7 +157,7 @@ def _find(net, work, start, goal, shared, way):
 
 @inner_kernel
 def _count(net, tally, path, length, step):
-    """Count a route in or out of what is free, or in use, of its resources."""
+    """Count a route in or out of the free part, or the part in use, of its resources."""
     for at in range(length):
         tally[net.resource[path[at]]] += step
 

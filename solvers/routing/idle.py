@@ -96,7 +96,7 @@ class PowerFlow(NamedTuple):
         return cls(graph, np.abs(device.cell([BAR, CROSS])[:, 0]) ** 2, kept, ahead)
 
     def shares(self, states: NDArray[np.int8]) -> NDArray[np.float64]:
-        """Return ``shares[terminal, straight or across]`` of what enters there.
+        """Return ``shares[terminal, straight or across]`` of the power that enters there.
 
         Free and dead cells absorb all.
         """

@@ -18,7 +18,7 @@ from optmatch.solvers.routing.router import CellRouter
 def answer_at_once(
     problem: Routing, name: str, refuted: Refuted | None = None, clock: Clock | None = None
 ) -> Solution | None:
-    """Answer what needs no search: dead circuits, no circuits, a fabric without cells."""
+    """Answer matchings that need no search: dead circuits, no circuits, a fabric without cells."""
     fabric = problem.fabric
     refused = refuse_dead_pairs(problem, problem.dead_circuits(), name, refuted, clock)
     if refused is not None:
@@ -125,7 +125,7 @@ class Negotiation:
     ) -> Routes | None:
         """Negotiate once: first in the given order, then in random orders and with random ties.
 
-        The number of the turn chooses order and effort. `prices` are what links cost from the
+        The number of the turn chooses order and effort. `prices` are the costs of links from the
         start, in `UNIT`.
         """
         routes, lengths = self.router.empty_routes()

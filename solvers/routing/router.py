@@ -101,7 +101,7 @@ class CellRouter:
         base: NDArray[np.int64] | None = None,
         effort: Effort = FULL,
     ) -> int:
-        """Route the circuits of the ports in `order`; return their cost, or what `negotiate` did.
+        """Route circuits of the ports in `order`; return their cost, or the code of `negotiate`.
 
         ``partner[source]`` is a destination; `base` is the cost of leaving by each terminal, on
         top of cells and contest.

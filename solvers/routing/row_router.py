@@ -83,7 +83,7 @@ class RowRouter:
     ) -> int:
         """Route a row with few toggles from the given states; arguments as of `route`.
 
-        Returns what became of it, or `WRONG_STATES`.
+        Returns the outcome of the row, or `WRONG_STATES`.
         """
         if ((given < FREE) | (given > CROSS)).any():
             return WRONG_STATES

@@ -52,7 +52,7 @@ class Room(NamedTuple):
     lengths: NDArray[np.int64]
     routes: NDArray[np.int32]
     states: NDArray[np.int8]
-    toll: NDArray[np.int64]  # (cells, state): what cells cost if toggles are paid
+    toll: NDArray[np.int64]  # (cells, state): costs of cells if toggles are paid
     queue: NDArray[np.int64]  # (4, places): terminals that wait at this level and the next, twice
 
 
@@ -128,7 +128,7 @@ def write_states(wiring, order, routes, lengths, states):
 
 @kernel
 def route_rows(wiring, space, ports, room, base, tries, matchings, states, routes, lengths, held):
-    """Route matchings, each for itself; ``held[row]`` says what became of it.
+    """Route matchings, each for itself; ``held[row]`` has the outcome.
 
     `base` costs nothing. ``routes`` are those of the last row.
     """

@@ -160,7 +160,7 @@ def find_fewest(wiring, space, room, port, most, route):
 
 @kernel
 def _set_toll(wiring, given, toll):
-    """Let each state of a cell cost what passing costs, plus a toggle if the state changes."""
+    """Let each state of a cell cost its passage, plus a toggle if the state changes."""
     for cell in range(len(given)):
         for state in range(2):
             pays = given[cell] == 1 - state
@@ -205,7 +205,7 @@ def _keep(room, order, routes, lengths):
 
 @kernel
 def _fit_best(wiring, space, room, given, order, kept, most, routes, lengths):
-    """Fit in what does not stay, in two orders, with at most so many toggles; keep the better.
+    """Fit in circuits that change, in two orders, with at most so many toggles; keep the better.
 
     Returns one toggle less than that takes, or `most` as it was.
     """
@@ -226,7 +226,7 @@ def _swap(order, one, other):
 
 @kernel
 def change_row(wiring, space, ports, room, given, matching, states, routes, lengths):
-    """Route a matching with few toggles from given states; return them, or what became of it.
+    """Route a matching with few toggles from given states; return them, or the outcome.
 
     Circuits that the states carry stay. The other circuits are fitted in between, in two orders,
     of which the better one counts. Dark cells stay as they are. Returns `NO_ROOM` if some do not

@@ -125,7 +125,7 @@ class CellTotals:
 
 
 class LossTotals:
-    """Totals of losses: some number of times what bar loses, and some what cross loses.
+    """Totals of losses: some number of bar losses, and some number of cross losses.
 
     Whether the number of all cells is even is in `even`: True, False (odd), or None for either.
     """
@@ -165,7 +165,7 @@ class LossTotals:
         return float(totals.max(initial=-math.inf)) * self.per_db + _TINY
 
     def _times(self, loss: float) -> tuple[NDArray[np.float64], float]:
-        """Count from zero to as many dear cells as are enough; return what these lose, too."""
+        """Count from zero to as many dear cells as are enough; return their losses, too."""
         most = math.ceil(loss / self.dear) + 1
         return np.arange(most + 1, dtype=np.float64), (most + 1) * self.dear
 

@@ -141,7 +141,7 @@ def choose_whole(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> tuple[Numbers | None, float, Limit | None]:
-    """Choose what each job gets, so that as little as possible is left.
+    """Choose the share of each job, so that as little as possible is left.
 
     As long as no flow serves what was chosen, its cut is one more rule for the next choice. `cut`
     is the first rule. Returns ``served[job]``, None if the time was up; and what is left at least.

@@ -1,4 +1,4 @@
-"""The flow from classes of resources to jobs: how much jobs get together, and what holds them."""
+"""The flow from classes of resources to jobs: how much jobs get together, and the cut."""
 
 from __future__ import annotations
 

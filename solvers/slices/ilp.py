@@ -130,7 +130,7 @@ def solve(
 
 
 class _Run:
-    """One solve: the best so far, what is refuted, and why it stopped."""
+    """One solve: the best so far, refuted loads, and why it stopped."""
 
     def __init__(self, problem: SliceAllocation, clock: Clock, on_event: OnEvent) -> None:
         self.problem, self.clock, self.on_event = problem, clock, on_event

@@ -33,7 +33,7 @@ class JobRows(NamedTuple):
 def plan_job(
     problem: Tenancy, tenant: Tenant, slots: int, rng: np.random.Generator
 ) -> JobRows | None:
-    """Split what a job asks into rows, of a collective always the same; None if that failed.
+    """Split the question of a job into rows, of a collective always the same; None if that failed.
 
     A demand has at most `slots` rows.
     """

@@ -23,7 +23,7 @@ from tests.helpers.command import (
     snapshot,
 )
 
-BAD_INPUT = [  # what the file is, and what the message must name: place, rule and value
+BAD_INPUT = [  # the kind of the file, and the words of the message: place, rule and value
     ("fabric-type", "/fabric/type: type = 'octagon-mesh': unknown; known are hex-mesh"),
     ("negative-size", "/fabric/rows: rows = -4: must be >= 1"),
     ("port-out-of-range", "/fabric/ports/2: ports[2] = 36: perimeter terminals are 0 .. 35"),

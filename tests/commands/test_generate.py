@@ -1,4 +1,4 @@
-"""`optmatch generate`: files of all-to-alls and matchings, and what is refused."""
+"""`optmatch generate`: files of all-to-alls and matchings, and refused options."""
 
 from pathlib import Path
 

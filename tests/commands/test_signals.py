@@ -89,7 +89,7 @@ def test_a_signal_at_any_moment(name: str, tmp_path: Path, interrupted: Interrup
 
 
 def check_words(ended: Ended) -> None:
-    """Look at what was printed, and at the time since the signal."""
+    """Look at the printed lines, and at the time since the signal."""
     assert "Traceback" not in ended.stderr and "Exception ignored" not in ended.stderr
     assert "interrupted" in ended.stderr.partition(MARK)[2]
     assert ended.cpu_s <= BUSY_S and (TIMES == 1 or ended.wall_s <= 1.0)

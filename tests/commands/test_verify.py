@@ -1,4 +1,4 @@
-"""`optmatch verify`: exit codes of what is wrong and of what is unproved."""
+"""`optmatch verify`: exit codes of wrong and of unproved answers."""
 
 import json
 from pathlib import Path

@@ -69,7 +69,7 @@ class Client:
         status, text = self.ask("POST", "/repair" if repair else "/fail", {"chip": chip})
         if status not in (200, 409) or (repair and status != 200):
             self.wrong.append(f"{'repair' if repair else 'fail'} {chip}: {status} {text}")
-        self.failed ^= {chip}  # what nothing helps is on record too
+        self.failed ^= {chip}  # failures that nothing helps are on record too
 
 
 @compiled_only

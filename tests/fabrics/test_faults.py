@@ -1,4 +1,4 @@
-"""Fabrics with faults: what light does in them, and that every method and the verifier know."""
+"""Fabrics with faults: the way of light, for every method and the verifier."""
 
 import itertools
 import subprocess

@@ -1,4 +1,4 @@
-"""Collectives done on real numbers, and what is possible at all, by means too simple to err."""
+"""Collectives done on real numbers, and the best possible ones, by means too simple to err."""
 
 from __future__ import annotations
 

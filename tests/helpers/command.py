@@ -57,7 +57,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 def ideal_solution(**changes: Any) -> om.Solution:
-    """Return a solution of an all-to-all problem on an ideal switch, or what else is asked for."""
+    """Return a solution of an all-to-all problem on an ideal switch, or of another problem."""
     solution = om.load(IDEAL)
     assert isinstance(solution, om.Solution)
     return replace(solution, **changes)

@@ -17,7 +17,7 @@ def methods_of(kind: str) -> list[str]:
 def contracts(
     base: type[SolverContract], names: Sequence[str], **special: dict[str, Any]
 ) -> dict[str, type]:
-    """Make a class for each method; `special` has what is different for some, by their names."""
+    """Make a class for each method; `special` has other fields of some, by their names."""
     classes: dict[str, type] = {}
     for name in names:
         title = "Test" + base.__name__.removesuffix("Contract") + name.title().replace("-", "")

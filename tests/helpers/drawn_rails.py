@@ -78,7 +78,7 @@ def draw_options(rng: random.Random) -> dict[str, Any]:
 
 
 def try_rail_job(job: om.RailJob, method: str, folder: Path) -> str:
-    """Write, read, simulate, solve and verify a job; return what is wrong, empty if nothing.
+    """Write, read, simulate, solve and verify a job; return the faults, empty if there are none.
 
     Orders that ranks cannot keep, and ports that do not come in twos, are refused by name.
     """

@@ -63,7 +63,7 @@ def answer(name: str) -> str:
 
 
 def forge(name: str, rng: random.Random) -> dict[str, Any]:
-    """Change what a file says of status, bound, search, proof and certificate, not its answer."""
+    """Change the claims of a file: status, bound, search, proof, certificate, not its answer."""
     tree: dict[str, Any] = json.loads(answer(name))
     others = [json.loads(answer(other)) for other in TRUTHS]
     for _ in range(rng.randint(1, 3)):

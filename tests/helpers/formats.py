@@ -1,4 +1,4 @@
-"""A small valid input of every format, and what reads it."""
+"""A small valid input of every format, and its reader."""
 
 import gzip
 import io
@@ -51,7 +51,7 @@ Files = dict[str, bytes]
 
 
 class Seed(NamedTuple):
-    """The files of one input, and what reads the first of them."""
+    """The files of one input, and the reader of the first of them."""
 
     files: Files
     read: Callable[[Path], object]

@@ -183,7 +183,7 @@ def _change_bytes(content: bytes, rng: random.Random) -> bytes:
 
 
 def try_input(seed: Seed, files: Files, folder: Path) -> Outcome:
-    """Read changed files, and say what was wrong with that."""
+    """Read changed files, and return the faults."""
     for path in folder.iterdir():
         path.unlink()
     for name, content in files.items():
@@ -218,7 +218,7 @@ def _hung(*_: object) -> None:
 
 
 def main(minutes: float, kept: Path) -> int:
-    """Try inputs for so long, keep what fails, and print a table."""
+    """Try inputs for so long, keep those that fail, and print a table."""
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     signal.signal(signal.SIGVTALRM, _hung)

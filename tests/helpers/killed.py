@@ -79,7 +79,7 @@ def replay(path: Path, copy: Path, seed: int, steps: int) -> list[str]:
 
 
 def kill(kills: int, steps: int = 40) -> list[str]:
-    """Kill a child so many times; return what was wrong."""
+    """Kill a child so many times; return the faults."""
     wrong, rng = list[str](), np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "controller.json"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 def run_program(text: str) -> tuple[NDArray[np.int32], int]:
     """Run a program as early as its steps allow.
 
-    A send and its receive are in the same round; what is heard is there for other blocks in the
+    A send and its receive are in the same round; received data are there for other blocks in the
     next one. Returns the sends as in a `CollectivePlan`, and how many chunks there are.
 
     Raises

@@ -343,7 +343,7 @@ def key_of(mutant: Mutant) -> tuple[str, ...]:
 
 
 def list_mutants(prefix: str = "") -> list[Mutant]:
-    """List all changes of what begins with a prefix; ``FILE:LINE`` is one line."""
+    """List all changes of files that begin with a prefix; ``FILE:LINE`` is one line."""
     prefix, _, line = prefix.partition(":")
     files = [file for layer in LAYERS for file in (HERE / layer).rglob("*.py")]
     return [

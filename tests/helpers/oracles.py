@@ -1,4 +1,4 @@
-"""Naive twins of what the package computes: slow, short, and written without looking there."""
+"""Naive twins of functions of the package: slow, short, and written without looking there."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

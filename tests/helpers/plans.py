@@ -1,4 +1,4 @@
-"""Answers made by hand, for tests of what is written and drawn."""
+"""Answers made by hand, for tests of files and pictures."""
 
 from typing import Any
 

@@ -158,7 +158,7 @@ def measured(case: str) -> om.RailJob:
 
 
 def switched_phases(job: om.RailJob) -> list[bool]:
-    """Walk through two steps and note what each phase lacks in the second."""
+    """Walk through two steps and note the circuits that each phase lacks in the second."""
     found: dict[tuple[int, int, int], bool] = {}
     held: dict[tuple[int, int], set[bytes]] = {}
     for phase in [*job.phases(), *job.phases()]:

@@ -1,4 +1,4 @@
-"""Readers of what is written for other tools, by the shortest way."""
+"""Readers of files for other tools, by the shortest way."""
 
 import json
 from collections import defaultdict
@@ -67,7 +67,7 @@ def lines_of(matrix: str, n_nodes: int) -> list[list[int]]:
 
 
 def check_trace(content: str) -> list[dict[str, Any]]:
-    """Check what a viewer of trace events relies on; return the events that last.
+    """Check the rules that a viewer of trace events relies on; return the events that last.
 
     Those of one thread follow each other, whether a viewer rounds to nanoseconds or cuts off.
     """

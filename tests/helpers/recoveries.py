@@ -2,8 +2,8 @@
 
     python -m tests.helpers.recoveries [STEPS] [--cpu]
 
-Prints what `fail` and `apply` take, and exits with 1 if a bar is missed. With ``--cpu`` times and
-deadlines are of the processor, for a busy machine.
+Prints the times of `fail` and `apply`, and exits with 1 if a bar is missed. With ``--cpu`` times
+and deadlines are of the processor, for a busy machine.
 """
 
 import argparse

@@ -24,7 +24,7 @@ def problems() -> list[Problem]:
 
 
 def digests() -> str:
-    """Solve them all, and return what tells two outcomes apart, whatever the time it took."""
+    """Solve them all, and return values that tell two outcomes apart, but no times."""
     found = []
     for problem in problems():
         solution = om.solve(problem, seed=7, limits=om.Limits(iterations=40))

@@ -1,6 +1,6 @@
 """Commands that a signal meets at a chosen moment, in forks of one process that has all loaded.
 
-A moment is a count of what Python does: calls of functions, and lines of this package. So a moment
+A moment is a count of events in Python: calls of functions, and lines of this package. So a moment
 is the same in each run, however busy the machine is. Run as a program, this reads cases from
 stdin, a list in JSON on each line, and writes one on stdout for each.
 """
@@ -67,7 +67,7 @@ class Interrupted:
 
 
 class Moments:
-    """Counts what Python does while signals are listened to, and sends one in the end."""
+    """Counts events in Python while signals are listened to, and sends one in the end."""
 
     def __init__(self, sent: int, at: int, told: int) -> None:
         self.sent, self.at, self.told, self.count = sent, at, told, 0
@@ -120,7 +120,7 @@ def fork(words: list[str], sent: int, at: int) -> Ended:
 
 
 def serve() -> None:
-    """Read cases and run them; what a command needs is loaded before its first case."""
+    """Read cases and run them; modules that a command needs are loaded before its first case."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     loaded = set[str]()
     for line in sys.stdin:

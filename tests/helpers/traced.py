@@ -1,4 +1,4 @@
-"""Schedules that hold by construction: random cell states, and what their light connects."""
+"""Schedules that hold by construction: random cell states, and the matching of their light."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,7 @@ def schedule_of(
 
 
 def traced_schedule(fabric: Fabric, n_slots: int, seed: int = 0) -> Schedule:
-    """Set all cells at random, 40 times for each slot; keep what connects the most ports.
+    """Set all cells at random, 40 times for each slot; keep states that connect the most ports.
 
     Cells without light from port to port are free.
     """

@@ -1,4 +1,4 @@
-"""Devices: what a cell and a waveguide do to light, presets, and files."""
+"""Devices: losses and phases of cells and waveguides, presets, and files."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""A short run of what `make fuzz` does for long, with the same inputs each time."""
+"""A short run of `make fuzz`, with the same inputs each time."""
 
 import random
 from pathlib import Path

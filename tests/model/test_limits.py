@@ -1,4 +1,4 @@
-"""Limits: from where time counts, what does not count, and that all of a solve heeds them."""
+"""Limits: from where time counts, which work does not, and that all of a solve heeds them."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""Files that are replaced whole: what a killed run has left goes away with the next one."""
+"""Files that are replaced whole: the rests of a killed run go away with the next one."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Pictures: what the data functions say, what is drawn, and which files are refused."""
+"""Pictures: data functions, drawings, and refused files."""
 
 import subprocess
 import sys

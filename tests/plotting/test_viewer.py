@@ -34,7 +34,7 @@ class Shown(NamedTuple):
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Headless Chromium, or a skip that says what is missing."""
+    """Headless Chromium, or a skip that names the missing part."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:

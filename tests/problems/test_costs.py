@@ -1,4 +1,4 @@
-"""Cost and power of networks: the published figures, to the digits, and what makes them up."""
+"""Cost and power of networks: the published figures, to the digits, and the parts of them."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The replay in time: three programs agree on what is carried, and the command shows it."""
+"""The replay in time: three programs agree on the carried demand, and the command shows it."""
 
 import json
 from dataclasses import replace

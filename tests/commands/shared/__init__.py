@@ -1,1 +1,1 @@
-"""Tests of what several commands use."""
+"""Tests of code that several commands use."""

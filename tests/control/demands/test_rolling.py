@@ -169,7 +169,7 @@ class MaxWeight:
         return float(np.mean(self.waits))
 
     def take(self, to_come: list[tuple[float, int, int, float]], now: float) -> None:
-        """Put what has come into the queue."""
+        """Put the arrived demands into the queue."""
         while to_come and to_come[0][0] <= now:
             when, source, destination, size = to_come.pop(0)
             self.queue.setdefault((source, destination), []).append([when, size])

@@ -1,4 +1,4 @@
-"""Controllers kept in files: what was acknowledged is there, what is broken is refused."""
+"""Controllers kept in files: acknowledged changes are there, broken files are refused."""
 
 import json
 import shutil

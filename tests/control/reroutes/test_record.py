@@ -210,7 +210,7 @@ class Model:
         for kind, part in sorted(on_record):
             waits = (*controller.refused, *controller.answered)
             still = parts_of(controller.state).union(*map(parts_of, waits))
-            if (kind, part) in still:  # what was cut off comes back with the fibres
+            if (kind, part) in still:  # units that were cut off come back with the fibres
                 controller.repair(**{kind: part})
         waits = (*controller.refused, *controller.answered)
         if waits or parts_of(controller.state) or controller.state.hit.any():
@@ -257,7 +257,7 @@ def test_no_answer_uses_what_is_on_record(state: Any, threads: int, seed: int) -
 
 
 def refuse(controller: om.Rerouter, **failure: Any) -> None:
-    """Report what nothing helps."""
+    """Report a failure that nothing helps."""
     with pytest.raises((InfeasibleError, LimitReached)):
         controller.fail(**failure)
 

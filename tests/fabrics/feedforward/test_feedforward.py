@@ -170,7 +170,7 @@ def test_all_states_of_rearrangeable_fabrics(fabric: Any) -> None:
 
 
 def held(fabric: FeedForward, n_cells: int) -> int:
-    """Count what light from all inputs can do in the first cells, one cell after the other."""
+    """Count the permutations of light from all inputs, one cell after the other."""
     graph = fabric.graph
     beams = fabric.source_terminals[None].astype(np.int32)
     for cell in range(n_cells):

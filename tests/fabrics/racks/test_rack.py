@@ -1,4 +1,4 @@
-"""Racks: how chips, servers and fibres are numbered, what is refused, and the rules of cubes."""
+"""Racks: numbers of chips, servers and fibres, refused fields, and the rules of cubes."""
 
 import re
 

@@ -151,7 +151,7 @@ def _choices(job: RailJob, ways: Ways) -> Iterator[_Choice]:
 
 
 def _orders(before: list[set[int]], riding: list[bool]) -> Iterator[list[int]]:
-    """Yield orders of all events; what rides no rail comes as soon as it can."""
+    """Yield orders of all events; events on no rail come as soon as they can."""
 
     def extend(order: list[int], left: set[int]) -> Iterator[list[int]]:
         ready = sorted(event for event in left if not before[event] & left)

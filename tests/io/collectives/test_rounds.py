@@ -1,4 +1,4 @@
-"""Rounds as JSON: what is read back is the plan, and its replay says so."""
+"""Rounds as JSON: they are read back as the plan, and its replay says so."""
 
 import json
 from typing import Any

@@ -33,7 +33,7 @@ def cell_states() -> NDArray[np.int8]:
 
 
 def text(to: str, solution: om.Solution | None = None) -> str:
-    """Export what is one text."""
+    """Export a solution as one text."""
     written = exported(solution or solved(), to)
     assert isinstance(written, str)
     return written

@@ -1,4 +1,4 @@
-"""Parts of netlists that are no cells: what passes light, what splits it, what has a netlist."""
+"""Parts of netlists that are no cells: some pass light, some split it, some have a netlist."""
 
 import json
 from contextlib import chdir

@@ -1,4 +1,4 @@
-"""Files for other tools: what is written can be read back, and says the same."""
+"""Files for other tools: they can be read back, and say the same."""
 
 import csv
 import io

@@ -45,7 +45,7 @@ TABLE = """rank, group, operation, count, size_bytes, compute_s, peer
 
 
 def recording(stage: int = 0, steps: int = 4) -> str:
-    """Write what a rank of Llama-3 on 16 GPUs has seen, as in the published recordings.
+    """Write the phases that a rank of Llama-3 on 16 GPUs has seen, as in the published recordings.
 
     Before the steps that repeat the first stage warms up longer; at the end it has more small
     collectives of its second communicator, 6.

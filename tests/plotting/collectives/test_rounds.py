@@ -1,4 +1,4 @@
-"""Pictures of collectives show what plans and studies say."""
+"""Pictures of collectives agree with plans and studies."""
 
 from dataclasses import replace
 from pathlib import Path

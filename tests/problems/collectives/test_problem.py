@@ -1,4 +1,4 @@
-"""Collectives: what is refused, and bounds that nothing beats."""
+"""Collectives: refused fields, and bounds that nothing beats."""
 
 import re
 from itertools import islice

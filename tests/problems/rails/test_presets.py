@@ -1,4 +1,4 @@
-"""Jobs of known models: their degrees, sizes, and what is refused."""
+"""Jobs of known models: their degrees, sizes, and refused options."""
 
 from typing import Any
 

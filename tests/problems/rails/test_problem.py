@@ -1,4 +1,4 @@
-"""Rail jobs: layout, groups, programs, sizes, and what is refused."""
+"""Rail jobs: layout, groups, programs, sizes, and refused jobs."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Resources, jobs and their classes: what is alike, and what is refused by name."""
+"""Resources, jobs and their classes: equal ones, and refusals by name."""
 
 import re
 from typing import Any

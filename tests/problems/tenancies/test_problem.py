@@ -1,4 +1,4 @@
-"""Tenancies: what is refused by name, and how many slots a job needs."""
+"""Tenancies: refusals by name, and how many slots a job needs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Bounds on all slots together, and what the verifier makes of their proofs."""
+"""Bounds on all slots together, and their proofs in the verifier."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Plans of slots: what is kept about them is true, and no move makes them worse."""
+"""Plans of slots: their figures are true, and no move makes them worse."""
 
 from itertools import permutations
 

@@ -1,4 +1,4 @@
-"""Demand from Chakra traces: what ranks send adds up, by messages and by collectives."""
+"""Demand from Chakra traces: sends of ranks add up, by messages and by collectives."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Steps from Chakra traces: operations, matches and groups; what is ambiguous is named."""
+"""Steps from Chakra traces: operations, matches and groups; ambiguous nodes are named."""
 
 import gzip
 import json

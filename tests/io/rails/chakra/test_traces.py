@@ -1,4 +1,4 @@
-"""Chakra traces: every node is read, what ranks send adds up, damage is named."""
+"""Chakra traces: every node is read, sends of ranks add up, damage is named."""
 
 import gzip
 import json

@@ -1,1 +1,1 @@
-"""Tests of what a plan is."""
+"""Tests of plans."""

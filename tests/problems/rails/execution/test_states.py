@@ -73,7 +73,7 @@ def test_a_ring_that_leaves_its_group_is_none() -> None:
 
 
 def words(job: om.RailJob, plan: RailPlan) -> list[list[set[str]]]:
-    """Read off what the ports of each stage are for, state by state: ``"pp"``, ``"dp"``."""
+    """Read off the use of the ports of each stage, state by state: ``"pp"``, ``"dp"``."""
     timeline, ranks = plan.rails[0], ranks_of_rails(job.step())[0]
     stage = {
         rank: number

@@ -1,1 +1,1 @@
-"""Tests of what a job is."""
+"""Tests of jobs."""

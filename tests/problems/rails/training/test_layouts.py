@@ -1,4 +1,4 @@
-"""Groups over several servers and rails: their parts, what these carry, and that plans hold."""
+"""Groups over several servers and rails: their parts, the load of these, and that plans hold."""
 
 from itertools import product
 from typing import Any
