@@ -191,8 +191,8 @@ class Rerouter(Keeper):
         chip, port, fibre, cell
             The leaving parts: a number, or several.
         by_s
-            In how many seconds they leave, come what may. So long the search may take; from now on
-            the parts are on record as failed, and no other proposal uses them.
+            Seconds from now until the parts leave in any case. The search may take as long; from
+            now on the parts are on record as failed, and no other proposal uses them.
         """
         failure = list_failure(chip, port, fibre, cell, None)
         return self._ask("drain", failure, by_s, report=by_s is not None)

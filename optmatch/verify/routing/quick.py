@@ -28,7 +28,7 @@ class Wires(NamedTuple):
 
 
 def wires_of(fabric: Fabric) -> Wires:
-    """Collect it from a fabric with cells."""
+    """Collect the wiring of a fabric with cells."""
     graph: Any = fabric.graph
     ends = fabric.source_terminals, fabric.destination_terminals
     return Wires(graph.mate, graph.links.of_terminal, *ends, graph.stuck, fabric.bidirectional)

@@ -154,7 +154,7 @@ def _check_levels(
     certificate: Any,
     counted: Score,
 ) -> Score:
-    """Return the levels of the answer as far as one job after the other is shown to get no more.
+    """Return the levels of the first jobs: those whose cuts show that they get no more.
 
     A cut says that the jobs before a job leave it nothing more.
     """

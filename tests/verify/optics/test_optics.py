@@ -1,4 +1,4 @@
-"""Optics: what a schedule is worth, budgets, free cells, and the command."""
+"""Optics: figures of a schedule, budgets, free cells, and the command."""
 
 import json
 import os
