@@ -19,7 +19,7 @@ from optmatch.commands.shared.outcome import (
     print_rows,
     read_solution,
 )
-from optmatch.model import write_score
+from optmatch.model import unit_of, write_score
 
 
 @click.command()
@@ -108,7 +108,7 @@ def _verify(file: str, options: dict[str, Any], as_json: bool) -> int:
             found = {"optics": optics.optics_object(measured)}
         print_object("report", {"file": file, **report.to_json(), **found})
     else:
-        _print(name_of(file), report)
+        _print(name_of(file), report, unit_of(solution.problem))
         if measured is not None:
             optics.print_optics(measured, per_slot=options["per_slot"])
         elif options["optics"]:
@@ -118,13 +118,13 @@ def _verify(file: str, options: dict[str, Any], as_json: bool) -> int:
     return SOLVED if report.ok else UNPROVED
 
 
-def _print(name: str, report: Any) -> None:
+def _print(name: str, report: Any, unit: str) -> None:
     verdict = paint("ok", True) if report.ok else click.style("UNPROVED", fg="yellow")
     click.echo(f"{name}: {verdict if report.valid else paint('FAILED', False)}")
     for violation in report.violations:
         click.echo(f"  {violation}")
     figures = report.figures.items()
-    print_rows({k: write_score(v) if isinstance(v, tuple) else v for k, v in figures})
+    print_rows({k: write_score(v, unit) if isinstance(v, tuple) else v for k, v in figures})
     for check in report.skipped:
         click.echo(f"  not checked: {check}")
     for claim in report.unproved:

@@ -193,7 +193,7 @@ def test_verbose_shows_the_log_and_all_figures(problem: Path, answer: Any) -> No
         done = call("solve", problem, "-v")
         assert log.level == logging.DEBUG
         assert "order" in done.stdout and "[2, 0, 1]" in done.stdout
-        assert "switch.json: 0 s, started, best 3\n" in done.stderr
+        assert "switch.json: 0 s, started, best 3 cells\n" in done.stderr
         assert "[2, 0, 1]" not in call("solve", problem).stdout
     finally:
         log.setLevel(before[0])

@@ -77,7 +77,8 @@ def test_levels_are_shown_one_by_one(tmp_path: Path) -> None:
     assert done.exit_code == 0
     levels = json.loads(path.read_text())["objective"]
     assert om.load(path).objective == tuple(levels)  # type: ignore[union-attr]
-    text = ", ".join(map(str, levels))
+    names = "disturbed", "changed", "cells set", "hundredths of a dB", "cells or fibres"
+    text = ", ".join(f"{level} {name}" for level, name in zip(levels, names, strict=True))
     assert f"  objective           {text}" in done.stdout.splitlines()
-    assert text in call("compare", problem, "--methods", "greedy").stdout
+    assert ", ".join(map(str, levels)) in call("compare", problem, "--methods", "greedy").stdout
     assert f"  objective               {text}" in call("verify", path).stdout.splitlines()
