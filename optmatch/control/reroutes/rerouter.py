@@ -229,7 +229,6 @@ class Rerouter(Keeper):
             if isinstance(found, Answer):
                 closed = record.closed_to(failure)
                 stale = stale or find_closed(now.state, found.transition, closed) is not None
-                failure = _with_cut_off(failure, found)
             if stale and not anyway:
                 return False
             left = subtract(failure, parts_in(record.state)) if stale else failure

@@ -163,7 +163,7 @@ class Model:
             self.add({(kind, int(part)) for part in parts}, known)
             return
         self.judge(proposal, known, f"fail({kind}={parts})")
-        self.add(parts_of(proposal.failure), known)
+        self.add({(kind, int(part)) for part in parts}, known)
         self.proposals = [*self.proposals[-20:], proposal]
         if rng.random() < 0.6:
             self.apply(proposal)
@@ -176,6 +176,8 @@ class Model:
         except om.InputError:
             return
         self.judge(proposal, known, "what was applied")
+        if proposal.restored is None:
+            self.add(parts_of(proposal.failure), known)
 
     def add(self, parts: set[Part], known: tuple[set[Part], int]) -> None:
         """Put parts on record, but for those that another thread has repaired since `known`."""
@@ -309,6 +311,14 @@ def test_chips_of_a_server_without_fibres_have_stand_ins() -> None:
     assert controller.state.failed_chips == proposal.cut_off
     after = controller.repair(fibre=fibres_of(5)[1:])
     assert after.failed_chips == () and after.spares == proposal.cut_off
+
+
+def test_chips_that_are_cut_off_wait_no_longer_than_their_fibres() -> None:
+    """Nobody has reported them: a false report of fibres leaves nothing on record."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    assert controller.fail(fibre=fibres_of(5)).cut_off
+    controller.repair(fibre=fibres_of(5))
+    assert controller.answered == controller.refused == ()
 
 
 def test_a_cut_is_proved_before_others_are_moved() -> None:
