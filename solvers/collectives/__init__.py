@@ -16,6 +16,7 @@ _SUMMARIES = {
     "stragglar": "an all-reduce around a late rank: the others reduce while they wait",
     "mixed-radix": "rings whose steps grow: the fewest rounds of an all-gather or a sum",
     "circulant": "an all-to-all on shifts, chosen together with the routes",
+    "split": "an uneven all-to-all whose blocks go by several ways",
     "one-pass": "an all-reduce that passes data on, beside the sums",
     "composed": "a reduce-scatter and an all-gather; or an all-gather of buffers, and sums",
     "ring": "chunks go round a ring, whose circuits stay",

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from ortools.sat.python import cp_model
 
-from optmatch.model import RTOL, Clock, NewBest, OnEvent, Tick, ignore
+from optmatch.model import RTOL, Clock, Limit, NewBest, OnEvent, Tick, ignore
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import reach
 from optmatch.problems.collectives.plan import COPY, REDUCE
@@ -51,12 +51,18 @@ class Split(NamedTuple):
 
 
 def find(
-    problem: Collective, clock: Clock, on_event: OnEvent, best: Laid | None = None
+    problem: Collective,
+    clock: Clock,
+    on_event: OnEvent,
+    best: Laid | None = None,
+    work: float = math.inf,
 ) -> FoundPlan:
     """Find the fastest plan of whole chunks, each send over one circuit.
 
-    The problem has few ranks with one port; only plans faster than `best` are searched for.
+    The problem has few ranks with one port; only plans faster than `best` are searched for. With a
+    limit of `work`, in seconds that CP-SAT counts, ten splits are searched, each for so long.
     """
+    tried = 0
     best_s = math.inf if best is None else best.plan.time_s
     open_s, limit = math.inf, None
     splits = list[Split]()
@@ -69,11 +75,12 @@ def find(
     for k, split in enumerate(splits):
         if split.at_least_s >= min(best_s, open_s) * (1 - RTOL):
             break
-        limit = clock.exceeded(0)
+        limit = clock.exceeded(0) or (Limit.NODES if tried == 10 and math.isfinite(work) else None)
         if limit is None:
+            tried += 1
             on_event(Tick("splits", k, len(splits)))
             model = _Model(problem, split, best_s)
-            outcome = minimise(model.model, clock, ignore, seed=0, linear=False)
+            outcome = minimise(model.model, clock, ignore, seed=0, linear=False, work=work)
             limit = outcome.limit
             if outcome.found:
                 best = model.read(outcome)
@@ -90,7 +97,10 @@ def find(
     # Blocks of an all-to-all are not cut; so only plans of more rounds, or hops, are left.
     whole = problem.operation == "all-to-all" and problem.hop_s is None
     more_s = (most + 1) * problem.alpha_s + replace(problem, alpha_s=0.0).lower_bound()
-    return FoundPlan(best, stats, min(bound_s, more_s) if whole else 0.0, limit)
+    bound_s = min(bound_s, more_s) if whole else 0.0
+    if best is not None and bound_s > problem.lower_bound() * (1 + RTOL):
+        best = best._replace(plan=replace(best.plan, among="whole-blocks"))
+    return FoundPlan(best, stats, bound_s, limit)
 
 
 def _most_rounds(problem: Collective) -> int:

@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.model import LONGEST_S, Clock, Limits, NewBest, OnEvent, Solution, uncounted
+from optmatch.model import (
+    LONGEST_S,
+    RTOL,
+    Clock,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    ignore,
+    uncounted,
+)
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
@@ -22,6 +32,10 @@ from optmatch.solvers.method import Run
 
 MOST_RANKS = 8
 """The most ranks of the joint model."""
+MOST_SEARCHED, WORK = 5, 0.2
+"""The most ranks for which `best` searches, and how long each of ten searches may be."""
+MOST_SPLIT = 64
+"""The most ranks between which blocks are split."""
 
 Find = Callable[[Collective, Clock], FoundPlan]
 
@@ -66,6 +80,9 @@ def suits(problem: Collective, name: str) -> bool:
     if name == "circulant":
         even = problem.operation == "all-to-all" and problem.demand_bytes is None
         return even and not problem.two_way and problem.n_ranks > 1
+    if name == "split":
+        whole = problem.demand_bytes is None or problem.align_bytes or problem.two_way
+        return not whole and 1 < problem.n_ranks <= MOST_SPLIT
     if name in ("one-pass", "composed"):
         pairs = problem.two_way and name == "one-pass"  # sides of two places
         odd = pairs and problem.n_ranks & (problem.n_ranks - 1) != 0
@@ -196,6 +213,15 @@ def _is_shared(found: FoundPlan) -> bool:
     return found.laid is not None and found.laid.held_s is None
 
 
+def _split(problem: Collective, clock: Clock) -> FoundPlan:
+    """Let blocks of an uneven all-to-all go by several ways, and choose circuits for that."""
+    with uncounted():
+        from optmatch.solvers.collectives.split import SplitSearch
+
+    search = SplitSearch(problem, clock)
+    return FoundPlan(search.run(), {"algorithm": "split"}, limit=clock.exceeded(0))
+
+
 def _circulant(problem: Collective, clock: Clock) -> FoundPlan:
     """Choose shifts and routes of an all-to-all together."""
     with uncounted():
@@ -212,6 +238,7 @@ FINDERS: dict[str, Find] = {
     "stragglar": _stragglar,
     "mixed-radix": _mixed_radix,
     "circulant": _circulant,
+    "split": _split,
     "one-pass": _one_pass,
     "composed": _composed,
 }
@@ -266,13 +293,19 @@ def _best(
         on_event(NewBest(former.laid.plan.time_s))
     found = _try_all(problem, clock, known)
     times = {name: each.laid.plan.time_s for name, each in found.items() if each.laid is not None}
+    if problem.n_ranks <= MOST_SEARCHED and problem.steps is None and suits(problem, "ilp"):
+        from optmatch.solvers.collectives.joint import find
+
+        laid = find(problem, clock, ignore, _fastest(found), WORK).laid
+        if laid is not None and laid.plan.time_s < min(times.values()) * (1 - RTOL):
+            found["joint"] = FoundPlan(laid._replace(plan=replace(laid.plan, among="all")), {})
+            times["joint"] = laid.plan.time_s
     name = min(times, key=lambda each: times[each])
     del times[name]
     stats = {"algorithm": name, **found[name].stats, "runners_up": _ranked(times)}
     bound = max(each.lower_bound for each in found.values())
-    return FoundPlan(
-        found[name].laid, stats, lower_bound=bound if problem.steps is not None else 0.0
-    )
+    limit = next((each.limit for each in found.values() if each.limit is not None), None)
+    return FoundPlan(found[name].laid, stats, bound if problem.steps is not None else 0.0, limit)
 
 
 def _joint(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> FoundPlan:
@@ -282,11 +315,16 @@ def _joint(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> 
     from optmatch.solvers.collectives.joint import find
 
     known = best(problem, clock)
+    if known.laid is not None and len(known.laid.plan.parts):  # its family sends whole blocks
+        others = _try_all(problem, clock, {})
+        others.pop("split", None)
+        name = min(others, key=lambda each: others[each].laid.plan.time_s)  # type: ignore[union-attr]
+        known = others[name]._replace(stats={"algorithm": name})
     found = find(problem, clock, on_event, known.laid)
     better = {"algorithm": "joint", "runners_up": []}
-    return found._replace(
-        stats=(known.stats if found.laid is known.laid else better) | found.stats
-    )
+    same = known.laid is not None and found.laid is not None
+    same = same and found.laid.plan.time_s == known.laid.plan.time_s  # type: ignore[union-attr]
+    return found._replace(stats=(known.stats if same else better) | found.stats)
 
 
 def _ranked(times: dict[str, float]) -> list[str]:

@@ -101,16 +101,18 @@ def assemble(
     circuits: NDArray[np.int64],
     epoch_of_round: NDArray[np.int64],
     links: NDArray[np.int64] | None = None,
+    parts: NDArray[np.float64] | None = None,
 ) -> Laid:
     """Time a plan, and make it.
 
-    `sends`, `circuits`, `epoch_of_round` and `links` are as in a `CollectivePlan`; the data are
-    cut into `chunk_count` equal chunks.
+    `sends`, `circuits`, `epoch_of_round`, `links` and `parts` are as in a `CollectivePlan`; the
+    data are cut into `chunk_count` equal chunks.
     """
     n = problem.n_ranks
     sizes = chunk_sizes(problem, chunk_count)
     n_rounds = len(epoch_of_round)
     turn, source, target, chunk = sends.T[:4]
+    amounts = sizes[chunk] if parts is None else parts[:, 1]
     hops = np.ones(len(sends), dtype=np.int64)
     send = np.arange(len(sends))
     if links is not None and len(links):
@@ -121,9 +123,9 @@ def assemble(
         send = np.concatenate([alone, links[:, 0]])
         source = np.concatenate([source[alone], links[:, 1]])
         target = np.concatenate([target[alone], links[:, 2]])
-        turn, chunk = turn[send], chunk[send]
+        turn, amounts = turn[send], amounts[send]
     at, which = np.unique((turn * n + source) * n + target, return_inverse=True)
-    loads = np.bincount(which.reshape(-1), weights=sizes[chunk], minlength=len(at))
+    loads = np.bincount(which.reshape(-1), weights=amounts, minlength=len(at))
     round_of, pair = np.divmod(at, n * n)
     lanes = circuits[epoch_of_round[round_of], :, pair // n] == (pair % n)[:, None]
     busiest = np.zeros(n_rounds)
@@ -149,6 +151,7 @@ def assemble(
         circuits=circuits,  # type: ignore[arg-type]
         epoch_of_round=epoch_of_round,  # type: ignore[arg-type]
         links=np.empty((0, 3)) if links is None else links,  # type: ignore[arg-type]
+        parts=np.empty((0, 2)) if parts is None else parts,
         time_s=float(time_s),
         n_rounds_late=_count_late(problem, begin_s),
         among="all",
