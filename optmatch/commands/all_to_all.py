@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from optmatch.commands.shared.options import (
+    CHIP_OPTIONS,
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     build_fabric,
+    take_chip,
     with_options,
     write_problem,
 )
 from optmatch.problems import AllToAll
+from optmatch.problems.all_to_all import Objective
 
 
 @click.command()
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
+@with_options(CHIP_OPTIONS)
 @click.option("--slot", "slot_s", type=float, default=1.0, help="Seconds of each matching.")
 @click.option("--delay", "delay_s", type=float, default=0.0, help="Reconfiguration delay in s.")
+@click.option("--objective", type=click.Choice(get_args(Objective)), default="total-cells")
 @with_options(FILE_OPTIONS)
-def all_to_all(
-    type_: str, output: str, force: bool, slot_s: float, delay_s: float, **options: Any
-) -> None:
+def all_to_all(type_: str, output: str, force: bool, **options: Any) -> None:
     """Every pair of ports once, in the fewest matchings."""
-    problem = AllToAll(build_fabric(type_, options), slot_s=slot_s, delay_s=delay_s)
-    write_problem(problem, output, force)
+    fabric, cells = take_chip(build_fabric(type_, options), options["objective"], options)
+    write_problem(AllToAll(fabric, cells=cells, **options), output, force)

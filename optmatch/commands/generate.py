@@ -7,8 +7,8 @@ import click
 from optmatch.commands.shared.outcome import LaterGroup
 
 NAMES = (
-    *("all-to-all", "collective", "demand", "port-sharing", "rail-job", "rail-trace", "reroute"),
-    *("routing", "slice-allocation", "tenancy"),
+    *("all-to-all", "collective", "demand", "device", "port-sharing", "rail-job", "rail-trace"),
+    *("reroute", "routing", "slice-allocation", "tenancy"),
 )
 """Names of the commands, in the order of help."""
 
@@ -23,6 +23,8 @@ def _import(name: str) -> click.Command:
             from optmatch.commands.collectives import collective as command
         case "demand":
             from optmatch.commands.demands.generate import demand as command
+        case "device":
+            from optmatch.commands.device import device as command
         case "port-sharing":
             from optmatch.commands.sharing import port_sharing as command
         case "rail-job":
@@ -42,4 +44,4 @@ def _import(name: str) -> click.Command:
 
 @click.group(cls=LaterGroup, names=NAMES, load=_import)
 def generate() -> None:
-    """Write a problem file."""
+    """Write a problem file, or the device of each cell."""

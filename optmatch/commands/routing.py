@@ -7,6 +7,7 @@ from typing import Any, get_args
 import click
 
 from optmatch.commands.shared.options import (
+    CHIP_OPTIONS,
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
@@ -14,6 +15,7 @@ from optmatch.commands.shared.options import (
     build_fabric,
     count,
     draw_ports,
+    take_chip,
     with_options,
     write_problem,
 )
@@ -25,6 +27,7 @@ from optmatch.problems.routing import Objective
 @click.command()
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
+@with_options(CHIP_OPTIONS)
 @click.option("--matching", type=NUMBERS, help="Destinations by source, -1 idle: 1,0,3,2")
 @click.option("--random-matching", is_flag=True, help="Draw a random matching of all ports.")
 @count("--seed", 0, "Seed of the random matching.")
@@ -44,9 +47,9 @@ def routing(
     """One matching, to be routed through the cells."""
     if (matching is None) == (not random_matching):
         raise click.UsageError("either --matching or --random-matching")
-    fabric = build_fabric(type_, options)
+    fabric, cells = take_chip(build_fabric(type_, options), options["objective"], options)
     chosen: Any = draw_matching(fabric, seed) if matching is None else matching
-    write_problem(Routing(fabric, chosen, **options), output, force)
+    write_problem(Routing(fabric, chosen, cells=cells, **options), output, force)
 
 
 def draw_matching(fabric: Fabric, seed: int) -> list[int]:

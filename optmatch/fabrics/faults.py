@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import DEAD, CellGraph, check_parts
 from optmatch.fabrics.fabric import Ends, Fabric
-from optmatch.model import BAR, CROSS, FREE, Index, InputError, check_fields
+from optmatch.model import BAR, CROSS, FREE, CellDevice, Index, InputError, check_fields
 
 FaultKind = Literal["stuck-bar", "stuck-cross", "dead-cell", "dead-port"]
 
@@ -165,6 +165,41 @@ class Faulty(Fabric):
 
     def _ends(self) -> Ends:
         return self.fabric.source_terminals, self.fabric.destination_terminals
+
+
+def close_weak_cells(fabric: Fabric, cells: CellDevice, min_extinction_db: float) -> Fabric:
+    """Break the cells of which a state leaks too much.
+
+    A cell that leaks too much in bar is stuck in cross, and the other way round; one that does so
+    in both is dead. Cells with faults stay as they are.
+
+    Parameters
+    ----------
+    fabric
+        A switch, which may have faults.
+    cells
+        The device of each of its cells.
+    min_extinction_db
+        What a state needs to be of use.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> from optmatch.model import CellDevice
+    >>> cells = CellDevice.of("smartlight", 6, {2: {"cross_extinction_db": 12.0}})
+    >>> [str(fault) for fault in close_weak_cells(HexMesh(1, 1), cells, 20.0).faults]
+    ['cell 2 stuck in bar']
+    """
+    faults = list(fabric.faults) if isinstance(fabric, Faulty) else []
+    inner = fabric.fabric if isinstance(fabric, Faulty) else fabric
+    broken = {fault.place for fault in faults if fault.kind != "dead-port"}
+    kinds: tuple[FaultKind, ...] = ("stuck-cross", "stuck-bar", "dead-cell")
+    bar = cells.bar_extinction_db < min_extinction_db
+    cross = cells.cross_extinction_db < min_extinction_db
+    for cell in np.flatnonzero(bar | cross).tolist():
+        if cell not in broken:
+            faults.append(Fault(kinds[int(bar[cell]) + 2 * int(cross[cell]) - 1], cell))
+    return Faulty.of(inner, faults) if faults else fabric
 
 
 def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:

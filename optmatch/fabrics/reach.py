@@ -9,10 +9,10 @@ uses both ways.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.model import check_size, check_time
@@ -252,3 +252,37 @@ def forward_routes(
                 to_go[before[before >= 0]] = cost[before >= 0]
         table[:, first : first + _AT_ONCE] = to_go[sources]
     return table
+
+
+def cheapest_ways(
+    graph: CellGraph, starts: ArrayLike, cell_cost: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Add up what the cheapest way costs: ``cost[start, terminal left]``, infinite for no way.
+
+    ``cell_cost[cell, state]`` is not negative; of a stuck cell its own state counts. A way may
+    pass a link twice, so it costs no more than any route.
+    """
+    fitted = fit_stuck(graph, cell_cost)
+    begun = np.asarray(starts, dtype=np.int64)
+    cost = np.full((len(begun), len(graph.mate)), np.inf)
+    rows = np.arange(len(begun))
+    entered = np.flatnonzero(graph.mate >= 0)
+    for state in (0, 1):
+        left = graph.exits[begun, state]
+        cost[rows, left] = np.minimum(cost[rows, left], fitted[begun >> 2, state])
+    while True:
+        before = cost.copy()
+        came = before[:, graph.mate[entered]]
+        for state in (0, 1):
+            left = graph.exits[entered, state]
+            cost[:, left] = np.minimum(cost[:, left], came + fitted[entered >> 2, state])
+        if np.array_equal(before, cost):
+            return cost
+
+
+def fit_stuck(graph: CellGraph, table: NDArray[Any]) -> NDArray[Any]:
+    """Give stuck cells in ``table[cell, state]`` the entry of the state in which they are."""
+    fitted = table.copy()
+    for state in (0, 1):
+        fitted[graph.stuck == state] = fitted[graph.stuck == state][:, [state]]
+    return fitted

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.model import Device
 
 SHRINK = 0.2
 """A height or channel on a chip over the same in the drawing: a cell on a chip is five times as
@@ -64,6 +65,14 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     for array in (length, bends, crossings):
         array.flags.writeable = False
     return Waveguides(length, bends, crossings)
+
+
+def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
+    """``loss_db[link]``: what a waveguide loses by its length, bends and crossings."""
+    guides = measure_waveguides(graph)
+    loss_db: NDArray[np.float64] = guides.bends * device.bend_loss_db
+    loss_db += guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
+    return loss_db + guides.crossings * device.crossing_loss_db
 
 
 def measure_area(graph: CellGraph) -> float:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,6 +67,9 @@ def _matrix(
     return matrix
 
 
+NO_LEAK_DB = 1000.0
+"""An extinction from which on a cell does not leak."""
+
 Loss = Annotated[float, Range(0, 1000)]
 """The loss of a part in a problem, in dB: what loses more passes no light."""
 
@@ -94,9 +97,13 @@ class Device(Value):
     coupling_loss_db
         Between a fibre and the chip, at each facet. A circuit passes two.
     cell_length_m, cell_delay_s
-        Loss of the way through one cell. Waveguides between cells are as fast.
+        Length and delay of the way through one cell. Waveguides between cells are as fast.
     access_delay_s
-        Loss of the ways between both facets and the mesh, together.
+        Delay of the ways between both facets and the mesh, together.
+    heater_mw_per_pi
+        The power that turns the phase of an arm by pi, in mW. Cross needs none, bar this much.
+    settling_s
+        How long a cell takes from one state to the other.
 
     Raises
     ------
@@ -125,6 +132,8 @@ class Device(Value):
     cell_length_m: Amount = 0.0
     cell_delay_s: Amount = 0.0
     access_delay_s: Amount = 0.0
+    heater_mw_per_pi: Amount = 0.0
+    settling_s: Amount = 0.0
 
     def cell(
         self, states: ArrayLike, errors_rad: NDArray[np.float64] | None = None
@@ -147,28 +156,38 @@ class Device(Value):
         chosen = np.asarray(states)
         if not np.isin(chosen, (BAR, CROSS)).all():
             raise InputError("a cell is in bar (0) or in cross (1)", where="states")
-        loss_db = np.array([self.bar_loss_db, self.cross_loss_db])
+        loss_db = np.array([self.bar_loss_db, self.cross_loss_db])[chosen]
         ratio = np.array([_ratio(self.bar_extinction_db), _ratio(self.cross_extinction_db)])
-        tilt = np.arctan(np.sqrt(ratio))
-        straight = np.array([np.cos(tilt[BAR]), np.sin(tilt[CROSS])])
-        across = np.array([np.sin(tilt[BAR]), np.cos(tilt[CROSS])])
-        gain = np.sqrt(np.minimum(1.0, 10 ** (-loss_db / 10) * (1 + ratio)))
-        if errors_rad is None:
-            matrix = _matrix(straight, across, 0.0)[chosen]
-        else:
-            turn = (errors_rad[..., 0] - errors_rad[..., 1]) / 2
-            s, c = straight[chosen], across[chosen]
-            sine, cosine = np.sin(turn), np.cos(turn)
-            delta = (errors_rad[..., 0] + errors_rad[..., 1]) / 2
-            matrix = _matrix(s * cosine + c * sine, c * cosine - s * sine, delta)
-        scaled: NDArray[np.complex128] = gain[chosen][..., None, None] * matrix
-        return scaled
+        return mix_ways(chosen, loss_db, ratio[chosen], errors_rad)
 
     def draw_errors(self, n_cells: int, seed: int) -> NDArray[np.float64] | None:
         """Draw the phase errors of one chip: ``errors_rad[cell, arm]``; None if there are none."""
         if self.phase_error_rad == 0.0:
             return None
         return np.random.default_rng(seed).normal(0.0, self.phase_error_rad, (n_cells, 2))
+
+
+def mix_ways(
+    states: NDArray[Any],
+    loss_db: NDArray[np.float64],
+    ratio: NDArray[np.float64],
+    errors_rad: NDArray[np.float64] | None,
+) -> NDArray[np.complex128]:
+    """Return the matrices of cells of which loss and leak in their states are given."""
+    tilt = np.arctan(np.sqrt(ratio))
+    straight = np.where(states == BAR, np.cos(tilt), np.sin(tilt))
+    across = np.where(states == BAR, np.sin(tilt), np.cos(tilt))
+    gain = np.sqrt(np.minimum(1.0, 10 ** (-loss_db / 10) * (1 + ratio)))
+    if errors_rad is None:
+        matrix = _matrix(straight, across, 0.0)
+    else:
+        turn = (errors_rad[..., 0] - errors_rad[..., 1]) / 2
+        sine, cosine = np.sin(turn), np.cos(turn)
+        delta = (errors_rad[..., 0] + errors_rad[..., 1]) / 2
+        turned = straight * cosine + across * sine, across * cosine - straight * sine
+        matrix = _matrix(*turned, delta)
+    scaled: NDArray[np.complex128] = gain[..., None, None] * matrix
+    return scaled
 
 
 def _ratio(extinction_db: float | None) -> float:
@@ -195,6 +214,8 @@ DEVICES: dict[str, Device] = {
             cell_length_m=811e-6,
             cell_delay_s=11.25e-12,
             access_delay_s=48e-12,
+            heater_mw_per_pi=1.34,
+            settling_s=14e-3,
         ),
         Device(
             name="silicon-electro-optic",

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import Amount, Displayed, Positive, Schedule, check_fields, check_size
+from optmatch.model import (
+    Amount,
+    CellDevice,
+    Displayed,
+    Positive,
+    Schedule,
+    check_fields,
+    check_size,
+)
+from optmatch.problems.routing import cheapest_losses, check_cells
 
 __path__: list[str] = []  # so that former names below this module are looked up
+
+Objective = Literal["total-cells", "worst-loss-db", "worst-snr-db"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,8 +30,7 @@ class AllToAll(Displayed):
     """Connect every pair of ports exactly once, in the fewest matchings, by short routes.
 
     Bidirectional ports: each unordered pair. Ports with an input and an output: each ordered pair
-    of different ports. With faults, only live ports have pairs. The objective is the
-    number of cells on all routes of all matchings together.
+    of different ports. With faults, only live ports have pairs.
 
     Parameters
     ----------
@@ -30,6 +40,11 @@ class AllToAll(Displayed):
         How long each matching is held, in seconds.
     delay_s
         The reconfiguration delay, in seconds.
+    objective
+        ``"total-cells"``: cells on all routes of all matchings together. ``"worst-loss-db"`` and
+        ``"worst-snr-db"``: as of `Routing`, of the worst circuit of all matchings.
+    cells
+        The device of each cell, which the objectives of the worst circuit need.
 
     See Also
     --------
@@ -47,15 +62,22 @@ class AllToAll(Displayed):
     fabric: Fabric
     slot_s: Positive = field(default=1.0, kw_only=True)
     delay_s: Amount = field(default=0.0, kw_only=True)
+    objective: Objective = field(default="total-cells", kw_only=True, metadata={"brief": True})
+    cells: CellDevice | None = field(default=None, kw_only=True, metadata={"brief": True})
     kind: ClassVar[str] = "all-to-all"
     answer_class: ClassVar[type[Schedule] | None] = None
-    objectives: ClassVar[dict[str, str]] = {"all-to-all": "cells"}
+    objectives: ClassVar[dict[str, str]] = {
+        "total-cells": "cells",
+        "worst-loss-db": "dB",
+        "worst-snr-db": "of the signal",
+    }
     slots_first: ClassVar[bool] = True
     """Fewer slots are better, whatever the objective."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         self.fabric.require_switch()
+        check_cells(self.fabric, self.objective, self.cells)
         check_size("entries", self.fabric.n_ports**2, "fabric")
 
     @property
@@ -79,8 +101,19 @@ class AllToAll(Displayed):
         return n if self.fabric.bidirectional and n % 2 and n > 1 else max(0, n - 1)
 
     def lower_bound(self) -> float:
-        """Add up the shortest routes of all pairs, as if alone; infinite with a dead pair."""
+        """Take each pair by its best route, as if alone; infinite with a dead pair.
+
+        Returns
+        -------
+        float
+            In cells, or the largest loss in dB; 0 for crosstalk, as no pair alone has any.
+        """
         if self.fabric.dead_pairs():
             return float("inf")
         sources, destinations = self.pairs.T
+        if self.objective == "worst-snr-db":
+            return 0.0
+        if self.objective == "worst-loss-db":
+            losses = cheapest_losses(self.fabric, self.cells)[sources, destinations]
+            return float(losses.max(initial=0))
         return float(self.fabric.route_cells()[sources, destinations].sum(dtype=np.int64))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
-from optmatch.fabrics.reach import lights_every_cell
+from optmatch.fabrics.reach import cheapest_ways, fit_stuck, lights_every_cell
 from optmatch.model import (
     IDLE,
     Axes,
+    CellDevice,
     Displayed,
     Given,
     InputError,
@@ -28,7 +30,10 @@ from optmatch.model.schedule import check_matchings
 
 __path__: list[str] = []  # so that former names below this module are looked up
 
-Objective = Literal["total-cells", "worst-cells", "loss-db"]
+Objective = Literal["total-cells", "worst-cells", "loss-db", "worst-loss-db", "worst-snr-db"]
+
+WORST = ("worst-loss-db", "worst-snr-db")
+"""Objectives that ask for the worst circuit on a chip of which each cell is known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,14 +50,27 @@ class Routing(Displayed):
     objective
         ``"total-cells"``: cells on all routes together. ``"worst-cells"``: cells on the longest
         route. ``"loss-db"``: loss of all routes together, where bar and cross may cost
-        differently.
+        differently. ``"worst-loss-db"``: loss of the circuit that loses most in the cells it
+        passes, in dB. ``"worst-snr-db"``: the largest ratio of crosstalk to signal of a circuit, a
+        plain number, so that less is better; reports give the signal to crosstalk in dB. Of equal
+        answers fewer cells in all are better.
     bar_loss_db, cross_loss_db
         The loss of one cell in each state, in dB, for ``"loss-db"``; at most 1000.
+    cells
+        The device of each cell, which the objectives of the worst circuit need.
 
     Raises
     ------
     InputError
-        If `matching` is no matching of the live ports of `fabric`.
+        If `matching` is no matching of the live ports of `fabric`, or `cells` are not those that
+        the objective needs.
+
+    Notes
+    -----
+    Crosstalk is of first order: light of one circuit leaks once, in a cell that another circuit
+    passes too, and goes on as set. Powers add, and all sources are loaded. What leaks elsewhere
+    goes on to dark ways, which lead to no receiver. Waveguides and facets are not counted:
+    `measure_optics` has them, and all orders.
 
     See Also
     --------
@@ -72,17 +90,21 @@ class Routing(Displayed):
     objective: Objective = field(default="total-cells", kw_only=True)
     bar_loss_db: Loss = field(default=0.48, kw_only=True)
     cross_loss_db: Loss = field(default=0.48, kw_only=True)
+    cells: CellDevice | None = field(default=None, kw_only=True, metadata={"brief": True})
     kind: ClassVar[str] = "routing"
     answer_class: ClassVar[type[Schedule] | None] = None
     objectives: ClassVar[dict[str, str]] = {
         "total-cells": "cells",
         "worst-cells": "cells",
         "loss-db": "dB",
+        "worst-loss-db": "dB",
+        "worst-snr-db": "of the signal",
     }
 
     def __post_init__(self) -> None:
         check_fields(self)
         self.fabric.require_switch()
+        check_cells(self.fabric, self.objective, self.cells)
         matching = self.matching
         if len(matching) != self.fabric.n_ports:
             raise InputError(
@@ -131,18 +153,36 @@ class Routing(Displayed):
         Returns
         -------
         float
-            In cells, or dB for ``"loss-db"`` (each cell at the cheaper state); infinite if a
-            circuit is dead.
+            In the unit of the objective; for ``"loss-db"`` each cell at the cheaper state.
+            Infinite if a circuit is dead. Of crosstalk only what cells leak that two circuits pass
+            in any case, shared out among all circuits.
         """
         circuits = self.circuits
         if self.dead_circuits():
             return float("inf")
+        if self.objective == "worst-loss-db":
+            return float(
+                cheapest_losses(self.fabric, self.cells)[tuple(circuits.T)].max(initial=0)
+            )
+        if self.objective == "worst-snr-db":
+            return self._shared_leak()
         cells = self.fabric.route_cells()[circuits[:, 0], circuits[:, 1]]
         if self.objective == "worst-cells":
             return float(cells.max(initial=0))
         total = max(float(cells.sum()), 2.0 * self._cells_lit_twice())
         cheaper = min(self.bar_loss_db, self.cross_loss_db)
         return total * cheaper if self.objective == "loss-db" else total
+
+    def _shared_leak(self) -> float:
+        """Bound the worst crosstalk by its mean, if every cell is passed by two circuits.
+
+        Where two circuits leak into each other, the one that is weaker gets more than the leak and
+        the other less: no less than twice the leak together.
+        """
+        if self.cells is None or self.fabric.graph is None or not self._cells_lit_twice():
+            return 0.0
+        leak = fit_stuck(self.fabric.graph, self.cells.leak).min(axis=1)
+        return float(2 * leak.sum() / len(self.circuits))
 
     def _cells_lit_twice(self) -> int:
         """Count the cells that two circuits pass in any case, if no port is idle."""
@@ -151,6 +191,27 @@ class Routing(Displayed):
             return 0
         terminals = fabric.source_terminals, fabric.destination_terminals
         return fabric.n_cells if lights_every_cell(fabric.graph, *terminals) else 0
+
+
+def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> None:
+    """Refuse a device of each cell that does not fit, or is missing, or has no use."""
+    if (cells is not None) != (objective in WORST):
+        rule = "needed for" if cells is None else "of no use for"
+        raise InputError(f"cells: a device of each cell is {rule} {objective}", where="cells")
+    if cells is not None and cells.n_cells != fabric.n_cells:
+        raise InputError(
+            f"cells: a device of {cells.n_cells} cells, a fabric of {fabric.n_cells}",
+            where="cells",
+        )
+
+
+@lru_cache(maxsize=16)
+def cheapest_losses(fabric: Fabric, cells: CellDevice | None) -> NDArray[np.float64]:
+    """``loss_db[source, destination]``: of the cheapest way between ports; 0 without cells."""
+    if fabric.graph is None or cells is None:
+        return np.zeros((fabric.n_ports, fabric.n_ports))
+    ways = cheapest_ways(fabric.graph, fabric.source_terminals, cells.loss_db)
+    return ways[:, fabric.destination_terminals]
 
 
 PRICE_UNITS = 10_000

@@ -9,14 +9,16 @@ from optmatch.solvers.method import Method, Run
 
 def _constructive() -> Run:
     from optmatch.solvers.all_to_all.constructive import solve
+    from optmatch.solvers.all_to_all.worst import solve_worst
 
-    return solve
+    return solve_worst(solve)
 
 
 def _negotiated() -> Run:
     from optmatch.solvers.all_to_all.factorise import solve
+    from optmatch.solvers.all_to_all.worst import solve_worst
 
-    return solve
+    return solve_worst(solve)
 
 
 def _ilp() -> Run:
@@ -47,6 +49,7 @@ METHODS = (
         "pairs, slots and routes in one CP-SAT model, for a few dozen cells",
         exact=True,
         warm=True,
+        suits=lambda problem: problem.cells is None,
     ),
 )
 """Methods for all pairs; the first that takes a problem is its default."""

@@ -16,17 +16,18 @@ from scipy.sparse import csc_matrix, identity
 from scipy.sparse.linalg import splu
 
 from optmatch.fabrics import EXITS, CellGraph
-from optmatch.fabrics.waveguides import measure_waveguides
+from optmatch.fabrics.waveguides import waveguide_loss_db
 from optmatch.model import (
     BAR,
     CROSS,
     FREE,
+    CellDevice,
     Device,
     InputError,
     Problem,
     Schedule,
     Solution,
-    find_device,
+    cells_of,
 )
 
 ROUNDS = 12
@@ -40,17 +41,17 @@ STARTS, START_TERMINALS = 8, 4000
 
 
 def settle(
-    problem: Problem, subject: Schedule | Solution, device: Device | str
+    problem: Problem, subject: Schedule | Solution, device: Device | CellDevice | str
 ) -> NDArray[np.int8]:
     """Choose a state for every free cell; see `optmatch.settle_free_cells`."""
-    fabric, chosen = problem.fabric, find_device(device)
+    fabric = problem.fabric
     graph: CellGraph | None = fabric.graph
     schedule = subject.schedule if isinstance(subject, Solution) else subject
     if graph is None:
         raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
     if schedule is None or schedule.cell_states is None:
         raise InputError("optics need one schedule, with cell states")
-    flow = PowerFlow.of(graph, chosen)
+    flow = PowerFlow.of(graph, cells_of(device, graph.n_cells))
     settled = schedule.cell_states.copy()
     for states, matching in zip(settled, schedule.matchings, strict=True):
         source = np.flatnonzero(matching >= 0)
@@ -78,29 +79,28 @@ class PowerFlow(NamedTuple):
 
     graph: CellGraph
     by_state: NDArray[np.float64]
-    """``by_state[state, straight or across]``: shares of the power in a cell."""
+    """``by_state[state, cell, straight or across]``: shares of the power in a cell."""
     kept: NDArray[np.float64]
     """``kept[terminal]``: the share that gets from there to the joined terminal."""
     ahead: NDArray[np.int64]
     """``ahead[terminal, straight or across]``: where light that enters there may leave."""
 
     @classmethod
-    def of(cls, graph: CellGraph, device: Device) -> PowerFlow:
+    def of(cls, graph: CellGraph, cells: CellDevice) -> PowerFlow:
         """Apply a device to the cells and links of a graph."""
-        guides = measure_waveguides(graph)
-        loss_db = guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
-        loss_db += guides.bends * device.bend_loss_db + guides.crossings * device.crossing_loss_db
+        loss_db = waveguide_loss_db(graph, cells.device)
         kept = np.where(graph.mate < 0, 0.0, 10 ** (-loss_db / 10)[graph.links.of_terminal])
         terminals = np.arange(len(graph.mate))
         ahead = 4 * (terminals // 4)[:, None] + EXITS[terminals % 4]
-        return cls(graph, np.abs(device.cell([BAR, CROSS])[:, 0]) ** 2, kept, ahead)
+        both = np.broadcast_to(np.array([[BAR], [CROSS]]), (2, graph.n_cells))
+        return cls(graph, np.abs(cells.cell(both)[..., 0]) ** 2, kept, ahead)
 
     def shares(self, states: NDArray[np.int8]) -> NDArray[np.float64]:
         """Return ``shares[terminal, straight or across]`` of the power that enters there.
 
         Free and dead cells absorb all.
         """
-        shares = self.by_state[states]
+        shares = self.by_state[states, np.arange(len(states))]
         shares[(states == FREE) | (self.graph.stuck > CROSS)] = 0.0
         return np.repeat(shares, 4, axis=0)
 
@@ -164,7 +164,7 @@ def estimate_changes(
     weight = 4 * now.ratios**3 / now.signal
     everyone = now.worth @ weight
     terminals = 4 * free[:, None] + np.arange(4)
-    change = flow.by_state[1 - states[free]] - flow.by_state[states[free]]
+    change = flow.by_state[1 - states[free], free] - flow.by_state[states[free], free]
     grown = np.zeros(len(free))
     for way in (0, 1):
         left = flow.ahead[terminals, way]

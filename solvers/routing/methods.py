@@ -35,6 +35,7 @@ from optmatch.solvers.routing.negotiation import (
     conclude_routes,
     one_slot,
 )
+from optmatch.solvers.routing.worst import route_worst
 
 PATIENCE = 8
 """Negotiations without any routes until the exact method takes over: each effort twice."""
@@ -60,6 +61,8 @@ def route_exactly(
     decided = answer_at_once(problem, "ilp", refuted, clock)
     if decided is not None:
         return decided
+    if problem.cells is not None:
+        return route_worst(problem, clock, rng, on_event, "ilp", route_exactly)
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search
 
@@ -83,7 +86,7 @@ def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Gen
     """Make the test whether a matching has no routing on another fabric, for `find_causes`."""
 
     def refuted(fabric: Fabric) -> bool | None:
-        fixed = replace(problem, fabric=fabric, objective="total-cells")
+        fixed = replace(problem, fabric=fabric, objective="total-cells", cells=None)
         if fixed.dead_circuits():
             return True
         negotiation = Negotiation(fixed)
@@ -119,6 +122,8 @@ def route_by_negotiation(
     decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)
     if decided is not None:
         return decided
+    if problem.cells is not None:
+        return route_worst(problem, clock, rng, on_event, "negotiated", route_exactly)
     bound, unlimited = problem.lower_bound(), limits.iterations is None
     most = RESTARTS if limits.iterations is None else limits.iterations
 
@@ -158,6 +163,8 @@ def route_forward(
     refused = refuse_dead_pairs(problem, problem.dead_circuits(), _NAME, refuted, clock)
     if refused is not None:
         return refused
+    if problem.cells is not None and len(problem.circuits):
+        return route_worst(problem, clock, rng, on_event, _NAME, route_exactly)
     matching, worst = problem.matching[None], problem.objective == "worst-cells"
     cell_cost = _cell_cost(problem)
 

@@ -12,6 +12,7 @@ from optmatch.problems import Routing, RoutingProof
 from optmatch.solvers.frame import conclude
 from optmatch.solvers.routing.causes import Refuted, refuse_dead_pairs
 from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
+from optmatch.solvers.routing.relief import Relief
 from optmatch.solvers.routing.router import CellRouter
 
 
@@ -86,6 +87,10 @@ class Routes:
             self.objective = (
                 problem.bar_loss_db * (len(passed) - crossed) + problem.cross_loss_db * crossed
             )
+        elif problem.cells is not None:
+            self.objective = Relief(router, problem.cells, problem.objective).measure(
+                order, routes, lengths
+            )
         else:
             self.objective = float(lengths.sum())
 
@@ -95,7 +100,7 @@ class Negotiation:
 
     def __init__(self, problem: Routing) -> None:
         self.problem = problem
-        self.router = CellRouter(problem.fabric, *cell_costs(problem))
+        self.router = CellRouter(problem.fabric, *cell_costs(problem), problem.cells)
         self.circuits = problem.circuits.astype(np.int64)
         self.partner = problem.matching.astype(np.int64)
         sources, destinations = self.circuits.T

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import UNREACHED, CellGraph, Fabric
-from optmatch.model import BAR, CROSS, FREE, IDLE, check_time
+from optmatch.fabrics import UNREACHED, Fabric
+from optmatch.fabrics.reach import fit_stuck
+from optmatch.model import FREE, IDLE, CellDevice, check_time
 from optmatch.solvers.routing.pathfinder import (
     FULL,
     UNIT,
@@ -23,9 +24,15 @@ from optmatch.solvers.routing.pathfinder import (
 
 
 @lru_cache(maxsize=16)
-def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[MeshArrays, NDArray[np.int64]]:
+def _wire(
+    fabric: Fabric, bar_cost: int, cross_cost: int, cells: CellDevice | None
+) -> tuple[MeshArrays, NDArray[np.int64]]:
     """MeshArrays, and ``least[source, destination]``: the cost of the cheapest way if alone."""
     graph: Any = fabric.graph
+    cell_cost = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (graph.n_cells, 1))
+    if cells is not None:
+        mean = float(cells.loss_db.mean())
+        cell_cost = np.rint(cells.loss_db / mean * UNIT).astype(np.int64) if mean else cell_cost
     terminals, links = len(graph.mate), graph.links
     first = np.unique(links.of_terminal, return_index=True)[1]
     target = fabric.destination_terminals.astype(np.int64)
@@ -34,7 +41,7 @@ def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[MeshArrays, N
         exits=graph.exits.astype(np.int64),
         link=links.of_terminal.astype(np.int64),
         ends=np.stack([first, graph.mate[first]], axis=1).astype(np.int64),
-        cell_cost=_fit(np.tile([bar_cost, cross_cost], (graph.n_cells, 1)), graph),
+        cell_cost=fit_stuck(graph, cell_cost),
         source=fabric.source_terminals.astype(np.int64),
         target=target,
         to_go=np.empty((len(target), terminals), dtype=np.int64),
@@ -59,28 +66,26 @@ def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[MeshArrays, N
     return wiring, least
 
 
-def _fit(cell_cost: NDArray[np.int64], graph: CellGraph) -> NDArray[np.int64]:
-    """Give a stuck cell the cost of the state in which it is stuck."""
-    fitted = cell_cost.astype(np.int64)
-    for state in (BAR, CROSS):
-        fitted[graph.stuck == state] = fitted[graph.stuck == state][:, [state]]
-    fitted.flags.writeable = False  # one type for all wiring, so that kernels are compiled once
-    return fitted
-
-
 class CellRouter:
     """The kernels with a fabric and a workspace; one for each thread.
 
-    Passing a cell costs `bar_cost` or `cross_cost`, in `UNIT`.
+    Passing a cell costs `bar_cost` or `cross_cost`, in `UNIT`. If `cells` are given, it costs what
+    they lose, `UNIT` on average.
     """
 
-    def __init__(self, fabric: Fabric, bar_cost: int = UNIT, cross_cost: int = UNIT) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        bar_cost: int = UNIT,
+        cross_cost: int = UNIT,
+        cells: CellDevice | None = None,
+    ) -> None:
         graph = fabric.graph
         if graph is None:
             raise ValueError("a fabric without cells needs no routes")
         self.graph = graph
         self.bidirectional = fabric.bidirectional
-        self.wiring, self.least = _wire(fabric, bar_cost, cross_cost)
+        self.wiring, self.least = _wire(fabric, bar_cost, cross_cost, cells)
         self.no_cost = np.zeros(len(graph.mate), dtype=np.int64)
         longest = int(fabric.route_cells()[fabric.route_cells() != UNREACHED].max(initial=0))
         self.width = min(len(graph.mate), 4 * longest + 64)  # no route in use is longer
@@ -127,7 +132,9 @@ class CellRouter:
         """
         wiring = self.wiring
         if cell_cost is not None:
-            wiring = wiring._replace(cell_cost=_fit(cell_cost, self.graph))
+            fitted = fit_stuck(self.graph, cell_cost)
+            fitted.flags.writeable = False  # one type for all wiring: kernels are compiled once
+            wiring = wiring._replace(cell_cost=fitted)
         return int(shorten(wiring, self.workspace, self.no_cost, order, partner, routes, lengths))
 
     def states(

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import BAR, CROSS, FREE
+from optmatch.model import BAR, CROSS, FREE, CellDevice
 from optmatch.solvers.feedforward.router import change, exact_router, route_cheaply
 from optmatch.solvers.routing.pathfinder import Effort, negotiate, shorten
+from optmatch.solvers.routing.relief import Relief
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.rows import (
     NO_MATCHING,
@@ -19,14 +20,20 @@ from optmatch.solvers.routing.rows import (
     TRIES,
     PortTable,
     check_rows,
+    line_up,
     new_room,
     read_rows,
     route_rows,
+    write_states,
 )
 from optmatch.solvers.routing.toggling import NO_ROOM, TOLL, WRONG_STATES, change_row
+from optmatch.solvers.routing.worst import cell_costs
 
 VISITS = 5_000
 """Blocks of a Benes network that a change may look at: 64 ports take 1.6 ms."""
+
+RELIEF_TRIES = {"worst-loss-db": 12, "worst-snr-db": 3}
+"""Moves of circuits that help the worst one, for each matching: about as long as the routing."""
 
 _AT_TOLL = Effort(TOLL // 10, 110, TOLL, 100)
 
@@ -135,11 +142,11 @@ class ForwardRouter(RowRouter):
 
 
 class MeshRouter(ForwardRouter):
-    """For all others with cells: by negotiation."""
+    """For all others with cells: by negotiation, at the losses of `cells` if they are given."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, cells: CellDevice | None = None) -> None:
         super().__init__(fabric)
-        self._router = router = CellRouter(fabric)
+        self._router = router = CellRouter(fabric, cells=cells)
         self.width = router.width
         self.ports = self.ports._replace(least=router.least)
         self._work = new_room(router.wiring, router.width)
@@ -178,8 +185,44 @@ class MeshRouter(ForwardRouter):
         return ROUTED
 
 
-def new_row_router(fabric: Fabric) -> RowRouter:
-    """Choose the router of a fabric."""
+class WorstRouter(MeshRouter):
+    """For the worst circuit: routes first, which are then relieved."""
+
+    def __init__(self, fabric: Fabric, objective: str, cells: CellDevice) -> None:
+        super().__init__(fabric, cells)
+        self._relief = Relief(self._router, cells, objective)
+        self._forward = exact_router(fabric) is not None
+        self._cost = cell_costs(fabric, cells, objective)
+        self._tries = RELIEF_TRIES[objective]
+        self._by_worst = objective == "worst-loss-db"
+
+    def route(self, rows, states, routes, lengths, held) -> None:  # noqa: D102 - as of the class
+        order, partner, taken = self._room
+        if self._forward:
+            RowRouter.route(self, rows, states, routes, lengths, held)
+            if (held == NO_MATCHING).any():
+                return
+            found = route_cheaply(self.fabric, rows, self._cost, worst=self._by_worst)
+            states[:], held[~found.held] = found.states, NOT_ROUTED
+        for k in range(len(rows)):
+            if self._forward:
+                self.read(rows[k], states[k], routes, lengths[k])
+            else:
+                one = rows[k : k + 1], states[k : k + 1], routes, lengths[k : k + 1]
+                super().route(*one, held[k : k + 1])
+            if held[k] == ROUTED:
+                circuits = order[: line_up(self.ports, rows[k], order, partner, taken)]
+                self._relief.improve(circuits, partner, routes, lengths[k], self._tries)
+                states[k] = FREE
+                write_states(self._router.wiring, circuits, routes, lengths[k], states[k])
+
+
+def new_row_router(
+    fabric: Fabric, objective: str | None = None, cells: CellDevice | None = None
+) -> RowRouter:
+    """Choose the router of a fabric, perhaps for an objective of the worst circuit."""
     if fabric.graph is None:
         return RowRouter(fabric)
+    if objective is not None and cells is not None:
+        return WorstRouter(fabric, objective, cells)
     return (MeshRouter if exact_router(fabric) is None else ForwardRouter)(fabric)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from optmatch.commands.shared.options import AMOUNTS, count
+from optmatch.commands.shared.options import AMOUNTS, DEVICE, DEVICE_CELLS, choose_device, count
 from optmatch.commands.shared.outcome import paint, print_rows
-from optmatch.model import DEVICES, Device, Solution
+from optmatch.model import CellDevice, Device, Solution
 
 OPTIONS = (
     click.option("--optics", is_flag=True, help="Measure losses, crosstalk, delays and loops."),
-    click.option(
-        "--device",
-        metavar="NAME|FILE",
-        help=f"Device: {', '.join(DEVICES)}, or a JSON file.  [default: smartlight]",
-    ),
+    DEVICE,
+    DEVICE_CELLS,
     click.option(
         "--idle",
         type=click.Choice(["least-leak", "cross", "bar", "keep"]),
@@ -67,16 +63,6 @@ def check_options(options: dict[str, Any]) -> None:
             raise click.UsageError(f"--{option.replace('_', '-')}: only with --optics")
 
 
-def choose_device(name: str | None) -> Device:
-    """Return a preset, or the device of a file."""
-    from optmatch.io import read_device
-    from optmatch.model import find_device
-
-    if name is not None and name not in DEVICES and Path(name).suffix == ".json":
-        return read_device(name)
-    return find_device(name or "smartlight")
-
-
 def use_one_thread() -> None:
     """Keep SciPy from threads, unless the user wants them; called before SciPy is loaded.
 
@@ -89,10 +75,15 @@ def use_one_thread() -> None:
 def measure(solution: Solution, options: dict[str, Any]) -> Measured:
     """Measure the schedule of a solution as the options say."""
     from optmatch import settle_free_cells
+    from optmatch.io.cells import read_cells
     from optmatch.verify.optics import Budget, measure_optics
 
     use_one_thread()
-    problem, device = solution.problem, choose_device(options["device"])
+    problem = solution.problem
+    chip = choose_device(options["device"])
+    device: Device | CellDevice = chip
+    if options["device_cells"] is not None and problem.fabric is not None:
+        device = read_cells(options["device_cells"], problem.fabric.n_cells, chip)
     shared: dict[str, Any] = {
         "frequencies_hz": options["frequencies_hz"] or [0.0],
         "seed": options["chip_seed"] or 0,

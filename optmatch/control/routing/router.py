@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,7 @@ from optmatch.entrances import solve, verify
 from optmatch.fabrics import Fabric
 from optmatch.model import (
     FREE,
+    CellDevice,
     Device,
     InfeasibleError,
     InputError,
@@ -27,11 +28,13 @@ from optmatch.model import (
 )
 from optmatch.model.declarations import Amount, form_of
 from optmatch.problems import Routing
+from optmatch.problems.routing import check_cells
 
 if TYPE_CHECKING:
     from optmatch.solvers.routing.row_router import RowRouter
 
 _TYPES = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.int64)
+Preference = Literal["worst-loss-db", "worst-snr-db"]
 _SHARE = 256  # matchings that a thread takes at a time
 _ROUTED, _NO_MATCHING, _WRONG_STATES = 1, -1, -3  # as of `optmatch.solvers.routing.rows`
 
@@ -75,11 +78,17 @@ class Router:
         Whether the light of every answer is traced, by code that no method shares.
     time_limit_s
         How long a matching that is not routed at once may take; None for as long as it takes.
+    prefer
+        What the routes of each matching are for: ``"worst-loss-db"`` or ``"worst-snr-db"``, as of
+        `Routing`; None for few cells in all. `reroute` is for few toggles in any case.
+    cells
+        The device of each cell, which `prefer` needs.
 
     Raises
     ------
     InputError
-        If `fabric` is no switch, or `time_limit_s` no time.
+        If `fabric` is no switch, `time_limit_s` no time, or `cells` are not those that `prefer`
+        needs.
 
     See Also
     --------
@@ -101,18 +110,27 @@ class Router:
     """
 
     def __init__(
-        self, fabric: Fabric, *, check: bool = False, time_limit_s: float | None = None
+        self,
+        fabric: Fabric,
+        *,
+        check: bool = False,
+        time_limit_s: float | None = None,
+        prefer: Preference | None = None,
+        cells: CellDevice | None = None,
     ) -> None:
         from optmatch.solvers.routing.row_router import new_row_router
         from optmatch.verify.routing import quick
 
         form_of(Fabric).check("fabric", fabric)
         fabric.require_switch()
+        form_of(Preference | None).check("prefer", prefer)
+        check_cells(fabric, str(prefer), cells)
+        self._wanted = prefer, cells
         self._time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
         self.fabric = fabric
         self._new, self._quick = new_row_router, quick
         self._wires = quick.wires_of(fabric) if check and fabric.graph is not None else None
-        first = new_row_router(fabric)
+        first = new_row_router(fabric, prefer, cells)
         ports, self._n_cells = fabric.n_ports, fabric.n_cells  # looked up once
         self._shapes = (self._n_cells,), (ports, first.width), (ports,)
         self._idle = [(first, quick.new_marks(fabric))]
@@ -263,7 +281,7 @@ class Router:
         try:
             return self._idle.pop()
         except IndexError:
-            return self._new(self.fabric), self._quick.new_marks(self.fabric)
+            return self._new(self.fabric, *self._wanted), self._quick.new_marks(self.fabric)
 
     def _accept(self, out: Routed) -> Routed:
         states, routes, lengths = out
@@ -274,7 +292,8 @@ class Router:
 
     def _insist(self, router: RowRouter, row: NDArray[np.int32], out: Routed) -> None:
         """Route the matchings that the first try left out, or raise why one cannot be routed."""
-        problem = Routing(self.fabric, row)
+        prefer, cells = self._wanted
+        problem = Routing(self.fabric, row, objective=prefer or "total-cells", cells=cells)
         found = solve(problem, seed=0, time_limit_s=self._time_limit_s)
         if found.status is Status.INFEASIBLE:
             reason = found.stats.get("reason", "no states of the cells hold this matching")
@@ -333,7 +352,7 @@ def _refuse(fabric: Fabric, rows: NDArray[np.int32], k: int) -> None:
 
 
 def settle_free_cells(
-    problem: Problem, subject: Schedule | Solution, device: Device | str
+    problem: Problem, subject: Schedule | Solution, device: Device | CellDevice | str
 ) -> NDArray[np.int8]:
     """Choose a state for every free cell, such that circuits disturb each other least.
 
@@ -344,7 +363,7 @@ def settle_free_cells(
     subject
         A schedule with cell states, or a solution that has one.
     device
-        The device model, or the name of a preset.
+        What cells do to light, the name of a preset, or a device for each cell.
 
     Returns
     -------

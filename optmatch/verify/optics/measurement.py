@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.light import trace
-from optmatch.fabrics.waveguides import measure_waveguides
+from optmatch.fabrics.waveguides import measure_waveguides, waveguide_loss_db
 from optmatch.model import (
     BAR,
     CROSS,
@@ -24,7 +24,8 @@ from optmatch.model import (
     frozen,
     integer,
 )
-from optmatch.model.device import Device, find_device
+from optmatch.model.cells import CellDevice, cells_of
+from optmatch.model.device import Device
 from optmatch.verify.loops import Loop as DarkLoop, find_loops
 from optmatch.verify.optics.figures import Loop, Optics
 
@@ -37,7 +38,7 @@ DIGITS_LOST = 1e-9
 def measure_optics(
     problem: Problem,
     subject: Schedule | Solution,
-    device: Device | str,
+    device: Device | CellDevice | str,
     *,
     idle: Idle | ArrayLike = "cross",
     frequencies_hz: Sequence[float] = (0.0,),
@@ -53,7 +54,8 @@ def measure_optics(
     subject
         A schedule with cell states, or a solution that has one.
     device
-        The device model, or the name of a preset.
+        What cells and waveguides do to light: one device for all cells, the name of a preset, or
+        a device for each cell.
     idle
         Into which state free cells are put: ``"cross"`` (the passive state of an interferometer),
         ``"bar"``, ``"keep"`` (as they were last driven; before that, cross), or the states of all
@@ -96,9 +98,10 @@ def measure_optics(
     >>> f"{optics.figures['worst_insertion_loss_db']:.2f} dB"
     '7.16 dB'
     """
-    fabric, chosen = problem.fabric, find_device(device)
+    fabric = problem.fabric
     graph: CellGraph = fabric.graph
     schedule = _schedule_of(fabric, subject)
+    chosen = cells_of(device, graph.n_cells)
     stated = np.asarray(schedule.cell_states)
     frequencies = frozen("frequencies_hz", np.asarray(frequencies_hz), 1, np.float64)
     if not len(frequencies):
@@ -111,7 +114,7 @@ def measure_optics(
     lit = schedule.matchings != IDLE
     slots = [_solve_slot(chip, row, frequencies, fabric.source_terminals) for row in states]
     return Optics(
-        device=chosen,
+        device=chosen.device,
         matchings=schedule.matchings,
         cell_states=states,
         frequencies_hz=frequencies,
@@ -119,8 +122,9 @@ def measure_optics(
         lost=np.array([slot.lost for slot in slots]),
         exits=place[fabric.destination_terminals].astype(np.int32),
         cells=cells,
-        length_m=(cells + links) * chosen.cell_length_m,
-        delay_s=lit * ((cells + links) * chosen.cell_delay_s + chosen.access_delay_s),
+        length_m=(cells + links) * chosen.device.cell_length_m,
+        delay_s=lit
+        * ((cells + links) * chosen.device.cell_delay_s + chosen.device.access_delay_s),
         loops=tuple(slot.loops for slot in slots),
         loop_power=np.array([slot.loop_power for slot in slots]),
         notes=_notes(slots),
@@ -131,7 +135,7 @@ class _Chip(NamedTuple):
     """The device applied to a graph."""
 
     graph: CellGraph
-    device: Device
+    cells: CellDevice
     errors_rad: NDArray[np.float64] | None
     links: NDArray[np.float64]
     """``links[link]``: the amplitude that is left at the end of a waveguide."""
@@ -202,11 +206,9 @@ def _settle(graph: CellGraph, given: NDArray[np.int8], idle: Idle | ArrayLike) -
     return np.where(np.isin(graph.stuck, (BAR, CROSS)), graph.stuck, states).astype(np.int8)
 
 
-def _build_chip(graph: CellGraph, device: Device, seed: int) -> _Chip:
-    guides = measure_waveguides(graph)
-    loss_db = guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
-    loss_db += guides.bends * device.bend_loss_db + guides.crossings * device.crossing_loss_db
-    return _Chip(graph, device, device.draw_errors(graph.n_cells, seed), 10 ** (-loss_db / 20))
+def _build_chip(graph: CellGraph, cells: CellDevice, seed: int) -> _Chip:
+    errors_rad = cells.device.draw_errors(graph.n_cells, seed)
+    return _Chip(graph, cells, errors_rad, 10 ** (-waveguide_loss_db(graph, cells.device) / 20))
 
 
 def _solve_slot(
@@ -218,8 +220,8 @@ def _solve_slot(
     """Solve one slot at every frequency."""
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 
-    graph, tau_s = chip.graph, chip.device.cell_delay_s
-    cells = chip.device.cell(states, chip.errors_rad)
+    graph, tau_s = chip.graph, chip.cells.device.cell_delay_s
+    cells = chip.cells.cell(states, chip.errors_rad)
     cells[graph.stuck == DEAD] = 0.0
     absorbed = np.tile(1 - (np.abs(cells) ** 2).sum(axis=1), 2).ravel()
     faded = np.where(graph.mate < 0, 0.0, 1 - chip.links[graph.links.of_terminal] ** 2)

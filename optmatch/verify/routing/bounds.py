@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.problems import AllToAll, Routing
+from optmatch.verify.routing.worst import bound_crosstalk, bound_loss_db
 
 
 def count_slots(fabric: Fabric) -> int:
@@ -38,6 +39,15 @@ def bound_objective(problem: AllToAll | Routing) -> float:
     if fabric.bidirectional:
         wanted = np.triu(wanted)
     cells = route_lengths(fabric)[wanted]
+    if problem.cells is not None:
+        if np.isinf(cells).any():
+            return math.inf
+        if problem.objective == "worst-loss-db":
+            return bound_loss_db(fabric, problem.cells, wanted)
+        if fabric.graph is None or isinstance(problem, AllToAll):
+            return 0.0
+        twice = _count_passed_twice(problem)
+        return bound_crosstalk(fabric.graph, problem.cells, twice, len(cells))
     if isinstance(problem, AllToAll):
         return float(cells.sum())
     if problem.objective == "worst-cells":

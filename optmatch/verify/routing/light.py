@@ -21,6 +21,8 @@ class Traced(NamedTuple):
     """``cells[slot, source]``: cells passed from there; 0 where no circuit is counted."""
     crossed: NDArray[np.int64]
     """``crossed[slot, source]``: how many of them are in the cross state."""
+    light: Light | None = None
+    """All beams, those of both ports of a circuit; None without cells."""
 
 
 def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Traced:
@@ -57,7 +59,7 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     crossed = np.zeros(matchings.shape, dtype=np.int64)
     np.add.at(cells, (light.slot, light.beam), 1)
     np.add.at(crossed, (light.slot, light.beam), states[light.slot, light.entered // 4] == CROSS)
-    return Traced(cells * once, crossed * once)
+    return Traced(cells * once, crossed * once, light)
 
 
 def _check_arrival(

@@ -16,13 +16,14 @@ from optmatch.verify.routing.bounds import bound_objective, count_slots
 from optmatch.verify.routing.light import Traced, check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes
 from optmatch.verify.routing.proofs import Circuit, ProofChecker
+from optmatch.verify.routing.worst import measure_quality, worst_figures
 
 
 def verify_schedule(
     problem: AllToAll | Routing, subject: Schedule | Solution, findings: Findings
 ) -> None:
     """Check a schedule of all pairs, or of one matching, and the claims of a solution about it."""
-    if isinstance(problem, AllToAll) or problem.objective != "loss-db":
+    if problem.cells is None and problem.objective != "loss-db":
         findings.step = 1.0  # a cell
     if isinstance(problem, AllToAll):
         findings.figures["slots_lower_bound"] = count_slots(problem.fabric)
@@ -137,6 +138,8 @@ def _add_figures(
     figures["mean_route_cells"] = total / circuits if circuits else 0.0
     figures["toggles"] = count_toggles(schedule)
     figures["objective"] = float(total)
+    if problem.cells is not None and traced.light is not None:
+        figures |= worst_figures(problem, measure_quality(traced.light, problem.cells))
     if isinstance(problem, Routing) and problem.objective == "worst-cells":
         figures["objective"] = float(figures["worst_route_cells"])
     if isinstance(problem, Routing) and problem.objective == "loss-db":
@@ -168,6 +171,10 @@ def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> 
             f"a {type(proof).__name__}, where only a RoutingProof on cells can be checked"
         )
     checker = ProofChecker(graph)
+    if problem.cells is not None:
+        if isinstance(problem, Routing) and checker.show_infeasible(proof, list_circuits(problem)):
+            return math.inf
+        return 0.0
     if isinstance(problem, AllToAll):
         return _bound_jointly(problem, checker, proof, findings)
     circuits = list_circuits(problem)

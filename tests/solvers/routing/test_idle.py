@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.fabrics import Faulty
-from optmatch.model import CROSS, DEVICES, FREE
+from optmatch.model import CROSS, DEVICES, FREE, cells_of
 from optmatch.solvers.routing import idle
 
 RATIO = "worst_signal_to_crosstalk_db"
@@ -35,7 +35,7 @@ def setting(problem: om.Routing, solution: om.Solution) -> tuple[Any, Any, NDArr
         problem.fabric.source_terminals[source],
         problem.fabric.destination_terminals[problem.matching[source]],
     )
-    return idle.PowerFlow.of(graph, device), ends, states, free
+    return idle.PowerFlow.of(graph, cells_of(device, graph.n_cells)), ends, states, free
 
 
 def spread_densely(
@@ -83,10 +83,10 @@ def test_estimates_are_derivatives(fabric: om.Fabric) -> None:
     step = 1e-4
     for k, cell in enumerate(free[:12]):
         # a third kind of state, which only this cell has
-        here, there = flow.by_state[states[cell]], flow.by_state[1 - states[cell]]
-        moved = flow._replace(
-            by_state=np.vstack([flow.by_state, (1 - step) * here + step * there])
-        )
+        here, there = flow.by_state[states[cell], cell], flow.by_state[1 - states[cell], cell]
+        third = np.zeros((1, *flow.by_state.shape[1:]))
+        third[0, cell] = (1 - step) * here + step * there
+        moved = flow._replace(by_state=np.concatenate([flow.by_state, third]))
         partly = states.copy()
         partly[cell] = 2
         grown = (idle.solve_powers(moved, ends, partly).cost - now.cost) / step

@@ -1,0 +1,59 @@
+"""`optmatch generate device`: the cells of one chip, drawn from a spread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from optmatch.commands.shared.options import (
+    CONDITION_OPTIONS,
+    DEVICE,
+    FABRIC_OPTIONS,
+    FILE_OPTIONS,
+    Listed,
+    build_fabric,
+    choose_device,
+    count,
+    pair,
+    with_options,
+)
+from optmatch.commands.shared.outcome import say
+from optmatch.model import CELL_FIELDS, CellDevice
+
+
+@click.command()
+@with_options(FABRIC_OPTIONS)
+@with_options(CONDITION_OPTIONS)
+@DEVICE
+@click.option(
+    "--sigma",
+    "sigmas",
+    type=Listed(pair("=", str, float), "name=number"),
+    help=f"Standard deviations, as bar_loss_db=0.1. Names: {', '.join(CELL_FIELDS)}.",
+)
+@count("--seed", 0, "Seed of the chip.")
+@with_options(FILE_OPTIONS)
+def device(
+    type_: str,
+    output: str,
+    force: bool,
+    device: str | None,
+    sigmas: Any,
+    seed: int,
+    **options: Any,
+) -> None:
+    """Write the device of each cell: a CSV table, or JSON if FILE ends so."""
+    from optmatch.io.cells import write_cells
+    from optmatch.model.files import check_target, replace_file
+
+    fabric = build_fabric(type_, options)
+    if not fabric.n_cells:
+        raise click.UsageError("a fabric without cells has no device")
+    cells = CellDevice.of(choose_device(device), fabric.n_cells).draw(dict(sigmas or ()), seed)
+    if output == "-":
+        click.echo(write_cells(cells), nl=False)
+        return
+    target = check_target(output, force=force, endings=(".csv", ".json"))
+    replace_file(target, write_cells(cells, as_json=output.endswith(".json")).encode())
+    say(f"{output}: written")

@@ -1,0 +1,140 @@
+"""Tables of the cells of a chip: CSV or JSON, beside the fabric."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from optmatch.io.contents import read_bytes
+from optmatch.io.fields import check_object, choose, shorten
+from optmatch.io.text import layout, parse, pointer
+from optmatch.model import (
+    CELL_FIELDS,
+    CellDevice,
+    Device,
+    FormatError,
+    InputError,
+    naming,
+    number,
+)
+
+CELLS_FORMAT = "optmatch/cell-device/1"
+
+
+def read_cells(
+    path: str | os.PathLike[str], n_cells: int, device: Device | str = "smartlight"
+) -> CellDevice:
+    """Read what was measured of the cells of a fabric.
+
+    Parameters
+    ----------
+    path
+        CSV with a line of names, ``cell`` and some of the columns of `CellDevice`; or JSON with
+        ``"format": "optmatch/cell-device/1"`` and under ``"cells"`` a list of objects with the
+        same names. What is empty or absent was not measured.
+    n_cells
+        The number of cells of the fabric.
+    device
+        What a cell does that was not measured, and what waveguides and facets do.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, a name is unknown, a value is no number, a cell does not exist,
+        or it is there twice.
+    InputError
+        If a value is out of range.
+    """
+    content, name = read_bytes(path), os.fspath(path)
+    rows = _json_rows if content.lstrip()[:1] == b"{" else _csv_rows
+    measured: dict[int, dict[str, float]] = {}
+    places: dict[int, str] = {}
+    with naming(name):
+        for place, row in rows(content, name):
+            cell = row.pop("cell", None)
+            if cell is None or cell != int(cell) or not 0 <= cell < n_cells:
+                text = "is missing" if cell is None else f"= {cell:g}"
+                raise FormatError(f"cell {text}: cells are 0 .. {n_cells - 1}", where=place)
+            if cell in measured:
+                raise FormatError(f"cell {cell:g}: is there already, {places[cell]}", where=place)
+            measured[int(cell)], places[int(cell)] = row, place
+            try:
+                CellDevice.of(device, 1, {0: row})
+            except InputError as exc:
+                field = exc.message.split("[0]")[0].split("cell 0, ")[-1]
+                raise InputError(
+                    exc.message.replace("[0]", ""), where=f"{place} {field}"
+                ) from None
+        return CellDevice.of(device, n_cells, measured)
+
+
+def _csv_rows(content: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FormatError("neither CSV nor JSON: no UTF-8", path=path) from None
+    reader = csv.reader(io.StringIO(text))
+    names = next(reader, [])
+    _check_names(names, "line 1")
+    for row in reader:
+        place = f"line {reader.line_num}"
+        if len(row) != len(names):
+            if not row:
+                continue
+            raise FormatError(f"{len(row)} entries, {len(names)} names", where=place)
+        found = {}
+        for key, entry in zip(names, row, strict=True):
+            if entry.strip():
+                try:
+                    found[key] = float(entry)
+                except ValueError:
+                    message = f"{key} = {shorten(entry)}: a number is expected"
+                    raise FormatError(message, where=place) from None
+        for key, value in found.items():
+            number(f"{place}, {key}", value, at_least=-float("inf"))
+        yield place, found
+
+
+def _json_rows(content: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    tree = parse(content, path)
+    check_object(tree, "")
+    choose(tree, "format", {CELLS_FORMAT: CellDevice}, "")
+    for key in tree.keys() - {"format", "cells"}:
+        raise FormatError(f"unknown key {key!r}: known are format, cells", where=pointer("", key))
+    if not isinstance(tree.get("cells"), list):
+        raise FormatError("a list of objects is expected", where="/cells")
+    for k, row in enumerate(tree["cells"]):
+        place = pointer("/cells", k)
+        check_object(row, place)
+        _check_names(list(row), place)
+        for key, value in row.items():
+            if type(value) not in (int, float):
+                message = f"{key} = {shorten(value)}: a number is expected"
+                raise FormatError(message, where=pointer(place, key))
+        yield place, dict(row)
+
+
+def _check_names(names: list[str], place: str) -> None:
+    for name in names:
+        if name not in ("cell", *CELL_FIELDS):
+            known = ", ".join(("cell", *CELL_FIELDS))
+            raise FormatError(f"{shorten(name)}: unknown; known are {known}", where=place)
+        if names.count(name) > 1:
+            raise FormatError(f"{name} is there twice", where=place)
+
+
+def write_cells(cells: CellDevice, *, as_json: bool = False) -> str:
+    """Return the text of a table with all cells, CSV or JSON."""
+    columns = [range(cells.n_cells), *(getattr(cells, name).tolist() for name in CELL_FIELDS)]
+    names = ("cell", *CELL_FIELDS)
+    if as_json:
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return layout({"format": CELLS_FORMAT, "cells": rows}) + "\n"
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue()

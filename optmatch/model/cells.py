@@ -1,0 +1,220 @@
+"""A device for every cell: a chip as it was measured, or drawn from a spread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.model.declarations import Count, Range, check_fields, form_of
+from optmatch.model.device import DEVICES, NO_LEAK_DB, Device, find_device, mix_ways
+from optmatch.model.errors import InputError
+from optmatch.model.schedule import BAR, CROSS
+from optmatch.model.values import Value
+
+Losses = Annotated[NDArray[np.float64], Range(0, 1000)]
+Amounts = Annotated[NDArray[np.float64], Range(0)]
+
+CELL_FIELDS = (
+    "bar_loss_db",
+    "cross_loss_db",
+    "bar_extinction_db",
+    "cross_extinction_db",
+    "phase_offset_rad",
+    "heater_mw_per_pi",
+    "settling_s",
+)
+"""What is known of each cell, in the order of the columns of a table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellDevice(Value):
+    r"""What each cell of one chip does to light, and what it takes to set it.
+
+    Parameters
+    ----------
+    device
+        What is the same everywhere: waveguides, facets, delays; and what a cell does that was not
+        measured.
+    bar_loss_db, cross_loss_db, bar_extinction_db, cross_extinction_db
+        As of `Device`, by cell; float64, shape (cells,). An extinction of 1000 dB is no leak.
+    phase_offset_rad
+        By how much the phases of the arms of a cell differ without power. A heater adds what is
+        left to the wanted difference, 0 for cross and :math:`\pi` for bar, so light sees no offset
+        and the power depends on it.
+    heater_mw_per_pi
+        The power that turns the phase by :math:`\pi`, in mW.
+    settling_s
+        How long the cell takes from one state to the other.
+
+    Raises
+    ------
+    InputError
+        If lengths differ, or a value is out of range.
+
+    See Also
+    --------
+    Device : One device for all cells.
+    Routing : Takes it, for the loss and the crosstalk of the worst circuit.
+
+    Examples
+    --------
+    >>> cells = CellDevice.of("smartlight", 3, {1: {"bar_loss_db": 0.7}})
+    >>> cells.bar_loss_db.tolist(), cells.power_mw.tolist()
+    ([0.48, 0.7, 0.48], [[1.34, 0.0], [1.34, 0.0], [1.34, 0.0]])
+    """
+
+    device: Device = DEVICES["ideal"]
+    bar_loss_db: Losses
+    cross_loss_db: Losses
+    bar_extinction_db: Losses
+    cross_extinction_db: Losses
+    phase_offset_rad: NDArray[np.float64]
+    heater_mw_per_pi: Amounts
+    settling_s: Amounts
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in CELL_FIELDS:
+            if len(getattr(self, name)) != self.n_cells:
+                raise InputError(
+                    f"{name} has {len(getattr(self, name))} entries, bar_loss_db {self.n_cells}",
+                    where=name,
+                )
+
+    @classmethod
+    def of(
+        cls,
+        device: Device | str,
+        n_cells: int,
+        measured: Mapping[int, Mapping[str, float]] | None = None,
+    ) -> CellDevice:
+        """Take one device for all cells, except what was measured.
+
+        Parameters
+        ----------
+        device
+            A device, or the name of a preset.
+        n_cells
+            The number of cells.
+        measured
+            ``measured[cell][name]``: values of some cells.
+
+        Raises
+        ------
+        InputError
+            If there is no such cell, no such name, or a value is out of range.
+        """
+        chosen, n = find_device(device), form_of(Count).check("n_cells", n_cells)
+        columns = {name: np.full(n, _default(chosen, name)) for name in CELL_FIELDS}
+        for cell, values in (measured or {}).items():
+            if not 0 <= cell < n:
+                raise InputError(f"cell {cell}: cells are 0 .. {n - 1}", where=f"cell {cell}")
+            for name, value in values.items():
+                if name not in columns:
+                    known = ", ".join(CELL_FIELDS)
+                    raise InputError(f"{name!r}: unknown; known are {known}", where=name)
+                columns[name][cell] = form_of(float).check(f"cell {cell}, {name}", value)
+        return cls(device=chosen, **columns)
+
+    def draw(self, sigmas: Mapping[str, float], seed: int) -> CellDevice:
+        """Draw a chip: each value with an error of a normal distribution, cut off at 0.
+
+        Parameters
+        ----------
+        sigmas
+            The standard deviation of each column that is drawn, by its name, in its unit.
+        seed
+            Of the generator.
+
+        Examples
+        --------
+        >>> chip = CellDevice.of("smartlight", 278).draw({"bar_loss_db": 0.1}, seed=0)
+        >>> print(f"{chip.bar_loss_db.mean():.2f} {chip.bar_loss_db.std():.2f}")
+        0.48 0.10
+        """
+        rng = np.random.default_rng(seed)
+        drawn: dict[str, Any] = {}
+        for name in CELL_FIELDS:  # always all, so that a column does not depend on the others
+            errors = rng.normal(0.0, 1.0, self.n_cells)
+            if name in sigmas:
+                value = getattr(self, name) + form_of(float).check(name, sigmas[name]) * errors
+                drawn[name] = value if name == "phase_offset_rad" else np.maximum(value, 0.0)
+        for name in sigmas:
+            if name not in drawn:
+                raise InputError(f"{name!r}: unknown; known are {', '.join(CELL_FIELDS)}")
+        return replace(self, **drawn)
+
+    @property
+    def n_cells(self) -> int:
+        """The number of cells."""
+        return len(self.bar_loss_db)
+
+    @property
+    def leak(self) -> NDArray[np.float64]:
+        """``leak[cell, state]``: power at the other over power at the wanted output."""
+        extinction = np.stack([self.bar_extinction_db, self.cross_extinction_db], axis=1)
+        leak: NDArray[np.float64] = np.where(
+            extinction >= NO_LEAK_DB, 0.0, 10 ** (-extinction / 10)
+        )
+        return leak
+
+    @property
+    def loss_db(self) -> NDArray[np.float64]:
+        """``loss_db[cell, state]``: of the wanted way; no less than what leaks."""
+        stated = np.stack([self.bar_loss_db, self.cross_loss_db], axis=1)
+        loss_db: NDArray[np.float64] = np.maximum(stated, 10 * np.log10(1 + self.leak))
+        return loss_db
+
+    @property
+    def power_mw(self) -> NDArray[np.float64]:
+        """``power_mw[cell, state]``: of the heaters that hold a state."""
+        wanted = np.array([np.pi, 0.0])
+        turn = np.mod(wanted - self.phase_offset_rad[:, None], 2 * np.pi)
+        turn[2 * np.pi - turn < 1e-12] = 0.0  # a whole turn but for rounding
+        power: NDArray[np.float64] = self.heater_mw_per_pi[:, None] * turn / np.pi
+        return power
+
+    def cell(
+        self, states: ArrayLike, errors_rad: NDArray[np.float64] | None = None
+    ) -> NDArray[np.complex128]:
+        """Return the matrices of the cells in given states, as `Device.cell` does.
+
+        Parameters
+        ----------
+        states
+            ``states[..., cell]``: 0 bar, 1 cross.
+        errors_rad
+            ``errors_rad[..., cell, arm]``: errors of the phases of the arms; None for none.
+        """
+        chosen = np.asarray(states)
+        if not np.isin(chosen, (BAR, CROSS)).all():
+            raise InputError("a cell is in bar (0) or in cross (1)", where="states")
+        loss_db = np.where(chosen == BAR, self.bar_loss_db, self.cross_loss_db)
+        leak = np.where(chosen == BAR, self.leak[:, BAR], self.leak[:, CROSS])
+        return mix_ways(chosen, loss_db, leak, errors_rad)
+
+
+def _default(device: Device, name: str) -> float:
+    value = getattr(device, name, 0.0)  # an offset of phase is no figure of a device
+    return NO_LEAK_DB if value is None else float(value)
+
+
+def cells_of(device: Device | CellDevice | str, n_cells: int) -> CellDevice:
+    """Return the device of each cell of a fabric.
+
+    Raises
+    ------
+    InputError
+        If there is no preset of that name, or a table is one of other cells.
+    """
+    if not isinstance(device, CellDevice):
+        return CellDevice.of(device, n_cells)
+    if device.n_cells != n_cells:
+        raise InputError(
+            f"a device of {device.n_cells} cells, a fabric of {n_cells}", where="device"
+        )
+    return device

@@ -1,0 +1,104 @@
+"""All-to-alls of which the worst circuit of any slot counts: slots as for few cells, rerouted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Limit, Limits, OnEvent, Schedule, Solution, Status, Tick, ignore
+from optmatch.problems import AllToAll, Routing
+from optmatch.solvers.method import Run
+from optmatch.solvers.routing.methods import route_by_negotiation
+from optmatch.solvers.routing.worst import measure_states
+
+_STARTS = 8
+"""Negotiations for each slot."""
+
+_PLANNING = 0.5  # of the time, for the matchings
+
+
+def solve_worst(plan: Run) -> Run:
+    """Return a method that plans as `plan` does, and then routes each slot for its worst circuit.
+
+    Planning is for few cells in all: matchings with short routes leave room for the worst.
+    """
+
+    def solve(
+        problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    ) -> Solution:
+        if problem.cells is None:
+            return plan(problem, limits, rng, on_event)
+        clock = limits.start()
+        plain = replace(problem, objective="total-cells", cells=None)
+        share = replace(limits, time_s=limits.time_s and _PLANNING * limits.time_s)
+        found = plan(plain, share, rng, ignore)
+        bound = problem.lower_bound()
+        schedule = found.schedule
+        if schedule is None:
+            infeasible = found.status is Status.INFEASIBLE
+            bound = found.lower_bound if infeasible else bound
+            return replace(found, problem=problem, lower_bound=bound, stats=_reason(found))
+        given: Any = schedule.cell_states
+        states, worst = given.copy(), 0.0
+        limit = found.limit if found.limit is not Limit.GAP else None
+        try:
+            for slot, matching in enumerate(schedule.matchings):
+                on_event(Tick("relieve", slot, len(states)))
+                value, routed = _route_slot(
+                    problem, matching, states[slot], rng, clock.remaining_s
+                )
+                states[slot], worst = routed, max(worst, value)
+        except KeyboardInterrupt:
+            limit = Limit.INTERRUPTED
+            worst = max(
+                measure_states(_slot(problem, matching), row)
+                for matching, row in zip(schedule.matchings, states, strict=True)
+            )
+        fewest = len(states) == problem.min_slots
+        optimal = fewest and worst <= bound * (1 + 1e-9)
+        return Solution(
+            problem=problem,
+            schedule=Schedule(
+                matchings=schedule.matchings,
+                durations_s=schedule.durations_s,
+                delay_s=schedule.delay_s,
+                cell_states=states,
+            ),
+            status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+            limit=None if optimal else (limit or Limit.EXHAUSTED),
+            objective=worst,
+            lower_bound=min(bound, worst),
+            method=found.method,
+            stats={"slots": len(states), "slots_lower_bound": problem.min_slots},
+        )
+
+    return solve
+
+
+def _reason(found: Solution) -> dict[str, object]:
+    return {name: value for name, value in found.stats.items() if name != "worst_route_cells"}
+
+
+def _slot(problem: AllToAll, matching: NDArray[np.int32]) -> Routing:
+    return Routing(problem.fabric, matching, objective=problem.objective, cells=problem.cells)
+
+
+def _route_slot(
+    problem: AllToAll,
+    matching: NDArray[np.int32],
+    states: NDArray[np.int8],
+    rng: np.random.Generator,
+    left_s: float,
+) -> tuple[float, NDArray[np.int8]]:
+    """Route one matching for its worst circuit; return what that has, and the states."""
+    asked = _slot(problem, matching)
+    value = measure_states(asked, states)
+    if left_s > 0:
+        limits = Limits(iterations=_STARTS, time_s=left_s if np.isfinite(left_s) else None)
+        better: Any = route_by_negotiation(asked, limits, rng, ignore)
+        if better.schedule is not None and better.objective <= value:
+            return better.objective, better.schedule.cell_states[0]
+    return value, states

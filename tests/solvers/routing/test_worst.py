@@ -1,0 +1,194 @@
+"""The worst circuit of a matching: against all states, simple rivals, and the exact optics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.model import CellDevice, Limits
+from tests.helpers.chips import LOSS, SNR, draw_chip, draw_partial_matching, try_all_states
+
+FABRICS = [
+    om.HexMesh(1, 1),
+    om.SquareMesh(1, 2),
+    om.HexMesh(1, 2, tx=(0, 3, 7), rx=(10, 13, 5)),
+    om.Benes(4),
+    om.SpankeBenes(4),
+    om.Crossbar(3),
+    om.Piloss(3),
+    om.Clements(4),
+    om.Reck(4),
+    om.DilatedBenes(2),
+    om.SwitchAndSelect(2),
+]
+
+
+def break_some(fabric: om.Fabric, rng: np.random.Generator) -> om.Fabric:
+    """Break two cells, or three, in half of the cases."""
+    cells = [int(cell) for cell in rng.permutation(fabric.n_cells)]
+    if rng.random() < 0.5:
+        return fabric
+    dead = cells[2:3] if rng.random() < 0.3 else []
+    return om.Faulty(fabric, stuck_bar=cells[:1], stuck_cross=cells[1:2], dead_cells=dead)
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
+def test_ilp_finds_the_best_of_all_states(fabric: om.Fabric) -> None:
+    """Objective and cells; no other method is better, and no bound is above."""
+    rng = np.random.default_rng(fabric.n_cells)
+    for turn in range(3):
+        broken = break_some(fabric, rng)
+        matching, chip = draw_partial_matching(broken, rng), draw_chip(fabric.n_cells, turn)
+        best = try_all_states(broken, matching, chip)
+        objective: Any
+        for objective in (LOSS, SNR):
+            problem = om.Routing(broken, matching, objective=objective, cells=chip)
+            exact = om.solve(problem, "ilp", seed=0)
+            report = om.verify(problem, exact)
+            assert report.valid, report.complaint
+            if best is None:
+                assert exact.status is om.Status.INFEASIBLE
+                assert om.solve(problem, seed=0).status is om.Status.INFEASIBLE
+                continue
+            assert exact.status is om.Status.OPTIMAL
+            assert exact.objective == pytest.approx(best[objective].objective, rel=1e-9)
+            assert report.figures["total_cells"] == best[objective].cells
+            assert problem.lower_bound() <= best[objective].objective * (1 + 1e-9)
+            for method in (None, "negotiated"):
+                found: Any = om.solve(problem, method, seed=0)
+                assert om.verify(problem, found).valid
+                assert found.objective >= best[objective].objective * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("objective", [LOSS, SNR])
+@pytest.mark.parametrize(
+    "fabric", [om.HexMesh(5, 5, ports=12), om.SquareMesh(3, 3, tx=3, rx=3), om.Benes(8)], ids=str
+)
+def test_no_simple_rival_is_better(fabric: om.Fabric, objective: Any) -> None:
+    """Routes for few cells, from eight seeds, the best of them taken."""
+    rng = np.random.default_rng(3)
+    chip = draw_chip(fabric.n_cells, 7)
+    for _ in range(3):
+        matching = draw_partial_matching(fabric, rng)
+        problem = om.Routing(fabric, matching, objective=objective, cells=chip)
+        found = om.solve(problem, seed=0)
+        if found.status is om.Status.INFEASIBLE:
+            continue
+        for seed in range(8):
+            short = om.solve(om.Routing(fabric, matching), "negotiated", seed=seed)
+            assert short.schedule is not None
+            rival = om.verify(problem, short.schedule).figures["objective"]
+            assert found.objective <= rival * (1 + 1e-9)
+
+
+def test_the_model_is_that_of_the_optics() -> None:
+    """Where leaks are small, exact optics with free cells out of the way find the same."""
+    fabric = om.HexMesh(4, 4, ports=8)
+    chip = draw_chip(fabric.n_cells, 5)
+    chip = replace(
+        chip,
+        bar_extinction_db=chip.bar_extinction_db + 60,
+        cross_extinction_db=chip.cross_extinction_db + 60,
+    )
+    problem = om.Routing(fabric, [4, 3, 6, 1, 0, 7, 2, 5], objective=SNR, cells=chip)
+    solution = om.solve(problem, seed=0)
+    figures = om.verify(problem, solution).figures
+    settled = om.settle_free_cells(problem, solution, chip)
+    optics = om.measure_optics(problem, solution, chip, idle=settled)
+    ratio = optics.figures["worst_signal_to_crosstalk_db"]
+    assert ratio == pytest.approx(figures["worst_snr_db"], abs=0.01)
+    loss = optics.figures["worst_insertion_loss_db"]
+    assert loss == pytest.approx(figures["worst_loss_db"], abs=1e-3)
+
+
+@pytest.mark.parametrize("objective", [LOSS, SNR])
+def test_a_chip_of_perfect_cells_has_no_crosstalk(objective: Any) -> None:
+    """Nothing is lost and nothing leaks: zero, proved."""
+    fabric = om.HexMesh(3, 3, ports=4)
+    cells = CellDevice.of("ideal", fabric.n_cells)
+    problem = om.Routing(fabric, [2, 3, 0, 1], objective=objective, cells=cells)
+    solution = om.solve(problem, seed=0)
+    assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 0.0)
+
+
+def test_a_limit_of_iterations_is_kept() -> None:
+    """One start gives an answer; more of them are never worse."""
+    fabric = om.HexMesh(5, 5, ports=16)
+    chip = draw_chip(fabric.n_cells, 1)
+    matching = [int(port) for port in np.arange(16) ^ 8]
+    problem = om.Routing(fabric, matching, objective=SNR, cells=chip)
+    objectives: Any = [
+        om.solve(problem, "negotiated", seed=0, limits=Limits(iterations=most)).objective
+        for most in (1, 4, 16)
+    ]
+    assert objectives == sorted(objectives, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("objective", "cells", "words"),
+    [
+        (LOSS, None, "cells: a device of each cell is needed for worst-loss-db"),
+        ("total-cells", 38, "cells: a device of each cell is of no use for total-cells"),
+        (SNR, 37, "cells: a device of 37 cells, a fabric of 38"),
+    ],
+)
+def test_cells_must_fit(objective: Any, cells: int | None, words: str) -> None:
+    """They are there where they are needed, for as many cells as there are."""
+    chip = None if cells is None else draw_chip(cells, 0)
+    with pytest.raises(om.InputError, match=words):
+        om.Routing(om.HexMesh(3, 3, ports=4), [2, 3, 0, 1], objective=objective, cells=chip)
+
+
+@pytest.mark.parametrize("objective", [LOSS, SNR])
+@pytest.mark.parametrize(
+    "fabric",
+    [om.HexMesh(5, 5, ports=12), om.Benes(6), om.Faulty(om.Crossbar(4), stuck_bar=[3])],
+    ids=lambda fabric: fabric.type,
+)
+def test_a_router_prefers_it(fabric: om.Fabric, objective: Any) -> None:
+    """Answers are checked; in all they are better than those for few cells; batches agree."""
+    rng = np.random.default_rng(0)
+    chip = draw_chip(fabric.n_cells, 2)
+    plain, router = om.Router(fabric), om.Router(fabric, prefer=objective, cells=chip, check=True)
+    rows = np.array([draw_partial_matching(fabric, rng) for _ in range(12)], dtype=np.int32)
+    batch, totals = router.route_batch(rows), np.zeros(2)
+    for row, held, states in zip(rows, batch.held, batch.states, strict=True):
+        problem = om.Routing(fabric, row, objective=objective, cells=chip)
+        if not held:
+            assert om.solve(problem, seed=0).status is om.Status.INFEASIBLE
+            continue
+        assert np.array_equal(router.route(row).states, states)
+        for k, found in enumerate((states, plain.route(row).states)):
+            schedule = om.Schedule(
+                matchings=row[None], durations_s=np.ones(1), cell_states=found[None]
+            )
+            report = om.verify(problem, schedule)
+            assert report.valid, report.complaint
+            totals[k] += report.figures["objective"]
+    assert totals[0] <= totals[1] * (1 + 1e-9)
+    with pytest.raises(om.InputError, match="prefer = 'loss'"):
+        om.Router(fabric, prefer="loss", cells=chip)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("objective", [LOSS, SNR])
+@pytest.mark.parametrize(
+    "fabric",
+    [om.HexMesh(4, 4, ports=8), om.Benes(4), om.Faulty(om.Benes(4), dead_ports=[1])],
+    ids=str,
+)
+def test_all_to_alls_count_their_worst_circuit(fabric: om.Fabric, objective: Any) -> None:
+    """The largest over all slots, no worse than in the slots for few cells."""
+    chip = draw_chip(fabric.n_cells, 4)
+    problem = om.AllToAll(fabric, objective=objective, cells=chip)
+    solution = om.solve(problem, seed=0)
+    report = om.verify(problem, solution)
+    assert report.valid, report.complaint
+    plain = om.solve(om.AllToAll(fabric), seed=0)
+    assert plain.schedule is not None
+    assert solution.objective <= om.verify(problem, plain.schedule).figures["objective"] + 1e-12
+    with pytest.raises(om.InputError, match="not for all-to-all"):
+        om.solve(problem, "ilp")
