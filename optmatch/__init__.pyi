@@ -34,7 +34,6 @@ from .io import (
     save as save,
 )
 from .model import (
-    CellDevice as CellDevice,
     Device as Device,
     FormatError as FormatError,
     InputError as InputError,

@@ -6,13 +6,12 @@ from typing import Any, get_args
 
 import click
 
+from optmatch.commands.shared.chip import CHIP_OPTIONS, take_chip
 from optmatch.commands.shared.options import (
-    CHIP_OPTIONS,
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     build_fabric,
-    take_chip,
     with_options,
     write_problem,
 )

@@ -139,8 +139,8 @@ def _run_fabrics(
     files: Sequence[str], options: dict[str, Any], keep: Callable[[FabricRow], None]
 ) -> None:
     """Measure every fabric on the same matchings."""
+    from optmatch.commands.shared.chip import choose_device
     from optmatch.commands.shared.optics import use_one_thread
-    from optmatch.commands.shared.options import choose_device
     from optmatch.studies.comparisons import compare_fabrics
 
     if options["size"] is None:

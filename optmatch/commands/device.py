@@ -6,14 +6,13 @@ from typing import Any
 
 import click
 
+from optmatch.commands.shared.chip import DEVICE, choose_device
 from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
-    DEVICE,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     Listed,
     build_fabric,
-    choose_device,
     count,
     pair,
     with_options,

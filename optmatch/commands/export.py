@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from optmatch.commands.shared.options import FORCE
+from optmatch.commands.shared.options import FORCE, Listed
 from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say
 from optmatch.model import InputError, Solution, naming
 
@@ -44,19 +46,38 @@ class Export(click.Command):
     type=float,
     help="Bytes per second of a circuit, for bandwidths of problems without bytes.",
 )
+@click.option("--component", help="Name of a cell.  [default: as of the format]")
+@click.option(
+    "--pins",
+    type=Listed(str, "four names"),
+    help="Names of its pins a1, a2, b1 and b2.  [default: as of the format]",
+)
 @FORCE
-def export(file: str, to: str, output: str, rate: float | None, force: bool) -> None:
+def export(
+    file: str,
+    to: str,
+    output: str,
+    rate: float | None,
+    component: str | None,
+    pins: list[str] | None,
+    force: bool,
+) -> None:
     """Write a schedule or a plan of rails for other tools. `-` is stdin."""
     from optmatch.io.exports import export as write, exported
 
+    if pins is not None and (len(pins) != 4 or len(set(pins)) != 4):
+        raise click.UsageError(f"--pins {','.join(pins)}: four different names")
+    given = {"component": component, "pins": pins}
+    names: dict[str, Any] = {name: value for name, value in given.items() if value}
     solution = read_solution(file)
     with naming(name_of(file)):
         if output != STDIN:
-            first, *others = write(solution, to, output, force=force, rate_bytes_per_s=rate)
+            options: dict[str, Any] = {"force": force, "rate_bytes_per_s": rate, **names}
+            first, *others = write(solution, to, output, **options)
             more = f" to {others[-1]}, {len(others) + 1} files" if others else ""
             say(f"{first}{more}: written")
             return
-        content = exported(solution, to, rate)
+        content = exported(solution, to, rate, **names)
     if not isinstance(content, str):
         raise InputError(f"{to}: several files; -o says how their names begin")
     click.echo(content, nl=False)

@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import click
 
+from optmatch.commands.shared.chip import CHIP_OPTIONS, take_chip
 from optmatch.commands.shared.options import (
-    CHIP_OPTIONS,
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
@@ -15,7 +15,6 @@ from optmatch.commands.shared.options import (
     build_fabric,
     count,
     draw_ports,
-    take_chip,
     with_options,
     write_problem,
 )

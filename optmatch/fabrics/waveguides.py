@@ -70,9 +70,9 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
 def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
     """``loss_db[link]``: what a waveguide loses by its length, bends and crossings."""
     guides = measure_waveguides(graph)
-    loss_db: NDArray[np.float64] = guides.bends * device.bend_loss_db
-    loss_db += guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
-    return loss_db + guides.crossings * device.crossing_loss_db
+    loss_db = guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
+    loss_db += guides.bends * device.bend_loss_db + guides.crossings * device.crossing_loss_db
+    return np.asarray(loss_db, dtype=np.float64)
 
 
 def measure_area(graph: CellGraph) -> float:

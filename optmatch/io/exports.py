@@ -46,11 +46,17 @@ class Exporter(NamedTuple):
     record: tuple[type[Any], str] | None = None
     """The class of a document, and the name of its format; None for other formats."""
 
+    named: bool = False
+    """Whether users may name component and pins of the cells."""
     rated: bool = False
     """Whether the function takes a rate too, for problems without bytes."""
 
-    def write(self, solution: Solution, rate_bytes_per_s: float | None) -> Exported | Document:
+    def write(
+        self, solution: Solution, rate_bytes_per_s: float | None, names: Mapping[str, Any]
+    ) -> Exported | Document:
         """Write a solution; one of another kind raises `InputError`."""
+        if names and not self.named:
+            raise InputError("this format has no names of components and pins")
         kind = solution.problem.kind
         if self.kinds and kind not in self.kinds:
             raise InputError(
@@ -58,7 +64,7 @@ class Exporter(NamedTuple):
             )
         if self.rated:
             return self.function(solution, rate_bytes_per_s)
-        return self.function(solution)
+        return self.function(solution, **names)
 
 
 _JOB = ("rail-job",)
@@ -146,10 +152,18 @@ EXPORTERS: dict[str, Exporter] = {
         cells=True,
     ),
     "netlist": Exporter(
-        "netlist of gdsfactory and sax, cell states as settings, a file for each slot",
+        "netlist of sax and of ours, cell states as settings, a file for each slot",
         (),
         gdsfactory.write_netlist,
         cells=True,
+        named=True,
+    ),
+    "gdsfactory": Exporter(
+        "layout for gf.read.from_yaml, cell states under info, a file for each slot",
+        (),
+        gdsfactory.write_layout,
+        cells=True,
+        named=True,
     ),
 }
 """Exporters by the name of their format."""
@@ -162,15 +176,17 @@ def export(
     *,
     force: bool = False,
     rate_bytes_per_s: float | None = None,
+    **names: Any,
 ) -> list[str]:
     """Write a solution as a file, or as files, of another tool, and return their names.
 
     `to` is a name in `EXPORTERS`; `path` the file, or what the names of several begin with. If the
     format is unknown or does not suit the solution, or a file is there (without `force`) or cannot
     be written, `InputError` is raised, and nothing is written. Bandwidths of a problem
-    without bytes need a rate.
+    without bytes need a rate. `names` may have ``component``, the name of a cell, and ``pins``,
+    those of a1, a2, b1 and b2, for formats that are `named`.
     """
-    written = _write(solution, to, rate_bytes_per_s)
+    written = _write(solution, to, rate_bytes_per_s, names)
     if isinstance(written, Document):
         return save_tree(written.tree, path, force=force)
     files = {"": written} if isinstance(written, str) else written
@@ -190,18 +206,22 @@ def export(
     return [os.fspath(path) + ending for ending in files]
 
 
-def exported(solution: Solution, to: str, rate_bytes_per_s: float | None = None) -> Exported:
+def exported(
+    solution: Solution, to: str, rate_bytes_per_s: float | None = None, **names: Any
+) -> Exported:
     """Return what `export` writes, as one text where arrays would go to a file beside it."""
-    written = _write(solution, to, rate_bytes_per_s)
+    written = _write(solution, to, rate_bytes_per_s, names)
     if isinstance(written, Document):
         return layout(detach(written.tree, None)[0]) + "\n"
     return written
 
 
-def _write(solution: Solution, to: str, rate_bytes_per_s: float | None) -> Exported | Document:
+def _write(
+    solution: Solution, to: str, rate_bytes_per_s: float | None, names: Mapping[str, Any]
+) -> Exported | Document:
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
-    return EXPORTERS[to].write(solution, rate_bytes_per_s)
+    return EXPORTERS[to].write(solution, rate_bytes_per_s, names)
 
 
 def to_dataframe(solution: Solution) -> Any:

@@ -1,5 +1,10 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from .cells import CELL_FIELDS as CELL_FIELDS, CellDevice as CellDevice, cells_of as cells_of
+from .cells import (
+    CELL_FIELDS as CELL_FIELDS,
+    WORST as WORST,
+    CellDevice as CellDevice,
+    cells_of as cells_of,
+)
 from .declarations import (
     LONGEST_S as LONGEST_S,
     Amount as Amount,

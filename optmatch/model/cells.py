@@ -15,6 +15,9 @@ from optmatch.model.errors import InputError
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
 
+WORST = ("worst-loss-db", "worst-snr-db")
+"""Objectives that ask for the worst circuit on a chip of which each cell is known."""
+
 Losses = Annotated[NDArray[np.float64], Range(0, 1000)]
 Amounts = Annotated[NDArray[np.float64], Range(0)]
 

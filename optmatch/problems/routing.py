@@ -14,6 +14,7 @@ from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.fabrics.reach import cheapest_ways, fit_stuck, lights_every_cell
 from optmatch.model import (
     IDLE,
+    WORST,
     Axes,
     CellDevice,
     Displayed,
@@ -31,9 +32,6 @@ from optmatch.model.schedule import check_matchings
 __path__: list[str] = []  # so that former names below this module are looked up
 
 Objective = Literal["total-cells", "worst-cells", "loss-db", "worst-loss-db", "worst-snr-db"]
-
-WORST = ("worst-loss-db", "worst-snr-db")
-"""Objectives that ask for the worst circuit on a chip of which each cell is known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -223,7 +223,16 @@ class _ProofSearch:
                     return column.circuit, terminal, 1
                 key = column.circuit, int(link)
                 use[key] = use.get(key, 0.0) + weight
-        (circuit, link), _ = min(use.items(), key=lambda item: (abs(item[1] - 0.5), item[0]))
+        total: dict[int, float] = {}
+        for (_, link), share in use.items():
+            total[link] = total.get(link, 0.0) + share
+
+        def rank(item: tuple[tuple[int, int], float]) -> tuple[float, float, tuple[int, int]]:
+            (_, link), share = item  # a case in which nothing changes is a case too many
+            contested = min(share, total[link] - share)
+            return -round(contested, 6), abs(share - 0.5), item[0]
+
+        (circuit, link), _ = min(use.items(), key=rank)
         return circuit, int(self.router.wiring.ends[link, 0]), 0
 
     def _split(self, closed: Closed, circuit: int, terminal: int, one_way: int) -> list[Closed]:

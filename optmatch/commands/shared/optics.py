@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from optmatch.commands.shared.options import AMOUNTS, DEVICE, DEVICE_CELLS, choose_device, count
+from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device
+from optmatch.commands.shared.options import AMOUNTS, count
 from optmatch.commands.shared.outcome import paint, print_rows
 from optmatch.model import CellDevice, Device, Solution
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,11 +16,9 @@ import numpy as np
 
 from optmatch.commands.shared.outcome import STDIN, name_of, read, say
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
-from optmatch.fabrics.faults import close_weak_cells
-from optmatch.model import DEVICES, CellDevice, Device, InputError, Problem
+from optmatch.model import InputError, Problem
 from optmatch.model.declarations import Choice, Form, Plain, Word, forms_of
 from optmatch.model.files import is_stream
-from optmatch.problems.routing import WORST
 
 if TYPE_CHECKING:
     from optmatch.fabrics import Fabric
@@ -257,26 +254,6 @@ CONDITION_OPTIONS = (
 )
 _FAULTS = ("stuck_bar", "stuck_cross", "dead_cells", "dead_ports")
 CONDITION_NAMES = ("netlist", *NETLIST_NAMES, *_FAULTS)
-DEVICE = click.option(
-    "--device",
-    metavar="NAME|FILE",
-    help=f"Device: {', '.join(DEVICES)}, or a JSON file.  [default: smartlight]",
-)
-DEVICE_CELLS = click.option(
-    "--device-cells",
-    metavar="FILE",
-    type=click.Path(),
-    help="What was measured of each cell: CSV or JSON; --device for the rest.",
-)
-CHIP_OPTIONS = (
-    DEVICE,
-    DEVICE_CELLS,
-    click.option(
-        "--min-extinction-db",
-        type=click.FloatRange(min=0),
-        help="With --device-cells: a state that leaks more cannot be used; the cell is stuck.",
-    ),
-)
 FILE_OPTIONS = (
     click.option(
         "-o", "--output", type=click.Path(), default="-", show_default="stdout", help="The file."
@@ -336,35 +313,6 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
             raise click.UsageError(f"--{name.replace('_', '-')}: only with --netlist")
         fabric = _build(type_, given)
     return Faulty(fabric, **faults) if faults else fabric
-
-
-def choose_device(name: str | None) -> Device:
-    """Return a preset, or the device of a file."""
-    from optmatch.io import read_device
-    from optmatch.model import find_device
-
-    if name is not None and name not in DEVICES and Path(name).suffix == ".json":
-        return read_device(name)
-    return find_device(name or "smartlight")
-
-
-def take_chip(
-    fabric: Fabric, objective: str, options: dict[str, Any]
-) -> tuple[Fabric, CellDevice | None]:
-    """Take `CHIP_OPTIONS` out of `options`; the fabric gets weak cells as faults."""
-    device, table, least = take(options, ("device", "device_cells", "min_extinction_db")).values()
-    cells = None
-    if table is not None:
-        from optmatch.io.cells import read_cells
-
-        cells = read_cells(table, fabric.n_cells, choose_device(device))
-    if least is not None:
-        if cells is None:
-            raise click.UsageError("--min-extinction-db: only with --device-cells")
-        fabric = close_weak_cells(fabric, cells, least)
-    if objective in WORST and cells is None:
-        cells = CellDevice.of(choose_device(device), fabric.n_cells)
-    return fabric, cells if objective in WORST else None
 
 
 def _build(type_: str, given: dict[str, Any]) -> Fabric:

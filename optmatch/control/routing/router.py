@@ -27,8 +27,7 @@ from optmatch.model import (
     integer,
 )
 from optmatch.model.declarations import Amount, form_of
-from optmatch.problems import Routing
-from optmatch.problems.routing import check_cells
+from optmatch.problems.routing import Routing, check_cells
 
 if TYPE_CHECKING:
     from optmatch.solvers.routing.row_router import RowRouter
@@ -79,16 +78,15 @@ class Router:
     time_limit_s
         How long a matching that is not routed at once may take; None for as long as it takes.
     prefer
-        What the routes of each matching are for: ``"worst-loss-db"`` or ``"worst-snr-db"``, as of
-        `Routing`; None for few cells in all. `reroute` is for few toggles in any case.
+        What the routes are for: ``"worst-loss-db"`` or ``"worst-snr-db"``, as of `Routing`; None
+        for few cells in all. `reroute` is for few toggles in any case.
     cells
         The device of each cell, which `prefer` needs.
 
     Raises
     ------
     InputError
-        If `fabric` is no switch, `time_limit_s` no time, or `cells` are not those that `prefer`
-        needs.
+        If `fabric` is no switch, `time_limit_s` no time, or `cells` do not fit `prefer`.
 
     See Also
     --------
@@ -123,9 +121,8 @@ class Router:
 
         form_of(Fabric).check("fabric", fabric)
         fabric.require_switch()
-        form_of(Preference | None).check("prefer", prefer)
+        self._wanted = form_of(Preference | None).check("prefer", prefer), cells
         check_cells(fabric, str(prefer), cells)
-        self._wanted = prefer, cells
         self._time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
         self.fabric = fabric
         self._new, self._quick = new_row_router, quick

@@ -133,6 +133,7 @@ class Mesh(Fabric):
 
     def _choose(self) -> None:
         self._set(**check_ports(self.ports, self.tx, self.rx, len(self.graph.perimeter)))
+        _ = self.perimeter_ports  # refuses a number of ports that cannot be spread
 
 
 @dataclass(frozen=True, slots=True, eq=False)

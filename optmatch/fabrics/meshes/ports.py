@@ -105,10 +105,11 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
         chosen = _repair(graph, start.tolist(), must_meet)
         if chosen is not None:
             return tuple(chosen if alternating else sorted(chosen))
+    name, number = ("tx", count // 2) if alternating else ("ports", count)
     raise InputError(
-        f"no choice of {count} among the {n} perimeter terminals can be used at the same time;"
-        " list the ports",
-        where="ports",
+        f"{name} = {number}: no even spread over the {n} perimeter terminals was found in which"
+        " all can be used at the same time; ports that are listed may do",
+        where=name,
     )
 
 

@@ -20,12 +20,15 @@ KINDS = ("switch", "pass", "shifter", "crossing", "coupler")
 with a phase that is set; two waveguides that cross; a coupler, which splits light."""
 
 _KNOWN = (
-    ("switch", r"cell|osu|mzi2x2|mzi_ps|mzi2x2_2x2_phase_shift.*|(.*_)?switch(_?[12]x2)?"),
+    ("switch", r"cell|osu|mzi2x2(_2x2.*)?|mzi_ps|(.*_)?switch(_?[12]x2)?"),
     ("shifter", r".*phase_?shifter|.*heat.*"),
     ("pass", r"straight.*|wave_?guide.*|bend.*|taper.*|grating_coupler.*|edge_coupler.*"),
     ("crossing", r"crossing.*"),
     ("coupler", r"coupler.*|directional_coupler.*|mmi(_?[12]x2.*)?|splitter.*|y_?branch.*"),
 )
+SWITCHES = frozenset(("cell", "osu", "mzi2x2", "mzi_ps", "switch", "switch_2x2", "switch_1x2"))
+"""Components that are switches and nothing else; of others the name may mislead."""
+
 _ONE_TO_TWO = re.compile(r"^\D*1x2|splitter|y_?branch", re.IGNORECASE)
 _NARROW = {
     "optical": ("o1", "", "o2", "o3"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from optmatch.fabrics.netlists.flaws import (
 from optmatch.fabrics.netlists.netlist import Netlist
 from optmatch.fabrics.netlists.parts import (
     KINDS,
+    SWITCHES,
     Part,
     find_unknown,
     keep_cells,
@@ -31,6 +33,8 @@ from optmatch.fabrics.netlists.parts import (
     make_part,
 )
 from optmatch.model import InputError, check_size
+
+_log = logging.getLogger("optmatch")
 
 _KEYS = ("instances", "connections", "nets", "routes", "ports", "placements", "info")
 _IGNORED = ("name", "settings", "warnings", "models", "pdk", "schema", "schema_version", "generic")
@@ -293,6 +297,15 @@ def netlist_from_tree(
     found += find_port_flaws(ports, tx, rx) + find_unknown(parts)
     if found:
         raise NetlistError(found)
+    guessed = sorted({part.component for part in parts.values()} - declared.keys() - SWITCHES)
+    for component in guessed:
+        if kind_of(component, declared, 4) == "switch":
+            _log.warning(
+                "component %s is taken for a switch by its name: say --component %s=switch, or"
+                " what else it is",
+                component,
+                component,
+            )
     cells = keep_cells(parts, joins, ports)
     return Netlist(
         instances=cells.instances,

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Faulty, Netlist
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
+from optmatch.fabrics.netlists.flaws import CONVENTIONS
 from optmatch.fabrics.netlists.tree import netlist_from_tree
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import shorten
@@ -161,8 +162,13 @@ def _repeated_keys(node: Any) -> list[str]:
     return found
 
 
-def netlist_tree(fabric: Fabric, states: NDArray[np.int8] | None = None) -> dict[str, Any]:
-    """Write a fabric with cells as a netlist with our names of pins.
+def netlist_tree(
+    fabric: Fabric,
+    states: NDArray[np.int8] | None = None,
+    component: str = "mzi2x2",
+    pins: Sequence[str] = TERMINAL_NAMES,
+) -> dict[str, Any]:
+    """Write a fabric with cells as a netlist; `pins` are the names of a1, a2, b1, b2.
 
     ``states[cell]`` become settings of the cells; None for none. A fabric without cells raises
     `InputError`.
@@ -178,7 +184,7 @@ def netlist_tree(fabric: Fabric, states: NDArray[np.int8] | None = None) -> dict
     )
 
     def pin(terminal: int) -> str:
-        return f"{names[terminal // 4]},{TERMINAL_NAMES[terminal % 4]}"
+        return f"{names[terminal // 4]},{pins[terminal % 4]}"
 
     mate = graph.mate.tolist()
     ports = _ports(fabric)
@@ -191,7 +197,7 @@ def netlist_tree(fabric: Fabric, states: NDArray[np.int8] | None = None) -> dict
         placements[name] = {"x": (a[0] + b[0]) / 2, "y": (a[1] + b[1]) / 2, "rotation": angle}
     return {
         "instances": {
-            name: {"component": "mzi2x2", "settings": {} if state is None else {"state": state}}
+            name: {"component": component, "settings": {} if state is None else {"state": state}}
             for name, state in zip(names, given, strict=True)
         },
         "connections": {pin(t): pin(u) for t, u in enumerate(mate) if u > t},
@@ -218,13 +224,52 @@ def _ports(fabric: Fabric) -> dict[str, int]:
     return dict(zip([*tx, *rx], [*sources, *fabric.destination_terminals.tolist()], strict=True))
 
 
-def write_netlist(solution: Solution) -> str | dict[str, str]:
+_STEP_UM = 1200.0, 400.0
+"""From one cell to the next in layouts: so far that every waveguide finds its way."""
+
+
+def layout_tree(
+    fabric: Fabric,
+    states: NDArray[np.int8] | None = None,
+    component: str = "mzi2x2_2x2",
+    pins: Sequence[str] = CONVENTIONS["optical"],
+) -> dict[str, Any]:
+    """Write a fabric as a layout that gdsfactory builds: cells on a staircase, joins as routes.
+
+    Cells have no settings, which the component would refuse; their states are in ``info``.
+    """
+    tree = netlist_tree(fabric, states, component, pins)
+    joins = tree.pop("connections")
+    tree["routes"] = {f"link{k}": {"links": dict([pair])} for k, pair in enumerate(joins.items())}
+    across, up = _STEP_UM
+    tree["placements"] = {
+        name: {"x": across * k, "y": up * k} for k, name in enumerate(tree["instances"])
+    }
+    settings = {name: entry.pop("settings") for name, entry in tree["instances"].items()}
+    stated = {name: entry["state"] for name, entry in settings.items() if entry}
+    tree["info"] = {"states": stated, "open_pins": tree["info"]["open_pins"]}
+    return tree
+
+
+def write_netlist(solution: Solution, **names: Any) -> str | dict[str, str]:
     """Write each slot of a schedule as a netlist, the states as settings of the cells.
 
-    The text is JSON, which is YAML too; of several slots there is one for each, by ending.
+    The text is JSON, which is YAML too; of several slots there is one for each, by ending. `names`
+    are those of component and pins.
     """
+    return _write_slots(solution, netlist_tree, names)
+
+
+def write_layout(solution: Solution, **names: Any) -> str | dict[str, str]:
+    """Write each slot as a layout for gdsfactory; as `write_netlist`."""
+    return _write_slots(solution, layout_tree, names)
+
+
+def _write_slots(
+    solution: Solution, make: Callable[..., dict[str, Any]], names: Mapping[str, Any]
+) -> str | dict[str, str]:
     states = stated_cells(solution)
-    texts = [layout(netlist_tree(solution.problem.fabric, row)) + "\n" for row in states]
+    texts = [layout(make(solution.problem.fabric, row, **names)) + "\n" for row in states]
     if len(texts) == 1:
         return texts[0]
     return {f".{slot}.yml": text for slot, text in enumerate(texts)}

@@ -121,8 +121,7 @@ class Reroute(_Looked):
 
     The objective is lexicographic: circuits of others disturbed, circuits changed, cells set,
     the loss of the worst new route in hundredths of a dB, and the length of all new routes in
-    cells and fibres. *Others* are the jobs of which no circuit was hit. `weigh` makes one number
-    of it.
+    cells and fibres. *Others* are the jobs of which no circuit was hit.
 
     Parameters
     ----------

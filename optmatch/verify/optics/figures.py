@@ -137,6 +137,11 @@ class Optics(Value):
         ``loops[slot]``: closed ways through cells, which no port leads to.
     loop_power
         ``loop_power[slot]``: the largest power anywhere in these loops, float64; 0 without one.
+    heater_mw
+        ``heater_mw[slot]``: power of all heaters while the slot is held.
+    settling_s
+        ``settling_s[slot]``: of the slowest cell that changes before the slot; all cells change
+        before the first.
     notes
         Notes for a reader: loops that are free of loss.
 
@@ -172,6 +177,8 @@ class Optics(Value):
     delay_s: Annotated[NDArray[np.float64], Axes(2)]
     loops: tuple[tuple[Loop, ...], ...]
     loop_power: NDArray[np.float64]
+    heater_mw: NDArray[np.float64]
+    settling_s: NDArray[np.float64]
     notes: tuple[str, ...] = ()
 
     @property
@@ -221,6 +228,11 @@ class Optics(Value):
         return np.where(self.lit, worst, np.nan)
 
     @property
+    def switching_mj(self) -> NDArray[np.float64]:
+        """``switching_mj[slot]``: what heaters take before the slot, until all cells settle."""
+        return self.heater_mw * self.settling_s
+
+    @property
     def energy_error(self) -> float:
         """The largest difference between power that enters and power that leaves or is lost."""
         balance = self.power.sum(axis=3) + self.lost - 1.0
@@ -243,6 +255,12 @@ class Optics(Value):
                 "longest_delay_s": float(delay.max()),
                 "delay_spread_s": float(np.ptp(delay)),
             }
+        found |= {
+            "largest_heater_mw": float(self.heater_mw.max(initial=0.0)),
+            "mean_heater_mw": float(self.heater_mw.mean()) if len(self.heater_mw) else 0.0,
+            "longest_settling_s": float(self.settling_s.max(initial=0.0)),
+            "switching_mj": float(self.switching_mj.sum()),
+        }
         found["loops"] = sum(map(len, self.loops))
         found["worst_loop_power_db"] = _decibels(self.loop_power.max(initial=0.0))
         found["energy_error"] = self.energy_error
@@ -264,6 +282,11 @@ class Optics(Value):
                     "longest_route_m": float(self.length_m[slot].max()),
                     "longest_delay_s": float(self.delay_s[slot].max()),
                 }
+            row |= {
+                "heater_mw": float(self.heater_mw[slot]),
+                "settling_s": float(self.settling_s[slot]),
+                "switching_mj": float(self.switching_mj[slot]),
+            }
             row["loops"] = [list(loop) for loop in self.loops[slot]]
             row["loop_power_db"] = _decibels(float(self.loop_power[slot]))
             rows.append(row)

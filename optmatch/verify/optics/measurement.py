@@ -107,6 +107,9 @@ def measure_optics(
     if not len(frequencies):
         raise InputError("frequencies_hz: at least one", where="frequencies_hz")
     states = _settle(graph, stated, idle)
+    changes = np.ones(states.shape, dtype=bool)
+    changes[1:] = states[1:] != states[:-1]
+    changes &= graph.stuck == FREE
     chip = _build_chip(graph, chosen, integer("seed", seed, at_least=0))
     place = np.full(len(graph.mate), -1)
     place[graph.perimeter] = np.arange(len(graph.perimeter))
@@ -127,6 +130,8 @@ def measure_optics(
         * ((cells + links) * chosen.device.cell_delay_s + chosen.device.access_delay_s),
         loops=tuple(slot.loops for slot in slots),
         loop_power=np.array([slot.loop_power for slot in slots]),
+        heater_mw=chosen.power_mw[np.arange(graph.n_cells), states].sum(axis=1),
+        settling_s=np.where(changes, chosen.settling_s, 0.0).max(initial=0.0, axis=1),
         notes=_notes(slots),
     )
 

@@ -16,6 +16,7 @@ from optmatch.io.netlists.gdsfactory import CONVENTION
 from optmatch.model import BAR, CROSS, FREE
 from optmatch.model.device import transfer
 from optmatch.model.files import replace_file
+from tests.helpers.command import call
 from tests.helpers.readers import states_of
 
 
@@ -48,6 +49,53 @@ def test_netlists_come_back_with_their_states(tmp_path: Path) -> None:
         assert np.array_equal(states_of(json.loads(Path(name).read_text())), states)
     yaml = pytest.importorskip("yaml", reason="needs PyYAML")
     assert yaml.safe_load(Path(names[0]).read_text()) == json.loads(Path(names[0]).read_text())
+
+
+def test_layouts_hold_the_same_fabric(tmp_path: Path) -> None:
+    """Joins are routes, names those of gdsfactory, states no settings, places of their own."""
+    (name, *_) = export(solved(), "gdsfactory", tmp_path / "x")
+    tree = json.loads(Path(name).read_text())
+    assert "connections" not in tree
+    assert all(entry == {"component": "mzi2x2_2x2"} for entry in tree["instances"].values())
+    places = [tuple(place.values()) for place in tree["placements"].values()]
+    assert len({x for x, _ in places}) == len({y for _, y in places}) == len(tree["instances"])
+    fabric = om.read_netlist(name)
+    assert np.array_equal(fabric.graph.mate, om.HexMesh(2, 2).graph.mate)
+    named = {cell: {"bar": BAR, "cross": CROSS}[s] for cell, s in tree["info"]["states"].items()}
+    states = [named.get(cell, FREE) for cell in tree["instances"]]
+    assert states == cell_states()[0].tolist()
+
+
+@pytest.mark.parametrize("to", ["gdsfactory", "netlist"])
+def test_cells_and_pins_have_the_names_that_are_given(to: str, tmp_path: Path) -> None:
+    """On the command line too; they are read back by these names."""
+    answer, target = str(tmp_path / "a.json"), tmp_path / "x"
+    om.save(solved(), answer)
+    given = ["--to", to, "--component", "our_cell", "--pins", "w1,w2,e1,e2"]
+    assert call("export", answer, *given, "-o", target).exit_code == 0
+    pins = {"w1": "a1", "w2": "a2", "e1": "b1", "e2": "b2"}
+    path = f"{target}.0.yml"
+    fabric = om.read_netlist(path, pins=pins, components={"our_cell": "switch"})
+    assert np.array_equal(fabric.graph.mate, om.HexMesh(2, 2).graph.mate)
+    assert call("export", answer, "--to", to, "--pins", "a,b,c").exit_code == 2
+    refused = call("export", answer, "--to", "smartlight", "--component", "x")
+    assert "no names of components" in refused.output
+
+
+def test_what_is_taken_for_a_switch_by_its_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Not what is listed, and not what can be nothing else."""
+    ports = {"in0": "m,o1", "in1": "m,o2", "out0": "m,o4", "out1": "m,o3"}
+    for component, declared, told in (
+        ("mzi", {}, 1),
+        ("mzi", {"mzi": "switch"}, 0),
+        ("osu", {}, 0),
+    ):
+        caplog.clear()
+        tree = {"instances": {"m": component}, "ports": ports}
+        assert netlist_from_tree(tree, components=declared).n_cells == 1
+        assert sum("taken for a switch" in record.message for record in caplog.records) == told
+    with pytest.raises(om.InputError, match="mzi_lattice of m is not known"):
+        netlist_from_tree({"instances": {"m": "mzi_lattice"}, "ports": ports})
 
 
 def test_files_that_do_not_all_fit_are_not_written(

@@ -1,6 +1,6 @@
 """Exact methods: bounds that hold at any prices, against HiGHS and against brute force."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -235,3 +235,14 @@ def test_losses_of_any_size_are_proved(fabric: om.Fabric, scale: float) -> None:
         assert solution.objective == pytest.approx(best, rel=1e-9)
         answered += 1
     assert answered
+
+
+def test_losses_of_small_problems_are_proved_in_few_cases() -> None:
+    """Cases are split where circuits compete; elsewhere one of the two cases changes nothing."""
+    fabric = om.HexMesh(2, 2, tx=(0, 18, 10), rx=(15, 3, 6))
+    matching = np.array([2, 0, -1], dtype=np.int32)
+    losses: dict[str, Any] = {"bar_loss_db": 0.2, "cross_loss_db": 0.5}
+    problem = om.Routing(fabric, matching, objective="loss-db", **losses)
+    solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=20))
+    assert (solution.status, solution.proof) == (om.Status.OPTIMAL, "certificate")
+    assert solution.objective == pytest.approx(6.5)  # of all 2^19 states

@@ -14,7 +14,7 @@ import optmatch as om
 from optmatch.commands.shared.optics import use_one_thread
 from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
-from optmatch.model import BAR, CROSS, DEVICES
+from optmatch.model import BAR, CROSS, DEVICES, CellDevice
 from tests.helpers.command import call
 from tests.verify.rules import schedule
 
@@ -378,7 +378,8 @@ def test_a_schedule_without_circuits_has_only_loops(tmp_path: Path) -> None:
     problem = om.Routing(om.Benes(2), np.array([-1, -1], dtype=np.int32))
     solution = om.solve(problem, seed=0)
     optics = om.measure_optics(problem, solution, "smartlight")
-    assert set(optics.figures) == {"loops", "worst_loop_power_db", "energy_error"}
+    heaters = {"largest_heater_mw", "mean_heater_mw", "longest_settling_s", "switching_mj"}
+    assert set(optics.figures) == {"loops", "worst_loop_power_db", "energy_error"} | heaters
     assert om.Budget(insertion_loss_db=1.0).margins(optics) == []
     om.save(solution, tmp_path / "dark.json")
     assert (
@@ -397,3 +398,51 @@ def test_states_and_schedules_must_fit() -> None:
     for run in (om.measure_optics, om.settle_free_cells):
         with pytest.raises(om.InputError, match=r"optics need (a|one) schedule"):
             run(problem, None, "ideal")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("offset", "state_mw"), [(0.0, (20.0, 0.0)), (np.pi, (0.0, 20.0))])
+def test_heaters_are_added_up(offset: float, state_mw: tuple[float, float]) -> None:
+    """20 mW for bar or for cross, counted by hand, and the slowest cell of those that change."""
+    mesh = om.HexMesh(2, 2, ports=4)
+    device = om.Device(heater_mw_per_pi=20.0, settling_s=1e-3)
+    table = {cell: {"phase_offset_rad": offset} for cell in range(mesh.n_cells)}
+    table[3]["settling_s"] = 5e-3
+    cells = CellDevice.of(device, mesh.n_cells, table)
+    problem = om.AllToAll(mesh)
+    solution = om.solve(problem, seed=0)
+    optics = om.measure_optics(problem, solution, cells, idle="keep")
+    for slot, states in enumerate(optics.cell_states):
+        by_hand = sum(state_mw[state] for state in states.tolist())
+        assert optics.heater_mw[slot] == pytest.approx(by_hand, abs=1e-9)
+        before = 1 - states if slot == 0 else optics.cell_states[slot - 1]
+        changed = np.flatnonzero(states != before).tolist()
+        slowest = max((5e-3 if cell == 3 else 1e-3 for cell in changed), default=0.0)
+        assert optics.settling_s[slot] == slowest
+        assert optics.switching_mj[slot] == pytest.approx(by_hand * slowest)
+    assert optics.figures["largest_heater_mw"] == optics.heater_mw.max()
+    assert optics.slot_rows()[1]["heater_mw"] == optics.heater_mw[1]
+
+
+@pytest.mark.parametrize("bar_is_free", [False, True])
+def test_settled_cells_take_no_more_power(bar_is_free: bool) -> None:
+    """Than without a price of power, and crosstalk stays where it was."""
+    mesh = om.HexMesh(4, 4, ports=8)
+    offset = np.pi if bar_is_free else 0.0
+    dark = {cell: {"heater_mw_per_pi": 0.0} for cell in range(mesh.n_cells)}
+    warm = {
+        cell: {"heater_mw_per_pi": 20.0, "phase_offset_rad": offset}
+        for cell in range(mesh.n_cells)
+    }
+    problem = om.AllToAll(mesh)
+    solution = om.solve(problem, seed=0)
+    powers, ratios = [], []
+    measured = CellDevice.of("smartlight", mesh.n_cells, warm)
+    for table in (dark, warm):
+        cells = CellDevice.of("smartlight", mesh.n_cells, table)
+        settled = om.settle_free_cells(problem, solution, cells)
+        optics = om.measure_optics(problem, solution, measured, idle=settled)
+        powers.append(optics.heater_mw)
+        ratios.append(optics.figures["worst_signal_to_crosstalk_db"])
+    assert (powers[1] <= powers[0] + 1e-9).all()
+    assert powers[1].sum() < powers[0].sum() or not bar_is_free
+    assert ratios[1] == pytest.approx(ratios[0], abs=0.05)
