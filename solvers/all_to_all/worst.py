@@ -27,10 +27,14 @@ def solve_worst(plan: Run) -> Run:
     """
 
     def solve(
-        problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+        problem: AllToAll,
+        limits: Limits,
+        rng: np.random.Generator,
+        on_event: OnEvent,
+        **given: Any,
     ) -> Solution:
         if problem.cells is None:
-            return plan(problem, limits, rng, on_event)
+            return plan(problem, limits, rng, on_event, **given)
         clock = limits.start()
         plain = replace(problem, objective="total-cells", cells=None)
         share = replace(limits, time_s=limits.time_s and _PLANNING * limits.time_s)
@@ -41,8 +45,8 @@ def solve_worst(plan: Run) -> Run:
             infeasible = found.status is Status.INFEASIBLE
             bound = found.lower_bound if infeasible else bound
             return replace(found, problem=problem, lower_bound=bound, stats=_reason(found))
-        given: Any = schedule.cell_states
-        states, worst = given.copy(), 0.0
+        stated: Any = schedule.cell_states
+        states, worst = stated.copy(), 0.0
         limit = found.limit if found.limit is not Limit.GAP else None
         try:
             for slot, matching in enumerate(schedule.matchings):
