@@ -143,6 +143,9 @@ AROUND = job([group((0, 1)), group((0, 1, 2, 3), "pp")],
 EXCHANGE = one(ALL_TO_ALL, 3, 3)
 """A second for each pair."""
 SHIFTS = [[1, 2, 0], [2, 0, 1], [1, 2, 0]]
+STAGES = one(ALL_TO_ALL, 5, 5)
+"""A second for each part: two of them go over strides of 1, then four over strides of 2."""
+STRIDES = [[1, 2, 3, 4, 0], [2, 3, 4, 0, 1], [1, 2, 3, 4, 0]]
 TREE = one(BROADCAST, 3, 4, collectives={"dp": "tree"})
 """Rank 0 sends to rank 2, and then to rank 1."""
 BRANCHES = [[2, -1, -1], [1, -1, -1], [2, -1, -1]]
@@ -375,6 +378,19 @@ ROWS = [
         EXCHANGE,
         every(3.001, 4.001, line(SHIFTS, [0, 1, 3.001])),
         "got 3.001, expected 3.0",
+    ),
+    Row(None, STAGES, every(7.0, 8.0, line(STRIDES, [0, 2, 7]), 5)),
+    Row(
+        "in an all-to-all everyone sends to everyone else",
+        STAGES,
+        every(7.0, 8.0, line([STRIDES[0], [2, 4, 0, 1, 3], STRIDES[0]], [0, 2, 7]), 5),
+        "in an all-to-all everyone sends to everyone else: got 1.0, expected nan",
+    ),
+    Row(
+        "an operation lasts as long as its bytes need on its ports",
+        STAGES,
+        every(7.001, 8.001, line(STRIDES, [0, 2, 7.001]), 5),
+        "got 7.001, expected 7.0",
     ),
     Row(None, TREE, every(9.0, 10.0, line(BRANCHES, [0, 4, 9]))),
     Row(
