@@ -64,6 +64,7 @@ class Pod:
         self.loads = np.zeros(len(fabric.edges), dtype=np.int64)
         self.changes = np.zeros(fabric.racks, dtype=np.int64)
         self._fibres = fabric.edge_fibres.astype(np.int64)
+        self._carried = dict[tuple[Shape, bytes], bool]()
 
     @classmethod
     def of(cls, problem: SliceAllocation) -> Pod:
@@ -145,6 +146,17 @@ class Pod:
         slots = plans[0].n_slots if plans else self.servers + 1
         order = np.argsort(counts, kind="stable")
         return [int(rack) for rack in order if counts[rack] >= slots]
+
+    def carries(self, plan: SliceShape) -> bool:
+        """Tell whether a block of an empty rack has the fibres that a slice needs."""
+        key = plan.grid, plan.weights.tobytes()
+        if key not in self._carried:
+            blocks, empty = (
+                aligned_blocks(self.fabric.server_grid, plan.grid),
+                Pod(self.fabric, routes=self.routes),
+            )
+            self._carried[key] = len(blocks) > 0 and empty.join(plan, (0,), blocks[0]) is not None
+        return self._carried[key]
 
     def holds(self, server: int, plans: list[SliceShape]) -> bool:
         """Tell whether a slice is found that takes this server of joined racks, at any load."""

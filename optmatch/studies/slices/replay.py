@@ -117,7 +117,7 @@ def count_usable(
     """
     free = pod.free.reshape(pod.fabric.racks, -1)
     usable = np.zeros_like(free)
-    for plan in plans:
+    for plan in filter(pod.carries, plans):
         blocks = aligned_blocks(pod.fabric.server_grid, plan.grid)
         racks, found = np.nonzero(free[:, blocks].all(axis=2))
         usable[racks[:, None], blocks[found]] = True
