@@ -22,6 +22,7 @@ COMMANDS = {
     "collective": "collective all-reduce --ranks 4 --bytes 4e5 --alpha 1e-6",
     "collective, gathered": "collective all-gather --ranks 4 --bytes 4e5 --alpha 1e-6",
     "collective, all to all": "collective all-to-all --ranks 4 --bytes 4e5 --alpha 1e-6",
+    "collective, uneven": "collective all-to-all --matrix uneven.csv --alpha 1e-6 --delay 1e-6",
     "collective, late": "collective all-reduce --ranks 4 --bytes 4e5 --alpha 1e-6"
     " --delay 1e-6 --two-way --late 3=0.01",
     "collective, planes": "collective all-reduce --ranks 4 --bytes 32e6 --alpha 2e-5 --delay 2e-4"
@@ -42,6 +43,7 @@ COMMANDS = {
 }
 LIMITS = Limits(time_s=1.0, iterations=200)
 FOLDER = Path(mkdtemp(prefix="optmatch-smoke-"))
+(FOLDER / "uneven.csv").write_text("0,7,1\n2,0,0\n7,0,0\n")
 DRAWS = find_spec("matplotlib") is not None
 TABULATES = find_spec("pandas") is not None
 
