@@ -27,6 +27,11 @@ def _ilp() -> Run:
     return solve
 
 
+def _is_plain(problem: AllToAll) -> bool:
+    """Tell whether cells count alike; a function, since methods are sent to other processes."""
+    return problem.cells is None
+
+
 METHODS = (
     Method(
         "constructive",
@@ -49,7 +54,7 @@ METHODS = (
         "pairs, slots and routes in one CP-SAT model, for a few dozen cells",
         exact=True,
         warm=True,
-        suits=lambda problem: problem.cells is None,
+        suits=_is_plain,
     ),
 )
 """Methods for all pairs; the first that takes a problem is its default."""

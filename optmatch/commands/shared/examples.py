@@ -16,6 +16,8 @@ EXAMPLES = {
     "generate reroute": "--rows 5 --cols 5 --ports 12 --stuck-bar 20 -o broken.json",
     "generate slice-allocation": "--shape 2x2x4 -o slice.json",
     "generate tenancy": "--rows 4 --cols 4 --ports 8 --job a:4 --job b:4 -o jobs.json",
+    "generate device": "--rows 4 --cols 4 --sigma bar_loss_db=0.1,cross_loss_db=0.1 --seed 1"
+    " -o chip.csv",
     "solve": "mesh.json --seed 0 -o mesh.schedule.json",
     "verify": "mesh.schedule.json",
     "simulate": "job.json --policy provisioned --delay 0.1",
