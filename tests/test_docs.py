@@ -92,9 +92,24 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert all(printed), printed
 
 
+LISTS = """
+import optmatch as om
+from optmatch.problems.tenancies import Tenant
+
+Tenant("job", 2, "demand", demand_bytes=[[0, 1], [1, 0]])
+ring = om.Collective("all-gather", 3, 3.0, start=[[1, 2, 0]])
+dark: str | om.Collective = "dark" if isinstance(ring.start, str) else ring
+om.Collective("all-to-all", 2, 0, demand_bytes=[[0, 1], [1, 0]], start="dark")
+om.Schedule(matchings=[[1, 0]], durations_s=[1]).matchings.max()
+om.CollectivePlan(shares_bytes=[[1.0, 2.0]], start_s=[[0, 0]], end_s=[[1, 1]]).end_s.max()
+"""
+"""What takes lists as well as arrays, and has arrays."""
+
+
 @pytest.mark.slow
 def test_types_of_the_python_blocks(tmp_path: Path) -> None:
     """`mypy --strict` finds nothing in all of them together, and what is wrong in another."""
+    (tmp_path / "lists.py").write_text(LISTS, "utf-8")
     for page in WITH_PYTHON:
         for number, block in enumerate(blocks(page, "python")):
             name = f"{page.stem.replace('-', '_')}_{number}.py"

@@ -12,6 +12,7 @@ from .declarations import (
     Count as Count,
     Given as Given,
     GivenOrNone as GivenOrNone,
+    GivenOrText as GivenOrText,
     Index as Index,
     Positive as Positive,
     Range as Range,

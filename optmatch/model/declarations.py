@@ -48,8 +48,10 @@ if TYPE_CHECKING:
 
     Given: TypeAlias = Made[ArrayLike, NDArray[_Entry]]
     GivenOrNone: TypeAlias = Made[ArrayLike | None, NDArray[_Entry] | None]
+    GivenOrText: TypeAlias = Made[ArrayLike, NDArray[_Entry] | str]  # a text is an ArrayLike
 else:  # an array, of whatever makes one
     Given, GivenOrNone, given = NDArray[_Entry], NDArray[_Entry] | None, field
+    GivenOrText = str | NDArray[_Entry]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from optmatch.model.declarations import Amount, Axes, Range, check_fields
+from optmatch.model.declarations import (
+    Amount,
+    Axes,
+    Given,
+    GivenOrNone,
+    Range,
+    check_fields,
+    given,
+)
 from optmatch.model.errors import InputError
 from optmatch.model.values import Value
 
@@ -53,10 +61,10 @@ class Schedule(Value):
     (2, 4.0)
     """
 
-    matchings: Annotated[NDArray[np.int32], Axes(2)]
-    durations_s: Annotated[NDArray[np.float64], Range(0, above=True)]
+    matchings: Annotated[Given[np.int32], Axes(2)] = given()
+    durations_s: Annotated[Given[np.float64], Range(0, above=True)] = given()
     delay_s: Amount = 0.0
-    cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
+    cell_states: Annotated[GivenOrNone[np.int8], Axes(2), Range(FREE, CROSS)] = given(default=None)
     switching: Switching = "all-stop"
 
     def __post_init__(self) -> None:

@@ -171,7 +171,7 @@ def _lit(problem: Reroute, ways: NDArray[np.intp]) -> Schedule:
     row = np.full(problem.fabric.n_cells, FREE)
     row[lit] = np.array(problem.cell_states)[lit]
     matching = _matching(problem, problem.circuits[ways])
-    return Schedule(matchings=[matching], durations_s=[1.0], cell_states=[row])  # type: ignore[arg-type]
+    return Schedule(matchings=[matching], durations_s=[1.0], cell_states=[row])
 
 
 def _matching(problem: Reroute, circuits: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from optmatch.model import (
     Axes,
     Count,
     Displayed,
+    GivenOrNone,
     Index,
     InputError,
     Positive,
@@ -21,6 +22,7 @@ from optmatch.model import (
     Value,
     check_fields,
     check_size,
+    given,
 )
 from optmatch.problems.all_to_all import AllToAll
 from optmatch.problems.collectives.plan import CollectivePlan
@@ -67,7 +69,7 @@ class Tenant(Value):
     name: str
     n_ports: Count
     question: Question = "all-to-all"
-    demand_bytes: Annotated[NDArray[np.float64], Axes(2), Range(0)] | None = None
+    demand_bytes: Annotated[GivenOrNone[np.float64], Axes(2), Range(0)] = given(default=None)
     size_bytes: Amount = 0.0
     held: tuple[Index, ...] | None = None
 
@@ -277,9 +279,9 @@ class Tenancy(Displayed):
             that moves to another port.
         """
         moved = np.zeros(self.fabric.n_ports, dtype=bool)
-        for tenant, given in zip(self.tenants, ports, strict=True):
+        for tenant, its in zip(self.tenants, ports, strict=True):
             if tenant.held is not None:
-                moved[[new for new, old in zip(given, tenant.held, strict=True) if new != old]] = 1
+                moved[[new for new, old in zip(its, tenant.held, strict=True) if new != old]] = 1
         slots, sources = np.nonzero(matchings >= 0)
         circuits = np.unique(np.stack([sources, matchings[slots, sources]], axis=1), axis=0)
         changed = int(moved[circuits].any(axis=1).sum())

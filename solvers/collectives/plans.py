@@ -52,7 +52,7 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     laid = assemble(problem, rounds.sends, rounds.chunk_count, circuits, of_round)
     if rounds.places is None:
         return laid
-    return laid._replace(plan=replace(laid.plan, places=rounds.places))  # type: ignore[arg-type]
+    return laid._replace(plan=replace(laid.plan, places=rounds.places))
 
 
 def lay_circuits(problem: Collective, rounds: Rounds) -> NDArray[np.int64]:
@@ -146,11 +146,11 @@ def assemble(
         held_s[epoch] += begin_s[k] - time_s + length_s[k]  # above 0, however late it is
         time_s = begin_s[k] + length_s[k]
     plan = CollectivePlan(
-        sends=sends,  # type: ignore[arg-type]
+        sends=sends,
         chunk_bytes=sizes,
-        circuits=circuits,  # type: ignore[arg-type]
-        epoch_of_round=epoch_of_round,  # type: ignore[arg-type]
-        links=np.empty((0, 3)) if links is None else links,  # type: ignore[arg-type]
+        circuits=circuits,
+        epoch_of_round=epoch_of_round,
+        links=np.empty((0, 3)) if links is None else links,
         parts=np.empty((0, 2)) if parts is None else parts,
         time_s=float(time_s),
         n_rounds_late=_count_late(problem, begin_s),
@@ -188,10 +188,10 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
     circuits = np.where((shares.share_s > 0)[:, :, None, None], circuits, -1)
     begin_s = np.where(shares.share_s > 0, shares.start_s, np.inf).min(axis=1, initial=np.inf)
     plan = CollectivePlan(
-        sends=rounds.sends,  # type: ignore[arg-type]
+        sends=rounds.sends,
         chunk_bytes=chunk_sizes(problem, rounds.chunk_count),
-        circuits=circuits.reshape(count, problem.lanes, -1),  # type: ignore[arg-type]
-        epoch_of_round=np.arange(count),  # type: ignore[arg-type]
+        circuits=circuits.reshape(count, problem.lanes, -1),
+        epoch_of_round=np.arange(count),
         n_rounds_late=_count_late(problem, begin_s),
         **common,  # type: ignore[arg-type]
     )

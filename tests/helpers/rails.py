@@ -238,4 +238,4 @@ def chain_step(pattern: list[tuple[str, int]]) -> Step:
     for row in deps:
         lengths.append(lengths[-1] + len(row))
     flat: Any = [op for row in deps for op in row]
-    return Step(groups=groups, **columns, dep_start=lengths, dep=flat)  # type: ignore[arg-type]
+    return Step(groups=groups, **columns, dep_start=lengths, dep=flat)

@@ -20,7 +20,7 @@ from optmatch.fabrics.netlists.flaws import (
     split_pin,
 )
 from optmatch.fabrics.reach import count_cells
-from optmatch.model import Axes, FrozenMap, InputError, check_fields
+from optmatch.model import Axes, FrozenMap, GivenOrNone, InputError, check_fields, given
 
 APART = 1.8
 """Between the middles of two joined cells, on average, in lengths of a cell."""
@@ -191,7 +191,7 @@ class Netlist(Fabric):
     tx: Sequence[str] | None = None
     rx: Sequence[str] | None = None
     open_pins: Sequence[str] = ()
-    ends: Annotated[NDArray[np.float64], Axes(3)] | None = None
+    ends: Annotated[GivenOrNone[np.float64], Axes(3)] = given(default=None)
     type: ClassVar[str] = "netlist"
 
     def __post_init__(self) -> None:

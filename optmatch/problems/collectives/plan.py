@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from optmatch.model import (
     Amount,
     Axes,
+    Given,
     Index,
     InputError,
     Range,
@@ -101,18 +102,18 @@ class CollectivePlan(Value):
     [[0, 0, 1, 0, 0], [0, 1, 2, 1, 0], [0, 2, 0, 2, 0]]
     """
 
-    sends: Annotated[NDArray[np.int32], Axes(2, 5), Range(0)] = _TWO
-    chunk_bytes: NDArray[np.float64] = _ONE
-    circuits: Annotated[NDArray[np.int32], Axes(3), Range(-1)] = _THREE
-    epoch_of_round: Annotated[NDArray[np.int32], Range(0)] = _ONE
-    links: Annotated[NDArray[np.int32], Axes(2, 3), Range(0)] = _TWO
-    shares_bytes: Annotated[NDArray[np.float64], Axes(2), Range(0)] = _TWO
-    start_s: Annotated[NDArray[np.float64], Axes(2), Range(0)] = _TWO
-    end_s: Annotated[NDArray[np.float64], Axes(2), Range(0)] = _TWO
+    sends: Annotated[Given[np.int32], Axes(2, 5), Range(0)] = _TWO
+    chunk_bytes: Given[np.float64] = _ONE
+    circuits: Annotated[Given[np.int32], Axes(3), Range(-1)] = _THREE
+    epoch_of_round: Annotated[Given[np.int32], Range(0)] = _ONE
+    links: Annotated[Given[np.int32], Axes(2, 3), Range(0)] = _TWO
+    shares_bytes: Annotated[Given[np.float64], Axes(2), Range(0)] = _TWO
+    start_s: Annotated[Given[np.float64], Axes(2), Range(0)] = _TWO
+    end_s: Annotated[Given[np.float64], Axes(2), Range(0)] = _TWO
     time_s: Amount = 0.0
     n_rounds_late: Index = 0
-    parts: Annotated[NDArray[np.float64], Axes(2, 2), Range(0)] = _TWO
-    places: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)] = _TWO
+    parts: Annotated[Given[np.float64], Axes(2, 2), Range(0)] = _TWO
+    places: Annotated[Given[np.int32], Axes(2, 2), Range(0)] = _TWO
     among: Literal["whole-blocks", "all"] = "whole-blocks"
 
     def __post_init__(self) -> None:

@@ -18,12 +18,15 @@ from optmatch.model import (
     Count,
     Displayed,
     FrozenMap,
+    GivenOrNone,
+    GivenOrText,
     Index,
     InputError,
     Positive,
     Range,
     check_fields,
     check_size,
+    given,
     integer,
 )
 from optmatch.problems.collectives.bounds import BoundTerms, bound_terms
@@ -36,9 +39,8 @@ STARTS = ("free", "dark")
 _SHORTEST_S = 1e-30
 """A shorter time is no time of bytes: parts of it would be 0."""
 
-_Circuits = Annotated[NDArray[np.int32], Axes(2), Range(-1)]
-_Steps = Annotated[NDArray[np.float64], Axes(2, 2), Range(0)]
-_Demand = Annotated[NDArray[np.float64], Axes(2), Range(0)]
+_Steps = Annotated[GivenOrNone[np.float64], Axes(2, 2), Range(0)]
+_Demand = Annotated[GivenOrNone[np.float64], Axes(2), Range(0)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,12 +127,12 @@ class Collective(Displayed):
     ports: Count = field(default=1, kw_only=True)
     planes: Count = field(default=1, kw_only=True)
     two_way: bool = field(default=False, kw_only=True)
-    start: str | Annotated[NDArray[np.int32], Axes(2), Range(-1)] = field(
+    start: Annotated[GivenOrText[np.int32], Axes(2), Range(-1)] = given(
         default="free", kw_only=True
     )
-    steps: _Steps | None = field(default=None, kw_only=True)
+    steps: _Steps = given(default=None, kw_only=True)
     late_s: Mapping[str, Amount] = field(default=FrozenMap(), kw_only=True)
-    demand_bytes: _Demand | None = field(default=None, kw_only=True)
+    demand_bytes: _Demand = given(default=None, kw_only=True)
     root: Index = field(default=0, kw_only=True)
     align_bytes: Index = field(default=0, kw_only=True)
     fabric: Fabric = field(default=None, kw_only=True)  # type: ignore[assignment]

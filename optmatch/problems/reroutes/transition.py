@@ -8,7 +8,18 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import BAR, CROSS, Axes, Index, InputError, Range, Value, check_fields
+from optmatch.model import (
+    BAR,
+    CROSS,
+    Axes,
+    Given,
+    Index,
+    InputError,
+    Range,
+    Value,
+    check_fields,
+    given,
+)
 
 DROP, SET, RAISE = 0, 1, 2
 """The kinds of steps: a circuit goes dark, a cell is set, a circuit carries light again."""
@@ -54,11 +65,11 @@ class Transition(Value):
     0
     """
 
-    moves: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)]
-    changed: Annotated[NDArray[np.int32], Range(0)]
-    circuits: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)]
+    moves: Annotated[Given[np.int32], Axes(2, 2), Range(0)] = given()
+    changed: Annotated[Given[np.int32], Range(0)] = given()
+    circuits: Annotated[Given[np.int32], Axes(2, 2), Range(0)] = given()
     routes: tuple[tuple[Index, ...], ...]
-    steps: Annotated[NDArray[np.int32], Axes(2, 3)]
+    steps: Annotated[Given[np.int32], Axes(2, 3)] = given()
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Axes, Displayed, InputError, Range, Value, check_fields, given
+from optmatch.model import Axes, Displayed, Given, InputError, Range, Value, check_fields, given
 from optmatch.problems.sharing.classes import Classes, classify
 from optmatch.problems.sharing.resources import Jobs, Places, Resources
 
@@ -37,7 +37,7 @@ class Assignment(Value):
     [1, 2, 0]
     """
 
-    job_of: Annotated[NDArray[np.int32], Range(-1)]
+    job_of: Annotated[Given[np.int32], Range(-1)] = given()
 
     def served(self, n_jobs: int) -> NDArray[np.int64]:
         """Return ``served[job]``: how many resources each job gets."""

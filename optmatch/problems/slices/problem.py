@@ -15,12 +15,14 @@ from optmatch.model import (
     Axes,
     Count,
     Displayed,
+    Given,
     Index,
     InputError,
     Range,
     Value,
     check_fields,
     check_size,
+    given,
 )
 from optmatch.model.declarations import form_of
 from optmatch.problems.slices.server_routes import routes_between
@@ -59,10 +61,10 @@ class Allocation(Value):
     """
 
     shape: Shape
-    servers: Annotated[NDArray[np.int32], Range(0)]
+    servers: Annotated[Given[np.int32], Range(0)] = given()
     routes: tuple[tuple[Index, ...], ...]
-    circuits: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)]
-    fibres: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)]
+    circuits: Annotated[Given[np.int32], Axes(2, 2), Range(0)] = given()
+    fibres: Annotated[Given[np.int32], Axes(2, 2), Range(0)] = given()
 
 
 _MOST_ROUTES = 50
@@ -273,10 +275,10 @@ def connect(
     fibres = np.concatenate(uses) if uses else np.empty((0, 2), dtype=np.int64)
     return Allocation(
         shape=plan.shape,
-        servers=at,  # type: ignore[arg-type]
+        servers=at,
         routes=tuple(passed),
         circuits=circuits,
-        fibres=fibres,  # type: ignore[arg-type]
+        fibres=fibres,
     )
 
 

@@ -64,7 +64,7 @@ def test_what_msccl_cannot_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     """A broadcast, steps from outside, more blocks than there can be."""
     for problem, match in (
         (om.Collective("broadcast", 3, 1.0), "equal chunks"),
-        (om.Collective("all-reduce", 2, 1.0, steps=[[0, 1.0]]), "no sends"),  # type: ignore[arg-type]
+        (om.Collective("all-reduce", 2, 1.0, steps=[[0, 1.0]]), "no sends"),
     ):
         with pytest.raises(om.InputError, match=match):
             exported(om.solve(problem, seed=0), "msccl")

@@ -39,6 +39,6 @@ def test_rounds_come_back_and_are_replayed(operation: Any, method: str) -> None:
 
 
 def test_what_has_no_rounds_is_refused() -> None:
-    problem = om.Collective("all-reduce", 2, 1.0, steps=[[0, 1.0]])  # type: ignore[arg-type]
+    problem = om.Collective("all-reduce", 2, 1.0, steps=[[0, 1.0]])
     with pytest.raises(om.InputError, match="there are no sends"):
         exported(om.solve(problem, seed=0), "rounds")

@@ -59,7 +59,7 @@ def test_one_demand_of_a_shift_goes_two_hops_or_gets_circuits(delay_s: float) ->
     demand = [[X * 1e9 * ((j - i) % 4 == 2) for j in range(4)] for i in range(4)]
     ring: Any = [[1, 2, 3, 0]]
     problem = om.Collective(
-        "all-to-all", 4, 0, demand_bytes=demand, start=ring, alpha_s=A,  # type: ignore[arg-type]
+        "all-to-all", 4, 0, demand_bytes=demand, start=ring, alpha_s=A,
         rate_bytes_per_s=1e9, delay_s=delay_s,
     )  # fmt: skip
     for method in ("best", "ilp"):

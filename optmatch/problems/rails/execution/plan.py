@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -14,11 +14,14 @@ from optmatch.model import (
     IDLE,
     Amount,
     Axes,
+    Given,
+    GivenOrNone,
     Index,
     InputError,
     Range,
     Value,
     check_fields,
+    given,
 )
 from optmatch.model.schedule import check_matchings
 from optmatch.problems.rails.training.step import SCALE_UP, Step
@@ -54,10 +57,10 @@ class RailTimeline(Value):
     """
 
     rails: tuple[Index, ...]
-    matchings: Annotated[NDArray[np.int32], Axes(2), Range(IDLE)]
-    asked_s: NDArray[np.float64]
-    starts_s: NDArray[np.float64]
-    cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
+    matchings: Annotated[Given[np.int32], Axes(2), Range(IDLE)] = given()
+    asked_s: Given[np.float64] = given()
+    starts_s: Given[np.float64] = given()
+    cell_states: Annotated[GivenOrNone[np.int8], Axes(2), Range(FREE, CROSS)] = given(default=None)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -125,11 +128,11 @@ class RailPlan(Value):
     """
 
     rails: tuple[RailTimeline, ...]
-    start_s: NDArray[np.float64]
-    end_s: NDArray[np.float64]
-    ports: NDArray[np.int32]
+    start_s: Given[np.float64] = given()
+    end_s: Given[np.float64] = given()
+    ports: Given[np.int32] = given()
     step_s: Amount
-    relays: Annotated[NDArray[np.int32], Axes(2, 3)] = field(
+    relays: Annotated[Given[np.int32], Axes(2, 3)] = given(
         default_factory=lambda: np.empty((0, 3), np.int32)
     )
     left_out_if_empty: ClassVar[tuple[str, ...]] = ("relays",)

@@ -8,7 +8,17 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import Index, InputError, Range, Value, check_fields, check_size, frozen
+from optmatch.model import (
+    Given,
+    Index,
+    InputError,
+    Range,
+    Value,
+    check_fields,
+    check_size,
+    frozen,
+    given,
+)
 from optmatch.problems.collectives.steps import list_partners
 
 Dimension = Literal["dp", "tp", "pp", "cp", "ep"]
@@ -131,15 +141,15 @@ class Step(_Derived):
     """
 
     groups: tuple[Group, ...]
-    rank: NDArray[np.int32]
-    kind: NDArray[np.int8]
-    group: NDArray[np.int32]
-    size_bytes: Annotated[NDArray[np.float64], Range(0)]
-    duration_s: Annotated[NDArray[np.float64], Range(0)]
-    peer: NDArray[np.int32]
-    match: NDArray[np.int32]
-    dep_start: NDArray[np.int64]
-    dep: NDArray[np.int64]
+    rank: Given[np.int32] = given()
+    kind: Given[np.int8] = given()
+    group: Given[np.int32] = given()
+    size_bytes: Annotated[Given[np.float64], Range(0)] = given()
+    duration_s: Annotated[Given[np.float64], Range(0)] = given()
+    peer: Given[np.int32] = given()
+    match: Given[np.int32] = given()
+    dep_start: Given[np.int64] = given()
+    dep: Given[np.int64] = given()
     names: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
 

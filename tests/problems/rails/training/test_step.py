@@ -160,14 +160,14 @@ def test_ranks_of_a_stage_that_differ_are_named() -> None:
     groups = (Group("dp.0", "dp", (0, 1), rail=0), Group("pp.0", "pp", (1, 2), rail=0))
     step = Step(
         groups=groups,
-        rank=[0, 1, 1, 2],  # type: ignore[arg-type]
-        kind=[ALL_REDUCE, ALL_REDUCE, SEND, RECV],  # type: ignore[arg-type]
-        group=[0, 0, 1, 1],  # type: ignore[arg-type]
-        size_bytes=[1, 1, 1, 1],  # type: ignore[arg-type]
-        duration_s=[0, 0, 0, 0],  # type: ignore[arg-type]
-        peer=[-1, -1, 2, 1],  # type: ignore[arg-type]
-        match=[0, 0, 1, 1],  # type: ignore[arg-type]
-        dep_start=[0] * 5,  # type: ignore[arg-type]
+        rank=[0, 1, 1, 2],
+        kind=[ALL_REDUCE, ALL_REDUCE, SEND, RECV],
+        group=[0, 0, 1, 1],
+        size_bytes=[1, 1, 1, 1],
+        duration_s=[0, 0, 0, 0],
+        peer=[-1, -1, 2, 1],
+        match=[0, 0, 1, 1],
+        dep_start=[0] * 5,
         dep=np.empty(0, np.int64),
     )
     with pytest.raises(om.InputError, match="rail 0: rank 1 goes through dp pp, rank 0 of"):
@@ -210,15 +210,15 @@ def test_the_ends_with_all_links_are_the_longest_paths(job: om.RailJob) -> None:
 def test_ranks_that_wait_for_each_other_are_refused() -> None:
     step = Step(
         groups=(PAIR,),
-        rank=[0, 0, 1, 1],  # type: ignore[arg-type]
-        kind=[RECV, SEND, RECV, SEND],  # type: ignore[arg-type]
-        group=[0] * 4,  # type: ignore[arg-type]
-        size_bytes=[1] * 4,  # type: ignore[arg-type]
-        duration_s=[0] * 4,  # type: ignore[arg-type]
-        peer=[1, 1, 0, 0],  # type: ignore[arg-type]
-        match=[0, 1, 1, 0],  # type: ignore[arg-type]
-        dep_start=[0, 0, 1, 1, 2],  # type: ignore[arg-type]
-        dep=[0, 2],  # type: ignore[arg-type]
+        rank=[0, 0, 1, 1],
+        kind=[RECV, SEND, RECV, SEND],
+        group=[0] * 4,
+        size_bytes=[1] * 4,
+        duration_s=[0] * 4,
+        peer=[1, 1, 0, 0],
+        match=[0, 1, 1, 0],
+        dep_start=[0, 0, 1, 1, 2],
+        dep=[0, 2],
     )
     job = make_job(gpus_per_server=1, recorded=step)
     one, other = (f"operation {k} of rank 0 in group pp.0" for k in ("0 (recv)", "1 (send)"))
