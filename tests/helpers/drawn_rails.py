@@ -90,7 +90,7 @@ def try_rail_job(job: om.RailJob, method: str, folder: Path) -> str:
         loaded.lower_bound()
         for policy in ("on-demand", "provisioned", "all-links"):
             simulate_rails(loaded, policy)
-        solution = om.solve(loaded, method, seed=0, time_limit_s=20)
+        solution = om.solve(loaded, method, seed=0, limits=om.Limits(time_s=20, iterations=200))
     except om.InputError:
         return ""
     report = om.verify(loaded, solution)
