@@ -126,9 +126,11 @@ def _sum_up(
     own[np.arange(n), np.arange(n) // 64] = np.uint64(1) << (np.arange(n) % 64).astype(np.uint64)
     turn_of, at, to, piece, kind, origin, into = sends.T
     keys = part.key(origin, at, piece), part.key(into, to, piece), part.key(0 * to, to, piece)
-    used, number = np.unique(
-        np.concatenate([np.arange(n * width), *keys]), return_inverse=True
-    )  # only places that are used, the sums first
+    number = np.concatenate([np.arange(n * width), *keys])  # the sums first
+    if number.max() < 2 * len(number):
+        used = np.arange(number.max() + 1)
+    else:  # places that nothing uses take no memory
+        used, number = np.unique(number, return_inverse=True)
     source_of, target_of, sum_of = number.reshape(-1)[n * width :].reshape(3, -1)
     state = np.zeros((len(used), words), dtype=np.uint64)  # whose data are in it
     first = used < 2 * n * width  # sums, and the data that ranks had
