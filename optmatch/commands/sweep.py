@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -86,19 +87,24 @@ def sweep(
 
 
 def generated(command: str) -> Problem:
-    """Make a problem of a command, as it stands behind `optmatch generate`."""
+    """Make a problem of a command, as it stands behind `optmatch generate`.
+
+    It is what the command prints; with ``-o`` a file of a folder that is made for it.
+    """
     from optmatch.commands.generate import generate
-    from optmatch.io import loads
+    from optmatch.io import load, loads
 
     text = io.StringIO()
-    try:
-        with redirect_stdout(text):
-            words = shlex.split(command)
-            generate.main(words, "optmatch generate", standalone_mode=False, obj=text)
-    except (click.ClickException, ValueError) as exc:
-        why = exc.format_message() if isinstance(exc, click.ClickException) else str(exc)
-        raise InputError(f"{command!r}: {why}", where="generate") from exc
-    problem = loads(text.getvalue(), path=command)
+    with TemporaryDirectory() as folder:
+        try:
+            with redirect_stdout(text):
+                words = shlex.split(command)
+                generate.main(words, "optmatch generate", standalone_mode=False, obj=Path(folder))
+            written = [file for file in Path(folder).iterdir() if file.suffix != ".npz"]
+            problem = load(written[0]) if written else loads(text.getvalue(), path=command)
+        except (click.ClickException, ValueError) as exc:
+            why = exc.format_message() if isinstance(exc, click.ClickException) else str(exc)
+            raise InputError(f"{command!r}: {why}", where="generate") from exc
     assert isinstance(problem, Problem)
     return problem
 

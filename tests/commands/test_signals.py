@@ -14,7 +14,7 @@ import pytest
 
 import optmatch as om
 from optmatch.sweeps.store import Store
-from tests.helpers.command import DATA, INSTANCES
+from tests.helpers.command import DATA, INSTANCES, start
 from tests.helpers.signals import MARK, Ended, Interrupted
 
 TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
@@ -153,3 +153,17 @@ def test_ctrl_c_while_modules_are_imported(form: str, tmp_path: Path) -> None:
         ended.add((done.returncode, done.stderr.strip()))
     assert (130, "") in ended
     assert ended <= {(130, ""), (130, "optmatch: interrupted"), (0, "")}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes with names there")
+@pytest.mark.parametrize("words", ["compare {} --methods best", "solve {}", "verify {}"])
+def test_a_signal_while_a_pipe_has_no_writer(words: str, tmp_path: Path) -> None:
+    """A command that keeps its results at the first signal has none yet: it ends."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with start(*words.format(pipe).split()) as running:
+        assert running.stderr is not None
+        assert "waiting for a writer" in running.stderr.readline()
+        running.send_signal(signal.SIGTERM)
+        _, rest = running.communicate(timeout=20)
+    assert running.returncode == 143
+    assert rest.strip().startswith("optmatch: interrupted") and "Traceback" not in rest

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
-from io import StringIO
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -254,9 +254,28 @@ CONDITION_OPTIONS = (
 )
 _FAULTS = ("stuck_bar", "stuck_cross", "dead_cells", "dead_ports")
 CONDITION_NAMES = ("netlist", *NETLIST_NAMES, *_FAULTS)
+
+
+def _keep_inside(ctx: click.Context, param: click.Parameter, output: str) -> str:
+    """Put what a command of a sweep writes into the folder of the sweep, which is `ctx.obj`."""
+    folder = ctx.find_object(PurePath)
+    if folder is None or output == "-":
+        return output
+    if output != PurePath(output).name or output in ("", ".."):
+        why = "a sweep writes into a temporary folder of its own: a name without a folder"
+        raise click.BadParameter(f"{output}: {why} is expected", ctx, param)
+    return str(folder / output)
+
+
 FILE_OPTIONS = (
     click.option(
-        "-o", "--output", type=click.Path(), default="-", show_default="stdout", help="The file."
+        "-o",
+        "--output",
+        type=click.Path(),
+        default="-",
+        show_default="stdout",
+        help="The file.",
+        callback=_keep_inside,
     ),
     FORCE,
 )
@@ -351,8 +370,6 @@ def write_problem(problem: Problem, output: str, force: bool) -> None:
     if output == "-":
         click.echo(dumps(problem))
         return
-    if click.get_current_context().find_object(StringIO):
-        raise InputError(f"-o {output}: a sweep reads what is printed, and nothing is written")
     save(problem, output, force=force)
     say(f"{output}: written")
 

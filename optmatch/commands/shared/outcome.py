@@ -287,13 +287,14 @@ def read(file: str) -> Problem | Solution:
     """Read a file, or stdin for ``-``."""
     from optmatch.io import load, loads
 
-    if file == STDIN:
+    with heeding() as signals, signals.held(lambda _number: False):  # a pipe may wait for ever
+        if file != STDIN:
+            return load(file)
         text = sys.stdin.buffer.read()
-        if not text.lstrip().startswith(b"{"):
-            hint = "no file of optmatch; `solve FILE -o -` writes a schedule to its stdout"
-            raise InputError(hint, path=name_of(file))
-        return loads(text, path=name_of(file))
-    return load(file)
+    if not text.lstrip().startswith(b"{"):
+        hint = "no file of optmatch; `solve FILE -o -` writes a schedule to its stdout"
+        raise InputError(hint, path=name_of(file))
+    return loads(text, path=name_of(file))
 
 
 def read_problem(file: str) -> Problem:
