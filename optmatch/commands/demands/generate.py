@@ -16,12 +16,14 @@ from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
+    KINETO,
     LENIENT,
     SWITCHING,
     Row,
     build_fabric,
     count,
     field_options,
+    given_traces,
     say_skipped,
     take,
     with_options,
@@ -75,9 +77,10 @@ _DEMAND: tuple[Row, ...] = (
 @click.option(
     "--matrix", type=click.Path(), help=".csv .tsv .txt .npy .npz .mtx, QOBLIB .json, Chakra .et"
 )
+@with_options(KINETO)
 @click.option("--name", help="Name of the matrix, where a file holds several.")
 @click.option("--transposed", is_flag=True, help="Rows of the file are destinations.")
-@click.option("--groups", type=click.Path(), help="Chakra: the JSON file of communicator groups.")
+@click.option("--groups", type=click.Path(), help="Traces: the JSON file of communicator groups.")
 @LENIENT
 @click.option(
     "--model", type=click.Choice(list(MODELS)), help="Traffic to draw, without --matrix."
@@ -95,6 +98,8 @@ def demand(
     output: str,
     force: bool,
     matrix: str | None,
+    kineto: bool,
+    files: tuple[str, ...],
     name: str | None,
     transposed: bool,
     groups: str | None,
@@ -116,7 +121,10 @@ def demand(
     shape = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
     drawn = take(options, _model_parameters())
     drawn = {key: value for key, value in drawn.items() if value is not None}
-    if matrix is not None and model is None:
+    traces = given_traces(kineto, files)
+    if sum(one is not None for one in (matrix, model, traces)) != 1:
+        raise click.UsageError("either --matrix, --model or --kineto")
+    if model is None:
         if drawn:
             raise click.UsageError(f"--{min(drawn)}: only with --model")
         from optmatch.io import read_matrix
@@ -124,17 +132,24 @@ def demand(
         fits = all(value is None for value in shape.values())
         fabric = None if fits else build_fabric(type_, shape)
         skipped: list[str] | None = [] if lenient else None
-        given = read_matrix(
-            matrix, name=name, transposed=transposed, groups=groups, skipped=skipped
-        )
+        if matrix is not None:
+            given = read_matrix(
+                matrix, name=name, transposed=transposed, groups=groups, skipped=skipped
+            )
+        else:
+            if name is not None or transposed:
+                raise click.UsageError("--name and --transposed are for --matrix")
+            from optmatch.io.rails.groups import read_groups
+            from optmatch.io.rails.kineto.job import read_kineto_demand
+
+            members = None if groups is None else read_groups(groups)
+            given = read_kineto_demand(files, members, skipped=skipped)
         say_skipped(skipped)
-    elif model is not None and matrix is None:
+    else:
         if name is not None or transposed or groups is not None or lenient:
             raise click.UsageError("--name, --transposed, --groups, --lenient are for --matrix")
         fabric = build_fabric(type_, shape)
         given = _draw(model, fabric, rng, drawn)
-    else:
-        raise click.UsageError("either --matrix or --model")
     objective = options.pop("objective")
     if coflows is None:
         problem = Demand.from_matrix(given, fabric, objective=objective, **options)

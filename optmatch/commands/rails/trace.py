@@ -8,9 +8,11 @@ import click
 
 from optmatch.commands.shared.options import (
     FILE_OPTIONS,
+    KINETO,
     LENIENT,
     RAILS,
     field_options,
+    given_traces,
     say_skipped,
     with_options,
     write_problem,
@@ -36,6 +38,7 @@ class _Named(click.ParamType):  # type: ignore[type-arg] # no generic class befo
 
 @click.command("rail-trace")
 @click.option("--chakra", type=click.Path(), help="Traces PREFIX.RANK.et, by their prefix.")
+@with_options(KINETO)
 @click.option("--phases", type=click.Path(), help="A list of phases instead: .csv or .json")
 @click.option(
     "--recordings", type=click.Path(), help="Those of Opus instead: PREFIX_SERVER_rankGPU.txt"
@@ -63,6 +66,8 @@ class _Named(click.ParamType):  # type: ignore[type-arg] # no generic class befo
 @with_options(FILE_OPTIONS)
 def rail_trace(
     chakra: str | None,
+    kineto: bool,
+    files: tuple[str, ...],
     phases: str | None,
     recordings: str | None,
     message_bytes: int | None,
@@ -78,19 +83,23 @@ def rail_trace(
     force: bool,
     **options: Any,
 ) -> None:
-    """One recorded step of a training job: Chakra traces, a list of phases, or recordings."""
+    """One recorded step of a training job.
+
+    Chakra traces, those of PyTorch's profiler, a list of phases, or recordings.
+    """
     from optmatch.io.rails.chakra.options import TraceOptions
     from optmatch.io.rails.chakra.step import read_step
     from optmatch.io.rails.groups import read_groups
     from optmatch.io.rails.phases import read_phase_list
     from optmatch.io.rails.recordings import read_recorded_step
 
-    if sum(one is not None for one in (chakra, phases, recordings)) != 1:
-        raise click.UsageError("either --chakra, --phases or --recordings")
+    traces = given_traces(kineto, files)
+    if sum(one is not None for one in (chakra, traces, phases, recordings)) != 1:
+        raise click.UsageError("either --chakra, --kineto, --phases or --recordings")
     if recordings is None and (message_bytes, collective_bytes) != (None, None):
         raise click.UsageError("--message-bytes and --collective-bytes are for --recordings")
-    if lenient and chakra is None:
-        raise click.UsageError("--lenient is for --chakra")
+    if lenient and chakra is None and traces is None:
+        raise click.UsageError("--lenient is for --chakra and --kineto")
     told = TraceOptions(
         gpus_per_server=gpus_per_server,
         stride=stride,
@@ -98,13 +107,16 @@ def rail_trace(
         leave_out=leave_out,
         flops_per_s=flops_per_s,
     )
+    skipped: list[str] | None = [] if lenient else None
     if chakra is not None:
-        skipped: list[str] | None = [] if lenient else None
         step = read_step(chakra, groups, told, skipped=skipped)
-        say_skipped(skipped)
     else:
         members = {} if groups is None else read_groups(groups)
-        if phases is not None:
+        if traces is not None:
+            from optmatch.io.rails.kineto.job import read_kineto_step
+
+            step = read_kineto_step(traces, members, told, skipped=skipped)
+        elif phases is not None:
             step = read_phase_list(phases, members, told)
         else:
             step = read_recorded_step(
@@ -114,6 +126,7 @@ def rail_trace(
                 message_bytes=message_bytes or 1,
                 collective_bytes=collective_bytes or 1,
             )
+    say_skipped(skipped)
     network = RailNetwork(gpus_per_server=gpus_per_server, **options)
     job = RailJob(network=network, workload=Workload(recorded=step))
     write_problem(job, output, force)

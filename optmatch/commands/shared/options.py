@@ -350,8 +350,21 @@ def _build(type_: str, given: dict[str, Any]) -> Fabric:
 LENIENT = click.option(
     "--lenient",
     is_flag=True,
-    help="Chakra: leave out missing parts of a cut trace, and list them.",
+    help="Traces: leave out what a cut or old one does not tell, and list it.",
 )
+KINETO = (
+    click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path()),
+    click.option("--kineto", is_flag=True, help="FILEs are of PyTorch's profiler, one a rank."),
+)
+
+
+def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the traces of `KINETO`, None without; one comes with the other."""
+    if kineto != bool(files):
+        raise click.UsageError("--kineto and its FILEs: only together")
+    return files or None
+
+
 _MOST_SAID = 20  # the file of a trace may lack its whole beginning
 
 

@@ -62,9 +62,17 @@ def read_chakra(
     A root is told by ``root``, or by ``comm_src`` of a broadcast or scatter and ``comm_dst`` of a
     reduce or gather.
     """
-    traces = read_traces(paths, skipped=skipped)
+    return add_up(
+        read_traces(paths, skipped=skipped), groups or {}, skip_collectives=skip_collectives
+    )
+
+
+def add_up(
+    traces: Sequence[Trace], groups: Members, *, skip_collectives: bool = False
+) -> NDArray[np.float64]:
+    """Add up the bytes that the ranks of traces send; see `read_chakra`."""
     matrix = np.zeros((len(traces), len(traces)))
-    _add_messages(matrix, traces, groups or {})
+    _add_messages(matrix, traces, groups)
     chosen = [np.flatnonzero(trace.kind == COLLECTIVE) for trace in traces]
     nodes = Nodes.of(traces, chosen)
     if skip_collectives:
@@ -76,7 +84,7 @@ def read_chakra(
         for k in same[sizes[same] < 0][:1].tolist():
             if COLLECTIVES[collective : collective + 1] != ("BARRIER",):
                 raise nodes.fail(k, "comm_size is missing or negative")
-        members = members_of(nodes, first, groups or {})
+        members = members_of(nodes, first, groups)
         check_root(nodes, first, root, members)
         if not 0 <= collective < len(COLLECTIVES):
             raise nodes.fail(first, f"comm_type = {collective}: no type of collective")

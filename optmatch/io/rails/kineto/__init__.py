@@ -1,0 +1,1 @@
+"""Traces of PyTorch's profiler (kineto): read as steps, demands, lists and times."""

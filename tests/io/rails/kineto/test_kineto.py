@@ -1,0 +1,328 @@
+"""Traces of PyTorch's profiler: a job that was recorded, drawn ones, and broken ones."""
+
+import gzip
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import optmatch as om
+from optmatch.io.rails.kineto.job import (
+    list_calls,
+    make_traces,
+    measure,
+    read_kineto_demand,
+    read_kineto_step,
+)
+from optmatch.io.rails.kineto.recordings import Activity, Call, Recording, read_recording
+from optmatch.problems.rails.training.step import OPERATIONS
+from tests.helpers.command import DATA, call, process
+
+GLOO = sorted((DATA / "kineto").iterdir())
+MESSAGE, EXPERTS, WEIGHT = 256 * 192 * 4, 256 * 192 * 4, 192 * 192 * 4
+"""Bytes in the recorded job, see `benchmarks/record_kineto.py`."""
+Tree = dict[str, Any]
+
+
+def record(k: int, start: float, args: Tree | None = None) -> Tree:
+    """Return the record of a call of NCCL in group 0 of ranks 0 and 1."""
+    told = {"Collective name": "allreduce", "In msg nelems": 8, "Out msg nelems": 8}
+    told |= {"dtype": "Float", "Group size": 2, "Process Group Name": "0"}
+    told |= {"Process Group Ranks": "[0, 1]", "External id": k} | (args or {})
+    event = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 1, "tid": 1}
+    return {**event, "ts": start, "dur": 1.0, "args": told}
+
+
+def kernel(k: int, start: float, lasts: float, name: str = "ncclDevKernel_AllReduce") -> Tree:
+    """Return a kernel that the record of the same number launched."""
+    args = {"External id": k, "correlation": k, "stream": 7}
+    event = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7}
+    return {**event, "ts": start, "dur": lasts, "args": args}
+
+
+def write(folder: Path, *ranks: list[Tree], **about: Any) -> list[Path]:
+    """Write a trace for each rank."""
+    paths = []
+    for rank, events in enumerate(ranks):
+        told = {"backend": "nccl", "rank": rank, "world_size": len(ranks)} | about
+        paths.append(folder / f"trace.{rank}.json")
+        paths[-1].write_text(json.dumps({"distributedInfo": told, "traceEvents": events}))
+    return paths
+
+
+def test_the_recorded_job_as_a_demand() -> None:
+    """What its program sends: messages, experts, gradients, weights, and the loss of all."""
+    expected = np.zeros((4, 4))
+    for one, other in ((0, 2), (1, 3)):
+        expected[one, other] = expected[other, one] = 2 * MESSAGE
+    for one, other in ((0, 1), (2, 3)):
+        inside = 2 * EXPERTS / 2 + WEIGHT / 2 + WEIGHT / 2
+        expected[one, other] += inside
+        expected[other, one] += inside
+    for rank in range(4):
+        expected[rank, (rank + 1) % 4] += 2 * 3 / 4 * 4
+    assert read_kineto_demand(GLOO).tolist() == expected.tolist()
+    assert read_kineto_demand(GLOO[::-1]).tolist() == expected.tolist()
+
+
+def test_the_recorded_job_as_a_list() -> None:
+    rows = list_calls(map(read_recording, GLOO))
+    found = {(row.operation, row.ranks): (row.size_bytes, row.count) for row in rows}
+    assert len(found) == len(rows)
+    expected: dict[tuple[str, tuple[int, ...]], tuple[int, int]] = {
+        ("all-reduce", (0, 1, 2, 3)): (4, 1),
+        ("barrier", (0, 1, 2, 3)): (0, 1),
+    }
+    for replicas in ((0, 1), (2, 3)):
+        expected["all-to-all", replicas] = (EXPERTS, 2)
+        expected["reduce-scatter", replicas] = (WEIGHT, 1)
+        expected["all-gather", replicas] = (WEIGHT // 2, 1)
+    for pair in ((0, 2), (1, 3)):
+        expected["send", pair] = expected["recv", pair] = (MESSAGE, 2)
+    assert found == expected
+
+
+def test_the_recorded_job_as_a_problem(tmp_path: Path) -> None:
+    """By the command line, to a plan that the verifier accepts."""
+    file = tmp_path / "job.json"
+    made = process("generate", "rail-trace", "--kineto", *GLOO, "--delay", "0.001", "-o", file)
+    assert made.returncode == 0, made.stderr
+    job = om.load(file)
+    solution = om.solve(job, method="prefetch", seed=0, limits=om.Limits(iterations=20))
+    assert om.verify(job, solution).ok
+    step = job.step()
+    for rank, path in enumerate(GLOO):
+        own = step.rank == rank
+        assert step.duration_s[own].sum() == pytest.approx(measure(read_recording(path))[1])
+
+
+def test_communication_of_nccl_as_of_gloo(tmp_path: Path) -> None:
+    """The same job, as records and kernels of NCCL tell it."""
+    ranks = []
+    for path in GLOO:
+        found, events = read_recording(path), []
+        for k, one in enumerate(found.calls):
+            name = one.kind.lower()
+            args = {"Collective name": name, "In msg nelems": one.size_bytes // 4}
+            args |= {"Out msg nelems": one.size_bytes // 4, "Process Group Name": one.group}
+            args |= {"Process Group Ranks": str(list(found.members[one.group]))}
+            args |= {"Group size": len(found.members[one.group])}
+            if one.kind in ("SEND", "RECV"):
+                args["Dst Rank" if one.kind == "SEND" else "Src Rank"] = one.peer
+            events.append(record(k, one.start_us - 2, args))
+            events.append(kernel(k, one.start_us, one.end_us - one.start_us))
+        events += [kernel(10**6, a[0], a[1] - a[0], "gemm") for a in found.computing]
+        ranks.append(events)
+    paths = write(tmp_path, *ranks)
+    assert read_kineto_demand(paths).tolist() == read_kineto_demand(GLOO).tolist()
+    same, other = read_kineto_step(paths), read_kineto_step(GLOO)
+    assert same.groups == other.groups
+    for column in ("rank", "kind", "group", "size_bytes", "peer", "match", "dep_start", "dep"):
+        assert getattr(same, column).tolist() == getattr(other, column).tolist()
+    assert np.allclose(same.duration_s, other.duration_s, rtol=0, atol=1e-9)
+
+
+def test_messages_that_are_launched_together(tmp_path: Path) -> None:
+    """Their records have no kernel: both take the one that their thread launches next."""
+    launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1}
+    launch |= {"ts": 8, "dur": 1, "args": {"correlation": 77}}
+    elsewhere = launch | {"tid": 2, "ts": 7, "args": {"correlation": 78}}
+    ranks = []
+    for rank in range(2):
+        peer = 1 - rank
+        ends: list[dict[str, Any]] = [{"Dst Rank": peer}, {"Src Rank": peer}]
+        calls = [
+            record(k, k, {"Collective name": name} | more)
+            for k, (name, more) in enumerate(zip(("send", "recv"), ends, strict=True))
+        ]
+        ranks.append([*calls, launch, elsewhere, kernel(77, 20, 5), kernel(78, 30, 5)])
+    paths = write(tmp_path, *ranks)
+    times = [(one.start_us, one.end_us) for one in read_recording(paths[0]).calls]
+    assert times == [(20, 25), (20, 25)]
+    assert read_kineto_demand(paths).tolist() == [[0, 32], [32, 0]]
+
+
+def test_ranks_that_are_cut(tmp_path: Path) -> None:
+    """By start and stride, by the configuration, by a file; else the message asks for it."""
+    cut = {"Process Group Ranks": "[0, ..., 2]", "Process Group Name": "7"}
+    start = {"Global rank start": 0, "Global rank stride": 2}
+    whole = [{"pg_name": "7", "ranks": [0, 2]}]
+    for args, about in ((cut | start, {}), (cut, {"pg_config": whole})):
+        (path, *_) = write(tmp_path, [record(1, 0, args)], **about)
+        assert read_recording(path).members == {"7": (0, 2)}
+    paths = write(tmp_path, [record(1, 0, cut)], [], [record(1, 0, cut)])
+    with pytest.raises(om.FormatError, match=r"0/args/Process Group Ranks: group 7.*--groups"):
+        read_recording(paths[0])
+    told = read_kineto_demand(paths, {"7": (0, 2)})
+    assert told.tolist() == [[0, 0, 32], [0, 0, 0], [32, 0, 0]]
+
+
+def test_groups_of_one_name(tmp_path: Path) -> None:
+    """Groups that some ranks make without the others may get the same name."""
+    ranks = [
+        [record(1, 0, {"Process Group Ranks": str(members), "In msg nelems": size})]
+        for members, size in (([0, 1], 2), ([0, 1], 2), ([2, 3], 4), ([2, 3], 4))
+    ]
+    paths = write(tmp_path, *ranks)
+    demand = read_kineto_demand(paths)
+    assert (demand[0, 1], demand[2, 3], demand.sum()) == (8, 16, 48)
+    assert {group.name for group in read_kineto_step(paths).groups} == {"0.0", "0.2"}
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> Recording:
+    """Draw one rank that computes and communicates, in ticks."""
+    spans = st.tuples(st.integers(0, 30), st.integers(0, 9))
+    computing = [
+        Activity(s, s + d, k) for k, (s, d) in enumerate(draw(st.lists(spans, max_size=8)))
+    ]
+    groups = st.sampled_from(["a", "b"])
+    calls = [
+        Call(s, s + d, 100 + k, "ALL_REDUCE", name, 4)
+        for k, ((s, d), name) in enumerate(draw(st.lists(st.tuples(spans, groups), max_size=4)))
+    ]
+    talking = [Activity(*one[:3]) for one in calls]
+    members: dict[str, tuple[int, ...]] = {"a": (0,), "b": (0,)}
+    return Recording("t", 0, 1, members, sorted(calls), sorted(computing), talking)
+
+
+@given(recordings())
+def test_parts_wait_for_what_had_ended(recording: Recording) -> None:
+    """Just that: ticks of an oracle tell what ended before what began."""
+    (trace,), _ = make_traces([recording], None)
+    by_event: dict[int, Activity | Call] = {one.event: one for one in recording.calls}
+    by_event |= {one.event: one for one in recording.computing}
+    order = [by_event[int(event)] for event in trace.node_id]
+    ran = sorted(recording.computing)
+    parts: dict[int, list[Activity]] = {}
+    first = sorted(ran.index(one) for one in order if isinstance(one, Activity))
+    for begin, end in pairwise([*first, len(ran)]):
+        parts[ran[begin].event] = ran[begin:end]
+    assert sum(map(len, parts.values())) == len(ran)
+    for node, one in enumerate(order):
+        known = set(trace.parents[trace.first_parent[node] : trace.first_parent[node + 1]])
+        for before, other in enumerate(order):
+            last = max((a.end_us for a in parts.get(other.event, ())), default=0)
+            ends = max(last, other.end_us)
+            if before in known:
+                assert before < node
+                assert ends <= one.start_us
+            elif before < node and ends <= one.start_us and isinstance(other, Call):
+                # Left out only where a later one of its group is there.
+                later = [order[k] for k in known if isinstance(order[k], Call)]
+                same = [c for c in later if isinstance(c, Call) and c.group == other.group]
+                assert any(c.end_us >= other.end_us for c in same)
+        if isinstance(one, Call):  # each part either had ended, or holds nothing that had
+            ended = [a for a in ran if a.end_us <= one.start_us]
+            waited = max((k for k in known if not isinstance(order[k], Call)), default=-1)
+            inside = [a for k in range(waited + 1) for a in parts.get(order[k].event, [])]
+            still = [a for a in ran if a.end_us > one.start_us]
+            assert all(a in inside or (still and a > min(still)) for a in ended)
+    ticks = [any(a.start_us <= t < a.end_us for a in ran) for t in range(40)]
+    assert trace.duration_us.sum() == sum(ticks)
+
+
+@given(recordings())
+def test_times_are_those_of_ticks(recording: Recording) -> None:
+    """An oracle looks at each tick."""
+    first, second = (
+        np.array([any(a.start_us <= t < a.end_us for a in ones) for t in range(40)])
+        for ones in (recording.talking, recording.computing)
+    )
+    found = measure(recording)
+    assert np.allclose(
+        np.array(found[:3]) * 1e6, [first.sum(), second.sum(), (first & second).sum()]
+    )
+
+
+def _change(**args: Any) -> Callable[[Tree], None]:
+    return lambda tree: tree["traceEvents"][0]["args"].update(args)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.update(traceEvents={}), "/traceEvents: {}: .*a list of events"),
+        (lambda t: t["traceEvents"].append(3), "/traceEvents/2: 3: an object"),
+        (lambda t: t["distributedInfo"].update(rank="a"), "distributedInfo/rank: 'a': a whole"),
+        (lambda t: t["distributedInfo"].update(rank=10**9), "1000000000 ranks"),
+        (lambda t: t["traceEvents"][1].update(ts="x"), "/traceEvents/1/ts: 'x': a number"),
+        (lambda t: t["traceEvents"][1].update(ts=10**400), "/traceEvents/1/ts: 1000.*2..63"),
+        (lambda t: t["traceEvents"][1].update(dur=-2), "/traceEvents/1/dur: -2.0: .*>= 0"),
+        (lambda t: t["traceEvents"][1].update(args=[]), "/traceEvents/1/args: .*an object"),
+        (_change(**{"Collective name": None}), "0/args/Collective name: None: begins with"),
+        (_change(**{"Collective name": "hop"}), "0/args/Collective name: 'hop': begins with"),
+        (_change(dtype="Quarter"), "0/args/dtype: 'Quarter': one of"),
+        (_change(**{"In msg nelems": -1}), "0/args/In msg nelems: -1: a whole number"),
+        (_change(**{"In msg nelems": 2**62}), "0/args/In msg nelems: 4611.*2..63 bytes"),
+        (_change(**{"In msg nelems": True}), "0/args/In msg nelems: True: a whole number"),
+        (_change(**{"Process Group Name": None}), "0/args/Process Group Name: None: the name"),
+        (_change(**{"Process Group Ranks": "[0, x]"}), "group 0: rank 'x': ranks are whole"),
+        (_change(**{"Process Group Ranks": "[0, 0]"}), "group 0: ranks .0, 0.: 2 different"),
+        (_change(**{"Group size": 3}), "group 0: ranks .0, 1.: 3 different"),
+        (_change(**{"Process Group Ranks": "[0, 999999999]"}), "1000000000 ranks"),
+        (_change(**{"Collective name": "send", "Dst Rank": 7}), "0/args/Dst Rank: 7: a rank of"),
+        (_change(**{"Collective name": "broadcast", "Rank": 2}), "0/args/Rank: 2: a place in"),
+    ],
+)
+def test_broken_traces(tmp_path: Path, change: Callable[[Tree], None], message: str) -> None:
+    (path,) = write(tmp_path, [record(1, 0), kernel(1, 2, 3)])
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+    with pytest.raises(om.FormatError, match=message) as caught:
+        read_recording(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTMATCH_MAX_BYTES", "100000")
+    bomb = tmp_path / "bomb.json.gz"
+    bomb.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 10**6 + b"]}"))
+    result = call("generate", "demand", "--kineto", bomb, "--delay", 0, "-o", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "bomb.json.gz" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_make_no_job(tmp_path: Path) -> None:
+    one, two = write(tmp_path, [record(1, 0)], [record(1, 0)])
+    for paths, message in (
+        ([one], "distributedInfo/rank: 1 files, 2 ranks"),
+        ([one, one], "distributedInfo/rank: 0: .*trace.0.json is of the same rank"),
+    ):
+        with pytest.raises(om.FormatError, match=message):
+            read_kineto_demand(paths)
+    two.write_text(two.read_text().replace('"rank": 1, ', ""))
+    with pytest.raises(om.FormatError, match="rank: is missing"):
+        read_kineto_demand([one, two])
+    for options in (["--kineto"], [one], ["--kineto", one, "--chakra", "x"]):
+        assert call("generate", "rail-trace", *options, "-o", tmp_path / "out").exit_code == 2
+
+
+def test_what_is_left_out(tmp_path: Path) -> None:
+    """Old PyTorch tells no arguments: such calls count as computation, and are listed."""
+    old = record(2, 10)
+    del old["args"]["Collective name"]
+    ranks = [[record(1, 0), kernel(1, 2, 3), old, kernel(2, 12, 4)] for _ in range(2)]
+    skipped: list[str] = []
+    step = read_kineto_step(write(tmp_path, *ranks), skipped=skipped)
+    assert [OPERATIONS[k] for k in step.kind] == ["all-reduce", "compute"] * 2
+    assert np.allclose(step.duration_s, [0, 4e-6] * 2)
+    assert len(skipped) == len(step.skipped) == 2
+    found = read_recording(tmp_path / "trace.0.json", skipped=[])
+    assert np.allclose(measure(found), (7e-6, 0, 0, 14e-6))
+
+
+def test_the_command_that_lists(tmp_path: Path) -> None:
+    result = call("study", "recording", *GLOO, "--json")
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert [row["rank"] for row in told["ranks"]] == [0, 1, 2, 3]
+    assert len(told["collectives"]) == len(list_calls(map(read_recording, GLOO)))
+    assert "all-to-all" in call("study", "recording", GLOO[0]).stdout
