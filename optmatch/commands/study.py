@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.rails.recording import recording
 from optmatch.commands.shared.interrupt import unbroken
 from optmatch.commands.shared.options import (
     AMOUNTS,
@@ -68,10 +67,7 @@ _RUN_OPTIONS = (
 
 @click.group(cls=Group)
 def study() -> None:
-    """Study racks (slices, spares, failures), collectives, recordings, and shared devices."""
-
-
-study.add_command(recording)
+    """Study racks (slices, spares, failures), collectives, and devices shared among jobs."""
 
 
 @study.command()

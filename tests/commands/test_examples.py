@@ -47,13 +47,11 @@ def test_every_help_ends_with_its_example() -> None:
 
 @pytest.mark.slow
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after another in a folder that has a list of phases, traces and a spec."""
+    """One after another in a folder that has a list of phases and a spec."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spec.toml").write_text(SPEC)
     (tmp_path / "phases.csv").write_text(PHASES)
     (tmp_path / "groups.json").write_text('{"dp.0": [0, 1]}')
-    for trace in (Path(__file__).parents[1] / "data" / "kineto").iterdir():
-        (tmp_path / trace.name).write_bytes(trace.read_bytes())
     for words, more in EXAMPLES.items():
         done = call(*words.split(), *shlex.split(more))
         assert done.exit_code == 0, f"{words} {more}\n{done.output}"

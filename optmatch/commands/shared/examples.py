@@ -25,7 +25,6 @@ EXAMPLES = {
     "faults": "mesh.schedule.json --faults 1 --samples 20 --seed 0",
     "study blast-radius": "--runs 1",
     "study collectives": "gather.json --method ring --delays 1e-6,1e-3 --sizes 1e6",
-    "study recording": "gloo.0.json.gz gloo.2.json.gz",
     "study sharing": "--mix even --policy fifo --jobs-asking 10 --scale 1000 --runs 2",
     "study slices": "--racks 2 --requests 10 --runs 1",
     "study spares": "--most 1",

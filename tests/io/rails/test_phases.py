@@ -404,7 +404,7 @@ def test_bad_input_of_the_command(tmp_path: Path) -> None:
         (["--chakra", "run"], "run.0.et: byte 0: a trace begins with a description of it"),
         (["--chakra", "walk"], "no file name.RANK.et"),
         (["--chakra", "run", "--dimension", "x=up"], "'x=up': NAME=DIMENSION, one of dp"),
-        (["--chakra", "run", "--phases", "step.csv"], "either --chakra, --phases or --record"),
+        (["--chakra", "run", "--phases", "step.csv"], "either --chakra, --kineto, --phases or"),
         (["--chakra", "run", "--message-bytes", "8"], "are for --recordings"),
         (["--recordings", "run"], "no file name_SERVER_rankGPU.txt is there"),
     ):

@@ -47,7 +47,7 @@ class Listed(NamedTuple):
     ranks: tuple[int, ...]
     size_bytes: int
     """As in Chakra: of an all-gather the shard, else the whole buffer."""
-    count: int
+    times: int
     """In how many each rank takes part, at most."""
     mean_s: float
     """How long they took, over all ranks, with the wait for the last one."""
@@ -92,7 +92,7 @@ def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
     for key, calls in each.items():
         most = max(Counter(rank for rank, _ in calls).values())
         rows.append(Listed(*key, most, sum(lasted for _, lasted in calls) / len(calls)))
-    return sorted(rows, key=lambda row: (-row.count * row.mean_s, *row[:4]))
+    return sorted(rows, key=lambda row: (-row.times * row.mean_s, *row[:4]))
 
 
 def measure(recording: Recording) -> Times:

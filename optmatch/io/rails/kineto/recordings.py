@@ -115,7 +115,8 @@ def read_recording(
 
 def _sort(events: Events) -> tuple[list[Span], ...]:
     """Sort events: of devices, calls, of processors, annotations of groups, launches."""
-    device, calls, hosted, labels, launches = found = [[], [], [], [], []]  # type: list[list[Span]]
+    found: tuple[list[Span], ...] = ([], [], [], [], [])
+    device, calls, hosted, labels, launches = found
     for k, event in enumerate(events.events):
         category, name = events.text(k, "cat"), events.text(k, "name")
         if event.get("ph") != "X":
