@@ -76,11 +76,14 @@ def _csv_rows(content: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FormatError("neither CSV nor JSON: no UTF-8", path=path) from None
-    reader = csv.reader(io.StringIO(text))
-    names = next(reader, [])
+    reader, rows = csv.reader(io.StringIO(text)), []
+    try:
+        rows += [(f"line {reader.line_num}", row) for row in reader]
+    except csv.Error as exc:
+        raise FormatError(f"not CSV: {exc}", where=f"line {reader.line_num}") from None
+    names = rows.pop(0)[1] if rows else []
     _check_names(names, "line 1")
-    for row in reader:
-        place = f"line {reader.line_num}"
+    for place, row in rows:
         if len(row) != len(names):
             if not row:
                 continue
@@ -114,6 +117,7 @@ def _json_rows(content: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]
             if type(value) not in (int, float):
                 message = f"{key} = {shorten(value)}: a number is expected"
                 raise FormatError(message, where=pointer(place, key))
+            number(pointer(place, key), value, at_least=-float("inf"))
         yield place, dict(row)
 
 

@@ -25,6 +25,7 @@ from optmatch.io import (
     read_netlist,
     read_resources,
 )
+from optmatch.io.cells import read_cells, write_cells
 from optmatch.io.exports import exported
 from optmatch.io.problems import write_device
 from optmatch.io.rails.chakra.demand import read_chakra
@@ -37,7 +38,7 @@ from optmatch.io.rails.phases import read_phase_list
 from optmatch.io.rails.recordings import read_recorded_step
 from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.text import digest
-from optmatch.model import DEVICES
+from optmatch.model import DEVICES, CellDevice
 from optmatch.solvers.reroutes.states import hold_matching
 from optmatch.studies.sharing.tables import read_trace
 from optmatch.studies.slices.arrivals import read_arrivals
@@ -139,6 +140,10 @@ size = [3, 4]
 _SLICES = "arrival_time,shape,duration\n0.5,2x2x4,1\n2,4x4x4,0.5\n"
 
 
+CHIP = CellDevice.of("smartlight", om.Benes(4).n_cells).draw({"bar_loss_db": 0.1}, 0)
+"""The chip of the tables of cells."""
+
+
 def seeds() -> dict[str, list[Seed]]:
     """Return valid inputs of each format."""
     small = [p for p in sorted(INSTANCES.glob("*/*.json")) if p.stat().st_size < 10_000]
@@ -147,6 +152,8 @@ def seeds() -> dict[str, list[Seed]]:
     problems += [*_fabrics(), _COFLOWS.encode()]
     schedules = [p.read_bytes() for p in good if p.match("*.schedule.json")]
     device = write_device(DEVICES["smartlight"]).encode()
+    quick = ("routing", "demand", "collective", "sharing-flow", "slice", "tenancy")
+    starts = [(DATA / "answers" / f"{name}.schedule.json").read_bytes() for name in quick]
     traces: list[Files] = [
         {f"a.{rank}.et": trace_bytes(_nodes(rank)) for rank in range(2)},
         {f"a.{rank}.et": gzip.compress(trace_bytes(_nodes(rank)), mtime=0) for rank in range(2)},
@@ -179,6 +186,11 @@ def seeds() -> dict[str, list[Seed]]:
             )
         ],
         "memory": [Seed({"a.json": _memory()}, _controller)],
+        "cells": [
+            Seed({name: write_cells(CHIP, as_json=name == "a.json").encode()}, _cells)
+            for name in ("a.csv", "a.json")
+        ],
+        "start": [Seed({"a.json": text}, _start) for text in starts],
         "triggers": [Seed({"a.json": triggers}, _triggers)],
         "spec": [Seed({"a.toml": _SPEC.encode(), "a.json": problems[0]}, _spec)],
         "table": [
@@ -240,6 +252,32 @@ def _plan() -> om.Solution:
     """Return a small plan of rails."""
     answer: Any = load(DATA / "answers" / "rail-job.schedule.json")
     return answer  # type: ignore[no-any-return]
+
+
+def _cells(path: Path) -> object:
+    """Read what `generate device` writes, and take it as a chip."""
+    cells = read_cells(path, CHIP.n_cells)
+    path.write_text(write_cells(cells))
+    assert read_cells(path, CHIP.n_cells) == cells
+    for goal in ("worst-loss-db", "worst-snr-db"):
+        chip = om.Routing(om.Benes(4), [1, 0, 3, 2], cells=cells, objective=goal)
+        assert loads(dumps(chip)) == chip
+        assert om.verify(chip, om.solve(chip, seed=0, limits=om.Limits(iterations=1))).valid
+    return cells
+
+
+def _start(path: Path) -> object:
+    """Go on from a changed answer to the question that it answers now."""
+    read_and_verify(path)
+    start = load(path)
+    if not isinstance(start, om.Solution):
+        raise om.InputError("an answer is expected")
+    found = om.solve(
+        start.problem, start=start, seed=0, limits=om.Limits(iterations=1, time_s=0.1)
+    )
+    report = om.verify(start.problem, found)
+    assert report.valid, report.violations
+    return found
 
 
 def _triggers(path: Path) -> object:

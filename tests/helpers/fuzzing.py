@@ -24,9 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import optmatch as om
+from tests.helpers.drawn_rails import draw_rail_job, try_rail_job
 from tests.helpers.formats import Files, Seed, seeds
 
 MOST_SECONDS, MOST_MEBIBYTES = 5, 512
+METHODS = ("prefetch", "provisioned", "on-demand", "static")
+"""Of rail jobs."""
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 7, 100, 0.5, -0.0, 1e-300, 1e308, 2**31, 2**53 + 1, 2**63,
     2**64, 10**9, 10**400, math.nan, -math.inf, "", "x", "0", "1e9", "=1+1", "$\\foo$", "a\0b",
@@ -203,6 +206,17 @@ def try_input(seed: Seed, files: Files, folder: Path) -> Outcome:
     return Outcome(refused, seconds, mebibytes, flaw)
 
 
+def plan_job(path: Path) -> object:
+    """Draw a rail job, of which the content of the file is the seed, and plan it."""
+    rng = random.Random(path.read_bytes())
+    job = draw_rail_job(rng)
+    if job is None:
+        raise om.InputError("options that do not fit each other")
+    flaw = try_rail_job(job, rng.choice(METHODS), path.parent)
+    assert not flaw, flaw
+    return job
+
+
 def memory(*, reset: bool = False) -> float:
     """Return the most memory that was in use since the last reset, in MiB; 0 if not on Linux."""
     if not Path("/proc/self/clear_refs").exists():
@@ -223,7 +237,8 @@ def main(minutes: float, kept: Path) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     signal.signal(signal.SIGVTALRM, _hung)
     start = int.from_bytes(os.urandom(4), "little")
-    found, tried, refused = seeds(), Counter[str](), Counter[str]()
+    jobs = Seed({"job.txt": " ".join(map(str, range(start % 1000, 1200))).encode()}, plan_job)
+    found, tried, refused = {**seeds(), "job": [jobs]}, Counter[str](), Counter[str]()
     slowest, largest = Counter[str](), Counter[str]()
     failures = Counter[str]()
     end = time.monotonic() + 60 * minutes

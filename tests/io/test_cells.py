@@ -79,7 +79,10 @@ def test_what_was_not_measured_is_the_device(tmp_path: Path) -> None:
     assert cells.leak[:, 1].tolist() == [0.0] * 3
 
 
+HUGE = '{"format": "optmatch/cell-device/1", "cells": [{"cell": ' + "9" * 400 + "}]}"
 BROKEN = {
+    "cell\n\r0\n": "line 2: not CSV: new-line",
+    HUGE: "/cells/0/cell = a number of more than 30 digits",
     "cell,bar_loss\n0,1\n": "line 1: 'bar_loss': unknown",
     "cell,cell\n0,0\n": "line 1: cell is there twice",
     "cell,bar_loss_db\n0,x\n": "line 2: bar_loss_db = 'x': a number",

@@ -7,9 +7,8 @@ import pytest
 
 import optmatch as om
 from tests.helpers.drawn_rails import draw_rail_job, try_rail_job
+from tests.helpers.fuzzing import METHODS
 from tests.helpers.rails import MODEL, change_job, small_job
-
-METHODS = ("prefetch", "provisioned", "on-demand", "static")
 
 
 @pytest.mark.parametrize("part", range(4))
