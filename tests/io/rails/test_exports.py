@@ -323,13 +323,13 @@ def test_the_command_in_a_process(tmp_path: Path) -> None:
         with chdir(tmp_path):
             return call("export", "ideal.schedule.json", *options)
 
-    told = ("--to", "astra-bw", "-o", "bw.txt")
+    told = ("--to", "astra-bw", "--rate", "1e9", "-o", "bw.txt")
     done = process("export", "ideal.schedule.json", *told, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "optmatch: bw.txt: written\n")
-    assert (tmp_path / "bw.txt").read_text() == run("--to", "astra-bw").stdout
+    assert (tmp_path / "bw.txt").read_text() == run("--to", "astra-bw", "--rate", "1e9").stdout
     for options, message in (
         (["--to", "chakra", "-o", "run"], "this format is for rail-job"),
-        (["--to", "astra-bw", "-o", "there.txt"], "is there already"),
+        (["--to", "astra-bw", "--rate", "1e9", "-o", "there.txt"], "is there already"),
         (["--to", "pdf"], "format 'pdf': known are csv"),
     ):
         refused = run(*options)

@@ -1,5 +1,6 @@
 """The verifier of transitions refuses whatever is changed in a right answer."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -219,10 +220,12 @@ def test_proofs_of_handovers_are_checked() -> None:
 
 
 def test_a_notebook_says_what_is_done() -> None:
-    """In a line, where there is no schedule to click through."""
+    """In the viewer, which stands in a frame: the failure, then one step for each circuit."""
     from optmatch.plotting import solution_html
 
-    assert "3 to 60: 12 circuits change" in solution_html(chip_lost())
+    page = solution_html(chip_lost())
+    assert "the failure: 12 circuits lose their light" in page
+    assert len(set(re.findall(r"raise circuit (\d+)", page))) == 12
 
 
 def test_the_picture_of_a_rack_has_every_role() -> None:
@@ -238,7 +241,7 @@ def test_the_picture_of_a_rack_has_every_role() -> None:
     edges = {tuple(edge) for edge in asked(chip_lost()).units.edges.tolist()}
     assert {tuple(edge) for edge in data.fibres.tolist()} <= edges
     assert len(np.unique(data.chips, axis=0)) == 64
-    assert plot_transition(chip_lost()).axes[0].get_title().startswith("3 to 60: 12")
+    assert plot_transition(chip_lost()).axes[0].get_title().startswith("chip 3 to 60: 12")
 
 
 def test_a_picture_needs_a_transition() -> None:
