@@ -1,0 +1,133 @@
+"""Loss and crosstalk on a chip of which each cell is known: followed beam by beam, and bounded."""
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.fabrics.light import trace
+from optmatch.verify.routing.bounds import bound_objective
+from optmatch.verify.routing.worst import (
+    Quality,
+    bound_crosstalk,
+    bound_loss_db,
+    measure_quality,
+    worst_figures,
+)
+from tests.helpers.chips import LOSS, SNR, draw_chip
+
+BENES = om.Benes(4)
+STATES = np.array([*product((0, 1), repeat=BENES.n_cells)], dtype=np.int8)
+
+
+def follow(graph: Any, states: Any, start: int) -> tuple[list[int], int]:
+    """Return the terminals by which a beam enters cells, and the one by which it leaves."""
+    entered = [start]
+    while True:
+        left = int(graph.exits[entered[-1], states[entered[-1] // 4]])
+        if graph.mate[left] < 0:
+            return entered, left
+        entered.append(int(graph.mate[left]))
+
+
+@pytest.mark.parametrize("fabric", [BENES, om.HexMesh(2, 1), om.Crossbar(2)], ids=lambda f: f.type)
+def test_beams_lose_and_leak_as_one_follows_them(fabric: om.Fabric) -> None:
+    """Several slots, of any states."""
+    graph, rng, chip = fabric.graph, np.random.default_rng(4), draw_chip(fabric.n_cells, 2)
+    assert graph is not None
+    states = rng.integers(0, 2, (6, fabric.n_cells)).astype(np.int8)
+    starts = np.asarray(fabric.source_terminals)
+    found = measure_quality(trace(graph, states, np.tile(starts, (len(states), 1))), chip)
+    assert found.crosstalk.any()
+    for slot, row in enumerate(states):
+        ways = [follow(graph, row, start)[0] for start in starts.tolist()]
+        powers = []
+        for way in ways:
+            lost, power = 0.0, {}
+            for at in way:
+                power[at] = 10 ** (-lost / 10)
+                lost += chip.loss_db[at // 4, row[at // 4]]
+            powers.append(power)
+            assert found.loss_db[slot, len(powers) - 1] == pytest.approx(lost)
+        for k, mine in enumerate(powers):
+            ratio = sum(
+                chip.leak[at // 4, row[at // 4]] * other[at ^ 1] / mine[at]
+                for j, other in enumerate(powers)
+                for at in mine
+                if j != k and at ^ 1 in other
+            )
+            assert found.crosstalk[slot, k] == pytest.approx(ratio)
+
+
+@pytest.mark.parametrize("broken", [{}, {"stuck_bar": [0], "stuck_cross": [3], "dead_cells": [5]}])
+def test_the_least_loss_is_that_of_all_states(broken: dict[str, list[int]]) -> None:
+    """Of each circuit alone; and of several the largest, infinite where there is no way."""
+    fabric = om.Faulty(BENES, **broken)
+    chip, rows = draw_chip(BENES.n_cells, 3), STATES
+    for state, name in enumerate(("stuck_bar", "stuck_cross")):
+        rows = rows[(rows[:, broken.get(name, [])] == state).all(axis=1)]
+    least = np.full((4, 4), math.inf)
+    for row in rows:
+        for k, start in enumerate(fabric.source_terminals.tolist()):
+            way, left = follow(BENES.graph, row, start)  # as if nothing were dead
+            if not set(broken.get("dead_cells", [])) & {at // 4 for at in way}:
+                end = fabric.destination_terminals.tolist().index(left)
+                lost = sum(chip.loss_db[at // 4, row[at // 4]] for at in way)
+                least[k, end] = min(least[k, end], lost)
+    assert np.isinf(least).any() == bool(broken)
+    for k, end in product(range(4), repeat=2):
+        wanted = np.zeros((4, 4), dtype=bool)
+        wanted[k, end] = True
+        assert bound_loss_db(fabric, chip, wanted) == pytest.approx(least[k, end])
+    assert bound_loss_db(fabric, chip, np.eye(4, dtype=bool)) == pytest.approx(
+        least.diagonal().max()
+    )
+    assert bound_loss_db(om.IdealSwitch(4), chip, np.ones((4, 4), dtype=bool)) == 0.0
+
+
+def test_the_mean_crosstalk_is_bounded_if_all_cells_are_passed_twice() -> None:
+    """By the lesser leak of each cell, or that of the state in which it is stuck."""
+    chip = draw_chip(BENES.n_cells, 6)
+    fabric = om.Faulty(BENES, stuck_bar=[1], stuck_cross=[2])
+    graph, leak = fabric.graph, chip.leak
+    assert graph is not None
+    free = np.delete(leak, [1, 2], axis=0).min(axis=1).sum()
+    bound = bound_crosstalk(graph, chip, BENES.n_cells, 4)
+    assert bound == pytest.approx(2 * (free + leak[1, 0] + leak[2, 1]) / 4)
+    assert bound_crosstalk(graph, chip, BENES.n_cells - 1, 4) == 0.0
+    assert bound_crosstalk(graph, chip, BENES.n_cells, 0) == 0.0
+    rows = STATES[(STATES[:, 1] == 0) & (STATES[:, 2] == 1)]
+    starts = np.tile(fabric.source_terminals, (len(rows), 1))
+    ratios = measure_quality(trace(graph, rows, starts), chip).crosstalk.max(axis=1)
+    assert bound <= ratios.min()
+
+
+def test_each_objective_has_its_bound_and_its_figure() -> None:
+    """Two ports that cannot meet: infinite. Of all pairs only the loss is bounded."""
+    chip, whole = draw_chip(BENES.n_cells, 1), [1, 0, 3, 2]
+    graph: Any = BENES.graph
+    loss, snr = (om.Routing(BENES, whole, objective=goal, cells=chip) for goal in (LOSS, SNR))
+    wanted = np.asarray(whole)[:, None] == np.arange(4)
+    assert bound_objective(loss) == bound_loss_db(BENES, chip, wanted)
+    assert bound_objective(snr) == bound_crosstalk(graph, chip, BENES.n_cells, 4) > 0
+    part = om.Routing(BENES, [1, -1, 3, 2], objective=SNR, cells=chip)
+    assert bound_objective(part) == 0.0
+    pairs = om.AllToAll(BENES, objective=LOSS, cells=chip)
+    assert bound_objective(pairs) == bound_loss_db(BENES, chip, ~np.eye(4, dtype=bool))
+    assert bound_objective(om.AllToAll(BENES, objective=SNR, cells=chip)) == 0.0
+    cut = om.Faulty(BENES, stuck_bar=[*range(BENES.n_cells)])
+    there = [follow(cut.graph, [0] * 6, at)[1] for at in cut.source_terminals.tolist()]
+    kept = [cut.destination_terminals.tolist().index(end) for end in there]
+    for goal in (LOSS, SNR):
+        assert bound_objective(om.Routing(cut, kept, objective=goal, cells=chip)) < math.inf
+        moved = om.Routing(cut, np.roll(kept, 1), objective=goal, cells=chip)
+        assert bound_objective(moved) == math.inf
+    quality = Quality(np.array([[1.0, 3.0]]), np.array([[0.01, 0.001]]))
+    told = {"worst_loss_db": 3.0, "worst_snr_db": pytest.approx(20.0)}
+    assert worst_figures(loss, quality) == told | {"objective": 3.0}
+    assert worst_figures(snr, quality) == told | {"objective": 0.01}
+    nothing = Quality(np.zeros((0, 2)), np.zeros((0, 2)))
+    assert worst_figures(snr, nothing)["worst_snr_db"] == math.inf
