@@ -31,6 +31,9 @@ _COSTS: tuple[Row, ...] = (
     ("--planes", "planes", "Switches side by side."),
     ("--start", "start", "Whether the first circuits are there.", click.Choice(STARTS)),
     ("--root", "root", "The rank that has the buffer of a broadcast."),
+    ("--island", "island", "Ranks of an island, which have links of their own."),
+    ("--island-rate", "island_rate_bytes_per_s", "Bytes per second of a rank inside its island."),
+    ("--island-alpha", "island_alpha_s", "Seconds for each round inside islands."),
     ("--align", "align_bytes", "Each chunk is a multiple of so many bytes."),
 )
 

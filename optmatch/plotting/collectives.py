@@ -278,6 +278,10 @@ def tabulate(solution: Solution) -> dict[str, Any]:
     names = "round", "source", "destination", "chunk", "kind"
     columns = dict(zip(names, plan.sends.T, strict=True))
     columns["kind"] = np.array(KINDS)[columns["kind"]]
+    size: Any = getattr(solution.problem, "island", 1)
+    if size > 1:
+        inside = columns["source"] // size == columns["destination"] // size
+        columns["link"] = np.where(inside, "island", "rail")
     return columns | {"size_bytes": plan.sent_bytes}
 
 

@@ -17,6 +17,7 @@ _SUMMARIES = {
     "mixed-radix": "rings whose steps grow: the fewest rounds of an all-gather or a sum",
     "circulant": "an all-to-all on shifts, chosen together with the routes",
     "split": "an uneven all-to-all whose blocks go by several ways",
+    "islands": "all rails of islands together, while members tell each other what has come",
     "one-pass": "an all-reduce that passes data on, beside the sums",
     "composed": "a reduce-scatter and an all-gather; or an all-gather of buffers, and sums",
     "ring": "chunks go round a ring, whose circuits stay",

@@ -63,6 +63,8 @@ def _run(
 
 def suits(problem: Collective, name: str) -> bool:
     """Tell whether a method takes a problem."""
+    if problem.island > 1 or name == "islands":
+        return problem.island > 1 and name == "islands"
     if name in ALGORITHMS:
         return fits(problem, name)
     if name == "overlap":
@@ -231,6 +233,14 @@ def _circulant(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(lay(problem, rounds), {"algorithm": "circulant"})
 
 
+def _islands(problem: Collective, clock: Clock) -> FoundPlan:
+    """Let islands hand on what has come over rails, while rails carry more."""
+    with uncounted():
+        from optmatch.solvers.collectives.islands import find
+
+    return FoundPlan(find(problem), {"algorithm": "islands"})
+
+
 FINDERS: dict[str, Find] = {
     **{name: partial(_follow, name) for name in ALGORITHMS if name != "near-sums"},
     "rewire": _rewire,
@@ -239,6 +249,7 @@ FINDERS: dict[str, Find] = {
     "mixed-radix": _mixed_radix,
     "circulant": _circulant,
     "split": _split,
+    "islands": _islands,
     "one-pass": _one_pass,
     "composed": _composed,
 }

@@ -124,6 +124,12 @@ def assemble(
         source = np.concatenate([source[alone], links[:, 1]])
         target = np.concatenate([target[alone], links[:, 2]])
         turn, amounts = turn[send], amounts[send]
+    passes = np.stack([turn, source, target], axis=1)  # ranks that forward have to be ready, too
+    links_s = np.zeros(n_rounds)
+    if problem.island > 1:
+        inside = source // problem.island == target // problem.island
+        links_s = _links_s(problem, passes[inside], amounts[inside], n_rounds)
+        turn, source, target, amounts = (each[~inside] for each in (turn, source, target, amounts))
     at, which = np.unique((turn * n + source) * n + target, return_inverse=True)
     loads = np.bincount(which.reshape(-1), weights=amounts, minlength=len(at))
     round_of, pair = np.divmod(at, n * n)
@@ -135,7 +141,8 @@ def assemble(
         longest = np.zeros(n_rounds, dtype=np.int64)
         np.maximum.at(longest, sends[:, 0], hops)
         length_s = length_s + problem.hop_s * longest
-    passes = np.stack([turn, source, target], axis=1)  # ranks that forward have to be ready, too
+    if problem.island > 1:
+        length_s = np.maximum(np.where(busiest > 0, length_s, 0.0), links_s)
     begin_s = ready_s(problem, passes, n_rounds)
     held_s, time_s, held = np.zeros(len(circuits)), 0.0, -1
     for k, epoch in enumerate(epoch_of_round.tolist()):
@@ -157,6 +164,19 @@ def assemble(
         among="all",
     )
     return Laid(plan, held_s)
+
+
+def _links_s(
+    problem: Collective, passes: NDArray[np.int64], amounts: NDArray[np.float64], count: int
+) -> NDArray[np.float64]:
+    """Return how long ranks send inside their islands in each round."""
+    n, found = problem.n_ranks, np.zeros(count)
+    for end in (1, 2):
+        each = np.bincount(passes[:, 0] * n + passes[:, end], amounts, count * n)
+        busiest = each.reshape(count, n).max(axis=1)
+        seconds = problem.island_alpha_s + busiest / problem.island_rate_bytes_per_s
+        found = np.maximum(found, np.where(busiest > 0, seconds, 0.0))
+    return found
 
 
 def _count_late(problem: Collective, begin_s: NDArray[np.float64]) -> int:

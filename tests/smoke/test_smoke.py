@@ -23,6 +23,7 @@ COMMANDS = {
     "collective, gathered": "collective all-gather --ranks 4 --bytes 4e5 --alpha 1e-6",
     "collective, all to all": "collective all-to-all --ranks 4 --bytes 4e5 --alpha 1e-6",
     "collective, uneven": "collective all-to-all --matrix uneven.csv --alpha 1e-6 --delay 1e-6",
+    "collective, islands": "collective all-gather --ranks 6 --bytes 6e5 --alpha 2e-6 --island 2",
     "collective, late": "collective all-reduce --ranks 4 --bytes 4e5 --alpha 1e-6"
     " --delay 1e-6 --two-way --late 3=0.01",
     "collective, planes": "collective all-reduce --ranks 4 --bytes 32e6 --alpha 2e-5 --delay 2e-4"

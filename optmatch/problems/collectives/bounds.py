@@ -23,7 +23,7 @@ class BoundTerms(NamedTuple):
 
     seconds: float
     name: str
-    """The kind of count: bytes, reach, distance, late or steps."""
+    """The kind of count: bytes, reach, distance, late, steps or cut."""
     configurations: int = 0
     """The number of configurations with which the bound is reached, if any."""
 

@@ -30,6 +30,7 @@ from optmatch.model import (
     integer,
 )
 from optmatch.problems.collectives.bounds import BoundTerms, bound_terms
+from optmatch.problems.collectives.islands import bound_islands
 from optmatch.problems.collectives.plan import CollectivePlan
 
 Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"]
@@ -96,6 +97,13 @@ class Collective(Displayed):
         The rank that has the buffer of a broadcast.
     align_bytes
         Each chunk is a multiple of so many bytes, and padded for that; 0: chunks of any size.
+    island
+        Ranks of an island: so many in a row, which send to each other over links of their own,
+        in the same rounds as over circuits. Circuits join ranks that have the same place in their
+        islands: a *rail* for each place. 1: no islands.
+    island_rate_bytes_per_s, island_alpha_s
+        What a rank sends, and receives, inside its island in a second; and seconds for each round
+        in which any does. A round lasts as long as the slower of circuits and islands.
     fabric
         The switch of each plane, with a port ``rank * ports + port`` for each port of a rank; an
         ideal switch if None.
@@ -136,6 +144,11 @@ class Collective(Displayed):
     root: Index = field(default=0, kw_only=True)
     align_bytes: Index = field(default=0, kw_only=True)
     fabric: Fabric = field(default=None, kw_only=True)  # type: ignore[assignment]
+    island: Count = field(default=1, kw_only=True, metadata={"brief": True})
+    island_rate_bytes_per_s: Positive = field(
+        default=450e9, kw_only=True, metadata={"brief": True}
+    )
+    island_alpha_s: Amount = field(default=0.0, kw_only=True, metadata={"brief": True})
     kind: ClassVar[str] = "collective"
     answer_class: ClassVar[type[CollectivePlan] | None] = CollectivePlan
     objectives: ClassVar[dict[str, str]] = {"collective": "s"}
@@ -159,6 +172,7 @@ class Collective(Displayed):
         _set_late(self)
         _set_steps(self)
         _check_times(self)
+        _check_islands(self)
 
     @property
     def lanes(self) -> int:
@@ -183,7 +197,7 @@ class Collective(Displayed):
 
     def bounds(self) -> BoundTerms:
         """Return the best lower bound, the terms that it is made of, and its name."""
-        return bound_terms(self)
+        return bound_islands(self) if self.island > 1 else bound_terms(self)
 
     def lower_bound(self) -> float:
         """Return a time that no plan can beat, in seconds."""
@@ -225,7 +239,7 @@ def _set_sizes(problem: Collective) -> None:
 
 def _check_times(problem: Collective) -> None:
     bytes_ = LONGEST_S * problem.rate_bytes_per_s
-    most = {"alpha_s": LONGEST_S, "hop_s": LONGEST_S, "delay_s": LONGEST_S}
+    most = dict.fromkeys(("alpha_s", "hop_s", "delay_s", "island_alpha_s"), LONGEST_S)
     for name, limit in (most | {"size_bytes": bytes_, "align_bytes": bytes_}).items():
         if (getattr(problem, name) or 0) > limit:
             _refuse(name, getattr(problem, name), f"what lasts {LONGEST_S:g} s at most")
@@ -239,6 +253,34 @@ def _check_times(problem: Collective) -> None:
         least = float(np.min(amounts, initial=np.inf))
         if least < _SHORTEST_S * problem.rate_bytes_per_s:
             _refuse(name, least, f"what lasts {_SHORTEST_S:g} s at least")
+
+
+def _check_islands(problem: Collective) -> None:
+    """Refuse what is not said of islands; and what is said of islands where there are none."""
+    if problem.island == 1:
+        for name, default in (("island_rate_bytes_per_s", 450e9), ("island_alpha_s", 0.0)):
+            if getattr(problem, name) != default:
+                _refuse(name, getattr(problem, name), f"{default:g} without islands")
+        return
+    if problem.n_ranks % problem.island:
+        _refuse("island", problem.island, f"a divisor of {problem.n_ranks} ranks")
+    if problem.size_bytes > LONGEST_S * problem.island_rate_bytes_per_s:
+        rate = problem.island_rate_bytes_per_s
+        _refuse("island_rate_bytes_per_s", rate, f"what takes {LONGEST_S:g} s at most")
+    alone = {"ports": 1, "planes": 1, "two_way": False, "hop_s": None, "align_bytes": 0}
+    for name, value in alone.items():
+        if getattr(problem, name) != value:
+            _refuse(name, getattr(problem, name), f"{value} between islands")
+    for name in ("steps", "demand_bytes"):
+        if getattr(problem, name) is not None:
+            _refuse(name, "given", "none between islands")
+    if problem.operation == "broadcast" or problem.late_s:
+        name = "late_s" if problem.late_s else "operation"
+        _refuse(name, getattr(problem, name), "no broadcast, and no late ranks, between islands")
+    if problem.fabric.graph is not None:
+        _refuse("fabric", problem.fabric.type, "an ideal switch between islands")
+    if not isinstance(problem.start, str):
+        check_rails("start", problem.start[None], problem.island)
 
 
 def _set_root(problem: Collective) -> None:
@@ -316,3 +358,11 @@ def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool) -> None:
     for wrong, tell in rules:
         for row, k in np.argwhere(wrong)[:1].tolist():
             raise InputError(f"{name}: {tell(row, k)}", where=name)
+
+
+def check_rails(name: str, circuits: NDArray[np.int32], island: int) -> None:
+    """Refuse circuits between ranks that have other places in their islands."""
+    ranks = np.arange(circuits.shape[-1])
+    for at in np.argwhere((circuits != IDLE) & (circuits % island != ranks % island))[:1].tolist():
+        told = f"a circuit leads from rank {at[-1]} to {circuits[tuple(at)]}, on another rail"
+        raise InputError(f"{name}: {told}", where=name)

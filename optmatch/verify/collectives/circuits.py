@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, RTOL, InputError
 from optmatch.problems import Collective, CollectivePlan
-from optmatch.problems.collectives.problem import check_circuits
+from optmatch.problems.collectives.problem import check_circuits, check_rails
 from optmatch.verify.report import Findings
 
 
@@ -123,6 +123,8 @@ class RoundLoads(NamedTuple):
     """Hops of the longest route; 0 in a round without sends."""
     ready_s: NDArray[np.float64]
     """When the last rank that takes part is ready."""
+    island_bytes: NDArray[np.float64]
+    """What the busiest rank sends or receives inside its island; -1 in a round without that."""
 
 
 def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
@@ -160,6 +162,11 @@ def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) 
     except InputError as exc:
         findings.refuse("each lane holds a matching", "circuits", exc.message, "a matching")
         return False
+    try:
+        check_rails("circuits", plan.circuits, problem.island)
+    except InputError as exc:
+        findings.refuse("circuits stay on their rails", "circuits", exc.message, "the same place")
+        return False
     return True
 
 
@@ -174,6 +181,11 @@ def measure_rounds(
     send, origin, target = _hops(problem, plan, findings)
     if send is None:
         return None
+    island_bytes = np.full(rounds, -1.0)
+    if problem.island > 1:
+        inside = origin // problem.island == target // problem.island
+        _load_islands(plan, n, send[inside], island_bytes)
+        send, origin, target = send[~inside], origin[~inside], target[~inside]
     turn = plan.sends[send, 0].astype(np.int64)
     epoch = plan.epoch_of_round[turn].astype(np.int64)
     key = (turn * n + origin) * n + target
@@ -196,7 +208,19 @@ def measure_rounds(
     np.maximum.at(hops, plan.sends[:, 0], np.bincount(send, minlength=len(plan.sends)))
     if late.any():
         np.maximum.at(ready, turn, np.maximum(late[origin], late[target]))
-    return RoundLoads(busiest, hops, ready)
+    return RoundLoads(busiest, hops, ready, island_bytes)
+
+
+def _load_islands(
+    plan: CollectivePlan, n: int, send: NDArray[np.int64], busiest: NDArray[np.float64]
+) -> None:
+    """Write what the busiest rank sends, or receives, inside its island in each round."""
+    turn = plan.sends[send, 0].astype(np.int64)
+    for end in (1, 2):
+        each = np.bincount(
+            turn * n + plan.sends[send, end], plan.sent_bytes[send], len(busiest) * n
+        )
+        np.maximum.at(busiest, turn, each.reshape(-1, n).max(axis=1)[turn])
 
 
 def _hops(

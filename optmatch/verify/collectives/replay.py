@@ -229,6 +229,10 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> bool:
     if rounds is None:
         return False
     if plan.shares_bytes.size:
+        if problem.island > 1:
+            rule = "between islands no plane has shares"
+            findings.refuse(rule, "shares_bytes", plan.shares_bytes.shape, "none")
+            return False
         times_s = check_planes(problem, plan, rounds, findings)
     else:
         times_s = _time_rounds(problem, plan, rounds)
@@ -272,6 +276,10 @@ def _time_rounds(
     last_s = rounds.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
     if problem.hop_s is not None:
         last_s = last_s + problem.hop_s * rounds.hops
+    if problem.island > 1:  # circuits and islands work side by side
+        told = rounds.island_bytes >= 0
+        links_s = problem.island_alpha_s + rounds.island_bytes / problem.island_rate_bytes_per_s
+        last_s = np.maximum(last_s * (rounds.hops > 0), links_s * told)
     changes = np.diff(plan.epoch_of_round, prepend=-1) > 0
     changes[:1] = not _first_is_there(problem, plan)
     starts_s, now = np.zeros(len(last_s)), 0.0

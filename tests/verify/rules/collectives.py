@@ -82,6 +82,12 @@ AROUND = [
     *([1, rank, (rank + 1) % 3, 0, REDUCE] for rank in range(3)),
 ]
 PASSED = [[0, 2]] * 3 + [[2, 0]] * 3
+ISLANDS = ask("all-gather", 4, island=2, island_rate_bytes_per_s=4.0, island_alpha_s=0.5)
+"""Each sends its block over its rail, then both to the other member: 2 s, and 1 s."""
+CROSSED: Any = [[[2, 3, 0, 1]]]
+TOLD = [[0, rank, (rank + 2) % 4, rank, COPY] for rank in range(4)] + [
+    [1, rank, rank ^ 1, chunk, COPY] for rank in range(4) for chunk in (rank % 2, rank % 2 + 2)
+]
 HALF = [[0, 0, 1, 0, COPY], [1, 0, 1, 0, COPY]]
 
 
@@ -345,6 +351,26 @@ ROWS = [
         ask("broadcast", 2, two_way=True),
         RIGHT,
         "a circuit leads from rank 0 to 1, none back",
+    ),
+    Row(None, ISLANDS, plan(TOLD, CROSSED, 3.0, [1.0] * 4), figures={"objective": 3.0}),
+    Row(
+        "circuits stay on their rails",
+        ISLANDS,
+        plan(TOLD, [[[3, 2, 0, 1]]], 3.0, [1.0] * 4),
+        "circuits: circuits stay on their rails: got circuits: a circuit leads from rank 0 to 3",
+    ),
+    Row(
+        "between islands no plane has shares",
+        ISLANDS,
+        planes([[1], [1]], [[0], [2]], [[2], [3]], 3.0, sends=TOLD, chunk_bytes=[1.0] * 4,
+               epoch_of_round=[0, 0], circuits=CROSSED),
+        "shares_bytes: between islands no plane has shares",
+    ),
+    Row(
+        "the time is that of the replay",
+        ISLANDS,
+        plan(TOLD, CROSSED, 4.0, [1.0] * 4),
+        "time_s: the time is that of the replay: got 4.0, expected 3.0",
     ),
     Row(
         "a send goes over a circuit",
@@ -651,6 +677,15 @@ ROWS = [
     stopped("rounds go through all epochs in order", PAIR, plan(ONCE, THERE * 2, 5.0)),
     stopped("each rank has its lanes in each epoch", PAIR, plan(ONCE, [[[1, -1, -1]]], 5.0)),
     stopped("each lane holds a matching", THREE, plan(TWICE, [[[1, 2, 1]]], 10.0)),
+    stopped(
+        "circuits stay on their rails", ISLANDS, plan(TOLD, [[[3, 2, 0, 1]]], 3.0, [1.0] * 4)
+    ),
+    stopped(
+        "between islands no plane has shares",
+        ISLANDS,
+        planes([[1], [1]], [[0], [2]], [[2], [3]], 3.0, sends=TOLD, chunk_bytes=[1.0] * 4,
+               epoch_of_round=[0, 0], circuits=CROSSED),
+    ),
     stopped("a send goes over a circuit", PAIR, plan(ONCE, [[[-1, 0]]], 5.0)),
     stopped("sends and ranks exist", HOPS, plan(**FORWARDED, links=[[1, 3, 2]])),
     stopped("planes have a share in each round", BOTH, planes([[4]], [[0]], [[5]], 5.0, **LIT)),

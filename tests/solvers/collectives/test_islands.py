@@ -1,0 +1,96 @@
+"""Islands: data of real numbers, a flat rival that is never faster, and the stated figures."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import optmatch as om
+from tests.helpers.collectives import compute
+
+OPERATIONS: tuple[Any, ...] = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
+
+
+def rival_s(problem: om.Collective) -> float:
+    """Count the time of whole buffers: islands, then rails one island onward at a time.
+
+    Blocks of an all-to-all go to the place of their goal inside islands first, then over rails to
+    the islands 1, 2, ... onward, with new circuits for each.
+    """
+    members, n = problem.island, problem.n_ranks
+    islands, block = n // members, problem.size_bytes / n
+    links = problem.island_rate_bytes_per_s
+
+    def inside_s(blocks: float) -> float:
+        return (problem.island_alpha_s + blocks * block / links) if members > 1 else 0.0
+
+    around_s = (islands - 1) * (problem.alpha_s + block / problem.rate_bytes_per_s)
+    dark_s = problem.delay_s * (problem.start == "dark")
+    gather_s = around_s + inside_s((members - 1) * islands)
+    if problem.operation == "all-reduce":
+        return dark_s + 2 * gather_s
+    if problem.operation != "all-to-all":
+        return dark_s + gather_s
+    each_s = problem.alpha_s + members * block / problem.rate_bytes_per_s
+    changes_s = max(islands - 2, 0) * problem.delay_s
+    return dark_s + inside_s((members - 1) * islands) + (islands - 1) * each_s + changes_s
+
+
+@st.composite
+def island_problems(draw: st.DrawFn) -> om.Collective:
+    """Draw a collective of a few islands."""
+    island, islands = draw(st.integers(2, 4)), draw(st.integers(1, 5))
+    amounts = st.sampled_from([0.0, 1e-6, 5e-6])
+    return om.Collective(
+        draw(st.sampled_from(OPERATIONS)),
+        island * islands,
+        draw(st.sampled_from([1e3, 1e6, 1e9])),
+        alpha_s=draw(amounts),
+        delay_s=draw(st.sampled_from([0.0, 1e-6, 1e-4])),
+        rate_bytes_per_s=draw(st.sampled_from([1e9, 50e9, 900e9])),
+        start=draw(st.sampled_from(["free", "dark"])),
+        island=island,
+        island_rate_bytes_per_s=draw(st.sampled_from([1e9, 450e9])),
+        island_alpha_s=draw(amounts),
+    )
+
+
+@given(island_problems())
+@settings(max_examples=40)
+def test_islands_end_with_their_data_and_no_later_than_a_flat_rival(problem: Any) -> None:
+    solution: Any = om.solve(problem, seed=0)
+    assert om.verify(problem, solution).ok
+    assert compute(problem, solution.answer)
+    faster = problem.island_rate_bytes_per_s >= problem.rate_bytes_per_s
+    if faster and problem.island_alpha_s <= problem.alpha_s:  # else rails need not wait for links
+        assert solution.objective <= rival_s(problem) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("islands", [2, 8])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_large_buffers_end_near_the_cut(operation: Any, islands: int) -> None:
+    """Of 1 GB what islands hand on is hidden behind the rails."""
+    problem = om.Collective(
+        operation, 8 * islands, 1e9, alpha_s=1.7e-6, delay_s=1e-5, island=8, island_alpha_s=7e-7
+    )
+    solution = om.solve(problem, seed=0)
+    assert solution.gap <= 0.06
+    assert om.verify(problem, solution).ok
+
+
+def test_circuits_that_are_there_cost_nothing() -> None:
+    fields: Any = {"alpha_s": 1e-6, "delay_s": 1e-3, "island": 2}
+    ring: Any = [[2, 3, 4, 5, 0, 1]]
+    times: Any = [
+        om.solve(om.Collective("all-gather", 6, 1e9, start=start, **fields), seed=0).objective
+        for start in ("free", ring, "dark")
+    ]
+    assert times[1] <= times[2] == pytest.approx(times[0] + 1e-3)
+
+
+def test_the_table_tells_the_link_of_each_send() -> None:
+    solution = om.solve(om.Collective("all-gather", 4, 4e6, island=2), seed=0)
+    table = solution.to_dataframe()
+    inside = table["source"] // 2 == table["destination"] // 2
+    assert ((table["link"] == "island") == inside).all()
+    assert set(table["link"]) == {"island", "rail"}
