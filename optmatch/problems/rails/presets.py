@@ -102,6 +102,38 @@ PRESETS = MappingProxyType(
 """The jobs, by name; their least replicas are in the degrees."""
 
 
+_PAPER = {
+    "llama3-405b": "model tp cp pp stage_layers batch",
+    "deepseek-v3": "model ep dp pp zero_stage schedule batch",
+    "mixtral-8x22b": "model pp",
+    "gpt3-175b-fsdp": "model dp shard zero_stage",
+}
+"""The inputs of each preset that its sources state."""
+_CHOSEN = {
+    "llama3-405b": "sequence_parallel schedule micro_batch",
+    "deepseek-v3": "stage_layers micro_batch",
+    "mixtral-8x22b": "tp ep dp sequence_parallel zero_stage schedule batch micro_batch",
+    "gpt3-175b-fsdp": "schedule batch micro_batch",
+}
+_OF_ALL = "attended peak_flops_per_s efficiency network"
+
+
+def list_inputs(name: str) -> dict[str, str]:
+    """Say of each input of a preset whether it is of the paper, fitted or chosen.
+
+    Nothing in a preset is fitted. ``benchmarks/presets.py`` fits one efficiency for all, and
+    predicts published steps with it.
+
+    Examples
+    --------
+    >>> inputs = list_inputs("deepseek-v3")
+    >>> inputs["schedule"], inputs["stage_layers"], inputs["efficiency"]
+    ('paper', 'chosen', 'chosen')
+    """
+    found = dict.fromkeys(_PAPER[name].split(), "paper")
+    return found | dict.fromkeys(f"{_CHOSEN[name]} {_OF_ALL}".split(), "chosen")
+
+
 def make_job(name: str, gpus: int, network: RailNetwork = _SERVER) -> RailJob:
     """Make the job of a preset on so many GPUs.
 

@@ -1,5 +1,7 @@
 """Jobs of known models: their degrees, sizes, and refused options."""
 
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from click.testing import CliRunner
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import loads
-from optmatch.problems.rails.presets import PRESETS, make_job
+from optmatch.problems.rails.presets import PRESETS, list_inputs, make_job
 
 
 @pytest.mark.parametrize("gpus", [1024, 2048])
@@ -27,6 +29,22 @@ def test_weights_are_as_many_as_published() -> None:
         layer += model.ffn_matrices * model.hidden * model.ffn * model.experts
         words = model.hidden * model.vocabulary * (1 if name.startswith("gpt3") else 2)
         assert model.layers * layer + words == pytest.approx(1e9 * billions, rel=0.02)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_input_says_where_it_is_from(name: str) -> None:
+    """What differs from the defaults, and what is left at them; the page has the same table."""
+    preset, inputs = PRESETS[name], list_inputs(name)
+    plain = om.Parallelism()
+    for field in fields(preset.parallelism):
+        if getattr(preset.parallelism, field.name) != getattr(plain, field.name):
+            assert field.name in inputs
+    assert {"model", "batch", "micro_batch", "attended", "efficiency", "network"} <= set(inputs)
+    assert set(inputs.values()) <= {"paper", "fitted", "chosen"}
+    page = (Path(__file__).parents[3] / "docs" / "rails-figures.md").read_text()
+    shown = {kind: [k for k, v in inputs.items() if v == kind] for kind in ("paper", "chosen")}
+    cells = [", ".join(f"`{one}`" for one in ones) for ones in shown.values()]
+    assert f"| `{name}` | {cells[0]} | none | {cells[1]} |" in page
 
 
 def run(line: str) -> Any:
