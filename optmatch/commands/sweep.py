@@ -102,7 +102,7 @@ def generated(command: str) -> Problem:
                 generate.main(words, "optmatch generate", standalone_mode=False, obj=Path(folder))
             written = [file for file in Path(folder).iterdir() if file.suffix != ".npz"]
             problem = load(written[0]) if written else loads(text.getvalue(), path=command)
-        except (click.ClickException, ValueError) as exc:
+        except (click.ClickException, OSError, ValueError) as exc:
             why = exc.format_message() if isinstance(exc, click.ClickException) else str(exc)
             raise InputError(f"{command!r}: {why}", where="generate") from exc
     assert isinstance(problem, Problem)

@@ -85,7 +85,7 @@ def _problems(
     for k, pattern in enumerate(tree.get("problems", [])):
         try:
             files = sorted(folder.glob(str(pattern)))
-        except (ValueError, NotImplementedError, IndexError) as exc:
+        except (OSError, ValueError, NotImplementedError, IndexError) as exc:
             raise InputError(
                 f"{pattern!r}: a pattern such as problems/*.json, from the folder of the spec",
                 where=f"problems[{k}]",

@@ -100,6 +100,8 @@ def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
         ("a = " + "9" * 5000, "not TOML"),
         ('problems = [""]', r"problems\[0\]: ''"),
         ('problems = ["."]', r"problems\[0\]: '\.'"),
+        (f'problems = ["{"x" * 300}"]', r"problems\[0\]: 'xxx.*: a pattern"),
+        (SMALL.replace('3"', f'3 -o {"x" * 300}"'), "xxx.*too long"),
         ('problems = ["/*"]', r"problems\[0\]: '/\*'"),
         ("seeds = 1000000001\n" + SMALL, "seeds: 1000000001 tasks: at most"),
         (SMALL + '[methods]\nall-to-all = "ilp"', "methods/all-to-all: 'ilp': a list"),
