@@ -329,6 +329,7 @@ def test_the_command_in_a_process(tmp_path: Path) -> None:
     assert (tmp_path / "bw.txt").read_text() == run("--to", "astra-bw", "--rate", "1e9").stdout
     for options, message in (
         (["--to", "chakra", "-o", "run"], "this format is for rail-job"),
+        (["--to", "astra-bw", "-o", "none.txt"], "state what a circuit carries (--rate)"),
         (["--to", "astra-bw", "--rate", "1e9", "-o", "there.txt"], "is there already"),
         (["--to", "pdf"], "format 'pdf': known are csv"),
     ):
@@ -336,6 +337,7 @@ def test_the_command_in_a_process(tmp_path: Path) -> None:
         assert (refused.exit_code, refused.stdout) == (2, "")
         assert message in refused.stderr
     assert (tmp_path / "there.txt").read_text() == "old"
+    assert not (tmp_path / "none.txt").exists()
 
 
 def test_arrows_join_messages() -> None:

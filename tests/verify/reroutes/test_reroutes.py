@@ -1,5 +1,6 @@
 """The verifier of transitions refuses whatever is changed in a right answer."""
 
+import html
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -220,12 +221,17 @@ def test_proofs_of_handovers_are_checked() -> None:
 
 
 def test_a_notebook_says_what_is_done() -> None:
-    """In the viewer, which stands in a frame: the failure, then one step for each circuit."""
+    """In a frame: how many circuits lose light, and each that is raised at the spare."""
     from optmatch.plotting import solution_html
 
-    page = solution_html(chip_lost())
+    frame = re.search(r'<iframe srcdoc="([^"]*)"', solution_html(chip_lost()))
+    assert frame
+    page = html.unescape(frame[1])
     assert "the failure: 12 circuits lose their light" in page
-    assert len(set(re.findall(r"raise circuit (\d+)", page))) == 12
+    raised = set(re.findall(r"raise circuit (\d+): port", page))
+    to_spare = re.findall(r'"circuit (\d+): chip (\d+) to chip (\d+)"', page)
+    assert raised == {name for name, *chips in to_spare if "60" in chips}
+    assert len(raised) == 12
 
 
 def test_the_picture_of_a_rack_has_every_role() -> None:
@@ -241,7 +247,7 @@ def test_the_picture_of_a_rack_has_every_role() -> None:
     edges = {tuple(edge) for edge in asked(chip_lost()).units.edges.tolist()}
     assert {tuple(edge) for edge in data.fibres.tolist()} <= edges
     assert len(np.unique(data.chips, axis=0)) == 64
-    assert plot_transition(chip_lost()).axes[0].get_title().startswith("chip 3 to 60: 12")
+    assert plot_transition(chip_lost()).axes[0].get_title() == "chip 3 to 60: 12 circuits change"
 
 
 def test_a_picture_needs_a_transition() -> None:
