@@ -551,6 +551,7 @@ ROWS = [
     ),
     # planes that change circuits by themselves
     Row(None, BOTH, planes([[2, 2]], [[0, 0]], [[3, 3]], 3.0, **LIT), figures={"rounds": 1}),
+    Row(None, BOTH, planes([[3.5, 0.5]], [[0, 0]], [[4.5, 1.5]], 4.5, **LIT)),
     Row(
         "planes have a share in each round",
         BOTH,
