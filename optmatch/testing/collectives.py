@@ -35,6 +35,9 @@ def collective_problems(
     >>> collective_problems()
     collective_problems()
     """
+    flat, between = (Collective("all-reduce", 4, 8.0, island=size) for size in (1, 2))
+    if takes(between) and (not takes(flat) or draw(st.integers(0, 3)) == 3):
+        return draw(_island_problems(most_ranks))
     n = draw(st.integers(1, most_ranks))
     rank = st.integers(0, n - 1)
     sizes = st.sampled_from([8.0, 1000.0, 1e6])
@@ -67,6 +70,24 @@ def collective_problems(
         **make,
     )
     return draw(strategy.filter(takes))
+
+
+@st.composite
+def _island_problems(draw: st.DrawFn, most_ranks: int) -> Collective:
+    """Draw a collective between islands."""
+    island = draw(st.integers(2, max(2, most_ranks // 2)))
+    seconds = st.sampled_from([0.0, 1e-6, 2.7e-6])
+    return Collective(
+        draw(st.sampled_from([each for each in OPERATIONS if each != "broadcast"])),
+        island * draw(st.integers(1, max(1, most_ranks // island))),
+        draw(st.sampled_from([8.0, 1000.0, 1e6])),
+        alpha_s=draw(seconds),
+        delay_s=draw(st.sampled_from([0.0, 1e-6, 1e-4])),
+        start=draw(st.sampled_from(["free", "dark"])),
+        island=island,
+        island_rate_bytes_per_s=draw(st.sampled_from([1e9, 450e9])),
+        island_alpha_s=draw(seconds),
+    )
 
 
 def smallest_collectives() -> Iterator[Collective]:
