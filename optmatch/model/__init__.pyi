@@ -3,6 +3,7 @@ from .cells import (
     CELL_FIELDS as CELL_FIELDS,
     WORST as WORST,
     CellDevice as CellDevice,
+    Measurement as Measurement,
     cells_of as cells_of,
 )
 from .declarations import (

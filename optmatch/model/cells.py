@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model.declarations import Count, Range, check_fields, form_of
+from optmatch.model.declarations import Axes, Count, Range, check_fields, form_of
 from optmatch.model.device import DEVICES, NO_LEAK_DB, Device, find_device, mix_ways
 from optmatch.model.errors import InputError
 from optmatch.model.schedule import BAR, CROSS
@@ -199,6 +199,32 @@ class CellDevice(Value):
         loss_db = np.where(chosen == BAR, self.bar_loss_db, self.cross_loss_db)
         leak = np.where(chosen == BAR, self.leak[:, BAR], self.leak[:, CROSS])
         return mix_ways(chosen, loss_db, leak, errors_rad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measurement(Value):
+    """The transfer matrices of a chip, from fibre to fibre, as measured in several states.
+
+    ``cell_states[k, cell]`` is 0 bar or 1 cross; ``power[k, source, destination]`` from 0 to 1, of
+    the power that went in, NaN where not measured. Others raise `InputError`.
+    """
+
+    cell_states: NDArray[np.int8]
+    power: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        given = np.asarray(self.power, dtype=np.float64)
+        checked = form_of(_Powers).check("power", np.where(np.isnan(given), 0.0, given))
+        power = np.where(np.isnan(given), given, checked)
+        power.flags.writeable = False
+        self._set(cell_states=form_of(_States).check("cell_states", self.cell_states), power=power)
+        if power.shape != (len(self.cell_states), *power.shape[1:2] * 2):
+            shapes = f"cell_states {self.cell_states.shape}, power {power.shape}"
+            raise InputError(f"{shapes}: not (states, cells) and (states, ports, ports)")
+
+
+_States = Annotated[NDArray[np.int8], Axes(2), Range(BAR, CROSS)]
+_Powers = Annotated[NDArray[np.float64], Axes(3), Range(0, 1)]
 
 
 def _default(device: Device, name: str) -> float:

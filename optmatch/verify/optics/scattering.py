@@ -66,9 +66,9 @@ def scatter(
 
     ``cells[cell, side left by, side entered]`` are symmetric matrices by which no output is
     stronger than its inputs; ``waveguides[link]`` the factor of the way from cell to cell, that of
-    a stub is not used; `inputs` the free terminals at which light enters, each for itself. Where
-    shapes disagree, or an input is not free, `InputError` is raised; where light grows without
-    end, which takes a cell that amplifies, `SolverError`.
+    a stub is not used; `inputs` the terminals at which light enters, each for itself: free ones
+    or, to learn how light comes back to a cell, joined ones. Where shapes disagree, `InputError`
+    is raised; where light grows without end, which takes a cell that amplifies, `SolverError`.
 
     The order of elimination is found once for each graph. Without pivots the elimination is
     stable, since passive cells make :math:`I - CS` positive semidefinite. A loss-free loop makes
@@ -80,8 +80,6 @@ def scatter(
     """
     if cells.shape != (graph.n_cells, 2, 2) or waveguides.shape != (graph.links.count,):
         raise InputError(f"cells {cells.shape}, waveguides {waveguides.shape}: not of this graph")
-    if (graph.mate[inputs] >= 0).any():
-        raise InputError("light enters at free terminals only", where="inputs")
     pattern = _prepare(graph)
     before = graph.mate[pattern.row]
     values = cells[before // 4, before & 1, pattern.column & 1]
@@ -118,8 +116,11 @@ def _solve(
     n = len(pattern.unknowns)
     number = np.full(len(pattern.place), -1)
     number[inputs] = np.arange(len(inputs))
-    first = number[pattern.column] >= 0  # entries by which light comes from outside
     solved = np.zeros((len(inputs), n), dtype=np.complex128)
+    inside = np.flatnonzero(pattern.place[inputs] >= 0)
+    solved[inside, pattern.place[inputs[inside]]] = 1.0
+    number[inputs[inside]] = -1  # light is among the unknowns there
+    first = number[pattern.column] >= 0  # entries by which light comes from outside
     solved[number[pattern.column[first]], pattern.place[pattern.row[first]]] = values[first]
     data = np.concatenate([np.ones(n, dtype=np.complex128), -values])[pattern.order]
     factors = splu(

@@ -221,12 +221,21 @@ def test_loops_are_the_ways_that_no_port_leads_to(fabric: om.Fabric) -> None:
     assert sorted(passed) == list(range(4 * graph.n_cells))
 
 
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
+def test_light_that_enters_inside(fabric: om.Fabric) -> None:
+    """It goes on, and comes back, as dense elimination says; next to free terminals too."""
+    graph: Any = fabric.graph
+    cells, guides = matrices(graph, 3), fading(graph, 3)
+    inputs = np.random.default_rng(3).permutation(len(graph.mate))[:20]
+    waves, dense = (solve(graph, cells, guides, inputs) for solve in (unchecked, solve_densely))
+    assert np.allclose(waves.entering, dense.entering, rtol=0, atol=1e-12)
+    assert np.allclose(waves.leaving, dense.leaving, rtol=0, atol=1e-12)
+
+
 def test_what_is_refused() -> None:
-    """Light enters at free terminals of the graph whose cells are given."""
+    """Cells are those of the graph, and do not amplify."""
     graph = om.HexMesh(1, 1).graph
     cells, guides = matrices(graph, 0), fading(graph, 0)
-    with pytest.raises(om.InputError, match="free terminals only"):
-        scatter(graph, cells, guides, np.flatnonzero(graph.mate >= 0))
     with pytest.raises(om.InputError, match="not of this graph"):
         scatter(graph, cells[1:], guides, graph.perimeter)
     amplifying = np.tile(np.array([[1, 0.5], [0.5, 1]], dtype=np.complex128), (4, 1, 1))

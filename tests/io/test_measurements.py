@@ -1,0 +1,117 @@
+"""Measured transfer matrices: archives and Touchstone files, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import optmatch as om
+from optmatch.io.measurements import read_measurement
+
+MESH = om.HexMesh(1, 1, ports=[0, 4, 8])
+SWITCH = om.Crossbar(2)
+
+
+def draw(fabric: om.Fabric, seed: int) -> dict[str, NDArray[Any]]:
+    """Draw states and amplitudes."""
+    rng = np.random.default_rng(seed)
+    shape = (2, fabric.n_ports, fabric.n_ports)
+    return {
+        "cell_states": rng.integers(0, 2, (2, fabric.n_cells), dtype=np.int8),
+        "amplitude": (rng.normal(size=shape) + 1j * rng.normal(size=shape)) / 10,
+    }
+
+
+def write_touchstone(path: Path, matrices: NDArray[np.complex128]) -> None:
+    """Write ``matrices[frequency, out, in]`` by hand: real and imaginary parts, row by row."""
+    lines = ["! by hand", "# GHz S RI R 50"]
+    for k, matrix in enumerate(matrices):
+        order = matrix.T if len(matrix) == 2 else matrix  # two ports: S11 S21 S12 S22
+        numbers = [f"{x:.17g}" for z in order.ravel() for x in (z.real, z.imag)]
+        lines.append(f"{193000 + k} " + " ".join(numbers))
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("fabric", [MESH, SWITCH], ids=lambda fabric: fabric.type)
+def test_an_archive_is_read(fabric: om.Fabric, tmp_path: Path) -> None:
+    """Amplitudes are squared; what is NaN was not measured."""
+    arrays = draw(fabric, 0)
+    arrays["amplitude"][1, 0, 1] = np.nan
+    np.savez(tmp_path / "a.npz", allow_pickle=False, **arrays)
+    found = read_measurement(fabric, [tmp_path / "a.npz"])
+    power = np.abs(arrays["amplitude"]) ** 2
+    np.testing.assert_array_equal(found.power, power)
+    assert np.isnan(found.power).sum() == 1
+    np.savez(tmp_path / "p.npz", cell_states=arrays["cell_states"], power=power)
+    np.testing.assert_array_equal(read_measurement(fabric, [tmp_path / "p.npz"]).power, power)
+
+
+@pytest.mark.parametrize("fabric", [MESH, SWITCH], ids=lambda fabric: fabric.type)
+def test_touchstone_files_are_read(fabric: om.Fabric, tmp_path: Path) -> None:
+    """Of three frequencies the middle one; sources before destinations where they differ."""
+    arrays = draw(fabric, 1)
+    ports = fabric.n_ports
+    size = ports if fabric.bidirectional else 2 * ports
+    paths = []
+    for k, amplitude in enumerate(arrays["amplitude"]):
+        matrices = np.full((3, size, size), 0.5 + 0j)
+        first = 0 if fabric.bidirectional else ports
+        matrices[1, first:, :ports] = amplitude.T  # S[out, in]
+        paths.append(tmp_path / f"{k}.s{size}p")
+        write_touchstone(paths[-1], matrices)
+    np.savez(tmp_path / "states.npz", cell_states=arrays["cell_states"])
+    found = read_measurement(fabric, [tmp_path / "states.npz", *paths])
+    np.testing.assert_allclose(found.power, np.abs(arrays["amplitude"]) ** 2, rtol=1e-12)
+    assert np.array_equal(found.cell_states, arrays["cell_states"])
+
+
+@pytest.mark.parametrize(
+    "change, match",
+    [
+        ({"cell_states": None}, "amplitude: cell_states, and power or amplitude is needed"),
+        ({"amplitude": None}, "cell_states: cell_states, and power or amplitude"),
+        ({"power": np.zeros((2, 3, 3))}, "cell_states, and power or amplitude is needed"),
+        ({"extra": np.zeros(1)}, "'extra': unknown"),
+        ({"amplitude": np.zeros((2, 3, 3))}, "amplitude of type float64: complex numbers"),
+        ({"cell_states": np.zeros((2, 6))}, "cell_states of type float64: whole numbers"),
+        ({"cell_states": np.zeros(6, int)}, "cell_states has 1 dimensions, not 2"),
+        ({"cell_states": np.full((2, 6), 2)}, r"cell_states\[0, 0\] = 2: from 0 to 1"),
+        ({"amplitude": np.zeros((2, 4, 3), complex)}, "not .states, cells. and"),
+        ({"amplitude": np.zeros((3, 3, 3), complex)}, "not .states, cells. and"),
+        ({"amplitude": np.full((2, 3, 3), 1e300 + 0j)}, r"power\[0, 0, 0\] = inf"),
+        ({"amplitude": np.full((2, 3, 3), 1.5j)}, r"power\[0, 0, 0\] = 2.25: from 0 to 1"),
+    ],
+)
+def test_a_broken_archive_is_refused(change: dict[str, Any], match: str, tmp_path: Path) -> None:
+    """By file, place, rule and value."""
+    arrays = {key: value for key, value in (draw(MESH, 0) | change).items() if value is not None}
+    np.savez(tmp_path / "a.npz", allow_pickle=False, **arrays)
+    with pytest.raises((om.FormatError, om.InputError), match=match) as caught:
+        read_measurement(MESH, [tmp_path / "a.npz"])
+    assert "a.npz" in str(caught.value)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    states, text, objects = (tmp_path / f"{name}.npz" for name in ("states", "text", "objects"))
+    np.savez(states, cell_states=np.zeros((1, 6), dtype=np.int8))
+    text.write_text("no archive")
+    np.savez(objects, cell_states=np.array([None]), power=np.zeros((1, 3, 3)))
+    good, short, damaged = (tmp_path / name for name in ("good.s3p", "short.s2p", "bad.s3p"))
+    write_touchstone(good, np.zeros((1, 3, 3), dtype=complex))
+    write_touchstone(short, np.zeros((1, 2, 2), dtype=complex))
+    damaged.write_text("# GHz S RI R 50\n193 0.1 x")
+    for paths, match in (
+        ([tmp_path / "absent.npz"], "absent.npz: cannot be read"),
+        ([text], "text.npz: is no file of arrays"),
+        ([objects], "array of shape"),
+        ([states], "cell_states, and power or amplitude is needed"),
+        ([good], "good.s3p: is no file of arrays"),
+        ([states, good, good], r"cell_states \(1, 6\): 2 Touchstone files"),
+        ([states, short], "short.s2p: 2 ports, not 3"),
+        ([states, damaged], "bad.s3p: is no Touchstone file"),
+        ([states, tmp_path / "absent.s3p"], "absent.s3p: cannot be read"),
+    ):
+        with pytest.raises((om.FormatError, om.InputError), match=match):
+            read_measurement(MESH, paths)

@@ -1,0 +1,214 @@
+"""Measured chips against their model: the changed cell is found, and states tell cells apart."""
+
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import optmatch as om
+from optmatch.fabrics import CellGraph
+from optmatch.fabrics.light import trace
+from optmatch.model import BAR, CROSS, Measurement
+from optmatch.verify.optics.deviation import choose_states, compare_chip
+
+Kind = Literal["loss", "extinction", "turn", "stuck", "dead"]
+KINDS: tuple[Kind, ...] = ("loss", "extinction", "turn", "stuck", "dead")
+CHIP = om.Device(
+    bar_loss_db=0.5,
+    cross_loss_db=0.4,
+    bar_extinction_db=30.0,
+    cross_extinction_db=36.0,
+    coupling_loss_db=1.5,
+    waveguide_loss_db_per_m=200.0,
+    cell_length_m=8e-4,
+)
+FABRICS: list[om.Fabric] = [
+    om.HexMesh(2, 2),
+    om.HexMesh(1, 3, tx=[0, 4, 8, 12], rx=[2, 6, 10, 14]),
+    om.Faulty(om.SquareMesh(2, 2), stuck_bar=[5], dead_cells=[9]),
+    om.Benes(8),
+    om.Crossbar(4),
+]
+
+
+def graph_of(fabric: om.Fabric) -> CellGraph:
+    """Return the cells of a fabric that has some."""
+    assert fabric.graph is not None
+    return fabric.graph
+
+
+def cell_matrix(state: int, loss_db: float, extinction_db: float, turn: float) -> Any:
+    """Write down the interferometer of the manual."""
+    tilt = np.arctan(10 ** (-extinction_db / 20))
+    theta = (np.pi / 2 - tilt if state == BAR else tilt) + turn
+    gain = np.sqrt(10 ** (-loss_db / 10) * (1 + 10 ** (-extinction_db / 10)))
+    s, c = np.sin(theta), np.cos(theta)
+    return gain * 1j * np.array([[s, c], [c, -s]])
+
+
+def transfer_powers(
+    fabric: om.Fabric, states: NDArray[np.int8], changed: int, kind: Kind | None, by: float = 0
+) -> NDArray[np.float64]:
+    """Measure a chip in which one cell is changed, by dense elimination: an oracle."""
+    from optmatch.fabrics.waveguides import waveguide_loss_db
+
+    graph = graph_of(fabric)
+    n = len(graph.mate)
+    guides = 10 ** (-waveguide_loss_db(graph, CHIP) / 20)
+    powers = []
+    for row in states:
+        scattering, joins = np.zeros((n, n), dtype=complex), np.zeros((n, n))
+        for cell in range(graph.n_cells):
+            state = int(graph.stuck[cell]) if 0 <= graph.stuck[cell] <= 1 else int(row[cell])
+            loss, leak = ((0.5, 30.0), (0.4, 36.0))[state]
+            turn = 0.0
+            if cell == changed and kind == "stuck":
+                state, loss, leak = ((0, 0.5, 30.0), (1, 0.4, 36.0))[int(by)]
+            elif cell == changed:
+                loss += by if kind == "loss" else 0.0
+                leak = by if kind == "extinction" else leak
+                turn = by if kind == "turn" else 0.0
+            matrix = cell_matrix(state, loss, leak, turn)
+            if graph.stuck[cell] == 2 or (cell == changed and kind == "dead"):
+                matrix = 0 * matrix
+            for end in (0, 2):
+                scattering[
+                    np.ix_(4 * cell + (2 - end) + np.arange(2), 4 * cell + end + np.arange(2))
+                ] = matrix
+        for terminal in np.flatnonzero(graph.mate >= 0):
+            joins[terminal, graph.mate[terminal]] = guides[graph.links.of_terminal[terminal]]
+        sent = np.zeros((n, fabric.n_ports))
+        sent[fabric.source_terminals, np.arange(fabric.n_ports)] = 1.0
+        out = scattering @ np.linalg.solve(np.eye(n) - joins @ scattering, sent)
+        powers.append(np.abs(out[fabric.destination_terminals].T) ** 2 * 10**-0.3)
+    return np.array(powers)
+
+
+def draw_change(rng: np.random.Generator, kind: Kind) -> float:
+    """Draw by how much a cell is changed."""
+    sign = rng.choice([-1, 1])
+    drawn: dict[Kind, float] = {
+        "loss": rng.uniform(0.3, 3.0),
+        "extinction": rng.uniform(8.0, 20.0),
+        "turn": sign * rng.uniform(0.1, 0.6),
+        "stuck": float(rng.integers(2)),
+        "dead": 0.0,
+    }
+    return drawn[kind]
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
+def test_a_changed_cell_is_found(fabric: om.Fabric) -> None:
+    """Any cell, changed in any way, is among few suspects, or no light tells of it."""
+    rng = np.random.default_rng(1)
+    states = choose_states(fabric, 6)
+    sizes = []
+    for kind in KINDS:
+        works = np.flatnonzero(graph_of(fabric).stuck < 0)
+        cell = int(rng.choice(works))
+        power = transfer_powers(fabric, states, cell, kind, draw_change(rng, kind))
+        found = compare_chip(fabric, Measurement(cell_states=states, power=power), CHIP)
+        cells = [suspect.cell for suspect in found.suspects]
+        unseen = {cell for part in found.unseen.values() for cell in part}
+        assert cell in cells or (not cells and cell in unseen), (kind, cell, cells)
+        sizes.append(len(cells))
+    assert max(sizes) > 0
+    assert np.mean(sizes) <= 3
+
+
+def test_the_fit_is_what_was_changed() -> None:
+    """Loss and extinction are found to the digits that the floor leaves."""
+    fabric = om.HexMesh(2, 2)
+    states = choose_states(fabric, 6)
+    for cell, kind, by in ((3, "loss", 1.5), (7, "extinction", 12.0)):
+        power = transfer_powers(fabric, states, cell, kind, by)  # type: ignore[arg-type]
+        found = compare_chip(fabric, Measurement(cell_states=states, power=power), CHIP)
+        best = found.suspects[0]
+        assert best.cell == cell
+        loss, leak = (0.5 + by, 0.4 + by), (30.0, 36.0)
+        if kind == "extinction":
+            loss, leak = (0.5, 0.4), (by, by)
+        assert best.loss_db == pytest.approx(loss, abs=0.02)
+        assert best.extinction_db == pytest.approx(leak, abs=0.3)
+    power = transfer_powers(fabric, states, 5, "stuck", 1)
+    found = compare_chip(fabric, Measurement(cell_states=states, power=power), CHIP)
+    assert found.suspects[0].cell == 5
+    assert "bar: stuck in cross" in str(found.suspects[0])
+
+
+def test_differences_are_those_of_the_oracle() -> None:
+    """Of a chip as modelled they are nothing; else what two dense solutions differ by."""
+    fabric = om.HexMesh(2, 3, ports=8)
+    states = choose_states(fabric, 3)
+    model = transfer_powers(fabric, states, 0, None)
+    same = compare_chip(fabric, Measurement(cell_states=states, power=model), CHIP)
+    assert np.abs(same.difference_db).max() < 0.01
+    assert same.suspects == ()
+    power = transfer_powers(fabric, states, 4, "loss", 2.0)
+    found = compare_chip(fabric, Measurement(cell_states=states, power=power), CHIP)
+    wanted = 10 * np.log10((power + 1e-6) / (model + 1e-6))
+    wanted[:, np.arange(8), np.arange(8)] = 0.0  # light that comes back is not compared
+    assert found.difference_db == pytest.approx(wanted, abs=0.01)
+    k, i, j, off = found.worst_pairs(1)[0]
+    assert abs(off) == np.abs(found.difference_db).max() == abs(found.difference_db[k, i, j])
+
+
+def test_pairs_that_were_not_measured_do_not_matter() -> None:
+    fabric = om.HexMesh(2, 2)
+    states = choose_states(fabric, 8)
+    power = transfer_powers(fabric, states, 6, "turn", 0.4)
+    power[np.random.default_rng(0).random(power.shape) < 0.3] = np.nan
+    found = compare_chip(fabric, Measurement(cell_states=states, power=power), CHIP)
+    assert 6 in [suspect.cell for suspect in found.suspects]
+    assert (found.difference_db[np.isnan(power)] == 0).all()
+
+
+def classes(fabric: om.Fabric, states: NDArray[np.int8]) -> int:
+    """Sum up the squares of the classes of cells that no beam of any state tells apart."""
+    starts = np.broadcast_to(fabric.source_terminals, (len(states), fabric.n_ports))
+    light = trace(graph_of(fabric), states, starts)
+    beams: dict[tuple[int, int], list[tuple[int, int]]] = {
+        (cell, state): [] for cell in range(fabric.n_cells) for state in (BAR, CROSS)
+    }
+    for slot, beam, entered in zip(light.slot, light.beam, light.entered, strict=True):
+        if light.arrived[slot, beam] in fabric.destination_terminals:
+            cell = int(entered) // 4
+            beams[cell, int(states[slot, cell])].append((int(slot), int(beam)))
+    sizes: dict[tuple[tuple[int, int], ...], int] = {}
+    for passed in beams.values():
+        sizes[tuple(sorted(passed))] = sizes.get(tuple(sorted(passed)), 0) + 1
+    return sum(size**2 for size in sizes.values())
+
+
+@pytest.mark.parametrize("fabric", [om.HexMesh(4, 4, ports=10), om.Benes(8), om.Crossbar(4)])
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_chosen_states_tell_more_apart_than_drawn_ones(fabric: om.Fabric, count: int) -> None:
+    chosen = choose_states(fabric, count, seed=1)
+    assert np.array_equal(chosen, choose_states(fabric, count, seed=1))
+    drawn = np.random.default_rng(1).integers(0, 2, chosen.shape, dtype=np.int8)
+    assert classes(fabric, chosen) <= classes(fabric, drawn)
+
+
+def test_what_is_refused() -> None:
+    mesh = om.HexMesh(1, 1)
+    with pytest.raises(om.InputError, match="no cells"):
+        choose_states(om.IdealSwitch(4), 2)
+    power = np.full((1, 12, 12), 0.5)
+    for states, powers, match in (
+        ([[2] * 6], power, r"cell_states\[0, 0\] = 2: from 0 to 1"),
+        ([[0] * 6], -power, r"power\[0, 0, 0\] = -0.5: from 0 to 1"),
+        ([[0] * 6], power * np.inf, "not a finite number"),
+        ([[0] * 6], power[:, :4], "not .states, cells. and .states, ports, ports."),
+        ([[0] * 6] * 2, power, "not .states, cells. and"),
+    ):
+        with pytest.raises(om.InputError, match=match):
+            Measurement(cell_states=states, power=powers)  # type: ignore[arg-type]
+    for states, powers, match in (
+        ([[0] * 5], power, r"cell_states \(1, 5\), power \(1, 12, 12\): a fabric of 6 cells"),
+        ([[0] * 6], power[:, :4, :4], r"power \(1, 4, 4\): a fabric of 6 cells and 12 ports"),
+        ([[0] * 6], power * np.nan, "no pair was measured"),
+    ):
+        measured = Measurement(cell_states=states, power=powers)  # type: ignore[arg-type]
+        with pytest.raises(om.InputError, match=match):
+            compare_chip(mesh, measured, "smartlight")
