@@ -266,7 +266,8 @@ class Rerouter(Keeper):
                 if subtract(failure, record.closed_to(FailedParts())) == failure:
                     changes = {"spares": stand_ins}  # else the stand-in has failed
             after = record.state.after(proposal.transition, changes)
-            cut_off = (*record.cut_off, *proposal.cut_off)
+            reported = record.closed_to(FailedParts()).failed_chips  # these fail on their own
+            cut_off = (*record.cut_off, *(u for u in proposal.cut_off if u not in reported))
             new = record.without(failure)._replace(
                 state=after, homes=tuple(homes.items()), cut_off=cut_off
             )

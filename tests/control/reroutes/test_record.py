@@ -176,8 +176,9 @@ class Model:
         except om.InputError:
             return
         self.judge(proposal, known, "what was applied")
-        if proposal.restored is None:
-            self.add(parts_of(proposal.failure), known)
+        if proposal.restored is None:  # nobody reported what is cut off; it comes back by itself
+            cut_off = {("chip", unit) for unit in proposal.cut_off}
+            self.add(parts_of(proposal.failure) - cut_off, known)
 
     def add(self, parts: set[Part], known: tuple[set[Part], int]) -> None:
         """Put parts on record, but for those that another thread has repaired since `known`."""
@@ -190,12 +191,19 @@ class Model:
             if not self.failed:
                 return
             part = sorted(self.failed)[int(rng.integers(len(self.failed)))]
-            self.failed.discard(part)
-            self.ended.append(part)
+        self.forget(part)
         try:
             self.controller.repair(**{part[0]: part[1]})
         except om.InputError:
             return  # another thread was first
+        finally:
+            self.forget(part)  # reported again since, it may have been repaired with this
+
+    def forget(self, part: Part) -> None:
+        """Take a part off the record, also for those who have looked before."""
+        with self.lock:
+            self.failed.discard(part)
+            self.ended.append(part)
 
     def end(self) -> None:
         """Compare the whole record, repair all, and see that nothing is stranded."""
@@ -319,6 +327,16 @@ def test_chips_that_are_cut_off_wait_no_longer_than_their_fibres() -> None:
     assert controller.fail(fibre=fibres_of(5)).cut_off
     controller.repair(fibre=fibres_of(5))
     assert controller.answered == controller.refused == ()
+
+
+def test_a_chip_that_is_cut_off_and_reported_stays_failed() -> None:
+    """Its server works again, and it does not: it was reported before the answer was applied."""
+    controller = om.Rerouter(replace(rack_state(), spares=(60, 61, 62, 63)), prepare=False)
+    proposal = controller.fail(fibre=fibres_of(5))
+    refuse(controller, chip=20)
+    controller.apply(proposal)
+    after = controller.repair(fibre=fibres_of(5))
+    assert after.failed_chips == (20,) and after.spares == (21, 22, 23)
 
 
 def test_a_cut_is_proved_before_others_are_moved() -> None:
