@@ -12,6 +12,7 @@ from optmatch.model import InputError, counted_time, frozen, number
 from optmatch.model.declarations import form_of
 from optmatch.model.schedule import check_matchings
 from optmatch.problems import Demand
+from optmatch.problems.demands.traffic import plain_matrix
 
 if TYPE_CHECKING:
     from optmatch.solvers.demands.birkhoff import Rule
@@ -41,6 +42,8 @@ class Slots(NamedTuple):
     """When all is served, with a delay before each slot."""
     lower_bound_s: float
     """No schedule is complete earlier."""
+    names: tuple[str, ...] | None = None
+    """What the ports are called: the labels of a DataFrame or a graph; None if they have none."""
 
 
 def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = False) -> Permutations:
@@ -105,7 +108,7 @@ def _unit_of(matrix: ArrayLike) -> float | None:
 
 
 def schedule(
-    matrix: ArrayLike,
+    matrix: Any,
     delay_s: float,
     *,
     rate_bytes_per_s: float = 1.0,
@@ -121,6 +124,7 @@ def schedule(
     ----------
     matrix
         ``matrix[source, destination]`` >= 0 in bytes; with the rate 1 in seconds. Shape (n, n).
+        Or a DataFrame, or a graph of networkx; labels become ``names`` of the answer.
     delay_s
         How long nothing is carried before each slot.
     rate_bytes_per_s
@@ -156,11 +160,13 @@ def schedule(
     from optmatch.solvers.demands.quick_cover import plan_quickly
 
     limit_s = np.inf if time_limit_s is None else number("time_limit_s", time_limit_s)
-    demand = frozen("matrix", matrix, 2, np.float64)
+    demand, names = plain_matrix(matrix, "matrix")
     n = len(demand)
     if demand.shape != (n, n) or n == 0:
         raise InputError(f"matrix has shape {demand.shape}: must be square, and not empty")
-    problem = Demand(IdealSwitch(n), demand, rate_bytes_per_s=rate_bytes_per_s, delay_s=delay_s)
+    problem = Demand(
+        IdealSwitch(n, names), demand, rate_bytes_per_s=rate_bytes_per_s, delay_s=delay_s
+    )
     before = None
     if previous is not None:
         form_of(Slots).check("previous", previous)
@@ -180,4 +186,5 @@ def schedule(
         np.asarray(plan.ticks * problem.tick_s, dtype=np.float64),
         plan.cost(problem.delay_ticks) * problem.tick_s,
         bound_s,
+        names,
     )

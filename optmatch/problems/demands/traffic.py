@@ -12,11 +12,13 @@ from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.model import InputError, check_size, frozen, integer, number
 
 
-def plain_matrix(matrix: Any) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
+def plain_matrix(
+    matrix: Any, name: str = "demand_bytes"
+) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
     """Return the numbers of a matrix, and the labels of its rows: of a DataFrame or a graph."""
     if hasattr(matrix, "nodes") and hasattr(matrix, "edges"):
         dense, nodes = from_graph(matrix)
-        return frozen("demand_bytes", dense, 2, np.float64), _names(nodes)
+        return frozen(name, dense, 2, np.float64), _names(nodes)
     dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix
     labels = None
     if hasattr(dense, "columns"):
@@ -29,8 +31,8 @@ def plain_matrix(matrix: Any) -> tuple[NDArray[np.float64], tuple[str, ...] | No
         labels = _names(rows)
         dense = dense.to_numpy()
     if isinstance(dense, list | tuple):
-        _check_rows(dense)
-    return frozen("demand_bytes", dense, 2, np.float64), labels
+        _check_rows(dense, name)
+    return frozen(name, dense, 2, np.float64), labels
 
 
 def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64], list[Any]]:
@@ -59,14 +61,14 @@ def _names(labels: Sequence[Any]) -> tuple[str, ...] | None:
     return None if names == tuple(map(str, range(len(names)))) else names
 
 
-def _check_rows(matrix: Any) -> None:
+def _check_rows(matrix: Any, name: str) -> None:
     """Refuse a row that has more or fewer numbers than the first one."""
     lengths = [len(row) if hasattr(row, "__len__") else -1 for row in matrix]
     for k, length in enumerate(lengths):
         if length != lengths[0]:
             raise InputError(
-                f"demand_bytes[{k}] has {max(length, 0)} numbers, the first row {lengths[0]}",
-                where=f"demand_bytes[{k}]",
+                f"{name}[{k}] has {max(length, 0)} numbers, the first row {lengths[0]}",
+                where=f"{name}[{k}]",
             )
 
 

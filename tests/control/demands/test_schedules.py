@@ -114,6 +114,30 @@ def test_small_and_empty_demands() -> None:
             np.testing.assert_array_equal(one, other)
 
 
+def test_labels_of_a_frame_or_a_graph_stay() -> None:
+    """And change nothing else; a plain matrix has none, and nor has a frame that counts from 0."""
+    demand: Any = np.array([[0, 2, 1], [3, 0, 0], [0, 1, 0]]) / 1e3
+    plain = schedule(demand, DELAY_S, time_limit_s=None)
+    assert plain.names is None
+    pandas = pytest.importorskip("pandas")
+    networkx = pytest.importorskip("networkx")
+    labels = ["x", "y", "z"]
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(labels)
+    for i, j in np.argwhere(demand):
+        graph.add_edge(labels[i], labels[j], weight=float(demand[i, j]))
+    for given in (pandas.DataFrame(demand, labels, labels), graph):
+        slots = schedule(given, DELAY_S, time_limit_s=None)
+        assert slots.names == ("x", "y", "z")
+        for one, other in zip(slots[:4], plain[:4], strict=True):
+            np.testing.assert_array_equal(one, other)
+        again = schedule(given, DELAY_S, time_limit_s=0.0, previous=slots)
+        assert again.names == slots.names
+    assert schedule(pandas.DataFrame(demand), DELAY_S, time_limit_s=None).names is None
+    with pytest.raises(om.InputError, match="different labels"):
+        schedule(pandas.DataFrame(demand, labels, labels[::-1]), DELAY_S)
+
+
 def test_the_limit_of_time_is_kept() -> None:
     demand = solstice(2)
     schedule(demand, DELAY_S)
@@ -132,6 +156,7 @@ def test_the_limit_of_time_is_kept() -> None:
         (([[-1.0]], 1.0), "-1"),
         (([[1.0]], -1.0), "delay_s = -1"),
         (([], 1.0), "not empty"),
+        (([[1, 2], [3]], 1.0), r"^matrix\[1\] has 1 numbers, the first row 2"),
         (([[1.0, 2**53 + 1], [0, 0]], 1.0), "9007199254740993: above"),  # a float in the row
         (([[0, 2**64 + 1], [0, 0]], 1.0), "18446744073709551617: above"),
     ],
