@@ -235,11 +235,11 @@ _WORD = 62  # slots in one word, whose bits are those in which a port is busy
 
 
 @kernel
-def _first_free(rows, columns, row_busy, column_busy, partner):
+def _first_free(entries, row_busy, column_busy, partner, firsts):
     """Give each circuit the first slot in which both its ports are free; return the slots used."""
-    most = 0
-    for k in range(len(rows)):
-        i, j, word = rows[k], columns[k], 0
+    used = 0
+    for k in range(len(entries)):
+        i, j, word = entries[k] // len(row_busy), entries[k] % len(row_busy), 0
         while row_busy[i, word] | column_busy[j, word] == (1 << _WORD) - 1:
             word += 1
         busy, slot, bit = row_busy[i, word] | column_busy[j, word], _WORD * word, 1
@@ -248,8 +248,10 @@ def _first_free(rows, columns, row_busy, column_busy, partner):
         row_busy[i, word] |= bit
         column_busy[j, word] |= bit
         partner[slot, i] = j
-        most = max(most, slot + 1)
-    return most
+        if slot == used:  # no slot is left out
+            firsts[slot] = entries[k]
+            used += 1
+    return used
 
 
 def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
@@ -257,16 +259,19 @@ def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
 
     There are at most twice as many slots, less one, as the busiest port has partners.
     """
-    n = len(demand)
-    rows, columns = np.nonzero(demand)
-    order = np.argsort(-demand[rows, columns], kind="stable")
-    rows, columns = rows[order], columns[order]
+    n, ticks = len(demand), demand.ravel()
+    entries = np.flatnonzero(ticks)
+    lighter = ticks.max() - ticks[entries]
+    if int(ticks.max()) < 2**62 // demand.size:  # numbers are sorted faster than their places
+        entries = np.sort(lighter * demand.size + entries) % demand.size
+    else:
+        entries = entries[np.argsort(lighter, kind="stable")]
     degree = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
     matchings = np.full((2 * degree, n), IDLE, dtype=np.int32)
     busy = np.zeros((2, n, 1 + 2 * degree // _WORD), dtype=np.int64)
-    matchings = matchings[: _first_free(rows, columns, busy[0], busy[1], matchings)]
-    needs = np.where(matchings >= 0, demand[np.arange(n), matchings], 0)
-    return Plan(matchings, np.maximum(needs.max(axis=1), shortest))
+    heaviest = np.empty(2 * degree, dtype=np.int64)  # of each slot, the first that came
+    used = _first_free(entries, busy[0], busy[1], matchings, heaviest)
+    return Plan(matchings[:used], np.maximum(ticks[heaviest[:used]], shortest))
 
 
 def cover_by_busiest(demand: NDArray[np.int64], shortest: int = 1) -> Plan:

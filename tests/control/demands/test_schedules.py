@@ -1,5 +1,6 @@
 """The scheduler's view of demands: exact decompositions, and schedules within milliseconds."""
 
+import itertools
 import time
 from typing import Any
 
@@ -9,8 +10,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import optmatch as om
+from optmatch.control.demands import schedules
 from optmatch.control.demands.schedules import Slots, decompose, schedule
 from optmatch.problems.demands import traffic
+from optmatch.solvers.demands import quick_cover
 from tests.helpers.modes import compiled_only
 
 DELAY_S = 20e-6
@@ -136,6 +139,28 @@ def test_labels_of_a_frame_or_a_graph_stay() -> None:
     assert schedule(pandas.DataFrame(demand), DELAY_S, time_limit_s=None).names is None
     with pytest.raises(om.InputError, match="different labels"):
         schedule(pandas.DataFrame(demand, labels, labels[::-1]), DELAY_S)
+
+
+def test_more_time_and_a_former_answer_are_never_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is counted in looks at the clock, so that other processes make no difference."""
+    looks = itertools.count()
+    for module in (quick_cover, schedules):
+        monkeypatch.setattr(module, "counted_time", lambda: next(looks) * 1e-4)
+    rng = np.random.default_rng(35)
+    for n, density in itertools.product((3, 5, 8), (0.3, 1.0)):
+        demand = rng.integers(1, 30, (n, n)) * (rng.random((n, n)) < density)
+        for delay_s in (0.0, 5.0, 500.0):
+            times = [schedule(demand, delay_s, time_limit_s=k * 1e-4) for k in (0, 5, 20, 60)]
+            ends = [slots.completion_s for slots in times]
+            assert ends == sorted(ends, reverse=True)
+            changed = demand.copy()
+            changed[rng.integers(n), rng.integers(n)] += 7
+            for k in (0, 5, 20):
+                anew, after = (
+                    schedule(changed, delay_s, time_limit_s=k * 1e-4, previous=before)
+                    for before in (None, times[1])
+                )
+                assert after.completion_s <= anew.completion_s
 
 
 def test_the_limit_of_time_is_kept() -> None:
