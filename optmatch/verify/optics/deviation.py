@@ -20,6 +20,7 @@ from optmatch.fabrics.light import trace
 from optmatch.fabrics.waveguides import waveguide_loss_db
 from optmatch.model import BAR, CROSS, Axes, Device, FrozenMap, InputError, Measurement, Value
 from optmatch.model.cells import CellDevice, cells_of
+from optmatch.model.numbers import integer
 
 FLOOR = 1e-6
 """Is added to powers before they are compared in dB: below it (-60 dB) are leaks of leaks, and the
@@ -49,12 +50,13 @@ def choose_states(fabric: Fabric, count: int, *, seed: int = 0) -> NDArray[np.in
     >>> choose_states(HexMesh(3, 3, ports=8), 4).shape
     (4, 38)
     """
-    graph, rng = _graph_of(fabric), np.random.default_rng(seed)
+    graph = _graph_of(fabric)
+    rng = np.random.default_rng(integer("seed", seed, at_least=0))
     names = rng.integers(1, 2**63, fabric.n_ports, dtype=np.uint64)
     starts = np.broadcast_to(fabric.source_terminals, (_DRAWN, fabric.n_ports))
     cells, chosen = np.arange(graph.n_cells), []
     classes = np.zeros((graph.n_cells, 2), dtype=np.uint64)
-    for _ in range(count):
+    for _ in range(integer("count", count, at_least=1)):
         drawn = _set_stuck(graph, rng.integers(0, 2, (_DRAWN, graph.n_cells), dtype=np.int8))
         light = trace(graph, drawn, starts)
         arrives = np.isin(light.arrived, fabric.destination_terminals)[light.slot, light.beam]

@@ -194,6 +194,9 @@ def test_what_is_refused() -> None:
     mesh = om.HexMesh(1, 1)
     with pytest.raises(om.InputError, match="no cells"):
         choose_states(om.IdealSwitch(4), 2)
+    for options, match in (((0, 0), "count = 0: must be >= 1"), ((1, -1), "seed = -1")):
+        with pytest.raises(om.InputError, match=match):
+            choose_states(mesh, options[0], seed=options[1])
     power = np.full((1, 12, 12), 0.5)
     for states, powers, match in (
         ([[2] * 6], power, r"cell_states\[0, 0\] = 2: from 0 to 1"),
