@@ -285,8 +285,8 @@ def test_generate_from_a_model(model: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "either --matrix or --model"),
-        (("--matrix", "a.csv", "--model", "uniform"), "either --matrix or --model"),
+        ((), "either --matrix, --model or --kineto"),
+        (("--matrix", "a.csv", "--model", "uniform"), "either --matrix, --model or --kineto"),
         (("--matrix", "a.csv", "--tokens", "5"), "--tokens: only with --model"),
         (("--model", "uniform", "--size", "3", "--name", "x"), "are for --matrix"),
         (
