@@ -109,6 +109,8 @@ class Rerouter(Keeper):
         found = list[Proposal]()
         with self._tally.call("retry"), self._behind.asked():
             for failure in now.record.waiting:
+                if clock.remaining_s <= 0:
+                    break
                 answered = decide(now, failure, clock)
                 if isinstance(answered, Answer):
                     found.append(_propose(now, failure, answered, 0.0))

@@ -415,6 +415,14 @@ def test_what_is_answered_is_on_record_before_it_is_applied() -> None:
     assert controller.answered == ()
 
 
+def test_what_is_tried_again_ends_at_its_deadline() -> None:
+    """No failure is looked at once the time is over, and the next call looks at all."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    controller.fail(chip=60)
+    assert controller.retry(deadline_s=0.0) == ()
+    assert [offer.failure.failed_chips for offer in controller.retry()] == [(60,)]
+
+
 def test_what_leaves_at_a_time_is_on_record() -> None:
     """With `by_s` a drained spare is closed at once, and what nothing helps stays on record."""
     controller = om.Rerouter(replace(rack_state(), spares=(60, 61)), prepare=False)
