@@ -55,7 +55,8 @@ def list_families(seats: Seats) -> list[Ints]:
 def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     """List orders of all seats in which members of groups stand together.
 
-    Rows and columns of the grid of groups, each also there and back in turn, and all backwards.
+    Rows and columns of the grid of groups, each also there and back in turn, and all backwards;
+    group after group of one family, and all as they are numbered.
     """
     own = np.arange(len(seats.rail))
     seen = set()
@@ -71,8 +72,23 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
                 if turned.tobytes() not in seen:
                     seen.add(turned.tobytes())
                     yield turned
-    if not seen:
-        yield own
+    yield from (order for order in _list_rows(seats) if order.tobytes() not in seen)
+
+
+def _list_rows(seats: Seats) -> Iterator[Ints]:
+    """List orders of all seats: as numbered, and by the groups of a dimension, as they come.
+
+    Of the groups all, every second one, or the others between are turned around.
+    """
+    step, first = seats.job.step(), np.array(seats.folded.first)
+    yield np.arange(len(first))
+    for name in sorted({g.name.partition(".")[0] for g in step.groups if g.rail >= 0}):
+        groups = [g.ranks for g in step.groups if g.name.partition(".")[0] == name]
+        for turned in ((), (1,), (0,), (0, 1)):
+            rows = [r[::-1] if k % 2 in turned else r for k, r in enumerate(groups)]
+            place = np.full(step.n_ranks, -1)
+            place[np.concatenate(rows)] = np.arange(sum(map(len, rows)))
+            yield np.argsort(place[first], kind="stable")
 
 
 def _rank_groups(group: Ints, place: Ints) -> Ints:

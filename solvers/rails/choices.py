@@ -25,6 +25,8 @@ from optmatch.solvers.rails.seats import EXCHANGE, Seats
 _TURN, _STARTS, _TURNS = 1_000, 4, 6
 """After how many trials a search goes on from another start; how many starts there are; and how
 often each has its turn, before all goes on from the best."""
+_NEAR, _STALE = 1e-3, 15_000
+"""So near to the bound a search ends after so many trials in vain, unless a clock ends it."""
 _MOST_RINGS = 3
 _MOST_ROWS = 30_000_000
 """Rows of relays of a plan: with more it does not fit into memory."""
@@ -62,6 +64,8 @@ class RailChoice(NamedTuple):
     price_s: float
     delay_s: float
     """As if the delay was that, which is no shorter than it is."""
+    in_turn: bool
+    """Whether what is ready first goes first, also if it has to wait for circuits."""
 
 
 class Decoder:
@@ -97,8 +101,8 @@ class Decoder:
             *(seats.duration_s, seats.bytes_sent, seats.latency_s, seats.how, seats.begin),
             *(seats.member, seats.first, seats.after, self.waits.copy(), choice.rank, choice.ways),
             *(choice.only, ring, cycle, np.array(choice.homes), widths * network.port_bytes_per_s),
-            *(*self.menu, choice.delay_s, choice.price_s, most_s, self.most_rows, *room),
-            *(self.start, self.end, self.taken, turns, where),
+            *(*self.menu, choice.delay_s, choice.price_s, choice.in_turn, most_s),
+            *(self.most_rows, *room, self.start, self.end, self.taken, turns, where),
         )
         self.work += work
         return step_s, number, turns, where
@@ -123,7 +127,8 @@ class Search:
         self.seats, self.rng, self.decoder = seats, rng, Decoder(seats)
         self.clock, self.spare_s = running_clock(), spare_s
         self.best: RailChoice | None = None
-        self.best_s, self.known_s, self.tried = known_s * (1 - 1e-12), known_s, 0
+        self.best_s, self.known_s = known_s * (1 - 1e-12), known_s
+        self.tried = self.better = 0
         self.bound_s = seats.job.lower_bound() * (1 + 1e-9)
         self.component, self.families = list_components(seats), list_families(seats)
         self.cuts = list_cuts(self.component, self.families)
@@ -135,7 +140,7 @@ class Search:
     def go_on(self, delay_s: float, left: int, most_work: float) -> None:
         """Search for the best choice with some delay, also from the best one that is known."""
         former, self.delay_s, current_s = self.best, delay_s, np.inf
-        half = (self.decoder.work + most_work) / 2
+        half, self.better = (self.decoder.work + most_work) / 2, self.tried
         starts: list[tuple[float, RailChoice]] = []
         scores: list[float] = []
         if (self.seats.how == EXCHANGE).any():  # stages are as long as the delay says
@@ -160,6 +165,9 @@ class Search:
                 current_s, current = self.best_s, self.best._replace(delay_s=delay_s)
             if self._is_over() or self.best_s <= self.bound_s or self.decoder.work > most_work:
                 break
+            near = self.best_s <= self.bound_s * (1 + _NEAR) and most_work < np.inf
+            if near and self.tried - self.better > _STALE:
+                break
             moved = self._change(current)
             most_s = current_s * (1 + 0.01 * (1 - (trial % _TURN) / _TURN) ** 2)
             step_s = self._try(moved, most_s)
@@ -176,7 +184,7 @@ class Search:
         self.tried += 1
         step_s = self.decoder.run(choice, most_s)[0]
         if step_s < self.best_s:
-            self.best, self.best_s = choice, step_s
+            self.best, self.best_s, self.better = choice, step_s, self.tried
         return step_s
 
     def _begin(self, scores: Sequence[float]) -> Iterator[RailChoice]:
@@ -189,10 +197,11 @@ class Search:
         for shape in shapes:
             yield self._form(shape, self.orders[0], ranks[0])
         best = np.argsort(scores[: len(shapes)], kind="stable").tolist()
-        for k in (
-            [shape is self.plain for shape in shapes].index(True),
-            *best,
-        ):  # the plain ring is never left out
+        named = seats.folded.part.astype(float)
+        for rank, order in product((named, *ranks), self.orders):
+            yield self._form(self.plain, order, rank)._replace(in_turn=True)
+        own = [shape is self.plain for shape in shapes].index(True)
+        for k in (own, *best):  # the plain ring is never left out
             for rank, order in product(ranks, self.orders):
                 if rank is not ranks[0] or order is not self.orders[0]:
                     yield self._form(shapes[k], order, rank)
@@ -228,6 +237,7 @@ class Search:
             rank,
             shape.price_s,
             self.delay_s,
+            False,
         )
 
     def _change(self, choice: RailChoice) -> RailChoice:
@@ -247,6 +257,8 @@ class Search:
             return choice._replace(rings=tuple(rings))
         if what < 0.36:
             return self._exchange(choice, a, b, c)
+        if what > 0.99:
+            return choice._replace(in_turn=not choice.in_turn)
         if what < 0.72:
             ways = choice.ways.copy()
             own = self.kinds[int(a * len(self.kinds))]

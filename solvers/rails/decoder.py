@@ -128,7 +128,7 @@ def _choose(
             looked += more
             if hops > 0:
                 at_s = max(ready_s, free)
-                ends_s = at_s + sent * (n / 2 if how == 2 else 1.0) / rates[b] + hops * late
+                ends_s = at_s + (sent * (n / 2 if how == 2 else 1.0) / rates[b] + hops * late)
                 price = price_s if missing and way == EITHER else 0.0
                 if ends_s + price < best_s:
                     best_s, begins, ends = ends_s + price, at_s, ends_s
@@ -229,8 +229,8 @@ def _restore(ring, delay_s, facing, faced, sends, receives, turns, where, number
 @kernel
 def decode(
     lasts, sent, late, how, begin, member, first, after, waits, rank, way, only,
-    ring, cycle, home, rates, menu, stride, hop, delay_s, price_s, most_s, most_rows,
-    facing, faced, sends, receives, mark, heap, keys, start, end, taken, turns, where,
+    ring, cycle, home, rates, menu, stride, hop, delay_s, price_s, in_turn, most_s,
+    most_rows, facing, faced, sends, receives, mark, heap, keys, start, end, taken, turns, where,
 ):  # fmt: skip
     """Write starts and ends of all nodes; return the time of the step and the number of turns.
 
@@ -250,9 +250,10 @@ def decode(
         By bundle: the ring that it begins and ends with, and bytes per second.
     menu, stride, hop
         The ways to exchange in stages, as in `Menu`.
-    delay_s, price_s, most_s, most_rows
+    delay_s, price_s, in_turn, most_s, most_rows
         The delay; how much sooner something ends if circuits are set up for what may go either
-        way; the time, and how many seats forward in all, at which to give up.
+        way; whether what is ready first goes first, also if it has to wait for circuits; the time,
+        and how many seats forward in all, at which to give up.
     facing, faced, sends, receives, mark, heap, keys
         Room for work: by bundle and seat, whom a seat sends to and receives of, and when its
         ports are free; by seat; by node.
@@ -295,7 +296,7 @@ def decode(
             work += looked
             if taken[node] < 0:
                 return np.inf, number, work
-            if begins > keys[node]:
+            if begins > keys[node] and not in_turn:
                 keys[node] = begins
                 size = _push(heap, size, keys, rank, node)
                 continue

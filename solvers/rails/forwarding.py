@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -24,8 +25,8 @@ _MOST_OPERATIONS = 1_000_000
 
 def plan_forwarded(
     job: RailJob, known_s: float, rng: np.random.Generator, most: int | None = None
-) -> RailPlan | None:
-    """Find a plan that is faster than a known one; None if there is none.
+) -> Iterator[RailPlan]:
+    """Find a plan that is faster than a known one, if there is one; also if interrupted.
 
     First come all shapes, which are rings for groups of some dimensions and how data go, with one
     order; then the best shapes with other orders. Then the best is changed at random: order and
@@ -34,11 +35,25 @@ def plan_forwarded(
     good then is good now, too. `most` limits how many are tried.
     """
     if not is_served(job) or most == 0:
-        return None
+        return
     began_s = time.process_time()
     seats = seat_ranks(job)
     spare_s = 2 * (time.process_time() - began_s)  # what it takes to make a plan of a choice
     search = Search(seats, rng, spare_s, known_s)
+    interrupted = False
+    try:
+        _search(search, most)
+    except KeyboardInterrupt:
+        interrupted = True
+    if search.best is not None:
+        yield _build(search.decoder, search.best)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def _search(search: Search, most: int | None) -> None:
+    """Search with longer delays, with the delay itself, and as long as a clock lets."""
+    job = search.seats.job
     delay_s = job.network.delay_s
     longer = [many * delay_s for many in (100, 10) if 0 < many * delay_s < job.lower_bound()]
     for part, each in enumerate((*longer, delay_s), 1):
@@ -46,7 +61,6 @@ def plan_forwarded(
         search.go_on(each, left, _WORK * part / (1 + len(longer)))
     if most is None and search.clock is not None and search.clock.remaining_s < np.inf:
         search.go_on(delay_s, 10**9, np.inf)  # the clock ends it
-    return None if search.best is None else _build(search.decoder, search.best)
 
 
 def is_served(job: RailJob) -> bool:

@@ -101,9 +101,7 @@ def _list_plans(
         yield best.build()
     known_s = np.inf if best is None else best.step_s
     if known_s > problem.lower_bound() * (1 + RTOL):
-        forwarded = plan_forwarded(problem, known_s, rng, limits.iterations)
-        if forwarded is not None:
-            yield forwarded
+        yield from plan_forwarded(problem, known_s, rng, limits.iterations)
 
 
 def plan_straight(transfers: Transfers) -> Draft | None:

@@ -1,17 +1,20 @@
 """Circuits that stay: a naive ring on each rail is never better, at any delay."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.solvers.rails import choices, forwarding
-from tests.helpers.drawn_rails import draw_options
+from tests.helpers.drawn_rails import draw_options, draw_rail_job
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job
-from tests.helpers.static_rings import ring_s
+from tests.helpers.static_rings import list_orders, ring_s, time_rings
 
+POLICIES = ("static", "on-demand", "provisioned")
 DRAWN = examples(60, plain=4)
 
 
@@ -44,6 +47,40 @@ def test_a_static_ring_is_never_better(part: int, monkeypatch: pytest.MonkeyPatc
         assert many.objective <= rival_s * (1 + 1e-9), number
         better += many.objective < rival_s * (1 - 1e-9)
     assert better > tried / 3
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_no_policy_is_better(part: int) -> None:
+    few = om.Limits(iterations=50)
+    for number in range(20 * part, 20 * (part + 1)):
+        job = draw_rail_job(random.Random(f"policy {number}"))
+        if job is None:
+            continue
+        try:
+            best = om.solve(job, "prefetch", seed=0, limits=few).objective
+            others = [om.solve(job, name, seed=0).objective for name in POLICIES]
+        except om.InputError:  # orders that ranks cannot keep, and ports that are not in twos
+            continue
+        known = [other for other in others if other is not None]
+        assert not known or (best is not None and best <= min(known) * (1 + 1e-12)), number
+
+
+def test_a_naive_ring_is_among_the_first_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring by the numbers of GPUs, and rings group after group, are found without a search."""
+
+    def stay(self: choices.Search, choice: choices.RailChoice) -> choices.RailChoice:
+        return choice
+
+    monkeypatch.setattr(choices.Search, "_change", stay)
+    monkeypatch.setattr(forwarding, "_MOST_TRIALS", 1_000)
+    for number in range(40):
+        job = draw_small_job(random.Random(f"naive {number}"))
+        if job is None or len({len(r) for r in ranks_of_rails(job.step()).values()}) > 1:
+            continue
+        found = om.solve(job, "prefetch", seed=0).objective
+        named = next(iter(list_orders(job, number)))
+        assert found is not None
+        assert found <= time_rings(job, named) * (1 + 1e-9), number
 
 
 @pytest.mark.parametrize("delay_s", [0.01, 1.0])
@@ -89,7 +126,31 @@ def test_what_is_planned_for_a_longer_delay_is_right_with_the_delay_itself(
             go_on(self, delay_s, left, most_work)
 
     monkeypatch.setattr(choices.Search, "go_on", leave_out)
-    plan = forwarding.plan_forwarded(job, 1.0, np.random.default_rng(0))
-    assert plan is not None
+    plan = next(forwarding.plan_forwarded(job, 1.0, np.random.default_rng(0)))
     assert sum(rail.n_reconfigurations for rail in plan.rails)
     assert om.verify(job, plan).ok
+
+
+def test_an_interrupted_search_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = om.TransformerModel(
+        layers=4, hidden=64, heads=4, sequence=256, vocabulary=100, ffn=128
+    )
+    job = make_job(
+        dp=4, pp=2, model=model, batch=8, micro_batch=1, gpus_per_server=1, delay_s=1.0,
+        port_bytes_per_s=1e9,
+    )  # fmt: skip
+    first = om.solve(job, "prefetch", seed=0, limits=om.Limits(iterations=0))
+    run = choices.Decoder.run
+    calls = iter(range(1000))
+
+    def interrupt(self: choices.Decoder, *args: Any) -> Any:
+        if next(calls) == 40:  # the search ends here, and its best is decoded once more
+            raise KeyboardInterrupt
+        return run(self, *args)
+
+    monkeypatch.setattr(choices.Decoder, "run", interrupt)
+    found = om.solve(job, "prefetch", seed=0)
+    assert found.limit is om.Limit.INTERRUPTED
+    assert found.objective is not None and first.objective is not None
+    assert found.objective < first.objective
+    assert om.verify(job, found).ok
