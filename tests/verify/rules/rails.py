@@ -149,6 +149,24 @@ STRIDES = [[1, 2, 3, 4, 0], [2, 3, 4, 0, 1], [1, 2, 3, 4, 0]]
 TREE = one(BROADCAST, 3, 4, collectives={"dp": "tree"})
 """Rank 0 sends to rank 2, and then to rank 1."""
 BRANCHES = [[2, -1, -1], [1, -1, -1], [2, -1, -1]]
+TWICE = [*BRANCHES, *BRANCHES[1:]]
+"""The first circuit may be too short; there is a second one."""
+STOPPED_TREE = one(BROADCAST, 3, 4, {"delay_s": 0.5, "switching": "all-stop"}, {"dp": "tree"})
+QUICK_TREE = one(BROADCAST, 3, 4, {"delay_s": 0.0}, {"dp": "tree"})
+PAIR = one(ALL_TO_ALL, 2, 8)
+GATHER_TWO = one(ALL_GATHER, 3, 4, {"ports_per_gpu": 2})
+GATHER_OF_FOUR = job(
+    [group((0, 1, 2)), group((0, 3), "pp")],
+    [[rank, ALL_GATHER, 0, 4, 0, -1, 0] for rank in range(3)],
+)
+"""A fourth rank is on the rail."""
+EXCHANGE_TWO = one(ALL_TO_ALL, 3, 3, {"ports_per_gpu": 2})
+TWO_EXCHANGES = job(
+    [group((0, 1, 2, 3))],
+    [[rank, ALL_TO_ALL, 0, 4, 0, -1, k] for rank in range(4) for k in (0, 1)],
+)
+"""One goes around a ring, 6 s; then one is done in rounds."""
+RING_AND_SHIFTS = [[2, 3, 1, 0], [1, 2, 3, 0], [2, 3, 0, 1], [3, 0, 1, 2], [2, 3, 1, 0]]
 RINGS = one(ALL_GATHER, 4, 4)
 SIX = one(ALL_GATHER, 6, 4)
 
@@ -190,6 +208,8 @@ ROWS = [
         plan(line([[1, 0]]), [[0, 4], [0, 4], [3.999, 7.999]] * 2, 7.999, [1, 0, 0] * 2)),
     Row("an operation lasts as long as its work or its bytes need", MESSAGE,
         timed([0, 1.001], [1.001, 9.001], [1.001, 9.001])),
+    Row("an operation lasts as long as its work or its bytes need", MESSAGE,
+        timed([0.5, 2], [2, 10], [2, 10]), "got 1.5, expected 1.0"),
     Row("all parts of a communication start together", MESSAGE, timed([0, 1], [1, 9], [1.001, 9])),
     Row("all parts of a communication end together", MESSAGE, timed([0, 1], [1, 9], [1, 8.999])),
     Row("the step ends with its last operation or reconfiguration", MESSAGE, sent(step_s=9.001),
@@ -199,7 +219,8 @@ ROWS = [
         sent(line([[1, -1]] * 2, [0, 9]), 9.0), "got 9.0, expected 10.0"),
     Row(None, LATENT, plan(THERE, [[0, 1], [1, 9.25], [1, 9.25]], 9.25, [0, 1, 1])),
     # ports
-    Row("what rides no rail uses no port", MESSAGE, sent(ports=[1, 1, 1])),
+    Row("what rides no rail uses no port", MESSAGE, sent(ports=[1, 1, 1]),
+        "got 1.0, expected 0.0"),
     Row("an operation on a rail uses ports of its GPU", MESSAGE, sent(ports=[0, 0, 1])),
     Row("an operation on a rail uses ports of its GPU", MESSAGE, sent(ports=[0, 2, 1])),
     Row("an operation on a rail uses ports of its GPU", MESSAGE, sent(ports=[0, 1, 0])),
@@ -351,6 +372,15 @@ ROWS = [
         every(8.0, 8.0, line([[1, 0, 2]]))),
     Row("the circuits of a collective make one ring over its group", RINGS,
         every(12.0, 12.0, line([[1, 0, 3, 2]]), 4)),
+    Row(None, GATHER_TWO, plan(line([[2, 3, 4, 5, 0, 1]]), [[0, 4]] * 3, 4.0, [3, 3, 3])),
+    Row("the circuits of a collective make one ring over its group", GATHER_TWO,
+        plan(line([[2, 3, 4, 1, 0, -1]]), [[0, 8]] * 3, 8.0, [3, 3, 1])),
+    Row("the circuits of a collective make one ring over its group", GATHER_TWO,
+        every(8.0, 8.0, line([[2, -1, 0, -1, 1, -1]]))),
+    Row("the circuits of a collective make one ring over its group", GATHER_OF_FOUR,
+        every(8.0, 8.0, line([[3, 2, 1, -1]])), "rank 0"),
+    Row("its circuits are there from start to end", PAIR,
+        every(4.0, 5.0, line([[1, 0], [-1, -1], [1, 0]], [0, 3.999, 4]), 2)),
     Row("an operation lasts as long as its bytes need on its ports", GATHER,
         every(8.001, 8.001, line([[1, 2, 0]])), "got 8.001, expected 8.0"),
     Row("an operation lasts as long as its bytes need on its ports", GATHER,
@@ -380,6 +410,17 @@ ROWS = [
         "got 3.001, expected 3.0",
     ),
     Row(None, STAGES, every(7.0, 8.0, line(STRIDES, [0, 2, 7]), 5)),
+    Row(None, EXCHANGE_TWO, plan(line([[4, 3, 0, 5, 2, 1]]), [[0, 1]] * 3, 1.0, [3, 3, 3])),
+    Row(
+        "in an all-to-all everyone sends to everyone else",
+        EXCHANGE_TWO,
+        plan(
+            line([[4, 3, 0, 5, 2, 1], [-1, 3, -1, 5, -1, 1], [4, 3, 0, 5, 2, 1]], [0, 0, 1]),
+            [[0, 1]] * 3, 2.0, [3, 3, 3],
+        ),
+    ),
+    Row(None, TWO_EXCHANGES, plan(line(RING_AND_SHIFTS, [0, 6, 8, 10, 12]),
+        [[0, 6], [7, 12]] * 4, 13.0)),
     Row(
         "in an all-to-all everyone sends to everyone else",
         STAGES,
@@ -393,6 +434,11 @@ ROWS = [
         "got 7.001, expected 7.0",
     ),
     Row(None, TREE, every(9.0, 10.0, line(BRANCHES, [0, 4, 9]))),
+    Row(None, TREE, every(14.0, 15.0, line(BRANCHES, [0, 9, 14]))),
+    Row(None, TREE, every(15.0, 16.0, line(TWICE, [0, 2, 5, 10, 15]))),
+    Row(None, STOPPED_TREE, every(9.0, 9.0, line(BRANCHES, [0, 4, 8.5]))),
+    Row("a collective ends with the last of its rounds", QUICK_TREE,
+        every(8.001, 8.001, line(BRANCHES, [0, 4, 8.001]))),
     Row(
         "in each round of a collective its circuits are there",
         TREE,
