@@ -166,6 +166,8 @@ def test_who_was_stopped_claims_no_bound_and_nothing_else(kind: str, limit: om.L
         (-math.inf, 5.0, 1.0, -1),
         (math.inf, math.inf, None, 0),
         (math.inf, math.inf, 1.0, 0),
+        (2.5, 2.0, 2.0, 1),
+        (2.0 + 2.0**-49, 2.0, 2.0, 0),
     ],
 )
 def test_amounts_of_any_form_are_compared(

@@ -218,6 +218,9 @@ ROWS = [
         plan([[0, 0, 1, 1, REDUCE], [0, 1, 0, 1, REDUCE]], MUTUAL, 3.0, HALVES),
         "rank 0, chunk 0",
     ),
+    Row("in the end every rank has the sum that it wants", SCATTER,
+        plan([[0, 0, 1, 2, REDUCE], [0, 0, 1, 3, REDUCE], [0, 1, 0, 0, REDUCE]], MUTUAL, 3.0,
+        [1.0] * 4), "rank 0, chunk 1"),
     Row(
         "a copy is all that a rank receives of a chunk",
         SUM,

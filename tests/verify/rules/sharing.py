@@ -40,6 +40,11 @@ WAIT = Sharing(
     "min-jct",
 )
 UNMET = Sharing(Resources([[2.0, 2.0]]), Jobs([1, 2], [[2.0, 2.0]]), "min-jct")
+PLANES = Sharing(Resources([[1.0, 2.0, 2.0]], plane=[0, 1, 1]), TWO)
+"""Planes that no cap names."""
+PARTIAL = Sharing(
+    Resources([[2.0, 2.0]]), Jobs([2, 1], [[2.0, 2.0]], all_or_nothing=[0, 0]), "lexicographic"
+)
 IS_PROOF = "the certificate is a proof"
 
 
@@ -140,6 +145,29 @@ ROWS = [
     ),
     Row(
         "the lower bound is supported", ORDER, order(lower_bound=(0, 2), certificate=(None, None))
+    ),
+    Row(
+        "the lower bound is supported",
+        PARTIAL,
+        claim(
+            PARTIAL,
+            answer=Assignment([0, -1]),
+            objective=(1, 1),
+            lower_bound=(1, 0),
+            certificate=(cut([0], [0]), None),
+        ),
+        "got (1, 0), expected (0, 0)",
+    ),
+    Row(
+        None,
+        PLANES,
+        claim(
+            PLANES,
+            answer=Assignment([0, 1, 1]),
+            objective=1.0,
+            lower_bound=1.0,
+            certificate=cut([0], [0]),
+        ),
     ),
     Row("the lower bound is supported", FAIR, fair(lower_bound=0.5)),
     Row(None, FAIR, fair(lower_bound=0.5, certificate=cut([0], [0]))),
