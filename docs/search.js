@@ -1,4 +1,5 @@
 // Search of a site that is opened from a disk: a page may load no index there, but a script.
+const SITE = document.currentScript.src; // pages of folders ask from there, too
 if (location.protocol === "file:") addEventListener("DOMContentLoaded", () => {
   const box = document.createElement("div");
   box.id = "disk-search";
@@ -20,7 +21,7 @@ if (location.protocol === "file:") addEventListener("DOMContentLoaded", () => {
     list.hidden = !words.length;
     list.replaceChildren(...found.map(([, place, title, text]) => {
       const item = document.createElement("li"), link = document.createElement("a"), small = document.createElement("small");
-      link.href = place;
+      link.href = new URL(place, SITE).href;
       link.textContent = title;
       small.textContent = text;
       link.append(small);
@@ -30,7 +31,7 @@ if (location.protocol === "file:") addEventListener("DOMContentLoaded", () => {
     if (words.length && !found.length) list.innerHTML = "<li>nothing found</li>";
   };
   const script = document.createElement("script");
-  script.src = "search/local.js";
+  script.src = new URL("search/local.js", SITE).href;
   script.onload = show;
   document.head.append(script);
   input.addEventListener("input", show);

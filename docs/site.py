@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import html
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -22,7 +25,12 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS: dict[str, list[str]] = {
-    "Tutorials": ["tutorials", "gallery", "coming-from"],
+    "Tutorials": [
+        "tutorials", "tutorials/all-to-all", "tutorials/routing", "tutorials/demand",
+        "tutorials/rail-job", "tutorials/reroute", "tutorials/slice-allocation",
+        "tutorials/collective", "tutorials/port-sharing", "tutorials/tenancy", "gallery",
+        "coming-from",
+    ],
     "Questions": [
         "concepts", "demand", "scheduling", "rails", "rails-figures", "collectives", "racks",
         "slices", "sharing", "sharing-fabric", "sharing-simulation",
@@ -50,6 +58,7 @@ def main() -> None:
         (source / page.name).write_text(
             with_pictures(_read(page).replace("](../", "]("), args.quick)
         )
+    write_tutorials(source, args.quick)
     for page in [*(ROOT / "docs").glob("*.png"), *(ROOT / "docs").glob("*.js")]:
         shutil.copy(page, source)
     for name in WHOLE:
@@ -105,6 +114,36 @@ def draw_gallery(source: Path) -> None:
             raise SystemExit(f"a block of docs/gallery.md fails:\n{block}")
 
 
+def write_tutorials(source: Path, quick: bool) -> None:
+    """Write the tutorials; their commands are run, and each shows the picture that they draw."""
+    folder = source / "tutorials"
+    folder.mkdir()
+    for page in (ROOT / "docs" / "tutorials").glob("*.md"):
+        text = _read(page).replace("](../../", "](../")
+        picture = f"{page.stem}.png"
+        if not quick:
+            with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+                for line in re.findall(r"^\$ optmatch (.*)$", text, re.MULTILINE):
+                    _run(shlex.split(line))
+                shutil.copy(picture, folder)
+            block = rf"(^\$ optmatch plot .*{re.escape(picture)}\n```\n)"
+            text = re.sub(
+                block, rf"\1\n![{page.stem}]({picture}){{width=720}}\n", text, flags=re.MULTILINE
+            )
+        (folder / page.name).write_text(text)
+
+
+def _run(words: list[str]) -> None:
+    """Run a command of optmatch in this process, which has loaded what it needs."""
+    from click.testing import CliRunner
+
+    from optmatch.cli import main as optmatch
+
+    done = CliRunner().invoke(optmatch, words)
+    if done.exit_code:
+        raise SystemExit(f"a command of the tutorials fails: {shlex.join(words)}\n{done.output}")
+
+
 def broken_links(site: Path) -> list[str]:
     """List what pages of the site link to that is not a file of it, or no place in one."""
     found = []
@@ -132,7 +171,8 @@ def has_place(page: str, anchor: str) -> bool:
 def chapters() -> dict[str, list[str]]:
     """Return the pages of this folder by chapter, so that none is forgotten."""
     known = {name for names in SECTIONS.values() for name in names}
-    found = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    docs = ROOT / "docs"
+    found = {path.relative_to(docs).with_suffix("").as_posix() for path in docs.rglob("*.md")}
     if missing := sorted(known - found):
         raise SystemExit(f"docs/site.py lists pages that are not there: {', '.join(missing)}")
     return SECTIONS | ({"More": sorted(found - known)} if found - known else {})
@@ -159,7 +199,7 @@ def links_of_the_site(text: str) -> str:
     """Change links of the checkout into those of the site."""
     text = re.sub(r"\[([^\]]+)\]\([^)#:]*(?:/|instances/README\.md|\.py)\)", r"\1", text)
     text = re.sub(r"\((?:\.\./)?notebooks/README\.md\)", "(tutorials.md)", text)
-    text = re.sub(r"\((?:\.\./)?notebooks/([\w-]+)\.ipynb", r"(\1.md", text)
+    text = re.sub(r"\(((?:\.\./)*?)(?:\.\./)?notebooks/([\w-]+)\.ipynb", r"(\1\2.md", text)
     return text.replace("](../docs/", "](").replace("](docs/", "](")
 
 

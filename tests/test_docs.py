@@ -21,7 +21,7 @@ from optmatch.model import Stats
 from tests.helpers.command import call
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
@@ -112,7 +112,8 @@ def test_types_of_the_python_blocks(tmp_path: Path) -> None:
     (tmp_path / "lists.py").write_text(LISTS, "utf-8")
     for page in WITH_PYTHON:
         for number, block in enumerate(blocks(page, "python")):
-            name = f"{page.stem.replace('-', '_')}_{number}.py"
+            stem = "_".join(page.relative_to(ROOT).with_suffix("").parts).replace("-", "_")
+            name = f"{stem}_{number}.py"
             (tmp_path / name).write_text(block, "utf-8")
     wrong = "import optmatch as om\nom.solve(om.AllToAll(om.HexMesh(3, 3))).schedule.slots\n"
     (tmp_path / "wrong.py").write_text(wrong, "utf-8")
@@ -156,10 +157,24 @@ def test_the_front_page_opens_with_a_picture() -> None:
     assert text.splitlines()[2].startswith("![")
 
 
+def test_every_kind_has_a_tutorial_that_ends_with_a_picture() -> None:
+    """Its last command draws what the site shows; the page fits a screen or two."""
+    kinds = {kind.problem.kind for kind in all_kinds()}
+    pages = {page.stem: page for page in (ROOT / "docs" / "tutorials").glob("*.md")}
+    assert pages.keys() == kinds
+    index = (ROOT / "docs" / "tutorials.md").read_text("utf-8")
+    for name, page in pages.items():
+        assert re.fullmatch(rf"optmatch plot \S+ -o {name}\.png", commands(page)[-1])
+        assert len(page.read_text("utf-8").splitlines()) <= 60
+        assert f"(tutorials/{name}.md)" in index
+
+
 def test_every_page_and_public_name_is_in_the_site() -> None:
     site = runpy.run_path(str(ROOT / "docs" / "site.py"))
     listed = {name for names in site["chapters"]().values() for name in names}
-    assert listed == {page.stem for page in (ROOT / "docs").glob("*.md")}
+    docs = ROOT / "docs"
+    found = {page.relative_to(docs).with_suffix("") for page in docs.rglob("*.md")}
+    assert {Path(name) for name in listed} == found
     assert site["public_names"]().keys() == set(vars(om)["__all__"]) - {"__version__", "rails"}
 
 
