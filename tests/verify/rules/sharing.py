@@ -42,6 +42,8 @@ WAIT = Sharing(
 UNMET = Sharing(Resources([[2.0, 2.0]]), Jobs([1, 2], [[2.0, 2.0]]), "min-jct")
 PLANES = Sharing(Resources([[1.0, 2.0, 2.0]], plane=[0, 1, 1]), TWO)
 """Planes that no cap names."""
+CAPPED = Sharing(SCARCE, Jobs([2, 2], [[1.0, 2.0]], plane_caps=[[1], [1]]))
+"""Caps, and all in one plane."""
 PARTIAL = Sharing(
     Resources([[2.0, 2.0]]), Jobs([2, 1], [[2.0, 2.0]], all_or_nothing=[0, 0]), "lexicographic"
 )
@@ -158,6 +160,7 @@ ROWS = [
         ),
         "got (1, 0), expected (0, 0)",
     ),
+    Row(None, CAPPED, Assignment([0, 1, -1]), figures={"lower_bound_recomputed": 2.0}),
     Row(
         None,
         PLANES,
