@@ -143,7 +143,7 @@ class Events:
         )
         if isinstance(listed, str):
             parts = [part.strip() for part in listed.strip("[]").split(",") if part.strip()]
-            listed = [int(part) if part.isdecimal() else part for part in parts]
+            listed = [_plain(part) for part in parts]
         ways: list[Any] = [self.given.get(group), listed]
         if step > 0:
             check_content("ranks", size, "")
@@ -165,7 +165,7 @@ class Events:
 
     def member(self, k: int, group: str, place: object, where: str) -> int:
         """Return the rank of a member by its place in the group."""
-        place = int(place) if isinstance(place, str) and place.isdecimal() else place
+        place = _plain(place)
         ranks = self.members(k, group)
         if type(place) is not int or not 0 <= place < len(ranks):
             raise self.flaw(k, where, place, f"a place in group {group} of {len(ranks)}")
@@ -174,6 +174,12 @@ class Events:
     def flaw(self, k: int, name: str, value: object, rule: str) -> FormatError:
         """Return an error about a value of an event."""
         return FormatError(f"{shorten(value)}: {rule}", where=f"/traceEvents/{k}/{name}")
+
+
+def _plain(told: object) -> object:
+    """Return the number that a text of a few digits tells, or what else it is."""
+    digits = isinstance(told, str) and told.isascii() and told.isdigit() and len(told) < 20
+    return int(str(told)) if digits else told
 
 
 def _about(about: Mapping[str, Any], name: str) -> int:

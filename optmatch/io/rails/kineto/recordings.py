@@ -150,7 +150,8 @@ def _read_device(
     records = [one for one in calls if events.text(one[2], "name") == RECORDS]
     known = {events.number(k, "External id") for _, _, k in records} - {None}
     launched = {events.number(k, "correlation"): (start, k) for start, _, k in launches}
-    own, alone = defaultdict[int | None, list[Activity]](list), []
+    own = defaultdict[int | None, list[Activity]](list)
+    alone = defaultdict[str, list[tuple[float, Activity]]](list)  # by thread, when launched
     for start, end, k in device:
         memory = events.text(k, "cat") != "kernel"
         activity = Activity(start, end, k, memory)
@@ -162,13 +163,15 @@ def _read_device(
         if number in known:
             own[number].append(activity)
         elif (launch := launched.get(events.number(k, "correlation"))) is not None:
-            alone.append((launch[0], events.thread(launch[1]), activity))
-    alone.sort()
+            alone[events.thread(launch[1])].append((launch[0], activity))
+    for each in alone.values():
+        each.sort()
     for start, end, k in records:
         kernels = own.get(events.number(k, "External id"), [])
-        if not kernels and alone:
-            later = alone[bisect_left(alone, start, key=lambda one: one[0]) :]
-            kernels = [one for _, thread, one in later if thread == events.thread(k)][:1]
+        if not kernels:
+            of_thread = alone[events.thread(k)]
+            next_one = bisect_left(of_thread, start, key=lambda one: one[0])
+            kernels = [one for _, one in of_thread[next_one : next_one + 1]]
         if kernels:
             start, end = kernels[0].start_us, max(one.end_us for one in kernels)
         try:
@@ -216,10 +219,9 @@ def _read_host(
     if len(asked) != len(done):
         text = f"{len(asked)} calls of c10d, {len(done)} events of Gloo: one for each is expected"
         raise FormatError(text, where="/traceEvents")
-    for call, (start, end, gloo) in zip(asked, done, strict=True):
-        k = call[2]
+    groups = _annotated(events, asked, labels)
+    for (*_, k), (start, end, gloo), group in zip(asked, done, groups, strict=True):
         kind = events.kind(k, events.text(k, "name").removeprefix("c10d::"), "name")
-        group = _annotated(events, call, labels)
         told = (*events.items(k, "Concrete Inputs"), "", "", "")[2]
         size_bytes, peer, root = 0, MISSING, MISSING
         if kind != "BARRIER":
@@ -240,13 +242,22 @@ def _read_host(
             found.computing.append(Activity(start, end, k))
 
 
-def _annotated(events: Events, call: Span, labels: list[Span]) -> str:
-    """Return the group in the annotation around a call, or the only group of the trace."""
-    start, end, k = call
-    for begin, over, label in reversed(labels):
-        if begin <= start and end <= over and events.thread(label) == events.thread(k):
-            return events.text(label, "name").removeprefix(ANNOTATION)
-    if len(events.told) == 1:
-        return next(iter(events.told))
-    text = f"Gloo tells no group: annotate the call with {ANNOTATION + 'NAME'!r}"
-    raise FormatError(text, where=f"/traceEvents/{k}")
+def _annotated(events: Events, calls: list[Span], labels: list[Span]) -> list[str]:
+    """Return the group in the annotation around each call, or the only group of the trace."""
+    found, begun = [], defaultdict[str, list[Span]](list)
+    waiting = labels[::-1]
+    for start, end, k in calls:
+        while waiting and waiting[-1][0] <= start:
+            label = waiting.pop()
+            begun[events.thread(label[2])].append(label)
+        around = begun[events.thread(k)]
+        while around and around[-1][1] < end:
+            around.pop()
+        if around:
+            found.append(events.text(around[-1][2], "name").removeprefix(ANNOTATION))
+        elif len(events.told) == 1:
+            found += events.told
+        else:
+            text = f"Gloo tells no group: annotate the call with {ANNOTATION + 'NAME'!r}"
+            raise FormatError(text, where=f"/traceEvents/{k}")
+    return found

@@ -264,6 +264,8 @@ def _change(**args: Any) -> Callable[[Tree], None]:
         (_change(**{"In msg nelems": True}), "0/args/In msg nelems: True: a whole number"),
         (_change(**{"Process Group Name": None}), "0/args/Process Group Name: None: the name"),
         (_change(**{"Process Group Ranks": "[0, x]"}), "group 0: rank 'x': ranks are whole"),
+        (_change(**{"Process Group Ranks": "[0, ٣]"}), "group 0: rank '٣': ranks are whole"),
+        (_change(**{"Process Group Ranks": "9" * 5000}), "group 0: rank '9999.*: ranks are whole"),
         (_change(**{"Process Group Ranks": "[0, 0]"}), "group 0: ranks .0, 0.: 2 different"),
         (_change(**{"Group size": 3}), "group 0: ranks .0, 1.: 3 different"),
         (_change(**{"Process Group Ranks": "[0, 999999999]"}), "1000000000 ranks"),
