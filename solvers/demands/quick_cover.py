@@ -149,8 +149,9 @@ def cover(space, left, count, delay, shortest, exact, until, matchings, lengths)
     return done, count
 
 
-_NS_PER_ENTRY = 25  # of a slot with a stable matching
+_NS_PER_ENTRY = 25  # of a slot with a stable matching, at least: 1 ns for each partner of a row
 _LOOK_S = 0.0003  # between two looks at the clock
+_MOST_NS = 1e11  # of a stable cover: each slot serves an entry of a row at best
 _FEW = 32  # ports: up to here the fewest slots are found within a millisecond
 _SMALL = 20_000  # entries times partners of a port: a stable cover takes less than a millisecond
 _EXACT = 256  # ports: beyond, assignments take too long
@@ -198,10 +199,11 @@ class _Rest:
     def _take(self, left: Left, exact: bool, until: int) -> Plan:
         count, parts = self.count, [Plan.of([], [], self._n)]
         while count > until:
-            if counted_time() > self._deadline:
+            each_ns = _NS_PER_ENTRY * 2 if exact else max(_NS_PER_ENTRY, count / self._n)
+            takes_s = 1e-9 * each_ns * count
+            if counted_time() > self._deadline - (0.0 if exact else takes_s):
                 raise TimeUp
             # The number of slots after which the clock is looked at.
-            takes_s = 1e-9 * _NS_PER_ENTRY * count * (1 + exact)
             room = int(np.clip(_LOOK_S / takes_s, 1, 128))
             rows, lengths = np.empty((room, self._n), np.int32), np.empty(room, np.int64)
             found, count = cover(
@@ -280,7 +282,7 @@ def yield_plans(
     def covers() -> Iterator[Plan]:
         if len(demand) <= _FEW:
             yield cover_by_busiest(demand)
-        if not small:
+        if not small and rest.count * (rest.count / len(demand)) ** 2 <= _MOST_NS:
             yield rest.take_stable()
         if len(demand) <= _EXACT:
             first = rest.take_best(rest.count // 2)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
-from optmatch.model import Limits
+from optmatch.model import Limits, TimeUp
 from optmatch.problems import completion_s
 from optmatch.solvers.demands import quick_cover
 from optmatch.solvers.demands.covering import (
@@ -352,3 +352,21 @@ def test_more_time_is_never_worse(
             monkeypatch.setattr(quick_cover, "counted_time", partial(look, count()))
             assert plan.cost(delay) <= plan_quickly(demand, delay, limit * LOOK_S).cost(delay)
     assert costs == sorted(costs, reverse=True)
+
+
+def test_no_stable_slot_begins_that_would_end_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 300 partners of each row a slot takes 27 ms: a clock that stands does not start it."""
+    monkeypatch.setattr(quick_cover, "counted_time", lambda: 0.0)
+    monkeypatch.setattr(quick_cover, "cover", lambda *_: pytest.fail("a slot was begun"))
+    with pytest.raises(TimeUp):
+        quick_cover._Rest(np.ones((300, 300), np.int64), 2, deadline=0.02).take_stable()
+
+
+def test_a_large_full_demand_is_patched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stable cover of all of it would take minutes."""
+    demand, marked = np.ones((700, 700), np.int64), Plan.of([], [], 700)
+    plan = plan_quickly(demand, 2, 0.0)
+    monkeypatch.setattr(quick_cover, "_patch", lambda *_: marked)
+    monkeypatch.setattr(quick_cover, "_finish", lambda found, _: found)
+    steps = quick_cover.yield_plans(plan, demand, 2, np.inf, False, endless=True)
+    assert next(steps) is marked
