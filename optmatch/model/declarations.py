@@ -223,7 +223,8 @@ class Listed:
 
     def takes(self, value: Any) -> bool:
         """Tell whether a value is a sequence, and not a text."""
-        return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+        array = isinstance(value, np.ndarray) and value.ndim > 0
+        return array or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
     def takes_all(self, values: Sequence[Any]) -> bool:
         """Tell quickly whether all values are tuples of plain values of one type, and in range."""

@@ -182,6 +182,7 @@ def test_dead_ports_are_refused_by_name() -> None:
         ({"dead_ports": [0, 0]}, r"dead_ports\[1\] = 0: is dead_ports\[0\] already"),
         ({"stuck_cross": [-1]}, r"stuck_cross\[0\] = -1: must be >= 0"),
         ({"stuck_cross": "1"}, r"stuck_cross = '1': a list is expected"),
+        ({"stuck_cross": np.array(1)}, r"stuck_cross = array\(1\): a list is expected"),
         ({"stuck_cross": [1.5]}, r"stuck_cross\[0\] = 1\.5: not a whole number"),
     ],
 )

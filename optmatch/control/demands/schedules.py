@@ -99,7 +99,10 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
 
 def _unit_of(matrix: ArrayLike) -> float | None:
     """Return the unit of floats of nearly equal line sums, up to rounding; or None."""
-    array = np.asarray(matrix)
+    try:
+        array = np.asarray(matrix)
+    except ValueError:  # rows of different lengths, which whoever takes the matrix tells by name
+        return None
     if array.dtype.kind != "f" or array.ndim != 2 or (array == np.rint(array)).all():
         return None
     sums = np.concatenate([array.sum(axis=0), array.sum(axis=1)])

@@ -281,7 +281,7 @@ class Demand(_InTicks):
             )
         padded = np.zeros((fabric.n_ports, fabric.n_ports))
         padded[:rows, :columns] = given
-        return cls(fabric, padded, delay_s=delay_s or 0.0, **options)
+        return cls(fabric, padded, delay_s=0.0 if delay_s is None else delay_s, **options)
 
     @property
     def tick_s(self) -> float:

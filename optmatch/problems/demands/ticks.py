@@ -66,6 +66,10 @@ def scale(
             f"demand_bytes adds up to {seconds:g} s: {_SMALLEST:g} to {_LARGEST:g} s are allowed",
             where="demand_bytes",
         )
+    if len(demand_bytes) * max(delay, min_slot) > _LARGEST:
+        name, least = ("delay_s", delay) if delay >= min_slot else ("min_slot_s", min_slot)
+        rule = f"{len(demand_bytes)} slots take more than {_LARGEST:g} s"
+        raise InputError(f"{name} = {float(least):g}: {rule}", where=name)
     if quantum_s is not None:
         return _on_quantum(demand_bytes, rate, delay, min_slot, _fraction(quantum_s), _NOISE)
     found = _integers(demand_bytes)

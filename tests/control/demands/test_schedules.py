@@ -59,6 +59,12 @@ def test_floats_are_decomposed(ports: int, rule: Any) -> None:
         decompose(matrix, rule)
 
 
+def test_rows_of_different_lengths_are_not_decomposed() -> None:
+    with pytest.raises(om.InputError, match="numbers"):
+        ragged: Any = [[0.5, 0.5], [1.0]]
+        decompose(ragged)
+
+
 def test_sparse_matrices_are_decomposed() -> None:
     sparse = csr_array(np.array([[5, 1], [1, 5]]))
     assert decompose(sparse).weights.tolist() == [5, 1]

@@ -86,6 +86,9 @@ def test_a_sum_of_three_tenths_takes_three_ticks() -> None:
         ([[1e-300]], {"rate_bytes_per_s": 1e300}, "demand_bytes adds up to 0 s"),
         ([[1.0]], {"quantum_s": 1e-3, "min_slot_s": 2.0**63}, "overflows: a larger quantum_s"),
         ([[1.0]], {"quantum_s": 1e-3, "delay_s": 2.0**63}, "overflows: a larger quantum_s"),
+        ([[1.0]], {"delay_s": 1e308}, "^delay_s = 1e.308: .* slots take more than 1e.305 s"),
+        ([[1.0]], {"min_slot_s": 1e308}, "^min_slot_s = 1e.308: .* slots take more than"),
+        ([[1.0]], {"delay_s": np.ones(2)}, "^delay_s = "),
     ],
 )
 @pytest.mark.filterwarnings("error")
