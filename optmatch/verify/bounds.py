@@ -25,7 +25,8 @@ def check_solution(
 ) -> None:
     """Replay the answer of a solution, and check everything else that it says.
 
-    `findings` has the figure ``lower_bound_recomputed``, which anybody can count. `replay` applies
+    `findings` has the figure ``lower_bound_recomputed``, which anybody can count, and may have a
+    better one that was counted: ``lower_bound_checked``. `replay` applies
     all rules to the answer, and tells whether its objective could be recomputed. The answer is in
     the field `form`: ``"schedule"``, ``"answer"``, or ``"both"``: then `replay` is given the
     solution. `prove` returns the bound that a certificate shows, or raises `ProofError`; None if
@@ -42,7 +43,8 @@ def check_solution(
         elif part is not None and not answered:
             status = solution.status.value
             findings.refuse("who has an answer says so", "status", status, "optimal or feasible")
-    checked = findings.figures["lower_bound_recomputed"]
+    figures = findings.figures
+    checked = figures.get("lower_bound_checked", figures["lower_bound_recomputed"])
     if prove is None:
         findings.expect("this bound needs no proof", "certificate", solution.certificate, None)
     elif solution.certificate is not None:

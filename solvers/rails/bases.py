@@ -7,6 +7,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 
+from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.seats import Seats
 
@@ -102,14 +103,25 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
 
 def close_rings(order: Ints, component: Ints) -> Ints:
     """Return to whom each seat leads if those of a component are a ring, in an order."""
-    row = order[np.argsort(component[order], kind="stable")]
-    ends = np.flatnonzero(np.diff(component[row], append=-1))
-    following = np.arange(1, len(row) + 1)
-    following[ends] = np.append(0, ends[:-1] + 1)[: len(ends)]
-    base = np.full(len(order), -1)
-    base[row] = row[following]
-    base[base == np.arange(len(base))] = -1  # alone
+    base = np.empty(len(order), np.int64)
+    _close(order, component, base, np.empty_like(base), np.empty_like(base))
     return base
+
+
+@kernel
+def _close(order, component, base, first, last):
+    base[:] = -1
+    first[:] = -1
+    for seat in order:
+        c = component[seat]
+        if first[c] < 0:
+            first[c] = seat
+        else:
+            base[last[c]] = seat
+        last[c] = seat
+    for c in range(len(first)):
+        if first[c] >= 0 and first[c] != last[c]:
+            base[last[c]] = first[c]
 
 
 def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:

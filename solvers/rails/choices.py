@@ -21,12 +21,15 @@ from optmatch.solvers.rails.decoder import EITHER, decode
 from optmatch.solvers.rails.exchanges import list_menu
 from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.seats import EXCHANGE, Seats
+from optmatch.solvers.rails.staying import bound_step
 
 _TURN, _STARTS, _TURNS = 1_000, 4, 6
 """After how many trials a search goes on from another start; how many starts there are; and how
 often each has its turn, before all goes on from the best."""
-_NEAR, _STALE = 1e-3, 15_000
-"""So near to the bound a search ends after so many trials in vain, unless a clock ends it."""
+_STALE = 15_000
+"""A search ends after so many trials in vain, unless a clock ends it."""
+_FIRST = -3
+"""The way of a shape in which everything goes over the first ring that joins its members."""
 _MOST_RINGS = 3
 _MOST_ROWS = 30_000_000
 """Rows of relays of a plan: with more it does not fit into memory."""
@@ -77,8 +80,13 @@ class Decoder:
         self.waits = np.bincount(seats.pairs[:, 1], minlength=n)
         self.queue, self.keys = np.zeros(n, np.int64), np.zeros(n)
         self.mark, self.work = np.zeros(self.wide, np.int64), 0
+        self.circuits = np.zeros((2, seats.job.network.ports_per_gpu, self.wide), np.int64)
+        self.free_s = np.zeros(self.circuits.shape)
         of_seat = np.bincount(seats.folded.class_of, minlength=self.wide)
         self.most_rows = _MOST_ROWS // int(of_seat.max(initial=1))
+        left = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
+        assert left is not None  # else the bound of the job has named the ranks that wait
+        self.tail_s = left.start_s
         counts = np.diff(seats.begin)
         self.menu = list_menu(counts[seats.how == EXCHANGE].tolist())
         self.start, self.end, self.taken = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
@@ -94,15 +102,16 @@ class Decoder:
         ring = np.array([each.to for each in choice.rings])
         cycle = np.array([each.part for each in choice.rings])
         turns, where = np.zeros(n_turns), np.zeros((n_turns, 3), np.int64)
-        widths, shape = np.array(choice.widths), (len(choice.homes), self.wide)
-        circuits, free_s = np.zeros((2, *shape), np.int64), np.zeros((2, *shape))
+        widths, b = np.array(choice.widths), len(choice.homes)
+        circuits, free_s = self.circuits[:, :b], self.free_s[:, :b]
         room = circuits[0], circuits[1], free_s[0], free_s[1], self.mark, self.queue, self.keys
         step_s, number, work = decode(
-            *(seats.duration_s, seats.bytes_sent, seats.latency_s, seats.how, seats.begin),
-            *(seats.member, seats.first, seats.after, self.waits.copy(), choice.rank, choice.ways),
-            *(choice.only, ring, cycle, np.array(choice.homes), widths * network.port_bytes_per_s),
-            *(*self.menu, choice.delay_s, choice.price_s, choice.in_turn, most_s),
-            *(self.most_rows, *room, self.start, self.end, self.taken, turns, where),
+            *(seats.duration_s, self.tail_s, seats.bytes_sent, seats.latency_s, seats.how),
+            *(seats.begin, seats.member, seats.first, seats.after, self.waits.copy()),
+            *(choice.rank, choice.ways, choice.only, ring, cycle, np.array(choice.homes)),
+            *(widths * network.port_bytes_per_s, *self.menu, choice.delay_s, choice.price_s),
+            *(choice.in_turn, most_s, self.most_rows, *room, self.start, self.end, self.taken),
+            *(turns, where),
         )
         self.work += work
         return step_s, number, turns, where
@@ -129,7 +138,7 @@ class Search:
         self.best: RailChoice | None = None
         self.best_s, self.known_s = known_s * (1 - 1e-12), known_s
         self.tried = self.better = 0
-        self.bound_s = seats.job.lower_bound() * (1 + 1e-9)
+        self.bound_s = bound_step(seats) * (1 + 1e-9)
         self.component, self.families = list_components(seats), list_families(seats)
         self.cuts = list_cuts(self.component, self.families)
         self.orders = list(list_orders(seats, self.families))
@@ -140,7 +149,7 @@ class Search:
     def go_on(self, delay_s: float, left: int, most_work: float) -> None:
         """Search for the best choice with some delay, also from the best one that is known."""
         former, self.delay_s, current_s = self.best, delay_s, np.inf
-        half, self.better = (self.decoder.work + most_work) / 2, self.tried
+        half = (self.decoder.work + most_work) / 2
         starts: list[tuple[float, RailChoice]] = []
         scores: list[float] = []
         if (self.seats.how == EXCHANGE).any():  # stages are as long as the delay says
@@ -156,6 +165,7 @@ class Search:
         if former is not None:
             again = former._replace(delay_s=delay_s)
             starts = [(self._try(again, np.inf), again), *starts]
+        self.better = self.tried
         for trial in range(left if starts else 0):
             turn = trial // _TURN
             own = turn % len(starts)
@@ -165,8 +175,7 @@ class Search:
                 current_s, current = self.best_s, self.best._replace(delay_s=delay_s)
             if self._is_over() or self.best_s <= self.bound_s or self.decoder.work > most_work:
                 break
-            near = self.best_s <= self.bound_s * (1 + _NEAR) and most_work < np.inf
-            if near and self.tried - self.better > _STALE:
+            if most_work < np.inf and self.tried - self.better > _STALE:
                 break
             moved = self._change(current)
             most_s = current_s * (1 + 0.01 * (1 - (trial % _TURN) / _TURN) ** 2)
@@ -191,20 +200,28 @@ class Search:
         """List what is tried first; `scores` has by then the times of those before."""
         seats = self.seats
         free = longest_paths(seats.duration_s, seats.pairs)
-        left = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
-        assert free is not None and left is not None
-        ranks, shapes = (-left.end_s, free.start_s), list(self._list_shapes())
+        assert free is not None
+        ranks = -seats.duration_s - self.decoder.tail_s, free.start_s
+        shapes, first = list(self._list_shapes()), self.orders[0]
         for shape in shapes:
-            yield self._form(shape, self.orders[0], ranks[0])
+            yield self._form(shape, first, ranks[0])
         best = np.argsort(scores[: len(shapes)], kind="stable").tolist()
-        named = seats.folded.part.astype(float)
-        for rank, order in product((named, *ranks), self.orders):
-            yield self._form(self.plain, order, rank)._replace(in_turn=True)
-        own = [shape is self.plain for shape in shapes].index(True)
-        for k in (own, *best):  # the plain ring is never left out
-            for rank, order in product(ranks, self.orders):
-                if rank is not ranks[0] or order is not self.orders[0]:
-                    yield self._form(shapes[k], order, rank)
+        every = product((seats.folded.part.astype(float), *ranks), self.orders)
+        more = list(product(ranks, self.orders))[1:]
+        lists = [
+            (self._form(self.plain, order, rank)._replace(in_turn=True) for rank, order in every),
+            (self._form(self.plain, order, rank) for rank, order in more),
+            (self._form(shapes[k], order, rank) for k in best for rank, order in more),
+        ]
+        work = [0] * len(lists)
+        while lists:  # each has its share of the work: a ring of all takes more than many others
+            own = work.index(min(work))
+            choice, former = next(lists[own], None), self.decoder.work
+            if choice is None:
+                del lists[own], work[own]
+                continue
+            yield choice
+            work[own] += self.decoder.work - former
 
     def _list_shapes(self) -> Iterator[_Shape]:
         """List shapes: those with short cycles first, as they take least time to try."""
@@ -212,7 +229,9 @@ class Search:
         halves = (ports - ports // 2, ports // 2)
         prices = (0.0, self.delay_s)
         every = [*((cut,) for cut in self.cuts), *permutations(self.cuts, 2)]
-        for each in sorted(every, key=lambda cuts: any(cut is whole for cut in cuts)):
+        for each in sorted(every, key=lambda cuts: [cut is whole for cut in (cuts[0], cuts[-1])]):
+            if len(each) > 1 and each[0] is not whole:
+                yield _Shape(each, (ports,), _FIRST, 0.0)
             for price_s in prices:
                 yield _Shape(each, (ports,), EITHER, price_s)
                 if ports > 1 and len(each) > 1:
@@ -232,13 +251,23 @@ class Search:
             tuple(rings),
             tuple(range(len(shape.widths))),
             shape.widths,
-            np.full(n, shape.way),
+            np.full(n, shape.way) if shape.way != _FIRST else self._fit(rings),
             np.full(n, -1),
             rank,
             shape.price_s,
             self.delay_s,
             False,
         )
+
+    def _fit(self, rings: Sequence[Ring]) -> NDArray[np.int64]:
+        """Let each node go over the first ring that joins its members, or as it ends soonest."""
+        seats, riding = self.seats, self.riding
+        ways = np.full(len(seats.how), EITHER)
+        for k in reversed(range(len(rings))):
+            part, begin = rings[k].part[seats.member], seats.begin[riding]
+            least, most = np.minimum.reduceat(part, begin), np.maximum.reduceat(part, begin)
+            ways[riding[least == most]] = k
+        return ways
 
     def _change(self, choice: RailChoice) -> RailChoice:
         """Change one thing at random, or two."""

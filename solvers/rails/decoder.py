@@ -14,8 +14,8 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 EITHER, STRAIGHT = -2, -1
 """A node may go as it ends soonest, or straight; else the number of its ring."""
-_NODE = 90
-"""As many circuits are looked at in the time that a node takes beside them."""
+_NODE, _BESIDE = 90, 15
+"""As many circuits are looked at in the time that a node takes beside them, on a rail and not."""
 
 
 @inner_kernel
@@ -55,12 +55,13 @@ def _pop(heap, size, keys, ranks):
 
 
 @inner_kernel
-def _around(members, message, ring, cycle, facing, sends, receives, mark, delay_s):
+def _around(members, message, ring, cycle, facing, sends, receives, mark, delay_s, most_s):
     """Return when all circuits of a way over a ring are free and up, hops, and missing circuits.
 
-    The hops are the most from one member to the next, 0 if there is no such way; what is missing
-    has to be set up. Members share a cycle, all of which is used but by a message; they are
-    marked as the first of them is. At last comes how many circuits were looked at.
+    The hops are the most from one member to the next, 0 if there is no such way, or none that is
+    free before some time; what is missing has to be set up. Members share a cycle, all of which
+    is used but by a message; they are marked as the first of them is. At last comes how many
+    circuits were looked at.
     """
     free, missing, looked = 0.0, 0, 0
     source = members[0]
@@ -78,6 +79,8 @@ def _around(members, message, ring, cycle, facing, sends, receives, mark, delay_
         free = max(free, up)
         hops += 1
         looked += 1
+        if free >= most_s:
+            return free, 0, missing, looked
         at = to
         if mark[at] == token and not message:
             longest = max(longest, hops)
@@ -123,7 +126,7 @@ def _choose(
                 continue
             free, hops, missing, more = _around(
                 members, how == 1, ring[r], cycle[r], facing[b], sends[b], receives[b], mark,
-                delay_s,
+                delay_s, best_s,
             )  # fmt: skip
             looked += more
             if hops > 0:
@@ -228,7 +231,7 @@ def _restore(ring, delay_s, facing, faced, sends, receives, turns, where, number
 
 @kernel
 def decode(
-    lasts, sent, late, how, begin, member, first, after, waits, rank, way, only,
+    lasts, tail, sent, late, how, begin, member, first, after, waits, rank, way, only,
     ring, cycle, home, rates, menu, stride, hop, delay_s, price_s, in_turn, most_s,
     most_rows, facing, faced, sends, receives, mark, heap, keys, start, end, taken, turns, where,
 ):  # fmt: skip
@@ -238,6 +241,8 @@ def decode(
     ----------
     lasts, sent, late, how, begin, member, first, after
         Nodes, as in `Seats`.
+    tail
+        By node, how long the step lasts at least after it.
     waits
         By node, for how many it waits; used up.
     rank
@@ -267,7 +272,7 @@ def decode(
         The time of the step, infinite if given up, how many circuits were set up, and how many
         nodes and circuits were looked at.
     """
-    size, number, step_s, work, rows = 0, 0, 0.0, 0, 0
+    size, number, step_s, work, rows, top = 0, 0, 0.0, 0, 0, len(heap)
     for b in range(len(home)):
         for g in range(facing.shape[1]):
             facing[b, g], faced[b, g] = ring[home[b], g], -1
@@ -277,14 +282,20 @@ def decode(
                 faced[b, facing[b, g]] = g
     for node in range(len(lasts)):
         start[node] = keys[node] = 0.0
-        if waits[node] == 0:
+        if waits[node] == 0 and how[node] < 0:
+            top -= 1
+            heap[top] = node  # what rides no rail goes at once, from a stack behind the heap
+        elif waits[node] == 0:
             size = _push(heap, size, keys, rank, node)
-    while size:
-        size = _pop(heap, size, keys, rank)
-        node = heap[size]
-        if how[node] < 0:
+    while size or top < len(heap):
+        if top < len(heap):
+            node = heap[top]
+            top += 1
             end[node] = start[node] + lasts[node]
+            work += _BESIDE
         else:
+            size = _pop(heap, size, keys, rank)
+            node = heap[size]
             members = member[begin[node] : begin[node + 1]]
             for k in members:
                 mark[k] = node
@@ -314,15 +325,18 @@ def decode(
                     facing[b], faced[b], sends[b], receives[b], turns, where, number, b,
                 )  # fmt: skip
             start[node], end[node] = begins, ends
-        work += _NODE
+            work += _NODE
+            if ends + tail[node] >= most_s or rows > most_rows:
+                return np.inf, number, work
         step_s = max(step_s, end[node])
-        if step_s >= most_s or rows > most_rows:
-            return np.inf, number, work
         for k in range(first[node], first[node + 1]):
             later = after[k]
             start[later] = keys[later] = max(start[later], end[node])
             waits[later] -= 1
-            if waits[later] == 0:
+            if waits[later] == 0 and how[later] < 0:
+                top -= 1
+                heap[top] = later
+            elif waits[later] == 0:
                 size = _push(heap, size, keys, rank, later)
     for b in range(len(home)):
         ends, number = _restore(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import check_time
 from optmatch.problems import RailJob
-from optmatch.problems.rails.training.step import RECV, Step
+from optmatch.problems.rails.training.step import Step
 from optmatch.problems.rails.training.times import orders
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
@@ -53,16 +53,6 @@ class Folded(NamedTuple):
         found: NDArray[np.int64] = self.nodes[rows]
         return found
 
-    def list_sends(self, node: int) -> NDArray[np.int64]:
-        """List the operations of a node that do not receive."""
-        rows = np.flatnonzero((self.nodes == node) & (self.step.kind[self.own] != RECV))
-        firsts = self.step.rank[self.own[rows]]
-        found = [np.empty(0, np.int64)]
-        for row, first in zip(rows.tolist(), firsts.tolist(), strict=True):
-            ranks = np.flatnonzero(self.class_of == self.class_of[first])
-            found.append(self.step.rank_start[ranks] + self.own[row] - self.step.rank_start[first])
-        return np.sort(np.concatenate(found))
-
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Give all ranks the values of the first rank of their class, by the order of `own`."""
         found = np.empty(self.step.n_operations, values.dtype)
@@ -91,7 +81,8 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
     own = np.concatenate([*spans, np.empty(0, np.int64)]).astype(np.int64)
     match = step.match[own]
     code = np.where(match >= 0, joined[match], np.arange(len(own), dtype=np.uint64))
-    _, chosen, nodes = np.unique(code, return_index=True, return_inverse=True)
+    nodes = number_first(code)  # neighbours in a program are neighbours in memory
+    chosen = np.unique(nodes, return_index=True)[1]
     n = max(1, len(chosen))
     one, two = (nodes[np.searchsorted(own, each)] for each in orders(step, own))
     before, after = np.divmod(np.unique(one * n + two), n)

@@ -26,6 +26,8 @@ from optmatch.solvers.rails.forwarding import is_served, plan_forwarded
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.order import Start, plan_ahead
 from optmatch.solvers.rails.policies import NO_SPLIT, plan_by_demand, plan_policy, plan_static
+from optmatch.solvers.rails.seats import seat_ranks
+from optmatch.solvers.rails.staying import bound_step
 from optmatch.solvers.rails.timetable import Draft
 from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 
@@ -68,6 +70,8 @@ def solve_by(
         limit = Limit.TIME
     try:
         bound = problem.lower_bound()
+        if problem.network.delay_s > bound and is_served(problem):
+            bound = bound_step(seat_ranks(problem))
     except TimeUp:
         bound, limit = -math.inf, Limit.TIME
     return conclude(problem, plan, bound, limit, method, stats)

@@ -6,7 +6,7 @@ the delay wherever that is possible in the given order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,21 +17,9 @@ from optmatch.solvers.rails.lines import Lines, draw_lines
 from optmatch.solvers.rails.paths import Ints, Timed, longest_paths
 from optmatch.solvers.rails.policies import usual_lanes
 from optmatch.solvers.rails.timetable import Draft
-from optmatch.solvers.rails.transfers import Transfers, Uses
+from optmatch.solvers.rails.transfers import Transfers
 
 Start = Sequence[float] | NDArray[np.float64]
-
-
-class Order(NamedTuple):
-    """The input of a plan: the order at each end, lanes, and circuits when a step begins."""
-
-    step_s: float
-    start: Start
-    """Times by node, of which the order counts alone."""
-    lanes: Mapping[int, int]
-    """By node, a bit for each lane."""
-    faces: Mapping[tuple[int, int], int]
-    """The peer of each end and lane when the step begins, and when it ends."""
 
 
 def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
@@ -39,54 +27,29 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
 
     Tried are the order in which communications would start with all circuits there, and those of
     known plans, of which `starts` are those of nodes; and steps that begin with the circuits that
-    they use first, or used last.
+    they use first, or used last. Every change begins as soon as the port is free.
     """
-    order = best_order(transfers, starts)
-    return order and plan_in_order(transfers, order)
-
-
-def best_order(transfers: Transfers, starts: Sequence[Start] = ()) -> Order | None:
-    """Choose what `plan_ahead` makes a plan of; `starts` are those of nodes in known plans."""
     lanes, uses = usual_lanes(transfers), transfers.uses()
     lasts = transfers.lasting(lanes)
     everything = dict.fromkeys(lanes, (1 << transfers.n_lanes) - 1)
     free = longest_paths(transfers.lasting(everything), transfers.pairs)
-    best: Order | None = None
+    best_s, best = np.inf, None
     for start in [*([] if free is None else [free.start_s]), *starts]:
         check_time()
-        served = _serve(transfers, uses, start, lanes)
+        served = draw_lines(uses, transfers.rank(start)[uses.node], lanes)
         for standing in (served.last, served.first):
             found = _time(transfers, served, standing, lasts)
             step_s = np.inf if found is None else found.timed.end_s.max(initial=0.0)
-            if step_s < (np.inf if best is None else best.step_s):
-                each = (column[standing].tolist() for column in served.uses[1:4])
-                faces = {(end, lane): peer for end, lane, peer in zip(*each, strict=True)}
-                best = Order(float(step_s), start, lanes, faces)
-    return best
-
-
-def plan_in_order(transfers: Transfers, order: Order) -> Draft | None:
-    """Draft the plan in which each end serves its communications in an order.
-
-    Every change begins as soon as the port is free; None if the order contradicts itself.
-    """
-    served = _serve(transfers, transfers.uses(), order.start, order.lanes)
-    ends, lanes = (column[served.first].tolist() for column in served.uses[1:3])
-    faces = [order.faces[at] for at in zip(ends, lanes, strict=True)]
-    facing = np.flatnonzero(served.uses.peer == np.array(faces, np.int64)[served.line])
-    standing = facing[np.searchsorted(served.line[facing], np.arange(len(faces)))]
-    found = _time(transfers, served, standing, transfers.lasting(order.lanes))
-    if found is None:
+            if found is not None and step_s < best_s:
+                best_s, best = step_s, (served, standing, found)
+    if best is None:
         return None
+    served, standing, found = best
     begins = found.timed.start_s[len(transfers.duration_s) :]
     turns = served.turns(found.turned, begins, begins)
     at_once = np.zeros(len(standing))
     still = served.turns(standing, at_once, at_once)
-    return Draft(transfers, found.timed, order.lanes, still, turns)
-
-
-def _serve(transfers: Transfers, uses: Uses, start: Start, lanes: Mapping[int, int]) -> Lines:
-    return draw_lines(uses, transfers.rank(start)[uses.node], lanes)
+    return Draft(transfers, found.timed, lanes, still, turns)
 
 
 class _OrderTimes(NamedTuple):

@@ -174,11 +174,8 @@ def _face_on_rail(
     """Return the GPUs of a class on a rail, and the GPUs that they face at an end."""
     side, (place, number) = end % 2, spot
     (members,) = np.nonzero(transfers.folded.class_of[ranks] == end // 2)
-    if place < 0:
-        peers = transfers.bridges[-1 - place][side][ranks[members]]
-    else:
-        operations = transfers.job.step().rank_start[ranks[members]] + place
-        peers = face(transfers, operations, side, lane, number)
+    operations = transfers.job.step().rank_start[ranks[members]] + place
+    peers = face(transfers, operations, side, lane, number)
     return members, np.searchsorted(ranks, peers)
 
 

@@ -106,9 +106,6 @@ class Transfers(NamedTuple):
     places: Places
     rounds_of: dict[int, CommunicationRounds]
     """How each communication is done, by its first node."""
-    bridges: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...] = ()
-    """Circuits for forwarding alone: to which rank each rank sends, and from which it
-    receives; spots count them from -1 down."""
 
     @property
     def n_lanes(self) -> int:

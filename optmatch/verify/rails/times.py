@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.training.step import Step
+from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND, Step
 from optmatch.verify.rails.context import Context
-from optmatch.verify.rails.work import list_before, measure_work
+from optmatch.verify.rails.work import Column, list_before, measure_work
+
+Places = NDArray[np.int64]
 
 
 def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -149,14 +151,18 @@ def bound_step(job: RailJob) -> float:
     lasts = np.zeros(int(event.max(initial=-1)) + 1)
     lasts[event] = measure_work(job, own).full_s
     before, after = (event[column] for column in list_before(step, own))
+    return float((_begin(lasts, before, after) + lasts).max(initial=0.0))
+
+
+def _begin(lasts: Column, before: Places, after: Places) -> Column:
+    """Return when each event begins at the earliest, one after all that comes before it."""
     after = after[np.argsort(before, kind="stable")]
     first = np.append(0, np.cumsum(np.bincount(before, minlength=len(lasts))))
     missing = np.bincount(after, minlength=len(lasts))
-    begin, done = np.zeros(len(lasts)), 0.0
+    begin = np.zeros(len(lasts))
     level, place = np.flatnonzero(missing == 0), np.zeros(len(lasts), np.int64)
     while len(level):
         ends = begin[level] + lasts[level]
-        done = max(done, float(ends.max()))
         counts = first[level + 1] - first[level]
         skipped = np.cumsum(counts) - counts
         edges = np.repeat(first[level] - skipped, counts) + np.arange(counts.sum())
@@ -166,7 +172,55 @@ def bound_step(job: RailJob) -> float:
         level = reached[missing[reached] == 0]
         place[level] = np.arange(len(level))
         level = level[place[level] == np.arange(len(level))]  # each once
-    return done
+    return begin
+
+
+def bound_staying(job: RailJob) -> float:
+    """Return the least step time of plans that change no circuit, with one port for each GPU.
+
+    A GPU then sends to one other all the time and receives from one, so whoever communicates is on
+    one ring with the others, and a collective needs all of that ring, since each member passes
+    data on to the next. No two collectives of a ring overlap. Of any of them the first waits for
+    its head, and what comes after the last is no shorter than the least tail: so long a step
+    takes, and no subset counts more than those that heads and tails cut off.
+    """
+    step = job.step()
+    own, work = np.arange(step.n_operations), measure_work(job, np.arange(step.n_operations))
+    events = np.where(step.match >= 0, step.match, int(step.match.max(initial=-1)) + 1 + own)
+    _, first, event = np.unique(events, return_index=True, return_inverse=True)
+    before, after = (event[column] for column in list_before(step, own))
+    lasts = work.full_s[first]
+    head, tail = _begin(lasts, before, after), _begin(lasts, after, before)
+    riding = np.flatnonzero(step.rail >= 0)
+    port = step.rail[riding].astype(np.int64) * step.n_ranks + step.rank[riding]
+    ring = _join(np.unique(port, return_inverse=True)[1], event[riding], len(first))
+    members = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group[riding]]
+    many = (step.kind[riding] == ALL_TO_ALL) & (members > 2)  # half around the ring
+    rate, needed = job.network.port_bytes_per_s, lasts.copy()
+    passed = work.sent_bytes[riding] * members / 2 / rate + work.latency_s[riding]
+    needed[event[riding[many]]] = passed[many]
+    collective = np.unique(event[riding[step.kind[riding] < SEND]])
+    least = 0.0
+    for each in np.unique(ring[collective]).tolist():
+        row = collective[ring[collective] == each]
+        row = row[np.argsort(-head[row])]
+        for after_s in np.unique(tail[row]).tolist():
+            late = row[tail[row] >= after_s]
+            least = max(least, float((head[late] + np.cumsum(needed[late])).max()) + after_s)
+    return least
+
+
+def _join(port: Places, event: Places, n_events: int) -> Places:
+    """Return by event a number that is the same if ports have events in common, step by step."""
+    least = np.arange(int(port.max(initial=-1)) + 1)
+    while True:
+        lowest = np.full(n_events, len(least))
+        np.minimum.at(lowest, event, least[port])
+        fresh = least.copy()
+        np.minimum.at(fresh, port, lowest[event])
+        if np.array_equal(fresh, least):
+            return lowest
+        least = fresh[fresh]
 
 
 def _list_pipeline(step: Step) -> NDArray[np.int64]:
