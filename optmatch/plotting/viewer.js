@@ -5,12 +5,12 @@
   const el = (id) => document.getElementById(id);
   const esc = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
   const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
-  const { nSlots, nCells, BAR, CROSS, FREE, at, axis, middle, marks, enters, leaves, links, held, toggled, stroke, follow, circuitsOf } =
+  const { nSlots, nCells, BAR, CROSS, FREE, states, at, axis, middle, marks, enters, leaves, links, held, toggled, stroke, follow, circuitsOf } =
     readSchedule(data);
   const arrow = data.bidirectional ? "↔" : "→", STATE = { [BAR]: "bar", [CROSS]: "cross", [FREE]: "free" };
 
   // ---- the page ----
-  let slot = 0, circuits = [], followed = -1, pinned = -1, timer = 0;
+  let slot = 0, circuits = [], followed = -1, listed = -1, pinned = -1, timer = 0;
   const through = new Map(); // cell -> circuits
   el("title").textContent = data.title;
   el("subtitle").textContent = data.subtitle;
@@ -20,18 +20,17 @@
   document.body.classList.toggle("without-cells", !nCells);
   el("slider").max = nSlots - 1;
   el("slider").disabled = nSlots < 2;
-  el("links").setAttribute("d", links);
   el("faults").setAttribute("d", Object.keys(data.faults).map((cell) => stroke(middle[cell], middle[cell])).join(""));
 
   const [left, lower, right, upper] = data.bounds, whole = [left - 0.3, -upper - 0.3, right - left + 0.6, upper - lower + 0.6];
-  let view = [...whole];
+  let view = [...whole], waiting = 0;
   function show() {
     el("picture").setAttribute("viewBox", view.join(" "));
     const pixels = Math.min(el("picture").clientWidth / view[2], el("picture").clientHeight / view[3]);
     el("ports").classList.toggle("unnamed", pixels * data.radius < 6); // too small to read
+    cancelAnimationFrame(waiting);
+    waiting = requestAnimationFrame(frame);
   }
-  show();
-  addEventListener("resize", show);
 
   const size = data.radius * 1.05;
   el("ports").innerHTML = marks.map((mark, k) => {
@@ -61,23 +60,52 @@
   const matchOf = ({ port, role }) => circuits.find((c) =>
     (c.source === port && role !== "out") || (c.destination === port && role !== "in"));
 
+  // ---- cells: stamps on a canvas, one for each direction, state and mark, as paths of thousands of cells are slow ----
+  const canvas = el("cells"), ink = canvas.getContext("2d"), wires = document.createElement("canvas"), shapes = new Map();
+  const shapeOf = middle.map((at0, cell) => {
+    const key = String(at.slice(4 * cell, 4 * cell + 2).map((p) => p.map((v, i) => (v - at0[i]).toFixed(3))));
+    return shapes.set(key, shapes.get(key) ?? shapes.size).get(key);
+  });
+  let scale = 1, origin = [0, 0], stamps = [];
+  const colour = (name) => getComputedStyle(canvas).getPropertyValue(name);
+  const onScreen = (pen) => pen.setTransform(scale, 0, 0, scale, ...origin);
+  function frame() { // after a change of size, view or colours
+    const box = canvas.getBoundingClientRect(), m = el("picture").getScreenCTM(), dense = devicePixelRatio;
+    for (const each of [canvas, wires]) [each.width, each.height] = [box.width * dense, box.height * dense].map(Math.round);
+    [scale, origin, stamps] = [m.a * dense, [(m.e - box.left) * dense, (m.f - box.top) * dense], []];
+    const pen = wires.getContext("2d");
+    onScreen(pen);
+    [pen.lineWidth, pen.strokeStyle] = [0.026, colour("--rail")];
+    for (const link of links) pen.stroke(link);
+    drawCells();
+  }
+  function stamp(cell, state, fresh) {
+    const t = 4 * cell, swap = state === CROSS ? 1 : 0, [x, y] = middle[cell];
+    const mid = (a, b) => [0, 1].map((i) => 0.6 * (at[a][i] + at[a + 1][i]) - 0.1 * (at[b][i] + at[b + 1][i]));
+    const half = Math.ceil(scale * (0.3 + Math.max(...[0, 1, 2, 3].map((k) => Math.hypot(at[t + k][0] - x, at[t + k][1] - y)))));
+    const tile = Object.assign(document.createElement("canvas"), { width: 2 * half, height: 2 * half }), pen = tile.getContext("2d");
+    pen.setTransform(scale, 0, 0, scale, half - scale * x, half - scale * y);
+    pen.lineCap = "round";
+    const draw = (width, name, ...lines) => {
+      [pen.lineWidth, pen.strokeStyle] = [width, colour(name)];
+      for (const [p, q] of lines) pen.stroke(new Path2D(`M${p}L${q}`));
+    };
+    const body = [mid(t, t + 2), mid(t + 2, t)], ways = [[at[t], at[t + 2 + swap]], [at[t + 1], at[t + 3 - swap]]];
+    if (fresh) draw(0.52, "--toggled", body);
+    if (state === FREE) draw(0.026, "--rail", ...ways);
+    else { draw(0.4, "--body", body); draw(0.042, "--set", ...ways); }
+    return { tile, half };
+  }
   function drawCells() {
-    const parts = { [BAR]: "", [CROSS]: "", [FREE]: "" };
-    let lit = "";
-    const body = (cell) => stroke(
-      [0, 1].map((i) => 0.6 * at[4 * cell][i] + 0.6 * at[4 * cell + 1][i] - 0.1 * at[4 * cell + 2][i] - 0.1 * at[4 * cell + 3][i]),
-      [0, 1].map((i) => 0.6 * at[4 * cell + 2][i] + 0.6 * at[4 * cell + 3][i] - 0.1 * at[4 * cell][i] - 0.1 * at[4 * cell + 1][i]));
-    const states = data.states[slot] || "";
+    const marked = new Uint8Array(nCells);
+    if (el("mark").checked) for (const cell of toggled[slot] || []) marked[cell] = 1;
+    ink.clearRect(0, 0, canvas.width, canvas.height);
     for (let cell = 0; cell < nCells; cell++) {
-      const state = states[cell], swap = state === CROSS ? 1 : 0, t = 4 * cell;
-      parts[state] += stroke(at[t], at[t + 2 + swap]) + stroke(at[t + 1], at[t + 3 - swap]);
-      if (state !== FREE) lit += body(cell);
+      const state = states[slot][cell], key = 6 * shapeOf[cell] + 2 * state + marked[cell];
+      const { tile, half } = (stamps[key] ??= stamp(cell, state, marked[cell])), [x, y] = middle[cell];
+      ink.drawImage(tile, Math.round(scale * x + origin[0]) - half, Math.round(scale * y + origin[1]) - half);
     }
-    el("bar").setAttribute("d", parts[BAR]);
-    el("cross").setAttribute("d", parts[CROSS]);
-    el("free").setAttribute("d", parts[FREE]);
-    el("lit").setAttribute("d", lit);
-    el("toggled").setAttribute("d", el("mark").checked ? (toggled[slot] || []).map(body).join("") : "");
+    if (nCells) ink.drawImage(wires, 0, 0);
     el("toggles").textContent = (toggled[slot] || []).length;
     el("cursor").setAttribute("d", "");
   }
@@ -87,9 +115,9 @@
     el("circuits").innerHTML = circuits.map((c, k) => {
       for (const cell of new Set(c.cells)) through.set(cell, [...(through.get(cell) || []), c]);
       return `<g class="circuit${c.arrives ? "" : " lost"}" data-k="${k}" style="--c:${c.colour}">` +
-        `<path class="halo" d="${c.path}"/><path class="light" pathLength="1" d="${c.path}"/><path class="hit" d="${c.path}"/></g>`;
+        `<path class="halo hit" d="${c.path}"/><path class="light" pathLength="1" d="${c.path}"/></g>`;
     }).join("");
-    el("circuits").classList.toggle("drawing", !timer || Number(el("speed").value) <= 1);
+    el("circuits").classList.toggle("drawing", through.size < 600 && (!timer || Number(el("speed").value) <= 1));
     portNodes.forEach((node, k) => {
       const { port, name } = marks[k], circuit = matchOf(marks[k]);
       node.classList.toggle("busy", Boolean(circuit));
@@ -101,7 +129,7 @@
   }
   function say() {
     const longest = Math.max(0, ...circuits.map((c) => c.cells.length));
-    const lit = nCells ? [...data.states[slot]].filter((s) => s !== FREE).length : 0;
+    const lit = nCells ? states[slot].filter((s) => s !== FREE).length : 0;
     const lost = circuits.filter((c) => !c.arrives).length;
     const said = [`<span class="slot">Slot ${slot} of 0 to ${nSlots - 1}</span>`, `<span><b>${circuits.length}</b> circuit${circuits.length === 1 ? "" : "s"}</span>`];
     if (nCells) said.push(`<span><b>${lit}</b> of ${nCells.toLocaleString("en")} cells lit</span>`, `<span><b>${toggled[slot].length}</b> toggled</span>`,
@@ -118,6 +146,7 @@
     el("release").hidden = followed < 0;
     queueMicrotask(filter);
     if (followed < 0) {
+      listed = -1;
       el("list-title").textContent = "Circuits of this slot";
       el("columns").innerHTML = `<tr>${["ports", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
       el("rows").innerHTML = circuits.map((c, k) =>
@@ -126,15 +155,18 @@
     }
     el("list-title").textContent = `Port ${followed} through all slots`;
     el("columns").innerHTML = `<tr>${["slot: port", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
-    el("rows").innerHTML = data.matchings.map((matching, k) => {
+    if (listed !== followed) el("rows").innerHTML = data.matchings.map((matching, k) => {
       const to = matching[followed], from = matching.indexOf(followed);
       const partner = data.bidirectional ? (to < 0 ? "idle" : `${arrow} ${to}`) :
         [to < 0 ? "" : `→ ${to}`, from < 0 ? "" : `← ${from}`].filter(Boolean).join(", ") || "idle";
       const cells = to >= 0 ? follow(k, followed).cells.length : "";
-      return row(`<button type="button">${k}: ${partner}</button>`, cells, `data-slot="${k}"${k === slot ? ' class="on" aria-current="true"' : ""}`);
+      return row(`<button type="button">${k}: ${partner}</button>`, cells, `data-slot="${k}"`);
     }).join("");
-    const current = el("rows").children[slot], frame = el("scroll");
-    frame.scrollTop = current.offsetTop - frame.offsetTop - frame.clientHeight / 2;
+    listed = followed;
+    for (const row of el("rows").querySelectorAll(".on")) { row.className = ""; row.ariaCurrent = null; }
+    const current = el("rows").children[slot], scroll = el("scroll");
+    [current.className, current.ariaCurrent] = ["on", "true"];
+    scroll.scrollTop = current.offsetTop - scroll.offsetTop - scroll.clientHeight / 2;
   }
   function emphasise(chosen) { // a circuit of this slot, or -1; a followed port stays in sight
     const on = circuits.map((c, k) => (chosen >= 0 ? k === chosen : followed === c.source || followed === c.destination));
@@ -169,7 +201,8 @@
     say();
     list();
     emphasise(-1);
-    bars.forEach((node, k) => node.classList.toggle("on", k === slot));
+    for (const node of el("chart").querySelectorAll(".on")) node.classList.remove("on");
+    bars[slot].classList.add("on");
     el("tip").hidden = true;
   }
   function play(on) {
@@ -221,7 +254,7 @@
       (c.arrives ? "" : "<p>the light does not arrive</p>");
   }
   function cellText(cell, brief) {
-    const state = STATE[data.states[slot][cell]], last = slot ? held[slot - 1][cell] : FREE;
+    const state = STATE[states[slot][cell]], last = slot ? held[slot - 1][cell] : FREE;
     const before = last === FREE ? "not set before" : `before: ${STATE[last]}`;
     const users = (through.get(cell) || []).map((c) => `<p class="quiet"><i class="dot" style="--c:${c.colour}"></i>${pair(c)}</p>`).join("");
     const fault = cell in data.faults ? `<p>${data.faults[cell]}</p>` : "";
@@ -264,7 +297,7 @@
   });
   addEventListener("pointerup", () => (drag = null));
   function zoom(factor, x = view[0] + view[2] / 2, y = view[1] + view[3] / 2) {
-    const to = factor ? Math.min(1, (view[2] / whole[2]) * factor) : 1;
+    const to = factor ? Math.max(Math.min(1, 2 / whole[2]), Math.min(1, (view[2] / whole[2]) * factor)) : 1;
     const f = (whole[2] * to) / view[2];
     view = to === 1 ? [...whole] : [x - (x - view[0]) * f, y - (y - view[1]) * f, view[2] * f, view[3] * f];
     show();
@@ -321,5 +354,9 @@
     else return;
     event.preventDefault();
   });
+  show();
+  frame();
+  new ResizeObserver(show).observe(picture);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
   goTo(0);
 })();

@@ -2,7 +2,15 @@
 function readSchedule(data) {
   "use strict";
   const nSlots = data.matchings.length, nCells = data.ends.length / 4;
-  const BAR = "0", CROSS = "1", FREE = "-";
+  const BAR = 0, CROSS = 1, FREE = 2;
+  const packed = atob(data.states), wide = Math.ceil(nCells / 5); // five cells in a byte, in base 3
+  const states = data.matchings.map((_, slot) => {
+    const row = new Uint8Array(5 * wide);
+    for (let k = 0; k < wide && packed; k++) {
+      for (let n = packed.charCodeAt(slot * wide + k), cell = 5 * k; n; n = Math.floor(n / 3)) row[cell++] = n % 3;
+    }
+    return row.subarray(0, nCells);
+  });
 
   // the geometry of mesh_data, with y downwards
   const at = [], axis = [], middle = []; // of terminals, of terminals, of cells
@@ -35,14 +43,20 @@ function readSchedule(data) {
   const back = ([x, y]) => [-x, -y];
 
   // ---- light and toggles ----
+  const ways = new Map(); // of light between two terminals, through links (1) and cells (-1): they come again in other slots
+  function way(p, q, s) {
+    const key = s * (4 * nCells * p + q), out = ([x, y]) => [s * x, s * y];
+    if (!ways.has(key)) ways.set(key, s < 0 && (p ^ q) === 2 ? `L${xy(...at[q])}` : curve(at[p], out(axis[p]), at[q], out(axis[q])));
+    return ways.get(key);
+  }
   function follow(slot, source) {
     const destination = data.matchings[slot][source], goal = leaves.get(destination), start = enters.get(source);
     const circuit = { source, destination, cells: [], arrives: true, path: `M${xy(...start.at)}` };
     let place = start.at, heading = back(start.out), entered = start.terminal, left = -1;
-    while (entered >= 0 && data.states[slot][entered >> 2] !== FREE) {
-      left = (entered ^ 2) ^ (data.states[slot][entered >> 2] === CROSS ? 1 : 0);
-      circuit.path += curve(place, heading, at[entered], axis[entered]);
-      circuit.path += curve(at[entered], back(axis[entered]), at[left], back(axis[left]));
+    while (entered >= 0 && states[slot][entered >> 2] !== FREE) {
+      circuit.path += left < 0 ? curve(place, heading, at[entered], axis[entered]) : way(left, entered, 1);
+      left = (entered ^ 2) ^ (states[slot][entered >> 2] === CROSS ? 1 : 0);
+      circuit.path += way(entered, left, -1);
       circuit.cells.push(entered >> 2);
       [place, heading, entered] = [at[left], axis[left], data.mate[left]];
     }
@@ -67,7 +81,7 @@ function readSchedule(data) {
   }
   const held = [], toggled = []; // what each cell is in, a free cell keeping its last state; and who changed
   for (let slot = 0; slot < nSlots && nCells; slot++) {
-    const now = data.states[slot].split(""), before = held[slot - 1], changed = [];
+    const now = states[slot].slice(), before = held[slot - 1], changed = [];
     for (let cell = 0; before && cell < nCells; cell++) {
       if (now[cell] === FREE) now[cell] = before[cell];
       else if (before[cell] !== FREE && before[cell] !== now[cell]) changed.push(cell);
@@ -76,10 +90,10 @@ function readSchedule(data) {
     toggled.push(changed);
   }
 
-  let links = "";
+  const links = [];
   data.mate.forEach((mate, t) => {
-    if (mate > t) links += `M${xy(...at[t])}${curve(at[t], axis[t], at[mate], axis[mate])}`;
+    if (mate > t) links.push(new Path2D(`M${xy(...at[t])}${curve(at[t], axis[t], at[mate], axis[mate])}`));
   });
 
-  return { nSlots, nCells, BAR, CROSS, FREE, at, axis, middle, marks, enters, leaves, links, held, toggled, stroke, follow, circuitsOf };
+  return { nSlots, nCells, BAR, CROSS, FREE, states, at, axis, middle, marks, enters, leaves, links, held, toggled, stroke, follow, circuitsOf };
 }
