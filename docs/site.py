@@ -9,6 +9,7 @@ import argparse
 import base64
 import contextlib
 import html
+import io
 import json
 import os
 import re
@@ -63,13 +64,15 @@ def main() -> None:
         shutil.copy(page, source)
     for name in WHOLE:
         (source / name).write_text(_read(ROOT / name).replace("](docs/", "]("))
+    write_benchmarks(source)
     if not args.quick:
         draw_gallery(source)
+        draw_home(source)
     nav += [{title: [f"{name}.md" for name in names]} for title, names in chapters().items()]
     nav.append({"Python": _write_reference(source)})
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
     nav.append({"Notebooks": [_write_notebook(path, source, args.quick) for path in notebooks]})
-    nav.append({"Project": WHOLE[:2]})
+    nav.append({"Project": ["benchmarks.md", *WHOLE[:2]]})
     config = source.with_suffix(".yml")
     config.write_text(yaml.safe_dump(_configuration(source, args.to, nav), sort_keys=False))
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(config)]
@@ -80,6 +83,43 @@ def main() -> None:
     broken = broken_links(args.to) if not code else []
     print(*broken, sep="\n", end="\n" if broken else "", file=sys.stderr)
     raise SystemExit(code or bool(broken))
+
+
+def draw_home(source: Path) -> None:
+    """Draw the moving picture of the first page: the slots of an answer, one after the other."""
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    import optmatch as om
+    from optmatch.plotting import plot_slot
+
+    solution = om.solve(om.AllToAll(om.HexMesh(5, 5, ports=12)), seed=0)
+    frames = []
+    for slot in range(solution.schedule.n_slots):
+        figure, drawn = Figure(figsize=(6.4, 5.2), layout="constrained"), io.BytesIO()
+        plot_slot(solution, slot, ax=figure.subplots())
+        figure.savefig(drawn, dpi=85)
+        frames.append(Image.open(drawn).convert("RGB").quantize(48))
+    frames[0].save(
+        source / "moving.gif", save_all=True, append_images=frames[1:], duration=900, loop=0
+    )
+    page = source / "index.md"
+    moving = "![The slots of an all-to-all of 12 ports, one after the other](moving.gif)"
+    text = re.sub(r"!\[[^]]*\]\([\w-]+\.png\)", moving, page.read_text(), count=1)
+    page.write_text(text.replace("above: one slot of 31", f"above: {len(frames)} slots"))
+
+
+def write_benchmarks(source: Path) -> None:
+    """Write the page of benchmarks: what is kept, and the newest run of `make bench` here."""
+    text = _read(ROOT / "benchmarks" / "README.md").replace("](../", "](")
+    runs = (ROOT / "build" / "bench").glob("*.json")
+    if run := max(runs, key=lambda path: path.stat().st_mtime, default=None):
+        machine = json.loads(run.read_text(encoding="utf-8"))["machine_info"]
+        report = [sys.executable, "benchmarks/report.py", str(run.relative_to(ROOT))]
+        shown = subprocess.run(report, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        where = f"{machine['cpu'].get('brand_raw', 'processor unknown')}, {machine['release']}"
+        text += f"\n## The newest run here\n\nOn {where}.\n\n{shown}"
+    (source / "benchmarks.md").write_text(text)
 
 
 def write_index(site: Path) -> None:

@@ -12,7 +12,6 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from optmatch.fabrics import Fabric, Faulty
 from optmatch.model import (
@@ -126,7 +125,7 @@ def page_data(
         "matchings": schedule.matchings.tolist(),
         "durations": [write_amount(s, "s") for s in schedule.durations_s.tolist()],
         "names": list(names),
-        "states": "" if graph is None else _packed(schedule.cell_states),
+        "states": "" if graph is None else _packed(schedule),
     }
 
 
@@ -138,11 +137,11 @@ def _rounded(values: Any) -> list[float]:
     return [round(float(value), 4) for value in values]
 
 
-def _packed(states: ArrayLike) -> str:
+def _packed(schedule: Schedule) -> str:
     """Write five cells as one byte, in base 3; a row of cells begins with a byte of its own."""
-    digits = np.asarray(states) % 3  # bar, cross, and 2 for free
+    digits = np.asarray(schedule.cell_states) % 3  # bar, cross, and 2 for free
     digits = np.pad(digits, ((0, 0), (0, -digits.shape[1] % 5))).reshape(-1, 5)
-    return b64encode((digits @ 3 ** np.arange(5)).astype(np.uint8)).decode("ascii")
+    return b64encode((digits @ 3 ** np.arange(5)).astype(np.uint8).tobytes()).decode("ascii")
 
 
 def _subtitle(fabric: Fabric) -> str:
