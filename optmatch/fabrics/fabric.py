@@ -40,8 +40,16 @@ class Fabric(Value):
     (8, 20, False)
     """
 
-    __slots__ = ()
+    __slots__ = ("_hash",)
     type: ClassVar[str]
+    _hash: int
+
+    def __hash__(self) -> int:
+        try:  # caches of what fabrics have ask for it again and again
+            return self._hash
+        except AttributeError:
+            self._set(_hash=super().__hash__())
+            return self._hash
 
     @property
     @abstractmethod

@@ -96,14 +96,35 @@ def test_a_controller_counts_what_it_is_asked(tmp_path: Path) -> None:
     controller.close()
 
 
-def test_a_schedule_is_text_as_well() -> None:
-    rolling = om.RollingSchedule(om.IdealSwitch(2), delay_s=0.5)
+def test_a_schedule_counts_and_tells_as_well(tmp_path: Path) -> None:
+    """Its queue, its calls by outcome, and how long these took; a loaded one counts anew."""
+    told = list[Call]()
+    rolling = om.RollingSchedule(om.IdealSwitch(2), delay_s=0.5, on_event=told.append)
     rolling.add([[0, 3], [2, 0]])
     slot: Any = rolling.next_slot()
     rolling.advance(slot.end_s)
+    with pytest.raises(om.InputError):
+        rolling.advance(0.0)
+    rolling.take_back([[0, 1], [0, 0]])
     figures = rolling.figures()
     series, _ = read(to_prometheus({"a": figures}))
-    assert sorted(series.values()) == sorted(map(float, figures.values()))
+    plain = [value for name, value in figures.items() if name not in ("calls", "call_s")]
+    values = [value for (name, _), value in series.items() if "_call" not in name]
+    assert sorted(values) == sorted(map(float, plain))
+    names = [(call.call, call.outcome) for call in told]
+    assert names == [
+        ("add", "done"),
+        ("next_slot", "done"),
+        ("advance", "done"),
+        ("advance", "refused"),
+        ("take_back", "done"),
+    ]
+    for call in set(names):
+        assert pick(series, "optmatch_calls_total", call=call[0], outcome=call[1]) == 1
+    assert pick(series, "optmatch_call_seconds_count", call="advance") == 2
+    rolling.save(tmp_path / "rolling.json")
+    om.RollingSchedule.load(tmp_path / "rolling.json", on_event=told.append).next_slot()
+    assert len(told) == len(names) + 1
 
 
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from optmatch.control.demands.rolling_state import (
     write_state,
 )
 from optmatch.control.demands.slot_choices import QueuePlan, Rest, choose_length, choose_matching
+from optmatch.control.figures import Call, Tally
 from optmatch.control.routing.router import Router
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, IDLE, InputError, frozen, number
@@ -83,6 +85,8 @@ class RollingSchedule:
     packet_bytes_per_s
         A packet network beside the circuits: the bytes that each port sends and receives there per
         second. The scheduler serves the smallest entries first.
+    on_event
+        Is told of each call when it has returned or raised, in its thread.
 
     See Also
     --------
@@ -112,19 +116,20 @@ class RollingSchedule:
         planes: int = 1,
         switching: Switching = "all-stop",
         packet_bytes_per_s: float = 0.0,
+        on_event: Callable[[Call], None] | None = None,
     ) -> None:
         state = RollingState(
             fabric, delay_s, rate_bytes_per_s, time_limit_s, aim, planes, switching,
             packet_bytes_per_s,
         )  # fmt: skip
-        self._begin(state)
+        self._begin(state, on_event)
 
-    def _begin(self, state: RollingState) -> None:
+    def _begin(self, state: RollingState, on_event: Callable[[Call], None] | None = None) -> None:
         """Go on from a state."""
         from optmatch.solvers.feedforward import holds_every_matching
 
         self._router = Router(state.fabric)
-        self._state = state
+        self._state, self._tally = state, Tally(on_event)
         self.fabric, self.delay_s = state.fabric, state.delay_s
         self.rate_bytes_per_s = state.rate_bytes_per_s
         self._rate = Fraction(repr(self.rate_bytes_per_s))
@@ -169,9 +174,10 @@ class RollingSchedule:
         InputError
             As of `Demand`.
         """
-        self._queue.add(self._next, self._in_ticks(demand_bytes), self._now)
-        self._next += 1
-        self._plan.outdated = True
+        with self._tally.call("add"):
+            self._queue.add(self._next, self._in_ticks(demand_bytes), self._now)
+            self._next += 1
+            self._plan.outdated = True
 
     def take_back(self, demand_bytes: ArrayLike) -> NDArray[np.float64]:
         """Take demand out of the queue, now, of each entry the newest first.
@@ -189,9 +195,10 @@ class RollingSchedule:
             As of `Demand`.
         """
         taken = np.zeros(self._queue.left.shape)
-        for place, ticks in self._in_ticks(demand_bytes):
-            taken[place] = self._queue.take_back(place, ticks, self._now)
-        self._plan.outdated = True
+        with self._tally.call("take_back"):
+            for place, ticks in self._in_ticks(demand_bytes):
+                taken[place] = self._queue.take_back(place, ticks, self._now)
+            self._plan.outdated = True
         return np.asarray(taken / TICKS_PER_S * self.rate_bytes_per_s)
 
     def next_slot(self) -> Slot | None:
@@ -202,6 +209,10 @@ class RollingSchedule:
         LimitReached
             If no plan was found in time, on a fabric that cannot hold every matching.
         """
+        with self._tally.call("next_slot"):
+            return self._commit()
+
+    def _commit(self) -> Slot | None:
         plane = int(np.argmin(self._free))
         held = self._held[plane]
         rest = self._uncommitted()
@@ -247,7 +258,10 @@ class RollingSchedule:
         InputError
             If `now_s` is before the present.
         """
-        now_s = number("now_s", now_s)
+        with self._tally.call("advance"):
+            self._serve(number("now_s", now_s))
+
+    def _serve(self, now_s: float) -> None:
         now = self._tick_of(now_s)
         if now < self._now:
             raise InputError(f"now_s = {now_s:g}: before {self.now_s:g}", where="now_s")
@@ -261,15 +275,16 @@ class RollingSchedule:
         self._slots = [slot for slot in self._slots if slot.end > now]
         self._now = now
 
-    def figures(self) -> dict[str, float]:
-        """Return how things go, by name.
+    def figures(self) -> dict[str, Any]:
+        """Return how things go, by name; `to_prometheus` makes text of it.
 
         Returns
         -------
         dict
             ``queued_bytes``; ``waiting``, demands that are not complete; ``completed``, and how
             long these took on average and at most, ``mean_wait_s`` and ``max_wait_s``; when the
-            last one was complete, ``completion_s``; ``slots`` committed so far.
+            last one was complete, ``completion_s``; ``slots`` committed so far;
+            ``calls[call, outcome]``, and ``call_s[call]``, how long they took.
         """
         queue = self._queue
         return {
@@ -280,6 +295,7 @@ class RollingSchedule:
             "max_wait_s": queue.longest_wait / TICKS_PER_S,
             "completion_s": queue.last_done / TICKS_PER_S,
             "slots": self._n_slots,
+            **self._tally.figures(),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -293,15 +309,17 @@ class RollingSchedule:
         write_state(path, self._snapshot())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> RollingSchedule:
-        """Load a schedule that `save` has written, and go on.
+    def load(
+        cls, path: str | os.PathLike[str], *, on_event: Callable[[Call], None] | None = None
+    ) -> RollingSchedule:
+        """Load a schedule that `save` has written, and go on; counts of calls begin at 0.
 
         Raises
         ------
         FormatError, InputError
             If the file cannot be read, or its content contradicts itself.
         """
-        return _resume(read_state(path))
+        return _resume(read_state(path), on_event)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _resume, (self._snapshot(),)
@@ -364,7 +382,9 @@ class RollingSchedule:
                 columns[destination] -= ticks
 
 
-def _resume(state: RollingState) -> RollingSchedule:
+def _resume(
+    state: RollingState, on_event: Callable[[Call], None] | None = None
+) -> RollingSchedule:
     rolling = RollingSchedule.__new__(RollingSchedule)
-    rolling._begin(state)
+    rolling._begin(state, on_event)
     return rolling

@@ -87,10 +87,11 @@ class Record(NamedTuple):
         return (*self.refused, *self.answered)
 
     def refuse(self, parts: FailedParts) -> Record:
-        """Put parts on record that nothing helps."""
-        if parts in self.refused:
+        """Put parts on record that nothing helps; those that wait already stay as they are."""
+        refused = _apart((*self.refused, parts))
+        if refused == self.refused:
             return self
-        return self._replace(refused=(*self.refused, parts), answered=_drop(self.answered, parts))
+        return self._replace(refused=refused, answered=_drop(self.answered, parts))
 
     def answer(self, parts: FailedParts) -> Record:
         """Put parts on record for which there is a proposal."""
@@ -104,6 +105,13 @@ class Record(NamedTuple):
         refused, answered = (_drop(fs, gone) for fs in (self.refused, self.answered))
         return self._replace(refused=refused, answered=answered)
 
+    def back_to(self, past: Record) -> Record:
+        """Return to a past record; what was reported since waits."""
+        answered = _drop(self.answered, parts_in(past.state))
+        gone = unite((parts_in(past.state), *answered))
+        refused = _drop(_apart((*past.refused, *self.refused)), gone)
+        return past._replace(refused=refused, answered=answered)
+
     def closed_to(self, own: FailedParts) -> FailedParts:
         """Return the parts that wait beside a failure: its answer uses none of them."""
         return subtract(unite(self.waiting), own)
@@ -114,27 +122,54 @@ class Record(NamedTuple):
 
 
 def _drop(failures: tuple[FailedParts, ...], gone: FailedParts) -> tuple[FailedParts, ...]:
-    left = dict.fromkeys(subtract(parts, gone) for parts in failures)
-    return tuple(parts for parts in left if any(parts))
+    """Take parts out of failures."""
+    sets = _sets_of(gone)
+    return tuple(left for parts in failures if any(left := _without(parts, sets)))
+
+
+def _apart(failures: Iterable[FailedParts]) -> tuple[FailedParts, ...]:
+    """Leave each part in the first failure that has it, cells once for each thing wrong."""
+    known, left = tuple(set[int]() for _ in FailedParts._fields), list[FailedParts]()
+    for failure in failures:
+        if any(fresh := _without(failure, known)):
+            left.append(fresh)
+            _add(known, fresh)
+    return tuple(left)
+
+
+def _sets_of(parts: FailedParts) -> tuple[set[int], ...]:
+    """Return the numbers of each field; the fields of cells share one set."""
+    cells = set[int]()
+    sets = (set[int](), set[int](), set[int](), cells, cells, cells)
+    _add(sets, parts)
+    return sets
+
+
+def _add(sets: tuple[set[int], ...], parts: FailedParts) -> None:
+    for known, numbers in zip(sets, parts, strict=True):
+        known.update(numbers)
+
+
+def _without(parts: FailedParts, sets: tuple[set[int], ...]) -> FailedParts:
+    if all(map(set.isdisjoint, sets, parts)):
+        return parts
+    return FailedParts(
+        *(tuple(p for p in field if p not in out) for field, out in zip(parts, sets, strict=True))
+    )
 
 
 def unite(failures: Iterable[FailedParts]) -> FailedParts:
     """Return the parts of all failures, ascending, cells as if dead."""
-    sets = tuple(set[int]() for _ in FailedParts._fields)
-    chips, ports, fibres, _, _, cells = sets
+    sets = _sets_of(FailedParts())
     for failure in failures:
-        for known, parts in zip((chips, ports, fibres, cells, cells, cells), failure, strict=True):
-            known.update(parts)
-    return FailedParts(*(tuple(sorted(known)) for known in sets))
+        _add(sets, failure)
+    chips, ports, fibres, cells = (tuple(sorted(known)) for known in sets[:4])
+    return FailedParts(chips, ports, fibres, dead_cells=cells)
 
 
 def subtract(parts: FailedParts, gone: FailedParts) -> FailedParts:
     """Return parts without others; a cell is the same whatever is wrong with it."""
-    cells = {*gone.stuck_bar, *gone.stuck_cross, *gone.dead_cells}
-    lists = (*map(set[int], gone[:3]), cells, cells, cells)
-    return FailedParts(
-        *(tuple(p for p in field if p not in out) for field, out in zip(parts, lists, strict=True))
-    )
+    return _without(parts, _sets_of(gone))
 
 
 def take_out(record: Record, repaired: FailedParts) -> Record:

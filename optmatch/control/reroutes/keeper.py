@@ -61,6 +61,8 @@ class Keeper:
         self._store: Journal | None = None
         self._tally = Tally(on_event)
         self._offers: tuple[Record, tuple[Proposal, ...]] | None = None
+        self._turn = 0
+        """How many failures `retry` has looked at so far: it goes on with the next one."""
         given = (priorities or {}).items()
         ranks = {job: integer(f"priorities[{job}]", rank, at_least=0) for job, rank in given}
         owners = record.state.owners.tolist()
@@ -107,12 +109,7 @@ class Keeper:
         with self._tally.call("rollback"), self._lock:
             if not self._history:
                 raise InputError("nothing was applied that is remembered")
-            record = self._history[-1]._replace(answered=())
-            for parts in self._now.record.refused:
-                record = record.refuse(parts)
-            for parts in self._now.record.answered:
-                record = record.answer(parts)
-            record = record.without(parts_in(record.state))
+            record = self._now.record.back_to(self._history[-1])
             now = self._take_over(record, "rollback", FailedParts())
             self._history.pop()
             self._compact()

@@ -102,15 +102,20 @@ class Rerouter(Keeper):
         return self.retry()
 
     def retry(self, *, deadline_s: float | None = None) -> tuple[Proposal, ...]:
-        """Look for ways over all failures on record; return those found until the deadline."""
+        """Look for ways over all failures on record; return those found until the deadline.
+
+        The next call begins with the failures that were not reached.
+        """
         clock, now, known = start_clock(deadline_s), self._now, self._offers
         if known is not None and known[0] is now.record:
             return known[1]
-        found = list[Proposal]()
+        found, waiting = list[Proposal](), now.record.waiting
+        first = self._turn % max(1, len(waiting))
         with self._tally.call("retry"), self._behind.asked():
-            for failure in now.record.waiting:
+            for failure in (*waiting[first:], *waiting[:first]):
                 if clock.remaining_s <= 0:
                     break
+                self._turn += 1
                 answered = decide(now, failure, clock)
                 if isinstance(answered, Answer):
                     found.append(_propose(now, failure, answered, 0.0))

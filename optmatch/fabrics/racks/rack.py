@@ -253,7 +253,7 @@ class RackFabric(Fabric):
     @property
     def rack_of_fibre(self) -> NDArray[np.int32]:
         """``rack_of_fibre[fibre]``: the rack of its servers; the other end may be a switch."""
-        return np.array(self.server_coordinates[self.edges[self.edge_of_fibre].min(axis=1), 0])
+        return np.repeat(np.arange(self.racks, dtype=np.int32), self.n_fibres // self.racks)
 
     @property
     def edges(self) -> NDArray[np.int32]:

@@ -334,12 +334,17 @@ def test_another_one_goes_on(tmp_path: Path, fabric: om.Fabric, way: str) -> Non
         other = RollingSchedule.load(tmp_path / "queue.json")
     else:
         other = pickle.loads(pickle.dumps(rolling)) if way == "pickle" else copy.copy(rolling)
-    assert other.figures() == rolling.figures()
+    own = "calls", "call_s"  # counted from its own beginning
+    assert _but(other.figures(), own) == _but(rolling.figures(), own)
     rolling.add(np.eye(6)[::-1])
     other.add(np.eye(6)[::-1])
     for slot, again in zip(drain(rolling), drain(other), strict=True):
         np.testing.assert_equal(slot, again)
-    assert other.figures() == rolling.figures()
+    assert _but(other.figures(), own) == _but(rolling.figures(), own)
+
+
+def _but(figures: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in figures.items() if name not in own}
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 import optmatch as om
+from optmatch.control.reroutes.failed_parts import FailedParts, Record
 from optmatch.model import InfeasibleError, LimitReached
 from optmatch.solvers.reroutes.states import fill_rack
 from tests.control.reroutes.test_rerouter import mesh_state, rack_state
@@ -421,6 +424,42 @@ def test_what_is_tried_again_ends_at_its_deadline() -> None:
     controller.fail(chip=60)
     assert controller.retry(deadline_s=0.0) == ()
     assert [offer.failure.failed_chips for offer in controller.retry()] == [(60,)]
+
+
+def test_what_was_not_reached_is_tried_first_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With time for one failure each, as many calls as failures wait try them all."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    for chip in (60, 61, 62):
+        controller.fail(chip=chip)
+    tried, clock = list[int](), SimpleNamespace(remaining_s=1.0)
+
+    def decide(now: Any, failure: Any, clock: Any) -> Any:
+        tried.append(failure.failed_chips[0])
+        clock.remaining_s = 0.0
+        return LimitReached("no way")
+
+    monkeypatch.setitem(om.Rerouter.retry.__globals__, "decide", decide)
+    monkeypatch.setitem(om.Rerouter.retry.__globals__, "start_clock", lambda _: clock)
+    for _ in range(3):
+        clock.remaining_s = 1.0
+        controller.retry(deadline_s=1.0)
+    assert sorted(tried) == [60, 61, 62]
+
+
+@given(st.lists(st.sets(st.integers(0, 5), min_size=1, max_size=3), max_size=12), st.randoms())
+def test_each_part_waits_once(events: list[set[int]], random: Any) -> None:
+    """However often it is reported, so the record grows with the parts and not with events."""
+    record, waits = Record(rack_state()), set[int]()
+    for chips in events:
+        parts = FailedParts(failed_chips=tuple(sorted(chips)))
+        record = random.choice([record.refuse, record.answer])(parts)
+        waits |= chips
+        listed = [chip for failure in record.waiting for chip in failure.failed_chips]
+        assert sorted(listed) == sorted(waits)
+        past = Record(rack_state(), refused=(FailedParts(failed_chips=(0, 9)),))
+        again = record.back_to(past)
+        listed = [chip for failure in again.waiting for chip in failure.failed_chips]
+        assert sorted(listed) == sorted(waits | {0, 9}) and again.answered == record.answered
 
 
 def test_what_leaves_at_a_time_is_on_record() -> None:
