@@ -3,10 +3,10 @@
 ``python -m tests.helpers.mutants NUMBER [SEED [PREFIX]]`` draws so many changes in the verifier,
 in `optmatch/io` and in `solvers` (or what begins with the prefix; ``FILE:LINE`` is one line), and
 lists those that no test of the room saw; the verifier is judged by all of `tests/verify`, and by
-nothing else. The files stay as they are: a process for each imports the changed text, and runs the
-tests that execute the line, the quickest first. Which do is written down in `build/mutants`, once
-for each file of tests. Neither constants of modules nor messages are changed. A changed kernel is
-compiled anew, and so are all that its tests call.
+nothing else. The files stay as they are: a process for each puts the changed code into functions
+that are loaded already, and runs the tests that execute the line, the quickest first. Which do is
+written down in `build/mutants`, once for each file of tests. Neither constants of modules nor
+messages are changed. A changed kernel is compiled anew, and so are all that its tests call.
 
 Changes that change nothing are listed in `tests/verify/equivalents`, with the reason, as they are
 printed here; they are counted apart.
@@ -14,6 +14,7 @@ printed here; they are counted apart.
 
 import ast
 import functools
+import gc
 import importlib
 import importlib.machinery
 import json
@@ -27,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import coverage
@@ -220,11 +222,7 @@ class _Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Any:
-        for name, module in list(sys.modules.items()):
-            if name.startswith(CACHING):
-                for value in vars(module).values():
-                    if isinstance(value, functools._lru_cache_wrapper):
-                        value.cache_clear()
+        _clear_caches()
         self.called = self.kernels[item.nodeid] = set[str]()
         self.traced.switch_context(item.nodeid)
         begun, self.seconds[item.nodeid] = time.process_time(), 0.0
@@ -256,6 +254,14 @@ class _Recorder:
         )
 
 
+def _clear_caches() -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith(CACHING):
+            for value in vars(module).values():
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+
+
 def _path(file: str) -> str:
     return str(Path(file).resolve().relative_to(HERE))
 
@@ -280,6 +286,11 @@ def run(mutant: Mutant) -> str:
     tests = tests_of(mutant)
     if not tests:
         return "executed by no test"
+    for file in [
+        "tests/conftest.py",
+        *{test.partition("::")[0] for test in tests},
+    ]:  # once for all
+        importlib.import_module(file.removesuffix(".py").replace("/", "."))
     status = _fork(lambda: _test(mutant, tests))
     if os.WIFSIGNALED(status):
         return "survived so far" if os.WTERMSIG(status) == signal.SIGXCPU else "killed"
@@ -310,6 +321,10 @@ def _test(mutant: Mutant, tests: dict[str, float]) -> int:
         return compile(mutant.apply(changed.read_bytes()), loader.path, "exec")
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[assignment, method-assign]
+    _clear_caches()
+    if mutant.kernel or not _replace(mutant):
+        for name in [n for n in sys.modules if n.startswith(("optmatch", "tests."))]:
+            del sys.modules[name]
     if mutant.kernel:
         from optmatch.solvers.kernels import compiler
 
@@ -319,6 +334,31 @@ def _test(mutant: Mutant, tests: dict[str, float]) -> int:
     files = dict.fromkeys(test.partition("::")[0] for test in tests)
     runs = ([t for t in tests if t.startswith(f"{file}::")] for file in files)
     return next((code for run in runs if (code := _pytest(["-x", *run], limits))), 0)
+
+
+def _replace(mutant: Mutant) -> bool:
+    """Put changed code into the functions of a module; False if a function has another form."""
+    text, place = (HERE / mutant.path).read_bytes(), (HERE / mutant.path).resolve()
+    named = [f for m in list(sys.modules.values()) if (f := getattr(m, "__file__", None))]
+    for file in [f for f in named if f.endswith(place.name) and Path(f).resolve() == place]:
+        old, new = (
+            compile(t, file, "exec", dont_inherit=True) for t in (text, mutant.apply(text))
+        )
+        found: dict[CodeType, CodeType] = {}
+        waiting = [(old, new)]
+        while waiting:
+            old, new = waiting.pop()
+            inside = [
+                [c for c in code.co_consts if isinstance(c, CodeType)] for code in (old, new)
+            ]
+            if len(inside[0]) != len(inside[1]) or old.co_freevars != new.co_freevars:
+                return False
+            waiting += zip(*inside, strict=True)
+            found[old] = new
+        for function in (f for f in gc.get_objects() if isinstance(f, FunctionType)):
+            if function.__code__.co_filename == file and function.__code__ in found:
+                function.__code__ = found[function.__code__]
+    return True
 
 
 def _pytest(tests: list[str], plugin: object) -> int:

@@ -9,7 +9,8 @@ import pytest
 
 import optmatch as om
 from optmatch.solvers.reroutes.states import fill_rack
-from optmatch.verify.bounds import compare
+from optmatch.verify.bounds import check_support, compare
+from optmatch.verify.report import Findings
 from tests.helpers.rails import small_job
 
 SEARCH = {"bound_by": "search"}
@@ -79,6 +80,21 @@ def test_certificates_and_searches_are_marked() -> None:
     assert by_search.proof == "search"
     with pytest.raises(om.InputError, match="proof = 'hope': one of counting"):
         replace(by_search, proof="hope")  # type: ignore[arg-type]
+
+
+def test_a_certificate_does_not_prove_what_a_search_said_too() -> None:
+    problem = PROBLEMS["routing"]
+    claim = om.Solution(
+        problem=problem, status=om.Status.UNKNOWN, limit=om.Limit.TIME, lower_bound=9.0, method="x"
+    )
+    for said, counted, shown, proof in (
+        (None, 9.0, 9.0, "counting"), (None, 8.0, 9.0, "certificate"),
+        ("search", 9.0, 9.0, "search"), ("search", 8.0, 9.0, "search"),
+    ):  # fmt: skip
+        findings = Findings()
+        findings.proof, findings.figures["lower_bound_recomputed"] = said, counted  # type: ignore[assignment]
+        check_support(claim, shown, findings, floor="")
+        assert findings.proof == proof and not findings.violations
 
 
 def test_ticks_are_compared_as_whole_numbers() -> None:

@@ -15,6 +15,7 @@ from optmatch.problems import Tenancy, Tenant
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from tests.helpers.mutations import mutate
 from tests.helpers.rails import small_job
+from tests.verify.rules.rails import EXCHANGE, MESSAGE, SHIFTS, every, line, timed
 
 TRAFFIC = np.array([[0, 3, 1, 0], [2, 0, 0, 4], [1, 1, 0, 1], [0, 2, 2, 0]])
 MATCHING: Any = [1, 0, 3, 2]
@@ -62,6 +63,14 @@ def test_any_change_has_a_report(name: str, rng: random.Random) -> None:
     solution = solved(name)
     subject = mutate(solution, rng)
     assert isinstance(om.verify(solution.problem, subject), om.Report)
+
+
+def test_times_that_overflow_are_refused() -> None:
+    for problem, answer in (
+        (MESSAGE, timed(*[[-1e308, 1e308]] * 3)),
+        (EXCHANGE, every(1e308, 1e308, line(SHIFTS, [-1e308, 0, 1e308]))),
+    ):
+        assert not om.verify(problem, answer).valid
 
 
 @pytest.mark.parametrize(("column", "value"), [(2, 0), (1, -1), (1, 10**6)])

@@ -196,10 +196,10 @@ def _settle(graph: CellGraph, given: NDArray[np.int8], idle: Idle | ArrayLike) -
             raise InputError(
                 f"idle = {idle!r}: {', '.join(get_args(Idle))} or states of all cells"
             )
-        states[:1][states[:1] == FREE] = BAR if idle == "bar" else CROSS
-        for slot in range(1, len(states)):
-            former = states[slot - 1] if idle == "keep" else states[0].dtype.type(idle != "bar")
-            states[slot] = np.where(states[slot] == FREE, former, states[slot])
+        for slot, own in enumerate(states):
+            rest = BAR if idle == "bar" else CROSS
+            former = states[slot - 1] if slot and idle == "keep" else rest
+            states[slot] = np.where(own == FREE, former, own)
     else:
         states = frozen("idle", idle, 2, np.int8).copy()
         if states.shape != given.shape or not np.isin(states, (BAR, CROSS)).all():

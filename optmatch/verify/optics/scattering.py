@@ -123,8 +123,10 @@ def _solve(
     first = number[pattern.column] >= 0  # entries by which light comes from outside
     solved[number[pattern.column[first]], pattern.place[pattern.row[first]]] = values[first]
     data = np.concatenate([np.ones(n, dtype=np.complex128), -values])[pattern.order]
+    matrix = csc_matrix((data, pattern.indices, pattern.starts), shape=(n, n), copy=True)
+    matrix.sum_duplicates()  # where a cell leads to itself
     factors = splu(
-        csc_matrix((data, pattern.indices, pattern.starts), shape=(n, n)),
+        matrix,
         permc_spec="NATURAL",
         diag_pivot_thresh=0.0,
         panel_size=1,  # columns are short

@@ -172,7 +172,7 @@ def _check_states(context: Context, timeline: RailTimeline, where: str) -> None:
     """Trace the light of every state, and check that bidirectional circuits are mutual."""
     matchings, fabric, findings = timeline.matchings, context.job.fabric, context.findings
     if fabric is not None and fabric.bidirectional:
-        back = np.where(matchings == IDLE, IDLE, np.take_along_axis(matchings, matchings, 1))
+        back = np.take_along_axis(matchings, matchings, 1)
         own = np.broadcast_to(np.arange(matchings.shape[1]), matchings.shape)
         for state, port in np.argwhere((matchings != IDLE) & ((back != own) | (matchings == own))):
             findings.refuse(

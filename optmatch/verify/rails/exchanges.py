@@ -142,7 +142,7 @@ def check_exchanges(
     np.maximum.at(circuits, row, 1 + rail.spell_at(end[row] - slack, port) - spell)
     staged = in_rounds & np.where(n_ports > 1, most == least, circuits < others)
     in_rounds &= ~staged
-    served = [np.empty(0, np.int64)]
+    served: list[NDArray[np.int64]] = []
     wide = step.n_ranks + 1
     here = in_rounds[row]
     of, spell = row[here], rail.spell_at(start[row[here]] - slack, port[here])
@@ -154,7 +154,7 @@ def check_exchanges(
         served.append(of[enough] * wide + rail.reached(spell[enough])[0] + 1)
         more = rail.until_s[spell] < end[of] + slack
         of, spell = of[more], spell[more] + 1
-    every = np.sort(np.concatenate(served))  # `np.unique` is slow on such keys
+    every = np.sort(np.concatenate([*served, of]))  # `np.unique` is slow on such keys
     of, rank = np.divmod(every[np.diff(every, prepend=-1) > 0], wide)
     rank -= 1
     groups = step.group[operations].astype(np.int64)

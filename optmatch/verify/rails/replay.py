@@ -23,6 +23,7 @@ _AT_ONCE = 1 << 18
 """The number of all-to-alls that are followed at once, to bound memory."""
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of times far beyond all: they are refused
 def verify_rails(
     problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
 ) -> None:

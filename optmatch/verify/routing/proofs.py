@@ -260,12 +260,9 @@ def _next_sum(
     A sum that is less than `loss` by no more than rounding is taken: no bound is too high so.
     """
     times, dear = paid
-    left, count = loss * _ROUNDING - times * dear, 0
+    left = loss * _ROUNDING - times * dear
     if left > cheap * most:
         return math.inf
-    if left > 0:
-        count = max(0, math.floor(left / cheap) - 1)
-        while times * dear + count * cheap < loss * _ROUNDING and count < most:
-            count += 1
+    count = math.ceil(left / cheap) if left > 0 else 0
     count += parity is not None and (times + count) % 2 != parity
     return times * dear + count * cheap

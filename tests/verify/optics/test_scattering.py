@@ -156,6 +156,34 @@ def test_light_goes_on_where_cells_join() -> None:
     waves = scatter(joined, cells, guides, np.array([0, 1]))
     assert np.allclose(waves.leaving[6:], cells[1] @ np.diag([0.5, 1.0]) @ cells[0])
 
+    waves = scatter(wire([6, 7, -1, -1, -1, -1, 0, 1]), cells[::-1], guides, np.array([4, 5]))
+    assert np.allclose(waves.leaving[2:4], cells[1] @ np.diag(guides[:2][::-1]) @ cells[0])
+
+
+def test_the_faintest_leak_counts() -> None:
+    joined, guides = wire([-1, -1, 4, 5, 2, 3, -1, -1]), np.ones(6, dtype=complex)
+    cells = np.stack([transfer(np.pi / 2 + 1e-7), transfer(0.0)])
+    waves = scatter(joined, cells, guides, np.array([0, 1]))
+    assert np.allclose(waves.leaving[6:], cells[1] @ cells[0], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("leak", "fades", "lit"),
+    [(1.3e-6, 0.0, True), (0.9e-6, 0.2e-12, False), (0.9e-6, 0.8e-12, True), (1e-10, 0.0, False)],
+)
+def test_light_in_a_ring_is_as_strong_as_digits_allow(
+    leak: float, fades: float, lit: bool
+) -> None:
+    """A cell whose side 1 leads to itself; light a million times as strong counts as none."""
+    kept = np.sqrt(1 - leak**2)
+    cell = np.array([[[kept, 1j * leak], [1j * leak, kept]]])
+    ring = wire([-1, 3, -1, 1])
+    guides = np.ones(ring.links.count, dtype=complex)
+    guides[ring.links.of_terminal[1]] = 1 - fades
+    inside = np.abs(unchecked(ring, cell, guides, np.array([0])).entering[1, 0])
+    strong = leak / (leak**2 / 2 + fades)
+    assert inside == pytest.approx(strong if lit else 0.0, rel=1e-3)
+
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
 @pytest.mark.parametrize("seed", range(3))

@@ -8,7 +8,7 @@ import pytest
 import optmatch as om
 from optmatch.verify.routing import quick
 from tests.helpers import oracles
-from tests.verify.rules.routing import HEAD_ON, STUCK
+from tests.verify.rules.routing import BACKWARDS, HEAD_ON, STUCK
 
 find_dark: Any = getattr(quick.find_dark, "py_func", quick.find_dark)
 FABRICS = [
@@ -65,6 +65,7 @@ def test_what_no_constructor_lets_through() -> None:
     assert first_dark(ring, [[-1, -1]], [[0, 1] * 3]) == -1
     assert first_dark(HEAD_ON.fabric, [[1, 0]], [[0]]) == 0
     assert first_dark(HEAD_ON.fabric, [[1, -1]], [[0]]) == -1
+    assert first_dark(BACKWARDS.fabric, [[0], [0]], [[0, 0], [0, 1]]) == 1
     for state, row in ((0, -1), (-1, -1), (1, 0)):
         assert first_dark(STUCK.fabric, [[-1, -1]], [[-1, -1, state, -1, -1, -1]]) == row
     assert len(quick.new_marks(om.IdealSwitch(2))) == 0

@@ -1,6 +1,7 @@
 """Loss and crosstalk on a chip of which each cell is known: followed beam by beam, and bounded."""
 
 import math
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -125,6 +126,8 @@ def test_each_objective_has_its_bound_and_its_figure() -> None:
         assert bound_objective(om.Routing(cut, kept, objective=goal, cells=chip)) < math.inf
         moved = om.Routing(cut, np.roll(kept, 1), objective=goal, cells=chip)
         assert bound_objective(moved) == math.inf
+    routed: Any = om.solve(loss, seed=0)
+    assert om.verify(loss, replace(routed, objective=routed.objective * (1 + 1e-12))).valid
     quality = Quality(np.array([[1.0, 3.0]]), np.array([[0.01, 0.001]]))
     told = {"worst_loss_db": 3.0, "worst_snr_db": pytest.approx(20.0)}
     assert worst_figures(loss, quality) == told | {"objective": 3.0}

@@ -65,6 +65,7 @@ BOTH_LATE = ask("broadcast", 2, planes=2, late_s={1: 7.0})
 SENT: dict[str, Any] = {"sends": ONCE, "chunk_bytes": [4.0], "epoch_of_round": [0]}
 LIT: dict[str, Any] = SENT | {"circuits": [[[1, -1], [1, -1]]]}
 STEPS = ask("all-reduce", 2, planes=2, steps=[[0, 4], [0, 4]])
+SHRINKING = ask("all-reduce", 2, planes=2, steps=[[0, 4], [0, 2]])
 THRICE = ask("all-reduce", 2, planes=2, steps=[[0, 4]] * 3)
 OTHER = ask("all-reduce", 2, steps=[[0, 4], [1, 4]])
 NOTHING = ask("all-reduce", 2, steps=[])
@@ -648,6 +649,7 @@ ROWS = [
     Row(None, NOTHING, om.CollectivePlan()),
     Row(None, STEPS, planes(**PARTED)),
     Row("planes have a share in each round", STEPS, om.CollectivePlan()),
+    Row(None, SHRINKING, planes([[4, 0], [2, 0]], [[0, 0], [5, 0]], [[5, 0], [8, 0]], 8.0)),
     Row("steps from outside have no sends", STEPS, planes(**PARTED, sends=ONCE),
         "sends: steps from outside have no sends: got 1, expected 0"),
     Row("nor circuits of their own", STEPS, planes(**PARTED, circuits=THERE),

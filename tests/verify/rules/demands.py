@@ -38,6 +38,8 @@ def count(port: int, against: int | None = None) -> CountProof:
 NOTHING = demand([[0, 0], [0, 0]])
 PAIR = demand([[0, 3], [2, 0]])
 STAYING = demand([[4, 0], [0, 2]], switching="per-circuit")
+APART = demand([[9, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]])
+"""One port sends for long, another one has many circuits."""
 SHORT = demand([[0, 3], [2, 0]], min_slot_s=2.0)
 ONE = demand([[6]])
 """Prices of 7 / 6 for each second earn 7 in the 7 s that it takes."""
@@ -92,6 +94,12 @@ def late(**said: Any) -> Any:
 
 ROWS = [
     Row(None, NOTHING, NOTHING.schedule([], []), figures={"makespan_s": 0.0, "slots": 0}),
+    Row(
+        "the lower bound is not below what ports need",
+        APART,
+        claim(APART, lower_bound=11.0),
+        "got 11.0, expected 12.0",
+    ),
     # slots
     Row(None, PAIR, PAIR.schedule([[1, 0]], [3]), figures={"slots": 1, "makespan_s": 4.0}),
     Row(

@@ -104,7 +104,7 @@ LATENT = message(latency_s=0.25)
 SMALL = forge(MESSAGE, network=forge(MESSAGE.network, radix=1))
 SPARE = message(fabric=om.IdealSwitch(3))
 CHIP = message(fabric=om.Benes(2))
-MUTUAL = message(fabric=om.HexMesh(1, 1, ports=2))
+MUTUAL = message(fabric=om.HexMesh(1, 1, ports=[0, 1]))
 BY_CHANCE = job(
     [group((0, 1)), group((0, 1), "pp")],
     [
@@ -285,6 +285,7 @@ ROWS = [
     Row(None, CHIP, sent(line([[1, -1]], cell_states=[[1]]))),
     Row("every cell has a state", CHIP, sent(THERE),
         "rails[0].cell_states: every cell has a state: got None, expected (1, 1)"),
+    Row(None, MUTUAL, sent(line([[1, 0]], cell_states=[[-1, -1, 0, -1, -1, -1]]))),
     Row(
         "circuits of bidirectional ports are mutual",
         MUTUAL,

@@ -58,6 +58,14 @@ def over(*nodes: int) -> tuple[int, ...]:
     return tuple(int(np.flatnonzero(POD.edge_of_fibre == edge)[0]) for edge in edges)
 
 
+BETWEEN = om.Reroute(
+    POD,
+    [[0, 18], [6, 12]],
+    routes=(over(0, 10, 3), over(1, 10, 2)),
+    spares=(4, 5),
+    failed_chips=(0,),
+)
+"""Circuits from both chips of a rack, which goes as a whole, to those of another."""
 FACES, BACK = over(2, 10, 5), over(5, 7, 3)
 """From chip 2 to chip 5 over the switch of axis z, on to chip 3 over one of axis x."""
 
@@ -186,6 +194,18 @@ ROWS = [
     Row(None, replace(CUBES, failed_chips=(), failed_ports=(6,)), moved()),
     Row(None, replace(CUBES, failed_chips=(), failed_fibres=(0,)), moved()),
     Row(None, replace(CUBES, failed_chips=(0, 5)), moved()),
+    Row(
+        None,
+        BETWEEN,
+        moved(
+            moves=[[0, 4], [1, 5]],
+            changed=[0, 1],
+            circuits=[[24, 18], [30, 12]],
+            routes=(over(4, 10, 3), over(5, 10, 2)),
+            steps=[[RAISE, 0, -1], [RAISE, 1, -1]],
+        ),
+        figures={"lower_bound_recomputed": (0, 2, 0, 720, 4)},
+    ),
     stopped("a live spare takes over", replace(CUBES, failed_ports=(23,)), moved()),
     stopped("a live spare takes over", replace(CUBES, failed_ports=(13,)), moved()),
     stopped("a live spare takes over", replace(CUBES, failed_fibres=(CUBE_FIBRES + 1,)), moved()),
@@ -345,6 +365,12 @@ ROWS = [
         PORT,
         switched(steps=[[SET, 0, 1], [RAISE, 0, -1], [SET, 1, 1]]),
         "got circuit 0: lost in free cell 1, expected terminal 7",
+    ),
+    stopped(
+        "every circuit that is up has its light, after every step",
+        HELD,
+        only([SET, 2, 1], [SET, 2, 0]),
+        "steps[0]: every circuit that is up has its light, after every step: got circuit 0",
     ),
     Row(None, HELD, only([SET, 0, 0], [SET, 2, 0]), figures={"cells_set": 2}),
     stopped(

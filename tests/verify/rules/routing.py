@@ -65,6 +65,13 @@ HEAD_ON = om.Routing(OneWay((0, 2), (0, 2), CellGraph(**ONE_CELL)), [1, 0])
 """Each of two ports sends to the other through the same cell, both from where they receive."""
 AGAINST = om.Routing(OneWay((2,), (0,), Isolator(**ONE_CELL)), [0])
 ISOLATED = om.Routing(OneWay((0,), (2,), Isolator(**ONE_CELL)), [0])
+JOINED_CELLS: Any = {
+    "mate": [6, 7, -1, -1, -1, -1, 0, 1],
+    "ends": [[[0, 0], [1, 0]]] * 2,
+    "perimeter": [2, 3, 5, 4],
+}
+BACKWARDS = om.Routing(OneWay((4,), (2,), CellGraph(**JOINED_CELLS)), [0])
+"""Light goes on at terminal 0 of cell 0, which is joined to cell 1."""
 STUCK = om.Routing(om.Faulty(RING, stuck_bar=[2]), [1, 0])
 OUTER = om.Routing(om.HexMesh(1, 1), [1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10])
 """With all cells in bar light goes along the outside, and round inside for ever."""
@@ -277,6 +284,18 @@ ROWS = [
         "cell_states[0, 2]: a stuck cell is stated as it is, or free: got 1, expected 0",
     ),
     Row(None, STUCK, schedule([[1, 0]], cell_states=BAR), figures={"objective": 1.0}),
+    Row(
+        None,
+        BACKWARDS,
+        claim(
+            BACKWARDS,
+            schedule=schedule([[0]], cell_states=[[0, 0]]),
+            objective=2.0,
+            lower_bound=2.0,
+            certificate=priced(BACKWARDS.fabric, {}),
+        ),
+        figures={"total_cells": 2, "lower_bound_recomputed": 2.0, "lower_bound_checked": 2.0},
+    ),
     Row(None, MIRROR, schedule([[-1, -1]], cell_states=CROSS)),
     Row(
         None,
@@ -404,6 +423,7 @@ ROWS = [
         forge(loss(certificate=priced(MESH, {4: 1_000}), objective=60.005), problem=SKEWED),
         figures={"lower_bound_checked": 30.0},
     ),
+    Row(None, LOSS, loss(objective=4.0 * (1 + 1e-12))),  # losses are sums of floats
     Row(  # of the worst route prices say nothing, unless that there is none
         None,
         WORST,

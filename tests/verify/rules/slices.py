@@ -294,12 +294,17 @@ ROWS = [
     Row(
         "prices show that no level is larger",
         check_steering,
+        shared(link_prices=[1.0, 0]),
+        "got none",
+    ),
+    Row(
+        "prices show that no level is larger",
+        check_steering,
         shared(chip_prices=[-1.0, 0, 0]),
         "got none",
     ),
     Row("prices show that no level is larger", check_steering, SEVENTHS),
     Row("prices show that no level is larger", check_steering, shared(chip_prices=[1.0] * 2)),
-    Row("prices show that no level is larger", check_steering, shared(link_prices=[1.0, 0])),
     Row("prices show that no level is larger", check_steering, shared(link_prices=[0.0])),
     Row(
         "a chip shares what it has",

@@ -65,6 +65,11 @@ def test_whatever_is_there_before_counts(wrap: bool) -> None:
     assert len(found) == 4
 
 
+def test_the_fewest_circuits_leave_slots_side_by_side() -> None:
+    for slots, least in ((4, [0, 2, 2, 2, 0]), (3, [0, 2, 2, 0])):
+        assert bounds._border(bounds.measure((1, 1, slots), (1, 1, 1))) == least
+
+
 @given(slice_problems(tiny=True))
 @few
 def test_the_bounds_of_problem_and_verifier_agree(problem: om.SliceAllocation) -> None:
