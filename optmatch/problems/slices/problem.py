@@ -175,7 +175,9 @@ class SliceAllocation(Displayed):
             cut_shape(shape, self.fabric.server) for shape in orient(self.fabric, self.shape)
         )
 
-    def candidates(self, source: int, destination: int, weight: int) -> list[tuple[int, ...]]:
+    def candidates(
+        self, source: int, destination: int, weight: int, loads: NDArray[np.int64] | None = None
+    ) -> list[tuple[int, ...]]:
         """Return the routes offered to circuits between two servers, best first.
 
         Parameters
@@ -184,6 +186,8 @@ class SliceAllocation(Displayed):
             Servers, of one rack unless racks are joined.
         weight
             How many circuits.
+        loads
+            `loads`, for many calls in a row.
 
         Returns
         -------
@@ -204,7 +208,7 @@ class SliceAllocation(Displayed):
             if not fabric.joined:
                 return []
             destination += servers  # the pool counts on in the second rack
-        loads, fibres, offered = self.loads, fabric.edge_fibres, []
+        loads, fibres, offered = self.loads if loads is None else loads, fabric.edge_fibres, []
         for rank, edges_passed in enumerate(routes_between(fabric, source, destination)):
             row = np.array(edges_passed)
             route = np.where(row < edges, row + rack * edges, row + (other - 1) * edges)
@@ -251,34 +255,30 @@ def connect(
     size, ports = fabric.chips_per_server, fabric.ports_per_chip
     slot, chip, port = plan.circuits[:, [0, 3]], plan.circuits[:, [1, 4]], plan.circuits[:, [2, 5]]
     circuits = (at[slot] * size + chip) * ports + port
-    edges, counts = fabric.edges, fabric.edge_fibres
-    last = np.cumsum(counts)  # fibres are numbered edge by edge
-    dark: dict[int, NDArray[np.int64]] = {}
+    edges, last = fabric.edges.tolist(), np.cumsum(fabric.edge_fibres)  # fibres go edge by edge
+    dark = np.flatnonzero(~lit)
+    first = np.searchsorted(dark, last - fabric.edge_fibres).tolist()
+    stop, free = np.searchsorted(dark, last).tolist(), dark.tolist()
     order = np.argsort(plan.pair_of, kind="stable")
-    ends = np.searchsorted(plan.pair_of[order], np.arange(len(routes) + 1))
-    uses: list[NDArray[np.int64]] = []
+    ends = np.searchsorted(plan.pair_of[order], np.arange(len(routes) + 1)).tolist()
+    uses: list[tuple[int, int]] = []
     passed: list[tuple[int, ...]] = []
+    of_pairs = order.tolist()
     for pair, route in enumerate(routes):
-        members = order[ends[pair] : ends[pair + 1]]
-        passed.append((int(edges[route[0], 0]), *edges[list(route), 1].tolist()))
-        table = np.empty((len(members), len(route), 2), dtype=np.int64)
-        table[:, :, 0] = members[:, None]
-        for hop, edge in enumerate(map(int, route)):
-            if edge not in dark:
-                first = last[edge] - counts[edge]
-                dark[edge] = np.flatnonzero(~lit[first : last[edge]]) + first
-            if len(dark[edge]) < len(members):
+        members, hops = of_pairs[ends[pair] : ends[pair + 1]], [int(edge) for edge in route]
+        passed.append((edges[hops[0]][0], *(edges[edge][1] for edge in hops)))
+        for edge in hops:
+            if stop[edge] - first[edge] < len(members):
                 raise InputError(f"edge {edge}: too few free fibres for {len(members)} circuits")
-            table[:, hop, 1] = dark[edge][: len(members)]
-            dark[edge] = dark[edge][len(members) :]
-        uses.append(table.reshape(-1, 2))
-    fibres = np.concatenate(uses) if uses else np.empty((0, 2), dtype=np.int64)
+        uses += [(c, free[first[edge] + k]) for k, c in enumerate(members) for edge in hops]
+        for edge in hops:
+            first[edge] += len(members)
     return Allocation(
         shape=plan.shape,
         servers=at,
         routes=tuple(passed),
         circuits=circuits,
-        fibres=fibres,
+        fibres=np.array(uses, dtype=np.int64).reshape(-1, 2),
     )
 
 

@@ -47,6 +47,7 @@ def routes_between(fabric: RackFabric, source: int, destination: int) -> list[li
     return _routes(_alone(fabric), source, destination)
 
 
+@lru_cache(maxsize=16)
 def _alone(fabric: RackFabric) -> RackFabric:
     """Return one rack with the parts that its routes depend on."""
     return replace(fabric, fibres=8, ports_per_chip=6, racks=1, interposer=None)

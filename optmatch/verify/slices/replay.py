@@ -144,7 +144,7 @@ def _check_routes(
 ) -> dict[tuple[int, int], list[int]] | None:
     """Check every route; return the edges passed by pair of slots, None if one has no way."""
     edge_of = {(u, v): edge for edge, (u, v) in enumerate(problem.fabric.edges.tolist())}
-    pairs = sorted(torus.weights)
+    pairs, loads = sorted(torus.weights), problem.loads
     findings.expect("each pair of slots has a route", "routes", len(answer.routes), len(pairs))
     if len(answer.routes) != len(pairs):
         return None
@@ -164,7 +164,7 @@ def _check_routes(
         for hop in range(1, len(route) - 1):
             check_crossing(problem.fabric, route[hop - 1 : hop + 2], f"{place}[{hop}]", findings)
         way = [edge_of[step] for step in steps]
-        offered = problem.candidates(*ends, torus.weights[pair])
+        offered = problem.candidates(*ends, torus.weights[pair], loads)
         if tuple(way) not in offered:
             findings.refuse(
                 "a route is one of those offered", place, route, f"one of {len(offered)}"
@@ -209,7 +209,7 @@ def _check_fibres(
     """Check that each circuit has one free fibre on each edge of its way, for itself."""
     passed: list[list[int]] = [[] for _ in ways]
     owner: dict[int, int] = {}
-    lit = problem.lit_fibres
+    lit, edge_of = problem.lit_fibres, problem.fabric.edge_of_fibre.tolist()
     for use, (circuit, fibre) in enumerate(answer.fibres.tolist()):
         place = f"fibres[{use}]"
         if not (circuit < len(ways) and fibre < len(lit)):
@@ -220,7 +220,7 @@ def _check_fibres(
         if fibre in owner:
             findings.refuse("a fibre carries one circuit", place, fibre, "another fibre")
         owner[fibre] = circuit
-        passed[circuit].append(int(problem.fabric.edge_of_fibre[fibre]))
+        passed[circuit].append(edge_of[fibre])
     for circuit, (got, expected) in enumerate(zip(passed, ways, strict=True)):
         if got != expected:
             findings.refuse(
