@@ -9,6 +9,8 @@ import argparse
 import base64
 import contextlib
 import html
+import importlib
+import inspect
 import io
 import json
 import os
@@ -41,6 +43,8 @@ SECTIONS: dict[str, list[str]] = {
     "For authors": ["adding-a-kind", "design-notes"],
 }  # fmt: skip
 """The pages of this folder, by chapter; pages that are not listed come last."""
+ROOMS = ["fabrics", "problems", "model", "solvers", "io", "plotting", "testing"]
+"""Packages with public names that the top level has not."""
 WHOLE = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff"]
 
 
@@ -218,14 +222,12 @@ def chapters() -> dict[str, list[str]]:
     return SECTIONS | ({"More": sorted(found - known)} if found - known else {})
 
 
-def public_names() -> dict[str, str]:
-    """Return the full name of every public function and class of the package."""
-    import optmatch as om
-
-    places = {}
-    for name in om.__all__:
-        found = getattr(om, name)
-        if hasattr(found, "__module__"):
+def public_names(room: str = "optmatch") -> dict[str, str]:
+    """Return the full name of every public function and class of a package."""
+    package, places = importlib.import_module(room), {}
+    for name in package.__all__:
+        found = getattr(package, name)
+        if inspect.isclass(found) or inspect.isfunction(found):
             places[name] = f"{found.__module__}.{found.__qualname__}"
     return places
 
@@ -244,11 +246,18 @@ def links_of_the_site(text: str) -> str:
 
 
 def _write_reference(source: Path) -> list[str]:
-    """Write a page of functions and one of classes."""
+    """Write a page of functions and one of classes, and one of what else each room has."""
     texts = {"functions": "# Functions\n", "classes": "# Classes\n"}
-    for name, place in sorted(public_names().items(), key=lambda pair: pair[0].lower()):
-        kind = "classes" if name[0].isupper() else "functions"
-        texts[kind] += f"\n## {name}\n\n::: {place}\n"
+    texts |= {f"in-{room}": f"# More of `optmatch.{room}`\n" for room in ROOMS}
+    told = set()
+    for page, room in [("", "optmatch"), *((f"in-{room}", f"optmatch.{room}") for room in ROOMS)]:
+        for name, place in sorted(public_names(room).items(), key=lambda pair: pair[0].lower()):
+            if place not in told:
+                kind = page or ("classes" if name[0].isupper() else "functions")
+                made = "<" in place  # by a function: no file has it under its name
+                said = getattr(importlib.import_module(room), name).__doc__ if made else ""
+                texts[kind] += f"\n## {name}\n\n{said if made else f'::: {place}'}\n"
+                told.add(place)
     for kind, text in texts.items():
         (source / f"{kind}.md").write_text(text)
     return [f"{kind}.md" for kind in texts]

@@ -221,7 +221,9 @@ def draw_problem(problem: Collective) -> Figure:
     ticks = np.arange(0, n, every)
     panels = zip(figure.subplots(1, 2), ((before, "before"), (after, "after")), strict=True)
     for ax, ((there, whose), name) in panels:
-        ax.imshow(np.ma.masked_where(~there | (whose == n), whose), vmin=0, vmax=n, cmap="turbo")
+        ax.imshow(
+            np.ma.masked_where(~there | (whose == n), whose), vmin=-0.1 * n, vmax=n, cmap="turbo"
+        )
         ax.imshow(np.ma.masked_where(~there | (whose < n), whose), vmin=0, vmax=n, cmap="gray_r")
         ax.set_xticks(ticks, [str(k) for k in ticks], fontsize=8)
         ax.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)
@@ -230,7 +232,8 @@ def draw_problem(problem: Collective) -> Figure:
         ax.set_ylabel("rank")
     size = write_amount(problem.size_bytes, "B")
     told = f"{problem.operation} of {size} between {n} ranks"
-    figure.suptitle(f"{told}; colours: from which rank, black: the sum of all", fontsize=10)
+    black = ", black: the sum of all" if (after[1] == n).any() else ""
+    figure.suptitle(f"{told}; colours: from which rank{black}", fontsize=10)
     return figure
 
 

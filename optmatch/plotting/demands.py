@@ -192,7 +192,8 @@ def _label_bars(ax: Axes, data: GanttData, row: Any, colours: Any, span: float) 
     fits = (data.end_s - data.start_s) / span * width > 0.075 * digits + 0.03
     for k in np.flatnonzero(fits):
         middle, port = (data.start_s[k] + data.end_s[k]) / 2, int(data.destination[k])
-        ink = palette.ink_on(str(colours[port]))
+        pale = port < 8 and middle > data.sent_s[k]  # nothing is sent there any more
+        ink = palette.INK if pale else palette.ink_on(str(colours[port]))
         plate = {"boxstyle": "square,pad=0.1", "fc": str(colours[port]), "ec": "none"}
         bbox = plate if port >= 8 else None  # patterns would hide the digits
         ax.text(

@@ -72,10 +72,12 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     if fabric.graph is not None:
         names = {mark.name for mark in data.ports} & {text.get_text() for text in ax.texts}
         named = sorted(name for name in names if name[0] == "t")[:1]
-        more = f"; {named[0]}: terminal {named[0][1:]} of the boundary" if named else ""
+        wide = _width_of(ax)
+        gap = " " if wide > 6.5 else "\n"  # in inches: the line would be cut off
+        more = f";{gap}{named[0]}: terminal {named[0][1:]} of the boundary" if named else ""
         ax.set_xlabel(
             _MARKS + more,
-            fontsize=max(8.0, 0.64 * _width_of(ax)),
+            fontsize=max(8.0, 0.64 * wide),
             color=palette.STATE_COLOURS["bar"],
         )
     name_owners(ax, light.owners, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=8)

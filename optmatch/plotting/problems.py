@@ -22,7 +22,11 @@ def draw_fabric(problem: Any) -> Figure:
     figure = new_figure(mesh_data(problem.fabric))
     ax = figure.add_subplot()
     draw_switch(ax, problem.fabric)
-    ax.set_title(f"{problem.kind} on {problem.fabric.title}", fontsize=11)
+    tenants = getattr(problem, "tenants", ())
+    told = (
+        "" if not tenants else f": {len(tenants)} jobs on {sum(t.n_ports for t in tenants)} ports"
+    )
+    ax.set_title(f"{problem.kind} on {problem.fabric.title}{told}", fontsize=11)
     return figure
 
 

@@ -208,11 +208,14 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
     for x, y in data.servers:
         corner = (x - 0.42, y - 0.42)
         ax.add_patch(Rectangle(corner, 0.84, 0.84, facecolor=palette.CELL_FILL, edgecolor="none"))
-    for tail, head in data.fibres:
-        ax.plot(*data.servers[[tail, head]].T, color="#d5dbe3", linewidth=5, zorder=1)
-    for first, second in data.circuits:
-        colour = palette.CIRCUIT_COLOURS[0]
-        ax.plot(*data.chips[[first, second]].T, color=colour, linewidth=1.1, alpha=0.8, zorder=2)
+    blue = palette.CIRCUIT_COLOURS[0]
+    for at, ends, colour, width, name in (
+        (data.servers, data.fibres, "#d5dbe3", 5.0, "their fibres"),
+        (data.chips, data.circuits, blue, 1.1, "new circuits"),
+    ):
+        style: dict[str, Any] = {"color": colour, "linewidth": width, "zorder": 1}
+        for k, pair in enumerate(ends):
+            ax.plot(*at[pair].T, label="_" * (k > 0) + name, **style)
     figure: Any = ax.get_figure(root=True)
     wide = figure.get_figwidth()
     font = max(8.0, 0.64 * wide)  # 8 points where the picture is 1,200 pixels wide

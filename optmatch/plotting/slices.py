@@ -131,7 +131,7 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
     size = np.ptp(data.centres, axis=0) + 2
     scale = min(0.8, 16 / float(size.max()))
     if ax is None:
-        inches = max(4.5, scale * float(size[0])), max(2.8, scale * float(size[1]) + 0.9)
+        inches = max(4.5, scale * float(size[0])), max(2.8, scale * float(size[1]) + 1.5)
         ax = blank_figure(*inches).add_subplot()
     joined = len(data.racks) > 1
     for edge, (u, v) in enumerate(data.edges.tolist()):
@@ -152,17 +152,19 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
                         "shrinkB": 8,
                     },
                 )
+    if not joined and data.before.any():
+        ax.plot([], [], color=palette.FAINT_INK, label="circuits that were there")
+    ax.plot([], [], color="#266ec3", label="circuits of the new slice")
     _draw_servers(ax, data.centres, data.owner, data.slot, 72 * scale, data.servers)
     many = len(data.racks) > 8
     racks = f"{len(data.racks)} racks" if many else (
         f"rack{'s' if joined else ''} {', '.join(map(str, data.racks))}"
     )  # fmt: skip
-    below = "; circuits of others between racks are left out" if joined else ""
+    below = "\ncircuits of others between racks are left out" if joined else ""
     ax.set_title(
-        f"{racks}: servers by number, #k is slot k of the slice; worst load {solution.objective:g}"
-        f"{below}",
+        f"{racks}: servers by number, #k is slot k of the slice; "
+        f"worst load {solution.objective:g} circuits{below}",
         fontsize=9,
-        wrap=True,
     )
     return ax
 
@@ -328,7 +330,8 @@ def _draw_servers(
         for value, (fill, name) in looks.items()
         if (kind == value).any()
     ]
-    ax.legend(handles=marks, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4,
+    marks += ax.get_lines()
+    ax.legend(handles=marks, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3,
               frameon=False, fontsize=9)  # fmt: skip
     ax.set_aspect("equal")
     (left, low), (right, high) = centres.min(axis=0), centres.max(axis=0)

@@ -143,12 +143,16 @@ def shown_texts(figure: Any) -> list[Any]:
 @pytest.mark.parametrize("what", ["problem", "answer"])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_picture_can_be_read(name: str, what: str) -> None:
-    """Of 1,200 pixels no letter is below 8 points, and no two texts overlap."""
+    """Of 1,200 pixels no letter is below 8 points; no two texts overlap, and none is cut off."""
     figure = problem_named(name).plot() if what == "problem" else answer_named(name).plot()
     texts = shown_texts(figure)
     least = 0.64 * figure.get_figwidth() - 0.01
     assert {t.get_text(): t.get_fontsize() for t in texts if t.get_fontsize() < least} == {}
     assert crossing(texts) == []
+    page = figure.bbox.padded(1.5)
+    ticks = {t for ax in figure.axes for t in [*ax.get_xticklabels(), *ax.get_yticklabels()]}
+    ends = {t.get_text(): t.get_window_extent().corners() for t in texts if t not in ticks}
+    assert [name for name, four in ends.items() if not all(page.contains(*p) for p in four)] == []
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
