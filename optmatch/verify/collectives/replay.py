@@ -144,10 +144,11 @@ def _sum_up(
             where = part.where(turn, int(used[source[row]]))
             findings.refuse("who sends a chunk has it", where, "nothing", "the chunk")
             return False
-        keeps = kinds == KEEP
-        adds = np.append(kinds == REDUCE, np.ones(int(keeps.sum()), dtype=np.bool_))
-        sent = np.concatenate([sent, sent[keeps]])
-        target = np.append(target, sum_of[start:end][keeps])
+        keeps, adds = kinds == KEEP, kinds == REDUCE
+        if keeps.any():
+            adds = np.append(adds, np.ones(int(keeps.sum()), dtype=np.bool_))
+            sent = np.concatenate([sent, sent[keeps]])
+            target = np.append(target, sum_of[start:end][keeps])
         order = np.argsort(target, kind="stable")
         same = np.flatnonzero(np.diff(target[order]) == 0)
         clash = same[~(adds[order[same]] & adds[order[same + 1]])]
@@ -162,7 +163,8 @@ def _sum_up(
         state[target[~adds]] = sent[~adds]
         left = order[adds[order]]
         while len(left):  # chunks that several ranks send to one are added one after another
-            once = np.append(True, np.diff(target[left]) != 0)
+            once = np.ones(len(left), dtype=np.bool_)
+            once[1:] = target[left[1:]] != target[left[:-1]]
             goal, data = target[left[once]], sent[left[once]]
             twice = (state[goal] & data).any(axis=1)
             if twice.any():
