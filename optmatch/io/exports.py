@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from optmatch.io.arrays import detach
 from optmatch.io.collectives.msccl import write_msccl, write_rounds, write_traces
+from optmatch.io.collectives.mscclpp import write_mscclpp
 from optmatch.io.files import save_tree
 from optmatch.io.netlists import gdsfactory
 from optmatch.io.rails import simulators, timeline
@@ -138,6 +139,9 @@ EXPORTERS: dict[str, Exporter] = {
         "sends of a collective as a program of MSCCL, XML; of its circuits it knows nothing",
         ("collective",),
         write_msccl,
+    ),
+    "mscclpp": Exporter(
+        "the same as an execution plan of MSCCL++, JSON", ("collective",), write_mscclpp
     ),
     "json": Exporter(
         "phases theta and phi of all set cells, with their convention",

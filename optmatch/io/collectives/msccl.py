@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
@@ -26,15 +27,84 @@ NAMES = {
     "all-gather": "allgather",
     "reduce-scatter": "reduce_scatter",
     "all-to-all": "alltoall",
+    "broadcast": "broadcast",
 }
-MOST_STEPS, MOST_BLOCKS, PEERS_PER_CHANNEL = 256, 216, 32
+MOST_STEPS, MOST_BLOCKS, PEERS_PER_CHANNEL, MOST_UNITS = 256, 216, 32, 71
 """Limits of the interpreter of MSCCL."""
 MOST_BYTES = 1 << 40
 
 Slot = tuple[str, int]
-"""A place of a chunk: buffer (i input, o output, s scratch) and number."""
+"""A place of a chunk: buffer (i input, o output, s scratch) and number of its first unit."""
 Step = tuple[int, int]
 """Thread block and number of a step."""
+
+
+class Layout:
+    """Where ranks have chunks, in buffers of equal units.
+
+    Buffers of an uneven all-to-all have its blocks one after another, and no gaps. What a runtime
+    cannot hold raises `InputError`.
+    """
+
+    def __init__(self, runtime: str, solution: Solution) -> None:
+        problem, self.plan = solution.problem, plan_of(solution)
+        assert isinstance(problem, Collective)
+        if len(self.plan.parts) or len(self.plan.places):
+            told = "a plan that sends parts, or keeps what comes, cannot be written"
+            raise InputError(f"{runtime}: {told}")
+        n, sizes = problem.n_ranks, self.plan.chunk_bytes
+        self.problem, self.count = problem, len(sizes)
+        self.exchange, self.uneven = problem.operation == "all-to-all", False
+        self.units = np.ones(len(sizes), dtype=np.int64)
+        if self.exchange and problem.demand_bytes is not None:
+            whole = np.rint(sizes)
+            if (whole != sizes).any():
+                raise InputError(f"{runtime}: blocks of whole bytes can be written, no other")
+            self.units = whole.astype(np.int64) // np.gcd.reduce(whole.astype(np.int64))
+            self.uneven = True
+        self.scratch = [0] * n
+        self._there: dict[tuple[int, int], Slot] = {}
+
+    def place(self, rank: int, chunk: int) -> Slot:
+        """Return where a rank has a chunk."""
+        if not self.exchange:
+            return ("o" if self.problem.operation in ("all-gather", "broadcast") else "i"), chunk
+        if (rank, chunk) not in self._there:
+            n, blocks = self.problem.n_ranks, self.units.reshape(self.problem.n_ranks, -1)
+            source, target = divmod(chunk, n)
+            slot = "s", self.scratch[rank]
+            if rank == source:
+                slot = "i", int(blocks[source, :target].sum())
+            elif rank == target:
+                slot = "o", int(blocks[:source, target].sum())
+            else:
+                self.scratch[rank] += int(self.units[chunk])
+            self._there[rank, chunk] = slot
+        return self._there[rank, chunk]
+
+    def own(self, rank: int) -> tuple[Slot, Slot, int] | None:
+        """Return from where to where a rank has to copy its own block, and its units."""
+        n = self.problem.n_ranks
+        units = int(self.units[rank * n + rank]) if self.exchange else 0
+        if not units:
+            return None
+        before = int(self.units.reshape(n, n)[:rank, rank].sum())
+        return self.place(rank, rank * n + rank), ("o", before), units
+
+    def sizes(self, rank: int) -> tuple[int, int]:
+        """Return the units of input and output."""
+        n, operation = self.problem.n_ranks, self.problem.operation
+        if self.exchange:
+            blocks = self.units.reshape(n, n)
+            return int(blocks[rank].sum()), int(blocks[:, rank].sum())
+        less = {"all-gather": (n, 1), "reduce-scatter": (1, n)}.get(operation, (1, 1))
+        return self.count // less[0], self.count // less[1]
+
+    def rounds(self) -> Iterator[list[list[int]]]:
+        """Yield the sends of each round that has some."""
+        sends = self.plan.sends
+        for rows in np.split(sends, np.flatnonzero(np.diff(sends[:, 0])) + 1):
+            yield rows[:, 1:].tolist()
 
 
 @dataclass
@@ -44,108 +114,92 @@ class _Gpu:
     blocks: dict[tuple[str, int], int] = field(default_factory=dict)
     """The number of the block that sends to, or receives from, a peer."""
     steps: list[list[dict[str, Any]]] = field(default_factory=list)
-    places: dict[int, Slot] = field(default_factory=dict)
-    scratch: int = 0
     writer: dict[Slot, Step] = field(default_factory=dict)
     readers: dict[Slot, list[Step]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, does: str, peer: int, kind: str, slot: Slot, waits: list[Step]) -> Step:
-        """Append a step that waits for others."""
-        block = self.blocks.setdefault((does, peer), len(self.steps))
+    def add(
+        self, ends: tuple[str, int], kind: str, slot: Slot, units: int, waits: list[Step]
+    ) -> Step:
+        """Append steps, the first of which waits for others; return the last one."""
+        block = self.blocks.setdefault(ends, len(self.steps))
         if block == len(self.steps):
             self.steps.append([])
         steps = self.steps[block]
         others = sorted({each for each in waits if each[0] != block})
-        for k, (other, number) in enumerate(others or [(-1, -1)]):
-            last = k >= len(others) - 1
-            steps.append(
-                {
-                    "s": len(steps),
-                    "type": kind if last else "nop",
-                    **{"srcbuf": slot[0], "srcoff": slot[1], "dstbuf": slot[0], "dstoff": slot[1]},
-                    **{"cnt": 1, "depid": other, "deps": number, "hasdep": 0},
-                }
-            )
+        for step in [*others[:-1], None]:
+            other, number = step or (others[-1] if others else (-1, -1))
             if other >= 0:
                 self.steps[other][number]["hasdep"] = 1
+            for k in range(0, 1 if step else units, MOST_UNITS):
+                steps.append(
+                    {
+                        "s": len(steps),
+                        "type": "nop" if step else kind,
+                        **{"srcbuf": slot[0], "srcoff": slot[1] + k},
+                        **{"dstbuf": slot[0], "dstoff": slot[1] + k},
+                        **{"cnt": 1 if step else min(units - k, MOST_UNITS)},
+                        **{"depid": other, "deps": number, "hasdep": 0},
+                    }
+                )
+                other, number = -1, -1
         return block, len(steps) - 1
 
 
 def write_msccl(solution: Solution) -> str:
     """Write the sends of a plan as a program of MSCCL.
 
-    Takes the solution of an all-reduce, all-gather, reduce-scatter or even all-to-all; what MSCCL
-    cannot hold raises `InputError`.
+    An all-to-all with given bytes is a *custom* collective of units, the greatest common divisor
+    of its blocks. A broadcast is from the root of the problem, which MSCCL does not know. What
+    MSCCL cannot hold raises `InputError`.
     """
-    problem, plan = solution.problem, plan_of(solution)
-    assert isinstance(problem, Collective)
-    if problem.operation not in NAMES or problem.demand_bytes is not None:
-        raise InputError(f"MSCCL: {', '.join(NAMES)} of equal chunks can be written, no other")
-    if len(plan.parts) or len(plan.places):
-        raise InputError("MSCCL: a plan that sends parts, or keeps what comes, cannot be written")
-    n, count = problem.n_ranks, len(plan.chunk_bytes)
-    gpus = [_Gpu() for _ in range(n)]
-    for rows in np.split(plan.sends, np.flatnonzero(np.diff(plan.sends[:, 0])) + 1):
+    layout = Layout("MSCCL", solution)
+    gpus = [_Gpu() for _ in range(layout.problem.n_ranks)]
+    for rows in layout.rounds():
         read = []
-        for _, source, target, chunk, _ in rows.tolist():
-            gpu = gpus[source]
-            slot = _place(problem.operation, n, gpu, source, chunk)
-            waits = [gpu.writer[slot]] if slot in gpu.writer else []
-            read.append((source, slot, gpu.add("send", target, "s", slot, waits)))
+        for source, target, chunk, _ in rows:
+            gpu, slot = gpus[source], layout.place(source, chunk)
+            waits, units = [gpu.writer[slot]] if slot in gpu.writer else [], layout.units[chunk]
+            read.append((source, slot, gpu.add(("send", target), "s", slot, units, waits)))
         for source, slot, step in read:
             gpus[source].readers[slot].append(step)
-        for _, source, target, chunk, kind in rows.tolist():
-            gpu = gpus[target]
-            slot = _place(problem.operation, n, gpu, target, chunk)
+        for source, target, chunk, kind in rows:
+            gpu, slot = gpus[target], layout.place(target, chunk)
             waits = gpu.readers.pop(slot, []) + ([gpu.writer[slot]] if slot in gpu.writer else [])
+            does = "rrc" if kind == REDUCE else "r"
             gpu.writer[slot] = gpu.add(
-                "recv", source, "rrc" if kind == REDUCE else "r", slot, waits
+                ("recv", source), does, slot, int(layout.units[chunk]), waits
             )
-    if problem.operation == "all-to-all":
-        for rank, gpu in enumerate(gpus):
-            gpu.add("copy", -1, "cpy", ("i", rank), [])
-            gpu.steps[-1][0]["dstbuf"] = "o"
-    return _print(problem, count, gpus)
+    for rank, gpu in enumerate(gpus):
+        own = layout.own(rank)
+        if own is not None:
+            gpu.add(("copy", -1), "cpy", own[0], own[2], [])
+            for row in gpu.steps[-1]:
+                row |= {"dstbuf": "o", "dstoff": row["dstoff"] - own[0][1] + own[1][1]}
+    return _print(layout, gpus)
 
 
-def _place(operation: str, n: int, gpu: _Gpu, rank: int, chunk: int) -> Slot:
-    """Return where a rank has a chunk."""
-    if operation != "all-to-all":
-        return ("o" if operation == "all-gather" else "i"), chunk
-    source, target = divmod(chunk, n)
-    if rank in (source, target):
-        return ("i", target) if rank == source else ("o", source)
-    if chunk not in gpu.places:
-        gpu.places[chunk] = "s", gpu.scratch
-        gpu.scratch += 1
-    return gpu.places[chunk]
-
-
-def _print(problem: Collective, count: int, gpus: list[_Gpu]) -> str:
-    n, operation = problem.n_ranks, problem.operation
-    per_loop = n if operation == "all-to-all" else count
+def _print(layout: Layout, gpus: list[_Gpu]) -> str:
+    problem, n = layout.problem, layout.problem.n_ranks
+    sizes = [layout.sizes(rank) for rank in range(n)]
     top = ElementTree.Element(
         "algo",
         {
-            "name": f"optmatch-{operation}",
+            "name": f"optmatch-{problem.operation}",
             "proto": "Simple",
             "nchannels": str(-(-(n - 1) // PEERS_PER_CHANNEL)),
-            "nchunksperloop": str(per_loop),
+            "nchunksperloop": str(max(map(max, sizes))),
             "ngpus": str(n),
-            "coll": NAMES[operation],
-            "inplace": str(int(operation != "all-to-all")),
+            "coll": "custom" if layout.uneven else NAMES[problem.operation],
+            "inplace": str(int(not layout.exchange)),
             "minBytes": "0",
             "maxBytes": str(MOST_BYTES),
         },
     )
     for rank, gpu in enumerate(gpus):
-        chunks = {
-            "i_chunks": per_loop // n if operation == "all-gather" else per_loop,
-            "o_chunks": per_loop // n if operation == "reduce-scatter" else per_loop,
-            "s_chunks": gpu.scratch,
-        }
+        names = ("i_chunks", "o_chunks", "s_chunks")
+        chunks = dict(zip(names, (*sizes[rank], layout.scratch[rank]), strict=True))
         node = ElementTree.SubElement(top, "gpu", {"id": str(rank)} | _texts(chunks))
-        longest = max(map(len, gpu.steps))
+        longest = max(map(len, gpu.steps), default=0)
         if longest > MOST_STEPS or len(gpu.steps) > MOST_BLOCKS:
             raise InputError(
                 f"MSCCL: rank {rank} needs {len(gpu.steps)} thread blocks of {longest} steps,"

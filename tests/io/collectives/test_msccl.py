@@ -61,9 +61,13 @@ def test_the_interpreter_would_take_it() -> None:
 
 
 def test_what_msccl_cannot_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broadcast, steps from outside, more blocks than there can be."""
+    """Too many steps, half a byte, steps from outside, more blocks than there can be."""
     for problem, match in (
-        (om.Collective("broadcast", 3, 1.0), "equal chunks"),
+        (om.Collective("broadcast", 3, 1.0), "1024 steps, 216 of 256"),
+        (
+            om.Collective("all-to-all", 2, 0, demand_bytes=np.array([[0, 1.5], [2, 0]])),
+            "whole bytes",
+        ),
         (om.Collective("all-reduce", 2, 1.0, steps=[[0, 1.0]]), "no sends"),
     ):
         with pytest.raises(om.InputError, match=match):

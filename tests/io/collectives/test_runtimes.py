@@ -1,0 +1,133 @@
+"""Programs for other runtimes move real data: MSCCL by processes, MSCCL++ by a replay.
+
+Neither runs on a GPU here: what reads them there is C++ and CUDA. The replay of MSCCL++ keeps the
+rules of its reader, and lets the proxies put data at any time between a put and a flush.
+"""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.io.exports import exported
+from optmatch.solvers.collectives.methods import suits
+from tests.helpers.mscclpp import Machine, read
+from tests.helpers.runtimes import make, ranks, same, scratch_of, units_of
+
+SMALL = [
+    ("all-reduce", "ring", 5),
+    ("all-reduce", "halving-doubling", 4),
+    ("all-gather", "mixed-radix", 6),
+    ("all-to-all", "bruck", 5),
+    ("uneven", "bruck", 4),
+    ("broadcast", "ring", 5),
+]
+METHODS = {
+    "all-reduce": ("ring", "direct", "bruck"),
+    "reduce-scatter": ("ring", "bruck", "direct"),
+    "all-gather": ("ring", "bruck", "mixed-radix"),
+    "all-to-all": ("pairwise", "bruck", "direct"),
+    "uneven": ("pairwise", "bruck"),
+    "broadcast": ("ring", "bruck"),
+}
+
+
+def solve(operation: Any, method: str, n: int) -> om.Solution | None:
+    """Return a plan; None if the method does not take such a problem."""
+    told: dict[str, Any] = {"alpha_s": 1e-6, "delay_s": 1e-6}
+    if operation == "uneven":
+        demand = np.random.default_rng(n).integers(0, 90, (n, n)) * 8
+        np.fill_diagonal(demand, 0)
+        demand[np.arange(n), (np.arange(n) + 1) % n] = 720  # nobody has nothing to do
+        problem = om.Collective("all-to-all", n, 0, demand_bytes=demand, **told)
+    else:
+        problem = om.Collective(
+            operation, n, 1e3, root=n - 1 if operation == "broadcast" else 0, **told
+        )
+    if not suits(problem, method):
+        return None
+    return om.solve(problem, method, seed=0)
+
+
+def check_msccl(solution: om.Solution, do: Any) -> None:
+    """Let processes do the program, and compare the results with what is wanted."""
+    problem: Any = solution.problem
+    text = str(exported(solution, "msccl"))
+    first, last = make(
+        problem, len(solution.answer.chunk_bytes), units_of(problem), scratch_of(text)
+    )
+    for found, wanted in zip(do(text, first), last, strict=True):
+        assert same(found, wanted)
+
+
+def check_mscclpp(solution: om.Solution, times: int) -> None:
+    """Read the plan by the rules, and do it in several orders."""
+    problem: Any = solution.problem
+    tree = read(str(exported(solution, "mscclpp")))
+    scratch = [gpu["scratch_chunks"] for gpu in tree["gpus"]]
+    for seed in range(times):
+        first, last = make(problem, len(solution.answer.chunk_bytes), units_of(problem), scratch)
+        Machine(tree, first, seed).run()
+        assert all(same(*each) for each in zip(first, last, strict=True))
+
+
+def test_processes_move_the_bytes() -> None:
+    with ranks(6) as do:
+        for case in SMALL:
+            solution = solve(*case)
+            assert solution is not None
+            check_msccl(solution, do)
+
+
+@pytest.mark.parametrize("case", SMALL, ids=str)
+def test_mscclpp_plans_keep_the_rules_and_give_the_results(case: Any) -> None:
+    solution = solve(*case)
+    assert solution is not None
+    check_mscclpp(solution, 3)
+
+
+@pytest.mark.parametrize("left_out", ["flush", "wait", "signal", "re"])
+def test_plans_without_an_operation_are_found_out(left_out: str) -> None:
+    """Each kind of operation is needed: without it some order gives another result, or no end."""
+    solution = solve("all-reduce", "ring", 2)  # both send what they add to
+    assert solution is not None
+    problem: Any = solution.problem
+    tree = read(str(exported(solution, "mscclpp")))
+    for block in (block for gpu in tree["gpus"] for block in gpu["threadblocks"]):
+        block["ops"] = [op for op in block["ops"] if op["name"] != left_out]
+    scratch = [gpu["scratch_chunks"] for gpu in tree["gpus"]]
+    right, seeds = True, iter(range(300))
+    while right and (seed := next(seeds, None)) is not None:
+        first, last = make(problem, len(solution.answer.chunk_bytes), units_of(problem), scratch)
+        try:
+            Machine(tree, first, seed).run()
+        except AssertionError:
+            right = False
+        right = right and all(same(*each) for each in zip(first, last, strict=True))
+    assert not right
+
+
+def test_what_mscclpp_cannot_hold_is_refused() -> None:
+    """A rank that gets nothing, whose sizes its reader would divide by; too many thread blocks."""
+    for demand, n, match in (([[0, 8], [0, 0]], 2, "something"), (None, 72, "17 are possible")):
+        problem = om.Collective(
+            "all-reduce" if demand is None else "all-to-all", n, 1e3 if demand is None else 0,
+            demand_bytes=demand,
+        )  # fmt: skip
+        with pytest.raises(om.InputError, match=match):
+            exported(om.solve(problem, "ring", seed=0), "mscclpp")
+
+
+@pytest.mark.slow
+def test_fifty_plans() -> None:
+    done = 0
+    with ranks(8) as do:
+        for (operation, methods), n in product(METHODS.items(), (2, 3, 4, 6, 8)):
+            for solution in [solve(operation, method, n) for method in methods]:
+                if solution is not None:
+                    check_msccl(solution, do)
+                    check_mscclpp(solution, 5)
+                    done += 1
+    assert done >= 50
