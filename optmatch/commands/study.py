@@ -161,6 +161,11 @@ def blast_radius(ctx: click.Context, /, **options: Any) -> None:
 @count("--jobs-asking", 50, "Number of jobs in each run.", least=1)
 @click.option("--trace", type=click.Path(), help="Devices from a CSV or Parquet file.")
 @click.option("--scale", type=float, default=50.0, help="The published size is divided by it.")
+@click.option(
+    "--vary",
+    metavar="NAME,...",
+    help="supply, response, scale, baseline: all combinations of some values of these.",
+)
 @count("--runs", 20, "Number of independent runs; intervals are of 95 %.", least=1)
 @count("--seed", 0, "Seed of all runs.")
 @QUIET
@@ -173,6 +178,8 @@ def sharing(ctx: click.Context, /, **options: Any) -> None:
     wanted = _take_output(options)
     given = {name: value for name, value in options.items() if value not in (None, ())}
     given["jobs"] = given.pop("jobs_asking")
+    if "vary" in given:
+        given["vary"] = tuple(given["vary"].split(","))
     told = {"parameters": dict(given)}
     if "trace" in given:
         given["trace"] = read_trace(given["trace"])

@@ -125,8 +125,10 @@ def _blast(tables: Tables) -> list[Panel]:
 
 def _sharing(tables: Tables) -> list[Panel]:
     rows = tables["completion"]
-    mixes = list(dict.fromkeys(row["mix"] for row in rows))
-    told = {(row["mix"], row["policy"]): row for row in rows}
+    varied = ("mix", "supply", "response", "scale", "baseline")
+    label = [" ".join(str(row[name]) for name in varied if name in row) for row in rows]
+    mixes = list(dict.fromkeys(label))
+    told = {(mix, row["policy"]): row for mix, row in zip(label, rows, strict=True)}
     policies = list(dict.fromkeys(row["policy"] for row in rows))
 
     def panel(title: str, ylabel: str, name: str) -> Panel:

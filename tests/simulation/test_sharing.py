@@ -214,6 +214,14 @@ def test_same_seed_same_run() -> None:
     assert not np.isnan(first.completion_s).any()
 
 
+@given(pools())
+def test_who_does_not_wait_serves_when_it_comes(pool: Pool) -> None:
+    """Without patience a device serves at its check-in or never."""
+    run = simulate_pool(pool, first_come, patient=False, until_s=60.0, record=True)
+    turns, places = np.divmod(run.log[:, 0], max(1, len(pool.arrival_s)))
+    assert np.allclose(run.log_s, pool.arrival_s[places] + turns * pool.period_s)
+
+
 def test_early_leavers_give_no_result() -> None:
     """The only device leaves before its result: the round fails, and the trace ends."""
     times: dict[str, Any] = {"arrival_s": [0.0], "departure_s": [5.0]}

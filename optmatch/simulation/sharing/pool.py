@@ -146,16 +146,18 @@ def draw_workload(
     *,
     jobs: int = 50,
     scale: float = 50.0,
+    supply: float = 1.0,
     trace: Trace | None = None,
 ) -> Workload:
     """Draw devices, unless a trace has them, and jobs of one of `MIXES`.
 
     The published size is divided by `scale`: rounds, times between jobs, length of the trace.
+    Devices that are drawn check in at `supply` times the published rate.
     """
     rng = np.random.default_rng(seed)
     asked, deadline_s = draw_jobs(mix, integer("jobs", jobs, at_least=1), rng, scale=scale)
     if trace is None:
-        trace = draw_devices(max(1, round(CHECK_INS / scale)), PERIOD_S / scale, rng)
+        trace = draw_devices(max(1, round(CHECK_INS * supply / scale)), PERIOD_S / scale, rng)
     return Workload(trace, asked, deadline_s)
 
 

@@ -117,6 +117,7 @@ def simulate_pool(
     seed: int = 0,
     over_selection: float = 1.3,
     enough: float = 0.8,
+    patient: bool = True,
     until_s: float = 1e8,
     record: bool = False,
     on_event: OnEvent = ignore,
@@ -126,7 +127,8 @@ def simulate_pool(
     A job asks for its demand times `over_selection` devices. The round succeeds with the result
     that makes up the part `enough` of the demand, and the next one asks at once. At its deadline,
     counted from the request, it fails, its devices are lost, and it asks anew. A device serves one
-    job; it waits until one wants it or it leaves; if it leaves before its result, that is lost.
+    job; if it is `patient` it waits until one wants it or it leaves, else it leaves at once; if it
+    leaves before its result, that is lost.
 
     The policy is asked whenever a job asks, has all its devices, or a round ends. The seed is that
     of the numbers that are drawn for requests; the same arguments give the same run in any
@@ -141,7 +143,8 @@ def simulate_pool(
         raise InputError(f"over_selection = {over_selection:g}: >= 1", where="over_selection")
     if not 0 < number("enough", enough) <= 1:
         raise InputError(f"enough = {enough:g}: above 0, at most 1", where="enough")
-    run = _Run(pool, policy, np.random.default_rng(seed), over_selection, enough, until_s, record)
+    rng = np.random.default_rng(seed)
+    run = _Run(pool, policy, rng, over_selection, enough, patient, until_s, record)
     events = 0
     while run.step():
         if events % _EVERY == 0:
@@ -160,6 +163,7 @@ class _Run:
         rng: np.random.Generator,
         over_selection: float,
         enough: float,
+        patient: bool,
         until_s: float,
         record: bool,
     ) -> None:
@@ -181,6 +185,7 @@ class _Run:
         self.success_s = np.full(jobs, np.inf)
         self.ends_s = [np.zeros(0) for _ in range(jobs)]  # when the devices of a round answer
         self.record, self.until_s, self.filled = record, until_s, False
+        self.patient = patient
         self.log: list[tuple[NDArray[np.int64], int, int, NDArray[np.float64]]] = []
         self.top = np.full(len(pool.tier), -1)
 
@@ -295,7 +300,7 @@ class _Run:
                 devices = (places + shift)[ours]
                 self.log.append((devices, job, int(self.requests[job]), times_s[ours]))
         idle = (job_of[:count] < 0).nonzero()[0]
-        if len(idle):
+        if len(idle) and self.patient:
             self.waiting.append((places + shift)[idle])
             self.idle[classes[idle]] = True
         return count

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -99,6 +101,43 @@ PUBLISHED = {
 """Random over another policy, of mean completion times, by mix and policy (arXiv 2312.08298)."""
 
 BASE = "random"
+VARIED: Mapping[str, tuple[Any, ...]] = {
+    "supply": (0.5, 0.7, 1.0, 2.0),
+    "response": (0.5, 1.0),
+    "scale": (25.0, 50.0),
+    "baseline": ("requests", "devices", "tested"),
+}
+"""What the published ratios leave open, and the values that are tried."""
+COPIES = 32
+"""Parts of a class of devices, of which each draws by itself."""
+
+
+def _base(pool: Pool, baseline: str) -> tuple[Pool, Policy]:
+    """Return the pool and the policy of a baseline.
+
+    With ``"requests"`` each request draws its place in the order. With ``"devices"`` a device
+    draws one of the jobs that ask and that it fits, anew when there is news while it waits; with
+    ``"tested"`` it draws once, of all that ask, and leaves if it does not fit.
+    """
+    if baseline == "requests":
+        return pool, make_policy(BASE, pool)
+    rng = np.random.default_rng(0)
+    part = rng.integers(COPIES, size=len(pool.class_of), dtype=np.int32)
+    parts = replace(
+        pool,
+        class_of=pool.class_of * COPIES + part,
+        eligible=np.repeat(pool.eligible, COPIES, axis=0),
+        tier=np.repeat(pool.tier, COPIES),
+    )
+
+    def draw(now: Moment) -> Priority:
+        drawn: Priority = rng.random(now.eligible.shape)
+        if baseline == "tested":
+            most = np.where(now.asks, drawn, -1.0).max(axis=1, keepdims=True)
+            drawn = np.where(drawn == most, drawn, -np.inf)
+        return drawn
+
+    return parts, draw
 
 
 class Figures(NamedTuple):
@@ -126,8 +165,11 @@ class _Part(NamedTuple):
 
     mix: str
     policies: tuple[str, ...]
+    baselines: tuple[str, ...]
     jobs: int
     scale: float
+    supply: float
+    response: float
     seed: np.random.SeedSequence
     trace: Trace | None
 
@@ -139,6 +181,7 @@ def study_sharing(
     jobs: int = 50,
     scale: float = 50.0,
     trace: Trace | None = None,
+    vary: Sequence[str] = (),
     runs: int = 20,
     seed: int = 0,
     executor: Submits | None = None,
@@ -159,6 +202,10 @@ def study_sharing(
         The divisor of the published size.
     trace
         The devices of the trace instead of drawn ones; jobs are drawn.
+    vary
+        Of ``VARIED``: each varied name is a column of the table ``completion``, which has rows for
+        all combinations of their values. `supply` and `response` are factors of the rate of
+        check-ins and of the times for a result; `baseline` says how random matching draws.
     runs
         How many times, with independent devices and jobs.
     seed
@@ -184,46 +231,80 @@ def study_sharing(
     for mix in mixes:
         if mix not in MIXES:
             raise InputError(f"mix {mix!r}: one of {', '.join(MIXES)}", where="mixes")
+    for name in vary:
+        if name not in VARIED or (name == "supply" and trace is not None):
+            known = ", ".join(each for each in VARIED if trace is None or each != "supply")
+            raise InputError(f"vary {name!r}: one of {known}", where="vary")
     chosen = tuple(dict.fromkeys((BASE, *policies)))
+    values: dict[str, tuple[Any, ...]] = {
+        "supply": (1.0,),
+        "response": (1.0,),
+        "scale": (scale,),
+        "baseline": ("requests",),
+    }
+    values |= {name: VARIED[name] for name in vary}
     children = np.random.SeedSequence(seed).spawn(integer("runs", runs, at_least=1))
-    found: dict[tuple[str, str], list[Figures]] = {}
+    found: dict[Key, list[Figures]] = {}
+    cells = list(product(values["supply"], values["response"], values["scale"]))
     complete, done = True, 0
 
     def tell(_event: Event | None = None) -> None:
-        on_event(Tick("pools", done, len(children) * len(mixes)))
+        on_event(Tick("pools", done, len(children) * len(mixes) * len(cells)))
 
     try:
         parts = (
-            _Part(mix, chosen, jobs, scale, child, trace) for child in children for mix in mixes
+            _Part(mix, chosen, values["baseline"], jobs, size, more, slow, child, trace)
+            for child in children
+            for more, slow, size in cells
+            for mix in mixes
         )
-        for mix, figures in in_order(_do, parts, executor, on_event=tell):
-            for name, one in figures.items():
-                found.setdefault((mix, name), []).append(one)
+        for figures in in_order(_do, parts, executor, on_event=tell):
+            for key, one in figures.items():
+                found.setdefault(key, []).append(one)
             done += 1
             tell()
     except KeyboardInterrupt:
         complete = False
-    tables = {"completion": list(_completion(found)), "devices": list(_devices(found))}
+    tables = {"completion": list(_completion(found, vary)), "devices": list(_devices(found))}
     return Study("sharing", tables, complete)
 
 
-def _do(part: _Part, on_event: OnEvent = ignore) -> tuple[str, dict[str, Figures]]:
+Key = tuple[tuple[float, float, float, str], str, str]
+"""Supply, response, scale and baseline; mix, and policy."""
+
+
+def _do(part: _Part, on_event: OnEvent = ignore) -> dict[Key, Figures]:
     """Do one run, wherever this is."""
     workload = draw_workload(
-        part.mix, part.seed, jobs=part.jobs, scale=part.scale, trace=part.trace
+        part.mix,
+        part.seed,
+        jobs=part.jobs,
+        scale=part.scale,
+        supply=part.supply,
+        trace=part.trace,
     )
     pool = pool_of(workload)
-    timers = {name: _Timer(make_policy(name, pool)) for name in part.policies}
+    pool = replace(pool, response_s=pool.response_s * part.response)
+    ways = {(BASE, baseline): _base(pool, baseline) for baseline in part.baselines}
+    for name in set(part.policies) - {BASE}:
+        ways[name, ""] = pool, make_policy(name, pool)
+    timers = {key: _Timer(policy) for key, (_, policy) in ways.items()}
+    seed = int(part.seed.generate_state(1)[0])
     runs = {
-        name: simulate_pool(
-            pool, timer, seed=int(part.seed.generate_state(1)[0]), on_event=on_event
+        key: simulate_pool(
+            on, timers[key], seed=seed, patient=key[1] != "tested", on_event=on_event
         )
-        for name, timer in timers.items()
+        for key, (on, _) in ways.items()
     }
     done_s = [run.end_s for run in runs.values() if not np.isnan(run.completion_s).any()]
     bound = bound_completions(pool, min(done_s, default=0.0))
-    return part.mix, {
-        name: _measure(run, bound, timers[name].mean_us) for name, run in runs.items()
+    figures = {key: _measure(run, bound, timers[key].mean_us) for key, run in runs.items()}
+    return {
+        ((part.supply, part.response, part.scale, baseline), part.mix, name): figures[
+            name, baseline if name == BASE else ""
+        ]
+        for baseline in part.baselines
+        for name in part.policies
     }
 
 
@@ -262,12 +343,14 @@ def _measure(run: PoolRun, bound: Bound, decision_us: float) -> Figures:
     )
 
 
-def _completion(found: Mapping[tuple[str, str], list[Figures]]) -> Iterator[Row]:
-    for (mix, name), figures in found.items():
-        base = found[mix, BASE]  # the same devices and jobs
+def _completion(found: Mapping[Key, list[Figures]], vary: Sequence[str]) -> Iterator[Row]:
+    for (cell, mix, name), figures in found.items():
+        base = found[cell, mix, BASE]  # the same devices and jobs
         ratios = [b.completion_s / f.completion_s for b, f in zip(base, figures, strict=True)]
+        varied = dict(zip(VARIED, cell, strict=True))
         yield {
             **{"mix": mix, "policy": name, "runs": len(figures)},
+            **{each: varied[each] for each in vary},
             **mean_row("ratio", ratios),
             "published": PUBLISHED.get((mix, name)),
             **mean_row("completion_s", [f.completion_s for f in figures]),
@@ -276,9 +359,12 @@ def _completion(found: Mapping[tuple[str, str], list[Figures]]) -> Iterator[Row]
         }
 
 
-def _devices(found: Mapping[tuple[str, str], list[Figures]]) -> Iterator[Row]:
+def _devices(found: Mapping[Key, list[Figures]]) -> Iterator[Row]:
     names = ("utilisation", "throughput_per_s", "fairness", "gathering_s", "failed", "decision_us")
-    for (mix, policy), figures in found.items():
+    first = next(iter(found), None)
+    for (cell, mix, policy), figures in found.items():
+        if first is not None and cell != first[0]:
+            continue
         row: Row = {"mix": mix, "policy": policy}
         for name in names:
             row |= mean_row(name, [getattr(one, name) for one in figures])

@@ -19,6 +19,7 @@ from optmatch.studies.sharing.bounds import bound_completions
 from optmatch.studies.sharing.tables import (
     COLUMNS,
     POLICIES,
+    VARIED,
     make_policy,
     read_trace,
     study_sharing,
@@ -107,6 +108,25 @@ def test_tables_and_picture() -> None:
     assert len(plot_study("sharing", study.tables).axes) == 2
 
 
+def test_what_varies_is_a_column_and_leaves_the_rest_as_it_was() -> None:
+    """Each cell of the map is the study of its own values, on the same devices and jobs."""
+    names: dict[str, Any] = {"mixes": ["low"], "policies": ["fifo"], **SMALL | {"runs": 1}}
+    rows = study_sharing(vary=["baseline", "response"], **names).tables["completion"]
+    assert [(row["response"], row["baseline"]) for row in rows[::2]] == [
+        (response, baseline) for response in (0.5, 1.0) for baseline in VARIED["baseline"]
+    ]
+    plain = study_sharing(**names).tables["completion"]
+    known = [row for row in rows if row["response"] == 1 and row["baseline"] == "requests"]
+    assert [{name: row[name] for name in plain[0]} for row in known] == plain
+    alike = {(row["response"], row["completion_s"]) for row in rows if row["policy"] == "fifo"}
+    assert len(alike) == 2  # a policy does not depend on what it is compared with
+    base = {row["baseline"]: row["completion_s"] for row in rows[6::2]}
+    assert base["tested"] > max(base["devices"], base["requests"])  # most devices are lost
+    more = study_sharing(vary=["supply"], **names).tables["completion"]
+    assert [row["supply"] for row in more[::2]] == list(VARIED["supply"])
+    assert len(study_data("sharing", {"completion": more})[0].labels) == 4
+
+
 def test_runs_do_not_depend_on_the_others() -> None:
     pool = pool_of(
         draw_workload("small", np.random.SeedSequence(3).spawn(2)[0], jobs=6, scale=1000)
@@ -186,6 +206,7 @@ def test_all_policies_finish(name: str) -> None:
         ({"policies": ["lottery"]}, "policy 'lottery': one of random"),
         ({"scale": 0.0}, "scale = 0: must be > 0"),
         ({"runs": 0}, "runs"),
+        ({"vary": ["supply", "weather"]}, "vary 'weather': one of supply, response"),
     ],
 )
 def test_bad_arguments(change: dict[str, Any], message: str) -> None:
@@ -196,9 +217,9 @@ def test_bad_arguments(change: dict[str, Any], message: str) -> None:
 def test_command() -> None:
     """The command writes the tables as one object, and refuses an unknown mix with exit code 2."""
     words = "study sharing --mix low --policy fifo --jobs-asking 3 --scale 2000 --runs 1 --json -q"
-    found = process(*words.split())
+    found = process(*words.split(), "--vary", "response,baseline")
     told = json.loads(found.stdout)
     assert (found.returncode, told["study"], told["complete"]) == (0, "sharing", True)
-    assert [row["policy"] for row in told["tables"]["completion"]] == ["random", "fifo"]
+    assert [row["policy"] for row in told["tables"]["completion"]] == ["random", "fifo"] * 6
     wrong = call("study", "sharing", "--mix", "medium", "--json")
     assert wrong.exit_code == 2 and "mix 'medium'" in wrong.stderr
