@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -75,7 +76,10 @@ def main() -> None:
     nav += [{title: [f"{name}.md" for name in names]} for title, names in chapters().items()]
     nav.append({"Python": _write_reference(source)})
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    nav.append({"Notebooks": [_write_notebook(path, source, args.quick) for path in notebooks]})
+    with ThreadPoolExecutor(2) as pool:  # each runs in a process of its own
+        nav.append({"Notebooks": list(pool.map(
+            lambda path: _write_notebook(path, source, args.quick), notebooks
+        ))})  # fmt: skip
     nav.append({"Project": ["benchmarks.md", *WHOLE[:2]]})
     config = source.with_suffix(".yml")
     config.write_text(yaml.safe_dump(_configuration(source, args.to, nav), sort_keys=False))
@@ -152,10 +156,14 @@ def with_pictures(text: str, quick: bool) -> str:
 def draw_gallery(source: Path) -> None:
     """Run the blocks of the gallery; each leaves the picture that its page shows."""
     text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
-    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+
+    def draw(block: str) -> None:
         done = subprocess.run([sys.executable, "-c", block], cwd=source, stdout=subprocess.DEVNULL)
         if done.returncode:
             raise SystemExit(f"a block of docs/gallery.md fails:\n{block}")
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(draw, re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)))
 
 
 def write_tutorials(source: Path, quick: bool) -> None:
