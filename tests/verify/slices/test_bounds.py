@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -137,3 +138,15 @@ def test_every_crossing_of_a_hub_is_legal(seed: int) -> None:
         told = " ".join(violation.rule for violation in findings.violations)
         assert bool(told) == bool(rule)
         assert re.search(rule, told)
+
+
+def test_the_first_crossing_of_a_route_is_checked() -> None:
+    """Light that comes back from a switch, and then takes its way."""
+    small = om.RackFabric((2, 2, 2), (2, 2, 1), racks=2, joined=True)
+    problem = om.SliceAllocation(small, (2, 2, 4))
+    answer: Any = om.solve(problem, seed=0).answer
+    k, way = next((k, r) for k, r in enumerate(answer.routes) if r[1] >= small.n_servers)
+    routes = list(answer.routes)
+    routes[k] = (way[0], way[1], *way)
+    report = om.verify(problem, replace(answer, routes=tuple(routes)))
+    assert f"routes[{k}][1]" in {violation.where for violation in report.violations}
