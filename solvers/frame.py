@@ -63,6 +63,8 @@ def take_best(
     done = 0
     limit: Limit | None = None
     try:
+        if bound > 0:
+            on_event(Bound(bound))
         if start is not None:
             on_event(NewBest(least))
         while best is None or least > bound * (1 + rtol):
