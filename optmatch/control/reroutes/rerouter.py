@@ -21,6 +21,7 @@ from optmatch.control.reroutes.failed_parts import (
     FailedParts,
     Parts,
     Stuck,
+    check_failure,
     list_failure,
     parts_in,
     subtract,
@@ -155,7 +156,8 @@ class Rerouter(Keeper):
         Raises
         ------
         InputError
-            If no part is named, or one does not exist, is named twice, or has failed before.
+            If no part is named, or one does not exist, is named twice, or has failed before. A
+            chip that is only cut off may be reported: it stays failed when its server works again.
         InfeasibleError
             If it is proved that nothing helps: too few spares, or an end that is cut off.
         LimitReached
@@ -210,6 +212,7 @@ class Rerouter(Keeper):
         """Search; with `report` put the failure on record."""
         clock = start_clock(deadline_s)
         with self._tally.call(call, failure), self._behind.asked():
+            failure = self._claim(failure) if report else failure
             while True:
                 now = self._now
                 answered = decide(now, failure, clock)
@@ -219,6 +222,18 @@ class Rerouter(Keeper):
             if isinstance(answered, Answer):
                 return _propose(now, failure, answered, clock.elapsed_s)
             raise answered
+
+    def _claim(self, failure: FailedParts) -> FailedParts:
+        """Note that chips which are cut off have failed themselves; return all other parts."""
+        with self._lock:
+            record = self._now.record
+            own = set(failure.failed_chips).intersection(record.cut_off)
+            left = subtract(failure, FailedParts(tuple(own)))
+            if own:
+                check_failure(record.state, left)
+                cut_off = tuple(unit for unit in record.cut_off if unit not in own)
+                self._note("refuse", record._replace(cut_off=cut_off))
+        return left
 
     def _settle(
         self,

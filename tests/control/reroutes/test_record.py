@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -340,6 +341,26 @@ def test_a_chip_that_is_cut_off_and_reported_stays_failed() -> None:
     controller.apply(proposal)
     after = controller.repair(fibre=fibres_of(5))
     assert after.failed_chips == (20,) and after.spares == (21, 22, 23)
+
+
+def test_a_chip_that_is_cut_off_can_be_reported(tmp_path: Path) -> None:
+    """It stays failed when its server works again, also after a restart; nothing else changes."""
+    state, path = replace(rack_state(), spares=(60, 61, 62, 63)), tmp_path / "rack.json"
+    controller = om.Rerouter.open(path, state, prepare=False)
+    before = controller.apply(controller.fail(fibre=fibres_of(5)))
+    with pytest.raises(om.InputError, match="chip = 99"):
+        controller.fail(chip=[21, 99])
+    proposal = controller.fail(chip=20)
+    assert not len(proposal.transition.changed) and not any(proposal.failure)
+    controller.apply(proposal)
+    assert controller.state.failed_chips == before.failed_chips
+    with pytest.raises(om.InputError, match="chip 20 has failed already"):
+        controller.fail(chip=20)
+    controller.close()
+    controller = om.Rerouter.open(path, prepare=False)
+    after = controller.repair(fibre=fibres_of(5))
+    assert after.failed_chips == (20,) and after.spares == (21, 22, 23)
+    controller.close()
 
 
 def test_a_cut_is_proved_before_others_are_moved() -> None:
