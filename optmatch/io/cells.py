@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from optmatch.model import (
     number,
 )
 
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 CELLS_FORMAT = "optmatch/cell-device/1"
 
 
@@ -92,8 +94,8 @@ def _csv_rows(content: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]
         for key, entry in zip(names, row, strict=True):
             if entry.strip():
                 try:
-                    found[key] = float(entry)
-                except ValueError:
+                    found[key] = float(_NUMBER.fullmatch(entry.strip())[0])  # type: ignore[index]
+                except TypeError:
                     message = f"{key} = {shorten(entry)}: a number is expected"
                     raise FormatError(message, where=place) from None
         for key, value in found.items():

@@ -87,6 +87,8 @@ BROKEN = {
     "cell,cell\n0,0\n": "line 1: cell is there twice",
     "cell,bar_loss_db\n0,x\n": "line 2: bar_loss_db = 'x': a number",
     "cell,bar_loss_db\n0,nan\n": "line 2.*nan",
+    "cell,bar_loss_db\n0,1_0\n": "line 2: bar_loss_db = '1_0': a number",
+    "cell,bar_loss_db\n0,1e999\n": "line 2.*inf",
     "cell,bar_loss_db\n0,-1\n": "line 2 bar_loss_db: bar_loss_db = -1: from 0 to 1000",
     "cell,bar_loss_db\n0,1,2\n": "line 2: 3 entries, 2 names",
     "cell,bar_loss_db\n,1\n": "line 2: cell is missing",
