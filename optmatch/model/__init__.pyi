@@ -1,7 +1,7 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from .cells import (
     CELL_FIELDS as CELL_FIELDS,
-    WORST as WORST,
+    ON_CHIP as ON_CHIP,
     CellDevice as CellDevice,
     Measurement as Measurement,
     cells_of as cells_of,

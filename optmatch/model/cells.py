@@ -15,8 +15,8 @@ from optmatch.model.errors import InputError
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
 
-WORST = ("worst-loss-db", "worst-snr-db")
-"""Objectives that ask for the worst circuit on a chip of which each cell is known."""
+ON_CHIP = ("worst-loss-db", "worst-snr-db", "power-mw")
+"""Objectives that need a chip of which each cell is known."""
 
 Losses = Annotated[NDArray[np.float64], Range(0, 1000)]
 Amounts = Annotated[NDArray[np.float64], Range(0)]
@@ -173,12 +173,18 @@ class CellDevice(Value):
         return loss_db
 
     @property
+    def turn_rad(self) -> NDArray[np.float64]:
+        """``turn_rad[cell, state]``: by how much heaters turn the phase to hold a state."""
+        turn: NDArray[np.float64] = np.mod(
+            np.array([np.pi, 0.0]) - self.phase_offset_rad[:, None], 2 * np.pi
+        )
+        turn[2 * np.pi - turn < 1e-12] = 0.0  # a whole turn but for rounding
+        return turn
+
+    @property
     def power_mw(self) -> NDArray[np.float64]:
         """``power_mw[cell, state]``: of the heaters that hold a state."""
-        wanted = np.array([np.pi, 0.0])
-        turn = np.mod(wanted - self.phase_offset_rad[:, None], 2 * np.pi)
-        turn[2 * np.pi - turn < 1e-12] = 0.0  # a whole turn but for rounding
-        power: NDArray[np.float64] = self.heater_mw_per_pi[:, None] * turn / np.pi
+        power: NDArray[np.float64] = self.heater_mw_per_pi[:, None] * self.turn_rad / np.pi
         return power
 
     def cell(

@@ -18,11 +18,11 @@ from optmatch.model import (
     check_fields,
     check_size,
 )
-from optmatch.problems.routing import cheapest_losses, check_cells
+from optmatch.problems.routing import bound_power, cheapest_singles, check_cells
 
 __path__: list[str] = []  # so that former names below this module are looked up
 
-Objective = Literal["total-cells", "worst-loss-db", "worst-snr-db"]
+Objective = Literal["total-cells", "worst-loss-db", "worst-snr-db", "power-mw"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +43,9 @@ class AllToAll(Displayed):
     objective
         ``"total-cells"``: cells on all routes of all matchings together. ``"worst-loss-db"`` and
         ``"worst-snr-db"``: as of `Routing`, of the worst circuit of all matchings.
+        ``"power-mw"``: power of all heaters, added up over the matchings.
     cells
-        The device of each cell, which the objectives of the worst circuit need.
+        The device of each cell, which the last three need; as of `Routing`.
 
     See Also
     --------
@@ -70,6 +71,7 @@ class AllToAll(Displayed):
         "total-cells": "cells",
         "worst-loss-db": "dB",
         "worst-snr-db": "of the signal",
+        "power-mw": "mW",
     }
     slots_first: ClassVar[bool] = True
     """Fewer slots are better, whatever the objective."""
@@ -106,7 +108,7 @@ class AllToAll(Displayed):
         Returns
         -------
         float
-            In cells, or the largest loss in dB; 0 for crosstalk, as no pair alone has any.
+            In cells, the largest loss in dB, or mW; 0 for crosstalk, as no pair alone has any.
         """
         if self.fabric.dead_pairs():
             return float("inf")
@@ -114,6 +116,8 @@ class AllToAll(Displayed):
         if self.objective == "worst-snr-db":
             return 0.0
         if self.objective == "worst-loss-db":
-            losses = cheapest_losses(self.fabric, self.cells)[sources, destinations]
+            losses = cheapest_singles(self.fabric, self.cells)[sources, destinations]
             return float(losses.max(initial=0))
+        if self.objective == "power-mw":
+            return bound_power(self.fabric, self.cells, self.pairs, self.min_slots)
         return float(self.fabric.route_cells()[sources, destinations].sum(dtype=np.int64))

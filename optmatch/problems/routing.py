@@ -14,7 +14,7 @@ from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.fabrics.reach import cheapest_ways, fit_stuck, lights_every_cell
 from optmatch.model import (
     IDLE,
-    WORST,
+    ON_CHIP,
     Axes,
     CellDevice,
     Displayed,
@@ -31,7 +31,9 @@ from optmatch.model.schedule import check_matchings
 
 __path__: list[str] = []  # so that former names below this module are looked up
 
-Objective = Literal["total-cells", "worst-cells", "loss-db", "worst-loss-db", "worst-snr-db"]
+Objective = Literal[
+    "total-cells", "worst-cells", "loss-db", "worst-loss-db", "worst-snr-db", "power-mw"
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,12 +52,14 @@ class Routing(Displayed):
         route. ``"loss-db"``: loss of all routes together, where bar and cross may cost
         differently. ``"worst-loss-db"``: loss of the circuit that loses most in the cells it
         passes, in dB. ``"worst-snr-db"``: the largest ratio of crosstalk to signal of a circuit, a
-        plain number, so that less is better; reports give the signal to crosstalk in dB. Of equal
-        answers fewer cells in all are better.
+        plain number, so that less is better; reports give the signal to crosstalk in dB.
+        ``"power-mw"``: power of all heaters; a cell without light is in the state that needs
+        less. Of equal answers fewer cells in all are better.
     bar_loss_db, cross_loss_db
         The loss of one cell in each state, in dB, for ``"loss-db"``; at most 1000.
     cells
-        The device of each cell, which the objectives of the worst circuit need.
+        The device of each cell, which the last three objectives need. With ``"total-cells"`` less
+        power is better of equal answers; that no answer needs less is not shown.
 
     Raises
     ------
@@ -97,6 +101,7 @@ class Routing(Displayed):
         "loss-db": "dB",
         "worst-loss-db": "dB",
         "worst-snr-db": "of the signal",
+        "power-mw": "mW",
     }
 
     def __post_init__(self) -> None:
@@ -153,15 +158,17 @@ class Routing(Displayed):
         float
             In the unit of the objective; for ``"loss-db"`` each cell at the cheaper state.
             Infinite if a circuit is dead. Of crosstalk only what cells leak that two circuits pass
-            in any case, shared out among all circuits.
+            in any case, shared out among all circuits. Of power half of what a lit cell takes more
+            for each circuit, as two may pass it.
         """
         circuits = self.circuits
         if self.dead_circuits():
             return float("inf")
         if self.objective == "worst-loss-db":
-            return float(
-                cheapest_losses(self.fabric, self.cells)[tuple(circuits.T)].max(initial=0)
-            )
+            losses = cheapest_singles(self.fabric, self.cells)[tuple(circuits.T)]
+            return float(losses.max(initial=0))
+        if self.objective == "power-mw":
+            return bound_power(self.fabric, self.cells, circuits)
         if self.objective == "worst-snr-db":
             return self._shared_leak()
         cells = self.fabric.route_cells()[circuits[:, 0], circuits[:, 1]]
@@ -193,7 +200,7 @@ class Routing(Displayed):
 
 def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> None:
     """Refuse a device of each cell that does not fit, or is missing, or has no use."""
-    if (cells is not None) != (objective in WORST):
+    if objective in ON_CHIP if cells is None else objective not in (*ON_CHIP, "total-cells"):
         rule = "needed for" if cells is None else "of no use for"
         raise InputError(f"cells: a device of each cell is {rule} {objective}", where="cells")
     if cells is not None and cells.n_cells != fabric.n_cells:
@@ -204,12 +211,36 @@ def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> Non
 
 
 @lru_cache(maxsize=16)
-def cheapest_losses(fabric: Fabric, cells: CellDevice | None) -> NDArray[np.float64]:
-    """``loss_db[source, destination]``: of the cheapest way between ports; 0 without cells."""
+def cheapest_singles(
+    fabric: Fabric, cells: CellDevice | None, *, power: bool = False
+) -> NDArray[np.float64]:
+    """``cost[source, destination]``: of the cheapest way between ports; 0 without cells.
+
+    The loss in dB, or half the power of heaters beyond that of dark cells.
+    """
     if fabric.graph is None or cells is None:
         return np.zeros((fabric.n_ports, fabric.n_ports))
-    ways = cheapest_ways(fabric.graph, fabric.source_terminals, cells.loss_db)
+    costs = split_power(fabric, cells)[1] / 2 if power else cells.loss_db
+    ways = cheapest_ways(fabric.graph, fabric.source_terminals, costs)
     return ways[:, fabric.destination_terminals]
+
+
+def split_power(fabric: Fabric, cells: CellDevice) -> tuple[float, NDArray[np.float64]]:
+    """Return what all cells take in mW without light, and ``extra[cell, state]`` beyond that."""
+    if fabric.graph is None:
+        return 0.0, np.zeros((0, 2))
+    power_mw = fit_stuck(fabric.graph, cells.power_mw)
+    least = power_mw.min(axis=1, keepdims=True)
+    return float(least.sum()), power_mw - least
+
+
+def bound_power(
+    fabric: Fabric, cells: CellDevice | None, circuits: NDArray[np.int32], slots: int = 1
+) -> float:
+    """Take every circuit by its best way, as if alone; two may share what a cell takes."""
+    dark_mw = 0.0 if cells is None else split_power(fabric, cells)[0]
+    extra_mw = cheapest_singles(fabric, cells, power=True)[tuple(circuits.T)]
+    return slots * dark_mw + float(extra_mw.sum())
 
 
 PRICE_UNITS = 10_000

@@ -24,7 +24,7 @@ from optmatch.fabrics import (
     SquareMesh,
     TriangularMesh,
 )
-from optmatch.model import IDLE, WORST, InputError, Problem, Score
+from optmatch.model import IDLE, ON_CHIP, InputError, Problem, Score
 from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing, Tenancy, Tenant
 from optmatch.problems.routing import Objective
 from optmatch.testing.collectives import smallest_collectives
@@ -134,7 +134,7 @@ def routing_problems(
         for i, j in zip(sources[:circuits], order[:circuits], strict=True):
             if i not in fabric.dead_ports and j not in fabric.dead_ports:
                 matching[i] = j
-    known = [name for name in get_args(Objective) if name not in WORST]  # these need a chip
+    known = [name for name in get_args(Objective) if name not in ON_CHIP]  # these need a chip
     objective: Objective = draw(st.sampled_from(known))
     bar_loss_db = draw(st.sampled_from((0.48, 0.25)))
     return Routing(fabric, matching, objective=objective, bar_loss_db=bar_loss_db)

@@ -23,13 +23,14 @@ def _negotiated() -> Run:
 
 def _ilp() -> Run:
     from optmatch.solvers.all_to_all.joint import solve
+    from optmatch.solvers.all_to_all.worst import solve_worst
 
-    return solve
+    return solve_worst(solve)
 
 
 def _is_plain(problem: AllToAll) -> bool:
     """Tell whether cells count alike; a function, since methods are sent to other processes."""
-    return problem.cells is None
+    return problem.objective == "total-cells"
 
 
 METHODS = (

@@ -1,7 +1,8 @@
-"""All-to-alls of which the worst circuit of any slot counts: slots as for few cells, rerouted."""
+"""All-to-alls on a chip of which each cell is known: slots as for few cells, rerouted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from optmatch.model import Limit, Limits, OnEvent, Schedule, Solution, Status, T
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.method import Run
 from optmatch.solvers.routing.methods import route_by_negotiation
-from optmatch.solvers.routing.worst import measure_states
+from optmatch.solvers.routing.worst import choose_ties, measure_states
 
 _STARTS = 8
 """Negotiations for each slot."""
@@ -41,27 +42,31 @@ def solve_worst(plan: Run) -> Run:
         found = plan(plain, share, rng, ignore)
         bound = problem.lower_bound()
         schedule = found.schedule
+        if problem.objective == "total-cells":
+            return choose_ties(problem, found)
         if schedule is None:
             infeasible = found.status is Status.INFEASIBLE
             bound = found.lower_bound if infeasible else bound
             return replace(found, problem=problem, lower_bound=bound, stats=_reason(found))
         stated: Any = schedule.cell_states
-        states, worst = stated.copy(), 0.0
+        states = stated.copy()
+        values = [
+            measure_states(_slot(problem, matching), row)
+            for matching, row in zip(schedule.matchings, states, strict=True)
+        ]
+        most: Callable[[Iterable[float]], float] = sum if problem.objective == "power-mw" else max
         limit = found.limit if found.limit is not Limit.GAP else None
         try:
             for slot, matching in enumerate(schedule.matchings):
                 on_event(Tick("relieve", slot, len(states)))
-                value, routed = _route_slot(
-                    problem, matching, states[slot], rng, clock.remaining_s
-                )
-                states[slot], worst = routed, max(worst, value)
+                left_s = clock.remaining_s
+                better = left_s > 0 and _reroute(_slot(problem, matching), rng, left_s)
+                if better and better.schedule is not None and better.objective <= values[slot]:
+                    states[slot] = better.schedule.cell_states[0]
+                    values[slot] = better.objective
         except KeyboardInterrupt:
             limit = Limit.INTERRUPTED
-            worst = max(
-                measure_states(_slot(problem, matching), row)
-                for matching, row in zip(schedule.matchings, states, strict=True)
-            )
-        fewest = len(states) == problem.min_slots
+        worst, fewest = float(most(values)), len(states) == problem.min_slots
         optimal = fewest and worst <= bound * (1 + 1e-9)
         return Solution(
             problem=problem,
@@ -90,19 +95,7 @@ def _slot(problem: AllToAll, matching: NDArray[np.int32]) -> Routing:
     return Routing(problem.fabric, matching, objective=problem.objective, cells=problem.cells)
 
 
-def _route_slot(
-    problem: AllToAll,
-    matching: NDArray[np.int32],
-    states: NDArray[np.int8],
-    rng: np.random.Generator,
-    left_s: float,
-) -> tuple[float, NDArray[np.int8]]:
-    """Route one matching for its worst circuit; return what that has, and the states."""
-    asked = _slot(problem, matching)
-    value = measure_states(asked, states)
-    if left_s > 0:
-        limits = Limits(iterations=_STARTS, time_s=left_s if np.isfinite(left_s) else None)
-        better: Any = route_by_negotiation(asked, limits, rng, ignore)
-        if better.schedule is not None and better.objective <= value:
-            return better.objective, better.schedule.cell_states[0]
-    return value, states
+def _reroute(asked: Routing, rng: np.random.Generator, left_s: float) -> Any:
+    """Route one matching for the objective."""
+    limits = Limits(iterations=_STARTS, time_s=left_s if np.isfinite(left_s) else None)
+    return route_by_negotiation(asked, limits, rng, ignore)

@@ -11,20 +11,23 @@ from optmatch.solvers.method import Method, Run
 
 def _constructive() -> Run:
     from optmatch.solvers.routing.methods import route_forward
+    from optmatch.solvers.routing.worst import with_ties
 
-    return route_forward
+    return with_ties(route_forward)
 
 
 def _negotiated() -> Run:
     from optmatch.solvers.routing.methods import route_by_negotiation
+    from optmatch.solvers.routing.worst import with_ties
 
-    return route_by_negotiation
+    return with_ties(route_by_negotiation)
 
 
 def _ilp() -> Run:
     from optmatch.solvers.routing.methods import route_exactly
+    from optmatch.solvers.routing.worst import with_ties
 
-    return route_exactly
+    return with_ties(route_exactly)
 
 
 METHODS = (

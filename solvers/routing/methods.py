@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, ignore, uncounted
+from optmatch.model.cells import ON_CHIP
 from optmatch.problems import Routing
 from optmatch.solvers.feedforward.router import MICRO_DB, cost_states, count_cells, route_cheaply
 from optmatch.solvers.frame import conclude, only_better, take_best, unite
-from optmatch.solvers.routing.causes import Refuted, name_causes, refuse_dead_pairs
+from optmatch.solvers.routing.causes import Refuted, name_causes
 from optmatch.solvers.routing.negotiation import (
     RESTARTS,
     WARM_STARTS,
@@ -61,7 +62,7 @@ def route_exactly(
     decided = answer_at_once(problem, "ilp", refuted, clock)
     if decided is not None:
         return decided
-    if problem.cells is not None:
+    if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, "ilp", route_exactly)
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search
@@ -122,7 +123,7 @@ def route_by_negotiation(
     decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)
     if decided is not None:
         return decided
-    if problem.cells is not None:
+    if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, "negotiated", route_exactly)
     bound, unlimited = problem.lower_bound(), limits.iterations is None
     most = RESTARTS if limits.iterations is None else limits.iterations
@@ -160,10 +161,10 @@ def route_forward(
     """
     clock = limits.start()
     refuted = refute_by(problem, limits, clock, rng)
-    refused = refuse_dead_pairs(problem, problem.dead_circuits(), _NAME, refuted, clock)
-    if refused is not None:
-        return refused
-    if problem.cells is not None and len(problem.circuits):
+    decided = answer_at_once(problem, _NAME, refuted, clock)
+    if decided is not None:
+        return decided
+    if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, _NAME, route_exactly)
     matching, worst = problem.matching[None], problem.objective == "worst-cells"
     cell_cost = _cell_cost(problem)

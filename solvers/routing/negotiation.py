@@ -27,7 +27,8 @@ def answer_at_once(
     if fabric.graph is not None and len(problem.circuits):
         return None
     states = None if fabric.graph is None else np.full((1, fabric.n_cells), -1, dtype=np.int8)
-    return conclude(problem, name, 0.0, 0.0, schedule=one_slot(problem, states))
+    least = problem.lower_bound()  # dark cells have heaters, too
+    return conclude(problem, name, least, least, schedule=one_slot(problem, states))
 
 
 def one_slot(problem: Routing, states: NDArray[np.int8] | None) -> Schedule:
@@ -100,7 +101,8 @@ class Negotiation:
 
     def __init__(self, problem: Routing) -> None:
         self.problem = problem
-        self.router = CellRouter(problem.fabric, *cell_costs(problem), problem.cells)
+        power = problem.objective == "power-mw"
+        self.router = CellRouter(problem.fabric, *cell_costs(problem), problem.cells, power=power)
         self.circuits = problem.circuits.astype(np.int64)
         self.partner = problem.matching.astype(np.int64)
         sources, destinations = self.circuits.T

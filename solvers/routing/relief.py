@@ -1,7 +1,9 @@
-"""The worst circuit of routed ones made better: compiled, so that a scheduler can afford it.
+"""Routed circuits made better: compiled, so that a scheduler can afford it.
 
 A circuit is put on another way, and those in its way are routed anew past all others. What makes
-the worst circuit no worse, and the others or itself better, stays.
+the worst circuit no worse, and the others or itself better, stays. Heater power is a sum over the
+cells that are lit: there a move stays if it saves power, or cells at the same power; or the other
+way round.
 """
 
 from __future__ import annotations
@@ -12,12 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import CellDevice
+from optmatch.problems.routing import split_power
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.routing.pathfinder import FAR, UNIT, MeshArrays, find_route
 from optmatch.solvers.routing.router import CellRouter
 
 _SHARE = 20 * UNIT
 """What it costs to pass a cell that leaks into another circuit as much as the worst one gets."""
+
+_LOSS, _CROSSTALK, _POWER, _CELLS = range(4)
+_AIMS = ("worst-loss-db", "worst-snr-db", "power-mw", "total-cells")
 
 _PER_DB = np.log(10.0) / 10.0
 
@@ -31,7 +37,9 @@ class Chip(NamedTuple):
     loss_db: NDArray[np.float64]  # (cells, state)
     leak: NDArray[np.float64]  # (cells, state)
     mutual: bool  # whether circuits send from both ends
-    crosstalk: bool  # whether that counts, not the loss
+    aim: int  # the place of the objective in `_AIMS`
+    extra_mw: NDArray[np.float64]  # (cells, state): above what a dark cell takes
+    extra: NDArray[np.int64]  # (cells, state): the same as a cost of passing
 
 
 class ReliefSpace(NamedTuple):
@@ -53,11 +61,19 @@ class Relief:
     """The kernels with a fabric, a chip and arrays; one for each thread."""
 
     def __init__(self, router: CellRouter, cells: CellDevice, objective: str) -> None:
+        aim = _AIMS.index(objective)
+        if aim >= _POWER:
+            router = CellRouter(router.fabric)
         self.router = router
         wiring, space = router.wiring, router.workspace
         n, terminals = len(wiring.source), len(wiring.mate)
-        crosstalk = objective == "worst-snr-db"
-        self.chip = Chip(cells.loss_db, cells.leak, router.bidirectional, crosstalk)
+        dark_mw, extra_mw = split_power(router.fabric, cells)
+        self._dark_mw = dark_mw if aim == _POWER else 0.0
+        # all of a way cost less than a cell, or a cell less than most heaters
+        dearest = UNIT / (2 * router.width) if aim == _CELLS else _SHARE
+        extra = (extra_mw / (extra_mw.max(initial=0.0) or 1.0) * dearest).astype(np.int64)
+        known = cells.loss_db, cells.leak, router.bidirectional
+        self.chip = Chip(*known, aim, extra_mw, extra)
         self._space = ReliefSpace(
             np.full(len(space.use), -1, dtype=np.int64),
             np.full(terminals, -1, dtype=np.int64),
@@ -73,8 +89,9 @@ class Relief:
     def measure(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
     ) -> float:
-        """Return the loss in dB, or the crosstalk over signal, of the worst circuit."""
-        return float(weigh(self.router.wiring, self.chip, self._space, order, routes, lengths))
+        """Return the objective."""
+        known = self.router.wiring, self.chip, self._space
+        return self._dark_mw + float(weigh(*known, order, routes, lengths))
 
     def improve(
         self,
@@ -83,16 +100,40 @@ class Relief:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
         tries: int,
-    ) -> float:
-        """Improve routes in place by so many tries at most; return what the worst one has then."""
+    ) -> None:
+        """Improve routes in place by so many tries at most."""
         known = self.router.wiring, self.router.workspace, self.chip, self._space
-        least = self.router.least
-        return float(relieve(*known, least, order, partner, routes, lengths, tries))
+        relieve(*known, self.router.least, order, partner, routes, lengths, tries)
+
+
+@inner_kernel
+def _heat(wiring, chip, room, order, routes, lengths):
+    """Write what each circuit adds to those before it into ``room.value``; sum up."""
+    power, cells = 0.0, 0.0
+    for place in range(len(order)):
+        port = order[place]
+        at, room.value[port] = wiring.source[port], 0.0
+        cells += lengths[port]
+        for step in range(lengths[port]):
+            left = routes[port, step]
+            if room.beam[at & ~3] < 0:
+                room.value[port] += chip.extra_mw[at >> 2, (left ^ at) & 1]
+                room.beam[at & ~3] = port
+            at = wiring.mate[left]
+        power += room.value[port]
+    for place in range(len(order)):
+        port = order[place]
+        for step in range(lengths[port]):
+            room.beam[routes[port, step] & ~3] = -1
+    room.ratio[0], room.ratio[1] = power, cells
 
 
 @kernel
 def weigh(wiring, chip, room, order, routes, lengths):
-    """Write into ``room.value`` what each circuit has; return the largest."""
+    """Write into ``room.value`` what each circuit has; return the largest, or a sum."""
+    if chip.aim >= _POWER:
+        _heat(wiring, chip, room, order, routes, lengths)
+        return room.ratio[chip.aim - _POWER]
     worst = 0.0
     for place in range(len(order)):
         port = order[place]
@@ -104,7 +145,7 @@ def weigh(wiring, chip, room, order, routes, lengths):
             at = wiring.mate[left]
         room.value[port] = lost
         worst = max(worst, lost)
-    if not chip.crosstalk:
+    if chip.aim == _LOSS:
         return worst
     for place in range(len(order)):
         port = order[place]
@@ -158,11 +199,13 @@ def _own(wiring, room, port, routes, lengths, owner):
 
 @inner_kernel
 def _strain(chip, room, order, worst):
-    """Add up the circuits, the bad ones so much more that they decide."""
+    """Add up the circuits, the bad ones so much more that they decide; of sums, the other one."""
+    if chip.aim >= _POWER:
+        return room.ratio[_CELLS - chip.aim]
     total = 0.0
     for place in range(len(order)):
         value = room.value[order[place]]
-        if chip.crosstalk:
+        if chip.aim == _CROSSTALK:
             total += (value / worst) ** 4 if worst > 0.0 else 0.0
         else:
             total += 10.0 ** (value - worst)
@@ -186,14 +229,16 @@ def _reroute(wiring, space, chip, room, port, partner, routes, lengths, worst, p
         wiring.target,
         wiring.to_go,
     )
-    if chip.crosstalk:
+    if chip.aim != _LOSS:
         for cell in range(len(room.toll)):
             shared = False
             for terminal in range(4 * cell, 4 * cell + 4):
                 shared = shared or room.owner[wiring.link[terminal]] >= 0
             for state in range(2):
                 room.toll[cell, state] = wiring.cell_cost[cell, state]
-                if shared and worst > 0.0:
+                if chip.aim >= _POWER:
+                    room.toll[cell, state] += 0 if shared else chip.extra[cell, state]
+                elif shared and worst > 0.0:
                     room.toll[cell, state] += np.int64(_SHARE * chip.leak[cell, state] / worst)
     count = find_route(tolled, space, port, partner[port], space.spare)
     again = False
@@ -249,9 +294,10 @@ def _copy(order, routes, lengths, value, kept, kept_lengths, kept_value):
 
 @kernel
 def relieve(wiring, space, chip, room, least, order, partner, routes, lengths, tries):
-    """Move circuits until the worst one cannot be helped; return what it has.
+    """Move circuits until the worst one cannot be helped.
 
-    The worst circuit is tried at each price of links in turn, then all that leak into it.
+    The worst circuit is tried at each price of links in turn, then all others, as they leak into
+    it.
     """
     for terminal in range(len(wiring.mate)):
         room.owner[wiring.link[terminal]] = -1
@@ -265,21 +311,21 @@ def relieve(wiring, space, chip, room, least, order, partner, routes, lengths, t
     worst = weigh(wiring, chip, room, order, routes, lengths)
     strain = _strain(chip, room, order, worst)
     k = 0  # tries without success
-    while tries > 0 and worst > 0.0:
+    while tries > 0 and (worst > 0.0 or chip.aim >= _POWER):
         first = order[0]
         for place in range(len(order)):
             if room.value[order[place]] > room.value[first]:
                 first = order[place]
         port, price = first, _PRICES[min(k, len(_PRICES) - 1)]
         if k >= len(_PRICES):
-            if not chip.crosstalk or k - len(_PRICES) >= 2 * len(order):
+            if chip.aim == _LOSS or k - len(_PRICES) >= 2 * len(order):
                 break
             port = order[(k - len(_PRICES)) >> 1]
             price = FAR if k & 1 else UNIT
             if port == first:
                 k += 1
                 continue
-        elif not chip.crosstalk and k == 0:
+        elif chip.aim == _LOSS and k == 0:
             cost = np.int64(0)
             at = wiring.source[port]
             for step in range(lengths[port]):
@@ -306,4 +352,3 @@ def relieve(wiring, space, chip, room, least, order, partner, routes, lengths, t
             for place in range(len(order)):
                 _own(wiring, room, order[place], routes, lengths, order[place])
             k += 1
-    return worst

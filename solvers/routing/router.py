@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.fabrics.reach import fit_stuck
 from optmatch.model import FREE, IDLE, CellDevice, check_time
+from optmatch.problems.routing import split_power
 from optmatch.solvers.routing.pathfinder import (
     FULL,
     UNIT,
@@ -22,17 +23,22 @@ from optmatch.solvers.routing.pathfinder import (
     shorten,
 )
 
+_PASSING = UNIT // 20
+"""What each cell costs beside the power of its heater."""
+
 
 @lru_cache(maxsize=16)
 def _wire(
-    fabric: Fabric, bar_cost: int, cross_cost: int, cells: CellDevice | None
+    fabric: Fabric, bar_cost: int, cross_cost: int, cells: CellDevice | None, power: bool
 ) -> tuple[MeshArrays, NDArray[np.int64]]:
     """MeshArrays, and ``least[source, destination]``: the cost of the cheapest way if alone."""
     graph: Any = fabric.graph
     cell_cost = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (graph.n_cells, 1))
     if cells is not None:
-        mean = float(cells.loss_db.mean())
-        cell_cost = np.rint(cells.loss_db / mean * UNIT).astype(np.int64) if mean else cell_cost
+        weight = split_power(fabric, cells)[1] if power else cells.loss_db
+        mean = float(weight.mean())
+        if mean:
+            cell_cost = np.rint(weight / mean * UNIT).astype(np.int64) + (_PASSING if power else 0)
     terminals, links = len(graph.mate), graph.links
     first = np.unique(links.of_terminal, return_index=True)[1]
     target = fabric.destination_terminals.astype(np.int64)
@@ -70,7 +76,7 @@ class CellRouter:
     """The kernels with a fabric and a workspace; one for each thread.
 
     Passing a cell costs `bar_cost` or `cross_cost`, in `UNIT`. If `cells` are given, it costs what
-    they lose, `UNIT` on average.
+    they lose, `UNIT` on average; or with `power` what their heaters take more than dark ones.
     """
 
     def __init__(
@@ -79,13 +85,15 @@ class CellRouter:
         bar_cost: int = UNIT,
         cross_cost: int = UNIT,
         cells: CellDevice | None = None,
+        *,
+        power: bool = False,
     ) -> None:
         graph = fabric.graph
         if graph is None:
             raise ValueError("a fabric without cells needs no routes")
-        self.graph = graph
+        self.fabric, self.graph = fabric, graph
         self.bidirectional = fabric.bidirectional
-        self.wiring, self.least = _wire(fabric, bar_cost, cross_cost, cells)
+        self.wiring, self.least = _wire(fabric, bar_cost, cross_cost, cells, power)
         self.no_cost = np.zeros(len(graph.mate), dtype=np.int64)
         longest = int(fabric.route_cells()[fabric.route_cells() != UNREACHED].max(initial=0))
         self.width = min(len(graph.mate), 4 * longest + 64)  # no route in use is longer

@@ -32,7 +32,7 @@ from optmatch.solvers.routing.worst import cell_costs
 VISITS = 5_000
 """Blocks of a Benes network that a change may look at: 64 ports take 1.6 ms."""
 
-RELIEF_TRIES = {"worst-loss-db": 12, "worst-snr-db": 3}
+RELIEF_TRIES = {"worst-loss-db": 12, "worst-snr-db": 3, "power-mw": 6}
 """Moves of circuits that help the worst one, for each matching: about as long as the routing."""
 
 _AT_TOLL = Effort(TOLL // 10, 110, TOLL, 100)
@@ -144,9 +144,11 @@ class ForwardRouter(RowRouter):
 class MeshRouter(ForwardRouter):
     """For all others with cells: by negotiation, at the losses of `cells` if they are given."""
 
-    def __init__(self, fabric: Fabric, cells: CellDevice | None = None) -> None:
+    def __init__(
+        self, fabric: Fabric, cells: CellDevice | None = None, *, power: bool = False
+    ) -> None:
         super().__init__(fabric)
-        self._router = router = CellRouter(fabric, cells=cells)
+        self._router = router = CellRouter(fabric, cells=cells, power=power)
         self.width = router.width
         self.ports = self.ports._replace(least=router.least)
         self._work = new_room(router.wiring, router.width)
@@ -186,10 +188,10 @@ class MeshRouter(ForwardRouter):
 
 
 class WorstRouter(MeshRouter):
-    """For the worst circuit: routes first, which are then relieved."""
+    """For the worst circuit, or for power: routes first, which are then relieved."""
 
     def __init__(self, fabric: Fabric, objective: str, cells: CellDevice) -> None:
-        super().__init__(fabric, cells)
+        super().__init__(fabric, cells, power=objective == "power-mw")
         self._relief = Relief(self._router, cells, objective)
         self._forward = exact_router(fabric) is not None
         self._cost = cell_costs(fabric, cells, objective)
@@ -220,7 +222,7 @@ class WorstRouter(MeshRouter):
 def new_row_router(
     fabric: Fabric, objective: str | None = None, cells: CellDevice | None = None
 ) -> RowRouter:
-    """Choose the router of a fabric, perhaps for an objective of the worst circuit."""
+    """Choose the router of a fabric, perhaps for an objective on a chip."""
     if fabric.graph is None:
         return RowRouter(fabric)
     if objective is not None and cells is not None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics.reach import cheapest_ways
 from optmatch.model import FREE, Clock, Limit, NewBest, OnEvent, Tick
 from optmatch.problems import Routing
+from optmatch.problems.routing import split_power
 
 _ROUNDING = 1e-9  # of floats that are sums of the same parts
 _LOOK = 1024  # nodes between two looks at the clock
@@ -69,34 +70,41 @@ class _Search:
         self.nodes = 0
         self.mate: list[int] = graph.mate.tolist()
         self.exits: list[list[int]] = graph.exits.tolist()
-        self.loss: list[list[float]] = cells.loss_db.tolist()
+        self.power = problem.objective == "power-mw"
+        dark_mw, extra_mw = split_power(fabric, cells)
+        self.extra: list[list[float]] = extra_mw.tolist()
+        weights = extra_mw / 2 if self.power else cells.loss_db
+        self.loss: list[list[float]] = weights.tolist()
         self.leak: list[list[float]] = cells.leak.tolist()
         self.crosstalk = problem.objective == "worst-snr-db"
         self.mutual = fabric.bidirectional
         starts, ends = fabric.source_terminals, fabric.destination_terminals
         self.to_go = []
-        for weights in (cells.loss_db, np.ones_like(cells.loss_db)):
+        for costs in (weights, np.ones_like(weights)):
             # light comes back as it went, so ways from the end are those to it
-            ways = cheapest_ways(graph, ends, weights)
+            ways = cheapest_ways(graph, ends, costs)
             left = np.where(graph.mate >= 0, ways[:, graph.mate], np.inf)
             left[np.arange(len(ends)), ends] = 0.0
             self.to_go.append(left.tolist())
         loss, count = (
-            cheapest_ways(graph, starts, w) for w in (cells.loss_db, np.ones_like(cells.loss_db))
+            cheapest_ways(graph, starts, costs) for costs in (weights, np.ones_like(weights))
         )
         circuits = sorted(
             problem.circuits.tolist(), key=lambda pair: -loss[pair[0], ends[pair[1]]]
         )
         self.circuits = [(int(starts[i]), int(ends[j]), j) for i, j in circuits]
-        # the least of the circuits from the k-th on: worst loss, and cells together
+        # the least of the circuits from the k-th on: worst loss or all halves of power, and cells
         self.rest = [(0.0, 0.0)]
         for i, j in reversed(circuits):
             worst, total = self.rest[-1]
-            self.rest.append((max(worst, loss[i, ends[j]]), total + count[i, ends[j]]))
+            least = loss[i, ends[j]]
+            least = worst + least if self.power else max(worst, least)
+            self.rest.append((least, total + count[i, ends[j]]))
         self.rest.reverse()
         self.set = graph.stuck.tolist()  # a dead cell is never entered
         self.beams: list[list[tuple[int, float]]] = []  # terminals entered, and loss before
-        self.worst, self.cells = 0.0, 0
+        self.worst, self.cells = (dark_mw if self.power else 0.0), 0
+        self.halves = self.worst  # of power, as if two circuits passed each cell
 
     def hopeless(self, worst: float, cells: float) -> bool:
         """Tell whether nothing that has at least this is better than the best."""
@@ -111,9 +119,9 @@ class _Search:
             self._keep()
             return
         start, end, port = self.circuits[k]
-        before = self.worst, self.cells
+        before = self.worst, self.cells, self.halves
         self._follow(k, start, end, port, [], 0.0)
-        self.worst, self.cells = before
+        self.worst, self.cells, self.halves = before
 
     def _follow(
         self, k: int, at: int, end: int, port: int, beam: list[tuple[int, float]], lost: float
@@ -130,24 +138,31 @@ class _Search:
             least, cells = self.to_go[0][port][left], self.to_go[1][port][left]
             if least == np.inf:
                 continue
+            fresh = self.set[cell] == FREE
             worst = self.worst
-            if not self.crosstalk:
+            if self.power:
+                heat = self.extra[cell][state] if fresh else 0.0
+                worst = max(worst + heat, self.halves + now + least + self.rest[k + 1][0])
+            elif not self.crosstalk:
                 worst = max(worst, now + least, self.rest[k + 1][0])
             if self.hopeless(worst, self.cells + len(beam) + cells + self.rest[k + 1][1]):
                 continue
-            fresh = self.set[cell] == FREE
             self.set[cell] = state
+            if self.power:
+                self.worst += heat
             if left == end:
                 self._arrive(k, beam, now)
             elif self.mate[left] >= 0:
                 self._follow(k, self.mate[left], end, port, beam, now)
             if fresh:
                 self.set[cell] = FREE
+            if self.power:
+                self.worst -= heat
         beam.pop()
 
     def _arrive(self, k: int, beam: list[tuple[int, float]], lost: float) -> None:
         """Go on with the next circuit, unless what is there is too bad already."""
-        before = self.worst, self.cells
+        before = self.worst, self.cells, self.halves
         added = 1
         self.beams.append(list(beam))
         if self.mutual:
@@ -158,10 +173,13 @@ class _Search:
                 back.append((self.exits[at][state], lost - so_far - self.loss[at >> 2][state]))
             self.beams.append(back)
         self.cells += len(beam)
-        self.worst = self._ratio() if self.crosstalk else max(self.worst, lost)
+        if self.power:
+            self.halves += lost
+        else:
+            self.worst = self._ratio() if self.crosstalk else max(self.worst, lost)
         if not self.hopeless(self.worst, self.cells + self.rest[k + 1][1]):
             self.enter(k + 1)
-        self.worst, self.cells = before
+        self.worst, self.cells, self.halves = before
         del self.beams[-added:]
 
     def _ratio(self) -> float:

@@ -1,5 +1,6 @@
-"""Routes of one matching of which the worst circuit loses little, or gets little crosstalk.
+"""Routes of one matching on a chip of which each cell is known.
 
+The worst circuit is to lose little, or to get little crosstalk; or heaters are to take little.
 Routes come from negotiation at the losses of the cells, and on feed-forward fabrics from the exact
 router, with loops turned for the same end. Each is then relieved (`relief`): the worst circuit and
 those in its way are moved until that does not help. Method `ilp` goes on with a search of all
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,11 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import CellDevice, Clock, Limit, Limits, OnEvent, Solution
-from optmatch.problems import Routing
+from optmatch.problems import AllToAll, Routing
+from optmatch.problems.routing import split_power
 from optmatch.solvers.feedforward.router import MICRO_DB, exact_router, route_cheaply
 from optmatch.solvers.frame import conclude, take_best
+from optmatch.solvers.method import Run
 from optmatch.solvers.routing.negotiation import Negotiation, Routes, one_slot
 from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
 from optmatch.solvers.routing.relief import Relief
@@ -34,6 +38,7 @@ STARTS = 160
 
 _LEVELS = 5  # of prices: up to two cells for a link
 
+_MICRO_MW = 1e-6  # powers are compared in whole numbers of this
 _PICO = 1e-12  # leaks are compared in whole numbers of this
 
 Insist = Callable[[Routing, Limits, np.random.Generator, OnEvent], Solution]
@@ -134,6 +139,41 @@ def _read(problem: Routing, states: NDArray[np.int8]) -> tuple[float, Routes] | 
     return _relieve(negotiation, relief, routes, lengths)
 
 
+_OF_STATES = {"toggles", "worst_route_cells"}
+"""Figures of former states."""
+
+
+def choose_ties(problem: Routing | AllToAll, found: Solution) -> Solution:
+    """Save power without a cell more, in every slot of an answer for few cells in all."""
+    schedule, cells = found.schedule, problem.cells
+    if schedule is None or schedule.cell_states is None or cells is None:
+        return replace(found, problem=problem)
+    states = schedule.cell_states.copy()
+    for row, matching in zip(states, schedule.matchings, strict=True):
+        negotiation = Negotiation(Routing(problem.fabric, matching))
+        router, order = negotiation.router, negotiation.order
+        routes, lengths = router.follow(matching, row)
+        if len(order) and lengths[order].all():
+            relief = Relief(router, cells, "total-cells")
+            relief.improve(order, negotiation.partner, routes, lengths, _TRIES)
+            row[:] = router.states(order, routes, lengths)
+    stats = {name: found.stats[name] for name in found.stats.keys() - _OF_STATES}
+    schedule = replace(schedule, cell_states=states)
+    return replace(found, problem=problem, schedule=schedule, stats=stats)
+
+
+def with_ties(method: Run) -> Run:
+    """Return a method that lets power choose between routes of as many cells on a chip."""
+
+    @wraps(method)
+    def solve(problem: Routing, *known: Any, **given: Any) -> Solution:
+        if problem.cells is None or problem.objective != "total-cells":
+            return method(problem, *known, **given)
+        return choose_ties(problem, method(replace(problem, cells=None), *known, **given))
+
+    return solve
+
+
 def measure_states(problem: Routing, states: NDArray[np.int8]) -> float:
     """Return the objective of states that hold the matching."""
     negotiation = Negotiation(problem)
@@ -149,7 +189,7 @@ def _turn_loops(problem: Routing) -> Iterator[NDArray[np.int8]]:
     if exact_router(problem.fabric) is None:
         return
     rows, worst = problem.matching[None], problem.objective == "worst-loss-db"
-    for by_worst in (worst, True) if not worst else (True,):
+    for by_worst in (True,) if worst else (False, True):
         cost = cell_costs(problem.fabric, _cells(problem), problem.objective)
         routed = route_cheaply(problem.fabric, rows, cost, worst=by_worst)
         if routed.held[0]:
@@ -158,7 +198,10 @@ def _turn_loops(problem: Routing) -> Iterator[NDArray[np.int8]]:
 
 def cell_costs(fabric: Fabric, cells: CellDevice, objective: str) -> NDArray[np.int64]:
     """``cost[cell, state, shared]``: what a cell costs a circuit of a feed-forward fabric."""
-    if objective == "worst-loss-db":
+    if objective == "power-mw":
+        extra_mw = split_power(fabric, cells)[1] / _MICRO_MW
+        cost = np.stack([extra_mw, extra_mw / 2], axis=2)
+    elif objective == "worst-loss-db":
         cost = np.repeat(cells.loss_db[:, :, None] / MICRO_DB, 2, axis=2)
     else:
         cost = np.stack([np.zeros_like(cells.leak), cells.leak / _PICO], axis=2)

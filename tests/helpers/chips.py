@@ -12,15 +12,21 @@ from optmatch.model import IDLE, CellDevice
 
 LOSS: Literal["worst-loss-db"] = "worst-loss-db"
 SNR: Literal["worst-snr-db"] = "worst-snr-db"
+POWER: Literal["power-mw"] = "power-mw"
 
 
 def draw_chip(n_cells: int, seed: int) -> CellDevice:
-    """Draw cells with losses and extinctions of their own."""
+    """Draw cells with losses, extinctions and heaters of their own."""
     device = om.Device(
-        bar_loss_db=0.48, cross_loss_db=0.3, bar_extinction_db=25, cross_extinction_db=22
+        bar_loss_db=0.48,
+        cross_loss_db=0.3,
+        bar_extinction_db=25,
+        cross_extinction_db=22,
+        heater_mw_per_pi=10.0,
     )
     sigmas = {"bar_loss_db": 0.2, "cross_loss_db": 0.1}
     sigmas |= {"bar_extinction_db": 3.0, "cross_extinction_db": 3.0}
+    sigmas |= {"phase_offset_rad": 2.0, "heater_mw_per_pi": 3.0}
     return CellDevice.of(device, n_cells).draw(sigmas, seed)
 
 
@@ -51,7 +57,7 @@ def try_all_states(
     """Follow all light in every state of all cells, side by side; None if none holds the matching.
 
     Of each beam and terminal the loss before it is kept; two beams that enter a cell at the same
-    end leak into each other.
+    end leak into each other. A cell without light takes as little power as it can.
     """
     graph = fabric.graph
     assert graph is not None
@@ -90,8 +96,21 @@ def try_all_states(
         share = leak[np.arange(4 * n) >> 2, states[holds][:, np.arange(4 * n) >> 2]]
         for other in (entered[j][holds][:, beside] for j in range(len(sources)) if j != k):
             ratio[k] += np.nansum(share * 10 ** ((mine - other) / 10), axis=1)
+    power_mw = chip.power_mw
+    for state in (0, 1):
+        stuck = graph.stuck == state
+        power_mw[stuck, 1 - state] = power_mw[stuck, state]
+    dark = np.all([np.isnan(beam[holds]) for beam in entered], axis=0)
+    lit = ~dark.reshape(-1, n, 4).all(axis=2)
+    taken = np.where(lit, power_mw[np.arange(n), states[holds]], power_mw.min(axis=1))
     found: dict[str, Best] = {}
-    for name, values in ((LOSS, np.max(lost, axis=0)[holds]), (SNR, ratio.max(axis=0))):
+    worst_loss, worst_ratio = np.max(lost, axis=0)[holds], ratio.max(axis=0)
+    for name, values in (
+        (LOSS, worst_loss),
+        (SNR, worst_ratio),
+        (POWER, taken.sum(axis=1)),
+        ("total-cells", cells.astype(np.float64)),
+    ):
         least = float(values.min())
         found[name] = Best(least, int(cells[values <= least * (1 + 1e-9)].min()))
     return found

@@ -10,7 +10,7 @@ import click
 from optmatch.commands.shared.options import take
 from optmatch.fabrics import Fabric
 from optmatch.fabrics.faults import close_weak_cells
-from optmatch.model import DEVICES, WORST, CellDevice, Device
+from optmatch.model import DEVICES, ON_CHIP, CellDevice, Device
 
 DEVICE = click.option(
     "--device",
@@ -58,6 +58,6 @@ def take_chip(
         if cells is None:
             raise click.UsageError("--min-extinction-db: only with --device-cells")
         fabric = close_weak_cells(fabric, cells, least)
-    if objective in WORST and cells is None:
+    if objective in ON_CHIP and cells is None:
         cells = CellDevice.of(choose_device(device), fabric.n_cells)
-    return fabric, cells if objective in WORST else None
+    return fabric, cells if objective in (*ON_CHIP, "total-cells") else None

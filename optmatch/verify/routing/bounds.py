@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
+from optmatch.model import ON_CHIP
 from optmatch.problems import AllToAll, Routing
-from optmatch.verify.routing.worst import bound_crosstalk, bound_loss_db
+from optmatch.verify.routing.chips import bound_crosstalk, bound_power, sum_least
 
 
 def count_slots(fabric: Fabric) -> int:
@@ -39,11 +40,14 @@ def bound_objective(problem: AllToAll | Routing) -> float:
     if fabric.bidirectional:
         wanted = np.triu(wanted)
     cells = route_lengths(fabric)[wanted]
-    if problem.cells is not None:
+    if problem.cells is not None and problem.objective in ON_CHIP:
         if np.isinf(cells).any():
             return math.inf
         if problem.objective == "worst-loss-db":
-            return bound_loss_db(fabric, problem.cells, wanted)
+            return max(sum_least(fabric, problem.cells.loss_db, wanted), default=0.0)
+        if problem.objective == "power-mw":
+            slots = count_slots(fabric) if isinstance(problem, AllToAll) else 1
+            return bound_power(fabric, problem.cells, wanted, slots)
         if fabric.graph is None or isinstance(problem, AllToAll):
             return 0.0
         twice = _count_passed_twice(problem)

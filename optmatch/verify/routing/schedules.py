@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.model import FREE, IDLE, Schedule, Solution, Status
+from optmatch.model import FREE, IDLE, ON_CHIP, Schedule, Solution, Status
 from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.verify.bounds import SEARCHES, check_solution
 from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.routing.bounds import bound_objective, count_slots
+from optmatch.verify.routing.chips import chip_figures, measure_quality, sum_power
 from optmatch.verify.routing.light import Traced, check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes
 from optmatch.verify.routing.proofs import Circuit, ProofChecker
-from optmatch.verify.routing.worst import measure_quality, worst_figures
 
 
 def verify_schedule(
     problem: AllToAll | Routing, subject: Schedule | Solution, findings: Findings
 ) -> None:
     """Check a schedule of all pairs, or of one matching, and the claims of a solution about it."""
-    if problem.cells is None and problem.objective != "loss-db":
+    if problem.objective not in (*ON_CHIP, "loss-db"):
         findings.step = 1.0  # a cell
     if isinstance(problem, AllToAll):
         findings.figures["slots_lower_bound"] = count_slots(problem.fabric)
@@ -139,7 +139,9 @@ def _add_figures(
     figures["toggles"] = count_toggles(schedule)
     figures["objective"] = float(total)
     if problem.cells is not None and traced.light is not None:
-        figures |= worst_figures(problem, measure_quality(traced.light, problem.cells))
+        power_mw = sum_power(problem.fabric.graph, problem.cells, schedule.cell_states)
+        quality = measure_quality(traced.light, problem.cells)
+        figures |= chip_figures(problem, quality, power_mw)
     if isinstance(problem, Routing) and problem.objective == "worst-cells":
         figures["objective"] = float(figures["worst_route_cells"])
     if isinstance(problem, Routing) and problem.objective == "loss-db":
@@ -171,7 +173,7 @@ def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> 
             f"a {type(proof).__name__}, where only a RoutingProof on cells can be checked"
         )
     checker = ProofChecker(graph)
-    if problem.cells is not None:
+    if problem.objective in ON_CHIP:
         if isinstance(problem, Routing) and checker.show_infeasible(proof, list_circuits(problem)):
             return math.inf
         return 0.0

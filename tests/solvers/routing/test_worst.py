@@ -1,4 +1,4 @@
-"""The worst circuit of a matching: against all states, simple rivals, and the exact optics."""
+"""Matchings on a known chip: against all states, simple rivals, and the exact optics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import optmatch as om
 from optmatch.model import CellDevice, Limits
-from tests.helpers.chips import LOSS, SNR, draw_chip, draw_partial_matching, try_all_states
+from tests.helpers.chips import LOSS, POWER, SNR, draw_chip, draw_partial_matching, try_all_states
 
 FABRICS = [
     om.HexMesh(1, 1),
@@ -45,7 +45,7 @@ def test_ilp_finds_the_best_of_all_states(fabric: om.Fabric) -> None:
         matching, chip = draw_partial_matching(broken, rng), draw_chip(fabric.n_cells, turn)
         best = try_all_states(broken, matching, chip)
         objective: Any
-        for objective in (LOSS, SNR):
+        for objective in (LOSS, SNR, POWER):
             problem = om.Routing(broken, matching, objective=objective, cells=chip)
             exact = om.solve(problem, "ilp", seed=0)
             report = om.verify(problem, exact)
@@ -64,7 +64,7 @@ def test_ilp_finds_the_best_of_all_states(fabric: om.Fabric) -> None:
                 assert found.objective >= best[objective].objective * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("objective", [LOSS, SNR])
+@pytest.mark.parametrize("objective", [LOSS, SNR, POWER])
 @pytest.mark.parametrize(
     "fabric", [om.HexMesh(5, 5, ports=12), om.SquareMesh(3, 3, tx=3, rx=3), om.Benes(8)], ids=str
 )
@@ -132,7 +132,7 @@ def test_a_limit_of_iterations_is_kept() -> None:
     ("objective", "cells", "words"),
     [
         (LOSS, None, "cells: a device of each cell is needed for worst-loss-db"),
-        ("total-cells", 38, "cells: a device of each cell is of no use for total-cells"),
+        ("worst-cells", 38, "cells: a device of each cell is of no use for worst-cells"),
         (SNR, 37, "cells: a device of 37 cells, a fabric of 38"),
     ],
 )
@@ -143,7 +143,7 @@ def test_cells_must_fit(objective: Any, cells: int | None, words: str) -> None:
         om.Routing(om.HexMesh(3, 3, ports=4), [2, 3, 0, 1], objective=objective, cells=chip)
 
 
-@pytest.mark.parametrize("objective", [LOSS, SNR])
+@pytest.mark.parametrize("objective", [LOSS, SNR, POWER])
 @pytest.mark.parametrize(
     "fabric",
     [om.HexMesh(5, 5, ports=12), om.Benes(6), om.Faulty(om.Crossbar(4), stuck_bar=[3])],
@@ -174,7 +174,7 @@ def test_a_router_prefers_it(fabric: om.Fabric, objective: Any) -> None:
         om.Router(fabric, prefer="loss", cells=chip)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("objective", [LOSS, SNR])
+@pytest.mark.parametrize("objective", [LOSS, SNR, POWER])
 @pytest.mark.parametrize(
     "fabric",
     [om.HexMesh(4, 4, ports=8), om.Benes(4), om.Faulty(om.Benes(4), dead_ports=[1])],
@@ -192,3 +192,43 @@ def test_all_to_alls_count_their_worst_circuit(fabric: om.Fabric, objective: Any
     assert solution.objective <= om.verify(problem, plain.schedule).figures["objective"] + 1e-12
     with pytest.raises(om.InputError, match="not for all-to-all"):
         om.solve(problem, "ilp")
+
+
+@pytest.mark.parametrize(
+    "fabric",
+    [om.HexMesh(5, 5, ports=12), om.Benes(8), om.Crossbar(3), om.SquareMesh(1, 2)],
+    ids=str,
+)
+def test_power_breaks_ties_of_cells(fabric: om.Fabric) -> None:
+    """No cell more, never more power, less where there is a choice; the proof is still one."""
+    chip, saved = draw_chip(fabric.n_cells, 8), 0.0
+    for seed in range(4):
+        matching = draw_partial_matching(fabric, np.random.default_rng(seed))
+        asked = om.Routing(fabric, matching, cells=chip)
+        for method in (None, "ilp"):
+            plain: Any = om.solve(om.Routing(fabric, matching), method, seed=0)
+            found: Any = om.solve(asked, method, seed=0)
+            report = om.verify(asked, found)
+            assert report.valid, report.complaint
+            assert (found.status, found.lower_bound) == (plain.status, plain.lower_bound)
+            if found.schedule is not None:
+                assert found.objective == plain.objective
+                before = om.verify(asked, plain.schedule).figures["power_mw"]
+                assert report.figures["power_mw"] <= before * (1 + 1e-12)
+                saved += before - report.figures["power_mw"]
+    assert saved > 0.0 or fabric.type in ("crossbar", "square-mesh")
+    pairs = om.AllToAll(fabric, cells=chip)
+    solved: Any = om.solve(pairs, seed=0)
+    others: Any = om.solve(om.AllToAll(fabric), seed=0)
+    assert om.verify(pairs, solved).valid
+    assert solved.objective == others.objective
+
+
+def test_an_empty_matching_takes_what_dark_cells_take() -> None:
+    """No light at all: all cells in the cheaper state, proved."""
+    chip, fabric = draw_chip(38, 0), om.HexMesh(3, 3, ports=4)
+    problem = om.Routing(fabric, [-1] * 4, objective=POWER, cells=chip)
+    solution = om.solve(problem, seed=0)
+    assert om.verify(problem, solution).valid
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.objective == pytest.approx(chip.power_mw.min(axis=1).sum(), rel=1e-12)

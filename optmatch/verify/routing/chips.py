@@ -1,4 +1,4 @@
-"""Loss and crosstalk of every circuit on a chip of which each cell is known, and their bounds."""
+"""Loss, crosstalk and heater power on a chip of which each cell is known, and their bounds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.light import Light
+from optmatch.fabrics.reach import fit_stuck
 from optmatch.model import FREE, CellDevice
 
 
@@ -59,21 +60,46 @@ def signal_to_crosstalk_db(ratio: float) -> float:
     return -10 * math.log10(ratio) if ratio > 0 else math.inf
 
 
-def bound_loss_db(fabric: Fabric, cells: CellDevice, wanted: NDArray[np.bool_]) -> float:
-    """Take for each circuit the way that loses least, as if alone, and of these the largest.
+def sum_least(fabric: Fabric, cost: NDArray[np.float64], wanted: NDArray[np.bool_]) -> list[float]:
+    """Add up ``cost[cell, state]`` on the way of each circuit that costs least, as if alone.
 
     ``wanted[source, destination]``; infinite where there is no way.
     """
-    graph, worst = fabric.graph, 0.0
+    graph, sums = fabric.graph, list[float]()
     if graph is None:
-        return worst
-    loss_db = cells.loss_db.tolist()
+        return sums
     for source in np.flatnonzero(wanted.any(axis=1)).tolist():
-        found = _least_losses(graph, int(fabric.source_terminals[source]), loss_db)
+        found = _least_losses(graph, int(fabric.source_terminals[source]), cost.tolist())
         for destination in np.flatnonzero(wanted[source]).tolist():
-            end = int(fabric.destination_terminals[destination])
-            worst = max(worst, found.get(end, math.inf))
-    return worst
+            sums.append(found.get(int(fabric.destination_terminals[destination]), math.inf))
+    return sums
+
+
+def sum_power(
+    graph: CellGraph | None, cells: CellDevice, states: NDArray[np.int8] | None
+) -> list[float]:
+    """Add up what all heaters take in each slot; a free cell is in the state that takes less."""
+    if graph is None or states is None:
+        return []
+    power_mw = fit_stuck(graph, cells.power_mw)
+    least, every = power_mw.min(axis=1), np.arange(graph.n_cells)
+    return [
+        math.fsum(np.where(row == FREE, least, power_mw[every, np.maximum(row, 0)]))
+        for row in states
+    ]
+
+
+def bound_power(fabric: Fabric, cells: CellDevice, wanted: NDArray[np.bool_], slots: int) -> float:
+    """Bound the power of so many slots: all dark cells, and what each circuit adds if alone.
+
+    Two circuits may pass a cell, so each of them counts half of what its light adds.
+    """
+    if fabric.graph is None:
+        return 0.0
+    power_mw = fit_stuck(fabric.graph, cells.power_mw)
+    least = power_mw.min(axis=1)
+    added = sum_least(fabric, (power_mw - least[:, None]) / 2, wanted)
+    return slots * math.fsum(least) + math.fsum(added)
 
 
 def _least_losses(graph: CellGraph, start: int, loss_db: list[list[float]]) -> dict[int, float]:
@@ -115,12 +141,17 @@ def bound_crosstalk(
     return 2 * least / circuits
 
 
-def worst_figures(problem: Any, quality: Quality) -> dict[str, float]:
-    """Name the figures of the worst circuit, and the objective."""
+def chip_figures(problem: Any, quality: Quality, power_mw: list[float]) -> dict[str, float]:
+    """Name the figures of the worst circuit and of the heaters, and the objective if it is one."""
     loss_db = float(quality.loss_db.max(initial=0.0))
     ratio = float(quality.crosstalk.max(initial=0.0))
-    return {
+    total_mw = math.fsum(power_mw)
+    figures = {
         "worst_loss_db": loss_db,
         "worst_snr_db": signal_to_crosstalk_db(ratio),
-        "objective": loss_db if problem.objective == "worst-loss-db" else ratio,
+        "power_mw": total_mw,
     }
+    values = {"worst-loss-db": loss_db, "worst-snr-db": ratio, "power-mw": total_mw}
+    if problem.objective in values:
+        figures["objective"] = values[problem.objective]
+    return figures

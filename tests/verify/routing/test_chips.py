@@ -1,4 +1,4 @@
-"""Loss and crosstalk on a chip of which each cell is known: followed beam by beam, and bounded."""
+"""Loss, crosstalk and power on a known chip: followed beam by beam, and bounded."""
 
 import math
 from dataclasses import replace
@@ -11,14 +11,16 @@ import pytest
 import optmatch as om
 from optmatch.fabrics.light import trace
 from optmatch.verify.routing.bounds import bound_objective
-from optmatch.verify.routing.worst import (
+from optmatch.verify.routing.chips import (
     Quality,
     bound_crosstalk,
-    bound_loss_db,
+    bound_power,
+    chip_figures,
     measure_quality,
-    worst_figures,
+    sum_least,
+    sum_power,
 )
-from tests.helpers.chips import LOSS, SNR, draw_chip
+from tests.helpers.chips import LOSS, POWER, SNR, draw_chip
 
 BENES = om.Benes(4)
 STATES = np.array([*product((0, 1), repeat=BENES.n_cells)], dtype=np.int8)
@@ -82,11 +84,10 @@ def test_the_least_loss_is_that_of_all_states(broken: dict[str, list[int]]) -> N
     for k, end in product(range(4), repeat=2):
         wanted = np.zeros((4, 4), dtype=bool)
         wanted[k, end] = True
-        assert bound_loss_db(fabric, chip, wanted) == pytest.approx(least[k, end])
-    assert bound_loss_db(fabric, chip, np.eye(4, dtype=bool)) == pytest.approx(
-        least.diagonal().max()
-    )
-    assert bound_loss_db(om.IdealSwitch(4), chip, np.ones((4, 4), dtype=bool)) == 0.0
+        assert sum_least(fabric, chip.loss_db, wanted) == pytest.approx([least[k, end]])
+    found = sum_least(fabric, chip.loss_db, np.eye(4, dtype=bool))
+    assert found == pytest.approx(least.diagonal())
+    assert sum_least(om.IdealSwitch(4), chip.loss_db, np.ones((4, 4), dtype=bool)) == []
 
 
 def test_the_mean_crosstalk_is_bounded_if_all_cells_are_passed_twice() -> None:
@@ -112,12 +113,12 @@ def test_each_objective_has_its_bound_and_its_figure() -> None:
     graph: Any = BENES.graph
     loss, snr = (om.Routing(BENES, whole, objective=goal, cells=chip) for goal in (LOSS, SNR))
     wanted = np.asarray(whole)[:, None] == np.arange(4)
-    assert bound_objective(loss) == bound_loss_db(BENES, chip, wanted)
+    assert bound_objective(loss) == max(sum_least(BENES, chip.loss_db, wanted))
     assert bound_objective(snr) == bound_crosstalk(graph, chip, BENES.n_cells, 4) > 0
     part = om.Routing(BENES, [1, -1, 3, 2], objective=SNR, cells=chip)
     assert bound_objective(part) == 0.0
     pairs = om.AllToAll(BENES, objective=LOSS, cells=chip)
-    assert bound_objective(pairs) == bound_loss_db(BENES, chip, ~np.eye(4, dtype=bool))
+    assert bound_objective(pairs) == max(sum_least(BENES, chip.loss_db, ~np.eye(4, dtype=bool)))
     assert bound_objective(om.AllToAll(BENES, objective=SNR, cells=chip)) == 0.0
     cut = om.Faulty(BENES, stuck_bar=[*range(BENES.n_cells)])
     there = [follow(cut.graph, [0] * 6, at)[1] for at in cut.source_terminals.tolist()]
@@ -129,8 +130,41 @@ def test_each_objective_has_its_bound_and_its_figure() -> None:
     routed: Any = om.solve(loss, seed=0)
     assert om.verify(loss, replace(routed, objective=routed.objective * (1 + 1e-12))).valid
     quality = Quality(np.array([[1.0, 3.0]]), np.array([[0.01, 0.001]]))
-    told = {"worst_loss_db": 3.0, "worst_snr_db": pytest.approx(20.0)}
-    assert worst_figures(loss, quality) == told | {"objective": 3.0}
-    assert worst_figures(snr, quality) == told | {"objective": 0.01}
+    told = {"worst_loss_db": 3.0, "worst_snr_db": pytest.approx(20.0), "power_mw": 5.0}
+    assert chip_figures(loss, quality, [2.0, 3.0]) == told | {"objective": 3.0}
+    assert chip_figures(snr, quality, [2.0, 3.0]) == told | {"objective": 0.01}
     nothing = Quality(np.zeros((0, 2)), np.zeros((0, 2)))
-    assert worst_figures(snr, nothing)["worst_snr_db"] == math.inf
+    assert chip_figures(snr, nothing, [])["worst_snr_db"] == math.inf
+
+
+def test_power_is_a_sum_over_cells() -> None:
+    """As stated; the cheaper state of a free cell; of a stuck one its own; and its bound."""
+    chip = draw_chip(BENES.n_cells, 2)
+    fabric = om.Faulty(BENES, stuck_bar=[1], stuck_cross=[2], dead_cells=[5])
+    graph: Any = fabric.graph
+    rows = np.array([[0, 0, 1, 1, 0, 1], [-1, -1, -1, 0, -1, -1]], dtype=np.int8)
+    power = chip.power_mw.tolist()
+    by_hand = [
+        power[0][0] + power[1][0] + power[2][1] + power[3][1] + power[4][0] + power[5][1],
+        min(power[0]) + power[1][0] + power[2][1] + power[3][0] + min(power[4]) + min(power[5]),
+    ]
+    assert sum_power(graph, chip, rows) == pytest.approx(by_hand, rel=1e-12)
+    assert sum_power(None, chip, None) == []
+    dark = sum_power(graph, chip, np.full((1, 6), -1, dtype=np.int8))[0]
+    nothing = np.zeros((4, 4), dtype=bool)
+    assert bound_power(fabric, chip, nothing, 3) == pytest.approx(3 * dark)
+    assert bound_power(om.IdealSwitch(4), chip, nothing, 3) == 0.0
+    whole = np.eye(4, dtype=bool)[[1, 0, 3, 2]]
+    problem = om.Routing(BENES, [1, 0, 3, 2], objective=POWER, cells=chip)
+    bound = bound_power(BENES, chip, whole, 1)
+    assert bound_objective(problem) == bound == pytest.approx(problem.lower_bound())
+    held = [
+        row
+        for row in STATES
+        if [follow(BENES.graph, row, at)[1] for at in BENES.source_terminals.tolist()]
+        == BENES.destination_terminals[[1, 0, 3, 2]].tolist()
+    ]
+    assert bound <= min(sum_power(BENES.graph, chip, np.array(held)))
+    pairs = om.AllToAll(BENES, objective=POWER, cells=chip)
+    every = bound_power(BENES, chip, ~np.eye(4, dtype=bool), 3)
+    assert bound_objective(pairs) == every == pytest.approx(pairs.lower_bound())
