@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.model import Device
+from optmatch.model import CellDevice, Device
 
 SHRINK = 0.2
 """A height or channel on a chip over the same in the drawing: a cell on a chip is five times as
@@ -73,6 +73,31 @@ def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
     loss_db = guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
     loss_db += guides.bends * device.bend_loss_db + guides.crossings * device.crossing_loss_db
     return np.asarray(loss_db, dtype=np.float64)
+
+
+def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArray[np.float64]:
+    """``turn_rad[..., cell]``: how far heat of all other cells turns the phase of each.
+
+    By superposition, as the phase of a heater grows with its heat [1]_: each passes on a share
+    of its own turn that falls off with the distance on the chip. That it does so exponentially is
+    an assumption; with trenches between cells it is measured to fall faster [2]_.
+
+    References
+    ----------
+    .. [1] Teofilovic et al. (2024). Thermal crosstalk modelling and compensation methods for
+       programmable photonic integrated circuits. https://arxiv.org/abs/2404.10589
+    .. [2] Jacques et al. (2019). Optimization of thermo-optic phase-shifter design and mitigation
+       of thermal crosstalk on the SOI platform. https://doi.org/10.1364/OE.27.010456
+    """
+    own = cells.turn_rad[np.arange(graph.n_cells), np.asarray(states)]
+    share, decay = cells.device.thermal_crosstalk, cells.device.thermal_decay_cells
+    if not share:
+        return np.zeros_like(own)
+    middle = _shrink(graph)[0].mean(axis=1)
+    matrix = share * np.exp(-np.linalg.norm(middle[:, None] - middle, axis=2) / decay)
+    np.fill_diagonal(matrix, 0.0)
+    turned: NDArray[np.float64] = own @ matrix
+    return turned
 
 
 def measure_area(graph: CellGraph) -> float:

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model.declarations import Amount, Range
+from optmatch.model.declarations import Amount, Positive, Range
 from optmatch.model.errors import InputError
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
@@ -104,6 +104,9 @@ class Device(Value):
         The power that turns the phase of an arm by pi, in mW. Cross needs none, bar this much.
     settling_s
         How long a cell takes from one state to the other.
+    thermal_crosstalk, thermal_decay_cells
+        A heater at a distance of d lengths of a cell turns the phase of a cell, too, by its own
+        turn times :math:`c\,e^{-d / l}`.
 
     Raises
     ------
@@ -134,6 +137,8 @@ class Device(Value):
     access_delay_s: Amount = 0.0
     heater_mw_per_pi: Amount = 0.0
     settling_s: Amount = 0.0
+    thermal_crosstalk: Amount = 0.0
+    thermal_decay_cells: Positive = 1.0
 
     def cell(
         self, states: ArrayLike, errors_rad: NDArray[np.float64] | None = None

@@ -46,8 +46,6 @@ class Measured(NamedTuple):
 
     optics: Any
     margins: list[Any]
-    gain_db: float | None
-    """By how much settled free cells improve the worst ratio of signal to crosstalk."""
 
     @property
     def ok(self) -> bool:
@@ -89,22 +87,16 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
         "frequencies_hz": options["frequencies_hz"] or [0.0],
         "seed": options["chip_seed"] or 0,
     }
-    gain_db = None
-    if options["idle"] in (None, "least-leak"):
-        settled = settle_free_cells(problem, solution, device)
-        optics = measure_optics(problem, solution, device, idle=settled, **shared)
-        passive = measure_optics(problem, solution, device, idle="cross", **shared)
-        ratio = "worst_signal_to_crosstalk_db"
-        if optics.figures.get(ratio, float("inf")) < float("inf"):
-            gain_db = optics.figures[ratio] - passive.figures[ratio]
-    else:
-        optics = measure_optics(problem, solution, device, idle=options["idle"], **shared)
+    idle: Any = options["idle"]
+    if idle in (None, "least-leak"):
+        idle = settle_free_cells(problem, solution, device)
+    optics = measure_optics(problem, solution, device, idle=idle, **shared)
     budget = Budget(
         insertion_loss_db=options["max_loss_db"],
         signal_to_crosstalk_db=options["min_signal_to_crosstalk_db"],
         delay_spread_s=options["max_delay_spread"],
     )
-    return Measured(optics, budget.margins(optics), gain_db)
+    return Measured(optics, budget.margins(optics))
 
 
 def optics_object(measured: Measured) -> dict[str, Any]:
@@ -114,7 +106,6 @@ def optics_object(measured: Measured) -> dict[str, Any]:
         "device": optics.device.name,
         "frequencies_hz": optics.frequencies_hz,
         "figures": optics.figures,
-        "gain_of_settled_cells_db": measured.gain_db,
         "budget_ok": measured.ok,
         "budget": [margin._asdict() | {"ok": margin.ok} for margin in measured.margins],
         "slots": optics.slot_rows(),
@@ -127,18 +118,14 @@ def print_optics(measured: Measured, *, per_slot: bool) -> None:
     optics = measured.optics
     click.echo(f"  optics of {optics.device.name}:")
     rows = {key: f"{value:.4g}" for key, value in optics.figures.items()}
-    if measured.gain_db is not None:
-        rows["gain of settled free cells db"] = f"{measured.gain_db:.2f}"
     print_rows(rows, indent=4)
     for margin in measured.margins:
         verdict = paint("ok" if margin.ok else "FAILED", margin.ok)
         click.echo(f"    budget {verdict}: {margin}")
     for row in optics.slot_rows() if per_slot else ():
         click.echo(f"    slot {row['slot']}: {_describe(row)}")
-    for note in optics.notes[:20]:
+    for note in optics.notes:
         click.echo(f"    note: {note}")
-    if len(optics.notes) > 20:
-        click.echo(f"    ... and {len(optics.notes) - 20} more notes; --json has them all")
 
 
 def _describe(row: dict[str, Any]) -> str:

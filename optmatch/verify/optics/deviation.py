@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.light import trace
-from optmatch.fabrics.waveguides import waveguide_loss_db
+from optmatch.fabrics.waveguides import heat_turns, waveguide_loss_db
 from optmatch.model import BAR, CROSS, Axes, Device, FrozenMap, InputError, Measurement, Value
 from optmatch.model.cells import CellDevice, cells_of
 from optmatch.model.numbers import integer
@@ -197,6 +197,7 @@ class _Measured(NamedTuple):
     """One measured state: the light of the model, and what the light of each cell adds to it."""
 
     states: NDArray[np.int8]
+    heat: NDArray[np.float64]  # [cell]: half the turn of the phase by others
     known: NDArray[np.bool_]  # [source, destination]
     wanted_db: NDArray[np.float64]  # of known pairs
     arriving: NDArray[np.complex128]  # [source, destination]
@@ -235,16 +236,18 @@ class _ChipModel:
             states, known = _set_stuck(graph, row), ~np.isnan(power)
             if fabric.bidirectional:
                 np.fill_diagonal(known, False)
-            p, q = self.nominal[np.arange(graph.n_cells), states].T
+            heat = heat_turns(graph, cells, states) / 2
+            p, q = _turned(self.nominal[np.arange(graph.n_cells), states], heat)
             light = _light(fabric, graph, cells.device, p, q)
-            self.parts.append(_Measured(states, known, _decibels(power[known]), *light))
+            self.parts.append(_Measured(states, heat, known, _decibels(power[known]), *light))
 
     def off(
         self, part: _Measured, cells: NDArray[np.intp], ways: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """``off_db[cell, pair]``: modelled less measured, if a cell were ``ways[cell, state]``."""
         state = part.states[cells]
-        p, q = (ways[np.arange(len(cells)), state] - self.nominal[cells, state]).T
+        differing = ways[np.arange(len(cells)), state] - self.nominal[cells, state]
+        p, q = _turned(differing, part.heat[cells])
         change = np.zeros((len(cells), 4, 4), dtype=np.complex128)
         for into, out in ((0, 2), (2, 0)):
             change[:, out, into], change[:, out + 1, into + 1] = 1j * p, -1j * p
@@ -287,6 +290,12 @@ class _ChipModel:
             ways = best - np.linalg.solve(damped, kept_pull[..., None])[..., 0]
             ways /= np.maximum(1.0, np.linalg.norm(ways, axis=-1, keepdims=True))  # passive
         return _Fit(best, squares, told)
+
+
+def _turned(ways: NDArray[np.float64], angle: NDArray[np.float64]) -> tuple[Any, Any]:
+    """Turn ``(p, q)`` of cells by angles."""
+    (p, q), sine, cosine = ways.T, np.sin(angle), np.cos(angle)
+    return p * cosine + q * sine, q * cosine - p * sine
 
 
 def _light(

@@ -139,11 +139,13 @@ class Optics(Value):
         ``loop_power[slot]``: the largest power anywhere in these loops, float64; 0 without one.
     heater_mw
         ``heater_mw[slot]``: power of all heaters while the slot is held.
+    heat_rad
+        ``heat_rad[slot, cell]``: how far heat of other cells turns the phase; light has it.
     settling_s
         ``settling_s[slot]``: of the slowest cell that changes before the slot; all cells change
         before the first.
     notes
-        Notes for a reader: loops that are free of loss.
+        Notes for a reader: where figures have few digits.
 
     See Also
     --------
@@ -178,6 +180,7 @@ class Optics(Value):
     loops: tuple[tuple[Loop, ...], ...]
     loop_power: NDArray[np.float64]
     heater_mw: NDArray[np.float64]
+    heat_rad: Annotated[NDArray[np.float64], Axes(2)]
     settling_s: NDArray[np.float64]
     notes: tuple[str, ...] = ()
 
@@ -258,6 +261,7 @@ class Optics(Value):
         found |= {
             "largest_heater_mw": float(self.heater_mw.max(initial=0.0)),
             "mean_heater_mw": float(self.heater_mw.mean()) if len(self.heater_mw) else 0.0,
+            "largest_heat_rad": float(self.heat_rad.max(initial=0.0)),
             "longest_settling_s": float(self.settling_s.max(initial=0.0)),
             "switching_mj": float(self.switching_mj.sum()),
         }

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.light import trace
-from optmatch.fabrics.waveguides import measure_waveguides, waveguide_loss_db
+from optmatch.fabrics.waveguides import heat_turns, measure_waveguides, waveguide_loss_db
 from optmatch.model import (
     BAR,
     CROSS,
@@ -26,7 +26,7 @@ from optmatch.model import (
 )
 from optmatch.model.cells import CellDevice, cells_of
 from optmatch.model.device import Device
-from optmatch.verify.loops import Loop as DarkLoop, find_loops
+from optmatch.verify.loops import find_loops
 from optmatch.verify.optics.figures import Loop, Optics
 
 Idle = Literal["cross", "bar", "keep"]
@@ -85,8 +85,8 @@ def measure_optics(
     Notes
     -----
     Each slot and frequency is one sparse system, solved by `scattering`. Where a closed loop
-    neither loses nor leaks, it would be singular; the notes name the loop, and as no light gets
-    in, the figures of all ports hold.
+    neither loses nor leaks, it would be singular; as no light gets in, the figures of all ports
+    hold.
 
     Examples
     --------
@@ -131,6 +131,7 @@ def measure_optics(
         loops=tuple(slot.loops for slot in slots),
         loop_power=np.array([slot.loop_power for slot in slots]),
         heater_mw=chosen.power_mw[np.arange(graph.n_cells), states].sum(axis=1),
+        heat_rad=heat_turns(graph, chosen, states),
         settling_s=np.where(changes, chosen.settling_s, 0.0).max(initial=0.0, axis=1),
         notes=_notes(slots),
     )
@@ -153,8 +154,6 @@ class _Slot(NamedTuple):
     lost: NDArray[np.float64]
     loops: tuple[Loop, ...]
     loop_power: float
-    closed: tuple[Loop, ...]
-    """The loops that neither lose nor leak."""
 
 
 def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
@@ -177,8 +176,6 @@ def _notes(slots: Sequence[_Slot]) -> tuple[str, ...]:
     """Return notes for a reader of the figures."""
     notes = []
     for k, slot in enumerate(slots):
-        for loop in slot.closed:
-            notes.append(f"slot {k}: no light gets into loop {list(loop)}, which is free of loss")
         error = np.abs(slot.power.sum(axis=2) + slot.lost - 1).max(initial=0.0)
         if error > DIGITS_LOST:
             notes.append(
@@ -226,7 +223,9 @@ def _solve_slot(
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 
     graph, tau_s = chip.graph, chip.cells.device.cell_delay_s
-    cells = chip.cells.cell(states, chip.errors_rad)
+    errors_rad = np.zeros((graph.n_cells, 2)) if chip.errors_rad is None else chip.errors_rad
+    heat = heat_turns(graph, chip.cells, states)[:, None] / 2
+    cells = chip.cells.cell(states, errors_rad + heat * (1, -1))
     cells[graph.stuck == DEAD] = 0.0
     absorbed = np.tile(1 - (np.abs(cells) ** 2).sum(axis=1), 2).ravel()
     faded = np.where(graph.mate < 0, 0.0, 1 - chip.links[graph.links.of_terminal] ** 2)
@@ -242,18 +241,8 @@ def _solve_slot(
         power.append(leaving[graph.perimeter].T)
         lost.append(absorbed @ entering + faded @ leaving)
         loop_power = max(loop_power, float(entering[round_there].max(initial=0.0)))
-    closed = tuple(loop.cells for loop in loops if _is_closed(chip, cells, loop))
-    return _Slot(
-        np.array(power), np.array(lost), tuple(loop.cells for loop in loops), loop_power, closed
-    )
-
-
-def _is_closed(chip: _Chip, cells: NDArray[np.complex128], loop: DarkLoop) -> bool:
-    """Tell whether light would stay in a loop for ever."""
-    entered, left = np.array(loop.entered), np.array(loop.left)
-    through = cells[entered // 4, left & 1, entered & 1]
-    kept = np.abs(through) * chip.links[chip.graph.links.of_terminal[left]]
-    return bool((kept > 1 - 1e-15).all())
+    named = tuple(loop.cells for loop in loops)
+    return _Slot(np.array(power), np.array(lost), named, loop_power)
 
 
 def _ways(
