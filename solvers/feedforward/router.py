@@ -31,7 +31,7 @@ _ROUTERS: dict[str, Callable[[NDArray[np.int32]], NDArray[np.int8]]] = {
 }
 """Functions from ``matchings[k, source] = destination`` (int32, -1 where idle) to
 ``cell_states[k, cell]`` (int8, -1 where no light passes)."""
-_LOOPING = {"benes": False, "dilated-benes": True}  # whether each line is a pair of wires
+LOOPING = {"benes": False, "dilated-benes": True}  # whether each line is a pair of wires
 
 MICRO_DB = 1e-6
 """Losses are compared in whole numbers of this."""
@@ -148,14 +148,14 @@ def route_cheaply(
     inner: Any = exact_router(fabric)
     stuck = fabric.graph.stuck if fabric.graph is not None else np.empty(0, dtype=np.int8)
     everywhere = np.ones(len(matchings), dtype=bool)
-    if inner.type in _LOOPING and (cell_cost is not None or (stuck != FREE).any()):
+    if inner.type in LOOPING and (cell_cost is not None or (stuck != FREE).any()):
         if cell_cost is None:
             cell_cost = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
         cell_cost = cell_cost.copy()
         for state in (BAR, CROSS):
             cell_cost[(stuck == DEAD) | (stuck == 1 - state), state] = FORBIDDEN
         found = choose_loops(
-            matchings, cell_cost, dilated=_LOOPING[inner.type], worst=worst, visits=visits
+            matchings, cell_cost, dilated=LOOPING[inner.type], worst=worst, visits=visits
         )
         return RoutedMatchings(found.states, found.cost < FORBIDDEN, found.exact)
     states = _ROUTERS[inner.type](matchings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import BAR, CROSS, FREE, CellDevice
-from optmatch.solvers.feedforward.router import change, exact_router, route_cheaply
+from optmatch.solvers.feedforward.router import LOOPING, change, exact_router, route_cheaply
 from optmatch.solvers.routing.pathfinder import Effort, negotiate, shorten
 from optmatch.solvers.routing.relief import Relief
 from optmatch.solvers.routing.router import CellRouter
@@ -131,14 +132,30 @@ class ForwardRouter(RowRouter):
         if checked != ROUTED:
             return checked
         found = change(self.fabric, row, given, visits=VISITS)
-        lit, stuck = found.states[0], self.ports.stuck
+        held, lit, stuck = bool(found.held[0]), found.states[0], self.ports.stuck
         stays = (lit == FREE) & ((stuck == FREE) | (stuck == given))  # dark cells are not driven
         states[:] = np.where(stays, given, lit)
+        inner: Any = exact_router(self.fabric)
+        if not held or inner.type not in LOOPING:  # other rules know some of the ways only
+            other, room = states.copy(), np.zeros((len(row), self._mesh.width), dtype=np.int32)
+            routed = self._mesh.change(given, row, other, room, lengths)
+            if routed == ROUTED and not (
+                held and _count_toggles(given, states) <= _count_toggles(given, other)
+            ):
+                states[:], held = other, True
         self.read(row, states, routes, lengths)
-        return ROUTED if found.held[0] else NOT_ROUTED
+        return ROUTED if held else NOT_ROUTED
+
+    @cached_property
+    def _mesh(self) -> MeshRouter:
+        return MeshRouter(self.fabric)
 
     def read(self, row, states, routes, lengths) -> None:  # noqa: D102 - as of the class
         read_rows(*self._paths, row[None], states[None], routes, lengths[None])
+
+
+def _count_toggles(given: NDArray[np.int8], states: NDArray[np.int8]) -> int:
+    return int(((given != FREE) & (states != FREE) & (given != states)).sum())
 
 
 class MeshRouter(ForwardRouter):

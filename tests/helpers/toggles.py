@@ -1,4 +1,4 @@
-"""The fewest toggles from set cells to a matching of bidirectional ports: an exact search.
+"""The fewest toggles from set cells to a matching: an exact search.
 
 As long as the light of a port goes astray, one of the cells that it passes has to be toggled. So
 the search branches over the first of these cells, one toggle deeper each time.
@@ -13,12 +13,14 @@ from optmatch.fabrics import Fabric
 
 
 def fewest_toggles(fabric: Fabric, states: NDArray[np.int8], matching: NDArray[np.int32]) -> int:
-    """Count them; every cell is in bar or cross. On any number there is a setting."""
+    """Count them; every cell is in bar or cross, a stuck one as it is. There is a setting."""
     graph: Any = fabric.graph
-    mate, terminals = graph.mate.tolist(), fabric.source_terminals.tolist()
-    wanted = [(terminals[i], terminals[j]) for i, j in enumerate(matching.tolist()) if j >= 0]
+    mate, starts = graph.mate.tolist(), fabric.source_terminals.tolist()
+    ends = fabric.destination_terminals.tolist()
+    wanted = [(starts[i], ends[j]) for i, j in enumerate(matching.tolist()) if j >= 0]
+    stuck = set(np.flatnonzero(graph.stuck >= 0).tolist())
     for most in range(fabric.n_cells + 1):
-        if _search(mate, states.tolist(), set(), wanted, most):
+        if _search(mate, states.tolist(), set(stuck), wanted, most):
             return most
     raise AssertionError("no states hold the matching")
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from optmatch.solvers.routing.row_router import RowRouter
 
 _TYPES = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.int64)
-Preference = Literal["worst-loss-db", "worst-snr-db"]
+Preference = Literal["worst-loss-db", "worst-snr-db", "power-mw"]
 _SHARE = 256  # matchings that a thread takes at a time
 _ROUTED, _NO_MATCHING, _WRONG_STATES = 1, -1, -3  # as of `optmatch.solvers.routing.rows`
 
@@ -78,8 +78,8 @@ class Router:
     time_limit_s
         How long a matching that is not routed at once may take; None for as long as it takes.
     prefer
-        What the routes are for: ``"worst-loss-db"`` or ``"worst-snr-db"``, as of `Routing`; None
-        for few cells in all. `reroute` is for few toggles in any case.
+        What the routes are for: ``"worst-loss-db"``, ``"worst-snr-db"`` or ``"power-mw"``, as of
+        `Routing`; None for few cells in all. `reroute` is for few toggles in any case.
     cells
         The device of each cell, which `prefer` needs.
 
@@ -243,7 +243,8 @@ class Router:
         Notes
         -----
         On `Benes` and `DilatedBenes` the directions of loops are searched, within 2 ms on 64
-        ports; the other feed-forward fabrics have one way for each matching.
+        ports; on the other feed-forward fabrics, and past faults, circuits that stay may keep
+        their ways, and the others are fitted in as on meshes.
         """
         return self._route(matching, _typed("states", states, 1, np.int8), out)
 
