@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +53,6 @@ def solve_worst(plan: Run) -> Run:
             measure_states(_slot(problem, matching), row)
             for matching, row in zip(schedule.matchings, states, strict=True)
         ]
-        most: Callable[[Iterable[float]], float] = sum if problem.objective == "power-mw" else max
         limit = found.limit if found.limit is not Limit.GAP else None
         try:
             for slot, matching in enumerate(schedule.matchings):
@@ -66,7 +64,9 @@ def solve_worst(plan: Run) -> Run:
                     values[slot] = better.objective
         except KeyboardInterrupt:
             limit = Limit.INTERRUPTED
-        worst, fewest = float(most(values)), len(states) == problem.min_slots
+        power = problem.objective == "power-mw"
+        worst = float(sum(values)) if power else max(values, default=0.0)
+        fewest = len(states) == problem.min_slots
         optimal = fewest and worst <= bound * (1 + 1e-9)
         return Solution(
             problem=problem,

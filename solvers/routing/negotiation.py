@@ -108,7 +108,6 @@ class Negotiation:
         sources, destinations = self.circuits.T
         far = self.router.least[sources, destinations]
         self.order = sources[np.argsort(-far, kind="stable")]
-        self.longest = int(self.problem.fabric.route_cells()[sources, destinations].max(initial=0))
 
     def take_up(self, start: Solution) -> Routes | None:
         """Keep the routes of a former solution where they fit, and negotiate what is left."""

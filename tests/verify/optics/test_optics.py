@@ -377,6 +377,7 @@ def test_a_schedule_without_circuits_has_only_loops(tmp_path: Path) -> None:
     solution = om.solve(problem, seed=0)
     optics = om.measure_optics(problem, solution, "smartlight")
     heaters = {"largest_heater_mw", "mean_heater_mw", "longest_settling_s", "switching_mj"}
+    heaters.add("largest_heat_rad")
     assert set(optics.figures) == {"loops", "worst_loop_power_db", "energy_error"} | heaters
     assert om.Budget(insertion_loss_db=1.0).margins(optics) == []
     om.save(solution, tmp_path / "dark.json")
@@ -447,51 +448,54 @@ def test_settled_cells_take_no_more_power(bar_is_free: bool) -> None:
 
 
 def test_heat_reaches_other_cells() -> None:
-    """By hand on a mesh; where each way is the only one, light loses what its cells are off."""
-    warm = om.Device(thermal_crosstalk=0.05, thermal_decay_cells=1.5, heater_mw_per_pi=5.0)
-    for fabric, matching in (
-        (om.SwitchAndSelect(2), [1, 0]),
-        (om.HexMesh(2, 2, ports=4), [1, 0, 3, 2]),
-    ):
-        problem, solution = solved(fabric, matching)
-        optics = om.measure_optics(problem, solution, warm)
-        graph: Any = fabric.graph
-        states, off = optics.cell_states[0], optics.heat_rad[0]
-        if isinstance(fabric, om.HexMesh):
-            for cell, (end, other) in enumerate(graph.ends.tolist()):
-                turned = 0.0
-                for near, (first, last) in enumerate(graph.ends.tolist()):
-                    if near != cell and states[near] == BAR:  # half a turn; cross takes none
-                        x, y = ((end[k] + other[k] - first[k] - last[k]) / 2 for k in (0, 1))
-                        turned += math.pi * 0.05 * math.exp(-math.hypot(x, y) / 1.5)
-                assert off[cell] == pytest.approx(turned, rel=1e-12)
-        else:
-            kept = []
-            for at in fabric.source_terminals.tolist():
-                kept.append(1.0)
-                while at >= 0:
-                    kept[-1] *= math.cos(off[at // 4] / 2) ** 2
-                    at = int(graph.mate[graph.exits[at, states[at // 4]]])
-            assert optics.signal[0, 0].tolist() == pytest.approx(kept, rel=1e-12)
-        cold = om.measure_optics(problem, solution, om.Device())
-        assert not cold.heat_rad.any()
-        worst = optics.figures["worst_signal_to_crosstalk_db"]
-        assert worst < cold.figures["worst_signal_to_crosstalk_db"]
-        assert optics.figures["largest_heat_rad"] == off.max() > 0.0
+    """By hand on a mesh, where neighbours in bar have turned by half a turn, and cross by none."""
+    problem, solution = solved(om.HexMesh(2, 2, ports=4), [1, 0, 3, 2])
+    cold = DEVICES["smartlight"]
+    warm = replace(cold, thermal_crosstalk=0.05, thermal_decay_cells=1.5)
+    optics = om.measure_optics(problem, solution, warm, idle="bar")
+    graph: Any = problem.fabric.graph
+    middles = graph.ends.mean(axis=1).tolist()
+    for cell, (x, y) in enumerate(middles):
+        turned = 0.0
+        for near, (u, v) in enumerate(middles):
+            if near != cell and optics.cell_states[0, near] == BAR:
+                turned += math.pi * 0.05 * math.exp(-math.hypot(x - u, y - v) / 1.5)
+        assert optics.heat_rad[0, cell] == pytest.approx(turned, rel=1e-12)
+    assert optics.figures["largest_heat_rad"] == optics.heat_rad.max() > 0.0
+    others = om.measure_optics(problem, solution, cold, idle="bar")
+    assert not others.heat_rad.any()
+    ratio = "worst_signal_to_crosstalk_db"
+    assert optics.figures[ratio] < others.figures[ratio]
+
+
+def test_light_feels_the_heat() -> None:
+    """Where each way is the only one, it loses what the phases of its cells are off."""
+    fabric = om.SwitchAndSelect(2)
+    warm = om.Device(thermal_crosstalk=0.05, thermal_decay_cells=1.5)
+    optics = om.measure_optics(*solved(fabric, [1, 0]), warm)
+    graph: Any = fabric.graph
+    for source, at in enumerate(fabric.source_terminals.tolist()):
+        kept = 1.0
+        while at >= 0:
+            kept *= math.cos(optics.heat_rad[0, at // 4] / 2) ** 2
+            at = int(graph.mate[graph.exits[at, optics.cell_states[0, at // 4]]])
+        assert optics.signal[0, 0, source] == pytest.approx(kept, rel=1e-9)
+    assert optics.signal.min() < 0.999
 
 
 def test_a_measured_chip_is_compared_with_its_heat() -> None:
     """What heat does is no difference if the device has it; a changed cell is found beside it."""
     fabric = om.HexMesh(2, 2, ports=6)
     warm = om.Device(
-        bar_loss_db=0.4, bar_extinction_db=30.0, thermal_crosstalk=0.05, heater_mw_per_pi=5.0
+        bar_loss_db=0.4, cross_loss_db=0.3, bar_extinction_db=30.0, thermal_crosstalk=0.05
     )
-    states = choose_states(fabric, 6)
+    states = choose_states(fabric, 8)
     schedule = om.Schedule(
-        matchings=np.full((6, 6), -1), durations_s=np.ones(6), cell_states=states
+        matchings=np.full((8, 6), -1), durations_s=np.ones(8), cell_states=states
     )
     changed = CellDevice.of(warm, fabric.n_cells, {4: {"bar_loss_db": 2.0}})
-    for chip, suspects in ((warm, set()), (changed, {4})):
+    cases: list[tuple[Any, set[int]]] = [(warm, set()), (changed, {4})]
+    for chip, suspects in cases:
         optics = om.measure_optics(om.AllToAll(fabric), schedule, chip)
         power = optics.power[:, 0][:, :, optics.exits].clip(0.0, 1.0)
         measured = Measurement(cell_states=states, power=power)
@@ -499,4 +503,4 @@ def test_a_measured_chip_is_compared_with_its_heat() -> None:
         assert {suspect.cell for suspect in found.suspects} == suspects
         cold = compare_chip(fabric, measured, replace(warm, thermal_crosstalk=0.0))
         assert cold.off_db > 10 * found.off_db or suspects
-        assert suspects or found.off_db < 1e-3
+        assert suspects or found.off_db < 0.01
