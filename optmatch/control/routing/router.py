@@ -243,8 +243,7 @@ class Router:
         Notes
         -----
         On `Benes` and `DilatedBenes` the directions of loops are searched, within 2 ms on 64
-        ports; on the other feed-forward fabrics, and past faults, circuits that stay may keep
-        their ways, and the others are fitted in as on meshes.
+        ports; on other feed-forward fabrics, and past faults, circuits fit in as on meshes.
         """
         return self._route(matching, _typed("states", states, 1, np.int8), out)
 
