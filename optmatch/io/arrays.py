@@ -34,11 +34,11 @@ def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], byte
     found = dict(_arrays(tree, ""))
     if name is None or not _is_large(found.values()):
         return plain(tree), b""
-    large = {
+    large: dict[str, Any] = {
         place.strip("/").replace("/", "."): a for place, a in found.items() if a.size > _SMALL
     }
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **large)
+    np.savez_compressed(buffer, **large)
     content = buffer.getvalue()
     sha256 = digest(content)
     arrays = {"file": f"{name}.{sha256[:8]}.npz", "sha256": sha256}

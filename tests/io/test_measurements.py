@@ -37,9 +37,9 @@ def write_touchstone(path: Path, matrices: NDArray[np.complex128]) -> None:
 @pytest.mark.parametrize("fabric", [MESH, SWITCH], ids=lambda fabric: fabric.type)
 def test_an_archive_is_read(fabric: om.Fabric, tmp_path: Path) -> None:
     """Amplitudes are squared; what is NaN was not measured."""
-    arrays = draw(fabric, 0)
+    arrays: dict[str, Any] = draw(fabric, 0)
     arrays["amplitude"][1, 0, 1] = np.nan
-    np.savez(tmp_path / "a.npz", allow_pickle=False, **arrays)
+    np.savez(tmp_path / "a.npz", **arrays)
     found = read_measurement(fabric, [tmp_path / "a.npz"])
     power = np.abs(arrays["amplitude"]) ** 2
     np.testing.assert_array_equal(found.power, power)
@@ -87,7 +87,7 @@ def test_touchstone_files_are_read(fabric: om.Fabric, tmp_path: Path) -> None:
 def test_a_broken_archive_is_refused(change: dict[str, Any], match: str, tmp_path: Path) -> None:
     """By file, place, rule and value."""
     arrays = {key: value for key, value in (draw(MESH, 0) | change).items() if value is not None}
-    np.savez(tmp_path / "a.npz", allow_pickle=False, **arrays)
+    np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises((om.FormatError, om.InputError), match=match) as caught:
         read_measurement(MESH, [tmp_path / "a.npz"])
     assert "a.npz" in str(caught.value)
