@@ -44,6 +44,7 @@ _SPLIT: tuple[Row, ...] = (
     ("--shard", "shard", "Hybrid sharding: ranks that share one copy.  [default: all]"),
     ("--sequence-parallel", "sequence_parallel", "Whether tensor ranks share activations."),
     ("--schedule", "schedule", "Order of micro-batches."),
+    ("--overlap", "overlap", "Whether passes of dualpipe side by side go on together."),
     ("--virtual-stages", "virtual_stages", "Parts of the model at a rank, interleaved."),
     (
         "--stage-layers",
@@ -70,6 +71,7 @@ _WORKLOAD: tuple[Row, ...] = (
     ("--one-stream", "one_stream", "Whether a GPU communicates one thing at a time."),
     ("--skew", "skew", "Tokens of the busiest rank over the mean, or of each expert.", SKEW),
     ("--width", "width_bytes", "Bytes of an activation or weight."),
+    ("--dispatch-width", "dispatch_width_bytes", "Bytes on the way to experts.  [default: width]"),
     ("--gradient-width", "gradient_width_bytes", "Bytes of a gradient."),
 )
 _MODEL: tuple[Row, ...] = (
@@ -81,6 +83,7 @@ _MODEL: tuple[Row, ...] = (
     ("--ffn", "ffn", "Hidden units of the feed-forward part."),
     ("--experts", "experts", "Experts of a layer."),
     ("--active-experts", "active_experts", "Experts that a token visits."),
+    ("--expert-servers", "expert_servers", "Servers a token goes to.  [default: any]"),
     ("--kv-heads", "kv_heads", "Heads of keys and values.  [default: all]"),
     ("--ffn-matrices", "ffn_matrices", "Matrices of the feed-forward part."),
     ("--attended", "attended", "Tokens that one token attends to.  [default: the sequence]"),
@@ -99,6 +102,9 @@ _NEEDED = {
     "--preset",
     type=click.Choice(list(PRESETS)),
     help="A job of a known model, which the options that are given change.",
+)
+@click.option(
+    "--as-run", is_flag=True, help="A preset as it was run: causal, overlap, efficiency."
 )
 @with_options(field_options(Parallelism, _SPLIT))
 @with_options(field_options(RailNetwork, _NETWORK, optional=True))
@@ -121,6 +127,7 @@ def rail_job(
     /,
     gpus: int,
     preset: str | None,
+    as_run: bool,
     accelerator: str | None,
     measured_step: float | None,
     collectives: list[tuple[str, str]] | None,
@@ -132,7 +139,9 @@ def rail_job(
     """One step of a training job, over rails that are optical switches."""
     shape = take(options, FABRIC_NAMES)
     fabric = build_fabric(type_, shape) if type_ else None
-    known = make_job(preset, gpus) if preset else None
+    if as_run and not preset:
+        raise InputError("--as-run: needs --preset")
+    known = make_job(preset, gpus, as_run=as_run) if preset else None
 
     def fill(rows: Sequence[Row], base: T | None, make: Callable[..., T], **more: Any) -> T:
         """Make a part of the job, or change that of the preset where options are given."""

@@ -118,23 +118,38 @@ _CHOSEN = {
 _OF_ALL = "attended peak_flops_per_s efficiency network"
 
 
-def list_inputs(name: str) -> dict[str, str]:
+_FITTED = 0.544
+"""The efficiency of H100 and H800, from the step of Llama 3 405B on 8,192 GPUs
+(``benchmarks/presets.py``)."""
+_H800 = 160e9
+"""Bytes per second inside a server of DeepSeek-V3 (section 3.2.2 of its report)."""
+
+
+def list_inputs(name: str, *, as_run: bool = False) -> dict[str, str]:
     """Say of each input of a preset whether it is of the paper, fitted or chosen.
 
-    Nothing in a preset is fitted. ``benchmarks/presets.py`` fits one efficiency for all, and
-    predicts published steps with it.
+    Nothing in a preset is fitted, but the efficiency of one that is `as_run`, as in `make_job`.
+    ``benchmarks/presets.py`` fits it, and predicts published steps with it.
 
     Examples
     --------
-    >>> inputs = list_inputs("deepseek-v3")
+    >>> inputs = list_inputs("deepseek-v3", as_run=True)
     >>> inputs["schedule"], inputs["stage_layers"], inputs["efficiency"]
-    ('paper', 'chosen', 'chosen')
+    ('paper', 'chosen', 'fitted')
     """
     found = dict.fromkeys(_PAPER[name].split(), "paper")
-    return found | dict.fromkeys(f"{_CHOSEN[name]} {_OF_ALL}".split(), "chosen")
+    found |= dict.fromkeys(f"{_CHOSEN[name]} {_OF_ALL}".split(), "chosen")
+    if as_run:
+        found |= {"attended": "paper", "efficiency": "fitted"}
+        if name == "deepseek-v3":
+            more = "overlap expert_servers dispatch_width_bytes scale_up_bytes_per_s"
+            found |= dict.fromkeys(more.split(), "paper")
+    return found
 
 
-def make_job(name: str, gpus: int, network: RailNetwork = _SERVER) -> RailJob:
+def make_job(
+    name: str, gpus: int, network: RailNetwork | None = None, *, as_run: bool = False
+) -> RailJob:
     """Make the job of a preset on so many GPUs.
 
     Parameters
@@ -145,7 +160,11 @@ def make_job(name: str, gpus: int, network: RailNetwork = _SERVER) -> RailJob:
         How many, as a multiple of what one replica needs, or one group of experts or shards. Of
         ``"llama3-405b"`` also 1,024: with half of its context parallelism.
     network
-        Servers and rails; as it is, servers of eight GPUs with a port of 50 GB/s for each.
+        Servers and rails; None for servers of eight GPUs with a port of 50 GB/s for each.
+    as_run
+        Attention is causal and the efficiency fitted to published steps; of ``"deepseek-v3"``
+        also: the overlap of DualPipe, at most four servers for a token, to which it goes in FP8,
+        and with `network` None the 160 GB/s inside a server of H800.
 
     Raises
     ------
@@ -174,4 +193,12 @@ def make_job(name: str, gpus: int, network: RailNetwork = _SERVER) -> RailJob:
     workload = Workload(
         model=preset.model, batch=preset.batch * split.dp, micro_batch=preset.micro_batch
     )
-    return RailJob(parallelism=split, network=network, workload=workload)
+    own = _SERVER
+    if as_run:
+        model = replace(preset.model, attended=preset.model.sequence // 2)
+        workload = replace(workload, model=model, efficiency=_FITTED)
+        if name == "deepseek-v3":
+            split, own = replace(split, overlap=True), replace(own, scale_up_bytes_per_s=_H800)
+            model = replace(model, expert_servers=4)
+            workload = replace(workload, model=model, dispatch_width_bytes=1.0)
+    return RailJob(parallelism=split, network=network or own, workload=workload)

@@ -45,6 +45,27 @@ def test_every_input_says_where_it_is_from(name: str) -> None:
     shown = {kind: [k for k, v in inputs.items() if v == kind] for kind in ("paper", "chosen")}
     cells = [", ".join(f"`{one}`" for one in ones) for ones in shown.values()]
     assert f"| `{name}` | {cells[0]} | none | {cells[1]} |" in page
+    run_as = list_inputs(name, as_run=True)
+    moved = [k for k in run_as if run_as[k] != inputs.get(k)]
+    assert all(f"`{k}`" in page.split("### As they were run")[1] for k in moved)
+    assert run_as["efficiency"] == "fitted"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_as_run_differs_in_what_it_says(name: str) -> None:
+    """The plain preset stays as it was; what changes is what `list_inputs` adds, no more."""
+    plain, job = make_job(name, 2048), make_job(name, 2048, as_run=True)
+    assert not plain.parallelism.overlap
+    assert plain.workload.efficiency == 0.5
+    assert plain.workload.model == PRESETS[name].model
+    changed = set()
+    pairs = [(plain.parallelism, job.parallelism), (plain.network, job.network)]
+    pairs += [(plain.workload, job.workload), (plain.workload.model, job.workload.model)]
+    for one, two in pairs:
+        changed |= {f.name for f in fields(one) if getattr(one, f.name) != getattr(two, f.name)}
+    known, told = list_inputs(name), list_inputs(name, as_run=True)
+    assert changed - {"model"} == {k for k in told if told[k] != known.get(k)}
+    assert make_job(name, 2048, plain.network, as_run=True).network == plain.network
 
 
 def run(line: str) -> Any:
@@ -75,6 +96,8 @@ def test_the_command_starts_from_a_preset() -> None:
         ),
         ("--preset mixtral-8x22b --gpus 1024 --experts 12", "ep = 8: does not divide the 12"),
         ("--gpus 8 --dp 8", "--layers: is needed without --preset"),
+        ("--gpus 8 --dp 8 --as-run", "--as-run: needs --preset"),
+        ("--preset deepseek-v3 --gpus 1024 --as-run --schedule 1f1b", "overlap = True with"),
     ],
 )
 def test_what_does_not_fit_is_refused(line: str, message: str) -> None:

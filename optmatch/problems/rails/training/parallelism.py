@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
 from optmatch.model import Count, InputError, Range, Value, check_fields, check_size
@@ -42,6 +42,10 @@ class Parallelism(Value):
         Order of micro-batches (`optmatch.problems.rails.training.pipeline.list_passes`):
         ``"gpipe"``, ``"1f1b"``, ``"zb-h1"``, ``"zb-v"``, ``"dualpipe"``, or ``"interleaved"``,
         the last with so many parts of the model at each rank.
+    overlap
+        With ``"dualpipe"``: whether a forward and a backward pass that stand side by side go on
+        together, so that the all-to-alls and messages of one are under the computations of the
+        other (section 3.2.1 of https://arxiv.org/abs/2412.19437).
     stage_layers
         The layers of each part of the pipeline, in the order of the model; empty if all have the
         same number.
@@ -81,6 +85,7 @@ class Parallelism(Value):
     sequence_parallel: bool = False
     schedule: PipelineSchedule = "1f1b"
     virtual_stages: Count = 1
+    overlap: bool = field(default=False, metadata={"brief": True})
     stage_layers: tuple[Count, ...] = ()
     order: tuple[Axis, ...] = ("dp", "cp", "tp", "pp")
     placement: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")
@@ -119,6 +124,12 @@ class Parallelism(Value):
                 f"virtual_stages = {self.virtual_stages} with schedule {self.schedule}: more than"
                 " 1 with interleaved, and with it alone",
                 where="virtual_stages",
+            )
+
+        if self.overlap and self.schedule != "dualpipe":
+            raise InputError(
+                f"overlap = True with schedule {self.schedule}: with dualpipe alone",
+                where="overlap",
             )
 
     @property

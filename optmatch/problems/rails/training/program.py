@@ -27,6 +27,8 @@ class Operation(NamedTuple):
     """The other stage of a message."""
     tag: int = 0
     """The same at both ends of a message, and of no other message between these stages."""
+    leaving: float = 1.0
+    """The part of the size that needs rails, where data for several ranks of a server go once."""
 
 
 def place_programs(

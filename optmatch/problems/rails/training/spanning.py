@@ -30,10 +30,20 @@ def span_rails(
     ``programs[stage]`` are of families of groups that may need several rails; `spanning` is as in
     `RailNetwork`.
     """
+    groups = list(groups)
     members = {group.name.partition(".")[0]: len(group.ranks) for group in groups}
+    on_rails = {group.name.partition(".")[0] for group in groups if group.rail >= 0}
     if "pp" + RAIL in members:
         programs = _forward_messages(programs, members["pp" + SERVER])
-    return [[*_span_program(program, members, spanning)] for program in programs]
+    return [
+        [
+            each._replace(size_bytes=each.size_bytes * each.leaving)
+            if each.family in on_rails
+            else each
+            for each in _span_program(program, members, spanning)
+        ]
+        for program in programs
+    ]
 
 
 def _span_program(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from optmatch.problems.rails.training.layout import count_members
@@ -132,7 +132,11 @@ class _Sizes:
         self.activation = self.inner * workload.width_bytes
         self.message = self.activation / split.tp
         self.keys_and_values = 2 * model.shared_keys * self.message
-        self.dispatch = self.message * model.active_experts * skew
+        self.combine = self.message * model.active_experts * skew
+        width = workload.dispatch_width_bytes or workload.width_bytes
+        self.dispatch = self.combine * (width / workload.width_bytes)
+        servers = model.expert_servers or model.active_experts
+        self.leaving = min(1.0, servers / model.active_experts)
 
     def _lasts_s(self, flops: float, weights: float, activations: float) -> float:
         """Return the time of some matrices, forward: operations, or bytes if they need longer.
@@ -164,6 +168,7 @@ class _Program:
         self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
         self.micro_batches = workload.count_micro_batches(split.dp)
         self.operations: list[Operation] = []
+        self.graded: tuple[int, ...] = ()  # the last computation of the program
         self.last: tuple[int, ...] = ()  # operations that the next computation waits for
         self.waiting: list[int] = []  # messages and weights that it waits for, too
         self.gathered: list[tuple[int, ...]] = []  # weights of the layers before, for FSDP
@@ -176,12 +181,19 @@ class _Program:
         for message in incoming:
             self.incoming[message.source].append(message)
         left = dict.fromkeys(range(split.parts_per_rank), self.micro_batches)
-        for one in passes:
-            if one.kind == "F":
-                self._forward(one)
-            else:
-                left[one.part] -= one.kind != "I"
-                self._backward(one, is_last=left[one.part] == 0)
+        todo = deque(passes)
+        while todo:
+            own = [todo.popleft()]
+            if split.overlap and todo and (own[0].kind, todo[0].kind) == ("F", "B"):
+                own.append(todo.popleft())
+            turns = []
+            for one in own:
+                left[one.part] -= one.kind in "BW"
+                is_last = left[one.part] == 0
+                turns.append(
+                    self._forward(one) if one.kind == "F" else self._backward(one, is_last=is_last)
+                )
+            self._run(own, turns)
         if split.schedule == "dualpipe":
             self._join_copies()
         updated = self._update()
@@ -195,21 +207,43 @@ class _Program:
     def _where(self, part: int) -> int:
         return find_part(self.split.schedule, self.split.pp, self.stage, part)
 
-    def _forward(self, one: Pass) -> None:
+    def _run(self, passes: Sequence[Pass], turns: Sequence[Iterator[bool]]) -> None:
+        """Do a pass, or two side by side: they take turns, the backward one first.
+
+        With overlap a pass waits for no communication of another one, and sends once both are
+        over, in the order of the passes.
+        """
+        if not self.split.overlap:
+            for _ in turns[0]:
+                pass
+            return
+        waiting = deque((k, (), ()) for k in reversed(range(len(passes))))
+        ends: dict[int, tuple[int, ...]] = {}
+        while waiting:
+            k, self.last, self.arrived = waiting.popleft()
+            if next(turns[k], False):
+                waiting.append((k, self.last, self.arrived))
+            else:
+                ends[k] = self.last
+        for k, one in enumerate(passes):
+            self._send(one, ends[k])
+
+    def _forward(self, one: Pass) -> Iterator[bool]:
         self._receive(one)
         for _ in range(self.layers_of[self._where(one.part)]):
             self._gather()
             self._context(ALL_GATHER)
-            self._layer(1.0)
+            yield from self._layer(1.0)
         if self._where(one.part) == self.split.n_parts - 1:
             self._compute(self.sizes.head_s)
-        self._send(one)
+        if not self.split.overlap:
+            self._send(one, self.last)
 
-    def _backward(self, one: Pass, *, is_last: bool) -> None:
+    def _backward(self, one: Pass, *, is_last: bool) -> Iterator[bool]:
         """Go back: half of the work is for gradients of inputs, half for those of weights."""
         where, effort = self._where(one.part), _EFFORT[one.kind]
         syncs = one.kind != "I" and (is_last or self.split.zero_stage >= 2)
-        kind = REDUCE_SCATTER if self.split.zero_stage else ALL_REDUCE
+        kind, overlap = REDUCE_SCATTER if self.split.zero_stage else ALL_REDUCE, self.split.overlap
         self._receive(one)
         if where == self.split.n_parts - 1:
             self._compute(effort * self.sizes.head_s)
@@ -220,17 +254,19 @@ class _Program:
                 self._compute(effort * (self.sizes.attention_s + self.sizes.ffn_s))
             else:
                 self._gather()
-                self._layer(effort)
+                yield from self._turn_back(effort) if overlap else self._layer(effort)
                 self._context(REDUCE_SCATTER)
             ends = layer == self.layers_of[where] - 1
-            if ends and not self.workload.one_stream:
-                self._send(one)
+            if ends and not self.workload.one_stream and not overlap:
+                self._send(one, self.last)
             if syncs:
                 self._reduce(kind, ends=ends)
-        if self.workload.one_stream:
-            self._send(one)
+        if self.workload.one_stream and not overlap:
+            self._send(one, self.last)
         if where == 0 and self.split.n_parts > 1 and syncs:
-            self._exchange(kind, "dp", self.sizes.words, self.last)
+            self._exchange(
+                kind, "dp", self.sizes.words, self.graded if self.split.overlap else self.last
+            )
 
     def _join_copies(self) -> None:
         """Sum gradients with the stage that has the same two parts: each sums one part."""
@@ -251,22 +287,48 @@ class _Program:
             after, tag = got, tag + self.split.pp
         self.arrived = after
 
-    def _layer(self, effort: float) -> None:
+    def _layer(self, effort: float) -> Iterator[bool]:
         """Compute one layer: tensor-parallel sums after attention and feed-forward, in one."""
         sizes = self.sizes
         if self.split.ep == 1:
             self._share(2 * sizes.activation)
             self._compute(effort * (sizes.attention_s + sizes.ffn_s))
             self._sum(2 * sizes.activation)
+            yield True
             return
         self._share(sizes.activation)
         self._compute(effort * sizes.attention_s)
         self._sum(sizes.activation)
-        self._communicate(ALL_TO_ALL, "ep", sizes.dispatch)
+        self._communicate(ALL_TO_ALL, "ep", sizes.dispatch, sizes.leaving)
+        yield True
         self._share(sizes.activation)
         self._compute(effort * sizes.ffn_s)
-        self._communicate(ALL_TO_ALL, "ep", sizes.dispatch)
+        self._communicate(ALL_TO_ALL, "ep", sizes.combine, sizes.leaving)
         self._sum(sizes.activation)
+        yield True
+
+    def _turn_back(self, effort: float) -> Iterator[bool]:
+        """Go back through one layer, in turns with a forward pass: experts come first.
+
+        Each half ends with its gradients of weights, for which nothing that is sent waits.
+        """
+        sizes, both = self.sizes, self.split.ep > 1
+        halves = (sizes.ffn_s, sizes.attention_s) if both else (sizes.attention_s + sizes.ffn_s,)
+        if both:
+            self._communicate(ALL_TO_ALL, "ep", sizes.dispatch, sizes.leaving)
+        yield True
+        for number, half_s in enumerate(halves):
+            size = sizes.activation * (2 / len(halves))
+            self._share(size)
+            self._compute(half_s)
+            done = self.last
+            if both and number == 0:
+                self._communicate(ALL_TO_ALL, "ep", sizes.combine, sizes.leaving)
+            self._sum(size)
+            if effort > 1:
+                self._put(Operation(COMPUTE, done, duration_s=(effort - 1) * half_s))
+            if number < len(halves) - 1:
+                yield True
 
     def _share(self, size: float) -> None:
         """Put activations together, if each tensor-parallel rank keeps a part in between."""
@@ -296,7 +358,7 @@ class _Program:
         width = self.workload.gradient_width_bytes
         ready = self.pending * (self.sizes.dense + self.sizes.sparse) * width
         if ends or ready >= self.workload.bucket_bytes:
-            self._sync(kind, self.last, self.pending)
+            self._sync(kind, self.graded if self.split.overlap else self.last, self.pending)
             self.pending = 0
 
     def _update(self) -> tuple[int, ...]:
@@ -341,17 +403,24 @@ class _Program:
         self.arrived, self.waiting = (), []
         self.last = self._put(Operation(COMPUTE, after, duration_s=duration_s))
 
-    def _communicate(self, kind: int, family: str, size: float) -> None:
+    def _communicate(self, kind: int, family: str, size: float, leaving: float = 1.0) -> None:
         """Communicate the data that the next computation needs."""
-        done = self._add(kind, family, size, (*self.last, *self.arrived))
+        done = self._add(kind, family, size, (*self.last, *self.arrived), leaving)
         if done:
             self.last, self.arrived = done, ()
 
-    def _add(self, kind: int, family: str, size: float, after: tuple[int, ...]) -> tuple[int, ...]:
+    def _add(
+        self,
+        kind: int,
+        family: str,
+        size: float,
+        after: tuple[int, ...],
+        leaving: float = 1.0,
+    ) -> tuple[int, ...]:
         """Add a collective, if there is something to communicate."""
         if size == 0 or count_members(self.split, family) == 1:
             return ()
-        return self._put(Operation(kind, after, family, size))
+        return self._put(Operation(kind, after, family, size, leaving=leaving))
 
     def _receive(self, one: Pass) -> None:
         """Receive the data of a pass, after the data that its sender sends earlier."""
@@ -364,10 +433,10 @@ class _Program:
                 queue.popleft()
             self.arrived = (self.received[message.tag],)
 
-    def _send(self, one: Pass) -> None:
+    def _send(self, one: Pass, after: tuple[int, ...]) -> None:
         for message in _messages(self.split, self.stage, one, self.micro_batches):
             if message.source == self.stage:
-                self._message(SEND, message, self.last)
+                self._message(SEND, message, after)
 
     def _message(self, kind: int, message: _Message, after: tuple[int, ...]) -> tuple[int, ...]:
         toward = message.destination if kind == SEND else message.source
@@ -381,4 +450,6 @@ class _Program:
             after = dict.fromkeys((*operation.after, *self.spoken))
             operation, self.spoken = operation._replace(after=(*after,)), number
         self.operations.append(operation)
+        if operation.kind == COMPUTE:
+            self.graded = number
         return number

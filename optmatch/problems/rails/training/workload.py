@@ -74,6 +74,9 @@ class TransformerModel(Value):
     attended
         To how many tokens each one attends on average: half the sequence if it is causal and no
         work is done for what is masked, fewer with a window; None for the whole sequence.
+    expert_servers
+        To how many servers a token goes at most, once to each of them; None for as many as it
+        has experts.
 
     See Also
     --------
@@ -99,6 +102,7 @@ class TransformerModel(Value):
     kv_heads: Count | None = None
     ffn_matrices: Count = 3
     attended: Count | None = None
+    expert_servers: Count | None = field(default=None, metadata={"brief": True})
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -158,6 +162,9 @@ class Workload(Value):
         so many times the bytes, and experts compute so much longer.
     width_bytes, gradient_width_bytes
         Bytes of an activation or weight, and of a gradient.
+    dispatch_width_bytes
+        Bytes of an activation, or its gradient, on the way to experts; None for `width_bytes`,
+        which it has on the way back.
     recorded
         A step from a trace, instead of one that is derived from the model.
 
@@ -190,6 +197,7 @@ class Workload(Value):
     skew: Annotated[float, Range(1)] | tuple[Positive, ...] = 1.0
     width_bytes: Positive = 2.0
     gradient_width_bytes: Positive = 2.0
+    dispatch_width_bytes: Positive | None = field(default=None, metadata={"brief": True})
     recorded: Step | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

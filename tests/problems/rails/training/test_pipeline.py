@@ -1,15 +1,17 @@
 """Orders of passes: feasible, bounded in memory, with the bubbles that were published."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.problems.rails.training.pipeline import find_part, list_passes
-from optmatch.problems.rails.training.step import RECV, SEND
-from tests.helpers.rails import MODEL, random_jobs, small_job
+from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, RECV, SEND
+from tests.helpers.rails import MODEL, change_job, random_jobs, small_job
 
 SCHEDULES = st.sampled_from(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"])
 relaxed = settings(max_examples=60, deadline=None)
@@ -166,7 +168,11 @@ def test_the_copies_of_dualpipe_sum_their_gradients() -> None:
 @settings(max_examples=15, deadline=None)
 @given(random_jobs())
 def test_messages_keep_their_order(job: om.RailJob) -> None:
-    """A rank receives what another one sends in the order in which it is sent."""
+    keep_their_order(job)
+
+
+def keep_their_order(job: om.RailJob) -> None:
+    """Assert that a rank receives what another one sends in the order in which it is sent."""
     step = job.step()
     for kind in (SEND, RECV):
         at = step.kind == kind
@@ -178,3 +184,86 @@ def test_messages_keep_their_order(job: om.RailJob) -> None:
         if kind == SEND:
             sent = order
     assert order == sent
+
+
+def overlapped(**options: Any) -> om.RailJob:
+    """Return a job of experts over two servers, with DualPipe and its overlap."""
+    model = replace(MODEL, layers=8, experts=8, active_experts=4)
+    plain: dict[str, Any] = {
+        **{"gpus_per_server": 2, "ep": 4, "schedule": "dualpipe", "overlap": True},
+        **{"batch": 32, "micro_batch": 1, "model": model, "peak_flops_per_s": 1e9},
+        **{"scale_up_bytes_per_s": 1e9, "port_bytes_per_s": 1e9},
+    }
+    return small_job(4, 1, 2, **{**plain, **options})
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(2, 4), st.sampled_from([1, 2, 4]), st.sampled_from([0, 1, 2, 3]), st.booleans())
+def test_passes_side_by_side_do_the_same_work(
+    layers: int, ep: int, zero_stage: int, one_stream: bool
+) -> None:
+    """Neither bytes nor computations change, whatever the layers of a stage; messages in order."""
+    model = replace(MODEL, layers=4 + layers, experts=8, active_experts=4)
+    options: dict[str, Any] = {"ep": ep, "zero_stage": zero_stage, "model": model}
+    options |= {"stage_layers": (4, layers), "one_stream": one_stream}
+    job = overlapped(**options)
+    apart = change_job(job, overlap=False)
+    assert 0 < job.lower_bound() < 1e9
+    found, expected = [], []
+    for one, rows in ((job, found), (apart, expected)):
+        step = one.step()
+        for rank in range(one.n_gpus):
+            own = step.rank == rank
+            bytes_of = np.zeros(len(step.groups) + 1)
+            np.add.at(bytes_of, step.group[own], step.size_bytes[own])
+            rows.append([step.duration_s[own].sum(), *bytes_of])
+    np.testing.assert_allclose(found, expected)
+    keep_their_order(job)
+
+
+def test_what_is_sent_hides_behind_what_the_other_pass_computes() -> None:
+    """Beside links that take no time: at most a third of what passes one by one expose."""
+    job = overlapped(batch=96, port_bytes_per_s=2e7)
+    free = change_job(job, port_bytes_per_s=1e15, scale_up_bytes_per_s=1e15, latency_s=0.0)
+    apart = change_job(job, overlap=False)
+    shown = [(one.lower_bound() - free.lower_bound()) / free.lower_bound() for one in (job, apart)]
+    assert 0 <= shown[0] < shown[1] / 3
+
+
+def test_turns_are_those_of_the_report() -> None:
+    """Figure 4 of arXiv 2412.19437: MLP (B, W, F), then attention (B, W, F), layer by layer."""
+    job = overlapped()
+    step = job.step()
+    first = step.duration_s[0]  # a forward pass begins with attention
+    lasts = step.duration_s[(step.rank == 0) & (step.kind == COMPUTE)]
+    text = "".join("A" if each == pytest.approx(first) else "M" for each in lasts)
+    order = [one.kind for one in list_passes("dualpipe", 2, 0, 2, 8)]
+    pairs = sum(pair == ("F", "B") for pair in pairwise(order))
+    assert text.count("MMMAAA" * 3 + "MMMAA") == pairs > 3
+    apart = change_job(job, overlap=False).step()
+    lasts = apart.duration_s[(apart.rank == 0) & (apart.kind == COMPUTE)]
+    assert len(lasts) < len(text)  # gradients of weights are no computations of their own
+
+
+def test_data_for_one_server_leave_once_and_in_fewer_bytes() -> None:
+    job = overlapped()
+    fewer = change_job(
+        job,
+        model=replace(MODEL, layers=8, experts=8, active_experts=4, expert_servers=1),
+        dispatch_width_bytes=1.0,
+    )
+
+    def sizes(one: om.RailJob, inside: bool) -> Any:
+        step = one.step()
+        own = (step.kind == ALL_TO_ALL) & ((step.rail < 0) == inside)
+        return np.unique(step.size_bytes[own & (step.rank == 0)])
+
+    (plain,) = sizes(job, True)
+    assert sizes(job, False) == [plain]
+    assert sizes(fewer, True).tolist() == [plain / 2, plain]
+    assert sizes(fewer, False).tolist() == [plain / 8, plain / 4]
+
+
+def test_overlap_is_of_dualpipe() -> None:
+    with pytest.raises(om.InputError, match="overlap = True with schedule 1f1b: with dualpipe"):
+        om.Parallelism(pp=2, overlap=True)
