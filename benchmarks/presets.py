@@ -126,8 +126,8 @@ def print_artifact() -> None:
             workload=Workload(model=model, batch=256, micro_batch=8, efficiency=0.8),
         )
         print(f"ep {degree}: published {connected}, all links {swept.lower_bound():.3f} s")
-        for delay_s, published in zip((0.0005, 0.01, 0.1), optical, strict=True):
-            _print_policies(f"{delay_s:g} s", swept.with_delay(delay_s), (published,))
+        for delay_s, finish_s in zip((0.0005, 0.01, 0.1), optical, strict=True):
+            _print_policies(f"{delay_s:g} s", swept.with_delay(delay_s), (finish_s,))
 
 
 def _print_policies(name: str, job: RailJob, published: tuple[float, ...]) -> None:

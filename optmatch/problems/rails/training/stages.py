@@ -17,6 +17,7 @@ from optmatch.problems.rails.training.pipeline import (
     list_passes,
 )
 from optmatch.problems.rails.training.program import Operation, place_programs
+from optmatch.problems.rails.training.sizes import Sizes
 from optmatch.problems.rails.training.spanning import span_rails
 from optmatch.problems.rails.training.step import (
     ALL_GATHER,
@@ -65,10 +66,6 @@ def build_step(
 
 _EFFORT: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
 """The work of a pass, in forward passes."""
-_BESIDE = 8
-"""What a layer moves in memory beside its matrices, forward, in units of its input: two
-normalisations and two residual sums, which all tensor-parallel ranks have if they do not share
-activations, and queries, keys, values and what attention makes of them."""
 
 
 class _Message(NamedTuple):
@@ -97,60 +94,6 @@ def _messages(split: Parallelism, stage: int, one: Pass, batches: int) -> list[_
     return found
 
 
-class _Sizes:
-    """Bytes and seconds of one micro-batch, at one rank."""
-
-    def __init__(self, split: Parallelism, workload: Workload, model: TransformerModel) -> None:
-        sequences = workload.batch / split.dp / workload.count_micro_batches(split.dp)
-        tokens = sequences * model.sequence / split.cp
-        self.workload, self.tp = workload, split.tp
-        self.inner = tokens * model.hidden  # numbers of a layer's input
-        matrices = model.ffn_matrices * model.hidden * model.ffn
-        attention = (2 + 2 * model.shared_keys) * model.hidden**2
-        self.words = model.hidden * model.vocabulary / split.tp
-        experts = matrices * model.experts / split.ep / split.tp
-        # Without expert parallelism all ranks hold all experts, like any other weights.
-        self.dense = attention / split.tp + (experts if split.ep == 1 else 0.0)
-        self.sparse = experts if split.ep > 1 else 0.0
-        scores = 4 * (model.attended or model.sequence) * model.hidden
-        skew = workload.skew_of(split.ep) if model.experts > 1 else 1.0
-        routed = tokens * model.active_experts * skew
-        self.attention_s = self._lasts_s(
-            tokens * (2 * attention + scores), attention / split.tp, 2 + 4 / split.tp
-        )
-        wide = (model.ffn_matrices - 1) * model.ffn / model.hidden / split.tp
-        self.ffn_s = self._lasts_s(routed * 2 * matrices, experts, (2 + wide) * routed / tokens)
-        self.head_s = self._lasts_s(
-            tokens * 2 * self.words * split.tp,
-            self.words,
-            1 + model.vocabulary / model.hidden / split.tp,
-        )
-        if workload.memory_bytes_per_s:
-            shared = split.tp if split.sequence_parallel else 1
-            moved = self.inner * workload.width_bytes / workload.memory_bytes_per_s
-            self.attention_s += _BESIDE * moved * (1 / split.tp + 1 / shared) / 2
-        self.activation = self.inner * workload.width_bytes
-        self.message = self.activation / split.tp
-        self.keys_and_values = 2 * model.shared_keys * self.message
-        self.combine = self.message * model.active_experts * skew
-        width = workload.dispatch_width_bytes or workload.width_bytes
-        self.dispatch = self.combine * (width / workload.width_bytes)
-        servers = model.expert_servers or model.active_experts
-        self.leaving = min(1.0, servers / model.active_experts)
-
-    def _lasts_s(self, flops: float, weights: float, activations: float) -> float:
-        """Return the time of some matrices, forward: operations, or bytes if they need longer.
-
-        `weights` are those of a rank, `activations` in units of a layer's input.
-        """
-        work = self.workload
-        flops_s = flops / (work.peak_flops_per_s * work.efficiency * self.tp)
-        if work.memory_bytes_per_s is None:
-            return flops_s
-        moved = (weights + activations * self.inner) * work.width_bytes
-        return max(flops_s, moved / work.memory_bytes_per_s)
-
-
 class _Program:
     """The operations of the ranks of one stage."""
 
@@ -164,7 +107,7 @@ class _Program:
         incoming: Sequence[_Message],
     ) -> None:
         self.split, self.workload, self.stage = split, workload, stage
-        self.sizes = _Sizes(split, workload, model)
+        self.sizes = Sizes(split, workload, model)
         self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
         self.micro_batches = workload.count_micro_batches(split.dp)
         self.operations: list[Operation] = []

@@ -209,7 +209,8 @@ def test_passes_side_by_side_do_the_same_work(
     job = overlapped(**options)
     apart = change_job(job, overlap=False)
     assert 0 < job.lower_bound() < 1e9
-    found, expected = [], []
+    found: list[Any] = []
+    expected: list[Any] = []
     for one, rows in ((job, found), (apart, expected)):
         step = one.step()
         for rank in range(one.n_gpus):

@@ -1,0 +1,65 @@
+"""Bytes and seconds of one micro-batch at one rank, by model sizes."""
+
+from __future__ import annotations
+
+from optmatch.problems.rails.training.parallelism import Parallelism
+from optmatch.problems.rails.training.workload import TransformerModel, Workload
+
+_BESIDE = 8
+"""What a layer moves in memory beside its matrices, forward, in units of its input: two
+normalisations and two residual sums, which all tensor-parallel ranks have if they do not share
+activations, and queries, keys, values and what attention makes of them."""
+
+
+class Sizes:
+    """Bytes and seconds of one micro-batch, at one rank."""
+
+    def __init__(self, split: Parallelism, workload: Workload, model: TransformerModel) -> None:
+        sequences = workload.batch / split.dp / workload.count_micro_batches(split.dp)
+        tokens = sequences * model.sequence / split.cp
+        self.workload, self.tp = workload, split.tp
+        self.inner = tokens * model.hidden  # numbers of a layer's input
+        matrices = model.ffn_matrices * model.hidden * model.ffn
+        attention = (2 + 2 * model.shared_keys) * model.hidden**2
+        self.words = model.hidden * model.vocabulary / split.tp
+        experts = matrices * model.experts / split.ep / split.tp
+        # Without expert parallelism all ranks hold all experts, like any other weights.
+        self.dense = attention / split.tp + (experts if split.ep == 1 else 0.0)
+        self.sparse = experts if split.ep > 1 else 0.0
+        scores = 4 * (model.attended or model.sequence) * model.hidden
+        skew = workload.skew_of(split.ep) if model.experts > 1 else 1.0
+        routed = tokens * model.active_experts * skew
+        self.attention_s = self._lasts_s(
+            tokens * (2 * attention + scores), attention / split.tp, 2 + 4 / split.tp
+        )
+        wide = (model.ffn_matrices - 1) * model.ffn / model.hidden / split.tp
+        self.ffn_s = self._lasts_s(routed * 2 * matrices, experts, (2 + wide) * routed / tokens)
+        self.head_s = self._lasts_s(
+            tokens * 2 * self.words * split.tp,
+            self.words,
+            1 + model.vocabulary / model.hidden / split.tp,
+        )
+        if workload.memory_bytes_per_s:
+            shared = split.tp if split.sequence_parallel else 1
+            moved = self.inner * workload.width_bytes / workload.memory_bytes_per_s
+            self.attention_s += _BESIDE * moved * (1 / split.tp + 1 / shared) / 2
+        self.activation = self.inner * workload.width_bytes
+        self.message = self.activation / split.tp
+        self.keys_and_values = 2 * model.shared_keys * self.message
+        self.combine = self.message * model.active_experts * skew
+        width = workload.dispatch_width_bytes or workload.width_bytes
+        self.dispatch = self.combine * (width / workload.width_bytes)
+        servers = model.expert_servers or model.active_experts
+        self.leaving = min(1.0, servers / model.active_experts)
+
+    def _lasts_s(self, flops: float, weights: float, activations: float) -> float:
+        """Return the time of some matrices, forward: operations, or bytes if they need longer.
+
+        `weights` are those of a rank, `activations` in units of a layer's input.
+        """
+        work = self.workload
+        flops_s = flops / (work.peak_flops_per_s * work.efficiency * self.tp)
+        if work.memory_bytes_per_s is None:
+            return flops_s
+        moved = (weights + activations * self.inner) * work.width_bytes
+        return max(flops_s, moved / work.memory_bytes_per_s)
