@@ -27,11 +27,12 @@ def test_no_division_has_a_smaller_worst_slowdown(ports: Any, radix: int) -> Non
     shares = share_rails(jobs, radix, method="provisioned")
     times = []
     for name, job in jobs.items():
-        row = {}
+        row: dict[int, float] = {}
         for k in range(1, job.network.ports_per_gpu + 1):
             each = change_job(job, ports_per_gpu=k)
             if k * job.n_gpus // job.network.gpus_per_server <= radix:
                 found = om.solve(each, method="provisioned", seed=0)
+                assert isinstance(found.objective, float)
                 row[k] = found.objective
         alone = min(row.values())
         times.append({k: value / alone for k, value in row.items()})
@@ -53,9 +54,9 @@ def test_no_division_has_a_smaller_worst_slowdown(ports: Any, radix: int) -> Non
         own = [port for each in shares.values() for port in each.ports.get(rail, ())]
         assert len(own) == len(set(own))
         assert max(own) < radix
-    for name, each in shares.items():
-        job = change_job(jobs[name], ports_per_gpu=each.ports_per_gpu)
-        assert om.verify(job, each.beside.answer).valid
+    for name, tenant in shares.items():
+        divided = change_job(jobs[name], ports_per_gpu=tenant.ports_per_gpu)
+        assert om.verify(divided, tenant.beside.answer).valid
 
 
 def test_what_cannot_be_shared_is_refused() -> None:

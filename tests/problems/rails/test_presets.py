@@ -59,9 +59,9 @@ def test_a_preset_as_run_differs_in_what_it_says(name: str) -> None:
     assert plain.workload.efficiency == 0.5
     assert plain.workload.model == PRESETS[name].model
     changed = set()
-    pairs = [(plain.parallelism, job.parallelism), (plain.network, job.network)]
-    pairs += [(plain.workload, job.workload), (plain.workload.model, job.workload.model)]
-    for one, two in pairs:
+    pairs: list[tuple[Any, Any]] = [(plain.parallelism, job.parallelism)]
+    pairs += [(plain.network, job.network), (plain.workload, job.workload)]
+    for one, two in [*pairs, (plain.workload.model, job.workload.model)]:
         changed |= {f.name for f in fields(one) if getattr(one, f.name) != getattr(two, f.name)}
     known, told = list_inputs(name), list_inputs(name, as_run=True)
     assert changed - {"model"} == {k for k in told if told[k] != known.get(k)}
