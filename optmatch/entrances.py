@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from optmatch.verify.report import Findings, Report
 
 if TYPE_CHECKING:
     from optmatch.solvers.method import Method
+    from optmatch.solvers.params import Params
 
 _WHILE_S = 1.0  # from so much time on, a part of it is for proofs
 _FIRST = 0.5  # the part of it that the first method gets
@@ -48,6 +50,7 @@ def solve(
     time_limit_s: float | None = None,
     limits: Limits | None = None,
     start: Solution | None = None,
+    params: Mapping[str, float] | None = None,
     on_event: OnEvent = ignore,
 ) -> Solution[Answer]:
     """Solve a problem.
@@ -69,6 +72,8 @@ def solve(
     start
         A former solution, of this problem or of one that differs a little. The result is never
         worse than it, as it is where it fits, or repaired by the method.
+    params
+        Parameters of the method by name, as ``{"starts": 8}``; `optmatch methods NAME` lists them.
     on_event
         Called with `Tick`, `NewBest` and `Bound` events while the method runs.
 
@@ -82,7 +87,7 @@ def solve(
     Raises
     ------
     InputError
-        If the method is unknown or does not accept the problem.
+        If the method is unknown, does not accept the problem, or has no such parameter.
     VerificationError
         If the method's answer does not pass `verify`: a defect in the method.
 
@@ -105,14 +110,18 @@ def solve(
     with uncounted():  # the methods of this kind are imported
         chosen = find_method(method, problem) if method else default_method(problem)
         followers = () if method else proving_methods(problem)
+    tuned = chosen.with_params(form_of(Mapping[str, float] | None).check("params", params))
     start = form_of(Solution | None).check("start", start)
     if start is not None and start.problem.kind != problem.kind:
         raise InputError(f"a solution of {start.problem.kind}, not {problem.kind}", where="start")
     with clock.running():
         rng = np.random.default_rng(seed)
-        solution = _search(problem, (chosen, *followers), limits, clock, rng, start, on_event)
+        methods = (chosen, *followers)
+        solution = _search(problem, methods, limits, clock, rng, start, on_event, tuned)
     if clock.stopped and solution.limit is not None:
         solution = replace(solution, limit=Limit.INTERRUPTED)
+    if params:
+        solution = replace(solution, stats={**solution.stats, "params": dict(params)})
     solution = replace(solution, seed=seed, time_s=clock.elapsed_s)
     compile_s = uncounted_s().get("compiling", 0.0) - before.get("compiling", 0.0)
     if compile_s > 0:
@@ -135,6 +144,7 @@ def _search(
     rng: np.random.Generator,
     start: Solution | None,
     on_event: OnEvent,
+    params: Params | None,
 ) -> Solution:
     """Run the first method; in a longer time those that prove, and it again in what is left."""
     with uncounted():
@@ -161,7 +171,8 @@ def _search(
         try:
             if known is not None and not turn:
                 on_event(NewBest(known.objective))
-            found = method.run(problem, own, rng, on_event, known or start)
+            set_to = params if method is methods[0] else None
+            found = method.run(problem, own, rng, on_event, known or start, set_to)
         except (TimeUp, KeyboardInterrupt) as exc:  # before the method had anything to keep
             limit = Limit.TIME if isinstance(exc, TimeUp) else Limit.INTERRUPTED
             found = Solution(problem=problem, status=Status.UNKNOWN, limit=limit, method="")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from optmatch.model import Limits, OnEvent, Problem, Solution, uncounted
+from optmatch.model import InputError, Limits, OnEvent, Problem, Solution, uncounted
+from optmatch.solvers.params import Params
 
 Run = Callable[..., Solution]
-"""A method: a function of (problem, limits, rng, on_event), and of `start=` if it is warm."""
+"""A method: a function of (problem, limits, rng, on_event), and of `start=` and `params=`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,9 @@ class Method:
         another problem of the kind; what it returns is then no worse than that, repaired.
     follows
         Whether it may prove, in seconds, what the default method leaves open; None if never.
+    params
+        The class of its parameters, if it has some; it is called with ``params=`` where a user
+        sets one.
 
     See Also
     --------
@@ -55,10 +59,25 @@ class Method:
     suits: Callable[[Any], bool] | None = None
     warm: bool = False
     follows: Callable[[Any], bool] | None = None
+    params: type[Params] | None = None
 
     def takes(self, problem: Problem) -> bool:
         """Tell whether this problem can be given to it."""
         return isinstance(problem, self.solves) and (self.suits is None or self.suits(problem))
+
+    def with_params(self, given: Mapping[str, Any] | None) -> Params | None:
+        """Make its parameters; None if none are given. Others than it has are refused."""
+        if not given:
+            return None
+        has = () if self.params is None else tuple(f.name for f in fields(self.params))
+        for name in given:
+            if name not in has:
+                known = f"it has {', '.join(has) or 'none'}"
+                raise InputError(
+                    f"method {self.name!r}: no parameter {name!r}; {known}", where=name
+                )
+        assert self.params is not None
+        return self.params(**given)
 
     def run(
         self,
@@ -67,9 +86,11 @@ class Method:
         rng: np.random.Generator,
         on_event: OnEvent,
         start: Solution | None = None,
+        params: Params | None = None,
     ) -> Solution:
         """Solve `problem`, which it must take; a former solution helps if the method is `warm`."""
         with uncounted():
             method = self.load()
-        given = {"start": start} if self.warm and start is not None else {}
+        given: dict[str, Any] = {"start": start} if self.warm and start is not None else {}
+        given |= {} if params is None else {"params": params}
         return method(problem, limits, rng, on_event, **given)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import Any
+from dataclasses import fields
+from inspect import getdoc
+from math import isfinite
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import click
 
@@ -19,6 +23,10 @@ from optmatch.commands.shared.outcome import SOLVED, for_each, name_of, print_ob
 from optmatch.commands.shared.progress import listening
 from optmatch.fabrics import Fabric
 from optmatch.model import Limits
+from optmatch.model.declarations import Plain, form_of
+
+if TYPE_CHECKING:
+    from optmatch.solvers.method import Method
 
 _SHOWN = 8
 _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "click", "matplotlib")
@@ -108,28 +116,63 @@ def _cache_folder() -> str:
 
 
 @click.command()
+@click.argument("name", required=False)
 @JSON
-def methods(as_json: bool) -> None:
-    """List the methods, by the kind of problem that they accept."""
+def methods(name: str | None, as_json: bool) -> None:
+    """List the methods, by the kind of problem that they accept; with NAME all about these."""
     from optmatch.kinds import all_kinds, all_methods
 
+    listed = [method for method in all_methods() if name in (None, method.name)]
+    if not listed:
+        raise click.UsageError(f"no method {name!r}; `optmatch methods` lists them")
     if as_json:
         keys = ("name", "exact", "deterministic", "summary")
         entries = [
             {"kind": method.solves.kind, **{key: getattr(method, key) for key in keys}}
-            for method in all_methods()
+            | {"params": _list_params(method)}
+            for method in listed
         ]
         print_object("methods", {"methods": entries})
         return
     for kind in all_kinds():
+        found = [method for method in listed if method.solves is kind.problem]
+        if not found:
+            continue
         click.echo(f"{kind.problem.kind}:")
-        found = [method for method in all_methods() if method.solves is kind.problem]
         width = max(len(method.name) for method in found)
         default = next(method.name for method in kind.methods if method.suits is None)
         for method in found:
             marks = ["default"] * (method.name == default) + ["exact"] * method.exact
             told = f" ({', '.join(marks)})" if marks else ""
             click.echo(f"  {method.name:<{width}}  {method.summary}{told}")
+            if name is None:
+                continue
+            for param in _list_params(method):
+                most = f" to {param['most']:g}" if param["most"] is not None else " or more"
+                span = f"{param['type']}, {param['least']:g}{most}; {param['default']} by default"
+                click.echo(f"    --param {param['name']}=...  {param['summary']} ({span})")
+            run = method.load()
+            told = getdoc(getattr(run, "func", run)) or ""
+            if told:
+                click.echo("\n" + indent(told.partition("\nReferences")[0].strip(), "    ") + "\n")
+
+
+def _list_params(method: Method) -> list[dict[str, Any]]:
+    if method.params is None:
+        return []
+    hints = get_type_hints(method.params, include_extras=True)
+    return [
+        {
+            "name": field.name,
+            "type": form.type.__name__,
+            "default": field.default,
+            "least": form.span.least,
+            "most": form.span.most if isfinite(form.span.most) else None,
+            "summary": hints[field.name].__metadata__[-1],
+        }
+        for field in fields(method.params)
+        if isinstance(form := form_of(hints[field.name]), Plain)
+    ]
 
 
 _STEPS = 12  # iterations of one method: enough to call each of its kernels

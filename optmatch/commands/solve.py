@@ -87,6 +87,13 @@ def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str
     help="A former schedule file, of FILE or of a problem that differs a little: the result is"
     " never worse than its answer, repaired where it no longer fits.  [default: none]",
 )
+@click.option(
+    "--param",
+    "params",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A parameter of the method, see `optmatch methods NAME`; several times.",
+)
 @with_options((FORCE, JSON_LINES))
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress and no hints.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every step and the log.")
@@ -105,6 +112,7 @@ def solve(
     if output == STDIN and as_json:
         raise click.UsageError("--json and -o - both write to stdout")
     targets = _targets(files, output)
+    options["params"] = dict(map(_read_param, options["params"]))
 
     def run(file: str) -> int:
         return _solve(file, targets[file], as_json, several=len(files) > 1, **options)
@@ -123,6 +131,7 @@ def _solve(
     time_limit_s: float | None,
     seed: int | None,
     start: str | None,
+    params: dict[str, float],
     force: bool,
     quiet: bool,
     verbose: bool,
@@ -153,7 +162,7 @@ def _solve(
                 check_target(target, force=force)
             former = None if start is None else read_solution(start)
             given: dict[str, Any] = {"seed": seed, "time_limit_s": time_limit_s, "start": former}
-            solution = run(problem, method, on_event=listen, **given)
+            solution = run(problem, method, params=params, on_event=listen, **given)
             solution = replace(solution, time_s=clock.elapsed_s)
         with uncounted("writing"):
             saved = _save(solution, target, force)
@@ -167,6 +176,14 @@ def _solve(
     if not quiet:
         _explain(name_of(file), solution, saved)
     return _code(solution)
+
+
+def _read_param(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value) if not value.strip("+-").isdigit() else int(value)
+    except ValueError:
+        raise click.UsageError(f"--param {text}: NAME=VALUE, with a number") from None
 
 
 def _targets(files: Sequence[str], output: str | None) -> dict[str, str | None]:

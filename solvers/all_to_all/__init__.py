@@ -5,6 +5,7 @@ from __future__ import annotations
 from optmatch.problems import AllToAll
 from optmatch.solvers.feedforward import is_feed_forward
 from optmatch.solvers.method import Method, Run
+from optmatch.solvers.params import AllToAllParams
 
 
 def _constructive() -> Run:
@@ -47,6 +48,7 @@ METHODS = (
         _negotiated,
         "a search over 1-factorisations, routed by negotiated congestion",
         warm=True,
+        params=AllToAllParams,
     ),
     Method(
         "ilp",

@@ -21,7 +21,6 @@ from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import answer_at_once, conclude, prove_bound
 from optmatch.solvers.all_to_all.planner import (
     FAILED,
-    MOVES_PER_SLOT,
     QUICK,
     RoutedSlot,
     SlotPlanner,
@@ -29,11 +28,9 @@ from optmatch.solvers.all_to_all.planner import (
 )
 from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_ports
 from optmatch.solvers.frame import take_best
+from optmatch.solvers.params import AllToAllParams
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
-
-STARTS = 4
-"""How often the search begins without a limit."""
 
 _SEARCH = 0.9  # of the time; the rest is for the order of the slots
 
@@ -46,14 +43,15 @@ def solve(
     rng: np.random.Generator,
     on_event: OnEvent,
     start: Solution | None = None,
+    params: AllToAllParams | None = None,
 ) -> Solution:
     """Solve an all-to-all problem by search over 1-factorisations.
 
     An iteration is one attempted exchange. The search goes on until the total meets its bound or a
-    limit is reached; where `MOVES_PER_SLOT` for each slot brought nothing, it begins anew. Without
-    a limit of time or iterations it begins `STARTS` times, and what it takes in all is a second
-    for 32 ports, about a minute for 64, and some minutes for 128. The solution is OPTIMAL where
-    every route is a shortest one in the fewest slots, or prices prove it.
+    limit is reached; where `moves_per_slot` brought nothing, it begins anew. Without a limit of
+    time or iterations it begins `starts` times, and what it takes in all is a second for 32 ports,
+    about a minute for 64, and some minutes for 128. The solution is OPTIMAL where every route is a
+    shortest one in the fewest slots, or prices prove it.
 
     A small mesh goes to the exact model of `ilp` after these starts, also with limits. Where not
     all matchings of the fewest slots could be routed, pairs that were left over fill further
@@ -61,7 +59,9 @@ def solve(
     that cause it.
     """
     clock = limits.start()
-    found = schedule_all(problem, limits, rng, on_event, name="negotiated", start=start)
+    found = schedule_all(
+        problem, limits, rng, on_event, name="negotiated", start=start, params=params
+    )
     if found.limit is not Limit.EXHAUSTED:
         return found
     with uncounted():
@@ -79,6 +79,7 @@ def schedule_all(
     name: str,
     starts: int | None = None,
     start: Solution | None = None,
+    params: AllToAllParams | None = None,
 ) -> Solution:
     """Route a relabelled tournament, and search on from there; begin anew up to so many times.
 
@@ -91,7 +92,7 @@ def schedule_all(
     searched = limits if limits.time_s is None else replace(limits, time_s=_SEARCH * limits.time_s)
     router = CellRouter(problem.fabric)
     planner = SlotPlanner(problem, router, searched.start(), rng, on_event)
-    search = _SlotExchange(planner, starts)
+    search = _SlotExchange(planner, starts, params or AllToAllParams())
     limit: Limit | None
     try:
         limit = search.take_up(start) if start else search.start()
@@ -121,10 +122,11 @@ def schedule_all(
 class _SlotExchange:
     """A plan that gets better from move to move, and what is proved about all plans."""
 
-    def __init__(self, planner: SlotPlanner, starts: int | None) -> None:
+    def __init__(self, planner: SlotPlanner, starts: int | None, params: AllToAllParams) -> None:
         fabric = planner.problem.fabric
         self.planner = planner
         self.starts: float | None = starts
+        self.params = params
         self.factors = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)
         self.slots = len(self.factors)
         self.bound: tuple[float, RoutingProof | None] | None = None
@@ -178,7 +180,7 @@ class _SlotExchange:
                 yield self.answer()
                 excess = self.planner.excess
                 least, idle = (excess, 0) if excess < least else (least, idle + 1)
-                if idle > MOVES_PER_SLOT * self.slots:
+                if idle > self.params.moves_per_slot * self.slots:
                     break
                 if self.bound is None and clock.remaining_s < clock.elapsed_s:
                     yield Bound(self._prove()[0])
@@ -201,7 +203,7 @@ class _SlotExchange:
         return (
             np.inf
             if limited and not is_small(self.planner.problem, self.planner.clock)
-            else STARTS
+            else self.params.starts
         )
 
     def _prove(self) -> tuple[float, RoutingProof | None]:

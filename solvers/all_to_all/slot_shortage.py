@@ -47,16 +47,18 @@ def on_live_ports(solve: Solve) -> Solve:
         rng: np.random.Generator,
         on_event: OnEvent,
         start: Solution | None = None,
+        **given: Any,
     ) -> Solution:
         fabric = problem.fabric
         if not len(fabric.dead_ports):
-            return solve(problem, limits, rng, on_event, start)
+            return solve(problem, limits, rng, on_event, start, **given)
         if not len(fabric.live_ports):
             nothing = np.empty((0, fabric.n_ports), dtype=np.int32)
             return without_routes(problem, nothing, solve.__module__.rpartition(".")[2])
         if start is not None and start.schedule is not None:
             start = replace(start, schedule=narrow(start.schedule, fabric))
-        found = solve(replace(problem, fabric=live_part(fabric)), limits, rng, on_event, start)
+        part = replace(problem, fabric=live_part(fabric))
+        found = solve(part, limits, rng, on_event, start, **given)
         if found.status is Status.INFEASIBLE:
             refused = refuse_dead_pairs(problem, fabric.dead_pairs(), found.method)
             if refused is not None:
@@ -171,9 +173,10 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
             rng: np.random.Generator,
             on_event: OnEvent,
             start: Solution | None = None,
+            **given: Any,
         ) -> Solution:
             clock = limits.start()
-            solution = solve(problem, limits, rng, on_event, start)
+            solution = solve(problem, limits, rng, on_event, start, **given)
             refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
             if not refuted or not isinstance(problem.fabric, Faulty):
                 return solution

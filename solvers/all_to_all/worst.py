@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ def solve_worst(plan: Run) -> Run:
     Planning is for few cells in all: matchings with short routes leave room for the worst.
     """
 
+    @wraps(plan)
     def solve(
         problem: AllToAll,
         limits: Limits,
@@ -38,7 +40,7 @@ def solve_worst(plan: Run) -> Run:
         clock = limits.start()
         plain = replace(problem, objective="total-cells", cells=None)
         share = replace(limits, time_s=limits.time_s and _PLANNING * limits.time_s)
-        found = plan(plain, share, rng, ignore)
+        found = plan(plain, share, rng, ignore, **{k: given[k] for k in given if k == "params"})
         bound = problem.lower_bound()
         schedule = found.schedule
         if problem.objective == "total-cells":

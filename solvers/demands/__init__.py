@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from optmatch.problems import Demand
 from optmatch.solvers.method import Method, Run
+from optmatch.solvers.params import DemandParams
 
 if TYPE_CHECKING:
     from optmatch.solvers.demands.birkhoff import Rule
@@ -69,7 +70,14 @@ def _is_small(problem: Demand) -> bool:
 
 
 METHODS = (
-    Method("best", Demand, _best, "the portfolio, then parts of the best plan rebuilt", warm=True),
+    Method(
+        "best",
+        Demand,
+        _best,
+        "the portfolio, then parts of the best plan rebuilt",
+        warm=True,
+        params=DemandParams,
+    ),
     Method(
         "portfolio",
         Demand,

@@ -25,6 +25,7 @@ from optmatch.solvers.demands.scheduling import former_plan
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.feedforward.router import route_cheaply
 from optmatch.solvers.frame import conclude, take_best
+from optmatch.solvers.params import DemandParams
 
 _CHOICES = 6  # least entries that are compared for a term
 _CLOSED = -1e6
@@ -169,9 +170,6 @@ class RealisedDecomposer(Decomposer):
         return self.realiser.place(pairs)
 
 
-STEPS = 200
-"""Runs without a limit of time or iterations."""
-
 _RUNS = 12  # whole decompositions before parts are redrawn
 
 
@@ -181,12 +179,13 @@ def solve_matchings(
     rng: np.random.Generator,
     on_event: OnEvent,
     start: Solution | None = None,
+    most: int = DemandParams().decompositions,
 ) -> Solution:
     """Decompose a demand into few weighted permutations.
 
-    An iteration is one decomposition, of the whole or of a part.
+    An iteration is one decomposition, of the whole or of a part; `most` of them without a limit.
     """
-    return take_fewest(problem, limits, rng, on_event, "best", STEPS, _draw, start)
+    return take_fewest(problem, limits, rng, on_event, "best", most, _draw, start)
 
 
 def take_fewest(

@@ -16,9 +16,8 @@ from optmatch.solvers.demands.scheduling import former_plan
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import conclude, take_best
 from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.params import DemandParams
 
-MOVES = 2000
-"""Orders that are tried beside the first ones, without limits."""
 _BONUSES = (0.0, 1.0, 3.0)
 
 
@@ -86,6 +85,7 @@ def solve_groups(
     rng: np.random.Generator,
     on_event: OnEvent,
     start: Solution | None = None,
+    orders: int = DemandParams().orders,
 ) -> Solution:
     """Schedule entries by their groups, in the best order of these, then in orders near the best.
 
@@ -133,27 +133,27 @@ def solve_groups(
 
     def candidates() -> Iterator[tuple[float, tuple[Plan, float]]]:
         least, best, bonus = np.inf, np.arange(len(ticks)), 0.0
-        orders = list[NDArray[np.int64]]()
+        firsts = list[NDArray[np.int64]]()
         if former is not None:  # entries in the order in which they were done
             done = np.zeros(problem.ticks.shape, dtype=np.int64)
             for slot, matching in enumerate(former.matchings, 1):
                 ports = np.flatnonzero(matching != IDLE)
                 done[ports, matching[ports]] = slot
-            orders.append(np.lexsort((-ticks, done[source, destination])))
+            firsts.append(np.lexsort((-ticks, done[source, destination])))
         due, place = deadlines_s / problem.tick_s, np.empty(len(weights), dtype=np.int64)
         for groups in (
             order_groups(*load_lines(problem), weights, due)[0],
             np.argsort(due, kind="stable"),
         ):
             place[groups] = np.arange(len(groups))
-            orders.append(np.lexsort((-ticks, place[group])))
-        for order in orders:
+            firsts.append(np.lexsort((-ticks, place[group])))
+        for order in firsts:
             for other in _BONUSES:
                 cost, plan = serve(order, other)
                 if cost < least:
                     least, best, bonus = cost, order, other
                 yield cost, (plan, cost)
-        for _ in range(MOVES if clock.limits.time_s is None else 10**9):
+        for _ in range(orders if clock.limits.time_s is None else 10**9):
             if len(best) < 2:
                 return
             order, other, move = best, bonus, rng.random()

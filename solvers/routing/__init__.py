@@ -7,6 +7,7 @@ import numpy as np
 from optmatch.problems import Routing
 from optmatch.solvers.feedforward import is_feed_forward
 from optmatch.solvers.method import Method, Run
+from optmatch.solvers.params import RoutingParams
 
 
 def _constructive() -> Run:
@@ -44,6 +45,7 @@ METHODS = (
         _negotiated,
         "negotiated congestion, then a proof by `ilp` if there is time or nothing found",
         warm=True,
+        params=RoutingParams,
     ),
     Method(
         "ilp",

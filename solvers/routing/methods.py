@@ -26,9 +26,9 @@ from optmatch.model.cells import ON_CHIP
 from optmatch.problems import Routing
 from optmatch.solvers.feedforward.router import MICRO_DB, cost_states, count_cells, route_cheaply
 from optmatch.solvers.frame import conclude, only_better, take_best, unite
+from optmatch.solvers.params import RoutingParams
 from optmatch.solvers.routing.causes import Refuted, name_causes
 from optmatch.solvers.routing.negotiation import (
-    RESTARTS,
     WARM_STARTS,
     Negotiation,
     Routes,
@@ -38,8 +38,6 @@ from optmatch.solvers.routing.negotiation import (
 )
 from optmatch.solvers.routing.worst import route_worst
 
-PATIENCE = 8
-"""Negotiations without any routes until the exact method takes over: each effort twice."""
 _NAME = "constructive"
 _FEW_CELLS = 200  # so few that a general method may be the exact one
 
@@ -109,11 +107,12 @@ def route_by_negotiation(
     rng: np.random.Generator,
     on_event: OnEvent,
     start: Solution | None = None,
+    params: RoutingParams | None = None,
 ) -> Solution:
     """Route one matching.
 
-    An iteration is one negotiation; there are `RESTARTS` of them unless limited. With a limit of
-    iterations there is nothing but negotiations; otherwise a proof is sought after `PATIENCE` of
+    An iteration is one negotiation; there are `restarts` of them unless limited. With a limit of
+    iterations there is nothing but negotiations; otherwise a proof is sought after `patience` of
     them without any routes, and with a time limit after all, in the time that is left. Without
     limits it takes a tenth of a second for 32 ports, half a second for 64. The solution is OPTIMAL
     where the routes meet the bound of the problem or a proof, and INFEASIBLE with a dead pair or a
@@ -126,7 +125,8 @@ def route_by_negotiation(
     if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, "negotiated", route_exactly)
     bound, unlimited = problem.lower_bound(), limits.iterations is None
-    most = RESTARTS if limits.iterations is None else limits.iterations
+    params = params or RoutingParams()
+    most = params.restarts if limits.iterations is None else limits.iterations
 
     def attempts() -> Iterator[tuple[float, Routes] | None]:
         negotiation, failed = Negotiation(problem), 0
@@ -134,7 +134,7 @@ def route_by_negotiation(
         if former is not None:
             yield former.objective, former
         for turn in range(most):
-            if unlimited and turn == failed == PATIENCE:
+            if unlimited and turn == failed == params.patience:
                 return
             found = negotiation.attempt(turn, rng)
             failed += found is None and former is None

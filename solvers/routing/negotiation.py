@@ -61,7 +61,7 @@ def conclude_routes(
 
 
 RESTARTS = 40
-"""Negotiations to try without an iteration limit."""
+"""Negotiations before lengths of worst routes are refuted."""
 
 WARM_STARTS = 4
 """Negotiations before an exact method: each effort once."""

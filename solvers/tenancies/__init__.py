@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optmatch.problems import Tenancy
 from optmatch.solvers.method import Method, Run
+from optmatch.solvers.params import TenancyParams
 
 
 def _negotiated() -> Run:
@@ -19,5 +20,6 @@ METHODS = (
         _negotiated,
         "neighbouring ports for each job, and a search over the slots in which jobs meet",
         warm=True,
+        params=TenancyParams,
     ),
 )

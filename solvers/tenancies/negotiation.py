@@ -19,12 +19,8 @@ from optmatch.model import IDLE, Limits, OnEvent, Schedule, Solution, Tick, chec
 from optmatch.problems import AllToAll, Tenancy, TenancyPlan, Tenant
 from optmatch.solvers import frame
 from optmatch.solvers.all_to_all.factors import exchange
-from optmatch.solvers.all_to_all.planner import (
-    FAILED,
-    MOVES_PER_SLOT,
-    SlotPlanner,
-    replace_slots,
-)
+from optmatch.solvers.all_to_all.planner import FAILED, SlotPlanner, replace_slots
+from optmatch.solvers.params import TenancyParams
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.tenancies.rows import JobRows, find_chain, plan_job
 
@@ -104,9 +100,6 @@ def _around(fabric: Fabric) -> NDArray[np.int64]:
     return live[np.argsort([place.get(each, 0) for each in terminals], kind="stable")]
 
 
-MOST_MOVES = 6_000
-"""Exchanges of one choice of ports, however many slots there are."""
-
 Answer = tuple[TenancyPlan, Schedule]
 
 
@@ -116,6 +109,7 @@ def solve(
     rng: np.random.Generator,
     on_event: OnEvent,
     start: Solution | None = None,
+    params: TenancyParams | None = None,
 ) -> Solution:
     """Solve a tenancy.
 
@@ -124,7 +118,7 @@ def solve(
     """
     clock = limits.start()
     search = _SlotSearch(problem, limits, rng, on_event)
-    search.start = start
+    search.start, search.params = start, params or search.params
     answers = search.answers()
     bound = problem.lower_bound()
     best, limit, _ = frame.take_best(answers, bound, clock, on_event, "ports and slots")
@@ -151,6 +145,7 @@ class _SlotSearch:
         self.router = None if problem.fabric.graph is None else CellRouter(problem.fabric)
         self.best = np.inf
         self.start: Solution | None = None
+        self.params = TenancyParams()
 
     def cost(self, ports: Ports, schedule: Schedule) -> float:
         """Return the objective of an answer."""
@@ -225,7 +220,8 @@ class _SlotSearch:
             return np.full((slots, self.problem.fabric.n_cells), -1, dtype=np.int8)
         if planner.route_all(np.stack([planner.factor(row) for row in matchings])) is not None:
             return None
-        most = min(MOVES_PER_SLOT * slots, MOST_MOVES) if slots > 1 else 0
+        params = self.params
+        most = min(params.moves_per_slot * slots, params.most_moves) if slots > 1 else 0
         owners = np.repeat(np.arange(len(ports)), [len(own) for own in ports])
         for move in range(most):
             excessive = [k for k, slot in enumerate(planner.plan) if slot.excess]

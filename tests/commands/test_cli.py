@@ -199,7 +199,9 @@ def test_methods_and_info_in_both_forms() -> None:
     assert "all-to-all:\n  constructive  " in call("methods").stdout
     found = json.loads(call("methods", "--json").stdout)
     assert found["format"] == "optmatch/methods/1"
-    assert {"name", "exact", "deterministic", "summary", "kind"} == set(found["methods"][0])
+    assert {"name", "exact", "deterministic", "summary", "kind", "params"} == set(
+        found["methods"][0]
+    )
     assert "numba cache" in call("info").stdout
     info = json.loads(call("info", "--json").stdout)
     assert info["optmatch"] == om.__version__ and info["cpu_count"] == os.cpu_count()

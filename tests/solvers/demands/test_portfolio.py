@@ -29,10 +29,9 @@ def work_on(n: int, limits: om.Limits, *ticks: float, delay: int = 20) -> CoverT
 
 
 @pytest.mark.parametrize(("n", "delay"), [(4, 0), (7, 20)])
-def test_rules_then_so_many_rebuilds(monkeypatch: pytest.MonkeyPatch, n: int, delay: int) -> None:
-    monkeypatch.setattr(portfolio, "MOVES", 5)
+def test_rules_then_so_many_rebuilds(n: int, delay: int) -> None:
     rules = list(yield_all(work_on(n, om.Limits(), delay=delay)))
-    plans = list(rebuild(work_on(n, om.Limits(), delay=delay)))
+    plans = list(rebuild(work_on(n, om.Limits(), delay=delay), 5))
     assert len(plans) == len(rules) + 5
     asked = rebuild(work_on(n, om.Limits(iterations=20), delay=delay))
     assert len(list(itertools.islice(asked, 20))) == 20
@@ -43,7 +42,6 @@ def test_rules_then_so_many_rebuilds(monkeypatch: pytest.MonkeyPatch, n: int, de
 
 
 def test_rebuilds_start_from_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portfolio, "MOVES", 12)
     begun: list[Plan] = []
     replace_some = portfolio._replace_some
     monkeypatch.setattr(
@@ -53,7 +51,7 @@ def test_rebuilds_start_from_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> N
     )
     seen: list[Plan] = []
     work = work_on(8, om.Limits())
-    for plan in rebuild(work):
+    for plan in rebuild(work, 12):
         if begun:
             assert begun[-1].cost(20) == min(plan.cost(20) for plan in seen)
         seen.append(plan)
@@ -63,7 +61,13 @@ def test_rebuilds_start_from_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("n", "huge", "began_s", "rules"),
-    [(15, 20, 0.0, 8), (16, 20, 0.0, 3), (16, 16, 600.0, 3), (6, 5, 0.0, 7), (6, 5, 600.0, 1)],
+    [
+        (15, 20, 0.0, 8),
+        (16, 20, 0.0, 8),
+        (16, 16, 600.0, 5),
+        (6, 5, 0.0, 7),
+        (6, 5, 600.0, 1),
+    ],
 )
 def test_rules_where_time_is_short(
     monkeypatch: pytest.MonkeyPatch, n: int, huge: int, began_s: float, rules: int
