@@ -46,9 +46,9 @@ def share_rails(
 
     Each job has 1 to `ports_per_gpu` ports for each of its GPUs, as many on all rails. Every such
     step is planned and verified; without a plan it is no choice. The worst slowdown is the least
-    one that these plans allow, then
-    their sum. A circuit joins ports of one job, and a switch that changes circuits one by one
-    stops no other: so a job's plan beside the others is the plan of its own ports.
+    one that these plans allow, then their sum. A circuit joins ports of one job, and a switch that
+    changes circuits one by one stops no other: so a job's plan beside the others is the plan of
+    its own ports.
 
     Parameters
     ----------
