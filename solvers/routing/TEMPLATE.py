@@ -57,7 +57,7 @@ def route(
     rng
         Draws the orders.
     on_event
-        Hears a `Tick` for each order and a `NewBest` for each improvement.
+        Hears the `Bound`, a `Tick` for each order and a `NewBest` for each improvement.
 
     Returns
     -------
@@ -70,6 +70,7 @@ def route(
     >>> from optmatch import HexMesh, Limits, Routing
     >>> problem = Routing(HexMesh(2, 2, ports=2), [1, 0])
     >>> solution = route(problem, Limits(), np.random.default_rng(0), print)
+    Bound(lower_bound=5.0)
     Tick(phase='route', done=0, total=100)
     NewBest(objective=5.0)
     >>> solution.status
