@@ -135,10 +135,10 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
         ax = fig.add_subplot(grid[place // columns, place % columns])
         frame(ax, data)
         draw_slot(ax, fabric, data, light, cell_inches)
-        ax.set_title(f"{slot}", fontsize=9, loc="left", fontweight="bold")
+        ax.set_title(f"{slot}", fontsize=9, loc="left", fontweight="bold", pad=16)
         if fabric.graph is not None and light.slot:
             text = _count(len(light.toggled), "toggle")
-            ax.set_title(text, fontsize=8, loc="right", color=palette.FAINT_INK)
+            ax.set_title(text, fontsize=8, loc="right", color=palette.FAINT_INK, pad=16)
     name_owners(fig, owners_of(shown), loc="outside right upper")
     texts = [_count(fabric.n_ports, "port"), _count(schedule.n_slots, "slot")]
     if fabric.graph is not None:
