@@ -19,6 +19,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, Limit, Limits, OnEvent, Solution
 from optmatch.problems import CountProof, Demand
 from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
+from optmatch.solvers.demands.line_pairs import count_terms
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.demands.realisable import Realiser
 from optmatch.solvers.demands.scheduling import former_plan
@@ -203,7 +204,9 @@ def take_fewest(
     `draw` yields decompositions, of which without a limit `most` are taken; it may use those that
     the decomposer draws.
     """
-    bound = problem.lower_bound()
+    clock = limits.start()
+    proof, counted = count_terms(problem.ticks)
+    bound = max(float(counted), problem.lower_bound())
     unlimited = limits.iterations is None and limits.time_s is None
     searches: list[Decomposer] = []
 
@@ -215,11 +218,10 @@ def take_fewest(
         for plan in itertools.islice(draw(searches[0]), most if unlimited else None):
             yield (float(len(plan.ticks)), plan) if lasts(problem, plan) else None
 
-    clock = limits.start()
     best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
     stats: dict[str, object] = {"decompositions": done}
     search = searches[0] if searches else None
-    return conclude_count(problem, best, bound, limit, name, stats, None, search)
+    return conclude_count(problem, best, bound, limit, name, stats, proof, search)
 
 
 def lasts(problem: Demand, plan: Plan) -> bool:

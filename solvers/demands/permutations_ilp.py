@@ -1,30 +1,31 @@
 """Method `ilp` for the fewest matchings: numbers of terms are refuted one by one, by CP-SAT.
 
-A line of k entries needs k terms. With exactly k, each of its entries *is* the weight of one term,
-so all weights are known, and the entries of every other line must be sums of them: often this
-alone refutes k, in a way that can be checked (`CountProof`).
+Two lines bound the number in a way that can be checked (`CountProof`). Where that many terms are
+enough, they are found by guessing weights: with most of them known, CP-SAT is done at once. With
+exactly as many terms as a line has entries, these are all weights.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from optmatch.model import Bound, Limit, Limits, NewBest, OnEvent, Solution, uncounted
-from optmatch.problems import CountProof, Demand
-from optmatch.problems.demands.completion import Axis
+from optmatch.problems import Demand
 from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.demands.decomposer import Decomposer, conclude_count, decomposer, lasts
+from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.scheduling import former_plan
 from optmatch.solvers.feedforward import holds_every_matching
 
 _WARM_STARTS = 60
 _ENDLESS = 10**9  # decompositions, where only the clock ends the search
-_MOST_WEIGHTS = 16  # a line of more entries is not split by trying
+_GUESS_WORK = 2.0  # for each guess of weights, in seconds that CP-SAT counts by its steps
 
 
 def solve(
@@ -63,7 +64,7 @@ def solve_count(
     clock = limits.start()
     demand, ideal = problem.ticks, holds_every_matching(problem.fabric)
     best: Plan | None = None
-    proof, counted = _count(problem.ticks)
+    proof, counted = count_terms(demand)
     bound = max(float(counted), problem.lower_bound())
     by_search = False
     limit: Limit | None = None
@@ -93,15 +94,20 @@ def solve_count(
             if bound * problem.min_slot_ticks > demand[0].sum():
                 bound, by_search = math.inf, True
                 break
-            model, terms = _model(demand, int(bound), problem.min_slot_ticks)
             seed = int(rng.integers(1 << 30))
-            outcome = minimise(model, clock, on_event, seed=seed, tell=False)
+            for weights, certain in guess_weights(demand, int(bound)):
+                model, terms = _model(demand, int(bound), problem.min_slot_ticks, weights)
+                work = math.inf if certain else _GUESS_WORK
+                outcome = minimise(model, clock, on_event, seed=seed, work=work, tell=False)
+                limit = None if certain else clock.exceeded(0)
+                if outcome.found or limit is not None:
+                    break
             if outcome.found:
-                best = _read(terms, outcome, len(demand))
+                best, limit = _read(terms, outcome, len(demand)), None
                 on_event(NewBest(float(len(best.ticks))))
                 break
-            if not outcome.infeasible:
-                limit = outcome.limit
+            limit = outcome.limit if limit is None else limit
+            if limit is not None:
                 break
             bound, by_search = bound + 1, True
             on_event(Bound(bound))
@@ -111,75 +117,29 @@ def solve_count(
     return conclude_count(problem, best, bound, limit, "ilp", stats, proof, search)
 
 
-def _count(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
-    """Bound the number of terms by one line, or by two that do not go together."""
-    n = len(demand)
-    lines = [*demand, *demand.T]
-    entries = [np.sort(line[line > 0])[::-1].tolist() for line in lines]
-    longest = max(range(2 * n), key=lambda line: (len(entries[line]), -line))
-    most = len(entries[longest])
-    if most == 0:
-        return None, 0
-    axis, port = _name(longest, n)
-    if most <= _MOST_WEIGHTS:
-        for other in range(2 * n):
-            if not _sums(entries[longest], entries[other]):
-                second, place = _name(other, n)
-                proof = CountProof(axis=axis, port=port, against_axis=second, against_port=place)
-                return proof, most + 1
-    return CountProof(axis=axis, port=port), most
-
-
-def _name(line: int, n: int) -> tuple[Axis, int]:
-    return ("source", line) if line < n else ("destination", line - n)
-
-
-def _sums(weights: list[int], sums: list[int]) -> bool:
-    """Tell whether weights can be put into groups with the given sums."""
-    reached = {0}
-    for wanted in sums:
-        filled: set[int] = set()
-        for used in reached:
-            stack = [(0, wanted, used)]
-            while stack:
-                first, missing, chosen = stack.pop()
-                if missing == 0:
-                    filled.add(chosen)
-                    continue
-                for k in range(first, len(weights)):
-                    if weights[k] <= missing and not chosen >> k & 1:
-                        stack.append((k + 1, missing - weights[k], chosen | 1 << k))
-        reached = filled
-    return bool(reached)
-
-
 class _Terms:
     """The variables of a decomposition into k terms."""
 
-    def __init__(self, model: cp_model.CpModel, demand: NDArray[np.int64], k: int) -> None:
-        total = int(demand[0].sum())
-        lines = [*demand, *demand.T]
-        full = next((line[line > 0] for line in lines if np.count_nonzero(line) == k), None)
-        if full is None:
-            largest = int(demand.max())
-            self.weights = [model.new_int_var(1, largest, "") for _ in range(k)]
-            for longer, shorter in zip(self.weights, self.weights[1:], strict=False):
-                model.add(longer >= shorter)
-            model.add(sum(self.weights) == total)
-        else:  # the entries of this line are the weights
-            self.weights = [
-                model.new_constant(int(size)) for size in sorted(full.tolist(), reverse=True)
-            ]
+    def __init__(
+        self, model: cp_model.CpModel, demand: NDArray[np.int64], k: int, known: list[int]
+    ) -> None:
+        free = [model.new_int_var(1, int(demand.max()), "") for _ in range(k - len(known))]
+        for longer, shorter in pairwise(free):
+            model.add(longer >= shorter)
+        self.weights = [model.new_constant(weight) for weight in known] + free
+        model.add(sum(self.weights) == int(demand[0].sum()))
         self.uses = [
             {(int(i), int(j)): model.new_bool_var("") for i, j in np.argwhere(demand)}
             for _ in range(k)
         ]
 
 
-def _model(demand: NDArray[np.int64], k: int, shortest: int) -> tuple[cp_model.CpModel, _Terms]:
+def _model(
+    demand: NDArray[np.int64], k: int, shortest: int, known: list[int]
+) -> tuple[cp_model.CpModel, _Terms]:
     """Ask for k permutations, of so many ticks at least, whose weighted sum is the demand."""
     model = cp_model.CpModel()
-    terms = _Terms(model, demand, k)
+    terms = _Terms(model, demand, k, known)
     for weight in terms.weights:
         model.add(weight >= shortest)
     n = len(demand)

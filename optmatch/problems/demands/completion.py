@@ -126,16 +126,18 @@ class ConfigurationProof(Value):
 class CountProof(Value):
     """A reason why an exact decomposition needs so many matchings.
 
-    A line of k entries needs k matchings. If there were no more, the entries of this line would be
-    the weights of the matchings, and each entry of any other line a sum of some of them, each used
-    once. Where a second line cannot be made so, k + 1 matchings are needed.
+    A line of k entries needs k matchings. Each matching joins an entry of a line to one of another
+    line, and both are sums of the weights of what they are joined by. In parts that are joined the
+    two lines have the same sum, and a part of v entries takes v - 1 matchings or more. So two
+    lines need as many as they have entries, less the most groups into which both can be put with
+    equal sums.
 
     Parameters
     ----------
     axis, port
-        The line with k entries.
+        The first line.
     against_axis, against_port
-        The second line; None if k itself is the bound.
+        The second line; None if the entries of the first are the bound.
     """
 
     axis: Axis

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from itertools import accumulate
+from collections import Counter
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,11 @@ from optmatch.verify.report import ProofError
 LARGEST = 2**60
 """Sums of prices times ticks stay below this in int64."""
 
-MOST_WEIGHTS = 16
-"""All subsets of so many weights are looked at."""
+MOST_NUMBERS = 20
+"""All sets of so many numbers are looked at."""
+
+MOST_SUMS = 4000
+"""So many sets with sum zero are put together."""
 
 
 def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
@@ -126,36 +129,48 @@ def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
 
 
 def _by_counting(problem: Demand, proof: CountProof) -> float:
-    """Count the entries of a line, and one more if they are no weights for the other line."""
+    """Count the entries of a line; or of two, less the most groups in which their sums agree.
+
+    Matchings join the entries of two lines: a component of v entries has v - 1 matchings or more.
+    """
     if problem.objective != "matchings":
         raise ProofError("a count bounds the number of matchings, not the completion time")
     line = _line(problem, proof.axis, proof.port)
-    weights = line[line > 0].tolist()
+    entries = Counter(line[line > 0].tolist())
     if proof.against_axis is None or proof.against_port is None:
-        return float(len(weights))
+        return float(entries.total())
     other = _line(problem, proof.against_axis, proof.against_port)
-    if len(weights) > MOST_WEIGHTS:
-        raise ProofError(f"a line of {len(weights)} entries: up to {MOST_WEIGHTS} can be checked")
-    if partition(weights, other[other > 0].tolist()):
-        raise ProofError("the entries of the second line are sums of those of the first")
-    return float(len(weights) + 1)
+    others = Counter(other[other > 0].tolist())
+    equal = entries & others  # groups of two; exchanging entries makes them part of a best choice
+    numbers = [*(entries - equal).elements(), *(-k for k in (others - equal).elements())]
+    groups = equal.total() + count_groups(numbers)
+    return float(entries.total() + others.total() - groups)
 
 
-def partition(weights: list[int], sums: list[int]) -> bool:
-    """Tell whether weights can be put into groups with the given sums, each weight used once."""
-    if sum(weights) != sum(sums):
-        return False
-    ends = list(accumulate(sums))  # totals at which a group is full; groups are filled in order
-    reached = {0: 0}  # sets of used weights, as bits, with their totals
-    for _ in weights:
-        following: dict[int, int] = {}
-        for used, total in reached.items():
-            end = ends[bisect_right(ends, total)]
-            for k, weight in enumerate(weights):
-                if not used >> k & 1 and total + weight <= end:
-                    following[used | 1 << k] = total + weight
-        reached = following
-    return bool(reached)
+def count_groups(numbers: list[int]) -> int:
+    """Count into how many groups of sum zero numbers can be put, of which no two are opposite.
+
+    Of more than `MOST_NUMBERS` numbers an upper bound: a group has three, and both signs.
+    """
+    positive = sum(number > 0 for number in numbers)
+    bound = min(positive, len(numbers) - positive, len(numbers) // 3)
+    if len(numbers) > MOST_NUMBERS:
+        return bound
+    sums = np.zeros(1 << len(numbers), dtype=np.int64)
+    for k, number in enumerate(numbers):
+        sums[1 << k : 2 << k] = sums[: 1 << k] + number
+    zeros = np.flatnonzero(sums == 0)[1:]
+    if len(zeros) > MOST_SUMS:
+        return bound
+    lowest = zeros & -zeros
+
+    @cache
+    def split(rest: int) -> int:
+        """Put a set with sum zero into groups: the first of them has its lowest number."""
+        fitting = zeros[(lowest == rest & -rest) & (zeros & ~rest == 0)]
+        return max((1 + split(rest ^ group) for group in fitting.tolist()), default=0)
+
+    return split(len(sums) - 1)
 
 
 def weigh_heaviest(weights: NDArray[np.int64]) -> int:

@@ -18,11 +18,13 @@ from optmatch.problems.demands import traffic
 from optmatch.solvers.demands.assignment import assign, assign_afresh, new_workspace
 from optmatch.solvers.demands.covering import cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.decomposer import Decomposer
+from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
 from optmatch.solvers.demands.realisable import shorten
 from optmatch.solvers.demands.scheduling import order_slots, spread
 from optmatch.testing.demands import best_demand
 from optmatch.testing.routing import largest_matchings
+from optmatch.verify.demands.bounds import check_proof
 from tests.helpers.modes import PLAIN, compiled_only
 
 pytestmark = pytest.mark.kernels
@@ -252,17 +254,35 @@ def test_the_earliest_completion_of_small_demands() -> None:
     assert (crossed.status, crossed.objective) == (om.Status.OPTIMAL, 12.0)
 
 
-def test_counting_refutes_a_number_of_matchings() -> None:
-    """Weights 1, 2 and 5 cannot be put together to 4 and 4, so four matchings are needed."""
-    rng = np.random.default_rng(2)
-    matrix = np.zeros((4, 4), dtype=np.int64)
-    for weight in (3, 5, 11, 17):
-        matrix[np.arange(4), rng.permutation(4)] += weight
+@pytest.mark.parametrize(("n", "seed"), [(4, 2), (9, 0), (11, 1), (13, 2)])
+def test_sums_of_n_permutations_are_proved_by_two_lines(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = traffic.permutations(n, rng, count=n)
     solution = om.solve(ideal(matrix, objective="matchings"), "ilp", seed=0)
     assert solution.status is om.Status.OPTIMAL
     assert isinstance(solution.certificate, CountProof)
-    assert solution.objective is not None
-    assert solution.objective <= 4
+    assert solution.objective is not None and solution.objective <= n
+    assert "bound_by" not in solution.stats
+
+
+@given(st.integers(2, 5), st.integers(1, 6), st.integers(0, 1000), st.sampled_from([4, 30]))
+def test_two_lines_never_ask_for_more_than_were_added(
+    n: int, count: int, seed: int, largest: int
+) -> None:
+    matrix = traffic.permutations(n, np.random.default_rng(seed), count=count, bytes=largest)
+    problem = ideal(matrix, objective="matchings")
+    proof, needed = count_terms(problem.ticks)
+    assert proof is not None
+    assert problem.lower_bound() <= needed == check_proof(problem, proof) <= count
+
+
+@given(st.integers(2, 6), st.integers(1, 8), st.integers(0, 1000))
+def test_guesses_of_weights_end_with_what_is_certain(n: int, count: int, seed: int) -> None:
+    matrix = traffic.permutations(n, np.random.default_rng(seed), count=count)
+    guesses = list(guess_weights(matrix.astype(np.int64), count))
+    assert [certain for _, certain in guesses] == [False] * (len(guesses) - 1) + [True]
+    entries = set(matrix[matrix > 0].tolist())
+    assert all(set(weights) <= entries and len(weights) <= count for weights, _ in guesses)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """The verifier of demands: every rule broken once, and proofs that prove and that do not."""
 
 from dataclasses import fields, replace
-from itertools import permutations
+from itertools import accumulate, permutations
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, strategies as st
 from scipy.optimize import linear_sum_assignment, linprog
 
 import optmatch as om
@@ -13,7 +14,7 @@ from optmatch.fabrics import UNREACHED
 from optmatch.problems import ConfigurationProof, CountProof, LineProof
 from optmatch.problems.demands.bounds import bound_lines
 from optmatch.testing import brute_force
-from optmatch.verify.demands.bounds import bound_demand, check_proof, partition, weigh_heaviest
+from optmatch.verify.demands.bounds import bound_demand, check_proof, count_groups, weigh_heaviest
 from optmatch.verify.report import ProofError
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
@@ -198,21 +199,28 @@ def test_ports_together_bound_from_below(seed: int) -> None:
     assert problem.lower_bound() == bound_demand(problem) <= best
 
 
+@given(st.lists(st.integers(-9, 9).filter(bool), max_size=6))
+def test_groups_of_sum_zero(drawn: list[int]) -> None:
+    """As many as there are zeros among the sums from the left, in the best of all orders."""
+    numbers = [k for k in [*drawn, -sum(drawn)] if k and -k not in (*drawn, -sum(drawn))]
+    assume(sum(numbers) == 0)
+    orders = permutations(numbers)
+    assert count_groups(numbers) == max([*accumulate(order)].count(0) for order in orders)
+
+
 @pytest.mark.parametrize(
-    ("weights", "sums", "fits"),
+    ("numbers", "groups"),
     [
-        ([1, 2, 5], [3, 5], True),
-        ([1, 2, 5], [4, 4], False),
-        ([2, 2, 2, 3, 3], [6, 6], True),
-        ([1, 1], [1], False),
-        ([], [], True),
-        ([1, 3, 9, 27] * 4, [40] * 4, True),
-        ([2 * k for k in range(1, 16)] + [1], [121, 120], True),
-        ([2 * k for k in range(1, 16)] + [2], [121, 121], False),
+        ([1] * 12 + [-2] * 6, 6),  # too many sets with sum zero
+        ([1] * 10 + [-5] * 2, 2),
+        ([1, 1, 1, -3] * 5, 5),  # the most numbers of which all sets are looked at
+        ([1, 1, -2] * 7, 7),
+        ([2**k for k in range(19)] + [1 - 2**19], 1),
+        ([2**k for k in range(20)] + [1 - 2**20], 1),
     ],
 )
-def test_partitions(weights: list[int], sums: list[int], fits: bool) -> None:
-    assert partition(weights, sums) is fits
+def test_many_numbers_in_groups(numbers: list[int], groups: int) -> None:
+    assert count_groups(numbers) == groups
 
 
 @pytest.mark.parametrize(
