@@ -25,6 +25,7 @@ from optmatch.problems import SliceAllocation
     "--joined", is_flag=True, help="Join the racks by optical switches; slices may span them."
 )
 @click.option("--shape", metavar="AxBxC", required=True, help="Chips of the slice.")
+@click.option("--twisted", is_flag=True, help="Twist the torus, of KxKx2K or Kx2Kx2K chips.")
 @click.option(
     "--placed", metavar="AxBxC,...", help="Slices that are there, on random servers and routes."
 )
@@ -41,6 +42,7 @@ def slice_allocation(
     routes: int,
     seed: int,
     joined: bool,
+    twisted: bool,
     **options: Any,
 ) -> None:
     """One more torus of chips, on servers anywhere in a rack, or in joined racks."""
@@ -51,5 +53,6 @@ def slice_allocation(
     there = [] if placed is None else [parse_shape(part) for part in placed.split(",")]
     shared: dict[str, Any] = {"routes": routes, "reserved": tuple(reserved or ())}
     slices = draw_occupancy(fabric, there, np.random.default_rng(seed), **shared)
-    problem = SliceAllocation(fabric, parse_shape(shape), placed=slices, **shared)
+    sides = parse_shape(shape)
+    problem = SliceAllocation(fabric, sides, placed=slices, twisted=twisted, **shared)
     write_problem(problem, output, force)

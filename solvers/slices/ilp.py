@@ -60,7 +60,7 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest: int) -> list[
     total, slots = len(rack.servers), plan.n_slots
     least = np.maximum(0, slots - total + within)
     most = np.minimum(slots, within)
-    needed = _fewest_between(plan.shape, server)[least, most]
+    needed = _fewest_between(plan.shape, server, plan.twisted)[least, most]
     missing = needed - np.minimum(out, out[::-1])  # the complement of a set: what arrives there
     worst = int(missing.argmax())
     return np.flatnonzero(members[worst]).tolist() if missing[worst] > 0 else None
@@ -76,9 +76,9 @@ def _subsets(count: int, edges: bytes) -> tuple[NDArray[np.float32], NDArray[np.
 
 
 @lru_cache(maxsize=64)
-def _fewest_between(shape: Shape, server: Shape) -> NDArray[np.int64]:
+def _fewest_between(shape: Shape, server: Shape, twisted: bool) -> NDArray[np.int64]:
     """Return ``fewest[a, b]``: circuits that leave any set of a to b slots, at least."""
-    plan = cut_shape(shape, server)
+    plan = cut_shape(shape, server, twisted)
     sets = np.arange(1 << plan.n_slots)
     leaving = np.zeros(len(sets), dtype=np.int64)
     for (a, b), weight in zip(plan.pairs.tolist(), plan.weights.tolist(), strict=True):
@@ -151,7 +151,9 @@ class _Run:
         places: list[tuple[int, ...]] = [(rack,) for rack in self.pod.fullest_first(self.plans)]
         if self.pod.fabric.joined:
             places = [tuple(range(self.pod.fabric.racks))]
-        self.best = Pod.of(self.problem).allocate(self.problem.shape, "optical")
+        self.best = Pod.of(self.problem).allocate(
+            self.problem.shape, "optical", twisted=self.problem.twisted
+        )
         if self.best is not None:
             self.on_event(NewBest(load_of(self.problem, self.best)))
         values = {

@@ -33,7 +33,7 @@ def solve(
         return refuse(problem, rule)
 
     def places() -> Iterator[tuple[float, Allocation]]:
-        found = Pod.of(problem).allocate(problem.shape, rule)
+        found = Pod.of(problem).allocate(problem.shape, rule, twisted=problem.twisted)
         if found is not None:
             yield load_of(problem, found), found
 

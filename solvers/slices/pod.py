@@ -88,7 +88,7 @@ class Pod:
         self.lit[slice_.fibres[:, 1]] = by > 0
         np.add.at(self.loads, self.fabric.edge_of_fibre[slice_.fibres[:, 1]], by)
 
-    def allocate(self, shape: Shape, rule: str) -> Allocation | None:
+    def allocate(self, shape: Shape, rule: str, *, twisted: bool = False) -> Allocation | None:
         """Place a slice by a rule, and note it.
 
         Parameters
@@ -101,13 +101,16 @@ class Pod:
             free, else on scattered servers joined by circuits. In racks that are joined a block
             may also be of whole racks, and ``"optical"``, if no rack has the servers, spreads the
             slice over the fewest racks that have them.
+        twisted
+            Whether the torus is twisted; see `SliceAllocation`.
 
         Returns
         -------
         Allocation or None
             None if the rule finds nothing.
         """
-        plans = [cut_shape(turned, self.fabric.server) for turned in orient(self.fabric, shape)]
+        turned = orient(self.fabric, shape)
+        plans = [cut_shape(sides, self.fabric.server, twisted) for sides in turned]
         for plan, found in self._placements(plans, rule):
             slice_ = connect(self.fabric, self.lit, plan, found.servers, found.routes)
             self.add(slice_)
@@ -149,7 +152,7 @@ class Pod:
 
     def carries(self, plan: SliceShape) -> bool:
         """Tell whether a block of an empty rack has the fibres that a slice needs."""
-        key = plan.grid, plan.weights.tobytes()
+        key = plan.grid, plan.pairs.tobytes() + plan.weights.tobytes()
         if key not in self._carried:
             blocks, empty = (
                 aligned_blocks(self.fabric.server_grid, plan.grid),
@@ -375,5 +378,6 @@ def tell_apart(plans: list[SliceShape]) -> list[SliceShape]:
         weights = set(plan.weights.tolist())
         sides = [part for side in plan.grid for part in ((2, 2) if side == 4 else (side,))]
         key = (*weights, *sorted(side for side in sides if side > 1))
-        kept.setdefault(key if len(weights) == 1 else (0, *plan.shape), plan)
+        alike = len(weights) == 1 and not plan.twisted
+        kept.setdefault(key if alike else (0, *plan.shape), plan)
     return list(kept.values())

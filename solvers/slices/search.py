@@ -144,14 +144,15 @@ def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
     """List for each slot those that may be asked to have smaller servers.
 
     If servers are full, a torus looks the same from each slot, so slot 0 may have the smallest
-    server; and in the mirror, so its neighbour up an axis may have a smaller one than that down.
+    server; and in the mirror, so its neighbour up an axis may have a smaller one than that down
+    (which lies elsewhere where the torus is twisted).
     """
     seats = np.unique(plan.circuits[:, :2], axis=0)[:, 0]
     full = len(set(np.bincount(seats, minlength=plan.n_slots).tolist())) == 1
     below: list[list[int]] = [[0] if full and slot else [] for slot in range(plan.n_slots)]
     stride = 1
     for side in plan.grid:
-        if full and side > 2:
+        if full and side > 2 and not plan.twisted:
             below[(side - 1) * stride].append(stride)
         stride *= side
     return _padded(below)

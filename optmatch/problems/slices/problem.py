@@ -94,6 +94,10 @@ class SliceAllocation(Displayed):
         How many routes are offered to each pair: of the 50 shortest simple ones with enough free
         fibres those with the fewest hops, then with the least present load of their busiest edge,
         then the first by the servers passed.
+    twisted
+        Whether the torus, of k x k x 2k or k x 2k x 2k chips, is twisted: the last chip of an axis
+        of k is joined to the first one that lies k further along each axis of 2k. k >= 2 is a
+        multiple of the sides of a server.
 
     Raises
     ------
@@ -110,6 +114,7 @@ class SliceAllocation(Displayed):
     ----------
     .. [1] Vijaya Kumar et al. (2025). Reconfigurable Torus Fabrics for Multi-tenant ML.
        arXiv:2508.03674; https://doi.org/10.1145/3779212.3790238
+    .. [2] Jouppi et al. (2023). TPU v4. https://doi.org/10.1145/3579371.3589350 (twisted tori)
 
     Examples
     --------
@@ -123,6 +128,7 @@ class SliceAllocation(Displayed):
     placed: tuple[Allocation, ...] = field(default=(), kw_only=True)
     reserved: tuple[Index, ...] = field(default=(), kw_only=True)
     routes: Count = field(default=5, kw_only=True)
+    twisted: bool = field(default=False, kw_only=True, metadata={"brief": True})
     kind: ClassVar[str] = "slice-allocation"
     answer_class: ClassVar[type[Allocation] | None] = Allocation
     objectives: ClassVar[dict[str, str]] = {"slice-allocation": "circuits"}
@@ -137,6 +143,15 @@ class SliceAllocation(Displayed):
         check_size("ports", math.prod(self.shape), "shape")
         if self.routes > _MOST_ROUTES:
             raise InputError(f"routes = {self.routes}: at most {_MOST_ROUTES}", where="routes")
+        short = min(self.shape)
+        doubled = all(side in (short, 2 * short) for side in self.shape)
+        whole = short > 1 and not any(short % part for part in self.fabric.server)
+        if self.twisted and not (doubled and max(self.shape) > short and whole):
+            raise InputError(
+                f"twisted = True: k x k x 2k or k x 2k x 2k chips, k >= 2 a multiple of the sides"
+                f" of a server, not {'x'.join(map(str, self.shape))}",
+                where="twisted",
+            )
         owner: dict[int, str] = {}
         for k, server in enumerate(self.reserved):
             _take(owner, server, f"reserved[{k}]", "server", self.fabric.n_servers)
@@ -171,9 +186,8 @@ class SliceAllocation(Displayed):
     @property
     def slice_shapes(self) -> tuple[SliceShape, ...]:
         """The slice in each way to turn it that takes the fewest servers; none if too large."""
-        return tuple(
-            cut_shape(shape, self.fabric.server) for shape in orient(self.fabric, self.shape)
-        )
+        server, turned = self.fabric.server, orient(self.fabric, self.shape)
+        return tuple(cut_shape(shape, server, self.twisted) for shape in turned)
 
     def candidates(
         self, source: int, destination: int, weight: int, loads: NDArray[np.int64] | None = None

@@ -34,6 +34,7 @@ class SliceShape(NamedTuple):
     """``circuits[circuit] = slot, chip of the server, port, slot, chip, port``."""
     pair_of: NDArray[np.int32]
     """``pair_of[circuit]``: its pair, -1 where both ends are in one slot."""
+    twisted: bool = False
 
     @property
     def n_slots(self) -> int:
@@ -67,20 +68,25 @@ def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
 
 
 @lru_cache(maxsize=256)
-def cut_shape(shape: Shape, server: Shape) -> SliceShape:
+def cut_shape(shape: Shape, server: Shape, twisted: bool = False) -> SliceShape:
     """Cut a torus of chips into servers of so many chips along x, y and z.
 
     Along an axis of three or more chips the last is joined to the first; along one of two they
-    are joined once. Port 2k of a chip looks down axis k, port 2k + 1 up.
+    are joined once. Port 2k of a chip looks down axis k, port 2k + 1 up. Twisted, the last of a
+    shorter axis is joined to the first half way along each longest one.
     """
     sides = [-(-side // part) for side, part in zip(shape, server, strict=True)]
     rows = []
     for z, y, x in product(*map(range, reversed(shape))):
         here = (x, y, z)
         for axis, side in enumerate(shape):
-            if side > 2 or (side == 2 and here[axis] == 0):
+            short = twisted and side < max(shape)
+            if side > 2 or (side == 2 and (short or here[axis] == 0)):
                 there = list(here)
                 there[axis] = (here[axis] + 1) % side
+                if short and not there[axis]:
+                    far = (side * (most > side) for most in shape)
+                    there = [(at + by) % m for at, by, m in zip(there, far, shape, strict=True)]
                 low = *_seat(here, server, sides), 2 * axis + 1
                 high = *_seat(there, server, sides), 2 * axis
                 rows += [[*low, *high], [*high, *low]]
@@ -94,7 +100,8 @@ def cut_shape(shape: Shape, server: Shape) -> SliceShape:
     for array in (pairs, weights, circuits, pair_of):
         array.flags.writeable = False
     x, y, z = sides
-    return SliceShape(shape, (x, y, z), pairs.astype(np.int32), weights, circuits, pair_of)
+    grid = x, y, z
+    return SliceShape(shape, grid, pairs.astype(np.int32), weights, circuits, pair_of, twisted)
 
 
 def _seat(place: tuple[int, ...] | list[int], server: Shape, sides: list[int]) -> tuple[int, int]:

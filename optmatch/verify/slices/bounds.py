@@ -35,19 +35,32 @@ class Torus(NamedTuple):
     """Whether all slots hold equally many chips, so that it looks the same from each of them."""
 
 
+def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -> Shape | None:
+    """Return the chip next to one in a torus, perhaps a twisted one; None if there is none."""
+    side, longest, at = shape[axis], max(shape), place[axis] + step
+    around, short = not 0 <= at < side, twisted and shape[axis] < max(shape)
+    if side == 1 or (side == 2 and around and not short):
+        return None
+    there = [*place]
+    there[axis] = at % side
+    for other, most in enumerate(shape):
+        if around and short and most == longest:
+            there[other] = (there[other] + side) % most
+    return there[0], there[1], there[2]
+
+
 @lru_cache(maxsize=64)
-def measure(shape: Shape, server: Shape) -> Torus:
+def measure(shape: Shape, server: Shape, twisted: bool = False) -> Torus:
     """Count the circuits between the slots of a slice, axis by axis."""
     x, y, z = _sides(shape, server)
     weights: dict[tuple[int, int], int] = {}
-    for place in product(*map(range, shape)):
-        here = _slot(place, server, (x, y, z))
-        for axis, side in enumerate(shape):
-            ring = {(place[axis] + step) % side for step in (-1, 1)} - {place[axis]}
-            for at in ring:
-                there = _slot((*place[:axis], at, *place[axis + 1 :]), server, (x, y, z))
-                if there != here:
-                    weights[here, there] = weights.get((here, there), 0) + 1
+    for px, py, pz in product(*map(range, shape)):
+        here = _slot((px, py, pz), server, (x, y, z))
+        for axis, step in product(range(3), (-1, 1)):
+            chip = neighbour(shape, twisted, (px, py, pz), axis, step)
+            there = here if chip is None else _slot(chip, server, (x, y, z))
+            if there != here:
+                weights[here, there] = weights.get((here, there), 0) + 1
     even = all(side % part == 0 or side < part for side, part in zip(shape, server, strict=True))
     return Torus(shape, x * y * z, weights, (x, y, z), even)
 
@@ -95,7 +108,7 @@ def list_tori(problem: SliceAllocation) -> list[Torus]:
     """List the slice as it may be turned; of those that fit, the ones with the fewest slots."""
     fabric = problem.fabric
     fitting = [
-        measure(shape, fabric.server)
+        measure(shape, fabric.server, problem.twisted)
         for shape in dict.fromkeys(permutations(problem.shape))
         if _fits(_sides(shape, fabric.server), fabric)
     ]

@@ -13,7 +13,7 @@ from optmatch.model import Schedule, Solution
 from optmatch.problems import Allocation, SliceAllocation
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.report import Findings
-from optmatch.verify.slices.bounds import Torus, bound_load, check_load_proof, list_tori
+from optmatch.verify.slices.bounds import Torus, bound_load, check_load_proof, list_tori, neighbour
 
 Shape = tuple[int, int, int]
 MOST_TOLD = 20
@@ -58,7 +58,7 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
     torus = allowed[answer.shape]
     if not _check_servers(problem, answer, torus, findings):
         return False
-    wanted = _expected_circuits(problem.fabric, answer)
+    wanted = _expected_circuits(problem, answer)
     given = [tuple(row) for row in answer.circuits.tolist()]
     findings.expect("each circuit is there once", "circuits", len(given), len(set(given)))
     for name, rows in (
@@ -113,10 +113,10 @@ def _check_servers(
 
 
 def _expected_circuits(
-    fabric: RackFabric, answer: Allocation
+    problem: SliceAllocation, answer: Allocation
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the circuits by their ports, each with its slots."""
-    shape, part = answer.shape, fabric.server
+    fabric, shape, part = problem.fabric, answer.shape, problem.fabric.server
     sides = [math.ceil(side / size) for side, size in zip(shape, part, strict=True)]
     chip_of: dict[Shape, tuple[int, int]] = {}
     for x, y, z in product(*map(range, shape)):
@@ -126,13 +126,10 @@ def _expected_circuits(
         chip_of[x, y, z] = server * fabric.chips_per_server + inner, slot
     wanted = {}
     for here, (chip, slot) in chip_of.items():
-        for axis, side in enumerate(shape):
-            for step in (-1, 1):
-                at = here[axis] + step
-                if side == 1 or (side == 2 and not 0 <= at < 2):
-                    continue
-                there = chip_of[(*here[:axis], at % side, *here[axis + 1 :])]  # type: ignore[index]
-                up = step > 0
+        for axis, step in product(range(3), (-1, 1)):
+            at = neighbour(shape, problem.twisted, here, axis, step)
+            if at is not None:
+                there, up = chip_of[at], step > 0
                 source = chip * fabric.ports_per_chip + 2 * axis + up
                 arrival = there[0] * fabric.ports_per_chip + 2 * axis + (not up)
                 wanted[source, arrival] = slot, there[1]
