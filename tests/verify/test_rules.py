@@ -85,6 +85,7 @@ def test_one_rule_refuses_it(place: tuple[str, int]) -> None:
     assert bool(report.skipped) == row.stops, str(report)
     told = [*map(str, report.violations), *report.unproved, ""]
     assert row.says in told[0]
+    assert row.told in (None, len(report.violations)), str(report)
     assert {name: report.figures.get(name) for name in row.figures} == row.figures
     if row.rule is not None:
         rest = judge(row, without=row.rule).report

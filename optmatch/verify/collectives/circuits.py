@@ -30,7 +30,7 @@ def check_planes(
         findings.expect("steps from outside have no sends", "sends", len(plan.sends), 0)
         findings.expect("nor circuits of their own", "circuits", plan.n_epochs, 0)
     if not len(wanted) and not shares.size:
-        return np.zeros(0), np.zeros(0)
+        return wanted, wanted
     if not findings.expect(
         "planes have a share in each round", "shares_bytes", shares.shape, shape
     ):
@@ -42,7 +42,7 @@ def check_planes(
         if not _check_epochs(problem, plan, used, findings):
             return None
     total = shares.sum(axis=1)
-    slack = RTOL * max(float(np.abs(ends).max(initial=0.0)), problem.alpha_s + problem.delay_s)
+    slack = RTOL * float(ends.max())
     for k in np.flatnonzero((shares < 0).any(axis=1) | (total < wanted * (1 - RTOL)))[:1]:
         rule = "planes together carry the bytes of a round"
         findings.refuse(rule, f"shares_bytes[{k}]", float(total[k]), float(wanted[k]))
@@ -137,7 +137,8 @@ def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -
             findings.refuse("entries of sends exist", place, int(sends[row, column]), f"< {limit}")
             return False
     for row in np.flatnonzero(sends[:, 1] == sends[:, 2])[:1]:
-        findings.refuse("a send goes to another rank", f"sends[{row}]", int(sends[row, 1]), "more")
+        got = sends[row].tolist()
+        findings.refuse("a send goes to another rank", f"sends[{row}]", got, "two ranks")
         return False
     return True
 
@@ -146,8 +147,8 @@ def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) 
     """Check the circuits of all epochs, and that rounds go through them in order."""
     epochs = plan.epoch_of_round
     steps = np.diff(epochs, prepend=-1)
-    ascending = not len(epochs) or (steps[0] == 1 and ((steps == 0) | (steps == 1)).all())
-    if not ascending or (int(epochs[-1]) + 1 if len(epochs) else 0) != plan.n_epochs:
+    ascending = ((steps == 0) | (steps == 1)).all()
+    if not ascending or int(epochs.max(initial=-1)) + 1 != plan.n_epochs:
         rule = "rounds go through all epochs in order"
         findings.refuse(rule, "epoch_of_round", epochs.tolist()[:9], f"0 .. {plan.n_epochs - 1}")
         return False
@@ -178,14 +179,14 @@ def measure_rounds(
     Equal circuits of several lanes share what goes from one rank to another evenly.
     """
     n, rounds, late = problem.n_ranks, plan.n_rounds, problem.late
-    send, origin, target = _hops(problem, plan, findings)
-    if send is None:
+    hops = _hops(problem, plan, findings)
+    if hops is None:
         return None
+    send, origin, target = hops
     island_bytes = np.full(rounds, -1.0)
-    if problem.island > 1:
-        inside = origin // problem.island == target // problem.island
-        _load_islands(plan, n, send[inside], island_bytes)
-        send, origin, target = send[~inside], origin[~inside], target[~inside]
+    inside = origin // problem.island == target // problem.island
+    _load_islands(plan, n, send[inside], island_bytes)
+    send, origin, target = send[~inside], origin[~inside], target[~inside]
     turn = plan.sends[send, 0].astype(np.int64)
     epoch = plan.epoch_of_round[turn].astype(np.int64)
     key = (turn * n + origin) * n + target
@@ -196,19 +197,18 @@ def measure_rounds(
     circuits, lanes = np.unique(there, return_counts=True)
     asked = np.zeros(len(wanted), dtype=np.int64)
     asked[inverse] = (epoch * n + origin) * n + target
-    place = np.minimum(np.searchsorted(circuits, asked), max(len(circuits) - 1, 0))
-    found = circuits[place] == asked if len(circuits) else np.zeros(len(asked), dtype=np.bool_)
-    for lost in np.flatnonzero(~found)[:1]:
+    for lost in np.flatnonzero(~np.isin(asked, circuits))[:1]:
         u, v = divmod(int(asked[lost]) % (n * n), n)
         where = f"round {wanted[lost] // (n * n)}"
         findings.refuse("a send goes over a circuit", where, f"none from {u} to {v}", "a circuit")
         return None
-    busiest, hops, ready = np.zeros(rounds), np.zeros(rounds, dtype=np.int64), np.zeros(rounds)
-    np.maximum.at(busiest, wanted // (n * n), carried / lanes[place])
-    np.maximum.at(hops, plan.sends[:, 0], np.bincount(send, minlength=len(plan.sends)))
+    busiest, most, ready = np.zeros(rounds), np.zeros(rounds, dtype=np.int64), np.zeros(rounds)
+    shared = lanes[np.searchsorted(circuits, asked)]
+    np.maximum.at(busiest, wanted // (n * n), carried / shared)
+    np.maximum.at(most, plan.sends[:, 0], np.bincount(send, minlength=len(plan.sends)))
     if late.any():
         np.maximum.at(ready, turn, np.maximum(late[origin], late[target]))
-    return RoundLoads(busiest, hops, ready, island_bytes)
+    return RoundLoads(busiest, most, ready, island_bytes)
 
 
 def _load_islands(
@@ -225,24 +225,21 @@ def _load_islands(
 
 def _hops(
     problem: Collective, plan: CollectivePlan, findings: Findings
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], ...] | None:
     """List send, from and to of all hops, direct sends included; None if routes are broken."""
     links = plan.links.astype(np.int64)
     sends = plan.sends.astype(np.int64)
-    nothing = np.empty(0, dtype=np.int64)
     if len(links):
         if problem.hop_s is None:
             rule = "nothing is forwarded inside a round without hop_s"
             findings.refuse(rule, "links", len(links), 0)
-            return None, nothing, nothing
+            return None
         send, origin, target = links.T
-        right = (send < len(sends)) & ((links[:, 1:] >= 0) & (links[:, 1:] < problem.n_ranks)).all(
-            1
-        )
+        right = (send < len(sends)) & (links[:, 1:] < problem.n_ranks).all(axis=1)
         if not right.all():
             row = int(np.flatnonzero(~right)[0])
             findings.refuse("sends and ranks exist", f"links[{row}]", links[row].tolist(), "both")
-            return None, nothing, nothing
+            return None
         begins = np.append(True, np.diff(send) != 0)
         ends = np.append(np.diff(send) != 0, True)
         comes_from = np.where(begins, sends[send, 1], np.roll(target, 1))
@@ -251,7 +248,7 @@ def _hops(
             row = int(np.flatnonzero(broken)[0])
             rule = "links lead from the source of a send to its destination"
             findings.refuse(rule, f"links[{row}]", links[row].tolist(), int(comes_from[row]))
-            return None, nothing, nothing
+            return None
     if not len(links):
         return np.arange(len(sends)), sends[:, 1], sends[:, 2]
     alone = np.ones(len(sends), dtype=np.bool_)

@@ -39,9 +39,8 @@ def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
     partners = np.arange(len(entries) + 1)
     needed = np.full(len(partners), math.inf)
     for used in range(planes + 1):  # planes on which this port has circuits at all
-        possible = partners if used else partners[:1]
-        circuits = (total + np.maximum(possible, used) * delay) / (used + share)
-        needed[: len(possible)] = np.minimum(needed[: len(possible)], circuits)
+        circuits = (total + np.maximum(partners, used) * delay) / (used + share)
+        needed = np.minimum(needed, circuits)
     return float(np.maximum(needed, rest / share).min()) * problem.tick_s
 
 
@@ -66,9 +65,10 @@ def _bound_together(problem: Demand) -> float:
         return 0.0
     needs = np.where(asked, np.maximum(problem.ticks, problem.min_slot_ticks), 0)
     sent, met = ([*a.sum(axis=1).tolist(), *a.sum(axis=0).tolist()] for a in (needs, asked))
-    busy, slots, needed = max(sent), max(met), 0
-    if problem.fabric.bidirectional:  # each pair stands in four lines
-        side_by_side = int((asked | asked.T).any(axis=0).sum()) // 2
+    busy, slots = max(sent), max(met)
+    needed = busy
+    if problem.fabric.bidirectional:  # each pair stands in four lines, each port in two
+        side_by_side = np.count_nonzero(met) // 4
         pairs, ticks = sum(met) // 4, sum(sent) // 4
         busy, slots = (max(busy, -(-ticks // side_by_side)), max(slots, -(-pairs // side_by_side)))
         needed = -(-(ticks + pairs * problem.delay_ticks) // side_by_side)
@@ -121,7 +121,7 @@ def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     if max(int(duals.max()) * n_ports**2, units) * largest >= LARGEST:
         raise ProofError("prices times ticks overflow")
     # between these durations the worth of a matching is linear, so no other one fails first
-    for duration in set(np.maximum(ticks[ticks > 0], shortest).tolist()):
+    for duration in np.unique(np.maximum(ticks, shortest)).tolist():
         heaviest = weigh_heaviest(duals * np.minimum(ticks, duration))
         if heaviest > units * (duration + delay):
             raise ProofError(f"a slot of {duration} ticks earns more than it takes")
@@ -192,13 +192,13 @@ def weigh_heaviest(weights: NDArray[np.int64]) -> int:
             done[column] = True
             at = row_of[column]
             reached = cost[at] - u[at] - v[:n]
-            shorter = ~done[:n] & (reached < slack)
+            shorter = reached < slack
             slack[shorter], came_from[shorter] = reached[shorter], column
             nearest = int(np.where(done[:n], far, slack).argmin())
             step = slack[nearest]
             u[row_of[done]] += step
             v[done] -= step
-            slack[~done[:n]] -= step
+            slack -= step
             column = nearest
         while column != n:
             before = int(came_from[column])
@@ -216,7 +216,7 @@ def end_groups(
 ) -> list[float]:
     """Return when each group is complete, in ticks; infinite if something of it is left."""
     assert problem.groups is not None
-    ends = [0.0] * (int(problem.groups.max(initial=-1)) + 1)
+    ends = [0.0] * (int(problem.groups.max()) + 1)
     left = problem.directed_ticks.copy()
     clock = 0
     for matching, length in zip(matchings.tolist(), ticks.tolist(), strict=True):
@@ -224,7 +224,7 @@ def end_groups(
         for source, destination in enumerate(matching):
             if destination != IDLE and left[source, destination] > 0:
                 needed = int(left[source, destination])
-                left[source, destination] -= min(needed, length)
+                left[source, destination] -= length
                 if needed <= length:
                     group = int(problem.groups[source, destination])
                     ends[group] = max(ends[group], clock + needed)
@@ -258,7 +258,7 @@ def bound_weighted(problem: Demand) -> float:
     delays as another one has entries of them.
     """
     assert problem.groups is not None
-    count, lines = int(problem.groups.max(initial=-1)) + 1, 2 * problem.fabric.n_ports
+    count, lines = int(problem.groups.max()) + 1, 2 * problem.fabric.n_ports
     sent, met = np.zeros((count, lines), dtype=np.int64), np.zeros((count, lines), dtype=np.int64)
     for source, destination in np.argwhere(problem.directed_ticks > 0).tolist():
         group = int(problem.groups[source, destination])

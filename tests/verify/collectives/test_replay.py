@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.problems.collectives.problem import OPERATIONS
 from optmatch.verify.collectives import replay
+from optmatch.verify.report import Findings
 from tests.helpers.collectives import compute
 
 COSTS: dict[str, Any] = {"alpha_s": 1e-6, "rate_bytes_per_s": 1e9, "delay_s": 1e-5}
@@ -55,6 +57,44 @@ def test_the_replay_agrees_with_real_numbers(
 def test_what_is_no_plan_is_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(om.InputError, match=message):
         om.CollectivePlan(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("sends", "places"),
+    [
+        ([[0, 0, 1, REDUCE]], [3, 0]),
+        ([[0, 0, 1, REDUCE], [0, 0, 1, COPY]], [0, 0]),
+        ([[0, 0, 1, REDUCE]], [0, 2]),
+        ([[0, 0, 1, REDUCE], [1, 0, 1, REDUCE]], [0, 0]),
+        ([[0, 0, 1, REDUCE]], [0, 0]),
+    ],
+)
+@pytest.mark.parametrize("chunks", [[0, 1], [1]])
+@pytest.mark.parametrize("most_bytes", [1, 1 << 28])
+def test_the_first_wrong_chunk_is_told(
+    sends: Any, places: Any, chunks: Any, most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is, alone, whether chunks are replayed together or one by one."""
+    monkeypatch.setattr(replay, "MOST_BYTES", most_bytes)
+    right = [[2, 0, 1, 0, REDUCE], [2, 1, 0, 0, REDUCE]][: 2 * (chunks == [1])]
+    wrong = [[turn, *ends, chunk, kind] for turn, *ends, kind in sends for chunk in chunks]
+    plan = om.CollectivePlan(
+        sends=np.array(wrong + right),
+        places=np.array([places] * len(wrong) + [[0, 0]] * len(right)),
+        chunk_bytes=np.ones(2),
+    )
+    findings = Findings()
+    replay.check_sums(om.Collective("all-reduce", 2, 2.0), plan, findings)
+    (violation,) = findings.violations
+    assert f"chunk {chunks[0]}" in violation.where
+
+
+def test_whose_claims_are_of_whole_blocks() -> None:
+    problem, solution, plan = solved("all-gather", 3, "ring")
+    note = "the claims are of plans that send whole blocks"
+    for among in ("all", "whole-blocks"):
+        said = replace(solution, answer=replace(plan, among=among))
+        assert (note in om.verify(problem, said).notes) == (among == "whole-blocks")
 
 
 def test_a_large_collective_is_replayed_at_once() -> None:

@@ -14,6 +14,7 @@ from optmatch.fabrics import UNREACHED
 from optmatch.problems import ConfigurationProof, CountProof, LineProof
 from optmatch.problems.demands.bounds import bound_lines
 from optmatch.testing import brute_force
+from optmatch.verify.demands import bounds
 from optmatch.verify.demands.bounds import bound_demand, check_proof, count_groups, weigh_heaviest
 from optmatch.verify.report import ProofError
 
@@ -113,6 +114,23 @@ def test_prices_bound_from_below(seed: int) -> None:
     too_high = replace(proof, duals=np.ceil(proof.duals * 1.001).astype(np.int64))
     with pytest.raises(ProofError, match="earns more than it takes"):
         check_proof(problem, too_high)
+
+
+@pytest.mark.parametrize(("dual", "units"), [(3, 2), (1, 50)])
+def test_prices_times_ticks_stay_below_a_limit(
+    dual: int, units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds for all prices together, as often as there are pairs, and for what they pay for."""
+    matrix = np.zeros((3, 3))
+    matrix[0, 1] = 5.0
+    problem = om.Demand.from_matrix(matrix, delay_s=40.0, min_slot_s=7.0)
+    proof = ConfigurationProof(duals=dual * (matrix > 0), units=units)
+    largest = max(9 * dual, units) * (5 + 40 + 7)
+    monkeypatch.setattr(bounds, "LARGEST", largest + 1)
+    assert check_proof(problem, proof) == -(-5 * dual // units)
+    monkeypatch.setattr(bounds, "LARGEST", largest)
+    with pytest.raises(ProofError, match="overflow"):
+        check_proof(problem, proof)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 20])

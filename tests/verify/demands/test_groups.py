@@ -55,3 +55,18 @@ def test_one_sender_is_bounded_by_the_best_order() -> None:
     best = float((weights[order] * np.cumsum(seconds[order])).sum())
     assert bound_weighted(problem) == pytest.approx(best)
     assert bound_weighted(replace(problem, weights=(0.0,) * n)) == 0.0
+
+
+@pytest.mark.parametrize(("n", "cost"), [(EXACT, 13.5), (EXACT + 1, 1.0)])
+def test_of_so_many_groups_all_orders_are_compared(n: int, cost: float) -> None:
+    """Of more, two bounds are 1: what all prices pay for, and what the first group costs alone."""
+    groups, matrix = np.full((n, n), -1, dtype=np.int32), np.zeros((n, n))
+    groups[0], matrix[0] = np.arange(n), 1.0
+    problem = om.Demand(
+        om.IdealSwitch(n),
+        matrix,
+        objective="weighted-completion-s",
+        groups=groups,
+        deadlines_s=(0.0, *[7.5] * (n - 1)),
+    )
+    assert bound_weighted(problem) == pytest.approx(problem.lower_bound()) == pytest.approx(cost)

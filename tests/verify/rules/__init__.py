@@ -30,6 +30,8 @@ class Row(NamedTuple):
     """Whether nothing else can be checked where this rule is broken."""
     figures: Mapping[str, Any] = {}
     """Some of the figures that the report has."""
+    told: int | None = None
+    """How many violations there are, where that is of interest."""
 
 
 def schedule(matchings: Any, durations_s: Any = None, **fields: Any) -> Any:

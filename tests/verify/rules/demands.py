@@ -40,6 +40,7 @@ PAIR = demand([[0, 3], [2, 0]])
 STAYING = demand([[4, 0], [0, 2]], switching="per-circuit")
 APART = demand([[9, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]])
 """One port sends for long, another one has many circuits."""
+COLUMN = demand([[9, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 1]])
 SHORT = demand([[0, 3], [2, 0]], min_slot_s=2.0)
 ONE = demand([[6]])
 """Prices of 7 / 6 for each second earn 7 in the 7 s that it takes."""
@@ -68,7 +69,10 @@ LASTING = om.Demand.from_matrix(
 )
 """Seconds of 2**45 ticks are no exact multiple in float64."""
 STUCK = om.Demand(om.Faulty(om.HexMesh(1, 1, ports=[0, 1]), stuck_bar=[2]), [[0, 1], [1, 0]])
+EARLY = replace(LATE, demand_bytes=np.array([[0.0, 1.0], [0.0, 0.0]]), deadlines_s=(1.0, 0.0))
+"""The second group is empty, and due at once."""
 EVEN = replace(LATE, weights=(), deadlines_s=())
+AFTER = replace(EVEN, delay_s=1.0)
 FREE = replace(LATE, weights=(0.0, 1.0), deadlines_s=(1.0, 1.0))
 STAR = om.Demand.from_matrix(
     [[0, 3, 0, 0], [0, 0, 0, 0], [3, 0, 0, 0], [3, 0, 0, 0]],
@@ -77,6 +81,10 @@ STAR = om.Demand.from_matrix(
     switching="per-circuit",
 )
 """Three circuits at port 0, in whatever direction."""
+BESIDE = replace(STAR, packet_bytes_per_s=0.5, switching="all-stop")
+"""Packets to port 0 take none of the time of those from there."""
+ROWS_ALONE = om.Demand.from_matrix([[1, 3, 0], [2, 1, 1], [1, 0, 3]], objective="matchings")
+"""The entries of its second column are sums of those of the first; of rows they are not."""
 IS_PROOF = "the certificate is a proof"
 
 
@@ -100,6 +108,7 @@ ROWS = [
         claim(APART, lower_bound=11.0),
         "got 11.0, expected 12.0",
     ),
+    Row(None, COLUMN, claim(COLUMN, lower_bound=13.0), figures={"lower_bound_recomputed": 13.0}),
     # slots
     Row(None, PAIR, PAIR.schedule([[1, 0]], [3]), figures={"slots": 1, "makespan_s": 4.0}),
     Row(
@@ -266,6 +275,16 @@ ROWS = [
         LATE.schedule([[1, 0]], [3]),
         figures={"objective": 4.0, "groups_late": 1, "completion_s": 3.0},
     ),
+    Row(None, LATE, LATE.schedule([[1, 0]] * 2, [1, 2]), figures={"objective": 4.0}),
+    Row(None, EARLY, EARLY.schedule([[1, -1]], [1]), figures={"objective": 0.0, "groups_late": 0}),
+    Row(
+        "all demand is served",
+        LATE,
+        LATE.schedule([[1, 0]], [2]),
+        "from port 0 to port 1",
+        figures={"objective": np.inf},
+    ),
+    Row(None, AFTER, AFTER.schedule([[1, 0]] * 2, [3, 3]), figures={"objective": 7.0}),
     Row(None, EVEN, EVEN.schedule([[1, 0]], [3]), figures={"objective": 5.0}),
     Row(None, EVEN, EVEN.schedule([[1, 0]] * 2, [3, 3]), figures={"objective": 5.0}),
     Row(
@@ -291,6 +310,7 @@ ROWS = [
     Row(IS_PROOF, PAIR, proved(PAIR, "trust me"), "a str, which is no proof about a demand"),
     Row(IS_PROOF, LATE, proved(LATE, LineProof("source", 0)), "no proof is about groups"),
     Row(None, STAR, claim(STAR, lower_bound=9.0), figures={"lower_bound_recomputed": 9.0}),
+    Row(None, BESIDE, claim(BESIDE, lower_bound=4.0), figures={"lower_bound_recomputed": 4.0}),
     # prices
     Row(None, ONE, proved(ONE, prices([[7]], 6)), figures={"lower_bound_checked": 7.0}),
     Row(
@@ -341,6 +361,7 @@ ROWS = [
         figures={"lower_bound_recomputed": 3.0, "lower_bound_checked": 4.0},
     ),
     Row(None, WEIGHTS, proved(WEIGHTS, count(0))),
+    Row(None, ROWS_ALONE, proved(ROWS_ALONE, count(0, 1)), figures={"lower_bound_checked": 3.0}),
     Row(
         "the lower bound is supported",
         WEIGHTS,
