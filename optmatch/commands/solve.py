@@ -92,7 +92,7 @@ def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str
     "params",
     metavar="NAME=VALUE",
     multiple=True,
-    help="A parameter of the method, see `optmatch methods NAME`; several times.",
+    help="A parameter of the method, see `optmatch methods NAME`; once for each.",
 )
 @with_options((FORCE, JSON_LINES))
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress and no hints.")
@@ -112,7 +112,7 @@ def solve(
     if output == STDIN and as_json:
         raise click.UsageError("--json and -o - both write to stdout")
     targets = _targets(files, output)
-    options["params"] = dict(map(_read_param, options["params"]))
+    options["params"] = _read_params(options["params"])
 
     def run(file: str) -> int:
         return _solve(file, targets[file], as_json, several=len(files) > 1, **options)
@@ -178,12 +178,17 @@ def _solve(
     return _code(solution)
 
 
-def _read_param(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    try:
-        return name, float(value) if not value.strip("+-").isdigit() else int(value)
-    except ValueError:
-        raise click.UsageError(f"--param {text}: NAME=VALUE, with a number") from None
+def _read_params(texts: Sequence[str]) -> dict[str, float]:
+    params: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name in params:
+            raise click.UsageError(f"--param {name} is there twice")
+        try:
+            params[name] = float(value) if not value.strip("+-").isdigit() else int(value)
+        except ValueError:
+            raise click.UsageError(f"--param {text}: NAME=VALUE, with a number") from None
+    return params
 
 
 def _targets(files: Sequence[str], output: str | None) -> dict[str, str | None]:

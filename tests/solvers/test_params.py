@@ -90,12 +90,13 @@ def test_command_line(tmp_path: Path) -> None:
     )
     found = json.loads(done.stdout)
     assert found["stats"]["params"] == {"starts": 2, "moves_per_slot": 7}
-    for text, told in (
-        ("start=2", "no parameter 'start'"),
-        ("starts=x", "with a number"),
-        ("starts=-1", ">= 1"),
+    for texts, told in (
+        (["start=2"], "no parameter 'start'"),
+        (["starts=x"], "with a number"),
+        (["starts=-1"], ">= 1"),
+        (["starts=2", "starts=3"], "--param starts is there twice"),
     ):
-        done = process("solve", file, "--param", text, "-q")
+        done = process("solve", file, *(f"--param={text}" for text in texts), "-q")
         assert done.returncode == 2 and told in done.stderr and done.stdout == ""
     listed = process("methods", "negotiated").stdout
     assert (
