@@ -58,8 +58,8 @@ def solve_best(
     An iteration is one rule or one rebuild; without limits there are `rebuilds` of them, fewer
     beyond 256 ports. That takes a few seconds for 64 dense ports, 15 for 128, and at most a
     minute for 256 to 1,024. Of at most three ports all slots are listed instead. The objective
-    ``"matchings"`` takes decompositions instead of covers (two seconds for 32 dense ports, five for
-    64), ``"weighted-completion-s"`` orders (less than a second for 16 ports).
+    ``"matchings"`` takes decompositions instead of covers (two seconds for 32 dense ports, five
+    for 64), ``"weighted-completion-s"`` orders (less than a second for 16 ports).
     """
     params = params or DemandParams()
     if problem.objective == "weighted-completion-s":
