@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice, repeat
+from math import inf
 from typing import Any, NamedTuple
 
 from optmatch.problems.collectives.bounds import BoundTerms, distances
+from optmatch.problems.collectives.sums import MOST_PROGRAMMED, bound_sums_s
 
 MOST_ROUNDS = 64
 """Rounds over rails up to which the rest is counted."""
@@ -89,7 +91,8 @@ def _bound_rounds(problem: Any, k: int, hops: float) -> float:
     alpha_s, rate, link_rate = (
         problem.alpha_s, problem.rate_bytes_per_s, problem.island_rate_bytes_per_s,
     )  # fmt: skip
-    block, best_s = problem.size_bytes / problem.n_ranks, float("inf")
+    sums = problem.operation == "all-reduce"
+    block, best_s, times_s = problem.size_bytes / problem.n_ranks, inf, dict[int, float]()
     for rounds, extra in enumerate(extra_rounds(islands, members, k == 1), 1):
         if extra < 0 or rounds < k:
             continue
@@ -119,13 +122,24 @@ def _bound_rounds(problem: Any, k: int, hops: float) -> float:
                 left_s = (wanted - spread * moved) / link_rate
                 both_s = min(moved_s + left_s, wanted / spread / rate)
                 moved_s, rest_s = max(moved_s + rest_s, both_s), 0.0
-        best_s = min(best_s, rounds * alpha_s + others_s + moved_s + rest_s)
-        if (rest_s == 0.0 and extra == 0 and rounds > 2) or rounds * alpha_s > best_s:
+        times_s[rounds] = rounds * alpha_s + others_s + moved_s + rest_s
+        best_s = min(best_s, times_s[rounds])
+        if rest_s == 0.0 and extra == 0 and rounds > (MOST_PROGRAMMED if sums else 2):
             break
-        if rounds >= MOST_ROUNDS:
+        if rounds >= MOST_ROUNDS or rounds * alpha_s > best_s:  # more rounds than these
             least_s = (rounds + 1) * alpha_s + gathers * problem.island_alpha_s + moved_s
             best_s = min(best_s, least_s)
+            times_s[MOST_ROUNDS + 1] = least_s
             break
+    if not sums:
+        return best_s
+    costs = alpha_s, rate, problem.island_alpha_s, link_rate
+    best_s = min((each for turns, each in times_s.items() if turns > MOST_PROGRAMMED), default=inf)
+    for rounds in sorted(times_s, key=lambda turns: times_s[turns]):
+        if 1 < rounds <= MOST_PROGRAMMED and times_s[rounds] < best_s:
+            more_s = bound_sums_s(islands, members, problem.size_bytes, costs, rounds)
+            times_s[rounds] = max(times_s[rounds], more_s)
+        best_s = min(best_s, times_s[rounds])
     return best_s
 
 

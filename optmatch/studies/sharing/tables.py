@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from optmatch.simulation.sharing.replay import Moment, Policy, PoolRun, simulate
 from optmatch.solvers.sharing import policies
 from optmatch.solvers.sharing.policies import Priority
 from optmatch.studies.outcome import Row, Study, mean_row
+from optmatch.studies.sharing.baselines import PATIENCE, draw_by_device
 from optmatch.studies.sharing.bounds import Bound, bound_completions
 from optmatch.sweeps.streams import Submits, in_order
 
@@ -108,43 +110,15 @@ VARIED: Mapping[str, tuple[Any, ...]] = {
     "baseline": ("requests", "devices", "tested"),
 }
 """What the published ratios leave open, and the values that are tried."""
-COPIES = 32
-"""Parts of a class of devices, of which each draws by itself."""
-
-
-def _base(pool: Pool, baseline: str) -> tuple[Pool, Policy]:
-    """Return the pool and the policy of a baseline.
-
-    With ``"requests"`` each request draws its place in the order. With ``"devices"`` a device
-    draws one of the jobs that ask and that it fits, anew when there is news while it waits; with
-    ``"tested"`` it draws once, of all that ask, and leaves if it does not fit.
-    """
-    if baseline == "requests":
-        return pool, make_policy(BASE, pool)
-    rng = np.random.default_rng(0)
-    part = rng.integers(COPIES, size=len(pool.class_of), dtype=np.int32)
-    parts = replace(
-        pool,
-        class_of=pool.class_of * COPIES + part,
-        eligible=np.repeat(pool.eligible, COPIES, axis=0),
-        tier=np.repeat(pool.tier, COPIES),
-    )
-
-    def draw(now: Moment) -> Priority:
-        drawn: Priority = rng.random(now.eligible.shape)
-        if baseline == "tested":
-            most = np.where(now.asks, drawn, -1.0).max(axis=1, keepdims=True)
-            drawn = np.where(drawn == most, drawn, -np.inf)
-        return drawn
-
-    return parts, draw
 
 
 class Figures(NamedTuple):
     """The result of one policy for the devices and jobs of a run."""
 
     completion_s: float
-    """Mean; NaN if a job was not done."""
+    """Mean; of jobs that were not done, as if they were at the end."""
+    unfinished: float
+    """The part of the jobs that were not done."""
     completion_p99_s: float
     of_bound: float
     """Mean completion over its lower bound."""
@@ -285,20 +259,31 @@ def _do(part: _Part, on_event: OnEvent = ignore) -> dict[Key, Figures]:
     )
     pool = pool_of(workload)
     pool = replace(pool, response_s=pool.response_s * part.response)
-    ways = {(BASE, baseline): _base(pool, baseline) for baseline in part.baselines}
+    ways = {
+        (BASE, baseline): draw_by_device(pool, baseline == "tested")
+        if baseline != "requests"
+        else (pool, make_policy(BASE, pool))
+        for baseline in part.baselines
+    }
     for name in set(part.policies) - {BASE}:
         ways[name, ""] = pool, make_policy(name, pool)
     timers = {key: _Timer(policy) for key, (_, policy) in ways.items()}
     seed = int(part.seed.generate_state(1)[0])
-    runs = {
-        key: simulate_pool(
-            on, timers[key], seed=seed, patient=key[1] != "tested", on_event=on_event
+    runs: dict[tuple[str, str], PoolRun] = {}
+    for key in sorted(ways, key=lambda key: key[1] in ("devices", "tested")):
+        drawn = runs and key[1] in ("devices", "tested")
+        most_s = PATIENCE * max(run.end_s for run in runs.values()) if drawn else math.inf
+        runs[key] = simulate_pool(
+            ways[key][0],
+            timers[key],
+            seed=seed,
+            patient=key[1] != "tested",
+            until_s=min(most_s, 1e8),
+            on_event=on_event,
         )
-        for key, (on, _) in ways.items()
-    }
     done_s = [run.end_s for run in runs.values() if not np.isnan(run.completion_s).any()]
     bound = bound_completions(pool, min(done_s, default=0.0))
-    figures = {key: _measure(run, bound, timers[key].mean_us) for key, run in runs.items()}
+    figures = {key: _measure(pool, run, bound, timers[key].mean_us) for key, run in runs.items()}
     return {
         ((part.supply, part.response, part.scale, baseline), part.mix, name): figures[
             name, baseline if name == BASE else ""
@@ -327,13 +312,16 @@ class _Timer:
         return 1e6 * self.spent_s / max(1, self.calls)
 
 
-def _measure(run: PoolRun, bound: Bound, decision_us: float) -> Figures:
-    slow = run.completion_s / bound.alone_s
+def _measure(pool: Pool, run: PoolRun, bound: Bound, decision_us: float) -> Figures:
+    open_ = np.isnan(run.completion_s)
+    completion_s = np.where(open_, run.end_s - pool.asked_s, run.completion_s)
+    slow = completion_s / bound.alone_s
     requests = max(1, run.n_requests)
     return Figures(
-        completion_s=float(run.completion_s.mean()),
-        completion_p99_s=float(np.quantile(run.completion_s, 0.99)),
-        of_bound=float(run.completion_s.mean()) / bound.mean_s,
+        completion_s=float(completion_s.mean()),
+        unfinished=float(open_.mean()),
+        completion_p99_s=float(np.quantile(completion_s, 0.99)),
+        of_bound=float(completion_s.mean()) / bound.mean_s,
         utilisation=run.utilisation,
         throughput_per_s=run.throughput_per_s,
         fairness=float(slow.sum() ** 2 / (len(slow) * (slow**2).sum())),
@@ -353,6 +341,7 @@ def _completion(found: Mapping[Key, list[Figures]], vary: Sequence[str]) -> Iter
             **{each: varied[each] for each in vary},
             **mean_row("ratio", ratios),
             "published": PUBLISHED.get((mix, name)),
+            "unfinished": float(np.mean([f.unfinished for f in base])),
             **mean_row("completion_s", [f.completion_s for f in figures]),
             **mean_row("completion_p99_s", [f.completion_p99_s for f in figures]),
             **mean_row("of_bound", [f.of_bound for f in figures]),

@@ -66,6 +66,17 @@ def test_islands_end_with_their_data_and_no_later_than_a_flat_rival(problem: Any
         assert solution.objective <= rival_s(problem) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_buffers_of_10_mb_end_near_the_bound(operation: Any) -> None:
+    """Phases of different waves go on together, and waves have their own sizes."""
+    problem = om.Collective(
+        operation, 64, 1e7, alpha_s=1.7e-6, delay_s=1e-5, island=8, island_alpha_s=7e-7
+    )
+    solution = om.solve(problem, seed=0)
+    assert solution.gap <= 0.13
+    assert om.verify(problem, solution).ok
+
+
 @pytest.mark.parametrize("islands", [2, 8])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_large_buffers_end_near_the_cut(operation: Any, islands: int) -> None:
@@ -74,7 +85,7 @@ def test_large_buffers_end_near_the_cut(operation: Any, islands: int) -> None:
         operation, 8 * islands, 1e9, alpha_s=1.7e-6, delay_s=1e-5, island=8, island_alpha_s=7e-7
     )
     solution = om.solve(problem, seed=0)
-    assert solution.gap <= 0.06
+    assert solution.gap <= 0.04
     assert om.verify(problem, solution).ok
 
 
