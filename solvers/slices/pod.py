@@ -21,6 +21,7 @@ from optmatch.solvers.slices.search import Placement, Rack, SliceSearch
 NODES = 1000
 """A scheduler looks at so many steps for each largest load in one rack and each start."""
 
+_MOST_SPREAD = 16  # slots, where light passes no server
 TURNS = 6
 """The number of starts that are tried."""
 
@@ -137,7 +138,8 @@ class Pod:
             if found is not None:
                 yield block[0], found
             block = next(blocks, None)
-        for racks in self.spreads(plans) if rule == "optical" and self.fabric.through else ():
+        scattered = self.fabric.through or (plans and plans[0].n_slots <= _MOST_SPREAD)
+        for racks in self.spreads(plans) if rule == "optical" and scattered else ():
             for plan in tell_apart(plans):
                 found = self.scatter(racks, plan, max(NODES, 10 * len(plan.pairs)))
                 if found is not None:
@@ -185,7 +187,8 @@ class Pod:
         """List joined racks that together have enough free servers.
 
         Choose the emptiest racks, and of those that have room for the rest the fullest: no fewer
-        racks do. Then the emptiest ones with twice as many servers as are needed, for more ways.
+        racks do. Then the emptiest ones with twice as many servers as are needed, for more ways;
+        three at least where light passes no server, as a ring of three then needs them.
         """
         counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
         slots = plans[0].n_slots if plans else 0
@@ -198,7 +201,7 @@ class Pod:
             rest = slots - int(held[last - 1])
             others = order[last:]
             yield (*order[:last].tolist(), int(others[counts[others] >= rest][-1]))
-        most = max(2, int(np.searchsorted(held, 2 * slots)) + 1)
+        most = max(3 - self.fabric.through, int(np.searchsorted(held, 2 * slots)) + 1)
         yield tuple(rack for rack in order[:most].tolist() if counts[rack])
 
     def rack(self, *numbers: int) -> Rack:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -111,6 +111,15 @@ class Record(NamedTuple):
         gone = unite((parts_in(past.state), *answered))
         refused = _drop(_apart((*past.refused, *self.refused)), gone)
         return past._replace(refused=refused, answered=answered)
+
+    def reported(self, chips: Set[int]) -> Record:
+        """Return a past record that is told of chips which have failed themselves since.
+
+        Those that work in it wait; the others were cut off since, and have failed in its state.
+        """
+        working = tuple(sorted(chips - {*self.state.failed_chips}))
+        cut_off = tuple(unit for unit in self.cut_off if unit not in chips)
+        return self.refuse(FailedParts(working))._replace(cut_off=cut_off)
 
     def closed_to(self, own: FailedParts) -> FailedParts:
         """Return the parts that wait beside a failure: its answer uses none of them."""

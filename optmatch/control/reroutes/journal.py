@@ -87,6 +87,8 @@ class Journal:
                     records.pop()
             elif entry["what"] not in NOTES:
                 records.append(present.before(after))
+            elif own := {*present.cut_off}.difference(after.cut_off):
+                records = deque((past.reported(own) for past in records), maxlen=history)
             present = after
         if torn:
             if _sum_of(self._sum, torn[_SUM + 1 : -1]) == torn[:_SUM]:

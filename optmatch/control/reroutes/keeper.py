@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from typing import Any, Self
 
@@ -236,13 +236,15 @@ class Keeper:
         }
         return found if store is None else found | store.figures()
 
-    def _note(self, what: str, record: Record) -> None:
-        """Go on to a record of the same state."""
+    def _note(self, what: str, record: Record, own: Set[int] = frozenset()) -> None:
+        """Go on to a record of the same state; past ones are told of chips that failed alone."""
         before = self._now.record
         if record is not before:
             if self._store is not None:
                 self._store.write(what, before, record)
             self._now = self._now._replace(record=record)
+            for k, past in enumerate(list(self._history) if own else ()):
+                self._history[k] = past.reported(own)
             self._compact()
 
     def _change(self, record: Record, what: str, parts: FailedParts) -> Snapshot:

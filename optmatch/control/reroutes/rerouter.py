@@ -231,8 +231,7 @@ class Rerouter(Keeper):
             left = subtract(failure, FailedParts(tuple(own)))
             if own:
                 check_failure(record.state, left)
-                cut_off = tuple(unit for unit in record.cut_off if unit not in own)
-                self._note("refuse", record._replace(cut_off=cut_off))
+                self._note("refuse", record.reported(own), own)
         return left
 
     def _settle(

@@ -223,11 +223,12 @@ class SliceAllocation(Displayed):
                 return []
             destination += servers  # the pool counts on in the second rack
         loads, fibres, offered = self.loads if loads is None else loads, fabric.edge_fibres, []
-        for rank, edges_passed in enumerate(routes_between(fabric, source, destination)):
-            row = np.array(edges_passed)
-            route = np.where(row < edges, row + rack * edges, row + (other - 1) * edges)
-            if (loads[route] + weight <= fibres[route]).all():
-                offered.append((len(row), int(loads[route].max()), rank, tuple(route.tolist())))
+        first, second = rack * edges, (other - 1) * edges
+        for rank, passed in enumerate(routes_between(fabric, source, destination)):
+            route = tuple([edge + (first if edge < edges else second) for edge in passed])
+            if all([loads[edge] + weight <= fibres[edge] for edge in route]):
+                busiest = max([int(loads[edge]) for edge in route])
+                offered.append((len(route), busiest, rank, route))
         return [entry[3] for entry in sorted(offered)[: self.routes]]
 
     def dead_end(self) -> str:

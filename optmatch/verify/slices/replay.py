@@ -141,13 +141,13 @@ def _check_routes(
 ) -> dict[tuple[int, int], list[int]] | None:
     """Check every route; return the edges passed by pair of slots, None if one has no way."""
     edge_of = {(u, v): edge for edge, (u, v) in enumerate(problem.fabric.edges.tolist())}
-    pairs, loads = sorted(torus.weights), problem.loads
+    pairs, loads, servers = sorted(torus.weights), problem.loads, answer.servers.tolist()
     findings.expect("each pair of slots has a route", "routes", len(answer.routes), len(pairs))
     if len(answer.routes) != len(pairs):
         return None
     ways: dict[tuple[int, int], list[int]] = {}
     for number, (pair, route) in enumerate(zip(pairs, answer.routes, strict=True)):
-        place, ends = f"routes[{number}]", tuple(int(answer.servers[slot]) for slot in pair)
+        place, ends = f"routes[{number}]", tuple(servers[slot] for slot in pair)
         if len(route) < 2 or (route[0], route[-1]) != ends:
             findings.refuse(
                 "a route joins its slots", place, route, f"from {ends[0]} to {ends[1]}"

@@ -363,6 +363,24 @@ def test_a_chip_that_is_cut_off_can_be_reported(tmp_path: Path) -> None:
     controller.close()
 
 
+def test_a_report_of_its_own_outlives_a_rollback(tmp_path: Path) -> None:
+    """Undo the change that cut a chip off: it was reported since, and waits; also in files."""
+    state, path = replace(rack_state(), spares=(60, 61, 62, 63)), tmp_path / "rack.json"
+    controller = om.Rerouter.open(path, state, prepare=False)
+    controller.apply(controller.fail(fibre=fibres_of(5)))
+    controller.apply(controller.fail(fibre=0))
+    controller.fail(chip=20)
+    controller.save(tmp_path / "saved.json")
+    controller.close()
+    saved = om.Rerouter.load(tmp_path / "saved.json", prepare=False)
+    for again in (om.Rerouter.open(path, prepare=False), saved):
+        assert again.rollback().failed_chips == (20, 21, 22, 23)
+        after = again.rollback()
+        assert not after.failed_chips and not after.failed_fibres
+        assert [parts.failed_chips for parts in again.refused] == [(20,)]
+        again.close()
+
+
 def test_a_cut_is_proved_before_others_are_moved() -> None:
     """More circuits must leave the server than fibres are left: no search settles that."""
     controller = om.Rerouter(rack_state(), prepare=False)

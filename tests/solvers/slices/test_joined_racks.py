@@ -178,3 +178,18 @@ def test_a_picture_of_joined_racks_shows_the_light_between_them() -> None:
     assert data.new.sum() == (heads < fabric.n_servers).sum()
     assert ((data.edges // 16)[:, 0] != (data.edges // 16)[:, 1]).any()
     assert data.centres[:16, 1].min() > data.centres[16:, 1].max()
+
+
+def test_a_ring_of_three_chips_takes_the_same_corner_of_three_cubes() -> None:
+    """Where no light passes chips: each two of them meet at a switch of their own.
+
+    In one cube there is no way, as its torus has even sides.
+    """
+    problem = om.SliceAllocation(om.RackFabric.tpu_v4(3), (3, 1, 1))
+    found = om.solve(problem, seed=0)
+    assert om.verify(problem, found).ok and found.status is om.Status.OPTIMAL
+    places: Any = problem.fabric.chip_coordinates[found.answer.servers]
+    assert len(set(places[:, 0].tolist())) == 3 and (places[:, 1:] == places[0, 1:]).all()
+    cube = om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, joined=True, through=False)
+    alone = om.solve(om.SliceAllocation(cube, (3, 1, 1)), method="ilp", seed=0)
+    assert alone.status is om.Status.INFEASIBLE
