@@ -39,12 +39,12 @@ def _replay(
     place = in_order[seat] % n
     cursor = plan.start_s[own[heads]].copy()
     late = cursor
-    spell = rail.spell_at(plan.start_s[operation] + slack, ports)
+    spell = rail.spell_at(plan.start_s[operation], ports)
     lost = np.zeros(len(row), dtype=bool)
     for each in transfers:
         target = np.full(n, -1)
         target[[sender for sender, _, _ in each]] = [receiver for _, receiver, _ in each]
-        share = max(part for _, _, part in each)
+        _, _, share = each[0]
         sends = np.flatnonzero(target[place] >= 0)
         call = call_of[sends]
         wanted = members[call, target[place[sends]]]
@@ -65,7 +65,7 @@ def _replay(
     ends, after = cursor[call_of], plan.end_s[operation]
     stops = np.clip(after - ends, 0.0, late[call_of] - ends)
     stops = np.rint(stops / (rail.delay_s or 1.0)) * rail.delay_s
-    wrong = (np.abs(after - ends - stops) > slack) & ~np.isin(operation, operation[lost])
+    wrong = (np.abs(after - ends - stops) > slack) & ~np.isin(call_of, call_of[lost])
     rule = "a collective ends with the last of its rounds"
     context.refuse(rule, operation, wrong, after, ends)
 
@@ -145,14 +145,14 @@ def check_exchanges(
     served: list[NDArray[np.int64]] = []
     wide = step.n_ranks + 1
     here = in_rounds[row]
-    of, spell = row[here], rail.spell_at(start[row[here]] - slack, port[here])
+    of, spell = row[here], spell[here]
     while len(of):  # all ports go on from spell to spell at once
         since = np.maximum(start[of], rail.since_s[spell] + rail.delay_s)
         until = np.minimum(end[of], rail.until_s[spell])
         held = until - since - rail.dark_s(since, np.maximum(since, until))
         enough = held >= part_s[of] - slack
         served.append(of[enough] * wide + rail.reached(spell[enough])[0] + 1)
-        more = rail.until_s[spell] < end[of] + slack
+        more = rail.until_s[spell] < end[of]
         of, spell = of[more], spell[more] + 1
     every = np.sort(np.concatenate([*served, of]))  # `np.unique` is slow on such keys
     of, rank = np.divmod(every[np.diff(every, prepend=-1) > 0], wide)
@@ -191,7 +191,7 @@ def check_stages(context: Context, rail: Rail, operations: NDArray[np.int64]) ->
 
     def place(ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         wanted = group * wide + ranks
-        at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
+        at = order[np.searchsorted(keys[order][:-1], wanted)]
         return np.where(keys[at] == wanted, places[at], -1)
 
     n = context.group_size[group]
@@ -237,21 +237,19 @@ def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
     for stride in strides.tolist():
         best: dict[int, int] = {}
         for distance, hops in fewest[-1].items():
-            for more in range(n if stride else 1):
-                to = (distance + more * stride) % n
-                best[to] = min(best.get(to, n * n), hops + more)
+            for more in range(n):
+                to, total = (distance + more * stride) % n, hops + more
+                best[to] = min(best.get(to, total), total)
         fewest.append(best)
     counts = [0] * len(strides)
     if (strides < 0).any() or len(fewest[-1]) < n:
         return [-1] * len(strides)
     for distance in range(n):
         at = distance
-        for k in range(len(strides) - 1, -1, -1):
+        for k in reversed(range(len(strides))):
             total = fewest[k + 1][at]
             more = next(
-                j
-                for j in range(n)
-                if fewest[k].get((at - j * int(strides[k])) % n, n * n) + j == total
+                j for j in range(n) if fewest[k].get((at - j * int(strides[k])) % n) == total - j
             )
             counts[k] += more
             at = (at - more * int(strides[k])) % n

@@ -63,7 +63,7 @@ def check_routes(
     away = ~np.isin(hops.rank, rail.ranks)
     if away.any():
         _refuse(context, "data are forwarded on their own rail", hops, np.flatnonzero(away))
-        return Sent(*np.empty((2, 0), np.int64))
+        return Sent(operations[:0], operations[:0])
     hop, number, port = rail.list_ports(hops.rank, hops.ports)
     operation, onward = hops.operation[hop], hops.onward[hop]
     start, end = plan.start_s[operation], plan.end_s[operation]
@@ -145,9 +145,8 @@ def _check_rings(
     key = ring * step.n_ranks + step.rank[operation]
     order = np.argsort(key)
     wanted = np.where(reached >= 0, ring * step.n_ranks + reached, -1)
-    place = np.searchsorted(key[order], wanted)
-    onward = np.append(order, -1)[place]
-    inside = (onward >= 0) & (np.append(key, -2)[onward] == wanted)
+    onward = order[np.searchsorted(key[order][:-1], wanted)]
+    inside = key[onward] == wanted
     onward = np.where(inside, onward, np.arange(len(operation)))
     once = np.bincount(onward, minlength=len(operation)) == 1
     first = np.arange(len(operation))  # the first of those that are reached from here
@@ -178,7 +177,7 @@ def _check_lengths(
     np.maximum.at(longest, match, count)
     size = context.group_size[step.group[operations]]
     # An all-to-all that goes around a ring passes half of all others on the way.
-    around = np.where((step.kind[operations] == ALL_TO_ALL) & (size > 2), size / 2, 1.0)
+    around = np.where(step.kind[operations] == ALL_TO_ALL, size / 2, 1.0)
     rate = narrowest[match] * context.job.network.port_bytes_per_s
     needed: NDArray[np.float64] = work.sent_bytes * around / rate
     needed += work.latency_s * longest[match] + rail.dark_s(start, end)

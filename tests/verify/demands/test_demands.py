@@ -233,12 +233,22 @@ def test_groups_of_sum_zero(drawn: list[int]) -> None:
         ([1] * 10 + [-5] * 2, 2),
         ([1, 1, 1, -3] * 5, 5),  # the most numbers of which all sets are looked at
         ([1, 1, -2] * 7, 7),
+        ([2] * 11 + [-3] * 11, 7),  # at most
         ([2**k for k in range(19)] + [1 - 2**19], 1),
         ([2**k for k in range(20)] + [1 - 2**20], 1),
     ],
 )
 def test_many_numbers_in_groups(numbers: list[int], groups: int) -> None:
     assert count_groups(numbers) == groups
+
+
+@pytest.mark.parametrize("most", [0, bounds.MOST_NUMBERS])
+def test_only_entries_are_counted(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 2, 1, 1 and of 1, 3, 0: their groups are 1 = 1 and 2 + 1 = 3."""
+    monkeypatch.setattr(bounds, "MOST_NUMBERS", most)
+    problem = om.Demand.from_matrix([[1, 3, 0], [2, 1, 1], [1, 0, 3]], objective="matchings")
+    proof = CountProof(axis="source", port=1, against_axis="source", against_port=0)
+    assert check_proof(problem, proof) == 3 + 2 - 2
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ STREAMS = job(
 )
 """Sums of 4 s on the rail and inside the server, side by side; there two one after the other."""
 EIGHT = [[0, 8], [0, 8]]
-FAR = send(0, 2, 4)
+FAR, BACK = send(0, 2, 4), send(1, 2, 4)
 RELAYED: Any = {"times": EIGHT, "step_s": 8.0, "relays": [[0, 1, 1]]}
 TWO_RAILS = send(0, 2, 3, groups=[group((3, 4), "pp", rail=1)])
 WIDE = send(0, 1, 2, {"ports_per_gpu": 2})
@@ -151,6 +151,31 @@ TREE = one(BROADCAST, 3, 4, collectives={"dp": "tree"})
 BRANCHES = [[2, -1, -1], [1, -1, -1], [2, -1, -1]]
 TWICE = [*BRANCHES, *BRANCHES[1:]]
 """The first circuit may be too short; there is a second one."""
+STAGES_OF_FOUR = one(ALL_TO_ALL, 4, 4)
+BY_ONE, BY_TWO = [1, 2, 3, 0], [2, 3, 0, 1]
+"""Two parts of a second each go over either."""
+IN_STAGES_TWICE = job(
+    [group((0, 1, 2, 3, 4))],
+    [[rank, ALL_TO_ALL, 0, 5, 0, -1, k] for rank in range(5) for k in (0, 1)],
+)
+"""Over strides of 2 and 4; then of 1, 2 and 3: one part, three, and one."""
+SIDE_BY_SIDE = job(
+    [group((4, 5, 6, 7)), group((0, 1, 2, 3), "ep")],
+    [[rank, ALL_TO_ALL, rank // 4 ^ 1, 4, 0, -1, rank // 4] for rank in range(8)],
+)
+"""Two groups, of which the first has the higher ranks."""
+FAST = {"port_bytes_per_s": 2.0, "latency_s": 0.25}
+FAST_TREE = one(BROADCAST, 3, 4, FAST, {"dp": "tree"})
+FAST_EXCHANGE, FAST_STAGES = one(ALL_TO_ALL, 3, 3, FAST), one(ALL_TO_ALL, 5, 5, FAST)
+QUICK_EXCHANGE = one(ALL_TO_ALL, 3, 3, {"delay_s": 0.0})
+QUICK_STAGES = one(ALL_TO_ALL, 5, 5, {"delay_s": 0.0})
+STOPPED_EXCHANGE = one(ALL_TO_ALL, 3, 3, {"switching": "all-stop"})
+STOPPED_TWO = one(ALL_TO_ALL, 3, 3,
+                  {"ports_per_gpu": 2, "switching": "all-stop", "delay_s": 0.5})  # fmt: skip
+FOUR_TWO = one(ALL_TO_ALL, 4, 4, {"ports_per_gpu": 2})
+SUM_TREE = one(ALL_REDUCE, 3, 4, collectives={"dp": "tree"})
+"""Rank 1 sends to rank 0, then rank 2; then rank 0 to rank 2, and to rank 1."""
+UP_AND_DOWN = [[2, 0, -1], [1, -1, 0], [2, 0, -1], [1, -1, 0], [2, 0, -1]]
 STOPPED_TREE = one(BROADCAST, 3, 4, {"delay_s": 0.5, "switching": "all-stop"}, {"dp": "tree"})
 QUICK_TREE = one(BROADCAST, 3, 4, {"delay_s": 0.0}, {"dp": "tree"})
 PAIR = one(ALL_TO_ALL, 2, 8)
@@ -168,6 +193,12 @@ TWO_EXCHANGES = job(
 """One goes around a ring, 6 s; then one is done in rounds."""
 RING_AND_SHIFTS = [[2, 3, 1, 0], [1, 2, 3, 0], [2, 3, 0, 1], [3, 0, 1, 2], [2, 3, 1, 0]]
 RINGS = one(ALL_GATHER, 4, 4)
+RINGS_TWO = one(ALL_GATHER, 4, 4, {"ports_per_gpu": 2})
+PAIRS_TWO = job(
+    [group((0, 1)), group((2, 3), "ep")],
+    [[rank, ALL_GATHER, rank // 2, 8, 0, -1, rank // 2] for rank in range(4)],
+    {"ports_per_gpu": 2},
+)
 SIX = one(ALL_GATHER, 6, 4)
 
 
@@ -299,6 +330,7 @@ ROWS = [
         sent(line([[-1, -1]])),
         "its circuits are there from start to end: got from rank 0, over ports 1",
     ),
+    Row(None, message(delay_s=0.0), sent(line([[-1, -1], [1, -1], [-1, -1]], [0, 1, 9]))),
     Row(None, message(delay_s=0.5), sent(line([[-1, -1], [1, -1], [-1, -1]], [0, 0.5, 9]), 9.5)),
     Row(
         "its circuits are there from start to end",
@@ -313,6 +345,12 @@ ROWS = [
     Row("a message goes to its receiver", send(0, 1, 3), plan(line([[2, -1, -1]]), EIGHT, 8.0),
         "a message goes to its receiver: got 2.0, expected 1.0"),
     Row(None, FAR, plan(line([[1, 2, -1, -1]]), **RELAYED)),
+    Row(None, BACK, plan(line([[2, 0, -1, -1]]), EIGHT, 8.0, relays=[[0, 0, 1]])),
+    Row("data are handed on where they arrive", BACK,
+        plan(line([[-1, 0, -1, 2]]), EIGHT, 8.0, relays=[[0, 3, 1]])),
+    Row("data are handed on where they arrive", BACK,
+        plan(line([[2, 3, -1, -1]]), EIGHT, 8.0, relays=[[0, 0, 1]]), "expected to rank 0"),
+    Row("its circuits are there from start to end", FAR, plan(line([[-1, 2, -1, -1]]), **RELAYED)),
     Row(
         "data are handed on where they arrive",
         FAR,
@@ -369,6 +407,10 @@ ROWS = [
     ),
     Row(None, AROUND, plan(line([[4, -1, 0, -1, 3, 2, -1, -1]]), EIGHT, 8.0, relays=[[0, 2, 3]])),
     Row(None, GATHER, every(8.0, 8.0, line([[1, 2, 0]]))),
+    Row("an operation lasts as long as its bytes need on its ports", GATHER,
+        plan(line([[1, 2, 0]]), [[1, 9.5]] * 3, 9.5), "got 8.5, expected 8.0"),
+    Row(None, RINGS_TWO, plan(line([[2, 3, 4, 5, 6, 7, 0, 1]]), [[0, 6]] * 4, 6.0, [3] * 4)),
+    Row(None, PAIRS_TWO, plan(line([[2, 3, 0, 1, 6, 7, 4, 5]]), [[0, 4]] * 4, 4.0, [3] * 4)),
     Row("the circuits of a collective make one ring over its group", GATHER,
         every(8.0, 8.0, line([[1, 0, 2]]))),
     Row("the circuits of a collective make one ring over its group", RINGS,
@@ -410,8 +452,57 @@ ROWS = [
         every(3.001, 4.001, line(SHIFTS, [0, 1, 3.001])),
         "got 3.001, expected 3.0",
     ),
+    Row(None, FAST_EXCHANGE, every(2.5, 3.5, line(SHIFTS, [0, 0.75, 2.5]))),
+    Row(None, QUICK_EXCHANGE, plan(line([[2, 0, 1], [1, 2, 0], [2, 0, 1]], [0, 2, 5]),
+        [[2, 5]] * 3, 5.0)),
+    Row(
+        "an operation lasts as long as its bytes need on its ports",
+        EXCHANGE,
+        plan(line(SHIFTS, [0, 2, 4.5]), [[1, 4.5]] * 3, 5.5),
+        "got 3.5, expected 3.0",
+    ),
+    Row("in an all-to-all everyone sends to everyone else", EXCHANGE,
+        every(3.0, 4.0, line([[1, 2, 0], [0, 1, 2], [1, 2, 0]], [0, 1, 3]))),
+    Row("in an all-to-all everyone sends to everyone else", EXCHANGE,
+        every(3.0, 3.5, line(SHIFTS, [0, 1, 2.5]))),
+    Row("in an all-to-all everyone sends to everyone else", STAGES_OF_FOUR,
+        every(5.0, 5.0, line([BY_ONE, BY_TWO, BY_ONE], [0, 1, 3]), 4)),
+    Row(None, STOPPED_EXCHANGE, every(4.0, 5.0, line([SHIFTS[0], *SHIFTS], [0, 0.5, 2, 4]))),
+    Row("in an all-to-all everyone sends to everyone else", STOPPED_EXCHANGE,
+        every(4.0, 5.0, line([SHIFTS[0], *SHIFTS], [0, 0.5, 1.75, 4]))),
     Row(None, STAGES, every(7.0, 8.0, line(STRIDES, [0, 2, 7]), 5)),
+    Row(None, FAST_STAGES, every(5.5, 6.5, line(STRIDES, [0, 1.5, 5.5]), 5)),
+    Row(None, QUICK_STAGES, plan(line([[-1] * 5, *STRIDES[:2], [-1] * 5], [0, 1, 3, 7]),
+        [[1, 7]] * 5, 7.0)),
+    Row(None, STAGES_OF_FOUR, every(5.0, 6.0, line([BY_ONE, BY_TWO, BY_ONE], [0, 2, 5]), 4)),
+    Row(None, STAGES_OF_FOUR, every(5.0, 6.0, line([BY_TWO, BY_ONE, BY_TWO], [0, 2, 5]), 4)),
+    Row("in an all-to-all everyone sends to everyone else", STAGES_OF_FOUR,
+        every(5.0, 6.0, line([[1, 0, 3, 2], BY_TWO, [1, 0, 3, 2]], [0, 2, 5]), 4)),
+    Row("in an all-to-all everyone sends to everyone else", STAGES_OF_FOUR,
+        every(5.0, 6.0, line([BY_TWO, [0, 1, 2, 3], BY_TWO], [0, 2, 5]), 4)),
+    Row("in an all-to-all everyone sends to everyone else", STAGES,
+        every(7.0, 8.0, line([STRIDES[0], [-1] * 5, STRIDES[0]], [0, 3, 7]), 5)),
+    Row("in an all-to-all everyone sends to everyone else", STAGES,
+        every(7.5, 8.5, line(STRIDES, [0, 2.5, 7.5]), 5)),
+    Row(
+        "an operation lasts as long as its bytes need on its ports",
+        STAGES,
+        plan(line(STRIDES, [0, 3, 8.5]), [[1, 8.5]] * 5, 9.5),
+        "got 7.5, expected 7.0",
+    ),
+    Row(None, IN_STAGES_TWICE, plan(line([STRIDES[1], [4, 0, 1, 2, 3], *STRIDES[:2],
+        [3, 4, 0, 1, 2], STRIDES[1]], [0, 2, 7, 9, 13, 15]), [[0, 7], [8, 15]] * 5, 16.0)),
+    Row(None, SIDE_BY_SIDE, every(5.0, 6.0, line([[*BY_ONE, 5, 6, 7, 4], [*BY_TWO, 6, 7, 4, 5],
+        [*BY_ONE, 5, 6, 7, 4]], [0, 2, 5]), 8)),
     Row(None, EXCHANGE_TWO, plan(line([[4, 3, 0, 5, 2, 1]]), [[0, 1]] * 3, 1.0, [3, 3, 3])),
+    Row(None, EXCHANGE_TWO, plan(line([[4, 3, 0, 5, 2, 1]]), [[1, 2]] * 3, 2.0, [3, 3, 3])),
+    Row(None, EXCHANGE_TWO, plan(line([[4, 3, 0, 5, 2, 1]]), [[0, 1.5]] * 3, 1.5, [3, 3, 3])),
+    Row(None, STOPPED_TWO, plan(line([[4, 3, 0, 5, 2, 1]] * 2, [0, 0.5]), [[0, 1.5]] * 3, 1.5,
+        [3, 3, 3])),
+    Row("an operation lasts as long as its bytes need on its ports", EXCHANGE_TWO,
+        plan(line([[2, 3, 4, 5, 0, 1]]), [[0, 1]] * 3, 1.0, [3, 3, 3])),
+    Row("an operation lasts as long as its bytes need on its ports", FOUR_TWO,
+        plan(line([[2, 7, 4, 1, 6, 3, 0, 5]]), [[0, 1]] * 4, 1.0, [3] * 4)),
     Row(
         "in an all-to-all everyone sends to everyone else",
         EXCHANGE_TWO,
@@ -435,9 +526,15 @@ ROWS = [
         "got 7.001, expected 7.0",
     ),
     Row(None, TREE, every(9.0, 10.0, line(BRANCHES, [0, 4, 9]))),
+    Row(None, SUM_TREE, every(19.0, 20.0, line(UP_AND_DOWN, [0, 4, 9, 14, 19]))),
+    Row(None, FAST_TREE, every(5.5, 6.5, line(BRANCHES, [0, 2.25, 5.5]))),
     Row(None, TREE, every(14.0, 15.0, line(BRANCHES, [0, 9, 14]))),
     Row(None, TREE, every(15.0, 16.0, line(TWICE, [0, 2, 5, 10, 15]))),
     Row(None, STOPPED_TREE, every(9.0, 9.0, line(BRANCHES, [0, 4, 8.5]))),
+    Row(None, STOPPED_TREE, every(8.5, 9.0, line(BRANCHES, [0, 4, 8.5]))),
+    Row("a collective ends with the last of its rounds", STOPPED_TREE,
+        every(9.5, 9.5, line(BRANCHES, [0, 4, 8.5]))),
+    Row(None, STOPPED_TREE, every(9.0, 9.5, line([*BRANCHES[:2], *BRANCHES[1:]], [0, 4, 4.5, 9]))),
     Row("a collective ends with the last of its rounds", QUICK_TREE,
         every(8.001, 8.001, line(BRANCHES, [0, 4, 8.001]))),
     Row(
@@ -446,6 +543,8 @@ ROWS = [
         every(8.0, 8.0, line([[2, -1, -1]])),
         "in each round of a collective its circuits are there: got 0.0, expected nan",
     ),
+    Row("in each round of a collective its circuits are there", TREE,
+        every(9.5, 9.5, line([[2, -1, -1]]))),
     Row(
         "a collective ends with the last of its rounds",
         TREE,
