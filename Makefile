@@ -5,9 +5,8 @@ BIN := $(VENV)/bin
 NAME := hex-9x9-32
 PROBLEM := instances/all-to-all/$(NAME).json
 SCHEDULE := demo/$(NAME).schedule.json
-# What runs compiled code, and is quick enough to run three times: the tests of kernels, and a few of the
-# tests that every method passes.
-KERNEL_TESTS := -m kernels -k "not test_contract.py or verifier or brute_force" tests/solvers
+# What runs compiled code, and is quick enough to run in several modes (tests/conftest.py says which).
+KERNEL_TESTS := -m modes tests/solvers
 # Two processes; who has nothing left takes tests of the other, so neighbours share what they compile.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 # The tests start many processes, and each mode imports all tests: compile their modules once.
@@ -55,8 +54,9 @@ $(READY): pyproject.toml | same-python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'
 	@touch $@
 
+# Modules are compiled when a test first imports them: most of what is installed never is.
 $(READY_TO_TEST): pyproject.toml | same-python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
 	@touch $(READY) $@
 
 $(READY_TO_BENCH): pyproject.toml | same-python
@@ -83,11 +83,11 @@ demo: $(READY)
 	@echo "picture:  demo/$(NAME).png"
 	@echo "viewer:   demo/$(NAME).html (open it in a browser)"
 
-# Checks of one process run two at a time, long ones first. The full run comes last, so that its closing line
-# is what one sees.
+# Checks of one process run two at a time, long ones first. The main run comes last, so that its closing line
+# is what one sees; it leaves out what `bounds` has run compiled.
 test: $(READY_TO_TEST)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target python bounds notebooks lint
-	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds lint python notebooks
+	$(MAKE) --no-print-directory unit LESS='-m "not modes"'
 
 # All tests again, traced, which takes twice the time: kernels are seen as plain Python. A floor, not an aim.
 coverage: $(READY_TO_TEST)
@@ -97,7 +97,7 @@ coverage: $(READY_TO_TEST)
 
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_TEST)
-	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control/rails
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/fabrics tests/io tests/problems tests/simulation tests/studies tests/verify/test_forged.py tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control/rails
 	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
@@ -116,7 +116,7 @@ lint: $(READY_TO_TEST)
 
 # As users run it, on two processes.
 unit: $(READY_TO_TEST)
-	$(PYTEST) $(COVER)
+	$(PYTEST) $(COVER) $(LESS)
 
 # Kernels check every index, so an access out of range fails instead of passing by luck. They have a
 # cache of their own, since numba takes a cached kernel whether it checks or not.

@@ -1,17 +1,32 @@
 """Settings that all tests share: repeatable hypothesis runs, short searches for plans of rails."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.helpers.modes import PLAIN
+from tests.helpers.modes import PLAIN, examples
 
 settings.register_profile(
     "optmatch",
+    max_examples=examples(30, plain=15),  # of tests that name no number
     deadline=None,  # first calls compile kernels and fill caches
     derandomize=True,  # the same examples in every run
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("optmatch")
+
+METHODS = Path(__file__).parent / "solvers"
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test` runs in all modes: of the tests that each method passes, two."""
+    for item in items:
+        if item.get_closest_marker("kernels") and item.path.is_relative_to(METHODS):
+            few = "verifier" in item.name or "brute_force" in item.name
+            if few or item.path.name != "test_contract.py":
+                item.add_marker("modes")
 
 
 @pytest.fixture(autouse=True, scope="session")

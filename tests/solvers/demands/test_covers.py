@@ -252,7 +252,7 @@ def test_circuits_that_stay_serve_during_delays(seed: int, shortest: int) -> Non
 @given(st.integers(0, 10_000), st.integers(1, 2), st.sampled_from([0, 3]))
 def test_what_is_left_to_packets_ends_no_later(seed: int, planes: int, delay: int) -> None:
     rng = np.random.default_rng(seed)
-    demand = rng.integers(0, 12, (2, 2))
+    demand = rng.integers(0, 8, (2, 2))
     demand[0, 1] += 1
     problem = om.Demand.from_matrix(
         demand,
@@ -271,7 +271,7 @@ def test_what_is_left_to_packets_ends_no_later(seed: int, planes: int, delay: in
 
     best = min(
         ends(Plan(plan.matchings, np.array(ticks)).take(np.array(ticks) > 0))
-        for ticks in product(range(14), repeat=len(plan.ticks))
+        for ticks in product(range(10), repeat=len(plan.ticks))
     )
     kept = leave_to_packets(problem, plan)
     assert best <= ends(kept) <= min(ends(plan), ends(plan.take(np.arange(0))))

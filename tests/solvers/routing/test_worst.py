@@ -196,7 +196,7 @@ def test_all_to_alls_count_their_worst_circuit(fabric: om.Fabric, objective: Any
 
 @pytest.mark.parametrize(
     "fabric",
-    [om.HexMesh(5, 5, ports=12), om.Benes(8), om.Crossbar(3), om.SquareMesh(1, 2)],
+    [om.HexMesh(4, 4, ports=8), om.Benes(8), om.Crossbar(3), om.SquareMesh(1, 2)],
     ids=str,
 )
 def test_power_breaks_ties_of_cells(fabric: om.Fabric) -> None:

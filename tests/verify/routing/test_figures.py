@@ -63,6 +63,7 @@ def realised(fabric: om.Fabric, seed: int) -> om.Schedule:
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32))
 def test_what_light_does_is_accepted_with_the_right_figures(fabric: om.Fabric, seed: int) -> None:
     """A matching that random states make is verified, and counted as a naive replay counts it."""
@@ -133,6 +134,7 @@ def test_a_loop_of_light_is_a_note() -> None:
     assert sorted(json.loads(note.partition("cells ")[2])) == [0, 1, 2, 3, 4, 5]
 
 
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32))
 def test_loops_in_any_wiring(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 import optmatch as om
 from tests.helpers import oracles
@@ -72,6 +72,7 @@ def test_the_unchanged_solution_passes(name: str) -> None:
 
 
 @everywhere
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_state_of_any_cell(name: str, data: st.DataObject) -> None:
     states = good(name).schedule.cell_states
@@ -98,6 +99,7 @@ def test_every_state_of_every_lit_cell(name: str) -> None:
 
 
 @everywhere
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_entry_of_a_matching(name: str, data: st.DataObject) -> None:
     matchings = good(name).schedule.matchings
@@ -108,6 +110,7 @@ def test_any_entry_of_a_matching(name: str, data: st.DataObject) -> None:
 
 
 @everywhere
+@settings(max_examples=100)
 @given(data=st.data())
 def test_swapped_partners(name: str, data: st.DataObject) -> None:
     matchings = np.array(good(name).schedule.matchings)
@@ -120,6 +123,7 @@ def test_swapped_partners(name: str, data: st.DataObject) -> None:
 
 
 @everywhere
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_pair_set_idle(name: str, data: st.DataObject) -> None:
     matchings = np.array(good(name).schedule.matchings)
@@ -131,6 +135,7 @@ def test_a_pair_set_idle(name: str, data: st.DataObject) -> None:
 
 
 @everywhere
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_duration_and_the_delay(name: str, data: st.DataObject) -> None:
     durations = good(name).schedule.durations_s
@@ -161,6 +166,7 @@ def test_a_missing_or_repeated_slot(name: str, field: str) -> None:
 
 
 @everywhere
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_number_that_a_solution_claims(name: str, data: st.DataObject) -> None:
     solution = good(name)

@@ -111,6 +111,7 @@ def test_no_proof_shows_more_than_the_truth(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32))
 def test_a_single_leaf_is_the_sum_over_its_circuits(name: str, seed: int) -> None:
     rng, graph = np.random.default_rng(seed), GRAPHS[name]
@@ -130,6 +131,7 @@ def test_a_single_leaf_is_the_sum_over_its_circuits(name: str, seed: int) -> Non
 
 
 @pytest.mark.parametrize("name", GRAPHS)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32))
 def test_the_cheapest_walk_obeys_the_case(name: str, seed: int) -> None:
     rng, graph = np.random.default_rng(seed), GRAPHS[name]
