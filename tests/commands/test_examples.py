@@ -14,7 +14,7 @@ from tests.helpers.command import call
 
 SPEC = """seeds = 1
 [limits]
-time_s = 0.1
+iterations = 20
 [[generate]]
 command = "all-to-all --rows 3 --cols 3 --ports 4"
 name = "small"
