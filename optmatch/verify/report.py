@@ -214,8 +214,7 @@ class Findings:
 
 def agree(claimed: Any, found: float) -> bool:
     """Tell whether a claim is the number found, up to the rounding of sums of floats."""
-    number = as_number(claimed)
-    return number == found or math.isclose(number, found, rel_tol=RTOL)
+    return math.isclose(as_number(claimed), found, rel_tol=RTOL)
 
 
 def as_number(claimed: Any) -> float:

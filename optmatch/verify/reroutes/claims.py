@@ -66,7 +66,7 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
     failed = failure.problem.failed_fibres
     ends = np.delete(rack.edges[rack.edge_of_fibre], list(failed), axis=0).tolist()
     fibres = sum(max(a, b) < len(inside) and inside[a] and not inside[b] for a, b in ends)
-    for switch in range(len(inside), 1 + max(map(max, ends), default=0)):  # light passes it
+    for switch in {max(pair) for pair in ends if max(pair) >= len(inside)}:  # light passes it
         to_it = sum(b == switch and bool(inside[a]) for a, b in ends)
         fibres += min(to_it, sum(a == switch and not inside[b] for a, b in ends))
     needed = _must_cross(failure, inside[rack.server_of_unit])
@@ -74,7 +74,7 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
         raise ProofError(f"{needed} circuits must leave the servers, {fibres} fibres do")
 
 
-def _must_cross(failure: Failure, inside: Any) -> int:
+def _must_cross(failure: Failure, inside: Any) -> float:
     """Count the circuits that leave a set of units, for the cheapest handover of lost ones."""
     fixed = 0
     costs = {unit: [0, 0] for unit in sorted(failure.lost)}  # with the spare outside, or inside
@@ -93,8 +93,8 @@ def _must_cross(failure: Failure, inside: Any) -> int:
     steps = sorted(into - out for out, into in costs.values())
     outside = fixed + sum(out for out, _ in costs.values())
     least = max(0, len(steps) - spares_outside)
-    counts = range(least, min(len(steps), spares_inside) + 1)
-    return min((outside + sum(steps[:k]) for k in counts), default=2**31)
+    counts = range(least, spares_inside + 1)
+    return min((outside + sum(steps[:k]) for k in counts), default=math.inf)
 
 
 def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) -> None:
@@ -141,7 +141,7 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
         handovers = [tuple(lost)]
     else:
         handovers = permutations(spares, len(lost))
-    found, after = [], np.arange(len(lengths[0]))
+    found, after = [], np.arange(problem.units.n_units)
     for handover in handovers:
         after[lost] = handover
         levels = _bound_routes(problem, lengths, after[ends])
@@ -155,7 +155,7 @@ def _bound_routes(
 ) -> tuple[int, int] | None:
     """Bound the worst loss and the length of routes between these units, ``(circuits, 2)``."""
     cells, fibres = (table[ends[:, 0], ends[:, 1]].astype(np.int64) for table in lengths)
-    if (cells == UNREACHED).any() or (fibres == UNREACHED).any():
+    if (cells == UNREACHED).any():  # then both are
         return None
     cell_loss, fibre_loss = problem.loss_units
     losses = (int(c) * cell_loss + int(f) * fibre_loss for c, f in zip(cells, fibres, strict=True))

@@ -66,18 +66,16 @@ def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray
     _check_eligible(problem, used, job_of[used], findings)
     served = np.zeros(jobs.n_jobs, dtype=np.int64)
     np.add.at(served, job_of[used], 1)
-    whole = np.zeros(jobs.n_jobs) if jobs.all_or_nothing is None else jobs.all_or_nothing
     for job in np.flatnonzero(served > jobs.demand)[:MOST_TOLD].tolist():
         got, most = int(served[job]), int(jobs.demand[job])
         findings.refuse("no job gets more than it wants", f"job {job}", got, most)
-    torn = (whole == 1) & (served > 0) & (served < jobs.demand)
-    for job in np.flatnonzero(torn)[:MOST_TOLD].tolist():
+    torn = (served > 0) & (served < jobs.demand)
+    for job in np.flatnonzero(jobs.whole & torn)[:MOST_TOLD].tolist():
         got, both = int(served[job]), f"0 or {jobs.demand[job]}"
         findings.refuse("the job gets all or nothing", f"job {job}", got, both)
-    if jobs.plane_caps is not None and resources.n_resources:
-        plane = np.zeros(len(job_of), np.int32) if resources.plane is None else resources.plane
+    if jobs.plane_caps is not None:
         taken = np.zeros_like(jobs.plane_caps)
-        np.add.at(taken, (job_of[used], plane[used]), 1)
+        np.add.at(taken, (job_of[used], resources.planes[used]), 1)
         for job, k in np.argwhere(taken > jobs.plane_caps)[:MOST_TOLD].tolist():
             got, most = int(taken[job, k]), int(jobs.plane_caps[job, k])
             findings.refuse("no job exceeds its cap", f"job {job}, plane {k}", got, most)
@@ -97,13 +95,11 @@ def _check_eligible(
             where = f"resource {used[place]}, attribute {k}, job {job[place]}"
             got, want = float(has[used[place]]), float(least[job[place]])
             findings.refuse("no attribute is below the bound", where, got, f">= {want:g}")
-    if resources.departure_s is not None and jobs.arrival_s is not None:
-        late = resources.departure_s[used] <= jobs.arrival_s[job]
-        for place in np.flatnonzero(late)[:MOST_TOLD].tolist():
-            where = f"resource {used[place]}, job {job[place]}"
-            got, asked = float(resources.departure_s[used[place]]), jobs.arrival_s[job[place]]
-            rule = "a resource leaves after its job has asked"
-            findings.refuse(rule, where, got, f"> {asked:g}")
+    leaves_s, asked_s = resources.departures_s[used], jobs.arrivals_s[job]
+    for place in np.flatnonzero(leaves_s <= asked_s)[:MOST_TOLD].tolist():
+        where = f"resource {used[place]}, job {job[place]}"
+        rule = "a resource leaves after its job has asked"
+        findings.refuse(rule, where, float(leaves_s[place]), f"> {asked_s[place]:g}")
 
 
 def _measure(
@@ -124,13 +120,10 @@ def _measure(
     elif problem.objective == "max-min":
         objective = measure_lack(problem, served.tolist())
     else:
-        asked_s = [0.0] * jobs.n_jobs if jobs.arrival_s is None else jobs.arrival_s.tolist()
-        last_s = list(asked_s)
-        for resource in used.tolist() if problem.resources.arrival_s is not None else ():
-            job = int(job_of[resource])
-            last_s[job] = max(last_s[job], float(problem.resources.arrival_s[resource]))  # type: ignore[index]
+        last_s = jobs.arrivals_s.copy()
+        np.maximum.at(last_s, job_of[used], problem.resources.arrivals_s[used])
         for job in [k for k, missing in enumerate(left) if missing][:MOST_TOLD]:
             findings.refuse("every demand is met", f"job {job}", int(served[job]), left[job])
-        waits = [last - asked for last, asked in zip(last_s, asked_s, strict=True)]
+        waits = (last_s - jobs.arrivals_s).tolist()
         objective = math.fsum(waits) / len(waits) if waits else 0.0
     findings.figures["objective"] = objective

@@ -38,21 +38,18 @@ class Supply:
         places = [_place(has, levels) for has, _, levels in pairs]
         needs = [np.digitize(least, levels) for _, least, levels in pairs]
         if resources.departure_s is not None:
-            asked_s = np.zeros(jobs.n_jobs) if jobs.arrival_s is None else jobs.arrival_s
-            levels = np.unique(asked_s)
+            levels = np.unique(jobs.arrivals_s)
             places.append(np.digitize(resources.departure_s, levels, right=True))
-            needs.append(np.digitize(asked_s, levels))
-        plane = np.zeros(resources.n_resources, dtype=np.int64)
-        if jobs.plane_caps is not None and resources.plane is not None:
-            plane = resources.plane.astype(np.int64)
-        places.append(plane)
+            needs.append(np.digitize(jobs.arrivals_s, levels))
+        planes = resources.planes.astype(np.int64)
+        places.append(planes if jobs.plane_caps is not None else np.zeros_like(planes))
         shape = [int(place.max(initial=0)) + 1 for place in places]
         if math.prod(shape) <= 2**62:
             code = np.zeros(resources.n_resources, dtype=np.int64)
             for place, width in zip(places, shape, strict=True):
                 code = code * width + place
             if math.prod(shape) <= _TABLE:
-                table = np.bincount(code, minlength=1)
+                table = np.bincount(code)
                 cells = np.flatnonzero(table)
                 self.counts = table[cells]
             else:
@@ -68,12 +65,11 @@ class Supply:
 
     def most(self, problem: PortSharing) -> list[int]:
         """Return the resources that each job could get if it were alone."""
-        jobs = problem.jobs
-        whole = np.zeros(jobs.n_jobs) if jobs.all_or_nothing is None else jobs.all_or_nothing
+        jobs, whole = problem.jobs, problem.jobs.whole
         found = []
         for job, wanted in enumerate(jobs.demand.tolist()):
             mine = self.serves[:, job]
-            there = np.bincount(self.plane[mine], weights=self.counts[mine], minlength=1)
+            there = np.bincount(self.plane[mine], weights=self.counts[mine])
             if self.caps is not None:
                 there = np.minimum(there, self.caps[job, : len(there)])
             got = min(wanted, int(there.sum()))
@@ -161,14 +157,12 @@ def _check_levels(
     order = rank_jobs(problem)
     if not isinstance(certificate, tuple) or len(certificate) != len(order):
         raise ProofError(f"a cut or None for each of {len(order)} jobs is expected")
-    demand, whole = problem.jobs.demand, problem.jobs.all_or_nothing
+    demand, whole = problem.jobs.demand, problem.jobs.whole
     wanted = np.zeros_like(demand)
     levels: list[int] = []
     for place, (job, proof) in enumerate(zip(order, certificate, strict=True)):
         wanted[job] = demand[job]
-        least = (
-            1 if whole is None or not whole[job] else int(demand[job])
-        )  # further resources that the job could get
+        least = int(demand[job]) if whole[job] else 1  # further resources that it could get
         if served[job] < demand[job]:
             most = int(wanted.sum()) if proof is None else supply.cut(proof, wanted)
             if most >= int(served[order[:place]].sum() + served[job]) + least:
@@ -180,12 +174,12 @@ def _check_levels(
 
 def _better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
     """Return what each job needs at least in an answer that is better than this one."""
-    worst, whole, wants = measure_lack(problem, served.tolist()), problem.jobs.all_or_nothing, []
+    worst, whole, wants = measure_lack(problem, served.tolist()), problem.jobs.whole, []
     for job, (due, wanted) in enumerate(
         zip(count_dues(problem), problem.jobs.demand.tolist(), strict=True)
     ):
         need = _least_better(due, worst) if due else 0
-        wants.append(wanted if need and whole is not None and whole[job] else need)
+        wants.append(wanted if whole[job] else need)
     return wants
 
 
@@ -205,14 +199,14 @@ def _mean_wait(problem: PortSharing) -> float:
     resources, jobs = problem.resources, problem.jobs
     if resources.arrival_s is None or not jobs.n_jobs:
         return 0.0
-    waits = []
-    for job, wanted in enumerate(jobs.demand.tolist()):
+    waits, leaves_s = [], resources.departures_s
+    for job, (wanted, asked_s) in enumerate(
+        zip(jobs.demand.tolist(), jobs.arrivals_s.tolist(), strict=True)
+    ):
         serves = np.ones(resources.n_resources, dtype=np.bool_)
         for has, least in zip(resources.attributes, jobs.bounds, strict=True):
             serves &= has >= least[job]
-        asked_s = 0.0 if jobs.arrival_s is None else float(jobs.arrival_s[job])
-        if resources.departure_s is not None:
-            serves &= resources.departure_s > asked_s
+        serves &= leaves_s > asked_s
         come = np.sort(resources.arrival_s[serves])
         waits.append(max(float(come[wanted - 1]) - asked_s, 0.0) if wanted else 0.0)
     return math.fsum(waits) / len(waits)
@@ -220,16 +214,12 @@ def _mean_wait(problem: PortSharing) -> float:
 
 def rank_jobs(problem: PortSharing) -> list[int]:
     """Return the jobs, first served first."""
-    if problem.order is not None:
-        found: list[int] = problem.order.tolist()
-        return found
-    asked_s = problem.jobs.arrival_s
-    jobs = range(problem.jobs.n_jobs)
-    return list(jobs) if asked_s is None else sorted(jobs, key=lambda job: asked_s[job])
+    order = np.argsort(problem.jobs.arrivals_s, kind="stable")
+    found: list[int] = (order if problem.order is None else problem.order).tolist()
+    return found
 
 
 def count_dues(problem: PortSharing) -> list[float]:
     """Return the due of each job: its fair share, or its demand if that is less."""
-    demand, share = problem.jobs.demand.tolist(), problem.jobs.fair_share
-    shares = demand if share is None else share.tolist()
-    return [float(min(pair)) for pair in zip(demand, shares, strict=True)]
+    due: list[float] = np.minimum(problem.jobs.demand, problem.jobs.shares).tolist()
+    return due

@@ -112,8 +112,7 @@ def list_tori(problem: SliceAllocation) -> list[Torus]:
         for shape in dict.fromkeys(permutations(problem.shape))
         if _fits(_sides(shape, fabric.server), fabric)
     ]
-    fewest = min((torus.slots for torus in fitting), default=0)
-    return [torus for torus in fitting if torus.slots == fewest]
+    return [torus for torus in fitting if torus.slots == min(each.slots for each in fitting)]
 
 
 def check_load_proof(problem: SliceAllocation, proof: object) -> float:
@@ -126,7 +125,7 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
         raise ProofError(f"a {type(proof).__name__} says nothing of loads")
     fabric = problem.fabric
     most = int(fabric.edge_fibres.max(initial=0))
-    limit, racks = min(proof.bound - 1, most), fabric.server_coordinates[:, 0].tolist()
+    racks = fabric.server_coordinates[:, 0].tolist()
     by_place: dict[int, list[tuple[int, ...]]] = {}
     for cut in proof.cuts:
         if max(cut) >= fabric.n_servers + fabric.n_rack_switches:
@@ -135,20 +134,17 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
         if len(within) != 1:
             raise ProofError("a cut is no set of servers of one rack")
         by_place.setdefault(within.pop(), []).append(cut)
-    for place, servers in enumerate(_places(problem)):
-        for torus in list_tori(problem):
-            if len(servers) < torus.slots:
-                continue
-            cuts = by_place.get(place, [])
-            if any(_cut_refutes(problem, torus, servers, cut, limit) for cut in cuts):
-                continue
-            if not _refuted_by_trying(problem, torus, servers, limit):
+    for (place, servers), torus in product(enumerate(_places(problem)), list_tori(problem)):
+        if torus.slots <= len(servers):
+            asked = problem, torus, servers, proof.bound - 1
+            refuted = any(_cut_refutes(*asked, cut) for cut in by_place.get(place, []))
+            if not refuted and not _refuted_by_trying(*asked):
                 return 0.0
     return math.inf if proof.bound > most else float(proof.bound)
 
 
 def _cut_refutes(
-    problem: SliceAllocation, torus: Torus, servers: list[int], cut: tuple[int, ...], limit: int
+    problem: SliceAllocation, torus: Torus, servers: list[int], limit: int, cut: tuple[int, ...]
 ) -> bool:
     """Tell whether fewer circuits fit over the border of a set of servers than must pass it."""
     if torus.slots > MOST_SLOTS or not torus.weights:
@@ -164,8 +160,8 @@ def _cut_refutes(
             else:
                 into += left // step * step
     within = sum(server in inside for server in servers)
-    least, most = max(0, torus.slots - len(servers) + within), min(torus.slots, within)
-    return min(out, into) < min(_border(torus)[least : most + 1])
+    least = max(0, torus.slots - len(servers) + within)
+    return min(out, into) < min(_border(torus)[least : within + 1])
 
 
 def _border(torus: Torus) -> list[int]:
@@ -264,10 +260,10 @@ class _Attempt:
 
     def can_go_on(self) -> bool:
         """Tell whether each placed slot still has room for circuits that leave and arrive."""
-        for slot, server in enumerate(self.at):
+        return all(
+            sum(max(0, self.room[edge]) for edge in edges) >= owed
+            for server, owes in zip(self.at, self.owes, strict=False)
             for edges, owed in zip(
-                (self.leaving[server], self.arriving[server]), self.owes[slot], strict=True
-            ):
-                if owed and sum(max(0, self.room[edge]) for edge in edges) < owed:
-                    return False
-        return True
+                (self.leaving[server], self.arriving[server]), owes, strict=True
+            )
+        )

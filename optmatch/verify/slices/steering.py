@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from optmatch.model import RTOL
 from optmatch.problems import Steering
 from optmatch.verify.report import Findings, Report, agree
 
@@ -50,7 +51,7 @@ def _check_shares(steering: Steering, findings: Findings) -> None:
     """Check that shares are of members, and of each chip at most the whole."""
     for chip, row in enumerate(steering.shares.tolist()):
         total = sum(map(Fraction, row))
-        if total > 1 and not agree(float(total), 1.0):
+        if total > 1 + RTOL:
             findings.refuse("a chip shares what it has", f"shares[{chip}]", float(total), "<= 1")
         for r, share in enumerate(row):
             if share < 0 or (share > 0 and chip not in steering.rings[r]):
@@ -92,7 +93,9 @@ def _bound(
     )
     for r, ring in enumerate(steering.rings):
         earned += sum(chips[chip] for chip in ring) * demands[r] / half
-    paid = sum(chips, Fraction()) + (limit or 0) * sum(links, Fraction())
+    paid = sum(chips, Fraction())
+    if limit is not None:
+        paid += limit * sum(links, Fraction())
     if not steering.rings:
         return Fraction(0)
     return paid / earned if earned > 0 else None

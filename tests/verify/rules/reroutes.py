@@ -127,6 +127,11 @@ def stopped(rule: str, problem: om.Reroute, transition: Any, says: str = "") -> 
     return Row(rule, problem, transition, says, stops=True)
 
 
+def said(length: int, **fields: Any) -> Any:
+    """Return a solution with an answer that is not right, and what it would cost."""
+    return claim(LOST, answer=answer(**fields), objective=(0, 2, 0, 720, length))
+
+
 def cut(*servers: int) -> CutProof:
     """Return servers that too few fibres leave."""
     return CutProof(servers=servers)  # type: ignore[arg-type]
@@ -206,6 +211,11 @@ ROWS = [
         ),
         figures={"lower_bound_recomputed": (0, 2, 0, 720, 4)},
     ),
+    Row(  # over a switch whose number is that of the servers
+        None,
+        om.Reroute(POD, [[0, 12]], routes=(over(0, 6, 2),), spares=(4, 5), failed_chips=(0,)),
+        moved(moves=[[0, 4], [1, 5]], circuits=[[24, 12]], routes=(over(4, 6, 2),)),
+    ),
     stopped("a live spare takes over", replace(CUBES, failed_ports=(23,)), moved()),
     stopped("a live spare takes over", replace(CUBES, failed_ports=(13,)), moved()),
     stopped("a live spare takes over", replace(CUBES, failed_fibres=(CUBE_FIBRES + 1,)), moved()),
@@ -217,7 +227,14 @@ ROWS = [
         "moves[1, 1]: racks move as a whole, chip by chip: got 5, expected 3",
     ),
     stopped("no light passes a chip", CUBES, moved(routes=((*FACES, *BACK),))),
+    # what is lost
+    Row(None, replace(LOST, failed_chips=(1, 3)), answer()),
     # what is spoken of
+    stopped("fibres exist", LOST, said(4, routes=((1, 8), (5, 6)))),
+    stopped("a route ends at its server", LOST, said(3, routes=((1, 7), (5,)))),
+    stopped(
+        "at the end every circuit is up", LOST, said(4, steps=[*answer().steps, [DROP, 1, -1]])
+    ),
     stopped(
         "changed circuits exist, and ascend",
         LOST,
@@ -382,6 +399,13 @@ ROWS = [
     stopped("only cells that work are set", STUCK, only([SET, 1, 0])),
     stopped("only cells that work are set", HELD, only([SET, 3, 0])),
     stopped("only cells that work are set", HELD, only([SET, -3, 0])),
+    stopped("only cells that work are set", LOST, answer(steps=[[SET, 0, 0], *answer().steps])),
+    stopped(
+        "every circuit that is up has its light, after every step",
+        hold(om.Benes(4), [[2, 1]], [-1, 0, 1, 0, 1, 0], spares=(0,), failed_ports=(2,)),
+        switched(moves=[[2, 0]], circuits=[[0, 1]], routes=((),), steps=[[RAISE, 0, -1]]),
+        "got circuit 0: lost in free cell 0, expected terminal ",
+    ),
     Row(
         "light takes its route",
         PORT,
@@ -393,6 +417,12 @@ ROWS = [
         cells(failed_fibres=(0,)),
         rerouted([SET, 5, 1], [SET, 7, 1], [RAISE, 0, -1], route=NEW),
         figures={"objective": (0, 1, 2, 648, 7), "lower_bound_recomputed": (0, 1, 0, 456, 3)},
+    ),
+    Row(  # the same route, once more
+        None,
+        cells(failed_fibres=(1,)),
+        rerouted([DROP, 0, -1], [RAISE, 0, -1], route=OLD),
+        figures={"objective": (1, 1, 0, 648, 7), "dark_steps": 1},
     ),
     stopped(
         "no light goes through a failed fibre",

@@ -47,6 +47,24 @@ CAPPED = Sharing(SCARCE, Jobs([2, 2], [[1.0, 2.0]], plane_caps=[[1], [1]]))
 PARTIAL = Sharing(
     Resources([[2.0, 2.0]]), Jobs([2, 1], [[2.0, 2.0]], all_or_nothing=[0, 0]), "lexicographic"
 )
+GONE = Sharing(
+    Resources([[1.0, 1.0]], arrival_s=[1.0, 6.0], departure_s=[5.0, 9.0]),
+    Jobs([1], [[1.0]], arrival_s=[5.0]),
+    "min-jct",
+)
+"""The first resource leaves when the job asks, the second comes later."""
+LOOSE = Sharing(Resources([[1.0] * 3]), Jobs([1, 4], [[1.0, 1.0]]), "lexicographic")
+WHOLE = Sharing(
+    Resources([[2.0] * 3]), Jobs([2, 2], [[2.0, 2.0]], all_or_nothing=[1, 1]), "max-min"
+)
+HALVES = Sharing(Resources([[2.0] * 3]), Jobs([2, 2], [[2.0, 2.0]]), "max-min")
+SHARES = Sharing(SCARCE, Jobs([2, 1], [[2.0, 2.0]], fair_share=[1.0, 3.0]), "max-min")
+CROWDED = Sharing(Resources([[2.0, 2, 1, 1, 1]]), Jobs([2, 2, 1], [[2.0, 2, 1]]))
+"""Two jobs want the same two resources; the third leaves two that nobody can use."""
+IDLE = Sharing(Resources([[2.0, 2.0, 1.0]]), Jobs([2, 2, 0], [[2.0, 2.0, 9.0]]), "max-min")
+"""A third job wants nothing, and no resource would serve it."""
+EMPTY = Sharing(Resources([[]]), Jobs([0], [[1.0]], plane_caps=[[1]]))
+NOBODY = Sharing(Resources([[1.0]], arrival_s=[1.0]), Jobs([], [[]]), "min-jct")
 IS_PROOF = "the certificate is a proof"
 
 
@@ -71,6 +89,17 @@ def fair(**said: Any) -> Any:
     """Return an answer in which both get half of what they want."""
     known = {"objective": 0.5, "lower_bound": 0.0, "answer": Assignment([0, 1, -1])}
     return claim(FAIR, **known | said)
+
+
+def torn(problem: Any) -> Any:
+    """Return an answer in which the first job has all, and claim that no other is better."""
+    return claim(
+        problem,
+        answer=Assignment([0, 0, -1]),
+        objective=1.0,
+        lower_bound=1.0,
+        certificate=cut([0], [0]),
+    )
 
 
 ROWS = [
@@ -124,6 +153,19 @@ ROWS = [
     ),
     Row(None, LATE, Assignment([-1, 0])),
     Row(
+        None,
+        Sharing(LATE.resources, Jobs([2], [[1.0]], arrival_s=[5.0])),
+        Assignment([-1, 0]),
+        figures={"objective": 1.0, "lower_bound_recomputed": 1.0},
+    ),
+    Row(None, Sharing(LATE.resources, Jobs([1], [[1.0]])), Assignment([0, -1])),
+    Row(None, Sharing(SCARCE, LATE.jobs), Assignment([-1, 0, -1])),
+    Row(None, GONE, Assignment([-1, 0]), figures={"objective": 1.0}),
+    Row(None, GONE, Assignment([-1, 0]), figures={"lower_bound_recomputed": 1.0}),
+    Row("the objective is as recomputed", FLOW, flow(objective=1.0 + 1e-12)),
+    Row(None, NOBODY, Assignment([-1]), figures={"objective": 0.0, "lower_bound_recomputed": 0.0}),
+    Row(None, EMPTY, Assignment([]), figures={"objective": 0.0}),
+    Row(
         "every demand is met",
         UNMET,
         Assignment([1, 1]),
@@ -147,6 +189,54 @@ ROWS = [
     ),
     Row(
         "the lower bound is supported", ORDER, order(lower_bound=(0, 2), certificate=(None, None))
+    ),
+    Row(
+        None,
+        CROWDED,
+        claim(
+            CROWDED,
+            answer=Assignment([0, 1, 2, -1, -1]),
+            objective=2.0,
+            lower_bound=2.0,
+            certificate=cut([0], [0], [1]),
+        ),
+        figures={"lower_bound_recomputed": 0.0, "lower_bound_checked": 2.0},
+    ),
+    Row(
+        "infeasibility is supported",
+        WAIT,
+        claim(
+            WAIT,
+            certificate=cut([0], [0]),
+            status=om.Status.INFEASIBLE,
+            limit=None,
+            lower_bound=math.inf,
+        ),
+    ),
+    Row(None, WHOLE, torn(WHOLE)),
+    Row("the lower bound is supported", HALVES, torn(HALVES)),
+    Row(None, SHARES, Assignment([-1, 0, 1]), figures={"objective": 0.0}),
+    Row(
+        None,
+        LOOSE,
+        claim(
+            LOOSE,
+            answer=Assignment([0, 1, 1]),
+            objective=(0, 2),
+            lower_bound=(0, 2),
+            certificate=(cut([0], [0]), cut([0], [0])),
+        ),
+    ),
+    Row(
+        "the lower bound is supported",
+        IDLE,
+        claim(
+            IDLE,
+            answer=Assignment([0, 1, -1]),
+            objective=0.5,
+            lower_bound=0.5,
+            certificate=cut([1], [1], [0]),
+        ),
     ),
     Row(
         "the lower bound is supported",

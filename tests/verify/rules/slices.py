@@ -83,6 +83,16 @@ LIMITED = replace(
     chip_prices=np.zeros(3), link_prices=np.array([0.0, 1.0]),
 )  # fmt: skip
 
+DOUBLED: Any = {"demands": np.array([2.0, 6.0]), "level": 0.5}
+CAPPED: Any = {
+    "demands": np.array([2.0, 6.0]), "link_units": 1.5, "level": 0.25, "units": np.array([1, 1]),
+    "chip_prices": np.zeros(3), "link_prices": np.array([0.0, 1.0]),
+}  # fmt: skip
+"""The link of ring 1 alone says how much there is of a demand."""
+ALONE = replace(
+    SHARED, rings=(), demands=np.zeros(0), shares=np.zeros((1, 0)), level=0.0,
+    units=np.zeros(0, dtype=int), chip_prices=np.zeros(1), link_prices=np.zeros(0),
+)  # fmt: skip
 SEVENTHS = replace(
     SHARED, ports=6, shares=np.array([[1, 0], [1, 3], [0, 3]]) / 7, level=3 / 7,
     units=np.array([1, 2]), chip_prices=np.array([-0.5, 1.0, 0.0]),
@@ -278,6 +288,10 @@ ROWS = [
     # shared ports
     Row(None, check_steering, SHARED, figures={"level": 1.0, "upper_bound": 1.0}),
     Row(None, check_steering, LIMITED, figures={"level": 0.5, "upper_bound": 0.5}),
+    Row(None, check_steering, shared(units=[0, 4])),
+    Row(None, check_steering, replace(SHARED, **DOUBLED), figures={"upper_bound": 0.5}),
+    Row(None, check_steering, replace(SHARED, **CAPPED), figures={"upper_bound": 0.25}),
+    Row(None, check_steering, ALONE, figures={"level": 0.0, "upper_bound": 0.0}),
     Row(
         "the level is as recomputed",
         check_steering,

@@ -33,10 +33,28 @@ def test_what_jobs_get_alone_is_counted(seed: int) -> None:
     assert bound == (pytest.approx(np.mean(waits)) if there.arrival_s is not None else 0.0)
 
 
-def test_more_cells_than_a_number_counts() -> None:
-    has = np.eye(63)[:, :3]
+@pytest.mark.parametrize("attributes", [63, 30, 3])
+def test_more_cells_than_a_number_counts(attributes: int) -> None:
+    has = np.eye(attributes)[:, :3]
     supply = Supply(Sharing(Resources(has), Jobs([1], has[:, :1])))
-    assert supply.serves.tolist() == [[True], [False], [False]]
+    assert supply.counts[supply.serves[:, 0]].tolist() == [1] and sum(supply.counts) == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cut_is_counted_resource_by_resource(seed: int) -> None:
+    """A job that is tight somewhere counts for itself; resources count whom others could have."""
+    rng = np.random.default_rng(seed)
+    problem = draw_sharing(rng, "max-flow", caps=seed % 2 == 0, whole=False)
+    there, jobs = problem.resources, problem.jobs
+    wanted = rng.integers(0, 3, jobs.n_jobs)
+    caps = np.full((jobs.n_jobs, 1), 99) if jobs.plane_caps is None else jobs.plane_caps
+    tight = rng.integers(0, 2, caps.shape)
+    plane = there.planes if jobs.plane_caps is not None else np.zeros(there.n_resources, int)
+    expected = sum(min(w, c @ t) for w, c, t in zip(wanted, caps, tight, strict=True))
+    for i in range(there.n_resources):
+        others = [j for j in range(jobs.n_jobs) if wanted[j] and not tight[j, plane[i]]]
+        expected += any(serves(there, jobs, i, j) for j in others)
+    assert Supply(problem).cut(SupplyProof(tight=tight), wanted) == expected
 
 
 def test_any_cut_bounds_what_jobs_get() -> None:

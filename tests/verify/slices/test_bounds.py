@@ -2,8 +2,9 @@
 
 import math
 import re
+from collections import Counter
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -66,9 +67,45 @@ def test_whatever_is_there_before_counts(wrap: bool) -> None:
     assert len(found) == 4
 
 
-def test_the_fewest_circuits_leave_slots_side_by_side() -> None:
-    for slots, least in ((4, [0, 2, 2, 2, 0]), (3, [0, 2, 2, 0])):
-        assert bounds._border(bounds.measure((1, 1, slots), (1, 1, 1))) == least
+@pytest.mark.parametrize("server", [(1, 1, 1), (2, 2, 1), (1, 1, 2), (2, 1, 3)])
+def test_slots_are_counted_chip_by_chip(server: Any) -> None:
+    """Circuits go both ways between chips side by side on a ring; slots are numbered x first."""
+    for shape in ((1, 1, 1), (2, 1, 3), (3, 3, 1), (4, 2, 2), (1, 4, 3), (2, 2, 4), (5, 1, 2)):
+        chips = list(product(*map(range, shape)))
+        slot_of = {chip: tuple(np.floor_divide(chip, server).tolist()) for chip in chips}
+        grid = sorted(set(slot_of.values()), key=lambda at: at[::-1])
+        weights = Counter[tuple[int, int]]()
+        for a, b in product(chips, repeat=2):
+            apart = [(v - u) % side for u, v, side in zip(a, b, shape, strict=True)]
+            if [d in (1, n - 1) for d, n in zip(apart, shape, strict=True) if d] == [True]:
+                weights[grid.index(slot_of[a]), grid.index(slot_of[b])] += 1
+        found = bounds.measure(shape, server)
+        assert found.weights == {(a, b): count for (a, b), count in weights.items() if a != b}
+        assert found.slots == len(grid) == math.prod(found.sides)
+        assert found.even == (len(set(Counter(slot_of.values()).values())) == 1)
+
+
+@given(st.integers(2, 4), st.integers(0, 2**32))
+@few
+def test_the_fewest_circuits_leave_any_so_many_slots(slots: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = {(a, b): int(rng.integers(4)) for a in range(slots) for b in range(slots) if a != b}
+    least = [
+        min(
+            sum(w for (a, b), w in weights.items() if a in chosen and b not in chosen)
+            for chosen in combinations(range(slots), count)
+        )
+        for count in range(slots + 1)
+    ]
+    torus = bounds.Torus((1, 1, slots), slots, weights, (1, 1, slots), True)
+    assert bounds._border(torus) == least
+
+
+def test_what_takes_too_long_to_try_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, proof = om.SliceAllocation(RACK, (2, 2, 2)), LoadProof(bound=2, cuts=())
+    assert check_load_proof(problem, proof) == 2
+    monkeypatch.setattr(bounds, "MOST_STEPS", 0)
+    assert check_load_proof(problem, proof) == 0
 
 
 @given(slice_problems(tiny=True))
