@@ -32,7 +32,7 @@ def check_solution(
     solution. `prove` returns the bound that a certificate shows, or raises `ProofError`; None if
     bounds of such problems need none. `floor` is that of `check_support`.
     """
-    same = solution.problem is problem or solution.problem == problem
+    same = solution.problem == problem
     findings.expect("the solution is one of this problem", "problem", same, True)
     parts = {"schedule": solution.schedule, "answer": solution.answer}
     answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
@@ -73,13 +73,11 @@ def compare(claimed: Any, found: Score, step: float | None = None) -> int | None
     """
     if is_levels(claimed) and isinstance(found, tuple):
         return (claimed > found) - (claimed < found) if len(claimed) == len(found) else None
-    number, other = as_number(claimed), math.inf if isinstance(found, tuple) else found
-    if is_levels(claimed) and math.isinf(other):
-        return -1 if other > 0 else 1
-    if math.isnan(number) or (isinstance(found, tuple) and not math.isinf(number)):
+    number = 0.0 if is_levels(claimed) else as_number(claimed)  # levels are finite
+    other = 0.0 if isinstance(found, tuple) else found
+    mixed = is_levels(claimed) or isinstance(found, tuple)
+    if math.isnan(number) or (mixed and math.isfinite(number) and math.isfinite(other)):
         return None
-    if isinstance(found, tuple):
-        return 1 if number > 0 else -1
     if step is not None:
         number, other = _count_steps(number, step), _count_steps(other, step)
     elif agree(number, other):

@@ -142,7 +142,7 @@ class Report:
 
 
 def _told(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | list) or value is None else str(value)
+    return value if isinstance(value, int | float | list) or value is None else str(value)
 
 
 def _first(lines: Any) -> list[str]:

@@ -12,10 +12,10 @@ from optmatch.fabrics import CellGraph
 from optmatch.io.schedules import Prices
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing import PRICE_UNITS
-from optmatch.verify.report import ProofError
+from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.routing.bounds import bound_objective
 from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker
-from optmatch.verify.routing.schedules import list_circuits
+from optmatch.verify.routing.schedules import check_proof, list_circuits
 from tests.helpers import oracles
 
 
@@ -312,6 +312,20 @@ def test_prices_of_nodes_are_all_of_them(starts: list[int]) -> None:
         make(links=2, starts=starts, link=[0, 1], price=[1, 1])
     with pytest.raises(om.InputError, match="starts ascend from 0 to the number of prices, 0"):
         make(links=2, starts=[], link=[], price=[])
+
+
+def test_slots_together_are_bounded_where_they_are_the_fewest() -> None:
+    """That so many do not do is said, and is no bound for a schedule of more slots."""
+    problem = om.AllToAll(om.HexMesh(1, 2, ports=[0, 1, 3, 10]))
+    findings = Findings()
+    findings.figures["slots_lower_bound"] = 3
+    assert check_proof(problem, findings, priced(ROW, {})) == bound_objective(problem) == 36
+    assert not findings.notes
+    assert check_proof(problem, findings, priced(ROW, {7: 1}, infeasible=True)) == 0
+    assert findings.notes == ["the certificate proves that 3 slots do not do"]
+    for slots, shown in ((3, 36), (4, 0)):
+        findings.figures["slots"] = slots
+        assert check_proof(problem, findings, priced(ROW, {})) == shown
 
 
 def test_cells_without_light_are_counted_for_nothing() -> None:

@@ -371,6 +371,7 @@ ROWS = [
     ),
     Row(None, DEAR, claim(DEAR, lower_bound=6.0)),
     Row(None, PAIR, all_to_all(1, **OPTIMAL)),
+    Row(None, PAIR, all_to_all(1, **OPTIMAL, stats={"bound_by": "cp-sat"})),
     Row(None, PAIR, all_to_all(2)),
     Row(
         "optimal means the fewest slots",

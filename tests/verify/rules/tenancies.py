@@ -25,6 +25,15 @@ IDLE = Tenancy(
 )
 PAIRS = Tenancy(om.IdealSwitch(3), (Tenant("a", 2),))
 SUMS = Tenancy(om.IdealSwitch(4), (Tenant("a", 2, **SUM), Tenant("b", 2, **LONGER)))
+THIRDS = Tenancy(om.IdealSwitch(3), (Tenant("a", 3, **SUM),))
+STAR = om.CollectivePlan(
+    sends=[[0, 1, 0, 0, 1], [1, 2, 0, 0, 1], [2, 0, 1, 0, 0], [3, 0, 2, 0, 0]],
+    chunk_bytes=[2.0],
+    circuits=[[[-1, 0, -1]], [[-1, -1, 0]], [[1, -1, -1]], [[2, -1, -1]]],
+    epoch_of_round=[0, 1, 2, 3],
+    time_s=8.0,
+)
+"""Rank 0 adds up what the others have, and tells them; one of the three is idle in each slot."""
 SLOW = Tenancy(om.IdealSwitch(2), (Tenant("a", 2, **SUM),), alpha_s=1.0, rate_bytes_per_s=2.0)
 """A round takes 1 s before, and 1 s for its bytes."""
 MESH = Tenancy(om.HexMesh(1, 1, ports=[0, 1]), (Tenant("a", 2, held=(1, 0)),), delay_s=0.5)
@@ -157,6 +166,7 @@ ROWS = [
             SUMS, [[1, 0, 3, -1], [-1, -1, 3, -1], [1, 0, -1, -1]], ((0, 1), (2, 3)), (SWAP, None)
         ),
     ),
+    Row(None, THIRDS, told(THIRDS, STAR.circuits[:, 0].repeat(2, axis=0), ((0, 1, 2),), (STAR,))),
     Row(None, SLOW, told(SLOW, [[1, 0]] * 2, ((0, 1),), (SWAP,))),
     Row(
         "a collective has a plan",
