@@ -63,7 +63,7 @@ def choose_states(fabric: Fabric, count: int, *, seed: int = 0) -> NDArray[np.in
         keys = np.zeros(drawn.shape, dtype=np.uint64)
         passed = light.slot[arrives], light.entered[arrives] // 4
         np.add.at(keys, passed, names[light.beam[arrives]])  # sums wrap round
-        parts = np.tile(classes * np.uint64(0x9E3779B97F4A7C15), (_DRAWN, 1, 1))
+        parts = np.repeat(classes[None], _DRAWN, axis=0)
         for part, row, key in zip(parts, drawn, keys, strict=True):
             part[cells, row] += key
         sizes = [np.unique(part, return_counts=True)[1] for part in parts]
@@ -159,8 +159,7 @@ def compare_chip(
     everyone, nominal = np.arange(graph.n_cells), model.nominal
     first = best = model.fit(everyone, nominal, 2)
     starts = [nominal[:, ::-1], 0 * nominal]  # stuck, dead
-    for turn in (0.5, -0.5):
-        starts.append(np.cos(turn) * nominal + np.sin(turn) * nominal[..., ::-1] * (1, -1))
+    starts += [np.stack(_turned(nominal, np.array(turn))).T for turn in (0.5, -0.5)]
     for start in starts:
         best = best.or_better(model.fit(everyone, start, 2))
     close = np.argsort(best.squares.sum(axis=1), kind="stable")[:_CLOSE]
@@ -265,8 +264,8 @@ class _ChipModel:
             found = [self.fit(some, start, steps) for some, start in cut]
             return _Fit(*map(np.concatenate, zip(*found, strict=True)))
         rows, squares = np.arange(len(cells)), np.full((len(cells), 2), np.inf)
-        damping, best, told = np.full(squares.shape, 1e-3), ways, np.zeros(ways.shape)
-        for _ in range(steps + 1):
+        damping, best = np.full(squares.shape, 1e-3), ways
+        for step in range(steps + 1):
             normal, pull = np.zeros((len(cells), 2, 2, 2)), np.zeros(ways.shape)
             then = np.zeros(squares.shape)
             for part in self.parts:
@@ -279,7 +278,7 @@ class _ChipModel:
                 pull[rows, state] += (by @ off[..., None])[..., 0]
             better = then < squares
             squares, best = np.minimum(then, squares), np.where(better[..., None], ways, best)
-            if not told.any():
+            if step == 0:
                 told = np.einsum("csii->csi", normal).copy()
                 told[:, CROSS] = told[:, CROSS, ::-1]  # the wanted way first
                 kept_normal, kept_pull = normal, pull

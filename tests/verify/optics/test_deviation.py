@@ -10,7 +10,8 @@ import optmatch as om
 from optmatch.fabrics import CellGraph
 from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS, Measurement
-from optmatch.verify.optics.deviation import choose_states, compare_chip
+from optmatch.verify.optics import deviation
+from optmatch.verify.optics.deviation import Suspect, choose_states, compare_chip
 
 Kind = Literal["loss", "extinction", "turn", "stuck", "dead"]
 KINDS: tuple[Kind, ...] = ("loss", "extinction", "turn", "stuck", "dead")
@@ -137,9 +138,12 @@ def test_the_fit_is_what_was_changed() -> None:
     assert "bar: stuck in cross" in str(found.suspects[0])
 
 
-def test_differences_are_those_of_the_oracle() -> None:
+@pytest.mark.parametrize("fabric", [om.HexMesh(2, 3, ports=8), om.Benes(8)])
+def test_differences_are_those_of_the_oracle(
+    fabric: om.Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a chip as modelled they are nothing; else what two dense solutions differ by."""
-    fabric = om.HexMesh(2, 3, ports=8)
+    monkeypatch.setattr(deviation, "_AT_ONCE", 7)
     states = choose_states(fabric, 3)
     model = transfer_powers(fabric, states, 0, None)
     same = compare_chip(fabric, Measurement(cell_states=states, power=model), CHIP)
@@ -148,10 +152,34 @@ def test_differences_are_those_of_the_oracle() -> None:
     power = transfer_powers(fabric, states, 4, "loss", 2.0)
     found = compare_chip(fabric, Measurement(cell_states=states, power=power), CHIP)
     wanted = 10 * np.log10((power + 1e-6) / (model + 1e-6))
-    wanted[:, np.arange(8), np.arange(8)] = 0.0  # light that comes back is not compared
+    if fabric.bidirectional:
+        wanted[:, np.arange(8), np.arange(8)] = 0.0  # light that comes back is not compared
+    pairs = 3 * 8 * (7 if fabric.bidirectional else 8)
     assert found.difference_db == pytest.approx(wanted, abs=0.01)
+    assert found.off_db == pytest.approx(np.sqrt((wanted**2).sum() / pairs), abs=0.01)
+    assert 4 in [suspect.cell for suspect in found.suspects]
+    assert found.suspects[0].off_db < 0.05 < found.off_db
+    assert 4 not in {*found.unseen["loss in bar"]} & {*found.unseen["loss in cross"]}
     k, i, j, off = found.worst_pairs(1)[0]
     assert abs(off) == np.abs(found.difference_db).max() == abs(found.difference_db[k, i, j])
+
+
+def test_a_suspect_says_what_is_seen() -> None:
+    ways = np.array([[0.5, 0.05], [0.5, 0.05]])  # in cross most light goes the wrong way
+    for seen, loss_db, extinction_db in (
+        ([[1, 0], [0, 1]], (6.0206, None), (None, -20.0)),
+        ([[0, 1], [1, 0]], (None, 26.0206), (20.0, None)),
+    ):
+        found = deviation._suspect(3, ways, np.array(seen, dtype=bool), 0.25)
+        assert found.loss_db == pytest.approx(loss_db) and found.cell == 3
+        assert found.extinction_db == pytest.approx(extinction_db) and found.off_db == 0.25
+    for loss, leak, told in (
+        ((0.5, None), (None, -3.0), "bar: loss 0.50 dB; cross: stuck in bar"),
+        ((1.0, None), (-0.1, 0.5), "bar: stuck in cross; cross: extinction 0.5 dB"),
+        ((1.0, None), (0.0, None), "bar: loss 1.00 dB, extinction 0.0 dB; cross: not seen"),
+    ):
+        suspect = Suspect(cell=4, loss_db=loss, extinction_db=leak, off_db=0.25)
+        assert str(suspect) == f"cell 4: {told}; leaves 0.25 dB"
 
 
 def test_pairs_that_were_not_measured_do_not_matter() -> None:

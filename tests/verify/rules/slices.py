@@ -152,6 +152,7 @@ ROWS = [
         "got (1, 1, 3), expected (1, 1, 2)",
     ),
     Row(ASKED_FOR, PAIR, allocation(shape=(1, 2, 1))),
+    Row(ASKED_FOR, om.SliceAllocation(RING, (1, 1, 9)), RIGHT, "expected none: it is too large"),
     # servers
     Row("each slot has a server", PAIR, allocation(servers=[0, 1, 2]), "servers: each slot"),
     Row("the server is free", RESERVED, RIGHT, "servers[1]: the server is free: got 1"),
@@ -187,6 +188,7 @@ ROWS = [
     Row("a route joins its slots", PAIR, allocation(routes=((0, 1), (1, 2))), "got (1, 2)"),
     Row("a route joins its slots", PAIR, allocation(routes=((0, 1), (2, 0))), "got (2, 0)"),
     Row("a route joins its slots", PAIR, allocation(routes=((0, 1), (1,))), "got (1,)"),
+    Row("a route joins its slots", PAIR, allocation(routes=((0, 1), ())), "got ()"),
     Row(
         "a route passes fibres",
         PAIR,

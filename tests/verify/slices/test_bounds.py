@@ -67,6 +67,32 @@ def test_whatever_is_there_before_counts(wrap: bool) -> None:
     assert len(found) == 4
 
 
+@pytest.mark.parametrize("twisted", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(2, 2, 4), (2, 4, 4), (4, 2, 2), (3, 6, 3), (2, 2, 2), (1, 1, 3)]
+)
+def test_neighbours_are_those_of_the_lattice(shape: Any, twisted: bool) -> None:
+    """Points are one chip if they differ by whole sides; around a short side, by long ones too."""
+    shifts = np.diag(shape)
+    for axis in range(3):
+        if twisted and shape[axis] < max(shape):
+            shifts[axis][np.array(shape) == max(shape)] = shape[axis]
+    for place, axis, step in product(product(*map(range, shape)), range(3), (-1, 1)):
+        if shape[axis] == 1:
+            assert bounds.neighbour(shape, twisted, place, axis, step) is None
+            continue
+        chips = []
+        for by in (step, -step):
+            point = np.array(place) + by * np.eye(3, dtype=int)[axis]
+            same = (point + np.array(m) @ shifts for m in product((-1, 0, 1), repeat=3))
+            chips.append(
+                next(tuple(at.tolist()) for at in same if (at >= 0).all() and (at < shape).all())
+            )
+        inside = 0 <= place[axis] + step < shape[axis]
+        expected = chips[0] if inside or chips[0] != chips[1] else None
+        assert bounds.neighbour(shape, twisted, place, axis, step) == expected
+
+
 @pytest.mark.parametrize("server", [(1, 1, 1), (2, 2, 1), (1, 1, 2), (2, 1, 3)])
 def test_slots_are_counted_chip_by_chip(server: Any) -> None:
     """Circuits go both ways between chips side by side on a ring; slots are numbered x first."""
@@ -177,13 +203,14 @@ def test_every_crossing_of_a_hub_is_legal(seed: int) -> None:
         assert re.search(rule, told)
 
 
-def test_the_first_crossing_of_a_route_is_checked() -> None:
-    """Light that comes back from a switch, and then takes its way."""
+def test_the_first_and_the_last_crossing_of_a_route_are_checked() -> None:
+    """Light that comes back from a switch, before it takes its way, or after it."""
     small = om.RackFabric((2, 2, 2), (2, 2, 1), racks=2, joined=True)
     problem = om.SliceAllocation(small, (2, 2, 4))
     answer: Any = om.solve(problem, seed=0).answer
     k, way = next((k, r) for k, r in enumerate(answer.routes) if r[1] >= small.n_servers)
-    routes = list(answer.routes)
-    routes[k] = (way[0], way[1], *way)
-    report = om.verify(problem, replace(answer, routes=tuple(routes)))
-    assert f"routes[{k}][1]" in {violation.where for violation in report.violations}
+    for wrong, hop in (((*way[:2], *way), 1), ((*way, *way[-2:]), len(way))):
+        routes = list(answer.routes)
+        routes[k] = wrong
+        report = om.verify(problem, replace(answer, routes=tuple(routes)))
+        assert f"routes[{k}][{hop}]" in {violation.where for violation in report.violations}
