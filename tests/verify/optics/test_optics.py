@@ -18,6 +18,7 @@ from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.model import BAR, CROSS, DEVICES, CellDevice, Measurement
 from optmatch.verify.optics.deviation import choose_states, compare_chip
+from optmatch.verify.optics.figures import Margin
 from tests.helpers.command import call
 from tests.verify.rules import schedule
 
@@ -237,6 +238,64 @@ def test_slots_are_told_one_by_one() -> None:
     assert dark["circuits"] == 0
 
 
+def test_figures_are_the_worst_of_all_circuits() -> None:
+    """Circuit by circuit and frequency by frequency; two slots with idle ports, and a dark one."""
+    fabric = om.Benes(4)
+    rows, states = [[1, -1, 0, -1], [-1, 3, -1, 0], [-1] * 4], []
+    for row in rows:
+        problem, solution = solved(fabric, row)
+        states.append(solution.schedule.cell_states[0])  # type: ignore[union-attr]
+    device = om.Device(
+        bar_loss_db=0.5, cross_loss_db=0.3, bar_extinction_db=18.0, cross_extinction_db=25.0,
+        phase_error_rad=0.1, waveguide_loss_db_per_m=200.0, coupling_loss_db=1.5,
+        cell_length_m=8e-4, cell_delay_s=1e-11, heater_mw_per_pi=20.0, settling_s=1e-3,
+        thermal_crosstalk=0.02,
+    )  # fmt: skip
+    given = schedule(rows, cell_states=states)
+    optics = om.measure_optics(problem, given, device, frequencies_hz=[0.0, 2e10, 5e10])
+    loss, ratio, place = [], [], []
+    for k, row in enumerate(rows):
+        for i, j in enumerate(row):
+            if j >= 0:
+                here = optics.power[k, :, :, optics.exits[j]]
+                others = sum(here[:, s] for s in range(4) if row[s] >= 0 and s != i)
+                loss.append(max(-10 * np.log10(here[:, i])) + 3.0)
+                ratio.append(min(10 * np.log10(here[:, i] / others)))
+                place.append((k, i))
+    found, at = dict(optics.figures), tuple(zip(*place, strict=True))
+    cells, length_m, delay_s = (
+        getattr(optics, name)[at] for name in ("cells", "length_m", "delay_s")
+    )
+    assert len({*loss}) == len({*ratio}) == 4 and len({*delay_s}) > 1
+    mw, settling_s = optics.heater_mw, optics.settling_s
+    balance = optics.power.sum(axis=3) + optics.lost - 1
+    assert found == pytest.approx(
+        {
+            "worst_insertion_loss_db": max(loss), "mean_insertion_loss_db": np.mean(loss),
+            "best_insertion_loss_db": min(loss), "worst_signal_to_crosstalk_db": min(ratio),
+            "longest_route_cells": max(cells), "longest_route_m": max(length_m),
+            "longest_delay_s": max(delay_s), "delay_spread_s": max(delay_s) - min(delay_s),
+            "largest_heater_mw": max(mw), "mean_heater_mw": np.mean(mw),
+            "largest_heat_rad": np.max(optics.heat_rad), "longest_settling_s": 1e-3,
+            "switching_mj": mw @ settling_s, "loops": sum(map(len, optics.loops)),
+            "worst_loop_power_db": -np.inf, "energy_error": np.abs(balance).max(),
+        },
+        rel=1e-9, abs=1e-18,
+    )  # fmt: skip
+    for k, told in enumerate(optics.slot_rows()):
+        mine = [n for n, (slot, _) in enumerate(place) if slot == k]
+        if mine:
+            faint, noisy = (max(mine, key=loss.__getitem__), min(mine, key=ratio.__getitem__))
+            assert told["worst_insertion_loss_db"] == pytest.approx(loss[faint])
+            assert told["worst_loss_circuit"] == [place[faint][1], rows[k][place[faint][1]]]
+            assert told["worst_signal_to_crosstalk_db"] == pytest.approx(ratio[noisy])
+            assert told["worst_crosstalk_circuit"] == [place[noisy][1], rows[k][place[noisy][1]]]
+            assert told["longest_route_m"] == max(length_m[mine])
+            assert told["longest_delay_s"] == max(delay_s[mine])
+    for margin, ok in ((-0.1, False), (0.0, True), (0.1, True)):
+        assert Margin("loss", 1.0, 1.0 + margin, margin, "here").ok == ok
+
+
 def test_budgets_name_the_worst_circuit() -> None:
     """A margin is positive exactly where the limit is kept, and belongs to the worst circuit."""
     problem, solution = solved(om.Benes(4), [1, 0, 3, -1])
@@ -284,6 +343,11 @@ def test_there_must_be_light_to_measure() -> None:
     other, _ = solved(om.Benes(2), [1, 0])
     with pytest.raises(om.InputError, match="with cell states"):
         om.measure_optics(other, solution, "ideal")
+    cells = other.fabric.n_cells
+    for ports, told, match in ((3, cells, "of the fabric's ports"), (2, cells + 1, "a fabric of")):
+        wrong = schedule([[-1] * ports], cell_states=[[0] * told])
+        with pytest.raises(om.InputError, match=match):
+            om.measure_optics(other, wrong, "ideal")
 
 
 @pytest.mark.slow

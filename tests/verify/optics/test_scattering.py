@@ -183,6 +183,8 @@ def test_light_in_a_ring_is_as_strong_as_digits_allow(
     inside = np.abs(unchecked(ring, cell, guides, np.array([0])).entering[1, 0])
     strong = leak / (leak**2 / 2 + fades)
     assert inside == pytest.approx(strong if lit else 0.0, rel=1e-3)
+    again = unchecked(ring, cell, guides, np.array([0])).entering[1, 0]
+    assert np.abs(again) == inside  # the pattern is kept as it was
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
@@ -213,6 +215,8 @@ def test_without_leaks_it_is_tracing(fabric: om.Fabric, seed: int) -> None:
     expected[light.arrived[0], np.arange(len(graph.perimeter))] = 10 ** (-loss_db / 10)
     power = np.abs(waves.leaving[graph.perimeter]) ** 2
     assert np.abs(power - expected[graph.perimeter]).max() < 1e-12
+    alone = scatter(graph, device.cell(states), guides, graph.perimeter[:1])
+    assert np.allclose(alone.leaving[:, 0], waves.leaving[:, 0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("extinction_db", [None, 200.0, 110.0, 80.0, 30.0])
