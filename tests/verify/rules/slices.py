@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,8 @@ EIGHT = allocation(
 """Circuits 2 and 4 leave server 0, circuits 3 and 5 come back."""
 JOINED = om.RackFabric(chips=(2, 2, 3), server=(1, 1, 1), racks=2, joined=True)
 """Servers 12 .. are of rack 1; switches 24 .. 29 join faces of x, 30 .. of y, 36 .. of z."""
+TALL = om.RackFabric(chips=(1, 3, 1), server=(1, 1, 1), racks=2, joined=True)
+"""Servers 0, 1 and 2 are one above the other; switch 9 joins faces of y."""
 THIN = rack(1, 1, 2, wrap=False)
 NARROW = om.SliceAllocation(rack(2, 2, 1, server=(2, 1, 1), wrap=False), (2, 2, 1))
 """A server sends two circuits to the other, over two fibres."""
@@ -100,10 +103,10 @@ SEVENTHS = replace(
 """By prices below 0 no more would be possible, where quarters are."""
 
 
-def cross(passed: tuple[int, ...]) -> Report:
+def cross(passed: tuple[int, ...], fabric: om.RackFabric = JOINED) -> Report:
     """Check that a switch of joined racks may be passed."""
     findings = Findings()
-    check_crossing(JOINED, passed, "here", findings)
+    check_crossing(fabric, passed, "here", findings)
     return findings.report()
 
 
@@ -217,7 +220,9 @@ ROWS = [
         "here: an inter-rack switch joins servers at its place of the faces: got [[0, 0], [1, 0]]",
     ),
     Row("an inter-rack switch joins servers at its place of the faces", cross, (1, 36, 12)),
+    Row("an inter-rack switch joins servers at its place of the faces", cross, (0, 24, 14)),
     Row("fibres to an inter-rack switch leave by a face", cross, (4, 36, 12)),
+    Row("fibres to an inter-rack switch leave by a face", partial(cross, fabric=TALL), (1, 9, 2)),
     Row("an inter-rack switch joins two racks, or two faces of one", cross, (0, 36, 0)),
     # fibres
     Row(
@@ -227,6 +232,7 @@ ROWS = [
         "fibres[2]: circuit and fibre exist: got (2, 4)",
     ),
     Row("circuit and fibre exist", PAIR, allocation(fibres=[[0, 0], [1, 2], [1, 8]])),
+    Row("circuit and fibre exist", PAIR, allocation(fibres=[[2, 4], [0, 0], [1, 2]])),
     Row(
         "a fibre carries one circuit",
         om.SliceAllocation(TWO_EACH, (1, 1, 2), placed=(busy(0),)),
