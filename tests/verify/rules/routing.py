@@ -63,6 +63,13 @@ JOINED = schedule([[1, 0]], cell_states=BAR)
 ONE_CELL: Any = {"mate": [-1] * 4, "ends": [[[0, 0], [1, 0]]], "perimeter": [0, 1, 3, 2]}
 HEAD_ON = om.Routing(OneWay((0, 2), (0, 2), CellGraph(**ONE_CELL)), [1, 0])
 """Each of two ports sends to the other through the same cell, both from where they receive."""
+TWO_CELLS: Any = {
+    "mate": [-1] * 8,
+    "ends": [[[0, 0], [1, 0]], [[0, 1], [1, 1]]],
+    "perimeter": [0, 1, 3, 2, 4, 5, 7, 6],
+}
+BESIDE = om.Routing(OneWay((0, 4, 6), (2, 4, 6), CellGraph(**TWO_CELLS)), [0, 2, 1])
+"""The same in cell 1; through cell 0 goes a circuit of its own."""
 AGAINST = om.Routing(OneWay((2,), (0,), Isolator(**ONE_CELL)), [0])
 ISOLATED = om.Routing(OneWay((0,), (2,), Isolator(**ONE_CELL)), [0])
 JOINED_CELLS: Any = {
@@ -145,6 +152,7 @@ def empty(fabric: Any) -> Any:
 
 
 ONE_SIDED = om.Demand(RING, [[0, 1], [0, 0]])
+DARK_STUCK = empty(STUCK.fabric)
 MIRROR = empty(om.Faulty(RING, dead_cells=[2]))
 """Light that meets a dead cell comes back."""
 OUT_OF_USE = empty(om.Faulty(om.Crossbar(2), dead_ports=[1]))
@@ -272,6 +280,12 @@ ROWS = [
         "a link carries one circuit: got circuits [(0, 1), (1, 0)], expected one circuit",
     ),
     Row(
+        "a link carries one circuit",
+        BESIDE,
+        schedule([[0, 2, 1]], cell_states=[[0, 0]]),
+        "slot 0, link 4 at cell 1 a1: a link carries one circuit: got circuits [(1, 2), (2, 1)]",
+    ),
+    Row(
         "light comes back from the partner",
         ISOLATED,
         schedule([[0]], cell_states=[[0]]),
@@ -284,6 +298,7 @@ ROWS = [
         "cell_states[0, 2]: a stuck cell is stated as it is, or free: got 1, expected 0",
     ),
     Row(None, STUCK, schedule([[1, 0]], cell_states=BAR), figures={"objective": 1.0}),
+    Row(None, DARK_STUCK, schedule([[-1, -1]], cell_states=[[-1] * 6])),
     Row(
         None,
         BACKWARDS,
