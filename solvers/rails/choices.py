@@ -20,7 +20,7 @@ from optmatch.solvers.rails.bases import (
 from optmatch.solvers.rails.decoder import EITHER, decode
 from optmatch.solvers.rails.exchanges import list_menu
 from optmatch.solvers.rails.paths import Ints, longest_paths
-from optmatch.solvers.rails.seats import EXCHANGE, Seats
+from optmatch.solvers.rails.seats import EXCHANGE, MESSAGE, Seats
 from optmatch.solvers.rails.staying import bound_step
 
 _TURN, _STARTS, _TURNS = 1_000, 4, 6
@@ -64,6 +64,8 @@ class RailChoice(NamedTuple):
     """By node its bundle, -1 for any."""
     rank: NDArray[np.float64]
     """By node: who goes first of those that could start."""
+    haste_s: NDArray[np.float64]
+    """By node, how much sooner it is seen as ready, or as able to start, than it is."""
     price_s: float
     delay_s: float
     """As if the delay was that, which is no shorter than it is."""
@@ -108,8 +110,9 @@ class Decoder:
         step_s, number, work = decode(
             *(seats.duration_s, self.tail_s, seats.bytes_sent, seats.latency_s, seats.how),
             *(seats.begin, seats.member, seats.first, seats.after, self.waits.copy()),
-            *(choice.rank, choice.ways, choice.only, ring, cycle, np.array(choice.homes)),
-            *(widths * network.port_bytes_per_s, *self.menu, choice.delay_s, choice.price_s),
+            *(choice.rank, choice.haste_s, choice.ways, choice.only, ring, cycle),
+            *(np.array(choice.homes), widths * network.port_bytes_per_s, *self.menu),
+            *(choice.delay_s, choice.price_s),
             *(choice.in_turn, most_s, self.most_rows, *room, self.start, self.end, self.taken),
             *(turns, where),
         )
@@ -207,11 +210,12 @@ class Search:
             yield self._form(shape, first, ranks[0])
         best = np.argsort(scores[: len(shapes)], kind="stable").tolist()
         every = product((seats.folded.part.astype(float), *ranks), self.orders)
-        more = list(product(ranks, self.orders))[1:]
+        more, hastes = list(product(ranks, self.orders))[1:], self._list_hastes()
         lists = [
             (self._form(self.plain, order, rank)._replace(in_turn=True) for rank, order in every),
             (self._form(self.plain, order, rank) for rank, order in more),
             (self._form(shapes[k], order, rank) for k in best for rank, order in more),
+            (self._form(shapes[k], first, ranks[0], haste) for haste in hastes for k in best),
         ]
         work = [0] * len(lists)
         while lists:  # each has its share of the work: a ring of all takes more than many others
@@ -240,7 +244,19 @@ class Search:
         if ports > 1:
             yield _Shape((whole, whole), halves, EITHER, 0.0)
 
-    def _form(self, shape: _Shape, order: Ints, rank: NDArray[np.float64]) -> RailChoice:
+    def _list_hastes(self) -> list[NDArray[np.float64]]:
+        """List hastes: messages as if sooner by some delays, all by a part of their tails."""
+        message = self.delay_s * (self.seats.how == MESSAGE)
+        parts = product((1, 3), (0.0, 0.01, 0.1, 1.0))
+        return [many * message + part * self.decoder.tail_s for many, part in parts]
+
+    def _form(
+        self,
+        shape: _Shape,
+        order: Ints,
+        rank: NDArray[np.float64],
+        haste_s: NDArray[np.float64] | None = None,
+    ) -> RailChoice:
         """Make a choice of a shape; of two rings of all the second one goes backwards."""
         n, back = len(self.seats.how), order[::-1].copy()
         twice = len(shape.cuts) > 1 and shape.cuts[0] is shape.cuts[1]
@@ -254,6 +270,7 @@ class Search:
             np.full(n, shape.way) if shape.way != _FIRST else self._fit(rings),
             np.full(n, -1),
             rank,
+            np.zeros(n) if haste_s is None else haste_s,
             shape.price_s,
             self.delay_s,
             False,
@@ -288,6 +305,11 @@ class Search:
             return self._exchange(choice, a, b, c)
         if what > 0.99:
             return choice._replace(in_turn=not choice.in_turn)
+        if what > 0.93:
+            haste_s, own = choice.haste_s.copy(), self.kinds[int(a * len(self.kinds))]
+            own = own if b < 0.5 else own[int(2 * (b - 0.5) * len(own))]
+            haste_s[own] += (2 * c - 1) * self.delay_s
+            return choice._replace(haste_s=haste_s)
         if what < 0.72:
             ways = choice.ways.copy()
             own = self.kinds[int(a * len(self.kinds))]

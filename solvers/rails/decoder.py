@@ -231,7 +231,7 @@ def _restore(ring, delay_s, facing, faced, sends, receives, turns, where, number
 
 @kernel
 def decode(
-    lasts, tail, sent, late, how, begin, member, first, after, waits, rank, way, only,
+    lasts, tail, sent, late, how, begin, member, first, after, waits, rank, haste, way, only,
     ring, cycle, home, rates, menu, stride, hop, delay_s, price_s, in_turn, most_s,
     most_rows, facing, faced, sends, receives, mark, heap, keys, start, end, taken, turns, where,
 ):  # fmt: skip
@@ -247,6 +247,8 @@ def decode(
         By node, for how many it waits; used up.
     rank
         By node: of those that could start at the same moment the least goes first.
+    haste
+        By node, how much sooner it is seen as ready, or as able to start, than it is.
     way, only
         By node: `EITHER`, `STRAIGHT` or the number of a ring; the bundle, -1 for any.
     ring, cycle
@@ -281,7 +283,7 @@ def decode(
             if facing[b, g] >= 0:
                 faced[b, facing[b, g]] = g
     for node in range(len(lasts)):
-        start[node] = keys[node] = 0.0
+        start[node], keys[node] = 0.0, -haste[node]
         if waits[node] == 0 and how[node] < 0:
             top -= 1
             heap[top] = node  # what rides no rail goes at once, from a stack behind the heap
@@ -307,8 +309,8 @@ def decode(
             work += looked
             if taken[node] < 0:
                 return np.inf, number, work
-            if begins > keys[node] and not in_turn:
-                keys[node] = begins
+            if begins - haste[node] > keys[node] and not in_turn:
+                keys[node] = begins - haste[node]
                 size = _push(heap, size, keys, rank, node)
                 continue
             b, r = taken[node] // (len(ring) + 1), taken[node] % (len(ring) + 1) - 1
@@ -331,7 +333,8 @@ def decode(
         step_s = max(step_s, end[node])
         for k in range(first[node], first[node + 1]):
             later = after[k]
-            start[later] = keys[later] = max(start[later], end[node])
+            start[later] = max(start[later], end[node])
+            keys[later] = start[later] - haste[later]
             waits[later] -= 1
             if waits[later] == 0 and how[later] < 0:
                 top -= 1

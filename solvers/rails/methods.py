@@ -22,6 +22,7 @@ from optmatch.model import (
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.training.step import ALL_TO_ALL
 from optmatch.solvers.rails.forwarding import is_served, plan_forwarded
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.order import Start, plan_ahead
@@ -70,7 +71,8 @@ def solve_by(
         limit = Limit.TIME
     try:
         bound = problem.lower_bound()
-        if problem.network.delay_s > bound and is_served(problem):
+        exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
+        if (exchanges or 2 * problem.network.delay_s > bound) and is_served(problem):
             bound = bound_step(seat_ranks(problem))
     except TimeUp:
         bound, limit = -math.inf, Limit.TIME

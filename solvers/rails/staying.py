@@ -1,8 +1,9 @@
-"""A bound that counts changes: they take their delay, or else collectives wait for each other."""
+"""A bound that counts changes: they take their delay, or else data go around a ring."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,27 +18,58 @@ Times = NDArray[np.float64]
 def bound_step(seats: Seats) -> float:
     """Return a time that no plan is faster than; more than with all links for one port alone.
 
-    A plan that changes circuits takes their delay. In one that changes none, those who
-    communicate, directly or through others, stand on one ring, as a GPU has one circuit from it
-    and one to it. A collective goes through all of its members and so holds the whole ring: one
-    comes after the other, each after what it waits for, and before what waits for it.
+    All-to-alls last as `_time_exchanges` says. A port that meets two others changes twice, as a
+    step ends with the circuits it begins with. If each meets one alone, those who communicate,
+    directly or through others, stand on one ring. A collective goes through all of its members and
+    so holds the whole ring: one comes after the other, each after what it waits for, and before
+    what waits for it.
     """
     network, least = seats.job.network, seats.job.lower_bound()
-    if network.ports_per_gpu > 1 or network.delay_s <= least:
+    if network.ports_per_gpu > 1:
+        return least
+    exchange, lasts = seats.how == EXCHANGE, seats.duration_s.copy()
+    if exchange.any():
+        lasts[exchange] = _time_exchanges(seats, network.delay_s)
+        timed = longest_paths(lasts, seats.pairs)
+        assert timed is not None  # else `lower_bound` has named who waits
+        least = max(least, float(timed.end_s.max()))
+    if 2 * network.delay_s <= least:
         return least
     free = longest_paths(seats.duration_s, seats.pairs)
     left = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
-    assert free is not None and left is not None  # else `lower_bound` has named who waits
-    around = seats.bytes_sent * np.diff(seats.begin) / 2 / network.rail_bytes_per_s
-    exchange = seats.how == EXCHANGE
-    lasts = np.where(exchange, around + seats.latency_s, seats.duration_s)
+    assert free is not None and left is not None
+    lasts[exchange] = _time_exchanges(seats, np.inf)
     nodes = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE))
     component = list_components(seats)[seats.member[seats.begin[nodes]]]
     stays = 0.0
     for each in np.unique(component).tolist():
         own = nodes[component == each]
         stays = max(stays, _one_by_one(free.start_s[own], lasts[own], left.start_s[own]))
-    return max(least, min(stays, network.delay_s))
+    return max(least, min(stays, 2 * network.delay_s))
+
+
+def _time_exchanges(seats: Seats, delay_s: float) -> Times:
+    """Return the least times of all-to-alls: around a ring, or in stages with changes between.
+
+    In s stages no more than (h + s - 1 over h) parts get to other places in h hops.
+    """
+    nodes = np.flatnonzero(seats.how == EXCHANGE)
+    sizes = np.diff(seats.begin)[nodes]
+    full_s = seats.bytes_sent[nodes] / seats.job.network.rail_bytes_per_s
+    late_s, found = seats.latency_s[nodes], np.empty(len(nodes))
+    for n in np.unique(sizes).tolist():
+        own, wait_s = sizes == n, 0.0
+        found[own] = full_s[own] * n / 2 + late_s[own]
+        for stages in range(2, n):
+            hops, left, many = 0, n - 1, 0
+            while left:
+                many += 1
+                here = min(left, comb(many + stages - 1, many))
+                hops, left = hops + many * here, left - here
+            wait_s += delay_s
+            part_s = (full_s[own] + late_s[own]) / (n - 1)
+            found[own] = np.minimum(found[own], hops * part_s + wait_s)
+    return found
 
 
 def _one_by_one(head: Times, lasts: Times, tail: Times) -> float:

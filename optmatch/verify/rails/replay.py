@@ -16,7 +16,7 @@ from optmatch.verify.rails.circuits import Rail, Sent, check_timeline, open_rail
 from optmatch.verify.rails.context import Context
 from optmatch.verify.rails.exchanges import check_exchanges, check_in_rounds, check_stages
 from optmatch.verify.rails.routes import check_forwarded, check_routes
-from optmatch.verify.rails.times import bound_staying, bound_step, check_times, list_load
+from optmatch.verify.rails.times import bound_changes, bound_step, check_times, list_load
 from optmatch.verify.report import Findings
 
 _AT_ONCE = 1 << 18
@@ -34,10 +34,12 @@ def verify_rails(
         return
     floor = "the lower bound is not below that of all links"
     network, least = problem.network, findings.figures["lower_bound_recomputed"]
-    if network.ports_per_gpu == 1 and least < network.delay_s:  # a change takes that long
-        stays = min(bound_staying(problem), network.delay_s)
-        findings.figures["lower_bound_checked"] = max(stays, least)
-        findings.proof = "counting"
+    one_way = problem.fabric is None or not problem.fabric.bidirectional
+    if network.ports_per_gpu == 1 and network.switching == "per-circuit" and one_way:
+        checked = bound_changes(problem)
+        if checked > least:
+            findings.figures["lower_bound_checked"] = checked
+            findings.proof = "counting"
     replay = partial(_replay, problem, findings=findings)
     check_solution(problem, subject, findings, replay=replay, floor=floor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
 from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND, Step
-from optmatch.verify.rails.context import Context
+from optmatch.verify.rails.context import Context, list_in_rounds
 from optmatch.verify.rails.work import Column, list_before, measure_work
 
 Places = NDArray[np.int64]
@@ -134,8 +135,10 @@ def _check_together(context: Context, name: str, times: NDArray[np.float64]) -> 
     context.refuse(rule, wrong, every, times[wrong], common[match[wrong]])
 
 
-def bound_step(job: RailJob) -> float:
+def bound_step(job: RailJob, *, one_port: bool = False) -> float:
     """Return when the last operation ends if all links are there: a bound of every plan.
+
+    With `one_port` all-to-alls take as long as `_exchange_s` says.
 
     The longest path, found level by level. A plan cannot be faster: each operation lasts at least
     as long as with all links, and all that is before another stays before it. In a job of a
@@ -149,9 +152,34 @@ def bound_step(job: RailJob) -> float:
     match = step.match[own]
     event[match >= 0] = len(own) + np.unique(match[match >= 0], return_inverse=True)[1]
     lasts = np.zeros(int(event.max(initial=-1)) + 1)
-    lasts[event] = measure_work(job, own).full_s
+    lasts[event] = _exchange_s(job, own) if one_port else measure_work(job, own).full_s
     before, after = (event[column] for column in list_before(step, own))
     return float((_begin(lasts, before, after) + lasts).max(initial=0.0))
+
+
+def _exchange_s(job: RailJob, own: Places) -> Column:
+    """Return how long operations last at least if each GPU has a circuit to one other at a time.
+
+    Rules let an all-to-all of n go around a ring, n / 2 times its bytes; or in s stages, with a
+    change before each but the first: parts that differ go different ways, and as many ways of h
+    hops lead through s stages as there are multisets of h of them.
+    """
+    step, work = job.step(), measure_work(job, own)
+    members = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group[own]]
+    many = (step.kind[own] == ALL_TO_ALL) & (step.rail[own] >= 0) & (members > 2)
+    for in_rounds, _, _ in list_in_rounds(job, own):
+        many &= ~np.isin(own, in_rounds)
+    least = work.full_s.copy()
+    for n in np.unique(members[many]).tolist():
+        rows = np.flatnonzero(many & (members == n))
+        part_s, late_s = work.full_s[rows] / (n - 1), work.latency_s[rows]
+        best = (work.full_s[rows] - late_s) * n / 2 + late_s
+        for stages in range(2, n):
+            ways = np.array([math.comb(hops + stages - 1, hops) for hops in range(1, n)])
+            sent = np.repeat(np.arange(1, n), np.minimum(ways, n))[: n - 1]
+            best = np.minimum(best, sent.sum() * part_s + (stages - 1) * job.network.delay_s)
+        least[rows] = best
+    return least
 
 
 def _begin(lasts: Column, before: Places, after: Places) -> Column:
@@ -175,10 +203,21 @@ def _begin(lasts: Column, before: Places, after: Places) -> Column:
     return begin
 
 
-def bound_staying(job: RailJob) -> float:
-    """Return the least step time of plans that change no circuit, with one port for each GPU.
+def bound_changes(job: RailJob) -> float:
+    """Return the least step time of plans with one port for each GPU, changes counted.
 
-    A GPU then sends to one other all the time and receives from one, so whoever communicates is on
+    A port that meets two others, one after the other, is dark twice, as a step ends with the
+    circuits it begins with; so is the one of two GPUs that take turns at a third.
+    """
+    least = bound_step(job, one_port=True)
+    twice = 2 * job.network.delay_s
+    return least if twice <= least else max(least, min(bound_staying(job), twice))
+
+
+def bound_staying(job: RailJob) -> float:
+    """Return the least step time of plans in which each GPU, with one port, meets no two others.
+
+    A GPU then sends to one other and receives from one, so whoever communicates is on
     one ring with the others, and a collective needs all of that ring, since each member passes
     data on to the next. No two collectives of a ring overlap. Of any of them the first waits for
     its head, and what comes after the last is no shorter than the least tail: so long a step

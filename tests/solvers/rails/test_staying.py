@@ -2,34 +2,85 @@
 
 import random
 from dataclasses import replace
+from itertools import combinations, combinations_with_replacement
 
+import numpy as np
 import pytest
 
 import optmatch as om
 from optmatch.solvers.rails.forwarding import is_served
-from optmatch.solvers.rails.seats import seat_ranks
-from optmatch.solvers.rails.staying import bound_step
-from optmatch.verify.rails.times import bound_staying
+from optmatch.solvers.rails.seats import EXCHANGE, seat_ranks
+from optmatch.solvers.rails.staying import _time_exchanges, bound_step
+from optmatch.verify.rails.times import bound_changes
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job
 from tests.helpers.static_rings import ring_s
 from tests.solvers.rails.test_forwarding import draw_small_job
 
 
-def test_no_static_ring_is_below_the_bound() -> None:
+def draw_expert_job(rng: random.Random) -> om.RailJob:
+    """Draw a job in which three GPUs of a rail or more exchange parts of all experts."""
+    ep, pp = rng.choice((3, 4, 5, 8)), rng.choice((1, 2))
+    model = om.TransformerModel(
+        layers=pp, hidden=8, heads=1, sequence=rng.choice((8, 64)), vocabulary=8, ffn=8, experts=ep
+    )
+    schedule = rng.choice(("gpipe", "1f1b", "dualpipe")) if pp > 1 else "1f1b"
+    options = {"schedule": schedule, "overlap": schedule == "dualpipe" and rng.random() < 0.5}
+    return make_job(
+        dp=ep, ep=ep, pp=pp, model=model, batch=4 * ep, micro_batch=1, gpus_per_server=1,
+        port_bytes_per_s=10 ** rng.uniform(4, 9), **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("experts", [False, True])
+def test_no_plan_is_below_the_bound_and_verify_counts_the_same(experts: bool) -> None:
     higher = 0
     for number in range(examples(40, plain=10)):
-        job = draw_small_job(random.Random(f"staying {number}"))
+        rng = random.Random(f"staying {number}")
+        job = draw_expert_job(rng) if experts else draw_small_job(rng)
         if job is None or job.network.ports_per_gpu > 1 or not is_served(job):
             continue
-        job = job.with_delay(1e6)
-        bound = bound_step(seat_ranks(job))
-        assert bound == pytest.approx(max(job.lower_bound(), bound_staying(job)), rel=1e-9)
-        assert bound <= ring_s(job, number) * (1 + 1e-9), number
-        higher += bound > job.lower_bound() * (1 + 1e-6)
-        short = job.with_delay(job.lower_bound())
-        assert bound_step(seat_ranks(short)) == short.lower_bound()
+        least = job.lower_bound()
+        for delay_s in (0.0, 0.1 * least, 0.6 * least, 5 * least):
+            changed = job.with_delay(delay_s)
+            bound = bound_step(seat_ranks(changed))
+            assert bound == pytest.approx(bound_changes(changed), rel=1e-9)
+            assert bound >= least * (1 - 1e-9)
+            step_s = om.solve(changed, "provisioned", seed=0).objective
+            assert step_s is not None and bound <= step_s * (1 + 1e-9), number
+        assert bound <= ring_s(job.with_delay(1e6), number) * (1 + 1e-9), number
+        bound = bound_step(seat_ranks(job.with_delay((0.01 if experts else 1e6) * least)))
+        higher += bound > least * (1 + 1e-6)
     assert higher
+
+
+@pytest.mark.parametrize("n", range(3, 8))
+def test_no_stages_are_quicker_than_the_least_time_of_an_exchange(n: int) -> None:
+    """All sets of strides, each part on a way of fewest hops, found by breadth first."""
+    model = om.TransformerModel(
+        layers=1, hidden=8, heads=1, sequence=8, vocabulary=8, ffn=8, experts=n
+    )
+    job = make_job(
+        dp=n, ep=n, model=model, batch=n, gpus_per_server=1, latency_s=0.0, port_bytes_per_s=1e3
+    )
+    seats = seat_ranks(job)
+    node = int(np.flatnonzero(seats.how == EXCHANGE)[0])
+    part_s = seats.bytes_sent[node] / 1e3 / (n - 1)
+    for delay_s in (0.0, part_s / 3, part_s, 3 * part_s, 1e3):
+        best = np.inf
+        for many in range(1, n):
+            for strides in combinations(range(1, n), many):
+                far, hops = {0: 0}, 0
+                while len(far) < n and hops < n:
+                    hops += 1
+                    ways = combinations_with_replacement(strides, hops)
+                    for way in ways:
+                        far.setdefault(sum(way) % n, hops)
+                if len(far) == n:
+                    best = min(best, sum(far.values()) * part_s + (many - 1) * delay_s)
+        found = _time_exchanges(seats._replace(job=job.with_delay(delay_s)), delay_s)
+        assert found.min() <= best * (1 + 1e-12)
+        assert n > 5 or found[0] == pytest.approx(best)
 
 
 def test_the_bound_is_reached_and_no_higher_claim_is_supported() -> None:
