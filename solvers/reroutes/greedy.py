@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,8 @@ def solve(
     if clock.remaining_s <= 0.0:
         return conclude(problem, "greedy", None, bound, Limit.TIME)
     reach = Reach(routing, problem.loss_units)
-    found = repair(routing, case, reach, clock=clock)
+    cut = partial(find_cut, problem) if problem.units.n_chips else None
+    found = repair(routing, case, reach, clock=clock, prove=cut)
     if isinstance(found, Recovery):
         limit = Limit.EXHAUSTED
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import combinations
 from math import comb
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution
-from optmatch.problems import BlockProof, Reroute
+from optmatch.problems import BlockProof, CutProof, Reroute
 from optmatch.solvers.frame import conclude
 from optmatch.solvers.reroutes.greedy import (
     case_of,
@@ -131,8 +132,9 @@ def solve(
         return conclude(problem, "ilp", None, bound, Limit.TIME)
     search = RerouteSearch(problem, clock, on_event, rng)
     reach = Reach(search.routing, problem.loss_units)
-    found = repair(search.routing, search.case, reach, clock=clock)
-    certificate: Any = found if isinstance(found, BlockProof) else None
+    cut = partial(find_cut, problem) if problem.units.n_chips else None
+    found = repair(search.routing, search.case, reach, clock=clock, prove=cut)
+    certificate: Any = None if isinstance(found, Recovery) else found
     if isinstance(found, Recovery):
         search.note(found)
     if certificate is not None or (search.best is not None and search.best.levels == bound):
@@ -197,7 +199,7 @@ def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -
     """Make a solution of the best answer and the proved bound."""
     problem, best = search.problem, search.best
     if best is None and search.proved:
-        bound_by = None if isinstance(certificate, BlockProof) else "cp-sat"
+        bound_by = None if isinstance(certificate, BlockProof | CutProof) else "cp-sat"
         return refuse(
             problem, "ilp", explain(problem, certificate), certificate, bound_by=bound_by
         )

@@ -8,6 +8,7 @@ circuits are moved that the failure did not hit, as few as possible and those of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice, permutations
 from math import perm
 from typing import NamedTuple, TypeVar
@@ -71,16 +72,18 @@ def repair(
 ) -> Recovery | BlockProof | Proof | None:
     """Answer a failure: with all other circuits in place, or else with few that move.
 
-    Before other circuits are moved, `prove` may show that nothing helps.
+    After a few spares in vain, where that takes long, and before other circuits are moved, `prove`
+    may show that nothing helps.
 
     On return the routing, which is without all that has failed, is as before. `clock` ends the
     search for room, the clock that runs ends all by `TimeUp`. Returns a proof if some chips cannot
     have their circuits; None if no plan was found, which proves nothing.
     """
+    prove = cache(prove or (lambda: None))
     with routing.without(case.hit):
-        plan = _best_handover(routing, case, reach, (), EFFORT)
+        plan = _best_handover(routing, case, reach, (), EFFORT, prove)
     if plan is None:
-        proof = find_block(routing, case) or (None if prove is None else prove())
+        proof = find_block(routing, case) or prove()
         if proof is not None:
             return proof
         with routing.without(case.hit):
@@ -142,10 +145,12 @@ def _best_handover(
     reach: Reach,
     moving: tuple[int, ...],
     most: int = _MOST_HANDOVERS,
-) -> Recovery | None:
-    """Try the ways to hand over, nearest first, until no other can be better."""
+    prove: Callable[[], Proof | None] = lambda: None,
+) -> Recovery | Proof | None:
+    """Try the ways to hand over, nearest first, until no other can be better, or the proof."""
     circuits = (*case.hit, *moving)
     best: Recovery | None = None
+    failed = 0
     is_large = len(routing.graph.resource) * len(circuits) > _WORK
     compared = 0
     for bound, handover, ends in list_choices(routing, case, reach, circuits, most):
@@ -164,6 +169,10 @@ def _best_handover(
             compared += 1
             if compared == _FEW and is_large:
                 break
+        elif best is None:
+            failed += 1
+            if is_large and failed == _NEAREST and (proof := prove()) is not None:
+                return proof
     return best
 
 

@@ -1,6 +1,6 @@
 """Controllers that are killed at random moments, and opened again.
 
-    python -m tests.helpers.killed [KILLS]
+    python -m tests.helpers.killed [KILLS] [FIRST]
 
 Each child goes on where the one before was killed, and says after each call what is on record.
 """
@@ -78,13 +78,13 @@ def replay(path: Path, copy: Path, seed: int, steps: int) -> list[str]:
     return known
 
 
-def kill(kills: int, steps: int = 40) -> list[str]:
-    """Kill a child so many times; return the faults."""
-    wrong, rng = list[str](), np.random.default_rng(1)
+def kill(kills: int, steps: int = 40, first: int = 0) -> list[str]:
+    """Kill a child so many times, the first of this number; return the faults."""
+    wrong, rng = list[str](), np.random.default_rng(1 + first)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "controller.json"
         om.Rerouter.open(path, fill_rack(om.RackFabric()), prepare=False).close()
-        for seed in range(kills):
+        for seed in range(first, first + kills):
             copy = Path(folder) / str(seed)
             copy.mkdir()
             known = replay(path, copy, seed, steps)
@@ -114,6 +114,7 @@ def kill(kills: int, steps: int = 40) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = kill(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
+    asked = [int(word) for word in sys.argv[1:]]
+    found = kill(asked[0] if asked else 200, first=asked[1] if asked[1:] else 0)
     print("\n".join(found) or "nothing is lost")
     sys.exit(bool(found))

@@ -18,8 +18,10 @@ from optmatch.io import dumps, loads
 from optmatch.problems import CutProof, Reroute
 from optmatch.solvers.reroutes.changes import RouteNeeds, order_steps
 from optmatch.solvers.reroutes.impossible import find_cut
+from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.testing.reroutes import draw_rack_state
+from tests.helpers.joined import fill_racks
 
 INSTANCES = Path(__file__).resolve().parents[3] / "instances" / "reroute"
 RACK = om.RackFabric()
@@ -375,3 +377,23 @@ def test_light_passes_the_switches_between_joined_racks() -> None:
     assert om.verify(cut.problem, cut).ok
     with pytest.raises(om.InputError, match="a box of"):
         fill_rack(fabric, [((0, 0, 0), (4, 2, 5))])
+
+
+def test_a_cut_is_proved_before_all_spares_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 80 spares of joined racks the nearest four, where too few fibres are left."""
+    state = fill_racks(6, 80, np.random.default_rng(0))
+    fabric: Any = state.fabric
+    home = int(fabric.server_of_chip[state.circuits[0, 0] // fabric.ports_per_chip])
+    around = np.flatnonzero((fabric.edges[fabric.edge_of_fibre] == home).any(axis=1))
+    chip = int(state.circuits[0, 0]) // fabric.ports_per_chip
+    problem = replace(state, failed_chips=(chip,), failed_fibres=tuple(around[5:].tolist()))
+    tried, route = list[int](), RoutingState.route
+
+    def count(*given: Any) -> Any:
+        tried.append(1)
+        return route(*given)
+
+    monkeypatch.setattr(RoutingState, "route", count)
+    found = om.solve(problem, method="greedy", seed=0)
+    assert found.status is om.Status.INFEASIBLE and om.verify(problem, found).ok
+    assert len(tried) == 4
