@@ -66,14 +66,15 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     """
     data = rounds_data(plan)
     ranks, rounds = data.does.shape
-    size = min(14.0, 3.2 + 0.42 * rounds), min(12.0, max(2.6, 1.8 + 0.2 * ranks))
+    size = min(12.5, 3.2 + 0.42 * rounds), min(12.0, max(2.6, 1.8 + 0.2 * ranks))
     fig = fig if fig is not None else blank_figure(*size)
     ax = fig.add_subplot()
     for value, name in ((COPIES, "receives, copies"), (ADDS, "receives, adds")):
         rank, turn = np.nonzero(data.does == value)
         if not len(rank):
             continue
-        edges: Any = turn - 0.44, turn + 0.44, rank - 0.42, rank + 0.42
+        wide, high = (0.44, 0.42) if _has_room(data, size) else (0.5, 0.5)
+        edges: Any = turn - wide, turn + wide, rank - high, rank + high
         colour = palette.circuit_colour(value - 1)
         draw_bars(ax, *edges, facecolors=colour, edgecolors="none", label=name)
     for change in data.changes.tolist():
@@ -83,14 +84,17 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     ax.set_xlim(-0.5, rounds - 0.5)
     ax.set_ylim(ranks - 0.5, -0.5)
     sent = _bytes_of(plan)
-    _name_peers(ax, sent, data, size)
+    named = _has_room(data, size)
+    if named:
+        _name_peers(ax, sent, data)
     most = [float(sent[sent[:, 0] == turn, 3].max(initial=0.0)) for turn in range(rounds)]
     every, skip = max(1, -(-rounds // 24)), max(1, -(-ranks // max(1, int(size[1] / 0.16))))
     turns, shown = np.arange(0, rounds, every), np.arange(0, ranks, skip)
     texts = [f"{turn}\n{write_amount(most[turn], 'B')}" for turn in turns]
     ax.set_xticks(turns, texts, fontsize=8, rotation=0 if rounds <= 12 else 90)
     ax.set_yticks(shown, [str(rank) for rank in shown], fontsize=8)
-    ax.set_xlabel("round, and the most bytes to a peer;\nin a box: from which rank")
+    inside = ";\nin a box: from which rank" if named else ""
+    ax.set_xlabel(f"round, and the most bytes to a peer{inside}")
     ax.set_ylabel("rank")
     if plan.time_s:
         ax.set_title(f"{rounds} rounds in {write_amount(plan.time_s, 's')}", fontsize=10)
@@ -98,11 +102,14 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     return fig
 
 
-def _name_peers(ax: Any, sent: NDArray[np.float64], data: RoundsData, size: Any) -> None:
-    """Write into each box from which rank, or from how many, where there is room."""
+def _has_room(data: RoundsData, size: tuple[float, float]) -> bool:
+    """Tell whether boxes of a figure of so many inches have room for a number."""
     ranks, rounds = data.does.shape
-    if size[1] / ranks < 0.14 or size[0] / rounds < 0.25:
-        return
+    return size[1] / ranks >= 0.14 and size[0] / rounds >= 0.25
+
+
+def _name_peers(ax: Any, sent: NDArray[np.float64], data: RoundsData) -> None:
+    """Write into each box from which rank, or from how many."""
     for turn, target in np.argwhere(data.does.T).tolist():
         own = sent[(sent[:, 0] == turn) & (sent[:, 2] == target)]
         text = f"{int(own[0, 1])}" if len(own) == 1 else f"{len(own)} ranks"
@@ -233,7 +240,11 @@ def draw_problem(problem: Collective) -> Figure:
     size = write_amount(problem.size_bytes, "B")
     told = f"{problem.operation} of {size} between {n} ranks"
     black = ", black: the sum of all" if (after[1] == n).any() else ""
-    figure.suptitle(f"{told}; colours: from which rank{black}", fontsize=10)
+    late = ""
+    if problem.late_s:
+        most = write_amount(max(problem.late_s.values()), "s")
+        late = f"; late by up to {most}: {len(problem.late_s)} of {n} ranks"
+    figure.suptitle(f"{told}; colours: from which rank{black}{late}", fontsize=10)
     return figure
 
 
@@ -268,6 +279,8 @@ def _plot_shares(plan: CollectivePlan) -> Figure:
     ax.set_yticks(range(n_planes))
     ax.set_xlabel(f"{ax.get_xlabel()}; a number is the round that a plane carries a share of")
     ax.set_ylabel("plane")
+    told = f"{plan.n_rounds} rounds in {write_amount(plan.time_s, 's')}"
+    ax.set_title(f"{told} on {n_planes} planes", fontsize=10)
     return fig
 
 

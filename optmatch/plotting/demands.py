@@ -152,15 +152,11 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     row = data.source * data.planes + data.plane
     hues = palette.CIRCUIT_COLOURS[:8]  # told apart by everybody; beyond eight with patterns
     colours = np.array([hues[port % len(hues)] for port in range(data.n_ports)])
-    for ends, alpha in ((data.end_s, 0.25), (data.sent_s, 1.0)):
-        for turn in range(-(-data.n_ports // len(hues))):
-            own = data.destination // len(hues) == turn
-            style: dict[str, Any] = {"facecolors": colours[data.destination[own]], "alpha": alpha}
-            style |= {"hatch": PATTERNS[turn % len(PATTERNS)], "edgecolors": "white",
-                      "linewidths": 0.0}  # fmt: skip
-            times = data.start_s[own], ends[own], row[own] - 0.4, row[own] + 0.4
-            draw_bars(ax, *times, **style)
     span = data.makespan_s or 1.0
+    for ends, alpha in ((data.end_s, 0.25), (data.sent_s, 1.0)):
+        times = data.start_s, ends, row - 0.4, row + 0.4
+        draw_bars(ax, *times, facecolors=colours[data.destination], alpha=alpha, linewidths=0.0)
+    _draw_patterns(ax, data, row, len(hues), _inches(ax)[0] / span)
     _label_bars(ax, data, row, colours, span)
     if np.isfinite(data.lower_bound_s) and solution.problem.objective == "completion-s":  # type: ignore[attr-defined]
         bound, ink = data.lower_bound_s, palette.INK
@@ -171,7 +167,7 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     ports = np.arange(0, data.n_ports, every)
     labels = solution.problem.fabric.labels
     ax.set_yticks(ports * data.planes + (data.planes - 1) / 2, [labels[port] for port in ports])
-    ax.set_ylabel("source port")
+    ax.set_ylabel("source port" if data.planes == 1 else "source port, a row for each plane")
     on = f" on {data.planes} planes" if data.planes > 1 else ""
     span_text = write_amount(data.makespan_s, "s")
     ax.set_title(f"circuits over {span_text}{on}; colours and numbers: destinations; "
@@ -180,25 +176,51 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _label_bars(ax: Axes, data: GanttData, row: Any, colours: Any, span: float) -> None:
-    """Write the destination into each bar that is wide and high enough for its digits."""
+def _inches(ax: Axes) -> tuple[float, float]:
     figure: Any = ax.get_figure(root=True)
     box = ax.get_position()
     width, height = figure.get_size_inches() * (box.width, box.height)
+    return float(width), float(height)
+
+
+def _draw_patterns(ax: Axes, data: GanttData, row: Any, n_hues: int, inches: float) -> None:
+    """Draw the pattern of each eight destinations over all their bars at once, where it is seen.
+
+    A second has so many `inches`.
+    """
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    wide = (data.end_s - data.start_s) * inches > 0.05
+    for turn in range(1, -(-data.n_ports // n_hues)):
+        own = wide & (data.destination // n_hues == turn)
+        left, right, middle = data.start_s[own], data.end_s[own], row[own]
+        x = np.stack([left, right, right, left], axis=1)
+        y = np.stack([middle - 0.4, middle - 0.4, middle + 0.4, middle + 0.4], axis=1)
+        if len(x):
+            outline = Path.make_compound_path_from_polys(np.stack([x, y], axis=2))
+            pattern = PATTERNS[turn % len(PATTERNS)]
+            ax.add_patch(PathPatch(outline, fill=False, hatch=pattern, edgecolor="white", lw=0.0))
+
+
+def _label_bars(ax: Axes, data: GanttData, row: Any, colours: Any, span: float) -> None:
+    """Write the destination into each bar, or its longer part, where its digits have room."""
+    width, height = _inches(ax)
     rows = data.n_ports * data.planes
     if height / rows < LABEL_INCHES:
         return
     digits = np.char.str_len(data.destination.astype(str))
-    fits = (data.end_s - data.start_s) / span * width > 0.075 * digits + 0.03
-    for k in np.flatnonzero(fits):
-        middle, port = (data.start_s[k] + data.end_s[k]) / 2, int(data.destination[k])
-        pale = port < 8 and middle > data.sent_s[k]  # nothing is sent there any more
-        ink = palette.INK if pale else palette.ink_on(str(colours[port]))
+    pale = data.end_s - data.sent_s > data.sent_s - data.start_s  # the part without data is longer
+    low, high = np.where(pale, data.sent_s, data.start_s), np.where(pale, data.end_s, data.sent_s)
+    for k in np.flatnonzero((high - low) / span * width > 0.075 * digits + 0.03):
+        port = int(data.destination[k])
+        plated = port >= 8 and not pale[k]
         plate = {"boxstyle": "square,pad=0.1", "fc": str(colours[port]), "ec": "none"}
-        bbox = plate if port >= 8 else None  # patterns would hide the digits
         ax.text(
-            middle, row[k], str(port), ha="center", va="center", fontsize=8, color=ink, bbox=bbox
-        )
+            (low[k] + high[k]) / 2, row[k], str(port), ha="center", va="center", fontsize=8,
+            color=palette.INK if pale[k] else palette.ink_on(str(colours[port])),
+            bbox=plate if plated else None,  # patterns would hide the digits
+        )  # fmt: skip
 
 
 def _explain_hues(ax: Axes, n_ports: int, hues: Any) -> None:
@@ -272,6 +294,8 @@ def page(solution: Solution) -> dict[str, Any]:
 
 def draw_problem(problem: Demand) -> Figure:
     """Draw the matrix of a demand: sources down, destinations across."""
+    from matplotlib.colors import PowerNorm
+
     matrix, labels = problem.demand_bytes, problem.fabric.labels
     unit = "B" if problem.rate_bytes_per_s != 1 else ""
     n = len(matrix)
@@ -280,7 +304,10 @@ def draw_problem(problem: Demand) -> Figure:
     ax = figure.add_subplot()
     most = float(matrix.max(initial=0.0))
     scale, name = scale_of(most, unit)
-    image = ax.imshow(np.ma.masked_equal(matrix / scale, 0.0), cmap="cividis", vmin=0)
+    some = matrix[matrix > 0]
+    skewed = len(some) and most > 10 * float(np.median(some))  # else all but a few would be black
+    norm = PowerNorm(0.35 if skewed else 1.0, vmin=0.0)
+    image = ax.imshow(np.ma.masked_equal(matrix / scale, 0.0), cmap="cividis", norm=norm)
     every = max(1, -(-n // 24))
     ticks = np.arange(0, n, every)
     names = [labels[k] for k in ticks]
@@ -291,7 +318,8 @@ def draw_problem(problem: Demand) -> Figure:
     ax.set_xlabel("destination port")
     ax.set_ylabel("source port")
     total = write_amount(float(matrix.sum()), unit)
-    ax.set_title(f"what is to be carried: {total} in all", fontsize=11)
+    nothing = "; white: nothing" if (matrix == 0).any() else ""
+    ax.set_title(f"what is to be carried: {total} in all{nothing}", fontsize=11)
     figure.colorbar(image, ax=ax, label=name or "demand", shrink=0.8)
     return figure
 

@@ -82,7 +82,7 @@ def name_owners(where: Axes | Figure, owners: Owners | None, **place: Any) -> No
     """Say below a picture which colour is which job; nothing where ports have no owners."""
     from matplotlib.lines import Line2D
 
-    if owners is None:
+    if owners is None or not owners.names:
         return
     dots = [
         Line2D([], [], color=palette.circuit_colour(k), marker="o", label=name)
@@ -149,7 +149,7 @@ def _draw_ports(
             colours[port, role] = light.colour(k)
             if fabric.bidirectional:
                 colours[port, "both"] = light.colour(k)
-    if light.owners is not None:  # ports at rest have their colour, too
+    if light.owners is not None and light.owners.names:  # ports at rest have their colour, too
         for port in np.flatnonzero(light.owners.of_port >= 0).tolist():
             own = palette.circuit_colour(int(light.owners.of_port[port]))
             marks = (port, "in"), (port, "out"), (port, "both")
@@ -174,11 +174,13 @@ def _draw_ports(
     points = 72 * cell_inches * data.port_radius
     figure: Any = ax.get_figure(root=True)
     least = max(8.0, 0.64 * figure.get_figwidth())  # so that 1,200 pixels have 8 points
-    if points < 0.4 * least:
+    at = np.array([mark.position for mark in data.ports])
+    apart = np.hypot(*(at[:, None] - at).T) + np.where(np.eye(len(at)), np.inf, 0.0)
+    if points < 0.4 * least or 72 * cell_inches * apart.min() < 1.1 * least:
         return  # neighbours would touch
+    digits = len(str(max(mark.port for mark in data.ports)))
+    fits = 1.9 * points / math.hypot(0.62 * digits, 0.72)  # the same place for all
     for mark, fill in zip(data.ports, fills, strict=True):
-        digits = len(str(mark.port))
-        fits = 1.9 * points / math.hypot(0.62 * digits, 0.72)
         if fits < least:
             _write_outside(ax, data, mark, str(mark.port), least, weight="bold", color=palette.INK)
             continue

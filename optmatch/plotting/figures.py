@@ -144,7 +144,8 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     if fabric.graph is not None:
         toggles = int(schedule_data(shown).toggles.sum())
         texts += [_count(fabric.n_cells, "cell"), _count(toggles, "toggle")]
-        fig.supxlabel(_MARKS, fontsize=8, color=palette.STATE_COLOURS["bar"])
+        bare = "" if fig.axes[0].texts else "; a picture of one slot numbers the ports"
+        fig.supxlabel(_MARKS + bare, fontsize=8, color=palette.STATE_COLOURS["bar"])
     if strip:
         texts.append(f"{n_shown} slots in full, all below")
         _draw_strip(fig.add_subplot(grid[-1, :]), data, lights, fig.get_figwidth())

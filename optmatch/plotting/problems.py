@@ -14,6 +14,9 @@ from optmatch.plotting.geometry import mesh_data
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_JOBS = 16
+"""A picture of a tenancy names so many."""
+
 
 def draw_fabric(problem: Any) -> Figure:
     """Draw the switch that a problem is asked of, without light."""
@@ -23,10 +26,10 @@ def draw_fabric(problem: Any) -> Figure:
     ax = figure.add_subplot()
     draw_switch(ax, problem.fabric)
     tenants = getattr(problem, "tenants", ())
-    told = (
-        "" if not tenants else f": {len(tenants)} jobs on {sum(t.n_ports for t in tenants)} ports"
-    )
-    ax.set_title(f"{problem.kind} on {problem.fabric.title}{told}", fontsize=11)
+    jobs = [f"{tenant.name}: {tenant.n_ports} ports" for tenant in tenants[:MOST_JOBS]]
+    jobs += [f"and {len(tenants) - MOST_JOBS} more jobs"] if len(tenants) > MOST_JOBS else []
+    lines = [", ".join(jobs[k : k + 4]) for k in range(0, len(jobs), 4)]
+    ax.set_title("\n".join([f"{problem.kind} on {problem.fabric.title}", *lines]), fontsize=11)
     return figure
 
 
@@ -56,11 +59,16 @@ def draw_circuits(problem: Any) -> Figure:
     angle = 2 * np.pi * np.arange(n) / n
     at = np.stack([np.sin(angle), np.cos(angle)], axis=1)
     t = np.linspace(0, 1, 40)[:, None]
+    n_circuits = 0
     for k, (one, two) in enumerate(zip(rows["source"], rows["destination"], strict=True)):
         if problem.fabric.bidirectional and one > two:
             continue
         curve = (1 - t) ** 2 * at[one] + t**2 * at[two]
+        n_circuits += 1
         ax.plot(*curve.T, color=palette.circuit_colour(k), lw=1.6)
+        if not problem.fabric.bidirectional:
+            arrow = {"arrowstyle": "-|>", "color": palette.circuit_colour(k), "lw": 0.8}
+            ax.annotate("", curve[-2], curve[-4], arrowprops=arrow)
     ax.scatter(at[:, 0], at[:, 1], s=24, c=palette.INK, zorder=3)
     every = -(-n // 64)
     for port in range(0, n, every):
@@ -71,8 +79,8 @@ def draw_circuits(problem: Any) -> Figure:
     ax.set_ylim(-1.2, 1.2)
     ax.set_aspect("equal")
     ax.set_axis_off()
-    ax.set_title(f"{len(rows['source'])} circuits of {n} ports on {problem.fabric.title}",
-                 fontsize=11)  # fmt: skip
+    way = "" if problem.fabric.bidirectional else "; arrows: where light leaves"
+    ax.set_title(f"{n_circuits} circuits of {n} ports on {problem.fabric.title}{way}", fontsize=11)
     return figure
 
 

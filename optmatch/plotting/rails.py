@@ -135,7 +135,8 @@ def plot_rails(
                 ax,
                 *(edge[chosen] for edge in edges),
                 facecolors=_COLOURS[kind],
-                edgecolors="none",
+                edgecolors="none" if kind in (_COMPUTATION, _RECONFIGURATION) else _COLOURS[kind],
+                linewidths=0.4,  # so that a microsecond of a long step is seen
                 alpha=0.35 if kind == _RECONFIGURATION else 1.0,
                 label=name,
             )
@@ -280,7 +281,8 @@ def _circuits(job: RailJob, plan: RailPlan) -> tuple[list[list[list[int]]], list
     for at_s, k, state in sorted(change for change in changes if change[2]):
         now[k] = state
         named = plan.rails[k].rails
-        which = f"rail {named[0]}" + (f" and {len(named) - 1} alike" if len(named) > 1 else "")
+        which = f"rail {named[0]}"
+        which += f" and {len(named) - 1} more like it" if len(named) > 1 else ""
         steps.append({"say": f"{which}: circuits change", "at": at_s, "states": [*now]})
     return circuits, steps
 

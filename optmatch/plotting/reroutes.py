@@ -13,6 +13,7 @@ from optmatch.model import FREE, IDLE, InputError, Schedule, Solution
 from optmatch.plotting import palette
 from optmatch.plotting.figures import blank_figure, draw_schedule, plot_slot
 from optmatch.plotting.geometry import mesh_data
+from optmatch.plotting.slots import keep_colours
 from optmatch.plotting.viewer import page_data, panel, scene
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
@@ -131,9 +132,10 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
         )
         return fig
     fig = fig or blank_figure(13.0, 6.5)
-    schedule = _before_and_after(problem, answer)
+    schedule, owners = _before_and_after(problem, answer), keep_colours(problem, answer)
     for slot, name in enumerate(("after the failure", "after the transition")):
-        ax = plot_slot((problem.fabric, schedule), slot, ax=fig.add_subplot(1, 2, slot + 1))
+        shown = problem.fabric, schedule, owners
+        ax = plot_slot(shown, slot, ax=fig.add_subplot(1, 2, slot + 1))
         lit = int((schedule.matchings[slot] >= 0).sum())
         count = lit // 2 if problem.fabric.bidirectional else lit
         ax.set_title(f"{name}: {count} circuits")
@@ -198,8 +200,10 @@ def _mark_failed(ax: Axes, problem: Reroute) -> None:
         x, y = np.array(at).T
         ax.scatter(x, y, marker="X", s=150, c=palette.BROKEN, edgecolors="white", zorder=7,
                    label="failed")  # fmt: skip
-        failed = ax.collections[-1]
-        ax.legend(handles=[failed], loc="upper left", frameon=False, fontsize=9, markerscale=0.7)
+        figure: Any = ax.get_figure(root=True)
+        if not figure.legends:  # one for all axes, where no port is
+            style: dict[str, Any] = {"fontsize": 9, "markerscale": 0.7, "frameon": False}
+            figure.legend(handles=[ax.collections[-1]], loc="outside lower left", **style)
 
 
 def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
@@ -210,8 +214,8 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
         ax.add_patch(Rectangle(corner, 0.84, 0.84, facecolor=palette.CELL_FILL, edgecolor="none"))
     blue = palette.CIRCUIT_COLOURS[0]
     for at, ends, colour, width, name in (
-        (data.servers, data.fibres, "#d5dbe3", 5.0, "their fibres"),
-        (data.chips, data.circuits, blue, 1.1, "new circuits"),
+        (data.servers, data.fibres, "#d5dbe3", 5.0, "fibres of new circuits"),
+        (data.chips, data.circuits, blue, 1.1, "new circuits, one way or both"),
     ):
         style: dict[str, Any] = {"color": colour, "linewidth": width, "zorder": 1}
         for k, pair in enumerate(ends):
@@ -350,7 +354,7 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
     schedule = Schedule(
         matchings=np.array(matchings), durations_s=np.ones(len(rows)), cell_states=np.array(rows)
     )
-    data = page_data((problem.fabric, schedule), names=names)
+    data = page_data((problem.fabric, schedule, keep_colours(problem, answer)), names=names)
     title = problem.kind.capitalize()
     return data | {"title": title, "figures": panel(solution), "durations": [""] * len(rows)}
 
@@ -362,11 +366,11 @@ def draw_problem(problem: Reroute) -> Figure:
         data = _rack_data(problem, nothing)
         size = np.ptp(data.servers, axis=0) + 1.5
         figure = blank_figure(*_rack_inches(size))
-        _draw_rack(figure.add_subplot(), data, f"{int(problem.hit.sum())} circuits are hit")
+        _draw_rack(figure.add_subplot(), data, f"hit circuits: {int(problem.hit.sum())}")
         return figure
-    ax = plot_slot((problem.fabric, _after_the_failure(problem)), 0)
-    ax.set_title(f"after the failure: {int((~problem.hit).sum())} circuits, "
-                 f"{int(problem.hit.sum())} are hit")  # fmt: skip
+    ax = plot_slot((problem.fabric, _after_the_failure(problem), keep_colours(problem)), 0)
+    told = f"{int((~problem.hit).sum())} circuits; hit: {int(problem.hit.sum())}"
+    ax.set_title(f"after the failure: {told}")
     _mark_failed(ax, problem)
     return cast("Figure", ax.figure)
 

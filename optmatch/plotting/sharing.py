@@ -82,10 +82,11 @@ def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
     )
     ax = fig.add_subplot()
     edges = np.arange(len(data.job) + 1) - 0.5
-    ax.stairs(data.demand, edges, fill=True, color=palette.TOGGLED_FILL, label="wanted")
+    ax.stairs(data.demand, edges, fill=True, color=palette.TOGGLED_FILL, label="not served")
     ax.stairs(data.served, edges, fill=True, color=palette.circuit_colour(0), label="served")
     _name_jobs(ax, data.job)
-    total = f"{data.served.sum():,} of {data.demand.sum():,} wanted, {data.unused:,} unused"
+    served, wanted = int(data.served.sum()), int(data.demand.sum())
+    total = f"{served:,} of {wanted:,} wanted are served, unused: {data.unused:,}"
     ax.set_title(total, fontsize=9)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
@@ -218,6 +219,8 @@ def _name_jobs(ax: Any, order: NDArray[Any]) -> None:
     ax.set_xlim(-0.5, len(order) - 0.5)
     ax.set_xlabel("job, first served first")
     ax.set_ylabel("resources")
+    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.set_ymargin(0.1)
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:

@@ -154,7 +154,8 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
                 )
     if not joined and data.before.any():
         ax.plot([], [], color=palette.FAINT_INK, label="circuits that were there")
-    ax.plot([], [], color="#266ec3", label="circuits of the new slice")
+    if data.new.any():
+        ax.plot([], [], color="#266ec3", label="circuits of the new slice")
     _draw_servers(ax, data.centres, data.owner, data.slot, 72 * scale, data.servers)
     many = len(data.racks) > 8
     racks = f"{len(data.racks)} racks" if many else (

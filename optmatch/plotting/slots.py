@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from optmatch.fabrics.light import Route, trace_circuits
 from optmatch.model import FREE, IDLE, InputError, Schedule, Solution, integer
 from optmatch.plotting import palette
 from optmatch.plotting.geometry import MeshData, Points, light_curve, mesh_data
-
-Drawable = Solution | tuple[Fabric, Schedule]
-"""Objects that can be drawn: a solution, or a fabric and a schedule."""
 
 
 class CircuitData(NamedTuple):
@@ -38,6 +35,10 @@ class Owners(NamedTuple):
     names: tuple[str, ...]
     of_port: NDArray[np.int64]
     """``of_port[port]``: its job, -1 if it has none."""
+
+
+Drawable = Solution | tuple[Fabric, Schedule] | tuple[Fabric, Schedule, Owners]
+"""Objects that can be drawn: a solution, or a fabric and a schedule, perhaps with owners."""
 
 
 class SlotData(NamedTuple):
@@ -104,7 +105,7 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
             )
         fabric, schedule = shown.problem.fabric, shown.schedule
     else:
-        fabric, schedule = shown
+        fabric, schedule = shown[:2]
     if schedule.n_ports != fabric.n_ports:
         raise InputError(
             f"the schedule has {schedule.n_ports} ports, the fabric {fabric.n_ports}",
@@ -163,9 +164,20 @@ def all_slots_data(shown: Drawable) -> tuple[SlotData, ...]:
 
 def owners_of(shown: Drawable) -> Owners | None:
     """Return the owner of each port, where the answer has owners; else None."""
-    if not isinstance(shown, Solution) or not hasattr(shown.answer, "owners"):
+    if not isinstance(shown, Solution):
+        return shown[2] if len(shown) == 3 else None
+    if not hasattr(shown.answer, "owners"):
         return None
     return Owners(*shown.answer.owners(shown.problem))
+
+
+def keep_colours(problem: Any, *answers: Any) -> Owners:
+    """Give each circuit of a reroute a colour, the same before it and after its answers."""
+    of_port = np.full(problem.fabric.n_ports, -1, dtype=np.int64)
+    for circuits in (problem.circuits, *(problem.after(each).circuits for each in answers)):
+        for column in (1, 0):
+            of_port[circuits[:, column]] = np.arange(len(circuits))
+    return Owners((), of_port)
 
 
 def toggles_data(schedule: Schedule) -> TogglesData:

@@ -61,7 +61,7 @@
     (c.source === port && role !== "out") || (c.destination === port && role !== "in"));
 
   // ---- cells: stamps on a canvas, one for each direction, state and mark, as paths of thousands of cells are slow ----
-  const canvas = el("cells"), ink = canvas.getContext("2d"), wires = document.createElement("canvas"), shapes = new Map();
+  const beams = el("light").getContext("2d"), canvas = el("cells"), ink = canvas.getContext("2d"), wires = el("wires"), rails = document.createElement("canvas"), shapes = new Map();
   const shapeOf = middle.map((at0, cell) => {
     const key = String(at.slice(4 * cell, 4 * cell + 2).map((p) => p.map((v, i) => (v - at0[i]).toFixed(3))));
     return shapes.set(key, shapes.get(key) ?? shapes.size).get(key);
@@ -71,19 +71,25 @@
   const onScreen = (pen) => pen.setTransform(scale, 0, 0, scale, ...origin);
   function frame() { // after a change of size, view or colours
     const box = canvas.getBoundingClientRect(), m = el("picture").getScreenCTM(), dense = devicePixelRatio;
-    for (const each of [canvas, wires]) [each.width, each.height] = [box.width * dense, box.height * dense].map(Math.round);
+    for (const each of [canvas, wires, rails, beams.canvas]) [each.width, each.height] = [box.width * dense, box.height * dense].map(Math.round);
     [scale, origin, stamps] = [m.a * dense, [(m.e - box.left) * dense, (m.f - box.top) * dense], []];
     const pen = wires.getContext("2d");
     onScreen(pen);
     [pen.lineWidth, pen.strokeStyle] = [0.026, colour("--rail")];
     for (const link of links) pen.stroke(link);
+    const below = rails.getContext("2d"); // all cells without light; those with light lie on them
+    onScreen(below);
+    [below.lineWidth, below.lineCap, below.strokeStyle] = [0.026, "round", colour("--rail")];
+    for (let t = 0; t < 4 * nCells; t += 4) for (const k of [t, t + 1]) below.stroke(new Path2D(`M${at[k]}L${at[k + 2]}`));
+    [beams.lineCap, beams.lineJoin] = ["round", "round"];
     drawCells();
+    drawLight();
   }
   function stamp(cell, state, fresh) {
     const t = 4 * cell, swap = state === CROSS ? 1 : 0, [x, y] = middle[cell];
     const mid = (a, b) => [0, 1].map((i) => 0.6 * (at[a][i] + at[a + 1][i]) - 0.1 * (at[b][i] + at[b + 1][i]));
     const half = Math.ceil(scale * (0.3 + Math.max(...[0, 1, 2, 3].map((k) => Math.hypot(at[t + k][0] - x, at[t + k][1] - y)))));
-    const tile = Object.assign(document.createElement("canvas"), { width: 2 * half, height: 2 * half }), pen = tile.getContext("2d");
+    const canvas = new OffscreenCanvas(2 * half, 2 * half), pen = canvas.getContext("2d");
     pen.setTransform(scale, 0, 0, scale, half - scale * x, half - scale * y);
     pen.lineCap = "round";
     const draw = (width, name, ...lines) => {
@@ -92,34 +98,55 @@
     };
     const body = [mid(t, t + 2), mid(t + 2, t)], ways = [[at[t], at[t + 2 + swap]], [at[t + 1], at[t + 3 - swap]]];
     if (fresh) draw(0.52, "--toggled", body);
-    if (state === FREE) draw(0.026, "--rail", ...ways);
-    else { draw(0.4, "--body", body); draw(0.042, "--set", ...ways); }
-    return { tile, half };
+    draw(0.4, "--body", body);
+    draw(0.042, "--set", ...ways);
+    return { tile: canvas.transferToImageBitmap(), half };
   }
   function drawCells() {
     const marked = new Uint8Array(nCells);
     if (el("mark").checked) for (const cell of toggled[slot] || []) marked[cell] = 1;
     ink.clearRect(0, 0, canvas.width, canvas.height);
+    if (nCells) ink.drawImage(rails, 0, 0);
     for (let cell = 0; cell < nCells; cell++) {
+      if (states[slot][cell] === FREE) continue;
       const state = states[slot][cell], key = 6 * shapeOf[cell] + 2 * state + marked[cell];
       const { tile, half } = (stamps[key] ??= stamp(cell, state, marked[cell])), [x, y] = middle[cell];
       ink.drawImage(tile, Math.round(scale * x + origin[0]) - half, Math.round(scale * y + origin[1]) - half);
     }
-    if (nCells) ink.drawImage(wires, 0, 0);
     el("toggles").textContent = (toggled[slot] || []).length;
     el("cursor").setAttribute("d", "");
+  }
+  function drawLight() { // while slots play: a canvas is quicker than paths that live for a moment
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches, card = colour("--card");
+    const halo = Number(el("speed").value) <= 2 ? [[0.205, card]] : []; // beyond, nobody follows a crossing
+    beams.clearRect(0, 0, beams.canvas.width, beams.canvas.height);
+    if (!timer) return;
+    onScreen(beams);
+    for (const c of circuits) {
+      const line = new Path2D(c.path), on = followed < 0 || followed === c.source || followed === c.destination;
+      beams.globalAlpha = on ? 1 : 0.16;
+      for (const [width, ink] of [...halo, [0.115, dark ? `color-mix(in oklab, ${c.colour} 68%, white)` : c.colour]]) {
+        [beams.lineWidth, beams.strokeStyle] = [width, ink];
+        beams.setLineDash(c.arrives || ink === card ? [] : [0.02, 0.2]);
+        beams.stroke(line);
+      }
+    }
+    beams.resetTransform();
   }
   function drawCircuits() {
     circuits = circuitsOf(slot);
     through.clear();
-    el("circuits").innerHTML = circuits.map((c, k) => {
-      for (const cell of new Set(c.cells)) through.set(cell, [...(through.get(cell) || []), c]);
+    for (const c of circuits) for (const cell of new Set(c.cells)) through.set(cell, [...(through.get(cell) || []), c]);
+    drawLight();
+    el("circuits").innerHTML = timer ? "" : circuits.map((c, k) => {
       return `<g class="circuit${c.arrives ? "" : " lost"}" data-k="${k}" style="--c:${c.colour}">` +
         `<path class="halo hit" d="${c.path}"/><path class="light" pathLength="1" d="${c.path}"/></g>`;
     }).join("");
     el("circuits").classList.toggle("drawing", through.size < 600 && (!timer || Number(el("speed").value) <= 1));
     portNodes.forEach((node, k) => {
-      const { port, name } = marks[k], circuit = matchOf(marks[k]);
+      const { port, name } = marks[k], circuit = matchOf(marks[k]), now = circuit ? `${circuit.source} ${circuit.destination} ${circuit.colour}` : "idle";
+      if (node.now === now) return; // writing is what costs
+      node.now = now;
       node.classList.toggle("busy", Boolean(circuit));
       node.style.setProperty("--c", circuit ? circuit.colour : "var(--idle)");
       node.style.setProperty("--on", circuit && luminance(circuit.colour) > 0.36 ? "#17202e" : "#fff");
@@ -172,8 +199,9 @@
     const on = circuits.map((c, k) => (chosen >= 0 ? k === chosen : followed === c.source || followed === c.destination));
     el("picture").classList.toggle("chosen", chosen >= 0 || followed >= 0);
     [...el("circuits").children].forEach((node, k) => node.classList.toggle("on", on[k]));
+    const none = !on.includes(true);
     portNodes.forEach((node, k) => {
-      const circuit = circuits.indexOf(matchOf(marks[k]));
+      const circuit = none ? -1 : circuits.indexOf(matchOf(marks[k]));
       node.classList.toggle("on", on[circuit] || (chosen < 0 && marks[k].port === followed));
       node.classList.toggle("followed", marks[k].port === followed);
     });
@@ -206,6 +234,7 @@
     el("tip").hidden = true;
   }
   function play(on) {
+    const was = Boolean(timer);
     clearTimeout(timer);
     timer = 0;
     el("play").setAttribute("aria-pressed", String(on));
@@ -216,10 +245,14 @@
       goTo((slot + 1) % nSlots);
     };
     if (on) timer = setTimeout(step, 1000 / Number(el("speed").value));
+    if (on === was) return;
+    drawCircuits();
+    emphasise(-1);
   }
   function followPort(port) {
     followed = followed === port ? -1 : port;
     list();
+    drawLight();
     emphasise(-1);
   }
 

@@ -21,7 +21,10 @@
   el("subtitle").textContent = data.subtitle;
   el("figures").innerHTML = data.figures.map(([name, value, chip]) =>
     `<dt>${esc(name)}</dt><dd>${chip ? `<span class="chip ${esc(value)}">${esc(value)}</span>` : esc(value)}</dd>`).join("");
-  el("legend").querySelector("ul").innerHTML = data.legend.map(([name, colour]) =>
+  const present = new Set(timed ? data.bars.flatMap((bars) => bars.filter((_, k) => k % 3 === 0)) : [
+    ...data.nodes.map((node) => node[5]), ...data.links.map((link) => link[2]),
+    ...data.steps.flatMap(({ nodes, links }) => [...Object.values(nodes || {}), ...Object.values(links || {})])]);
+  el("legend").querySelector("ul").innerHTML = data.legend.filter((_, kind) => present.has(kind)).map(([name, colour]) =>
     `<li><i class="swatch" style="--c:${colour}"></i>${esc(name)}</li>`).join("");
   el("note").textContent = data.note || "";
   el("noun").textContent = `${data.noun}s`;
@@ -194,8 +197,10 @@
     let k = -1;
     if (timed) k = /^\d+$/.test(word) ? (data.row_of[Number(word)] ?? -1) : data.rows.findIndex((row) => row.toLowerCase().includes(word));
     else {
-      k = data.nodes.findIndex((node) => (node[6] || "").toLowerCase().endsWith(` ${word}`));
-      if (k < 0) k = data.nodes.findIndex((node) => String(node[4]).toLowerCase() === word);
+      const named = (fits) => data.nodes.findIndex((node) => fits(...[node[4], node[6]].map((text) => String(text ?? "").toLowerCase())));
+      k = named((_, name) => name === query.trim().toLowerCase());
+      if (k < 0) k = named((text) => text === word); // what is written in the picture
+      if (k < 0) k = named((_, name) => name.endsWith(` ${word}`));
     }
     if (k < 0) return;
     chosen = -1;

@@ -18,6 +18,7 @@ from optmatch.problems.routing import split_power
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.routing.pathfinder import FAR, UNIT, MeshArrays, find_route
 from optmatch.solvers.routing.router import CellRouter
+from optmatch.solvers.routing.rows import PortTable, line_up, write_states
 
 _SHARE = 20 * UNIT
 """What it costs to pass a cell that leaks into another circuit as much as the worst one gets."""
@@ -25,7 +26,8 @@ _SHARE = 20 * UNIT
 _LOSS, _CROSSTALK, _POWER, _CELLS = range(4)
 _AIMS = ("worst-loss-db", "worst-snr-db", "power-mw", "total-cells")
 
-_PER_DB = np.log(10.0) / 10.0
+_DARK = 1e-300
+"""A beam has at least so much of its power: it is divided by."""
 
 _PRICES = np.array([0, UNIT // 4, UNIT, 4 * UNIT, FAR], dtype=np.int64)
 """What a link of another circuit may cost, in the order of tries; `FAR` closes it."""
@@ -35,6 +37,7 @@ class Chip(NamedTuple):
     """What the kernels know of the cells, and what is asked for."""
 
     loss_db: NDArray[np.float64]  # (cells, state)
+    share: NDArray[np.float64]  # (cells, state): of the power that goes on
     leak: NDArray[np.float64]  # (cells, state)
     mutual: bool  # whether circuits send from both ends
     aim: int  # the place of the objective in `_AIMS`
@@ -47,7 +50,7 @@ class ReliefSpace(NamedTuple):
 
     owner: NDArray[np.int64]  # (links,): the port whose circuit passes, -1 for none
     beam: NDArray[np.int64]  # (terminals,): the beam that enters there, -1 for none
-    before: NDArray[np.float64]  # (terminals,): what it has lost before, in dB
+    power: NDArray[np.float64]  # (terminals,): what is left of it there
     ratio: NDArray[np.float64]  # (2 * ports,): crosstalk over signal of each beam
     value: NDArray[np.float64]  # (ports,): what counts of each circuit
     toll: NDArray[np.int64]  # (cells, state): what passing a cell costs now
@@ -72,7 +75,8 @@ class Relief:
         # all of a way cost less than a cell, or a cell less than most heaters
         dearest = UNIT / (2 * router.width) if aim == _CELLS else _SHARE
         extra = (extra_mw / (extra_mw.max(initial=0.0) or 1.0) * dearest).astype(np.int64)
-        known = cells.loss_db, cells.leak, router.bidirectional
+        share = 10.0 ** (-cells.loss_db / 10.0)
+        known = cells.loss_db, share, cells.leak, router.bidirectional
         self.chip = Chip(*known, aim, extra_mw, extra)
         self._space = ReliefSpace(
             np.full(len(space.use), -1, dtype=np.int64),
@@ -104,6 +108,20 @@ class Relief:
         """Improve routes in place by so many tries at most."""
         known = self.router.wiring, self.router.workspace, self.chip, self._space
         relieve(*known, self.router.least, order, partner, routes, lengths, tries)
+
+    def improve_row(
+        self,
+        ports: PortTable,
+        room: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]],
+        row: NDArray[np.int32],
+        routes: NDArray[np.int32],
+        lengths: NDArray[np.int64],
+        states: NDArray[np.int8],
+        tries: int,
+    ) -> None:
+        """Improve the routes of a row of matchings, and write their states, in one call."""
+        known = self.router.wiring, self.router.workspace, self.chip, self._space
+        _relieve_row(*known, self.router.least, ports, *room, row, routes, lengths, states, tries)
 
 
 @inner_kernel
@@ -137,26 +155,27 @@ def weigh(wiring, chip, room, order, routes, lengths):
     worst = 0.0
     for place in range(len(order)):
         port = order[place]
-        at, lost = wiring.source[port], 0.0
+        at, lost, power = wiring.source[port], 0.0, 1.0
         for step in range(lengths[port]):
             left = routes[port, step]
-            room.beam[at], room.before[at] = 2 * port, lost
-            lost += chip.loss_db[at >> 2, (left ^ at) & 1]
+            state = (left ^ at) & 1
+            lost += chip.loss_db[at >> 2, state]
+            if chip.aim == _CROSSTALK:
+                room.beam[at], room.power[at] = 2 * port, power
+                power = max(_DARK, power * chip.share[at >> 2, state])
+                if chip.mutual:
+                    room.power[left] = power  # of this end for now
             at = wiring.mate[left]
-        room.value[port] = lost
+        room.value[port] = lost if chip.aim == _LOSS else power
         worst = max(worst, lost)
     if chip.aim == _LOSS:
         return worst
     for place in range(len(order)):
         port = order[place]
         room.ratio[2 * port] = room.ratio[2 * port + 1] = 0.0
-        at = wiring.source[port]
-        for step in range(lengths[port]):
-            left = routes[port, step]
-            if chip.mutual:  # light of the other end enters where this one leaves
-                so_far = room.before[at] + chip.loss_db[at >> 2, (left ^ at) & 1]
-                room.beam[left], room.before[left] = 2 * port + 1, room.value[port] - so_far
-            at = wiring.mate[left]
+        for step in range(lengths[port] if chip.mutual else 0):
+            left = routes[port, step]  # light of the other end enters where this one leaves
+            room.beam[left], room.power[left] = 2 * port + 1, room.value[port] / room.power[left]
     for place in range(len(order)):
         port = order[place]
         at = wiring.source[port]
@@ -185,8 +204,7 @@ def _leak(room, at, share):
     """Add what leaks out of the beam that enters at a terminal to the beam beside it."""
     other = room.beam[at ^ 1]
     if other >= 0 and other != room.beam[at] and share > 0.0:
-        stronger_db = room.before[at ^ 1] - room.before[at]
-        room.ratio[other] += share * np.exp(_PER_DB * stronger_db)
+        room.ratio[other] += share * room.power[at] / room.power[at ^ 1]
 
 
 @inner_kernel
@@ -352,3 +370,15 @@ def relieve(wiring, space, chip, room, least, order, partner, routes, lengths, t
             for place in range(len(order)):
                 _own(wiring, room, order[place], routes, lengths, order[place])
             k += 1
+
+
+@kernel
+def _relieve_row(
+    wiring, space, chip, room, least, ports, order, partner, taken, row, routes, lengths, states,
+    tries,
+):  # fmt: skip
+    """Line up a row, relieve its routes and write its states: a call costs as much as a try."""
+    circuits = order[: line_up(ports, row, order, partner, taken)]
+    relieve(wiring, space, chip, room, least, circuits, partner, routes, lengths, tries)
+    states[:] = -1
+    write_states(wiring, circuits, routes, lengths, states)

@@ -21,11 +21,9 @@ from optmatch.solvers.routing.rows import (
     TRIES,
     PortTable,
     check_rows,
-    line_up,
     new_room,
     read_rows,
     route_rows,
-    write_states,
 )
 from optmatch.solvers.routing.toggling import NO_ROOM, TOLL, WRONG_STATES, change_row
 from optmatch.solvers.routing.worst import cell_costs
@@ -216,7 +214,6 @@ class WorstRouter(MeshRouter):
         self._by_worst = objective == "worst-loss-db"
 
     def route(self, rows, states, routes, lengths, held) -> None:  # noqa: D102 - as of the class
-        order, partner, taken = self._room
         if self._forward:
             RowRouter.route(self, rows, states, routes, lengths, held)
             if (held == NO_MATCHING).any():
@@ -230,10 +227,8 @@ class WorstRouter(MeshRouter):
                 one = rows[k : k + 1], states[k : k + 1], routes, lengths[k : k + 1]
                 super().route(*one, held[k : k + 1])
             if held[k] == ROUTED:
-                circuits = order[: line_up(self.ports, rows[k], order, partner, taken)]
-                self._relief.improve(circuits, partner, routes, lengths[k], self._tries)
-                states[k] = FREE
-                write_states(self._router.wiring, circuits, routes, lengths[k], states[k])
+                known = self.ports, self._room, rows[k], routes, lengths[k], states[k]
+                self._relief.improve_row(*known, self._tries)
 
 
 def new_row_router(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from optmatch.cli import main
 from optmatch.kinds import all_kinds
 from optmatch.model import unit_of, write_amount, write_score
 from optmatch.plotting import save_picture, viewer_page
+from optmatch.plotting.figures import draw_schedule
+from optmatch.solvers.reroutes.states import hold_matching
 from tests.helpers.answers import PROBLEMS, answer_named, problem_named
 from tests.plotting.test_viewer import browser
 
@@ -34,6 +37,18 @@ def embedded(page: str) -> dict[str, Any]:
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+def kinds_shown(data: dict[str, Any]) -> set[str]:
+    """Return the names in the legend of all that a page shows at any step."""
+    if "rows" in data:
+        kinds = {kind for bars in data["bars"] for kind in bars[::3]}
+    else:
+        kinds = {node[5] for node in data["nodes"]} | {link[2] for link in data["links"]}
+        for step in data["steps"]:
+            for changes in (step.get("nodes", {}), step.get("links", {})):
+                kinds |= set(changes.values())
+    return {data["legend"][kind][0] for kind in kinds - {-1}}
 
 
 def value_of(text: str) -> list[float]:
@@ -81,6 +96,8 @@ def test_the_page_in_a_browser(name: str, browser: Any, tmp_path: Path) -> None:
             (number,) = re.findall(r"^\w+ (\d+) of 0 to", page.inner_text("#now .slot"))
             return int(number)
 
+        if "legend" in (data := embedded(page_text)):  # what is not there is not explained
+            assert set(page.locator("#legend li").all_inner_texts()) == kinds_shown(data)
         page.keyboard.press("End")
         assert at() == steps - 1
         page.keyboard.press("ArrowLeft")
@@ -140,12 +157,55 @@ def shown_texts(figure: Any) -> list[Any]:
     ]
 
 
+def on_ports(figure: Any, texts: list[Any]) -> list[str]:
+    """Return texts that lie on the mark of a port and do not name it."""
+    found = []
+    for ax in figure.axes:
+        for marks in ax.collections:
+            if marks.get_label() != "ports":
+                continue
+            at = ax.transData.transform(marks.get_offsets())
+            radius = np.ptp(ax.transData.transform([[0, 0], [marks.get_widths()[0] / 2, 0]])[:, 0])
+            for text in texts:
+                box = text.get_window_extent()
+                nearest = np.clip(at, [box.x0, box.y0], [box.x1, box.y1])
+                hit = np.hypot(*(nearest - at).T) < radius - 1.5
+                inside = np.hypot(*(np.array([box.x0 + box.x1, box.y0 + box.y1]) / 2 - at).T)
+                if hit.any() and not (inside < radius / 2).any():
+                    found.append(text.get_text())
+    return found
+
+
+def drawn(name: str) -> Any:
+    """Draw a large picture; its light is of no matter."""
+    if name == "transition":
+        held = hold_matching(om.HexMesh(7, 7, ports=24), [1, 0, 3, 2, *[-1] * 20], seed=0)
+        return om.solve(replace(held, failed_ports=(0,)), "greedy", seed=0).plot()
+    fabric = om.Benes(16) if name == "benes" else om.HexMesh(9, 9, ports=32)
+    n_slots = 1 if name == "slot" else 3
+    idle = np.full((n_slots, fabric.n_ports), -1, dtype=np.int32)
+    states = np.ones((n_slots, fabric.n_cells), dtype=np.int8)
+    schedule = om.Schedule(matchings=idle, durations_s=np.ones(n_slots), cell_states=states)
+    return draw_schedule((fabric, schedule))
+
+
 @pytest.mark.parametrize("what", ["problem", "answer"])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_picture_can_be_read(name: str, what: str) -> None:
-    """Of 1,200 pixels no letter is below 8 points; no two texts overlap, and none is cut off."""
     figure = problem_named(name).plot() if what == "problem" else answer_named(name).plot()
+    check_texts(figure)
+
+
+@pytest.mark.parametrize("name", ["sheet", "slot", "benes", "transition"])
+def test_pictures_with_many_ports_can_be_read(name: str) -> None:
+    """Numbers of ports have no room in the marks there: titles and legends keep off them."""
+    check_texts(drawn(name))
+
+
+def check_texts(figure: Any) -> None:
+    """Of 1,200 pixels no letter is below 8 points; no two texts overlap, and none is cut off."""
     texts = shown_texts(figure)
+    assert on_ports(figure, texts) == []
     least = 0.64 * figure.get_figwidth() - 0.01
     assert {t.get_text(): t.get_fontsize() for t in texts if t.get_fontsize() < least} == {}
     assert crossing(texts) == []
@@ -203,3 +263,22 @@ def test_large_sheets_stay_small(tmp_path: Path) -> None:
     schedule = om.Schedule(matchings=idle, durations_s=np.ones(20), cell_states=states)
     path = save_picture((mesh, schedule), tmp_path / "a.png")
     assert path.stat().st_size < 1.5e6
+
+
+def test_a_search_finds_what_is_written_and_then_what_is_named(
+    browser: Any, tmp_path: Path
+) -> None:
+    """A rack shows chips by number; servers are found by their name."""
+    path = tmp_path / "page.html"
+    path.write_text(viewer_page(answer_named("reroute")), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    for typed, wanted in (("3", "chip 3"), ("server 3", "server 3"), ("chip 5", "chip 5")):
+        page.keyboard.press("/")
+        page.keyboard.type(typed)
+        page.keyboard.press("Enter")
+        label = page.locator(".followed").get_attribute("aria-label")
+        assert label.startswith(f"{wanted},")
+        page.locator("#search").blur()
+        page.keyboard.press("Escape")
+    page.close()

@@ -11,6 +11,7 @@ from optmatch.plotting.palette import CIRCUIT_COLOURS, FAINT_INK, shade
 from optmatch.plotting.slots import owners_of
 from optmatch.plotting.viewer import page_data
 from optmatch.problems import Tenancy, Tenant
+from tests.helpers.answers import answer_named
 
 
 @cache
@@ -50,3 +51,15 @@ def test_the_viewer_has_the_jobs_too() -> None:
     owners = page_data(solution())["owners"]
     assert sorted(owners) == [-1, 0, 0, 0, 0, 1, 1]
     assert page_data(om.solve(om.AllToAll(om.IdealSwitch(3)), seed=0))["owners"] == []
+
+
+def test_a_circuit_keeps_its_colour_through_a_transition() -> None:
+    """In pictures and on the page: what goes on shining is not mistaken for something new."""
+    figure = answer_named("reroute-mesh").plot()
+    colours = []
+    for ax in figure.axes:
+        marks: Any = next(each for each in ax.collections if each.get_label() == "ports")
+        colours.append(np.round(marks.get_facecolors(), 3).tolist())
+    stays = [port for port in (2, 3, 4, 5) if colours[0][port] == colours[1][port]]
+    assert stays == [2, 3, 4, 5] and colours[0][2] != colours[0][4]
+    assert not figure.axes[0].get_legend()

@@ -229,6 +229,19 @@ def test_hovering_a_cell_tells_its_state(shown: Shown) -> None:
         assert ("no circuit" in text) == (not users)
 
 
+def test_light_is_on_a_canvas_while_slots_play(shown: Shown) -> None:
+    page, light = shown.page, shown.page.locator("#light")
+    empty = light.evaluate("el => el.toDataURL()")
+    assert page.locator(".circuit").count() > 0
+    page.select_option("#speed", "0.5")
+    page.click("#play")
+    assert page.locator(".circuit").count() == 0
+    assert light.evaluate("el => el.toDataURL()") != empty
+    page.click("#play")
+    assert page.locator(".circuit").count() > 0
+    assert light.evaluate("el => el.toDataURL()") == empty
+
+
 def test_playing_goes_on_and_stops(shown: Shown) -> None:
     """The button starts and pauses, a step by hand pauses, the last slot leads to the first."""
     page = shown.page

@@ -263,6 +263,7 @@ class Optics(Value):
             "mean_heater_mw": float(self.heater_mw.mean()) if len(self.heater_mw) else 0.0,
             "largest_heat_rad": float(self.heat_rad.max(initial=0.0)),
             "longest_settling_s": float(self.settling_s.max(initial=0.0)),
+            "total_settling_s": float(self.settling_s.sum()),
             "switching_mj": float(self.switching_mj.sum()),
         }
         found["loops"] = sum(map(len, self.loops))

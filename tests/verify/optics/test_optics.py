@@ -441,7 +441,7 @@ def test_a_schedule_without_circuits_has_only_loops(tmp_path: Path) -> None:
     solution = om.solve(problem, seed=0)
     optics = om.measure_optics(problem, solution, "smartlight")
     heaters = {"largest_heater_mw", "mean_heater_mw", "longest_settling_s", "switching_mj"}
-    heaters.add("largest_heat_rad")
+    heaters |= {"largest_heat_rad", "total_settling_s"}
     assert set(optics.figures) == {"loops", "worst_loop_power_db", "energy_error"} | heaters
     assert om.Budget(insertion_loss_db=1.0).margins(optics) == []
     om.save(solution, tmp_path / "dark.json")
@@ -474,6 +474,7 @@ def test_heaters_are_added_up(offset: float, state_mw: tuple[float, float]) -> N
     problem = om.AllToAll(mesh)
     solution = om.solve(problem, seed=0)
     optics = om.measure_optics(problem, solution, cells, idle="keep")
+    waits = 0.0
     for slot, states in enumerate(optics.cell_states):
         by_hand = sum(state_mw[state] for state in states.tolist())
         assert optics.heater_mw[slot] == pytest.approx(by_hand, abs=1e-9)
@@ -481,7 +482,9 @@ def test_heaters_are_added_up(offset: float, state_mw: tuple[float, float]) -> N
         changed = np.flatnonzero(states != before).tolist()
         slowest = max((5e-3 if cell == 3 else 1e-3 for cell in changed), default=0.0)
         assert optics.settling_s[slot] == slowest
+        waits += slowest
         assert optics.switching_mj[slot] == pytest.approx(by_hand * slowest)
+    assert optics.figures["total_settling_s"] == pytest.approx(waits)
     assert optics.figures["largest_heater_mw"] == optics.heater_mw.max()
     assert optics.slot_rows()[1]["heater_mw"] == optics.heater_mw[1]
 
