@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import FREE, IDLE, Schedule
+from optmatch.model import IDLE, Schedule
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailTimeline
 from optmatch.verify.rails.context import MOST_TOLD, Context
@@ -86,7 +86,7 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
     port, state = np.nonzero(new.T)
     since = np.where(state > 0, starts[state], -np.inf)
     until = np.append(since[1:], np.inf)[: len(since)]
-    until[until < 0] = np.inf  # the next spell belongs to the next port
+    until[np.isneginf(until)] = np.inf  # the next spell belongs to the next port
     live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
     k, delay_s = job.network.ports_per_gpu, job.network.delay_s
     port_of = live[: len(ranks) * k]
@@ -190,6 +190,5 @@ def _check_states(context: Context, timeline: RailTimeline, where: str) -> None:
     got: tuple[int, ...] | None = None if states is None else states.shape
     if not findings.expect("every cell has a state", f"{where}.cell_states", got, shape):
         return
-    clipped = None if states is None else np.clip(states, FREE, 1)
-    every = Schedule(matchings=matchings, durations_s=np.ones(len(matchings)), cell_states=clipped)
+    every = Schedule(matchings=matchings, durations_s=np.ones(len(matchings)), cell_states=states)
     check_light(fabric, every, findings)

@@ -69,8 +69,7 @@ def list_load(
     for k in np.flatnonzero(np.bincount(groups)).tolist():
         one = step.groups[k]
         group[k] = known.setdefault((one.dimension, place[[*one.ranks]].tobytes()), len(known))
-    first = np.empty(int(step.match.max(initial=-1)) + 1, np.int64)
-    first[step.match[riding][::-1]] = np.arange(len(riding))[::-1]
+    _, first, of = np.unique(step.match[riding], return_index=True, return_inverse=True)
     at = np.searchsorted(riding, plan.relays[:, 0])
     own = np.append(riding, -1)[at] == plan.relays[:, 0]
     columns = (step.kind, step.size_bytes, plan.start_s, plan.end_s, plan.ports)
@@ -79,7 +78,7 @@ def list_load(
         *(column[riding] for column in columns),
         *(place[column[riding]] for column in (step.rank, step.peer)),
         group[groups],
-        first[step.match[riding]],
+        first[of],
         at[own],
         place[plan.relays[own, 1]],
         plan.relays[own, 2],
@@ -225,7 +224,7 @@ def bound_staying(job: RailJob) -> float:
     """
     step = job.step()
     own, work = np.arange(step.n_operations), measure_work(job, np.arange(step.n_operations))
-    events = np.where(step.match >= 0, step.match, int(step.match.max(initial=-1)) + 1 + own)
+    events = np.where(step.match >= 0, step.match, ~own)
     _, first, event = np.unique(events, return_index=True, return_inverse=True)
     before, after = (event[column] for column in list_before(step, own))
     lasts = work.full_s[first]
@@ -233,8 +232,8 @@ def bound_staying(job: RailJob) -> float:
     riding = np.flatnonzero(step.rail >= 0)
     port = step.rail[riding].astype(np.int64) * step.n_ranks + step.rank[riding]
     ring = _join(np.unique(port, return_inverse=True)[1], event[riding], len(first))
-    members = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group[riding]]
-    many = (step.kind[riding] == ALL_TO_ALL) & (members > 2)  # half around the ring
+    members = np.array([len(group.ranks) for group in step.groups])[step.group[riding]]
+    many = step.kind[riding] == ALL_TO_ALL  # half around the ring
     rate, needed = job.network.port_bytes_per_s, lasts.copy()
     passed = work.sent_bytes[riding] * members / 2 / rate + work.latency_s[riding]
     needed[event[riding[many]]] = passed[many]
@@ -251,7 +250,7 @@ def bound_staying(job: RailJob) -> float:
 
 def _join(port: Places, event: Places, n_events: int) -> Places:
     """Return by event a number that is the same if ports have events in common, step by step."""
-    least = np.arange(int(port.max(initial=-1)) + 1)
+    least = np.unique(port)
     while True:
         lowest = np.full(n_events, len(least))
         np.minimum.at(lowest, event, least[port])

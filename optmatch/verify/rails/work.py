@@ -49,7 +49,7 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
         messages[of] = count(n[of])
     for own, _, transfers in list_in_rounds(job, operations):
         rows = np.searchsorted(operations, own)
-        sent[rows] = sum(max(part for *_, part in each) for each in transfers) * size_bytes[rows]
+        sent[rows] = sum(each[0][2] for each in transfers) * size_bytes[rows]
         messages[rows] = len(transfers)
     latency = messages * job.network.latency_s
     inside = sent / job.network.scale_up_bytes_per_s + latency

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,18 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.model import Solution
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rails.training.step import RECV
-from optmatch.verify.rails.times import bound_step
+from optmatch.problems.rails.training.step import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    COMPUTE,
+    RECV,
+    SEND,
+)
+from optmatch.verify.rails.times import bound_staying, bound_step
+from optmatch.verify.rails.work import list_before, measure_work
 from tests.helpers.rails import random_jobs, small_job
+from tests.verify.rules.rails import group, job as recorded
 
 JOBS = {
     "one port": small_job(2, 2, 3, delay_s=1e-3),
@@ -137,6 +147,81 @@ def test_cells_that_lead_elsewhere() -> None:
 @given(random_jobs())
 def test_the_bound_is_that_of_the_problem(job: om.RailJob) -> None:
     assert bound_step(job) == pytest.approx(job.lower_bound(), rel=1e-12)
+
+
+def draw_recorded(rng: np.random.Generator) -> om.RailJob:
+    """Draw a job of six ranks on two rails: work, sums, exchanges, messages."""
+    groups = [
+        group((0, 1)), group((2, 3)), group((0, 1, 2, 3), "ep"), group((1, 2, 3), "ep"),
+        group((4, 5), rail=1), group((0, 1, 2, 3), "pp"), group((0, 1, 2, 3), "tp", rail=-1),
+    ]  # fmt: skip
+    rows, match = [], 0
+    for number in range(int(rng.integers(3, 10))):
+        of, size = int(rng.integers(0, 7)), int(rng.integers(1, 9))
+        if rng.random() < 0.3:
+            rows.append([int(rng.integers(0, 6)), number, COMPUTE, -1, 0, size, -1, -1])
+            continue
+        kind = int(rng.choice([ALL_REDUCE, ALL_GATHER, ALL_TO_ALL]))
+        parts = [(rank, kind, -1) for rank in groups[of].ranks]
+        if of == 5:
+            source, target = rng.permutation(4)[:2].tolist()
+            parts = [(source, SEND, target), (target, RECV, source)]
+        rows += [[rank, number, how, of, size, 0, peer, match] for rank, how, peer in parts]
+        match += 1
+    rows.sort()
+    deps = [
+        (k, k - 1)
+        for k in range(1, len(rows))
+        if rows[k][0] == rows[k - 1][0] and rng.random() < 0.5
+    ]
+    network = {"port_bytes_per_s": 2.0, "latency_s": 0.25}
+    return recorded(groups, [[rank, *rest] for rank, _, *rest in rows], network, deps=deps)
+
+
+def bound_sets(job: om.RailJob) -> float:
+    """Try all sets of the collectives of a ring: the first head, all their time, the last tail."""
+    step = job.step()
+    own = np.arange(step.n_operations)
+    work, (before, after) = measure_work(job, own), list_before(step, own)
+    event = [("one", k) if step.match[k] < 0 else ("all", int(step.match[k])) for k in own]
+    lasts = {event[k]: float(work.full_s[k]) for k in own}
+    follows = {(event[a], event[b]) for a, b in zip(before, after, strict=True)}
+
+    @cache
+    def reach(one: Any, way: int) -> float:
+        ends = [pair[1 - way] for pair in follows if pair[way] == one]
+        return max((reach(other, way) + lasts[other] for other in ends), default=0.0)
+
+    ring = {event[k]: {event[k]} for k in own if step.rail[k] >= 0}
+    for a, b in product(own[step.rail >= 0].tolist(), repeat=2):
+        if step.rank[a] == step.rank[b] and ring[event[a]] is not ring[event[b]]:
+            joined = ring[event[a]] | ring[event[b]]
+            ring |= dict.fromkeys(joined, joined)
+    needed = {}
+    for k in own[(step.rail >= 0) & (step.kind < SEND)].tolist():
+        members = len(step.groups[step.group[k]].ranks)
+        half = members / 2 if step.kind[k] == ALL_TO_ALL else 1.0
+        needed[event[k]] = work.sent_bytes[k] / 2.0 * half + work.latency_s[k]
+    return max(
+        (
+            min(reach(e, 1) for e in some)
+            + sum(needed[e] for e in some)
+            + min(reach(e, 0) for e in some)
+            for together in {id(each): each for each in ring.values()}.values()
+            for count in range(1, len(together) + 1)
+            for some in combinations([e for e in together if e in needed], count)
+        ),
+        default=0.0,
+    )
+
+
+def test_what_stays_is_bounded_by_the_worst_set() -> None:
+    bounds = [
+        (bound_staying(job), bound_sets(job))
+        for job in [draw_recorded(np.random.default_rng(seed)) for seed in range(15)]
+    ]
+    assert [found for found, _ in bounds] == pytest.approx([wanted for _, wanted in bounds])
+    assert any(wanted > 0 for _, wanted in bounds)
 
 
 @pytest.mark.parametrize(

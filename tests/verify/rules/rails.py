@@ -133,6 +133,25 @@ STREAMS = job(
 EIGHT = [[0, 8], [0, 8]]
 FAR, BACK = send(0, 2, 4), send(1, 2, 4)
 RELAYED: Any = {"times": EIGHT, "step_s": 8.0, "relays": [[0, 1, 1]]}
+TWICE_FAR = job(
+    [group(range(6), "pp"), group(range(6, 12), "pp", rail=1)],
+    [[0, SEND, 0, 8, 0, 2, 0], [2, RECV, 0, 8, 0, 0, 0],
+     [6, SEND, 1, 8, 0, 8, 1], [8, RECV, 1, 8, 0, 6, 1]],
+)  # fmt: skip
+"""The same on two rails."""
+PASSED_ON = line([[1, 3, -1, 2, -1, 4]], rails=(0, 1))
+HOME = send(1, 0, 2)
+ALIKE = job([group((0, 1), "pp")], [[rank, COMPUTE, -1, 0, 1, -1, -1] for rank in (0, 1)])
+INSIDE = job(
+    [group((0, 1)), group((2, 3), rail=-1)],
+    [[rank, ALL_GATHER, rank // 2, 8, 0, -1, rank // 2] for rank in range(4)],
+    {"scale_up_bytes_per_s": 2.0},
+)
+"""8 s over the rail, 4 s inside a server."""
+UNEQUAL = job(
+    [group((0, 1)), group((2, 3), "ep")],
+    [[rank, ALL_REDUCE, rank // 2, (4, 8)[rank // 2], 0, -1, rank // 2] for rank in range(4)],
+)
 TWO_RAILS = send(0, 2, 3, groups=[group((3, 4), "pp", rail=1)])
 WIDE = send(0, 1, 2, {"ports_per_gpu": 2})
 GATHER = one(ALL_GATHER, 3, 4)
@@ -154,6 +173,32 @@ TWICE = [*BRANCHES, *BRANCHES[1:]]
 STAGES_OF_FOUR = one(ALL_TO_ALL, 4, 4)
 BY_ONE, BY_TWO = [1, 2, 3, 0], [2, 3, 0, 1]
 """Two parts of a second each go over either."""
+
+
+def two_sums(**network: Any) -> om.RailJob:
+    """Return two sums of 4 s over the same ring, which do not wait for each other."""
+    rows = [[rank, ALL_REDUCE, k, 4, 0, -1, k] for rank in (0, 1) for k in (0, 1)]
+    return job([group((0, 1)), group((0, 1), "ep")], rows, network)
+
+
+SAME_STREAM = job(
+    [group((0, 1))],
+    [[rank, ALL_REDUCE, 0, 4, 0, -1, k] for rank in (0, 1) for k in (0, 1)],
+    {"ports_per_gpu": 2},
+)
+OTHER_STREAM = job(
+    [group((0, 1)), group((0, 1), "ep", rail=-1)],
+    [[rank, ALL_REDUCE, k, 4, 0, -1, k] for rank in (0, 1) for k in (0, 1)],
+)
+TWO_MESSAGES = job(
+    [group((0, 1), "pp")],
+    [[rank, (SEND, RECV)[rank], 0, 8, 0, 1 - rank, k] for rank in (0, 1) for k in (0, 1)],
+    {"ports_per_gpu": 2},
+)
+MANY_STREAMS = job(
+    [group((0, 1), name) for name in ("pp", "dp", "ep", "cp")],
+    [[0, COMPUTE, -1, 0, 1, -1, -1]] * 2,
+)
 IN_STAGES_TWICE = job(
     [group((0, 1, 2, 3, 4))],
     [[rank, ALL_TO_ALL, 0, 5, 0, -1, k] for rank in range(5) for k in (0, 1)],
@@ -241,18 +286,29 @@ ROWS = [
         timed([0, 1.001], [1.001, 9.001], [1.001, 9.001])),
     Row("an operation lasts as long as its work or its bytes need", MESSAGE,
         timed([0.5, 2], [2, 10], [2, 10]), "got 1.5, expected 1.0"),
+    Row("no operation starts before the step", MESSAGE, timed([-9, -8], [-8, 0], [-8, 0]),
+        told=1),
+    Row("an operation lasts as long as its work or its bytes need", ALIKE,
+        plan(line([[1, -1]]), [[0, 1], [0, 2]], 2.0, [0, 0]), "rank 1"),
+    Row("an operation lasts as long as its work or its bytes need", INSIDE,
+        plan(line([[1, 0]]), [[0, 8]] * 4, 8.0, [1, 1, 0, 0]), "rank 2"),
+    Row(None, UNEQUAL, claim(UNEQUAL, lower_bound=8.0), figures={"lower_bound_recomputed": 8.0}),
+    Row("all parts of a communication start together", HOME,
+        plan(line([[-1, 0]]), [[0.001, 8], [0, 8]], 8.0)),
     Row("all parts of a communication start together", MESSAGE, timed([0, 1], [1, 9], [1.001, 9])),
     Row("all parts of a communication end together", MESSAGE, timed([0, 1], [1, 9], [1, 8.999])),
     Row("the step ends with its last operation or reconfiguration", MESSAGE, sent(step_s=9.001),
         "step_s: the step ends with its last operation or reconfiguration: got 9.001"),
-    Row(None, MESSAGE, sent(line([[1, -1]] * 2, [0, 9]), 10.0), figures={"reconfigurations": 1}),
+    Row(None, MESSAGE, sent(line([[1, -1]] * 2, [0, 9]), 10.0),
+        figures={"reconfigurations": 1, "circuits_changed": 0}),
     Row("the step ends with its last operation or reconfiguration", MESSAGE,
         sent(line([[1, -1]] * 2, [0, 9]), 9.0), "got 9.0, expected 10.0"),
     Row(None, LATENT, plan(THERE, [[0, 1], [1, 9.25], [1, 9.25]], 9.25, [0, 1, 1])),
     # ports
     Row("what rides no rail uses no port", MESSAGE, sent(ports=[1, 1, 1]),
         "got 1.0, expected 0.0"),
-    Row("an operation on a rail uses ports of its GPU", MESSAGE, sent(ports=[0, 0, 1])),
+    Row("an operation on a rail uses ports of its GPU", MESSAGE, sent(ports=[0, 0, 1]),
+        "got 0.0, expected 1.0"),
     Row("an operation on a rail uses ports of its GPU", MESSAGE, sent(ports=[0, 2, 1])),
     Row("an operation on a rail uses ports of its GPU", MESSAGE, sent(ports=[0, 1, 0])),
     Row(None, BY_CHANCE, plan(line([[1, 0]]), [[0, 4], [4, 12]] * 2, 12.0)),
@@ -262,6 +318,44 @@ ROWS = [
         plan(line([[1, 0]]), [[0, 4], [3.999, 11.999]] * 2, 11.999),
         "a port sends for one operation at a time: got 3.999, expected 4.0",
     ),
+    # bounds
+    *(
+        Row(None, sums, claim(sums, lower_bound=bound), figures={"lower_bound_checked": bound})
+        for sums, bound in (
+            (two_sums(delay_s=3.0), 4.0),
+            (two_sums(delay_s=6.0), 6.0),
+            (two_sums(delay_s=99.0), 8.0),
+            (two_sums(delay_s=99.0, ports_per_gpu=2), 2.0),
+            (TREE, 8.0),
+            (one(ALL_GATHER, 2, 8, FAST), 4.25),
+        )
+    ),
+    # streams
+    Row("an operation starts after what it waits for", SAME_STREAM,
+        plan(line([[2, 3, 0, 1]]), [[0, 4]] * 4, 4.0, [1, 2] * 2)),
+    Row(None, OTHER_STREAM, plan(line([[1, 0]]), [[0, 4]] * 4, 4.0, [1, 0] * 2)),
+    Row("an operation starts after what it waits for", TWO_MESSAGES,
+        plan(line([[2, 3, -1, -1]]), [[0, 8]] * 4, 8.0, [1, 2] * 2)),
+    Row("an operation starts after what it waits for", MANY_STREAMS,
+        plan(line([[-1, -1]]), [[0, 1], [0, 1]], 1.0, [0, 0])),
+    Row(None, forge(INSIDE, network=forge(INSIDE.network, latency_s=0.25)), plan(line([[1, 0]]),
+        [[0, 8.25]] * 2 + [[0, 4.25]] * 2, 8.25, [1, 1, 0, 0])),
+    # what cannot be replayed
+    *(
+        Row(rule, MESSAGE, claim(MESSAGE, answer=answer, lower_bound=9.0), stops=True)
+        for rule, answer in (
+            ("the answer is a plan", schedule([[1, 0]])),
+            ("every operation has its times", plan(THERE, TIMES[:2], 9.0, [0, 1])),
+            ("every rail has a timeline", sent(())),
+            ("the switch has its ports", sent(line([[1, -1, -1]]))),
+            (
+                "what is forwarded is sent over a rail, and not in rounds",
+                plan(THERE, TIMES, 9.0, [0, 1, 1], relays=[[0, 1, 1]]),
+            ),
+        )
+    ),
+    Row("the switch has its ports", TWO_RAILS,
+        plan((line([[2, -1, -1]]), line([[-1] * 3], rails=(1,))), EIGHT, 8.0), stops=True),
     # states
     Row(
         "the switch has its ports",
@@ -317,6 +411,21 @@ ROWS = [
     Row("every cell has a state", CHIP, sent(THERE),
         "rails[0].cell_states: every cell has a state: got None, expected (1, 1)"),
     Row(None, MUTUAL, sent(line([[1, 0]], cell_states=[[-1, -1, 0, -1, -1, -1]]))),
+    Row(None, MUTUAL, sent(line([[1, 0], [-1, -1], [1, 0]], [0, 9, 10], cell_states=[
+        [-1, -1, 0, -1, -1, -1], [-1] * 6, [-1, -1, 0, -1, -1, -1]]), 11.0)),
+    Row("circuits of bidirectional ports are mutual", MUTUAL,
+        sent(line([[1, 0], [0, -1], [1, 0]], [0, 9, 10]), 11.0)),
+    Row(None, message(radix=2), sent()),
+    Row("only ports of GPUs have circuits", SPARE, sent(line([[1, -1, 0]])), "matchings[0, 2]"),
+    Row(
+        "a port gets no new circuit before its last one is up",
+        MESSAGE,
+        sent(line([[1, -1], [1, 0], [1, -1], [1, 0], [1, -1], [-1, -1], [1, -1]],
+            [0, 2, 2.5, 2.999, 8, 9, 10]), 11.0),
+        "got 2.999, expected 3.0",
+        told=2,
+    ),
+    Row(None, WIDE, plan(line([[-1, 2, -1, -1]]), EIGHT, 8.0, [2, 1])),
     Row(
         "circuits of bidirectional ports are mutual",
         MUTUAL,
@@ -331,7 +440,8 @@ ROWS = [
         "its circuits are there from start to end: got from rank 0, over ports 1",
     ),
     Row(None, message(delay_s=0.0), sent(line([[-1, -1], [1, -1], [-1, -1]], [0, 1, 9]))),
-    Row(None, message(delay_s=0.5), sent(line([[-1, -1], [1, -1], [-1, -1]], [0, 0.5, 9]), 9.5)),
+    Row(None, message(delay_s=0.5), sent(line([[-1, -1], [1, -1], [-1, -1]], [0, 0.5, 9]), 9.5),
+        figures={"circuits_changed": 1}),
     Row(
         "its circuits are there from start to end",
         message(delay_s=0.5),
@@ -345,6 +455,10 @@ ROWS = [
     Row("a message goes to its receiver", send(0, 1, 3), plan(line([[2, -1, -1]]), EIGHT, 8.0),
         "a message goes to its receiver: got 2.0, expected 1.0"),
     Row(None, FAR, plan(line([[1, 2, -1, -1]]), **RELAYED)),
+    Row(None, TWICE_FAR, plan(PASSED_ON, EIGHT * 2, 8.0,
+        relays=[[0, 1, 1], [0, 3, 1], [2, 7, 1], [2, 9, 1]])),
+    Row("data are handed on where they arrive", TWICE_FAR, plan(PASSED_ON, EIGHT * 2, 8.0,
+        relays=[[0, 1, 1], [0, 3, 1], [2, 11, 1], [2, 9, 1]]), "of rank 6"),
     Row(None, BACK, plan(line([[2, 0, -1, -1]]), EIGHT, 8.0, relays=[[0, 0, 1]])),
     Row("data are handed on where they arrive", BACK,
         plan(line([[-1, 0, -1, 2]]), EIGHT, 8.0, relays=[[0, 3, 1]])),
@@ -492,6 +606,9 @@ ROWS = [
     ),
     Row(None, IN_STAGES_TWICE, plan(line([STRIDES[1], [4, 0, 1, 2, 3], *STRIDES[:2],
         [3, 4, 0, 1, 2], STRIDES[1]], [0, 2, 7, 9, 13, 15]), [[0, 7], [8, 15]] * 5, 16.0)),
+    Row("in an all-to-all everyone sends to everyone else", SIDE_BY_SIDE, every(5.0, 6.0, line(
+        [[1, 2, -1, 0, 5, 6, 7, 4], [*BY_TWO, 6, 7, 4, 5], [1, 2, -1, 0, 5, 6, 7, 4]],
+        [0, 2, 5]), 8)),
     Row(None, SIDE_BY_SIDE, every(5.0, 6.0, line([[*BY_ONE, 5, 6, 7, 4], [*BY_TWO, 6, 7, 4, 5],
         [*BY_ONE, 5, 6, 7, 4]], [0, 2, 5]), 8)),
     Row(None, EXCHANGE_TWO, plan(line([[4, 3, 0, 5, 2, 1]]), [[0, 1]] * 3, 1.0, [3, 3, 3])),
