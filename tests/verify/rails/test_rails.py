@@ -20,8 +20,10 @@ from optmatch.problems.rails.training.step import (
     RECV,
     SEND,
 )
+from optmatch.verify.rails.context import MOST_TOLD, Context, list_transfers
 from optmatch.verify.rails.times import bound_staying, bound_step
 from optmatch.verify.rails.work import list_before, measure_work
+from optmatch.verify.report import Findings
 from tests.helpers.rails import random_jobs, small_job
 from tests.verify.rules.rails import group, job as recorded
 
@@ -222,6 +224,53 @@ def test_what_stays_is_bounded_by_the_worst_set() -> None:
     ]
     assert [found for found, _ in bounds] == pytest.approx([wanted for _, wanted in bounds])
     assert any(wanted > 0 for _, wanted in bounds)
+
+
+@pytest.mark.parametrize("n", [4, 8])
+def test_what_is_doubled_reaches_everyone(n: int) -> None:
+    """After each round a rank has twice the blocks; sums are halved in the opposite order."""
+    rounds = list_transfers("halving", "all-gather", n)
+    known = [{rank} for rank in range(n)]
+    for each in rounds:
+        before = [set(blocks) for blocks in known]
+        for sender, receiver, part in each:
+            assert part == len(before[sender])
+            known[receiver] |= before[sender]
+    assert known == [set(range(n))] * n
+    scattered = list_transfers("halving", "reduce-scatter", n)
+    parts = [[(a, b, part * n) for a, b, part in each] for each in scattered]
+    assert parts == rounds[::-1]
+    back = [[(a, b, part / n) for a, b, part in each] for each in rounds]
+    assert list_transfers("halving", "all-reduce", n) == [*scattered, *back]
+
+
+@pytest.mark.parametrize("n", [3, 4, 7, 8])
+def test_a_tree_sums_up_and_spreads(n: int) -> None:
+    rounds = list_transfers("tree", "all-reduce", n)
+    terms = [{rank} for rank in range(n)]
+    for each in rounds[: len(rounds) // 2]:
+        for child, parent, part in each:
+            assert part == 1.0 and not terms[parent] & terms[child]
+            terms[parent] |= terms[child]
+    assert terms[0] == set(range(n))
+    reached = {0}
+    down = rounds[len(rounds) // 2 :]
+    assert down == list_transfers("tree", "broadcast", n)
+    for each in down:
+        assert {parent for parent, _, _ in each} <= reached
+        reached |= {child for _, child, _ in each}
+    assert reached == set(range(n)) and sum(map(len, down)) == n - 1
+
+
+@pytest.mark.parametrize("count", [MOST_TOLD, MOST_TOLD + 2])
+def test_the_first_few_operations_are_told(count: int) -> None:
+    rows = [[0, COMPUTE, -1, 0, 1, -1, -1] for _ in range(count)]
+    job = recorded([group((0, 1), "pp")], rows)
+    context = Context(job, job.step(), Any, findings := Findings())  # type: ignore[arg-type]
+    context.refuse("a rule", np.arange(count), np.ones(count, bool), 0, 1)
+    told = [violation.where for violation in findings.violations]
+    assert len(told) == min(count, MOST_TOLD + 1)
+    assert (told[-1] == "2 more operations") == (count > MOST_TOLD)
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,12 @@ STOPPED_EXCHANGE = one(ALL_TO_ALL, 3, 3, {"switching": "all-stop"})
 STOPPED_TWO = one(ALL_TO_ALL, 3, 3,
                   {"ports_per_gpu": 2, "switching": "all-stop", "delay_s": 0.5})  # fmt: skip
 FOUR_TWO = one(ALL_TO_ALL, 4, 4, {"ports_per_gpu": 2})
+BOTH_DIMENSIONS = job(
+    [group((0, 1, 2), "ep"), group((0, 1, 2), rail=-1)],
+    [[rank, ALL_GATHER, k, 4, 0, -1, k] for rank in range(3) for k in (0, 1)],
+    collectives={"dp": "halving"},
+)
+"""The one on the rail goes around a ring, and so does the other, inside a server."""
 SUM_TREE = one(ALL_REDUCE, 3, 4, collectives={"dp": "tree"})
 """Rank 1 sends to rank 0, then rank 2; then rank 0 to rank 2, and to rank 1."""
 UP_AND_DOWN = [[2, 0, -1], [1, -1, 0], [2, 0, -1], [1, -1, 0], [2, 0, -1]]
@@ -643,6 +649,7 @@ ROWS = [
         "got 7.001, expected 7.0",
     ),
     Row(None, TREE, every(9.0, 10.0, line(BRANCHES, [0, 4, 9]))),
+    Row(None, BOTH_DIMENSIONS, plan(line([[1, 2, 0]]), [[0, 8], [0, 8]] * 3, 8.0, [1, 0] * 3)),
     Row(None, SUM_TREE, every(19.0, 20.0, line(UP_AND_DOWN, [0, 4, 9, 14, 19]))),
     Row(None, FAST_TREE, every(5.5, 6.5, line(BRANCHES, [0, 2.25, 5.5]))),
     Row(None, TREE, every(14.0, 15.0, line(BRANCHES, [0, 9, 14]))),
