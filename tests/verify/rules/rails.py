@@ -328,10 +328,16 @@ ROWS = [
     *(
         Row(None, sums, claim(sums, lower_bound=bound), figures={"lower_bound_checked": bound})
         for sums, bound in (
-            (two_sums(delay_s=3.0), 4.0),
-            (two_sums(delay_s=6.0), 6.0),
+            (two_sums(delay_s=1.5), 4.0),
+            (two_sums(delay_s=3.0), 6.0),
             (two_sums(delay_s=99.0), 8.0),
             (two_sums(delay_s=99.0, ports_per_gpu=2), 2.0),
+            (EXCHANGE, 3.0),
+            (STAGES, 7.0),
+            (FAST_STAGES, 5.5),
+            (QUICK_STAGES, 4.0),
+            (one(ALL_TO_ALL, 5, 5, {"delay_s": 99.0}), 10.0),
+            (one(ALL_TO_ALL, 5, 5, FAST | {"delay_s": 99.0}), 6.0),
             (TREE, 8.0),
             (one(ALL_GATHER, 2, 8, FAST), 4.25),
         )
