@@ -108,16 +108,24 @@ class SlotPlanner:
         return RoutedSlot(partner, routes, lengths, excess)
 
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
-        """Route the factors with little effort, each for itself, on all processors."""
+        """Route the factors with little effort, each for itself, on all processors.
+
+        Where most fail, negotiations go on from the routes that are there, with more patience: few
+        links are contested then, and that is quicker than to exchange pairs.
+        """
         threads = min(os.cpu_count() or 1, 1 + len(factors) // 64)
         spare = Queue[CellRouter]()
         for _ in range(threads):
             spare.put(CellRouter(self.problem.fabric))
 
-        def route(partner: NDArray[np.int64]) -> RoutedSlot:
+        def route(partner: NDArray[np.int64], failed: RoutedSlot | None = None) -> RoutedSlot:
             router = spare.get()
             try:
-                return self.settle(partner, *router.empty_routes(), EFFORTS[0], router)
+                if failed is None:
+                    return self.settle(partner, *router.empty_routes(), EFFORTS[0], router)
+                routes, lengths = failed.routes.copy(), failed.lengths.copy()
+                found = self.settle(partner, routes, lengths, EFFORTS[1], router)
+                return min(found, failed, key=lambda slot: slot.excess)
             finally:
                 spare.put(router)
 
@@ -129,6 +137,14 @@ class SlotPlanner:
                     return Limit.TIME
                 self.plan.append(next(slots))
                 self.on_event(Tick("route", len(self.plan), len(factors)))
+            failed = [k for k, slot in enumerate(self.plan) if slot.excess >= FAILED]
+            if 2 * len(failed) > len(factors):
+                again = pool.map(route, factors[failed], [self.plan[k] for k in failed])
+                for done, k in enumerate(failed):
+                    if self.clock.remaining_s <= 0:
+                        return Limit.TIME
+                    self.plan[k] = next(again)
+                    self.on_event(Tick("insist", done + 1, len(failed)))
         finally:
             pool.shutdown(cancel_futures=True)
         return None
