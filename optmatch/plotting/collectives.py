@@ -105,7 +105,7 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
 def _has_room(data: RoundsData, size: tuple[float, float]) -> bool:
     """Tell whether boxes of a figure of so many inches have room for a number."""
     ranks, rounds = data.does.shape
-    return size[1] / ranks >= 0.14 and size[0] / rounds >= 0.25
+    return bool(size[1] / ranks >= 0.14 and size[0] / rounds >= 0.25)
 
 
 def _name_peers(ax: Any, sent: NDArray[np.float64], data: RoundsData) -> None:
