@@ -199,6 +199,15 @@ MANY_STREAMS = job(
     [group((0, 1), name) for name in ("pp", "dp", "ep", "cp")],
     [[0, COMPUTE, -1, 0, 1, -1, -1]] * 2,
 )
+GATHER_AND_EXCHANGE = job(
+    [group((0, 1, 2, 3, 4))],
+    [
+        [rank, kind, 0, 5, 0, -1, k]
+        for rank in range(5)
+        for k, kind in ((0, ALL_GATHER), (1, ALL_TO_ALL))
+    ],
+)
+"""20 s around a ring, then 7 s in stages."""
 IN_STAGES_TWICE = job(
     [group((0, 1, 2, 3, 4))],
     [[rank, ALL_TO_ALL, 0, 5, 0, -1, k] for rank in range(5) for k in (0, 1)],
@@ -336,6 +345,8 @@ ROWS = [
             (STAGES, 7.0),
             (FAST_STAGES, 5.5),
             (QUICK_STAGES, 4.0),
+            (one(ALL_TO_ALL, 5, 5, {"switching": "all-stop"}), 4.0),
+            (GATHER_AND_EXCHANGE, 27.0),
             (one(ALL_TO_ALL, 5, 5, {"delay_s": 99.0}), 10.0),
             (one(ALL_TO_ALL, 5, 5, FAST | {"delay_s": 99.0}), 6.0),
             (TREE, 8.0),
