@@ -3,8 +3,10 @@
 This folder imports the package and pytest alone: copied anywhere, it tests what is installed.
 """
 
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,12 +61,38 @@ def command(*args: object, codes: tuple[int, ...] = (0,)) -> str:
     return done.stdout
 
 
+SEVERAL = """
+import shlex, sys
+from optmatch.cli import main
+for line in sys.stdin:
+    if code := main(shlex.split(line), prog_name="optmatch", standalone_mode=False):
+        sys.exit(f"{code}: {line}")
+"""
+
+
+def commands(lines: Iterable[Iterable[object]]) -> None:
+    """Run several of them in one process, since most of the time goes into its start."""
+    text = "".join(shlex.join(map(str, words)) + "\n" for words in lines)
+    done = subprocess.run(
+        [sys.executable, "-c", SEVERAL],
+        input=text, capture_output=True, text=True, check=False, cwd=FOLDER,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @cache
+def generate_all() -> dict[str, Path]:
+    """Return the files of all cases."""
+    files = {
+        case: FOLDER / f"{case.replace(', ', '-').replace(' ', '-')}.json" for case in COMMANDS
+    }
+    commands(("generate", *COMMANDS[case].split(), "-o", file) for case, file in files.items())
+    return files
+
+
 def generate(case: str) -> Path:
     """Return the file of a case."""
-    file = FOLDER / f"{case.replace(', ', '-').replace(' ', '-')}.json"
-    command("generate", *COMMANDS[case].split(), "-o", file)
-    return file
+    return generate_all()[case]
 
 
 def read(case: str) -> Problem:
@@ -111,10 +139,10 @@ def test_each_method_solves_what_it_takes(case: str, tmp_path: Path) -> None:
 def test_the_command_line_solves_verifies_and_draws_every_kind() -> None:
     files = [generate(case) for case in COMMANDS if "," not in case]
     for file in files:
-        command("solve", file, "--seed", 0, "--time-limit", 1, "-q", "-o", answer_of(file))
+        solve = ("solve", file, "--seed", 0, "--time-limit", 1, "-q", "-o", answer_of(file))
+        plot = ("plot", answer_of(file), "-o", file.with_suffix(".svg"))
+        commands([solve, plot] if DRAWS else [solve])
     command("verify", *map(answer_of, files), codes=(0, 6))
-    for file in files if DRAWS else ():
-        command("plot", answer_of(file), "-o", file.with_suffix(".svg"))
     demand = answer_of(generate("demand"))
     command("plot", demand, "-o", FOLDER / "page.html")
     assert "makespan" in command("simulate", demand, "--json")

@@ -8,19 +8,20 @@ import pytest
 import optmatch as om
 from tests.helpers.drawn_rails import draw_rail_job, try_rail_job
 from tests.helpers.fuzzing import METHODS
+from tests.helpers.modes import examples
 from tests.helpers.rails import MODEL, change_job, small_job
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_jobs_of_any_options_are_planned_or_refused_by_name(part: int, tmp_path: Path) -> None:
-    refused = 0
-    for number in range(40 * part, 40 * (part + 1)):
+    refused, count = 0, examples(20, plain=20)
+    for number in range(count * part, count * (part + 1)):
         rng = random.Random(f"rails {number}")
         job = draw_rail_job(rng)
         refused += job is None
         if job is not None:
             assert not try_rail_job(job, rng.choice(METHODS), tmp_path), number
-    assert 0 < refused < 40
+    assert 0 < refused < count
 
 
 @pytest.mark.parametrize("method", METHODS)
