@@ -244,7 +244,8 @@ def test_figures_are_the_worst_of_all_circuits() -> None:
     rows, states = [[1, -1, 0, -1], [-1, 3, -1, 0], [-1] * 4], []
     for row in rows:
         problem, solution = solved(fabric, row)
-        states.append(solution.schedule.cell_states[0])  # type: ignore[union-attr]
+        routed: Any = solution.schedule
+        states.append(routed.cell_states[0])
     device = om.Device(
         bar_loss_db=0.5, cross_loss_db=0.3, bar_extinction_db=18.0, cross_extinction_db=25.0,
         phase_error_rad=0.1, waveguide_loss_db_per_m=200.0, coupling_loss_db=1.5,

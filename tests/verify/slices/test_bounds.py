@@ -73,11 +73,11 @@ def test_whatever_is_there_before_counts(wrap: bool) -> None:
 )
 def test_neighbours_are_those_of_the_lattice(shape: Any, twisted: bool) -> None:
     """Points are one chip if they differ by whole sides; around a short side, by long ones too."""
-    shifts = np.diag(shape)
+    shifts, places = np.diag(shape), list[Any](product(*map(range, shape)))
     for axis in range(3):
         if twisted and shape[axis] < max(shape):
             shifts[axis][np.array(shape) == max(shape)] = shape[axis]
-    for place, axis, step in product(product(*map(range, shape)), range(3), (-1, 1)):
+    for place, axis, step in product(places, range(3), (-1, 1)):
         if shape[axis] == 1:
             assert bounds.neighbour(shape, twisted, place, axis, step) is None
             continue
