@@ -18,7 +18,7 @@ Times = NDArray[np.float64]
 def bound_step(seats: Seats) -> float:
     """Return a time that no plan is faster than; more than with all links for one port alone.
 
-    All-to-alls last as `_time_exchanges` says. A port that meets two others changes twice, as a
+    All-to-alls last as `time_exchanges` says. A port that meets two others changes twice, as a
     step ends with the circuits it begins with. If each meets one alone, those who communicate,
     directly or through others, stand on one ring. A collective goes through all of its members and
     so holds the whole ring: one comes after the other, each after what it waits for, and before
@@ -29,7 +29,7 @@ def bound_step(seats: Seats) -> float:
         return least
     exchange, lasts = seats.how == EXCHANGE, seats.duration_s.copy()
     if exchange.any():
-        lasts[exchange] = _time_exchanges(seats, network.delay_s)
+        lasts[exchange] = time_exchanges(seats, network.delay_s)
         timed = longest_paths(lasts, seats.pairs)
         assert timed is not None  # else `lower_bound` has named who waits
         least = max(least, float(timed.end_s.max()))
@@ -38,7 +38,7 @@ def bound_step(seats: Seats) -> float:
     free = longest_paths(seats.duration_s, seats.pairs)
     left = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
     assert free is not None and left is not None
-    lasts[exchange] = _time_exchanges(seats, np.inf)
+    lasts[exchange] = time_exchanges(seats, np.inf)
     nodes = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE))
     component = list_components(seats)[seats.member[seats.begin[nodes]]]
     stays = 0.0
@@ -48,7 +48,7 @@ def bound_step(seats: Seats) -> float:
     return max(least, min(stays, 2 * network.delay_s))
 
 
-def _time_exchanges(seats: Seats, delay_s: float) -> Times:
+def time_exchanges(seats: Seats, delay_s: float) -> Times:
     """Return the least times of all-to-alls: around a ring, or in stages with changes between.
 
     In s stages no more than (h + s - 1 over h) parts get to other places in h hops.

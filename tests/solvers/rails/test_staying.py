@@ -10,7 +10,7 @@ import pytest
 import optmatch as om
 from optmatch.solvers.rails.forwarding import is_served
 from optmatch.solvers.rails.seats import EXCHANGE, seat_ranks
-from optmatch.solvers.rails.staying import _time_exchanges, bound_step
+from optmatch.solvers.rails.staying import time_exchanges, bound_step
 from optmatch.verify.rails.times import bound_changes
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job
@@ -78,7 +78,7 @@ def test_no_stages_are_quicker_than_the_least_time_of_an_exchange(n: int) -> Non
                         far.setdefault(sum(way) % n, hops)
                 if len(far) == n:
                     best = min(best, sum(far.values()) * part_s + (many - 1) * delay_s)
-        found = _time_exchanges(seats._replace(job=job.with_delay(delay_s)), delay_s)
+        found = time_exchanges(seats._replace(job=job.with_delay(delay_s)), delay_s)
         assert found.min() <= best * (1 + 1e-12)
         assert n > 5 or found[0] == pytest.approx(best)
 
