@@ -10,7 +10,7 @@ import pytest
 import optmatch as om
 from optmatch.solvers.rails.forwarding import is_served
 from optmatch.solvers.rails.seats import EXCHANGE, seat_ranks
-from optmatch.solvers.rails.staying import time_exchanges, bound_step
+from optmatch.solvers.rails.staying import bound_step, time_exchanges
 from optmatch.verify.rails.times import bound_changes
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job
