@@ -108,9 +108,10 @@ def _demand() -> Kind:
 
     def view() -> View:
         from optmatch.io.rails.timeline import tabulate
-        from optmatch.plotting import demands as room
+        from optmatch.plotting.demands import charts, matrices
 
-        return View(room.draw, tabulate, room.draw_problem, room.tabulate_problem, room.page)
+        problem = matrices.draw_problem, matrices.tabulate_problem
+        return View(charts.draw, tabulate, *problem, charts.page)
 
     return Kind(Demand, verify_demand, METHODS, small_problems, view)
 

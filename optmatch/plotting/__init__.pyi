@@ -12,11 +12,12 @@ from .comparison import (
     fabrics_data as fabrics_data,
     plot_fabrics as plot_fabrics,
 )
-from .demands import (
+from .demands.charts import (
     GanttData as GanttData,
     gantt_data as gantt_data,
     plot_gantt as plot_gantt,
 )
+from .demands.matrices import left_bytes as left_bytes, plot_left as plot_left
 from .figures import (
     plot_contact_sheet as plot_contact_sheet,
     plot_matchings as plot_matchings,
@@ -34,6 +35,10 @@ from .files import (
 )
 from .geometry import MeshData as MeshData, PortMark as PortMark, mesh_data as mesh_data
 from .heat import HeatData as HeatData, heat_data as heat_data, plot_heat as plot_heat
+from .plans import (
+    plot_plans as plot_plans,
+    plot_progress as plot_progress,
+)
 from .profiles import (
     ProfileData as ProfileData,
     profile_data as profile_data,

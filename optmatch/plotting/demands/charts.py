@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Schedule, Solution, scale_of, write_amount
+from optmatch.model import IDLE, InputError, Schedule, Solution, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.figures import (
-    blank_figure,
     chart_axes,
     draw_bars,
     draw_schedule,
@@ -290,47 +289,6 @@ def page(solution: Solution) -> dict[str, Any]:
         ] or [{"say": "nothing to carry", "at": 0.0}],
         list={"title": "Circuits in order", "heads": ["circuit", "carries"], "rows": pairs[:4000]},
     )  # fmt: skip
-
-
-def draw_problem(problem: Demand) -> Figure:
-    """Draw the matrix of a demand: sources down, destinations across."""
-    from matplotlib.colors import PowerNorm
-
-    matrix, labels = problem.demand_bytes, problem.fabric.labels
-    unit = "B" if problem.rate_bytes_per_s != 1 else ""
-    n = len(matrix)
-    side = min(10.0, max(4.0, 0.3 * n + 1.5))
-    figure = blank_figure(side + 1.2, side)
-    ax = figure.add_subplot()
-    most = float(matrix.max(initial=0.0))
-    scale, name = scale_of(most, unit)
-    some = matrix[matrix > 0]
-    skewed = len(some) and most > 10 * float(np.median(some))  # else all but a few would be black
-    norm = PowerNorm(0.35 if skewed else 1.0, vmin=0.0)
-    image = ax.imshow(np.ma.masked_equal(matrix / scale, 0.0), cmap="cividis", norm=norm)
-    every = max(1, -(-n // 24))
-    ticks = np.arange(0, n, every)
-    names = [labels[k] for k in ticks]
-    ax.set_xticks(
-        ticks, names, fontsize=8, rotation=90 if n > 12 or max(map(len, names)) > 3 else 0
-    )
-    ax.set_yticks(ticks, names, fontsize=8)
-    ax.set_xlabel("destination port")
-    ax.set_ylabel("source port")
-    total = write_amount(float(matrix.sum()), unit)
-    nothing = "; white: nothing" if (matrix == 0).any() else ""
-    ax.set_title(f"what is to be carried: {total} in all{nothing}", fontsize=11)
-    figure.colorbar(image, ax=ax, label=name or "demand", shrink=0.8)
-    return figure
-
-
-def tabulate_problem(problem: Demand) -> dict[str, Any]:
-    """List a row for each flow."""
-    source, destination = np.nonzero(problem.demand_bytes)
-    names = np.array(problem.fabric.labels)
-    return {"source": source, "destination": destination, "from": names[source],
-            "to": names[destination],
-            "size_bytes": problem.demand_bytes[source, destination]}  # fmt: skip
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:
