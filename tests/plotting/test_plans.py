@@ -21,7 +21,8 @@ def solve_drawn(seed: int, **options: Any) -> om.Solution:
 def test_what_is_left_agrees_with_a_replay_in_small_steps(options: dict[str, Any]) -> None:
     solution = solve_drawn(len(options), **options)
     answer: Any = solution.schedule or solution.answer
-    times = np.linspace(0.0, solution.objective, 7)
+    end_s: Any = solution.objective
+    times = np.linspace(0.0, end_s, 7)
     counted = left_bytes(solution, times)
     for time_s, found in zip(times, counted, strict=True):
         rest: Any = solution.problem.demand_bytes.copy()  # type: ignore[attr-defined]
@@ -64,12 +65,16 @@ def test_progress_draws_the_last_of_each() -> None:
         [(0.5, Bound(2.0)), (1.0, NewBest(9.0)), (1.5, Tick("search", 1)), (2.0, NewBest(4.0))]
     )
     best, bound = ax.get_lines()
-    assert list(best.get_xdata()) == [1.0, 2.0, 2.0] and list(best.get_ydata()) == [9.0, 4.0, 4.0]
-    assert list(bound.get_xdata()) == [0.5, 2.0] and list(bound.get_ydata()) == [2.0, 2.0]
+    assert np.asarray(best.get_xdata()).tolist() == [1.0, 2.0, 2.0] and np.asarray(
+        best.get_ydata()
+    ).tolist() == [9.0, 4.0, 4.0]
+    assert np.asarray(bound.get_xdata()).tolist() == [0.5, 2.0] and np.asarray(
+        bound.get_ydata()
+    ).tolist() == [2.0, 2.0]
     (gap,) = ax.collections
     assert gap.get_paths()[0].get_extents().get_points().tolist() == [[1.0, 2.0], [2.0, 9.0]]
     levels = plot_progress([(0.0, NewBest((3, 1))), (1.0, NewBest((2, 7)))])
-    assert list(levels.get_lines()[0].get_ydata()) == [3, 2, 2]
+    assert np.asarray(levels.get_lines()[0].get_ydata()).tolist() == [3, 2, 2]
 
 
 @pytest.mark.parametrize(

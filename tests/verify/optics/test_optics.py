@@ -278,6 +278,7 @@ def test_figures_are_the_worst_of_all_circuits() -> None:
             "longest_delay_s": max(delay_s), "delay_spread_s": max(delay_s) - min(delay_s),
             "largest_heater_mw": max(mw), "mean_heater_mw": np.mean(mw),
             "largest_heat_rad": np.max(optics.heat_rad), "longest_settling_s": 1e-3,
+            "total_settling_s": 1e-3 * np.count_nonzero(settling_s),
             "switching_mj": mw @ settling_s, "loops": sum(map(len, optics.loops)),
             "worst_loop_power_db": -np.inf, "energy_error": np.abs(balance).max(),
         },
