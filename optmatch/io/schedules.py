@@ -170,7 +170,7 @@ def solution_from_tree(tree: Any) -> Solution:
     check_keys(tree, "", known=(*tags, *forms_of(Solution)), needed=needed)
     problem = problem_from_tree(tree["problem"], "/problem")
     digest, found = tree["problem_sha256"], problem_digest(problem)
-    if digest != found:
+    if not isinstance(digest, str) or digest != found:  # it may be an array of a file beside
         raise InputError(
             f"problem_sha256 = {shorten(digest, 66)}, but the problem in this file has {found}",
             where="/problem_sha256",
