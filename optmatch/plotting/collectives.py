@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, Solution, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.figures import blank_figure, draw_bars, draw_schedule, label_time
+from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import page_data, scene
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.plan import KINDS, plan_of
@@ -132,9 +133,7 @@ def _bytes_of(plan: CollectivePlan) -> NDArray[np.float64]:
 
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: circuits with the bytes of their rounds, or ranks over the rounds."""
-    plan = solution.answer
-    if not isinstance(plan, CollectivePlan):
-        raise InputError(f"nothing to draw: the status is {solution.status.value}")
+    _, plan = answered(solution, Collective, CollectivePlan)
     if solution.schedule is not None and not plan.shares_bytes.size:
         names = []
         sent = _bytes_of(plan)
@@ -364,8 +363,9 @@ def plot_delays(tables: Tables, *, fig: Figure | None = None) -> Figure:
     left, right = fig.subplots(1, 2)
     names = [name for name in data.time_s if name != "bound"]
     colours = {name: palette.circuit_colour(k) for k, name in enumerate(names)}
-    for name in names:
-        left.loglog(data.delays_s, data.time_s[name], color=colours[name], marker="o", label=name)
+    for k, name in enumerate(names):
+        style: Any = {"lw": max(1.0, 5.0 - 0.6 * k), "color": colours[name]}  # all equals are seen
+        left.loglog(data.delays_s, data.time_s[name], marker=".", label=name, **style)
     if "bound" in data.time_s:
         left.loglog(data.delays_s, data.time_s["bound"], color=palette.INK, ls="--", label="bound")
     for axis in (left.xaxis, left.yaxis):
@@ -394,7 +394,7 @@ def plot_delays(tables: Tables, *, fig: Figure | None = None) -> Figure:
     )
     right.set_xlabel("delay")
     right.set_ylabel("size")
-    right.set_title("the fastest", fontsize=10)
+    right.set_title("the fastest; of equals the first", fontsize=10)
     for ax in (left, right):
         ax.tick_params(labelsize=8)
     return fig

@@ -54,7 +54,8 @@ def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> Non
     straight, crossed = terminals[:, [[0, 2], [1, 3]]], terminals[:, [[0, 3], [1, 2]]]
     thin = thin_line(stroke)
     free = straight[light.states == FREE].reshape(-1, 2, 2)
-    draw_lines(ax, [*_sample(data.links), *free], palette.STATE_COLOURS["free"], thin, "free")
+    pale = palette.STATE_COLOURS["free"] if light.circuits else palette.FAINT_INK
+    draw_lines(ax, [*_sample(data.links), *free], pale, thin, "free")
     lit = terminals[light.states != FREE]
     half = 0.52 * (lit[:, 2:].mean(axis=1) - lit[:, :2].mean(axis=1))
     middle = lit.mean(axis=1)
@@ -176,13 +177,15 @@ def _draw_ports(
     least = max(8.0, 0.64 * figure.get_figwidth())  # so that 1,200 pixels have 8 points
     at = np.array([mark.position for mark in data.ports])
     apart = np.hypot(*(at[:, None] - at).T) + np.where(np.eye(len(at)), np.inf, 0.0)
-    if points < 0.4 * least or 72 * cell_inches * apart.min() < 1.1 * least:
+    if 72 * cell_inches * apart.min() < 0.95 * least:
         return  # neighbours would touch
     digits = len(str(max(mark.port for mark in data.ports)))
     fits = 1.9 * points / math.hypot(0.62 * digits, 0.72)  # the same place for all
+    box = np.array([0.7 * digits, 0.9]) * least / (72 * cell_inches)
     for mark, fill in zip(data.ports, fills, strict=True):
         if fits < least:
-            _write_outside(ax, data, mark, str(mark.port), least, weight="bold", color=palette.INK)
+            free = _turn_away(ax, data, mark, at, box)
+            _write_outside(ax, data, free, str(mark.port), least, weight="bold", color=palette.INK)
             continue
         ax.text(
             *mark.position,
@@ -196,6 +199,22 @@ def _draw_ports(
         )
         if mark.name != str(mark.port) and points >= 0.7 * least:
             _write_outside(ax, data, mark, mark.name, least, color=palette.FAINT_INK)
+
+
+def _turn_away(ax: Axes, data: MeshData, mark: PortMark, at: Points, box: Any) -> PortMark:
+    """Turn a mark to where a text of this size meets no other port, and make room for the text."""
+    for outward in (mark.outward, (0.0, -1.0), (0.0, 1.0)):
+        level = abs(outward[0]) < 0.6
+        half = (box[::-1] if level else box) / 2
+        centre = np.array(mark.position) + (data.port_radius + 0.1) * np.array(outward)
+        centre[int(level)] += half[int(level)] * np.sign(outward[int(level)])
+        if not (np.abs(at - centre) < half + 0.9 * data.port_radius).all(axis=1).any():
+            break
+    else:
+        return mark
+    low, high = ax.get_ylim()
+    ax.set_ylim(min(low, centre[1] - half[1]), max(high, centre[1] + half[1]))
+    return mark._replace(outward=outward)
 
 
 def _write_outside(

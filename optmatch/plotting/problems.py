@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,11 +27,17 @@ def draw_fabric(problem: Any) -> Figure:
     ax = figure.add_subplot()
     draw_switch(ax, problem.fabric)
     tenants = getattr(problem, "tenants", ())
-    jobs = [f"{tenant.name}: {tenant.n_ports} ports" for tenant in tenants[:MOST_JOBS]]
+    jobs = [f"{_cut(tenant.name)}: {tenant.n_ports} ports" for tenant in tenants[:MOST_JOBS]]
     jobs += [f"and {len(tenants) - MOST_JOBS} more jobs"] if len(tenants) > MOST_JOBS else []
-    lines = [", ".join(jobs[k : k + 4]) for k in range(0, len(jobs), 4)]
-    ax.set_title("\n".join([f"{problem.kind} on {problem.fabric.title}", *lines]), fontsize=11)
+    font = max(11.0, 0.64 * figure.get_figwidth())
+    lines = wrap(", ".join(jobs), int(110 * figure.get_figwidth() / font))
+    figure.set_figheight(figure.get_figheight() + len(lines) * font / 60)
+    ax.set_title("\n".join([f"{problem.kind} on {problem.fabric.title}", *lines]), fontsize=font)
     return figure
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= 24 else f"{name[:11]}...{name[-10:]}"
 
 
 def list_ports(problem: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from optmatch.plotting.figures import (
     draw_schedule,
     label_time,
 )
+from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
@@ -196,9 +197,7 @@ _MOST_ROWS, _MOST_BARS, _MOST_CIRCUITS = 400, 60_000, 40_000
 
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: rows over time, ranks that do the same in one row, and the circuits."""
-    job, plan = solution.problem, solution.answer
-    if not isinstance(job, RailJob) or not isinstance(plan, RailPlan):
-        raise InputError(f"nothing to draw: the status is {solution.status.value}")
+    job, plan = answered(solution, RailJob, RailPlan)
     span_s = max(plan.step_s, 1e-12)
     alike = _alike(job, plan)
     rows: list[str] = []
@@ -289,28 +288,33 @@ def _circuits(job: RailJob, plan: RailPlan) -> tuple[list[list[list[int]]], list
 
 def draw_problem(job: RailJob) -> Figure:
     """Draw the phases of the first rail: a row for each stage, a box for each phase in order."""
-    rail = min((phase.rail for phase in job.phases()), default=0)
+    n_rails, rail = (
+        len({phase.rail for phase in job.phases()}),
+        min((phase.rail for phase in job.phases()), default=0),
+    )
     phases = [phase for phase in job.phases() if phase.rail == rail]
     stages = sorted({phase.stage for phase in phases})
     figure = blank_figure(10.0, min(14.0, 1.6 + 0.42 * max(1, len(stages))))
     ax = figure.add_subplot()
     most = 1
     for row, stage in enumerate(stages):
-        own = [phase for phase in phases if phase.stage == stage][:MOST_RANKS]
+        own = [phase for phase in phases if phase.stage == stage]
         most = max(most, len(own))
-        for place, phase in enumerate(own):
+        for place, phase in enumerate(own[:MOST_RANKS]):
             colour = _COLOURS[1 + DIMENSIONS.index(phase.dimension)]
             ax.barh(row, 0.94, left=place, height=0.8, color=colour)
             ink = palette.ink_on(colour)
             text = f"{phase.dimension} {phase.n_operations}"
             ax.text(place + 0.47, row, text, ha="center", va="center", fontsize=8, color=ink)
-    ax.set_xlim(0, most)
+    ax.set_xlim(0, min(most, MOST_RANKS))
     ax.set_ylim(len(stages) - 0.4, -0.6)
     ax.set_yticks(range(len(stages)), [str(stage) for stage in stages], fontsize=8)
     ax.set_xticks([])
     ax.set_xlabel("phases in order: dimension and operations")
     ax.set_ylabel("stage")
-    ax.set_title(f"what rail {rail} carries in a step of {job.n_gpus} GPUs", fontsize=10)
+    told = f"what rail {rail} of {n_rails} carries in a step of {job.n_gpus:,} GPUs"
+    told += f": the first {MOST_RANKS} of {most} phases" if most > MOST_RANKS else ""
+    ax.set_title(told, fontsize=10)
     return figure
 
 

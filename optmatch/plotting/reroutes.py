@@ -13,7 +13,7 @@ from optmatch.model import FREE, IDLE, InputError, Schedule, Solution
 from optmatch.plotting import palette
 from optmatch.plotting.figures import blank_figure, draw_schedule, plot_slot
 from optmatch.plotting.geometry import mesh_data
-from optmatch.plotting.slots import keep_colours
+from optmatch.plotting.slots import answered, keep_colours
 from optmatch.plotting.viewer import page_data, panel, scene
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
@@ -55,7 +55,7 @@ def transition_data(solution: Solution) -> RackData:
     InputError
         If it is of another kind, or has no answer.
     """
-    return _rack_data(*_parts(solution))
+    return _rack_data(*answered(solution, Reroute, Transition))
 
 
 def _rack_data(problem: Reroute, answer: Transition) -> RackData:
@@ -119,7 +119,7 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
     InputError
         If it has no answer, or is of another kind.
     """
-    problem, answer = _parts(solution)
+    problem, answer = answered(solution, Reroute, Transition)
     if isinstance(problem.fabric, RackFabric):
         data = transition_data(solution)
         size = np.ptp(data.servers, axis=0) + 1.5
@@ -141,13 +141,6 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
         ax.set_title(f"{name}: {count} circuits")
         _mark_failed(ax, problem)
     return fig
-
-
-def _parts(solution: Solution) -> tuple[Reroute, Transition]:
-    problem, answer = solution.problem, solution.answer
-    if not isinstance(problem, Reroute) or not isinstance(answer, Transition):
-        raise InputError("a drawing of a transition needs one")
-    return problem, answer
 
 
 def _before_and_after(problem: Reroute, answer: Transition) -> Schedule:
@@ -250,9 +243,7 @@ _WAYS = (palette.FAINT_INK, palette.BROKEN, palette.CIRCUIT_COLOURS[0])
 
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: before, after the failure, and after each step of the transition."""
-    if solution.answer is None:
-        raise InputError(f"nothing to draw: the status is {solution.status.value}")
-    problem, answer = _parts(solution)
+    problem, answer = answered(solution, Reroute, Transition)
     if not isinstance(problem.fabric, RackFabric):
         return _mesh_page(solution, problem, answer)
     rack, data = problem.fabric, transition_data(solution)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
 from optmatch.plotting.figures import blank_figure, draw_schedule
+from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import Assignment, PortSharing
 
@@ -53,9 +54,7 @@ def shares_data(solution: Solution) -> SharesData:
     >>> data.demand.tolist(), int(data.served.sum()), data.unused
     ([2, 3], 3, 1)
     """
-    problem, answer = solution.problem, solution.answer
-    if not isinstance(problem, PortSharing) or not isinstance(answer, Assignment):
-        raise InputError(f"nothing to draw: the status is {solution.status.value}")
+    problem, answer = answered(solution, PortSharing, Assignment)
     order = problem.ranking
     demand, served = problem.jobs.demand[order], answer.served(problem.jobs.n_jobs)[order]
     if not demand.any():
@@ -98,9 +97,7 @@ _UNUSED, _TIGHT, _CLASS = "#ffffff", "#ffd57a", "#eef1f5"
 
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: jobs, resources by their class, who has what, and the cut."""
-    problem, answer = solution.problem, solution.answer
-    if not isinstance(problem, PortSharing) or not isinstance(answer, Assignment):
-        raise InputError(f"nothing to draw: the status is {solution.status.value}")
+    problem, answer = answered(solution, PortSharing, Assignment)
     n_jobs, classes = problem.jobs.n_jobs, problem.classes
     served = answer.served(n_jobs)
     legend = [("free, or not used", _UNUSED), ("counted in the cut", _TIGHT), ("class", _CLASS)]
@@ -191,11 +188,13 @@ def draw_problem(problem: PortSharing) -> Figure:
     order, jobs = problem.ranking, problem.jobs
     figure = blank_figure(max(6.0, min(12.0, 4 + 0.15 * jobs.n_jobs)), 3.6)
     ax = figure.add_subplot()
-    edges = np.arange(jobs.n_jobs + 1) - 0.5
-    fit = problem.classes.supply[order]
-    ax.stairs(fit, edges, color=palette.INK, label="resources that fit it")
+    edges, fit = np.arange(jobs.n_jobs + 1) - 0.5, problem.classes.supply[order]
     ax.stairs(jobs.demand[order], edges, fill=True, color=palette.TOGGLED_FILL, label="wanted")
+    ax.hlines(fit, edges[:-1], edges[1:], color=palette.INK, label="resources that fit it")
     _name_jobs(ax, order)
+    if fit.max(initial=0) > 40 * np.median(jobs.demand):  # else what is wanted would not be seen
+        ax.set_yscale("symlog", linthresh=1)
+        ax.set_ylim(bottom=0)
     total = (
         f"{jobs.demand.sum():,} resources are wanted, {problem.resources.n_resources:,} are there"
     )

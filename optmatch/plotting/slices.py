@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.model import InputError, Solution
+from optmatch.model import Solution
 from optmatch.plotting import palette
 from optmatch.plotting.figures import blank_figure, draw_schedule
+from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import Allocation, SliceAllocation
 
@@ -65,9 +66,7 @@ def slice_data(solution: Solution) -> SliceData:
     >>> data.slot[:5].tolist(), data.edges.tolist(), data.new.tolist()
     ([0, -1, -1, -1, 1], [[0, 4], [4, 0]], [4, 4])
     """
-    problem, answer = solution.problem, solution.answer
-    if not isinstance(problem, SliceAllocation) or not isinstance(answer, Allocation):
-        raise InputError("a drawing of a slice needs an allocation")
+    problem, answer = answered(solution, SliceAllocation, Allocation)
     fabric = problem.fabric
     per_rack = fabric.n_servers // fabric.racks
     racks = np.unique(answer.servers // per_rack)
@@ -185,9 +184,7 @@ _LEGEND = (
 
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: all racks and the switches between them, before and with the slice."""
-    problem, answer = solution.problem, solution.answer
-    if not isinstance(problem, SliceAllocation) or not isinstance(answer, Allocation):
-        raise InputError(f"nothing to draw: the status is {solution.status.value}")
+    problem, answer = answered(solution, SliceAllocation, Allocation)
     fabric = problem.fabric
     places, n = _places(fabric), fabric.n_servers
     kinds = np.full(n + fabric.n_rack_switches, _SWITCH)
@@ -285,9 +282,12 @@ def draw_problem(problem: SliceAllocation) -> Figure:
     ax = figure.add_subplot()
     _draw_servers(ax, places * [1, -1], owner, np.full(len(owner), -1), 72 * scale)
     free, wanted = int((owner == -1).sum()), " x ".join(map(str, problem.shape))
-    ax.set_title(
-        f"{wanted} chips are wanted; {free} of {len(owner)} servers are free", fontsize=10
-    )
+    font = max(8.0, 0.64 * figure.get_figwidth())
+    for rack in range(fabric.racks if fabric.racks > 1 else 0):
+        x, y = places[fabric.server_coordinates[:, 0] == rack].min(axis=0)
+        ax.text(x - 0.4, 0.5 - y, f"rack {rack}", fontsize=font, va="bottom", zorder=4)
+    told = f"{wanted} chips are wanted; {free:,} of {len(owner):,} servers are free"
+    ax.set_title(f"{told}\na square is a server, layers of a rack side by side", fontsize=font + 1)
     return figure
 
 

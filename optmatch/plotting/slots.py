@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.fabrics.light import Route, trace_circuits
-from optmatch.model import FREE, IDLE, InputError, Schedule, Solution, integer
+from optmatch.model import FREE, IDLE, InputError, Problem, Schedule, Solution, integer
 from optmatch.plotting import palette
 from optmatch.plotting.geometry import MeshData, Points, light_curve, mesh_data
+
+Asked = TypeVar("Asked", bound=Problem)
+Found = TypeVar("Found")
 
 
 class CircuitData(NamedTuple):
@@ -100,9 +103,7 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
     """Split a drawable object into fabric and schedule, which fit; or raise `InputError`."""
     if isinstance(shown, Solution):
         if shown.schedule is None:
-            raise InputError(
-                f"nothing to draw: the status is {shown.status.value}, without a schedule"
-            )
+            raise _nothing(shown, "a schedule")
         fabric, schedule = shown.problem.fabric, shown.schedule
     else:
         fabric, schedule = shown[:2]
@@ -121,6 +122,21 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
     if not schedule.n_slots:
         raise InputError("nothing to draw: the schedule has no slots", where="matchings")
     return fabric, schedule
+
+
+def answered(solution: Solution, asked: type[Asked], found: type[Found]) -> tuple[Asked, Found]:
+    """Split a solution into problem and answer of these classes; or raise `InputError`."""
+    problem = solution.problem
+    answer = solution.schedule if solution.answer is None else solution.answer
+    if not isinstance(problem, asked):
+        raise InputError(f"a solution of kind {problem.kind}: this picture is of {asked.kind}")
+    if not isinstance(answer, found) or answer is None:
+        raise _nothing(solution, "an answer")
+    return problem, answer
+
+
+def _nothing(solution: Solution, what: str) -> InputError:
+    return InputError(f"nothing to draw: the status is {solution.status.value}, without {what}")
 
 
 def slot_data(shown: Drawable, slot: int = 0) -> SlotData:

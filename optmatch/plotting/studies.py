@@ -30,6 +30,7 @@ class Panel(NamedTuple):
     series: dict[str, list[float]]
     errors: Mapping[str, list[float]] = {}
     """Half widths of confidence intervals, where there are any."""
+    xlabel: str = ""
     lines: bool = False
     """Whether lines are drawn instead of bars."""
 
@@ -81,6 +82,7 @@ def _slices(tables: Tables) -> list[Panel]:
             list(dict.fromkeys(row["shape"] for row in tables["fragmented"])),
             {rule: [row["placed"] for row in rows] for rule, rows in by_rule.items()},
             {rule: [row["placed_half_width"] for row in rows] for rule, rows in by_rule.items()},
+            "chips of a slice",
         ),
         Panel(
             "bandwidth of a tenant's chip",
@@ -90,6 +92,7 @@ def _slices(tables: Tables) -> list[Panel]:
                 "fixed torus": [row["fixed"] for row in tenants],
                 "steered": [row["steered"] for row in tenants],
             },
+            xlabel="chips of its slice",
         ),
     ]
 
@@ -104,7 +107,8 @@ def _spares(tables: Tables) -> list[Panel]:
             "failures that the spares of a rack cover",
             "part of the time that something is down",
             [str(spares) for spares in range(most + 1)],
-            series,
+            {f"a spare is a {unit}": values for unit, values in series.items()},
+            xlabel="spares of a rack",
             lines=True,
         )
     ]
@@ -126,19 +130,22 @@ def _blast(tables: Tables) -> list[Panel]:
 def _sharing(tables: Tables) -> list[Panel]:
     rows = tables["completion"]
     varied = ("mix", "supply", "response", "scale", "baseline")
-    label = [" ".join(str(row[name]) for name in varied if name in row) for row in rows]
-    mixes = list(dict.fromkeys(label))
-    told = {(mix, row["policy"]): row for mix, row in zip(label, rows, strict=True)}
+    told = [[str(row[name]) for name in varied if name in row] for row in rows]
+    label = [", ".join(words) for words in told]
+    xlabel = ", ".join(name for name in varied if name in rows[0]) if rows else ""
+    row_of = {(mix, row["policy"]): row for mix, row in zip(label, rows, strict=True)}
     policies = list(dict.fromkeys(row["policy"] for row in rows))
+    whole = [mix for mix in label if all((mix, policy) in row_of for policy in policies)]
+    mixes = list(dict.fromkeys(whole))  # an interrupted study may lack some
 
     def panel(title: str, ylabel: str, name: str) -> Panel:
-        known = {p: [told[mix, p] for mix in mixes] for p in policies}
+        known = {p: [row_of[mix, p] for mix in mixes] for p in policies}
         series = {p: [row[name] for row in rows] for p, rows in known.items()}
         errors = {p: [row[f"{name}_half_width"] for row in rows] for p, rows in known.items()}
-        return Panel(title, ylabel, mixes, series, errors)
+        return Panel(title, ylabel, mixes, series, errors, xlabel)
 
     ratio = panel("mean completion time", "random over policy", "ratio")
-    venn = [told[mix, "venn"]["published"] for mix in mixes if (mix, "venn") in told]
+    venn = [row_of[mix, "venn"]["published"] for mix in mixes if (mix, "venn") in row_of]
     if len(venn) == len(mixes):
         ratio.series["venn, published"] = venn
     return [ratio, panel("distance to the lower bound", "completion over its bound", "of_bound")]
@@ -184,32 +191,36 @@ def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figur
     optmatch.studies : The studies that make the tables.
     """
     panels = study_data(name, tables)
-    figure = blank_figure(5.0 * len(panels), 3.6) if fig is None else fig
+    many = max(len(panel.labels) for panel in panels) > 9  # each has a row of its own
+    size = (12.0, 4.2 * len(panels)) if many else (5.0 * len(panels), 3.6)
+    figure = blank_figure(*size) if fig is None else fig
+    shape = (len(panels), 1) if many else (1, len(panels))
     for number, panel in enumerate(panels, 1):
-        _draw(figure.add_subplot(1, len(panels), number), panel)
+        _draw(figure.add_subplot(*shape, number), panel, max(8.0, 0.64 * size[0]))
     return figure
 
 
-def _draw(ax: Axes, panel: Panel) -> None:
+def _draw(ax: Axes, panel: Panel, font: float) -> None:
     width = 0.8 / max(1, len(panel.series))
     for k, (name, values) in enumerate(panel.series.items()):
         colour = palette.circuit_colour(k)
         if panel.lines:
-            ax.plot(range(len(values)), values, marker="o", color=colour, label=name)
+            style: Any = {"lw": max(1.0, 3.0 - k), "ms": max(4.0, 8.0 - 2 * k)}  # all are seen
+            ax.plot(range(len(values)), values, marker="o", color=colour, label=name, **style)
             continue
         places = [i + (k - (len(panel.series) - 1) / 2) * width for i in range(len(values))]
         errors = panel.errors.get(name) or None
         ax.bar(places, values, width, yerr=errors, color=colour, label=name, capsize=2)
-    ax.set_xticks(range(len(panel.labels)), panel.labels)
-    ax.set_title(panel.title, fontsize=10)
-    ax.set_ylabel(panel.ylabel)
-    ax.tick_params(labelsize=8)
-    if len(panel.series) > 4:
-        ax.legend(
-            fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncol=4
-        )
-    elif len(panel.series) > 1:
-        ax.legend(fontsize=8, frameon=False)
+    turned = 90 if sum(map(len, panel.labels)) > 50 else 0
+    ax.set_xticks(range(len(panel.labels)), panel.labels, rotation=turned)
+    ax.set_title(panel.title + ("; black: 95 %" if panel.errors else ""), fontsize=font + 2)
+    ax.set_xlabel(panel.xlabel, fontsize=font)
+    ax.set_ylabel(panel.ylabel, fontsize=font)
+    ax.tick_params(labelsize=font)
+    ax.set_ylim(bottom=0.0)
+    if len(panel.series) > 1:
+        place: Any = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+        ax.legend(fontsize=font, frameon=False, **place)
 
 
 class CostsData(NamedTuple):

@@ -102,6 +102,7 @@ def page_data(
     loss = number("cell_loss_db", cell_loss_db)
     faults = fabric.faults if isinstance(fabric, Faulty) else ()
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
+    owners = owners_of(shown)
     return {
         "title": kind.replace("-", " ").capitalize(),
         "subtitle": _subtitle(fabric),
@@ -115,7 +116,8 @@ def page_data(
         "bounds": _rounded(data.bounds),
         "radius": round(data.port_radius, 3),
         "colours": CIRCUIT_COLOURS,
-        "owners": [] if (owners := owners_of(shown)) is None else owners.of_port.tolist(),
+        "owners": [] if owners is None else owners.of_port.tolist(),
+        "jobs": [] if owners is None else list(owners.names),
         "ports": [
             [*mark[:4], *_rounded(mark.position), *_rounded(mark.outward)] for mark in data.ports
         ],

@@ -16,8 +16,9 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.kinds import all_kinds
 from optmatch.model import unit_of, write_amount, write_score
-from optmatch.plotting import save_picture, viewer_page
+from optmatch.plotting import plot_delays, plot_study, save_picture, viewer_page
 from optmatch.plotting.figures import draw_schedule
+from optmatch.problems import Tenancy, Tenant
 from optmatch.solvers.reroutes.states import hold_matching
 from tests.helpers.answers import PROBLEMS, answer_named, problem_named
 from tests.plotting.test_viewer import browser
@@ -98,6 +99,7 @@ def test_the_page_in_a_browser(name: str, browser: Any, tmp_path: Path) -> None:
 
         if "legend" in (data := embedded(page_text)):  # what is not there is not explained
             assert set(page.locator("#legend li").all_inner_texts()) == kinds_shown(data)
+        assert page.locator("#legend .job").all_inner_texts() == data.get("jobs", [])
         page.keyboard.press("End")
         assert at() == steps - 1
         page.keyboard.press("ArrowLeft")
@@ -187,6 +189,39 @@ def drawn(name: str) -> Any:
     states = np.ones((n_slots, fabric.n_cells), dtype=np.int8)
     schedule = om.Schedule(matchings=idle, durations_s=np.ones(n_slots), cell_states=states)
     return draw_schedule((fabric, schedule))
+
+
+def large_problem(name: str) -> Any:
+    """Return a problem whose picture has many ports, jobs with long names, or racks."""
+    if name == "tenancy":
+        named = tuple(Tenant(f"training of a language model, run {k}", 3) for k in range(20))
+        return Tenancy(om.HexMesh(17, 17, ports=64), named, delay_s=0.1)
+    if name == "slices":
+        return om.SliceAllocation(om.RackFabric(racks=64, joined=True), (8, 8, 8))
+    return om.AllToAll(om.Crossbar(32) if name == "crossbar" else om.Benes(64))
+
+
+@pytest.mark.parametrize("name", ["crossbar", "benes", "tenancy", "slices"])
+def test_pictures_of_large_problems_can_be_read(name: str) -> None:
+    check_texts(large_problem(name).plot())
+
+
+def test_pictures_of_studies_can_be_read() -> None:
+    """Labels of many groups and legends are beside the bars; curves that coincide are all seen."""
+    some = {"policy": "random", "ratio": 1.0, "ratio_half_width": 3.0, "of_bound": 2.0,
+            "of_bound_half_width": 0.1}  # fmt: skip
+    rows = [some | {"mix": "even", "supply": k / 10, "response": 0.5} for k in range(12)]
+    policies = [row | {"policy": policy} for row in rows for policy in ("random", "fifo", "las")]
+    for count in (10, 36):  # the last mix of ten is not whole
+        figure = plot_study("sharing", {"completion": policies[:count]})
+        check_texts(figure)
+        assert all(ax.get_ylim()[0] == 0 and ax.get_xlabel() for ax in figure.axes)
+    times = [{"method": m, "delay_s": d, "time_s": d} for m in "abc" for d in (1e-6, 1e-3)]
+    best = [{"size_bytes": 8e5, "delay_s": d, "winner": "a"} for d in (1e-6, 1e-3)]
+    figure = plot_delays({"times": times, "winners": best})
+    check_texts(figure)
+    widths = [line.get_linewidth() for line in figure.axes[0].get_lines()]
+    assert widths == sorted(set(widths), reverse=True)
 
 
 @pytest.mark.parametrize("what", ["problem", "answer"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Schedule, Solution, write_amount
+from optmatch.model import IDLE, Schedule, Solution, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.figures import (
     chart_axes,
@@ -15,8 +15,9 @@ from optmatch.plotting.figures import (
     draw_schedule,
     label_time,
 )
+from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import page_data, scene
-from optmatch.problems import Demand, PlaneSchedules
+from optmatch.problems import Demand
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,15 +71,9 @@ def gantt_data(solution: Solution) -> GanttData:
     >>> data.start_s.tolist(), data.sent_s.tolist(), data.end_s.tolist()
     ([1.0, 1.0], [4.0, 3.0], [4.0, 4.0])
     """
-    problem = solution.problem
-    if not isinstance(problem, Demand):
-        raise InputError(f"a solution of kind {problem.kind}: charts over time are of demands")
-    answer = solution.schedule or solution.answer
-    if answer is None:
-        raise InputError(
-            f"nothing to draw: the status is {solution.status.value}, without a schedule"
-        )
-    schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
+    problem, _ = answered(solution, Demand, object)
+    answer: Any = solution.schedule or solution.answer
+    schedules: tuple[Schedule, ...] = getattr(answer, "schedules", (answer,))
     bars = [_bars(problem, schedule, plane) for plane, schedule in enumerate(schedules)]
     table = np.concatenate(bars)
     table = table[np.argsort(table[:, 3], kind="stable")]

@@ -79,7 +79,7 @@ def test_what_cannot_be_charted() -> None:
     other = om.Solution(
         problem=routing, status=om.Status.UNKNOWN, limit=om.Limit.TIME, method="by hand"
     )
-    with pytest.raises(om.InputError, match="kind routing: charts over time are of demands"):
+    with pytest.raises(om.InputError, match="kind routing: this picture is of demand"):
         gantt_data(other)
     nothing = om.Solution(
         problem=PROBLEM, status=om.Status.UNKNOWN, limit=om.Limit.TIME, method="by hand"

@@ -309,7 +309,7 @@ def test_a_picture_shows_who_is_where(tmp_path: Path) -> None:
     used = data.new > 0
     assert (data.new + data.before)[used].max() == solution.objective
     assert save_picture(solution, tmp_path / "slice.svg").stat().st_size > 1000
-    with pytest.raises(om.InputError, match="needs an allocation"):
+    with pytest.raises(om.InputError, match="kind demand: this picture is of slice-allocation"):
         slice_data(om.solve(om.Demand.from_matrix([[1]], delay_s=0.0), seed=0))
 
 

@@ -257,5 +257,5 @@ def test_a_picture_needs_a_transition() -> None:
         transition_data(port_lost())
     other = om.solve(om.AllToAll(om.IdealSwitch(2)), seed=0)
     for draw in (plot_transition, transition_data):
-        with pytest.raises(om.InputError, match="a drawing of a transition needs one"):
+        with pytest.raises(om.InputError, match="kind all-to-all: this picture is of reroute"):
             draw(other)
