@@ -74,8 +74,12 @@ def test_arrays_that_changed_are_refused(tmp_path: Path) -> None:
         ({"other": np.zeros(3)}, "has no such array"),
         ({"schedule.cell_states": np.array([["a"]])}, "its entries are no numbers"),
         ({"schedule.cell_states": np.array([None])}, "type object in it"),
+        (
+            {"digest": np.zeros(3), "schedule.cell_states": np.zeros(3)},
+            r"sha256 = array\(\[0., 0., 0.\]\), but the problem in this",
+        ),
     ],
-    ids=["garbage", "absent", "strings", "objects"],
+    ids=["garbage", "absent", "strings", "objects", "digest"],
 )
 def test_arrays_of_the_right_digest_are_still_checked(
     tmp_path: Path, content: Any, message: str
@@ -83,15 +87,17 @@ def test_arrays_of_the_right_digest_are_still_checked(
     import hashlib
     import io
 
+    tree = json.loads((DATA / "broken" / "arrays-absent.json").read_text())
     if isinstance(content, dict):
+        if "digest" in content:
+            tree["problem_sha256"] = {"npz": "digest"}
         buffer = io.BytesIO()
         np.savez(buffer, **content)
         content = buffer.getvalue()
     (tmp_path / "a.npz").write_bytes(content)
-    tree = json.loads((DATA / "broken" / "arrays-absent.json").read_text())
     tree["arrays"] = {"file": "a.npz", "sha256": hashlib.sha256(content).hexdigest()}
     (tmp_path / "a.json").write_text(json.dumps(tree))
-    with pytest.raises(om.FormatError, match=message):
+    with pytest.raises(om.InputError, match=message):
         om.load(tmp_path / "a.json")
 
 

@@ -39,7 +39,7 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
     findings.expect(rule, "schedules", len(schedules), problem.planes)
     served = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
     weighted = 0.0
-    ends, slots, defined = [0], 0, len(schedules) > 0
+    ends, slots, defined = [0], 0, True
     for plane, schedule in enumerate(schedules):
         inner = Findings()
         if _check_slots(problem, schedule, inner):

@@ -33,7 +33,8 @@ CHANCE = 30
 """So many variances may the best of many cells explain by its four numbers alone."""
 
 _DRAWN = 128  # states among which each next one is chosen
-_CLOSE, _STEPS = 24, 25  # cells whose fit is refined, and steps of it
+_TRIED = 3  # steps of a first fit
+_CLOSE, _STEPS = 24, 26  # cells whose fit is refined, and steps of it
 _AT_ONCE = 128  # cells that are tried together
 
 
@@ -157,11 +158,11 @@ def compare_chip(
         raise InputError("power: no pair was measured", where="power")
     model = _ChipModel(fabric, graph, measured, cells_of(device, graph.n_cells))
     everyone, nominal = np.arange(graph.n_cells), model.nominal
-    first = best = model.fit(everyone, nominal, 2)
+    first = best = model.fit(everyone, nominal, _TRIED)
     starts = [nominal[:, ::-1], 0 * nominal]  # stuck, dead
     starts += [np.stack(_turned(nominal, np.array(turn))).T for turn in (0.5, -0.5)]
     for start in starts:
-        best = best.or_better(model.fit(everyone, start, 2))
+        best = best.or_better(model.fit(everyone, start, _TRIED))
     close = np.argsort(best.squares.sum(axis=1), kind="stable")[:_CLOSE]
     last = model.fit(close, best.ways[close], _STEPS)
     total, count = last.squares.sum(axis=1), sum(len(part.wanted_db) for part in model.parts)
@@ -265,7 +266,7 @@ class _ChipModel:
             return _Fit(*map(np.concatenate, zip(*found, strict=True)))
         rows, squares = np.arange(len(cells)), np.full((len(cells), 2), np.inf)
         damping, best = np.full(squares.shape, 1e-3), ways
-        for step in range(steps + 1):
+        for step in range(steps):
             normal, pull = np.zeros((len(cells), 2, 2, 2)), np.zeros(ways.shape)
             then = np.zeros(squares.shape)
             for part in self.parts:

@@ -44,7 +44,8 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     _check_arrival(graph, matchings, "light reaches its partner", light, ends, findings)
     back = trace(graph, states, ends)
     _check_arrival(graph, matchings, "light comes back from the partner", back, starts, findings)
-    _check_sharing(graph, matchings, light, fabric.bidirectional, findings)
+    if not fabric.bidirectional:  # there a shared link leads light to another port than its own
+        _check_sharing(graph, matchings, light, findings)
     _check_stuck_cells(graph, states, findings)
     loops = find_loops(graph, states)
     for slot, found in enumerate(loops):  # no rule forbids loops, but leaked light stays there
@@ -89,15 +90,11 @@ def _check_sharing(
     graph: CellGraph,
     matchings: NDArray[np.int32],
     light: Light,
-    bidirectional: bool,
     findings: Findings,
 ) -> None:
     """Look for links that carry the light of two circuits, in whatever direction."""
     n_ports = matchings.shape[1]
-    source, partner = light.beam, matchings[light.slot, light.beam].astype(np.int64)
-    if bidirectional:  # both ports of a circuit send through the same links
-        source, partner = np.minimum(source, partner), np.maximum(source, partner)
-    circuit = source * n_ports + partner
+    circuit = light.beam * n_ports + matchings[light.slot, light.beam].astype(np.int64)
     links = graph.links
     slot = np.concatenate([light.slot, light.slot])
     passed = links.of_terminal[np.concatenate([light.entered, light.left])]

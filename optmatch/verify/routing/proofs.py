@@ -68,7 +68,7 @@ class ProofChecker:
         """
         units = loss_units(bar_loss_db, cross_loss_db)
         parity = self.total_parity(circuits)
-        most = 2 * len(self.exits) // 4  # both ways through every cell
+        most = len(self.exits) // 2  # both ways through every cell
 
         def round_up(value: float) -> float:
             loss = value / units.per_db

@@ -165,6 +165,12 @@ def test_losses_are_bounded_in_whole_steps() -> None:
     assert plain % 0.5 == 0
     assert checker.bound_loss(priced(ROW, {4: 1}), DEAR, 1.0, 1.5) == plain + 0.5
     assert checker.bound_loss(proof, DEAR, 0.0, 0.0) == 0.0
+    cell = om.Benes(2).graph
+    through = [
+        Circuit(*cell.perimeter[[0, 2]].tolist()),
+        Circuit(*cell.perimeter[[1, 3]].tolist()),
+    ]
+    assert ProofChecker(cell).bound_loss(priced(cell, {}), through, 1 / 3, 1 / 3) == 2 / 3
     for tiny in (5e-324, 1e-300, 1e-12):
         assert 0.0 <= checker.bound_loss(proof, DEAR, tiny, 1000.0) <= 11_000.0
         assert 0.0 <= checker.bound_loss(proof, DEAR, tiny, tiny) <= 11 * tiny

@@ -24,7 +24,7 @@ def prices(duals: Any, units: int) -> ConfigurationProof:
     return ConfigurationProof(duals=duals, units=units)
 
 
-def planes(problem: Any, *slots: tuple[Any, Any]) -> Any:
+def planes(problem: Any, *slots: tuple[Any, ...]) -> Any:
     """Return a schedule for each plane."""
     return om.PlaneSchedules(schedules=tuple(problem.schedule(*each) for each in slots))
 
@@ -51,6 +51,9 @@ TWO_GROUPS = om.Demand.from_matrix(
     [[1, 2, 4, 18], [3, 11, 6, 5], [12, 5, 7, 1], [9, 7, 8, 1]], objective="matchings"
 )
 """Of the first two rows 1 + 2 = 3 and the rest agree, and nothing else."""
+SHARED = om.Demand.from_matrix(
+    [[1, 2, 3, 5], [1, 4, 6, 0], [4, 5, 0, 2], [5, 0, 2, 4]], objective="matchings"
+)
 TWO = demand([[0, 3], [2, 0]], planes=2)
 INTO_ONE = demand([[3, 0], [3, 0]], packet_bytes_per_s=0.25)
 FROM_ONE = demand([[3, 3], [0, 0]], packet_bytes_per_s=0.25)
@@ -69,6 +72,7 @@ LASTING = om.Demand.from_matrix(
 )
 """Seconds of 2**45 ticks are no exact multiple in float64."""
 STUCK = om.Demand(om.Faulty(om.HexMesh(1, 1, ports=[0, 1]), stuck_bar=[2]), [[0, 1], [1, 0]])
+LIT, PATH = replace(STUCK, planes=2), [[-1, -1, 0, -1, -1, -1]]
 EARLY = replace(LATE, demand_bytes=np.array([[0.0, 1.0], [0.0, 0.0]]), deadlines_s=(1.0, 0.0))
 """The second group is empty, and due at once."""
 EVEN = replace(LATE, weights=(), deadlines_s=())
@@ -85,6 +89,8 @@ BESIDE = replace(STAR, packet_bytes_per_s=0.5, switching="all-stop")
 """Packets to port 0 take none of the time of those from there."""
 ROWS_ALONE = om.Demand.from_matrix([[1, 3, 0], [2, 1, 1], [1, 0, 3]], objective="matchings")
 """The entries of its second column are sums of those of the first; of rows they are not."""
+PLANE = TWO.schedule([[1, 0]], [3])
+CROWDED = forge(PLANE, matchings=np.array([[1, 1]], dtype=np.int32))
 IS_PROOF = "the certificate is a proof"
 
 
@@ -230,6 +236,19 @@ ROWS = [
         "plane 1: delay_s: the delay is the problem's: got 0.5, expected 1.0",
     ),
     Row(
+        "a port is the destination of one circuit",
+        TWO,
+        om.PlaneSchedules(schedules=(PLANE, CROWDED)),
+        "plane 1: slot 0, destination 1: a port is the destination of one circuit",
+        stops=True,
+    ),
+    Row(
+        None,
+        LIT,
+        planes(LIT, ([[1, 0]], [1], PATH), ([[-1, -1]], [1], [[-1] * 6])),
+        figures={"cells_used_max": 1},
+    ),
+    Row(
         "the answer is a schedule for each plane",
         TWO,
         claim(TWO, answer=PAIR.schedule([[1, 0]], [3]), objective=4.0, lower_bound=3.0),
@@ -361,6 +380,12 @@ ROWS = [
         figures={"lower_bound_recomputed": 3.0, "lower_bound_checked": 4.0},
     ),
     Row(None, WEIGHTS, proved(WEIGHTS, count(0))),
+    Row(  # both have a 1, and 2 + 3 + 5 = 4 + 6
+        None,
+        SHARED,
+        proved(SHARED, count(0, 1), lower_bound=5.0),
+        figures={"lower_bound_checked": 5.0},
+    ),
     Row(None, ROWS_ALONE, proved(ROWS_ALONE, count(0, 1)), figures={"lower_bound_checked": 3.0}),
     Row(
         "the lower bound is supported",
