@@ -78,31 +78,35 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
     supplied, wants = np.asarray(supply, dtype=np.float64), np.asarray(residual)
     groups, reach = _group(may, wants, supplied)
     size = reach @ supplied
-    ascending = np.argsort(size, kind="stable")
+    ascending = size.argsort(kind="stable").tolist()
     owned = np.zeros_like(reach)
     free = np.ones(len(supplied), dtype=np.bool_)
     for group in ascending:
         owned[group] = reach[group] & free
         free &= ~reach[group]
-    has = owned @ supplied
+    has = (owned @ supplied).tolist()
     waits = [wants[jobs] / size[group] for group, jobs in enumerate(groups)]
-    lost = np.zeros(len(groups), dtype=np.bool_)
+    until = [np.cumsum(each) for each in waits]  # when each job of the queue has all
+    lost = [False] * len(groups)
     descending = ascending[::-1]
-    for place, large in enumerate(descending):
+    for place, large in enumerate(descending[:-1]):
         if lost[large]:
             continue
-        gains, smaller = (owned & reach[large]) @ supplied, descending[place + 1 :]
-        for small in smaller[gains[smaller] > 0]:
-            longer = np.cumsum(waits[large]) > np.cumsum(waits[small])[-1]
-            affected = int(longer.argmax()) + 1 if longer.any() else len(longer)
+        gains = ((owned & reach[large]) @ supplied).tolist()
+        for small in descending[place + 1 :]:
+            if gains[small] <= 0:
+                continue
+            before = int(until[large].searchsorted(until[small][-1], side="right"))
+            affected = min(before + 1, len(until[large]))
             if affected * has[small] <= len(waits[small]) * has[large]:
                 break
             owned[large] |= owned[small] & reach[large]
             owned[small] &= ~reach[large]
             has[large] += gains[small]
-            has[small] = supplied[owned[small]].sum()
+            has[small] = float(supplied[owned[small]].sum())
             lost[small] = not owned[small].any()
             waits[large] = np.concatenate((waits[large], waits[small]))
+            until[large] = np.cumsum(waits[large])
     return GroupPlan(groups, owned)
 
 
@@ -113,8 +117,9 @@ def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority
     """
     plan = plan_groups(eligible, supply, residual)
     priority = np.full(np.shape(eligible), -np.inf)
+    wanted = -np.asarray(residual, dtype=np.float64)
     for jobs, classes in zip(plan.groups, plan.owned, strict=True):
-        priority[np.ix_(classes, jobs)] = -np.asarray(residual, dtype=np.float64)[jobs]
+        priority[classes.nonzero()[0][:, None], jobs] = wanted[jobs]
     return priority
 
 
@@ -148,10 +153,10 @@ def match_tiers(
     found = np.array(priority, dtype=np.float64)
     if not found.size:
         return found
-    front = np.zeros(found.shape[1], dtype=np.bool_)
-    front[found.argmax(axis=1)[found.max(axis=1) > -np.inf]] = True
-    bound = front & (len(factor) + factor[drawn] * c < 1 + c)
-    found[bound & (tiers[:, None] != drawn)] = -np.inf
+    first = found.argmax(axis=1)
+    front = {*first[found[np.arange(len(found)), first] > -np.inf].tolist()}
+    for job in front & {*(len(factor) + factor[drawn] * c < 1 + c).nonzero()[0].tolist()}:
+        found[tiers != drawn[job], job] = -np.inf
     return found
 
 
@@ -162,9 +167,10 @@ def _group(
     there = may & (supply > 0)[:, None]
     jobs = np.flatnonzero((wants > 0) & there.any(axis=0))
     members: dict[bytes, list[int]] = {}
-    for job, key in zip(jobs.tolist(), np.packbits(there[:, jobs], axis=0).T, strict=True):
-        members.setdefault(key.tobytes(), []).append(job)
+    keys = np.packbits(there[:, jobs], axis=0).tobytes()  # a row of bytes for eight classes each
+    for place, job in enumerate(jobs.tolist()):
+        members.setdefault(keys[place :: len(jobs)], []).append(job)
     groups = [np.array(found) for found in members.values()]
-    groups = [jobs[np.argsort(wants[jobs], kind="stable")] for jobs in groups]
+    groups = [jobs[wants[jobs].argsort(kind="stable")] for jobs in groups]
     reach = np.array([there[:, jobs[0]] for jobs in groups], dtype=np.bool_)
     return groups, reach.reshape(len(groups), len(supply))

@@ -187,7 +187,7 @@ class _Run:
         self.record, self.until_s, self.filled = record, until_s, False
         self.patient = patient
         self.log: list[tuple[NDArray[np.int64], int, int, NDArray[np.float64]]] = []
-        self.top = np.full(len(pool.tier), -1)
+        self.top, self.classes = np.full(len(pool.tier), -1), np.arange(len(pool.tier))
 
     def step(self) -> bool:
         """Go on to the next event, or over the next devices; False at the end."""
@@ -310,7 +310,9 @@ class _Run:
         needed, known_s = self.needed[job], self.ends_s[job]
         if len(known_s) + len(more_s) < needed:
             return np.inf
-        return float(np.partition(np.concatenate((known_s, more_s)), needed - 1)[needed - 1])
+        together = np.concatenate((known_s, more_s))
+        together.partition(needed - 1)
+        return float(together[needed - 1])
 
     def _end_rounds(self) -> None:
         """Let rounds succeed or fail that are due now, and jobs ask for the first time."""
@@ -361,7 +363,7 @@ class _Run:
             )
             priority = np.where(self.eligible & asks, self.policy(now), -np.inf)
             self.top = priority.argmax(axis=1)
-            self.top[priority.max(axis=1) == -np.inf] = -1
+            self.top[priority[self.classes, self.top] == -np.inf] = -1
             self.filled = False
             if not self.idle[self.top >= 0].any():
                 return
