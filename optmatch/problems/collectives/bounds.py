@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+MOST_MORE = 32
+"""Rounds beyond the fewest for which detours are counted."""
+
 
 class BoundTerms(NamedTuple):
     """A lower bound and the kind of count behind it."""
@@ -75,6 +78,28 @@ def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[N
         before = now
 
 
+@lru_cache(maxsize=4096)
+def hops_within(
+    n_ranks: int, configurations: int, rounds: int, lanes: int = 1, two_way: bool = False
+) -> NDArray[np.int64]:
+    """Bound the hops to the n - 1 others, ascending, if K configurations are held so many rounds.
+
+    Within one that is held r rounds ``1, lanes, lanes onward, ...`` ranks are at 0 to r hops. The
+    counts of all together are those of the product of these polynomials, whose coefficients are
+    all largest where the rounds are spread evenly. There are fewer than n - 1 if not all can be
+    reached.
+    """
+    each, more = divmod(rounds, configurations)
+    onward = lanes - 1 if two_way else lanes
+    ways = np.ones(1)
+    for held in [each + 1] * more + [each] * (configurations - more):
+        factor = [1.0, *(float(lanes * min(onward**hop, n_ranks)) for hop in range(held))]
+        ways = np.minimum(np.convolve(ways, factor), n_ranks)
+        enough = int((ways.cumsum() < n_ranks).sum()) + 1
+        ways = ways[:enough]  # who is farther is not among the n nearest
+    return np.repeat(np.arange(len(ways)), ways.astype(np.int64))[1:n_ranks]
+
+
 def bound_terms(problem: Any) -> BoundTerms:
     """Return the best lower bound of a `Collective`, whose module imports this one."""
     if problem.steps is not None:
@@ -95,18 +120,30 @@ def _bound_all(problem: Any) -> BoundTerms:
     if problem.operation == "all-to-all":
         to_move = np.sort(problem.demand, axis=1)[:, :0:-1].mean(axis=0)
     first_s = delay_s if isinstance(problem.start, str) and problem.start == "dark" else 0.0
-    terms = []
+    terms: list[BoundTerms] = []
     for k, hops in enumerate(islice(distances(n, lanes, problem.two_way), n), 1):
         rounds = fewest_rounds(known, k, lanes, problem.two_way)
         if rounds < 0 or len(hops) < known - 1:
             continue
-        rounds_s = alpha_s * rounds if hop_s is None else alpha_s * k + hop_s * rounds
-        moved, name = least_bytes, "reach" if rounds_s + (k - 1) * delay_s > 0 else "bytes"
+        round_s, more_s = (alpha_s, 0.0) if hop_s is None else (hop_s, alpha_s * k)
+        fixed_s, least = (k - 1) * delay_s + more_s, least_bytes
         if problem.operation == "all-to-all":
-            work = float(to_move[: len(hops)] @ hops)
-            moved, name = (work, "distance") if work > moved * (1 + 1e-12) else (moved, name)
-        seconds = first_s + (k - 1) * delay_s + rounds_s + moved / (lanes * rate)
-        terms.append(BoundTerms(seconds, name, k))
+            least = max(least, float(to_move[: len(hops)] @ hops))
+        name = "reach" if fixed_s + round_s * rounds > 0 else "bytes"
+        name = "distance" if least > least_bytes * (1 + 1e-12) else name
+        over_s, best_s = first_s + fixed_s, min(terms).seconds if terms else math.inf
+        for turns in range(rounds, rounds + MOST_MORE + 1):  # few rounds make detours longer
+            seconds = over_s + turns * round_s + least / (lanes * rate)
+            done = name != "distance" or seconds >= best_s or not round_s
+            if not done and turns < rounds + MOST_MORE:
+                way = hops_within(n, k, turns, lanes, problem.two_way)
+                work = max(least, float(to_move[: len(way)] @ way))
+                seconds += (work - least) / (lanes * rate)
+                done = work <= least * (1 + 1e-12)
+            best_s = min(best_s, seconds)
+            terms.append(BoundTerms(seconds, name, k))
+            if done:
+                break
         if (k - 1) * delay_s + alpha_s * k > min(terms).seconds:
             break
     if problem.planes > 1:  # planes that change while others send hide delays

@@ -1,13 +1,20 @@
 """Collectives: refused fields, and bounds that nothing beats."""
 
 import re
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.problems.collectives.bounds import distances, fewest_late_rounds, fewest_rounds
+from optmatch.problems.collectives.bounds import (
+    distances,
+    fewest_late_rounds,
+    fewest_rounds,
+    hops_within,
+)
 from tests.helpers import collectives
 
 
@@ -121,6 +128,39 @@ def test_reach_is_the_best_that_there_is(n: int, epochs: int) -> None:
 def test_distances_are_those_of_the_facts(n: int, lanes: int, totals: list[int]) -> None:
     found = [int(hops.sum()) for hops in islice(distances(n, lanes), len(totals))]
     assert found == totals
+
+
+@pytest.mark.parametrize(("lanes", "two_way"), [(1, False), (2, False), (2, True)])
+def test_few_rounds_make_detours_longer(lanes: int, two_way: bool) -> None:
+    """No random circuits have fewer hops; with many rounds there is no limit."""
+    rng = np.random.default_rng(0)
+    n = 9
+    for k, more in product((1, 2, 3), (0, 1, 3)):
+        least = hops_within(n, k, k + more, lanes, two_way)
+        for _ in range(20):
+            held = np.ones(k, dtype=int) + rng.multinomial(more, np.ones(k) / k)
+            hops = np.where(np.eye(n) > 0, 0.0, np.inf)
+            for rounds in held.tolist():
+                ways = [rng.permutation(n) for _ in range(lanes)]
+                if two_way:  # pairs, drawn as halves of a permutation
+                    ways = [pair_up(way) for way in ways]
+                for _ in range(rounds):
+                    was = hops.copy()
+                    for way in ways:
+                        hops[:, way] = np.minimum(hops[:, way], was + 1)
+            near = np.sort(hops, axis=1)[:, 1:]
+            assert (near[:, : len(least)] >= least).all()
+            assert np.isinf(near[:, len(least) :]).all()
+    for k, unlimited in enumerate(islice(distances(64, lanes, two_way), 4), 1):
+        assert hops_within(64, k, 64 * k, lanes, two_way).tolist() == unlimited.tolist()
+
+
+def pair_up(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return an involution that joins neighbours of an order."""
+    way = np.arange(len(order))
+    first, second = order[0 : len(order) - 1 : 2], order[1::2]
+    way[first], way[second] = second, first
+    return way
 
 
 def test_late_rounds_are_those_of_the_facts() -> None:
