@@ -14,18 +14,21 @@ from optmatch.solvers.rails.seats import Seats
 
 def list_components(seats: Seats) -> Ints:
     """Return by seat the least seat that it communicates with, directly or through others."""
-    least = np.arange(len(seats.rail))
     many = np.diff(seats.begin)
-    node_of = np.repeat(np.arange(len(many)), many)
-    while True:
-        lowest = np.full(len(many), len(least))
-        np.minimum.at(lowest, node_of, least[seats.member])
-        fresh = least.copy()
-        np.minimum.at(fresh, seats.member, lowest[node_of])
-        fresh = fresh[fresh]
-        if np.array_equal(fresh, least):
-            return least
-        least = fresh
+    return _join(len(seats.rail), seats.member, np.repeat(np.arange(len(many)), many))
+
+
+def _join(n: int, member: Ints, owner: Ints) -> Ints:
+    """Return by seat the least seat with which it has an owner, directly or through others."""
+    least, former = np.arange(n), np.arange(0)
+    while not np.array_equal(least, former):
+        former = least
+        lowest = np.full(int(owner.max(initial=-1)) + 1, n)
+        np.minimum.at(lowest, owner, least[member])
+        least = least.copy()
+        np.minimum.at(least, member, lowest[owner])
+        least = least[least]
+    return least
 
 
 def list_families(seats: Seats) -> list[Ints]:
@@ -143,15 +146,11 @@ def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
 
     One that would be alone, as no ring is, goes with others of its component.
     """
-    least, former = np.arange(len(component)), component[:0]
-    while not np.array_equal(least, former):
-        former = least.copy()
-        for group, _ in families:
-            inside = group >= 0
-            lowest = np.full(int(group.max(initial=-1)) + 1, len(least))
-            np.minimum.at(lowest, group[inside], least[inside])
-            least[inside] = lowest[group[inside]]
-    alone = np.bincount(least, minlength=len(least))[least] == 1
+    n = len(component)
+    family, member = np.nonzero(np.array([group for group, _ in families]) >= 0)
+    group = np.array([group for group, _ in families])[family, member]
+    least = _join(n, member, family * n + group)
+    alone = np.bincount(least, minlength=n)[least] == 1
     for seat in np.flatnonzero(alone):
         others = np.flatnonzero((component == component[seat]) & ~alone)
         if len(others):

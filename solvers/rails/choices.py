@@ -60,8 +60,6 @@ class RailChoice(NamedTuple):
     """By bundle how many ports it has."""
     ways: NDArray[np.int64]
     """By node: `EITHER`, `STRAIGHT` or a ring."""
-    only: Ints
-    """By node its bundle, -1 for any."""
     rank: NDArray[np.float64]
     """By node: who goes first of those that could start."""
     haste_s: NDArray[np.float64]
@@ -110,7 +108,7 @@ class Decoder:
         step_s, number, work = decode(
             *(seats.duration_s, self.tail_s, seats.bytes_sent, seats.latency_s, seats.how),
             *(seats.begin, seats.member, seats.first, seats.after, self.waits.copy()),
-            *(choice.rank, choice.haste_s, choice.ways, choice.only, ring, cycle),
+            *(choice.rank, choice.haste_s, choice.ways, ring, cycle),
             *(np.array(choice.homes), widths * network.port_bytes_per_s, *self.menu),
             *(choice.delay_s, choice.price_s),
             *(choice.in_turn, most_s, self.most_rows, *room, self.start, self.end, self.taken),
@@ -268,7 +266,6 @@ class Search:
             tuple(range(len(shape.widths))),
             shape.widths,
             np.full(n, shape.way) if shape.way != _FIRST else self._fit(rings),
-            np.full(n, -1),
             rank,
             np.zeros(n) if haste_s is None else haste_s,
             shape.price_s,

@@ -115,12 +115,10 @@ def _choose(
 
     At last comes how many circuits were looked at.
     """
-    how, sent, late, ready_s, way, only = given
+    how, sent, late, ready_s, way = given
     taken, best_s, begins, ends, row, n = -1, np.inf, 0.0, 0.0, 0, len(members)
     looked = 1
     for b in range(len(rates)):
-        if only >= 0 and only != b:
-            continue
         for r in range(len(ring)):
             if (way != EITHER and way != r) or ring[r, members[0]] < 0:
                 continue
@@ -136,7 +134,7 @@ def _choose(
                 if ends_s + price < best_s:
                     best_s, begins, ends = ends_s + price, at_s, ends_s
                     taken = b * (len(ring) + 1) + r + 1
-        if way >= 0 and (taken >= 0 or (only < 0 and b < len(rates) - 1)):
+        if way >= 0 and (taken >= 0 or b < len(rates) - 1):
             continue  # straight is for those that may, or have no other way
         first, last = (begin[n], begin[n + 1]) if how == 2 else (0, 1)
         for each in range(first, last):
@@ -231,36 +229,22 @@ def _restore(ring, delay_s, facing, faced, sends, receives, turns, where, number
 
 @kernel
 def decode(
-    lasts, tail, sent, late, how, begin, member, first, after, waits, rank, haste, way, only,
-    ring, cycle, home, rates, menu, stride, hop, delay_s, price_s, in_turn, most_s,
+    lasts, tail, sent, late, how, begin, member, first, after, waits, rank, haste, way, ring,
+    cycle, home, rates, menu, stride, hop, delay_s, price_s, in_turn, most_s,
     most_rows, facing, faced, sends, receives, mark, heap, keys, start, end, taken, turns, where,
 ):  # fmt: skip
     """Write starts and ends of all nodes; return the time of the step and the number of turns.
 
+    Nodes are as in `Seats`, choices as in `RailChoice`, stages as in `Menu`.
+
     Parameters
     ----------
-    lasts, sent, late, how, begin, member, first, after
-        Nodes, as in `Seats`.
-    tail
-        By node, how long the step lasts at least after it.
-    waits
-        By node, for how many it waits; used up.
-    rank
-        By node: of those that could start at the same moment the least goes first.
-    haste
-        By node, how much sooner it is seen as ready, or as able to start, than it is.
-    way, only
-        By node: `EITHER`, `STRAIGHT` or the number of a ring; the bundle, -1 for any.
-    ring, cycle
-        By ring and seat: to whom it leads, -1 if to nobody, and the number of its cycle.
-    home, rates
-        By bundle: the ring that it begins and ends with, and bytes per second.
-    menu, stride, hop
-        The ways to exchange in stages, as in `Menu`.
-    delay_s, price_s, in_turn, most_s, most_rows
-        The delay; how much sooner something ends if circuits are set up for what may go either
-        way; whether what is ready first goes first, also if it has to wait for circuits; the time,
-        and how many seats forward in all, at which to give up.
+    tail, waits
+        By node, how long the step lasts at least after it, and for how many it waits; used up.
+    cycle, rates
+        By ring and seat the number of its cycle; by bundle bytes per second.
+    most_s, most_rows
+        The time, and how many seats forward in all, at which to give up.
     facing, faced, sends, receives, mark, heap, keys
         Room for work: by bundle and seat, whom a seat sends to and receives of, and when its
         ports are free; by seat; by node.
@@ -301,7 +285,7 @@ def decode(
             members = member[begin[node] : begin[node + 1]]
             for k in members:
                 mark[k] = node
-            given = how[node], sent[node], late[node], start[node], way[node], only[node]
+            given = how[node], sent[node], late[node], start[node], way[node]
             taken[node], begins, ends, row, looked = _choose(
                 members, given, ring, cycle, rates, menu, stride, hop, delay_s, price_s, facing,
                 sends, receives, mark,

@@ -110,9 +110,8 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 def _spread_relays(seats: Seats, rows: Ints, masks: Ints) -> NDArray[np.int32]:
     """Copy rows of one rail to all equal rails, with their operations and ranks."""
     step, folded = seats.job.step(), seats.folded
-    ranks = np.argsort(folded.class_of, kind="stable")  # of a seat, by rail
+    ranks = np.lexsort([seats.rail_of, folded.class_of])  # of a seat, by rail
     begin = np.searchsorted(folded.class_of[ranks], np.arange(len(folded.first) + 1))
-    ranks = _sort_by_rail(seats, ranks)
     seat = folded.class_of[step.rank[folded.own[rows[:, 0]]]]
     place = folded.own[rows[:, 0]] - step.rank_start[np.array(folded.first)[seat]]
     found = [np.empty((0, 3), np.int32)]
@@ -126,33 +125,18 @@ def _spread_relays(seats: Seats, rows: Ints, masks: Ints) -> NDArray[np.int32]:
     return table[np.argsort(table[:, 0], kind="stable")]
 
 
-def _sort_by_rail(seats: Seats, ranks: Ints) -> Ints:
-    """Sort ranks by seat, then by rail."""
-    rail = _rail_of(seats)
-    found: Ints = ranks[np.lexsort([rail[ranks], seats.folded.class_of[ranks]])]
-    return found
-
-
-def _rail_of(seats: Seats) -> Ints:
-    found = np.full(seats.job.step().n_ranks, -1)
-    for group in seats.job.step().groups:
-        if group.rail >= 0:
-            found[[*group.ranks]] = group.rail
-    return found
-
-
 def _list_timelines(
     seats: Seats, turns: NDArray[np.float64], where: Ints, choice: RailChoice, ring: Ints
 ) -> tuple[RailTimeline, ...]:
     """Follow what is set up on each rail of its own kind."""
-    job, rail_of = seats.job, _rail_of(seats)
-    k, found, gpu = job.network.ports_per_gpu, [], seats.number
+    job, found, gpu = seats.job, [], seats.number
+    k = job.network.ports_per_gpu
     bundle_of = np.repeat(np.arange(len(choice.widths)), choice.widths)
     order = np.argsort(turns, kind="stable")
     for first in np.unique(seats.rail[seats.rail >= 0]).tolist():
         own = np.flatnonzero(seats.rail == first)
         own = own[np.argsort(gpu[own])]
-        rails = np.unique(rail_of[seats.folded.class_of == own[0]])
+        rails = np.unique(seats.rail_of[seats.folded.class_of == own[0]])
         n_ports = len(own) * k if job.fabric is None else job.fabric.n_ports
         live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
         facing = np.array([ring[home, own] for home in choice.homes])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from optmatch.fabrics import Fabric
 from optmatch.model import (
     InputError,
     Limit,
@@ -18,15 +21,22 @@ from optmatch.model import (
     Status,
     TimeUp,
     check_time,
+    ignore,
+    uncounted,
 )
 from optmatch.model.solution import RTOL
-from optmatch.problems import RailJob
+from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import ALL_TO_ALL
 from optmatch.solvers.rails.forwarding import is_served, plan_forwarded
-from optmatch.solvers.rails.light import route_plan
-from optmatch.solvers.rails.order import Start, plan_ahead
-from optmatch.solvers.rails.policies import NO_SPLIT, plan_by_demand, plan_policy, plan_static
+from optmatch.solvers.rails.policies import (
+    NO_SPLIT,
+    Start,
+    plan_ahead,
+    plan_by_demand,
+    plan_policy,
+    plan_static,
+)
 from optmatch.solvers.rails.seats import seat_ranks
 from optmatch.solvers.rails.staying import bound_step
 from optmatch.solvers.rails.timetable import Draft
@@ -34,6 +44,7 @@ from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 
 Simple = Literal["prefetch", "provisioned", "on-demand", "static", "ilp"]
 """Methods for rail jobs; ``"ilp"`` is the former name of `prefetch`."""
+_ROUNDS = 200
 _DIGITS = 1e-11
 """The least part of a step whose time is not lost in rounding."""
 
@@ -46,7 +57,11 @@ def solve_by(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Solve a job by one of the methods."""
+    """Solve a job by one of the methods: optimal where the plan is as good as the bound.
+
+    A plan that changes circuits and has a communication that is too short beside its step raises
+    `InputError`.
+    """
     limit: Limit | None = limits.start().exceeded(0)
     plan: RailPlan | None = None
     stats: dict[str, Any] = {}
@@ -76,7 +91,24 @@ def solve_by(
             bound = bound_step(seat_ranks(problem))
     except TimeUp:
         bound, limit = -math.inf, Limit.TIME
-    return conclude(problem, plan, bound, limit, method, stats)
+    proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
+    status = Status.UNKNOWN if plan is None else Status.OPTIMAL if proved else Status.FEASIBLE
+    if plan is not None:
+        stats["reconfigurations"] = sum(
+            timeline.n_reconfigurations * len(timeline.rails) for timeline in plan.rails
+        )
+        if stats["reconfigurations"]:
+            _check_digits(problem, plan)
+    return Solution(
+        problem=problem,
+        answer=plan,
+        status=status,
+        limit=None if proved else limit or Limit.EXHAUSTED,
+        objective=None if plan is None else plan.step_s,
+        lower_bound=bound if plan is None else min(bound, plan.step_s),
+        method=method,
+        stats=stats,
+    )
 
 
 def _list_plans(
@@ -130,16 +162,13 @@ def plan_straight(transfers: Transfers) -> Draft | None:
 
 def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
     """Draft the plans of the simple policies, where there are any."""
-    makers: tuple[Callable[[], Draft | None], ...] = (
-        lambda: plan_by_demand(transfers, provisioned=True),
-        lambda: plan_by_demand(transfers, provisioned=False),
-        lambda: plan_static(transfers),
-    )
-    for make in makers:
+    for provisioned in (True, False):
         check_time()
-        draft = make()
-        if draft is not None:
-            yield draft
+        yield plan_by_demand(transfers, provisioned=provisioned)
+    check_time()
+    static = plan_static(transfers)
+    if static is not None:
+        yield static
 
 
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:
@@ -151,34 +180,40 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
         raise InputError(f"{told}, and times have no digits for that", where="network")
 
 
-def conclude(
-    problem: RailJob,
-    plan: RailPlan | None,
-    bound: float,
-    limit: Limit | None,
-    method: str,
-    stats: dict[str, Any],
-) -> Solution:
-    """Make a solution: optimal where the plan is as good as the bound.
+def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
+    """Find the states of the cells for every matching of a plan; None if one cannot be routed.
 
-    A plan that changes circuits and has a communication that is too short beside its step raises
-    `InputError`.
+    Where the switch has no cells the plan comes back as it is.
     """
-    proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
-    found = Status.UNKNOWN if plan is None else Status.OPTIMAL if proved else Status.FEASIBLE
-    if plan is not None:
-        stats["reconfigurations"] = sum(
-            timeline.n_reconfigurations * len(timeline.rails) for timeline in plan.rails
-        )
-        if stats["reconfigurations"]:
-            _check_digits(problem, plan)
-    return Solution(
-        problem=problem,
-        answer=plan,
-        status=found,
-        limit=None if proved else limit or Limit.EXHAUSTED,
-        objective=None if plan is None else plan.step_s,
-        lower_bound=bound if plan is None else min(bound, plan.step_s),
-        method=method,
-        stats=stats,
-    )
+    fabric = job.fabric
+    if fabric is None or fabric.graph is None:
+        return plan
+    known: dict[bytes, NDArray[np.int8] | None] = {}
+    timelines = []
+    for timeline in plan.rails:
+        rows = []
+        for matching in timeline.matchings:
+            key = matching.tobytes()
+            if key not in known:
+                known[key] = _route(fabric, matching)
+            states = known[key]
+            if states is None:
+                return None
+            rows.append(states)
+        timelines.append(replace(timeline, cell_states=np.array(rows)))
+    return replace(plan, rails=tuple(timelines))
+
+
+def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
+    with uncounted():
+        # these modules load the kernels of routing
+        from optmatch.solvers.feedforward import is_feed_forward
+        from optmatch.solvers.routing.methods import route_by_negotiation, route_forward
+
+    problem = Routing(fabric, matching)
+    route = route_forward if is_feed_forward(problem) else route_by_negotiation
+    found = route(problem, Limits(iterations=_ROUNDS), np.random.default_rng(0), ignore)
+    if found.schedule is None or found.schedule.cell_states is None:
+        return None
+    states: NDArray[np.int8] = found.schedule.cell_states[0]
+    return states

@@ -1,21 +1,20 @@
-"""Simple policies: circuits split once, changed on demand, or as early as communication allows."""
+"""Plans that forward nothing: circuits split once, changed on demand, provisioned, or early."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError
+from optmatch.model import check_time
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
-from optmatch.problems.rails.training.step import DIMENSIONS, SEND, Dimension
-from optmatch.solvers.rails.lines import Lines, draw_lines
-from optmatch.solvers.rails.paths import Ints, longest_paths
-from optmatch.solvers.rails.stopping import stopping_paths
-from optmatch.solvers.rails.timetable import Draft
+from optmatch.problems.rails.training.step import SEND
+from optmatch.solvers.rails.paths import Ints, Timed, longest_paths
+from optmatch.solvers.rails.timetable import Draft, Lines, draw_lines
 from optmatch.solvers.rails.transfers import (
     Transfer,
     Transfers,
@@ -24,6 +23,7 @@ from optmatch.solvers.rails.transfers import (
     hold_circuits,
 )
 
+Start = Sequence[float] | NDArray[np.float64]
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
 
@@ -51,18 +51,14 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
 
 
 def plan_policy(
-    job: RailJob,
-    policy: Literal["static", "on-demand", "provisioned"],
-    ports: Mapping[Dimension, int] | None = None,
+    job: RailJob, policy: Literal["static", "on-demand", "provisioned"]
 ) -> RailPlan | None:
-    """Return the plan of a policy, without states of cells; None if ports cannot be split.
-
-    `ports` are those of each dimension for ``"static"``; None for shares by traffic.
-    """
+    """Return the plan of a policy, without states of cells; None if ports cannot be split."""
+    transfers = fold_transfers(job)
     if policy == "static":
-        draft = plan_static(fold_transfers(job), ports)
+        draft = plan_static(transfers)
     else:
-        draft = plan_by_demand(fold_transfers(job), provisioned=policy == "provisioned")
+        draft = plan_by_demand(transfers, provisioned=policy == "provisioned")
     return draft and draft.build()
 
 
@@ -84,29 +80,27 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
     return draft
 
 
-def plan_static(
-    transfers: Transfers, ports: Mapping[Dimension, int] | None = None
-) -> Draft | None:
+def plan_static(transfers: Transfers) -> Draft | None:
     """Split the lanes once and never change a circuit.
 
     Communications that can share a circuit are one kind; each kind gets lanes in proportion to
     the square root of its traffic, which makes the sum of the times of all kinds least, rounded
-    to whole lanes and at least one. With `ports` the kinds of a dimension have its ports alone.
-    None if there are more kinds than lanes, or rounds that need changes.
+    to whole lanes and at least one. None if there are more kinds than lanes, or rounds that need
+    changes.
     """
     ways = {transfer.kind >= SEND for transfer in transfers.by_node.values()}
-    if ports is None and len(ways) > transfers.n_lanes:  # each a kind at least
+    if len(ways) > transfers.n_lanes:  # each a kind at least
         return None
     transfers = hold_circuits(transfers) if transfers.has_all_to_alls else transfers
     if transfers.in_rounds:
         return None
-    kinds = _kinds(transfers, apart=ports is not None)
-    shares = _share(transfers, kinds, ports)
+    kinds = _list_kinds(transfers)
+    shares = share_lanes([_busiest(transfers, nodes) for nodes in kinds], transfers.n_lanes)
     if shares is None:
         return None
     lanes: dict[int, int] = {}
     given = 0
-    for (_, nodes), share in zip(kinds, shares, strict=True):
+    for nodes, share in zip(kinds, shares, strict=True):
         lanes |= dict.fromkeys(nodes, (1 << share) - 1 << given)
         given += share
     uses = transfers.uses()
@@ -118,54 +112,21 @@ def plan_static(
     return timed and Draft(transfers, timed, lanes, lines.standing(), nothing)
 
 
-def _kinds(transfers: Transfers, *, apart: bool) -> list[tuple[Dimension | None, list[int]]]:
-    """Put communications together that never need two circuits at one port.
-
-    Each with its dimension, if kinds are to have one.
-    """
-    kinds: list[tuple[tuple[bool, Dimension | None], list[int], dict[int, tuple[int, ...]]]] = []
-    step = transfers.job.step()
+def _list_kinds(transfers: Transfers) -> list[list[int]]:
+    """Put communications together that never need two circuits at one port."""
+    kinds: list[tuple[bool, list[int], dict[int, tuple[int, ...]]]] = []
     for node, transfer in sorted(transfers.by_node.items()):
         wanted = {point.end: point.peers for point in transfer.endpoints}
-        group = step.groups[step.group[transfers.folded.part[transfer.node]]]
-        what = transfer.kind >= SEND, group.dimension if apart else None
+        message = transfer.kind >= SEND
         for known, nodes, facing in kinds:
             fits = all(facing.get(end, peer) == peer for end, peer in wanted.items())
-            if known == what and fits:
+            if known == message and fits:
                 nodes.append(node)
                 facing |= wanted
                 break
         else:
-            kinds.append((what, [node], wanted))
-    return [(dimension, nodes) for (_, dimension), nodes, _ in kinds]
-
-
-def _share(
-    transfers: Transfers,
-    kinds: list[tuple[Dimension | None, list[int]]],
-    ports: Mapping[Dimension, int] | None,
-) -> list[int] | None:
-    """Return the lanes of each kind; None if there are not enough."""
-    traffic = [_busiest(transfers, nodes) for _, nodes in kinds]
-    if ports is None:
-        return share_lanes(traffic, transfers.n_lanes)
-    n_ports = transfers.job.network.ports_per_gpu
-    if sum(ports.values()) > n_ports:
-        raise InputError(
-            f"ports: {sum(ports.values())} in all, a GPU has {n_ports}", where="ports"
-        )
-    shares: dict[int, int] = {}
-    for dimension in DIMENSIONS:
-        own = [k for k, (name, _) in enumerate(kinds) if name == dimension]
-        lanes = ports.get(dimension, 0) * transfers.n_lanes // n_ports
-        found = share_lanes([traffic[k] for k in own], lanes)
-        if found is None:
-            raise InputError(
-                f"ports: {dimension} has lanes for {lanes} of its {len(own)} kinds of circuits",
-                where="ports",
-            )
-        shares |= zip(own, found, strict=True)
-    return [shares[k] for k in range(len(kinds))]
+            kinds.append((message, [node], wanted))
+    return [nodes for _, nodes, _ in kinds]
 
 
 def _busiest(transfers: Transfers, nodes: list[int]) -> float:
@@ -285,3 +246,125 @@ def _draft_in_order(
         asked_s = np.maximum(asked_s, timed.end_s[begins[changed]])
     turns = lines.turns(turned, timed.start_s[changes[change_of]], asked_s[change_of])
     return Draft(transfers, timed, lanes, lines.standing(), turns)
+
+
+def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
+    """Set up circuits early: the best of a few orders; None if no order can be kept.
+
+    Tried are the order in which communications would start with all circuits there, and those of
+    known plans, of which `starts` are those of nodes; and steps that begin with the circuits that
+    they use first, or used last. Every change begins as soon as the port is free.
+    """
+    lanes, uses = usual_lanes(transfers), transfers.uses()
+    lasts = transfers.lasting(lanes)
+    best_s, best = np.inf, None
+    for place in (_by_time(transfers), *map(transfers.rank, starts)):
+        check_time()
+        served = draw_lines(uses, place[uses.node], lanes)
+        for standing in (served.last, served.first):
+            found = _time(transfers, served, standing, lasts)
+            step_s = np.inf if found is None else found[0].end_s.max(initial=0.0)
+            if found is not None and step_s < best_s:
+                best_s, best = step_s, (served, standing, *found)
+    if best is None:
+        return None
+    served, standing, timed, turned = best
+    begins = timed.start_s[len(transfers.duration_s) :]
+    turns = served.turns(turned, begins, begins)
+    at_once = np.zeros(len(standing))
+    still = served.turns(standing, at_once, at_once)
+    return Draft(transfers, timed, lanes, still, turns)
+
+
+def _time(
+    transfers: Transfers, served: Lines, standing: Ints, lasts: NDArray[np.float64]
+) -> tuple[Timed, Ints] | None:
+    """Find the start of each node, and by change the row that it is for.
+
+    Changes are nodes after all others; `standing` has the peer of each line.
+    """
+    (node, _, _, peer, *_), before, last = served.uses, served.before, served.last
+    turns, back = peer != served.faced(standing), peer[last] != peer[standing]
+    same = ~turns & (before >= 0)
+    turned = np.concatenate([np.flatnonzero(turns), standing[back]])
+    number = len(transfers.duration_s) + np.arange(len(turned))
+    drained = np.concatenate([before[turns], node[last[back]]])
+    used = drained >= 0
+    pairs = (
+        transfers.pairs,
+        np.stack([before[same], node[same]], axis=1),
+        np.stack([drained[used], number[used]], axis=1),
+        np.stack([number[: turns.sum()], node[turns]], axis=1),
+    )
+    delays = np.full(len(turned), transfers.job.network.delay_s)
+    timed = longest_paths(np.concatenate([lasts, delays]), np.concatenate(pairs))
+    return None if timed is None else (timed, turned)
+
+
+class _Rail:
+    """One rail: the end of its change of circuits, and the communications under way."""
+
+    def __init__(self) -> None:
+        self.since_s = self.until_s = -1.0
+        self.running: set[int] = set()
+
+
+def stopping_paths(
+    duration_s: Sequence[float],
+    pairs: Iterable[tuple[int, int]],
+    rail_of: Sequence[int],
+    first_switch: int,
+) -> Timed | None:
+    """Start everything as early as it can, where switching stops all that rides a rail.
+
+    As `longest_paths`, with ``rail_of[node]``, the rail that a node rides or changes, -1 if none.
+    Nodes from `first_switch` on are changes of circuits: those that begin at the same time are
+    one, others wait for each other.
+    """
+    n = len(duration_s)
+    after: list[list[int]] = [[] for _ in range(n)]
+    waits, start, end = [0] * n, [0.0] * n, [0.0] * n
+    for one, two in pairs:
+        after[one].append(two)
+        waits[two] += 1
+    rails = {rail: _Rail() for rail in set(rail_of)}
+    # Order at one moment: ends, starts beside rails, changes of circuits, starts of sends.
+    turn = [1 if rail < 0 else 2 + (k < first_switch) for k, rail in enumerate(rail_of)]
+    queue = [(0.0, turn[k], k) for k in range(n) if not waits[k]]
+    heapify(queue)
+    place, done = [0] * n, 0
+    while queue:
+        now, what, node = heappop(queue)
+        rail = rails[rail_of[node]]
+        if what == 0:
+            if end[node] > now:  # the rail changed circuits in the meantime
+                heappush(queue, (end[node], 0, node))
+                continue
+            place[node], done = done, done + 1
+            rail.running.discard(node)
+            for later in after[node]:
+                waits[later] -= 1
+                if not waits[later]:
+                    heappush(queue, (now, turn[later], later))
+            continue
+        if node >= first_switch:
+            _stop(rail, now, duration_s[node], end)
+            start[node], end[node] = rail.since_s, rail.until_s
+        else:
+            rides = rail_of[node] >= 0
+            start[node] = max(now, rail.until_s) if rides else now
+            end[node] = start[node] + duration_s[node]
+            if rides:
+                rail.running.add(node)
+        heappush(queue, (end[node], 0, node))
+    return Timed(np.array(start), np.array(end), np.array(place)) if done == n else None
+
+
+def _stop(rail: _Rail, now: float, delay_s: float, end: list[float]) -> None:
+    """Begin to change circuits: now, together with others, or after those under way."""
+    if rail.since_s >= now:
+        return
+    begin = max(now, rail.until_s)
+    rail.since_s, rail.until_s = begin, begin + delay_s
+    for node in rail.running:
+        end[node] += delay_s

@@ -56,6 +56,8 @@ class Seats(NamedTuple):
     """By seat: the first rail that it is on, -1 if none."""
     number: Ints
     """By seat: its GPU, counted on its rail."""
+    rail_of: Ints
+    """By rank: its rail, -1 if none."""
 
     @property
     def riding(self) -> Ints:
@@ -116,4 +118,5 @@ def seat_ranks(job: RailJob) -> Seats:
         np.stack([folded.before, folded.after], axis=1),
         rail_of[found],
         number[found],
+        rail_of,
     )

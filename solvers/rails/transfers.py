@@ -54,10 +54,8 @@ class Transfer(NamedTuple):
 
     node: int
     """The node of the first round."""
-    turn: int
-    """The number of the round."""
-    rounds: int
-    """The number of rounds; 0 for a communication that needs no change of circuits."""
+    in_rounds: bool
+    """Whether the communication changes circuits while it is under way."""
     endpoints: tuple[Endpoint, ...]
     bytes_sent: float
     """Bytes that a member sends, over all its lanes."""
@@ -65,10 +63,6 @@ class Transfer(NamedTuple):
     kind: int
     ahead: bool
     """Whether a message goes towards ranks that come later in its group."""
-
-    def seconds(self, lanes: int, lane_bytes_per_s: float) -> float:
-        """Return how long it lasts on so many lanes."""
-        return self.bytes_sent / (lanes * lane_bytes_per_s) + self.latency_s
 
 
 class Uses(NamedTuple):
@@ -120,7 +114,7 @@ class Transfers(NamedTuple):
     @property
     def in_rounds(self) -> bool:
         """Whether something changes circuits while it is under way."""
-        return any(transfer.rounds for transfer in self.by_node.values())
+        return any(transfer.in_rounds for transfer in self.by_node.values())
 
     @property
     def has_all_to_alls(self) -> bool:
@@ -161,16 +155,13 @@ class Transfers(NamedTuple):
 
     def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
         """Return how long each node lasts, with the lanes of communications as bits."""
-        durations = self.duration_s.copy()
+        durations, rate = self.duration_s.copy(), self.job.network.port_bytes_per_s
         for node, used in lanes.items():
-            durations[node] = self.seconds(node, used.bit_count())
+            each = self.by_node[node]
+            ports = 2 if self.duplex and each.kind < SEND else 1  # a ring uses both of a lane
+            sent_s = each.bytes_sent / (used.bit_count() * (ports * rate))
+            durations[node] = sent_s + each.latency_s
         return durations
-
-    def seconds(self, node: int, lanes: int) -> float:
-        """Return how long a communication lasts on so many lanes."""
-        transfer = self.by_node[node]
-        both = 2 if self.duplex and transfer.kind < SEND else 1  # a ring uses both ports of a lane
-        return transfer.seconds(lanes, both * self.job.network.port_bytes_per_s)
 
 
 def fold_transfers(job: RailJob) -> Transfers:
@@ -297,10 +288,9 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     made = {}
     for first, each in transfers.rounds_of.items():
         op = int(folded.part[first])
-        kind, rounds = int(step.kind[op]), each.n_rounds if each.n_rounds > 1 else 0
-        for turn, node in enumerate(nodes_of[first]):
-            sent = each.bytes_sent[turn], each.latency_s, kind, _is_ahead(step, op)
-            made[node] = Transfer(first, turn, rounds, tuple(endpoints[node]), *sent)
+        more = each.latency_s, int(step.kind[op]), _is_ahead(step, op)
+        for node, sent in zip(nodes_of[first], each.bytes_sent, strict=True):
+            made[node] = Transfer(first, each.n_rounds > 1, tuple(endpoints[node]), sent, *more)
     lasts = np.concatenate([transfers.duration_s, np.zeros(n - len(transfers.duration_s))])
     first_of = np.arange(n)
     first_of[list(made)] = [transfer.node for transfer in made.values()]

@@ -10,8 +10,18 @@ import numpy as np
 from hypothesis import strategies as st
 
 import optmatch as om
-from optmatch.problems.rails.training.step import ALL_REDUCE, COMPUTE, RECV, SEND, Group, Step
-from optmatch.problems.rails.training.times import find_rounds
+from optmatch.problems.collectives.steps import list_sends
+from optmatch.problems.rails.training.phases import Phase
+from optmatch.problems.rails.training.step import (
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    COMPUTE,
+    RECV,
+    SEND,
+    Group,
+    Step,
+)
+from optmatch.problems.rails.training.times import find_rounds, list_rounds
 
 PAIR = Group("pp.0", "pp", (0, 1), rail=0)
 MODEL = om.TransformerModel(
@@ -157,12 +167,38 @@ def measured(case: str) -> om.RailJob:
     return job
 
 
+def list_circuits(job: om.RailJob, phase: Phase) -> set[tuple[int, int]]:
+    """List who sends to whom in a phase: around rings, in rounds, to all others, or a message."""
+    step, found = job.step(), set[tuple[int, int]]()
+    for first, last in zip(phase.first.tolist(), phase.last.tolist(), strict=True):
+        for k in range(first, last + 1):
+            if step.rail[k] != phase.rail:
+                continue
+            group, kind, rank = step.groups[step.group[k]], int(step.kind[k]), int(step.rank[k])
+            members, n = group.ranks, len(group.ranks)
+            algorithm = job.collectives.get(group.dimension, "ring")
+            rounds = list_rounds(algorithm, kind, n) if kind < SEND else ()
+            if kind >= SEND:
+                pair = rank, int(step.peer[k])
+                found.add(pair if kind == SEND else pair[::-1])
+            elif rounds:
+                rows = [
+                    pair for each in rounds for pair in list_sends(algorithm, n, each).tolist()
+                ]
+                found |= {(members[one], members[two]) for one, two in rows}
+            elif kind == ALL_TO_ALL:
+                found |= {(one, two) for one in members for two in members if one != two}
+            elif n > 1:
+                found |= {*zip(members, (*members[1:], members[0]), strict=True)}
+    return found
+
+
 def switched_phases(job: om.RailJob) -> list[bool]:
     """Walk through two steps and note the circuits that each phase lacks in the second."""
     found: dict[tuple[int, int, int], bool] = {}
-    held: dict[tuple[int, int], set[bytes]] = {}
+    held: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for phase in [*job.phases(), *job.phases()]:
-        wanted = {row.tobytes() for row in phase.circuits}
+        wanted = list_circuits(job, phase)
         here = phase.rail, phase.stage
         found[*here, phase.position] = not wanted <= held.get(here, set())
         if found[*here, phase.position]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 from optmatch.model import InputError, Value, integer
@@ -28,6 +28,8 @@ class Preset(Value):
         Sequences of a replica in a step, and in a micro-batch.
     source
         Where the numbers are from, and which are chosen.
+    paper
+        The inputs that the source states.
     """
 
     model: TransformerModel
@@ -35,6 +37,7 @@ class Preset(Value):
     batch: int
     micro_batch: int
     source: str
+    paper: str
 
 
 _SIZES = (
@@ -60,6 +63,7 @@ PRESETS = MappingProxyType(
             source="The Llama 3 Herd of Models, arXiv 2407.21783: table 3; table 4, last row"
             " (16,384 GPUs, 16 sequences for each replica); section 3.3.2, one layer less in the"
             " first and the last stage. Chosen: micro-batches of one sequence, 1F1B.",
+            paper="model tp cp pp stage_layers batch",
         ),
         "deepseek-v3": Preset(
             model=_model(61, 7168, 128, None, 4096, 129280, 2048, 3, 256, 8),
@@ -78,6 +82,7 @@ PRESETS = MappingProxyType(
             " sequences of 4,096 tokens, so 120 for each of 128 replicas). Left out: the shared"
             " expert, three dense layers, and that a token goes to at most four nodes. Chosen: the"
             " layers of each stage, micro-batches of three sequences.",
+            paper="model ep dp pp zero_stage schedule batch",
         ),
         "mixtral-8x22b": Preset(
             model=_model(56, 6144, 48, 8, 4096, 32000, 16384, 3, 8, 2),
@@ -87,6 +92,7 @@ PRESETS = MappingProxyType(
             source="Sizes: config.json of mistralai/Mixtral-8x22B-v0.1. Sequence, micro-batches"
             " and stages: table of parallel mappings in megatron/core/transformer/moe/README.md of"
             " Megatron-LM, there with tp 4 and ep 2 on 128 GPUs. Chosen: 16 micro-batches.",
+            paper="model pp",
         ),
         "gpt3-175b-fsdp": Preset(
             model=_model(96, 12288, 96, None, 2048, 50257, 49152, 2, 1, 1),
@@ -96,28 +102,14 @@ PRESETS = MappingProxyType(
             source="Language Models are Few-Shot Learners, arXiv 2005.14165, table 2.1. Hybrid"
             " sharding over 512 GPUs as in PyTorch FSDP, arXiv 2304.11277, which trains this model"
             " on up to 512. Chosen: two sequences for each GPU.",
+            paper="model dp shard zero_stage",
         ),
     }
 )
 """The jobs, by name; their least replicas are in the degrees."""
 
 
-_PAPER = {
-    "llama3-405b": "model tp cp pp stage_layers batch",
-    "deepseek-v3": "model ep dp pp zero_stage schedule batch",
-    "mixtral-8x22b": "model pp",
-    "gpt3-175b-fsdp": "model dp shard zero_stage",
-}
-"""The inputs of each preset that its sources state."""
-_CHOSEN = {
-    "llama3-405b": "sequence_parallel schedule micro_batch",
-    "deepseek-v3": "stage_layers micro_batch",
-    "mixtral-8x22b": "tp ep dp sequence_parallel zero_stage schedule batch micro_batch",
-    "gpt3-175b-fsdp": "schedule batch micro_batch",
-}
-_OF_ALL = "attended peak_flops_per_s efficiency network"
-
-
+_OF_ALL = ("attended", "peak_flops_per_s", "efficiency", "network")
 _FITTED = 0.544
 """The efficiency of H100 and H800, from the step of Llama 3 405B on 8,192 GPUs
 (``benchmarks/presets.py``)."""
@@ -137,8 +129,11 @@ def list_inputs(name: str, *, as_run: bool = False) -> dict[str, str]:
     >>> inputs["schedule"], inputs["stage_layers"], inputs["efficiency"]
     ('paper', 'chosen', 'fitted')
     """
-    found = dict.fromkeys(_PAPER[name].split(), "paper")
-    found |= dict.fromkeys(f"{_CHOSEN[name]} {_OF_ALL}".split(), "chosen")
+    split, usual = PRESETS[name].parallelism, Parallelism()
+    found = dict.fromkeys(PRESETS[name].paper.split(), "paper")
+    own = [f.name for f in fields(split) if getattr(split, f.name) != getattr(usual, f.name)]
+    for each in (*own, "schedule", "batch", "micro_batch", *_OF_ALL):
+        found.setdefault(each, "chosen")
     if as_run:
         found |= {"attended": "paper", "efficiency": "fitted"}
         if name == "deepseek-v3":

@@ -146,7 +146,7 @@ class RailJob(_Built):
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the phases of all rails and stages."""
-        return self._once("phases", lambda: phases(self.step(), self.collectives))
+        return self._once("phases", lambda: phases(self.step()))
 
     def events(self) -> Events:
         """Return the operations of the step, and the order in which they have to happen."""

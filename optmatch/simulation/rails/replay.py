@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -15,7 +14,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.orders import link
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, Dimension
+from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE
 from optmatch.problems.rails.training.times import ends_s, find_rounds, orders
 from optmatch.solvers.rails.policies import NO_SPLIT, plan_policy
 
@@ -84,11 +83,7 @@ class RailSimulation(Value):
 
 
 def simulate_rails(
-    job: RailJob,
-    policy: RailPolicy = "on-demand",
-    *,
-    delay_s: float | None = None,
-    ports: Mapping[Dimension, int] | None = None,
+    job: RailJob, policy: RailPolicy = "on-demand", *, delay_s: float | None = None
 ) -> RailSimulation:
     """Run one step under a policy, as the method of the same name plans it.
 
@@ -104,9 +99,6 @@ def simulate_rails(
         time. ``"all-links"``: the circuits of all phases are there at once, over all ports.
     delay_s
         As if a reconfiguration took so long; None for that of the job.
-    ports
-        For ``"static"``: the ports of each dimension that rides rails, in all no more than a GPU
-        has; None for shares by the square root of traffic.
 
     Returns
     -------
@@ -117,8 +109,8 @@ def simulate_rails(
     ------
     InputError
         If a step cannot end, since ranks wait for each other; if there are fewer ports than kinds
-        of circuits for ``"static"``, or `ports` does not fit; if a fabric of bidirectional ports
-        has an odd number for each GPU.
+        of circuits for ``"static"``; if a fabric of bidirectional ports has an odd number for each
+        GPU.
 
     Notes
     -----
@@ -144,7 +136,7 @@ def simulate_rails(
     if delay_s is not None:
         job = job.with_delay(delay_s)
     if policy != "all-links":
-        plan = plan_policy(job, policy, ports)
+        plan = plan_policy(job, policy)
         if plan is None:
             raise InputError(f"ports: {NO_SPLIT}", where="ports")
         return replace(read_plan(job, plan), policy=policy)

@@ -12,7 +12,7 @@ from optmatch.model import Status
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.times import ends_s
 from optmatch.solvers.rails import forwarding
-from optmatch.solvers.rails.facing import face_shifts
+from optmatch.solvers.rails.collectives import face_shifts
 from optmatch.solvers.rails.fold import fold
 from optmatch.solvers.rails.policies import plan_by_demand, share_lanes, usual_lanes
 from optmatch.solvers.rails.transfers import fold_transfers

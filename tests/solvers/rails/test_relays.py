@@ -20,7 +20,7 @@ from optmatch.model import Solution
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.training.step import RECV, SEND
 from optmatch.simulation.rails.replay import read_plan
-from optmatch.solvers.rails import light, methods
+from optmatch.solvers.rails import methods
 from optmatch.solvers.rails.methods import plan_straight
 from optmatch.solvers.rails.transfers import fold_transfers
 from tests.helpers.exhaustive.rails import Hops, least_step_s, straight_hops
@@ -247,7 +247,7 @@ def test_circuits_that_a_fabric_does_not_hold(held: bool, monkeypatch: pytest.Mo
     """Where no light finds its way for the ring that forwards, the best straight plan stays."""
     job = small_job(2, 1, 2, delay_s=1.0, fabric=om.HexMesh(3, 3, tx=4, rx=4))
     if not held:
-        route = light.route_plan
+        route = methods.route_plan
         monkeypatch.setattr(
             methods, "route_plan", lambda job, plan: None if len(plan.relays) else route(job, plan)
         )

@@ -20,7 +20,6 @@ def read_chakra(
     paths: Sequence[str | os.PathLike[str]],
     *,
     groups: Mapping[str, Sequence[int]] | None = None,
-    skip_collectives: bool = False,
     skipped: list[str] | None = None,
 ) -> NDArray[np.float64]:
     r"""Add up the bytes that the ranks of a trace send.
@@ -32,8 +31,6 @@ def read_chakra(
     groups
         The members of each communicator group in the order of the ring, see `read_groups`; a
         collective without a group is one of all ranks.
-    skip_collectives
-        Whether collectives other than all-to-all are left out.
     skipped
         A list: what a cut trace does not tell is left out, and added to it, see `read_trace`; so
         are messages without their other end, and collectives without the root that they need.
@@ -62,22 +59,15 @@ def read_chakra(
     A root is told by ``root``, or by ``comm_src`` of a broadcast or scatter and ``comm_dst`` of a
     reduce or gather.
     """
-    return add_up(
-        read_traces(paths, skipped=skipped), groups or {}, skip_collectives=skip_collectives
-    )
+    return add_up(read_traces(paths, skipped=skipped), groups or {})
 
 
-def add_up(
-    traces: Sequence[Trace], groups: Members, *, skip_collectives: bool = False
-) -> NDArray[np.float64]:
+def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
     """Add up the bytes that the ranks of traces send; see `read_chakra`."""
     matrix = np.zeros((len(traces), len(traces)))
     _add_messages(matrix, traces, groups)
     chosen = [np.flatnonzero(trace.kind == COLLECTIVE) for trace in traces]
     nodes = Nodes.of(traces, chosen)
-    if skip_collectives:
-        all_to_all = nodes.column("collective") == COLLECTIVES.index("ALL_TO_ALL")
-        nodes = nodes.take(np.flatnonzero(all_to_all))
     kinds, roots, sizes = nodes.column("collective"), roots_of(nodes), nodes.column("size_bytes")
     for same in alike(nodes.rank, kinds, nodes.column("group"), roots):
         first, collective, root = int(same[0]), int(kinds[same[0]]), int(roots[same[0]])

@@ -19,7 +19,6 @@ from optmatch.model import (
     frozen,
     given,
 )
-from optmatch.problems.collectives.steps import list_partners
 
 Dimension = Literal["dp", "tp", "pp", "cp", "ep"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -346,11 +345,3 @@ def _check_pairs(
         raise InputError(
             f"{step.describe(int(rest[k]))}: the rank takes part twice", where=f"match[{rest[k]}]"
         )
-
-
-def joined(group: Group) -> list[tuple[int, int]]:
-    """List the circuits of a ring over a group, sender first, in its order."""
-    if len(group.ranks) < 2:
-        return []
-    following = list_partners("ring", len(group.ranks), 1).tolist()
-    return [(rank, group.ranks[place]) for rank, place in zip(group.ranks, following, strict=True)]

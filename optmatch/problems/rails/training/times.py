@@ -20,9 +20,7 @@ from optmatch.problems.rails.training.step import (
     DIMENSIONS,
     OPERATIONS,
     SEND,
-    Dimension,
     Step,
-    dimensions,
     find_dimensions,
     ring_bytes,
 )
@@ -155,20 +153,11 @@ def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64
 
 
 def durations_s(
-    step: Step,
-    network: RailNetwork,
-    collectives: Mapping[str, Algorithm],
-    rates: Mapping[Dimension, float] | None = None,
+    step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]
 ) -> NDArray[np.float64]:
-    """Return how long each operation lasts, with all its circuits there, in seconds.
-
-    In each dimension a rank sends `rates` bytes per second over its rail; None for all its ports.
-    """
+    """Return how long each operation lasts, with all its circuits there, in seconds."""
     sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
-    rails = step.rail >= 0
-    full = network.rail_bytes_per_s
-    on_rail = np.array([*((rates or {}).get(each, full) for each in DIMENSIONS), 1.0])
-    rate = np.where(rails, on_rail[dimensions(step)], network.scale_up_bytes_per_s)
+    rate = np.where(step.rail >= 0, network.rail_bytes_per_s, network.scale_up_bytes_per_s)
     messages = np.where(step.kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
     messages = np.where((step.kind >= SEND) | (step.kind == BROADCAST), 1, messages)
     sent = ring_bytes(step.kind, step.size_bytes, sizes)

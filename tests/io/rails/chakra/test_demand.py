@@ -145,11 +145,10 @@ def test_the_command_reads_them(tmp_path: Path) -> None:
     assert problem.demand_bytes.tolist() == [[0.0, 7.0], [7.0, 0.0]]
 
 
-def test_collectives_can_be_left_out(tmp_path: Path) -> None:
+def test_a_group_of_one_needs_no_root(tmp_path: Path) -> None:
     given = [collective(1, "BROADCAST", 80), send(2, comm_dst=0, comm_size=4)]
     paths = trace(tmp_path, given, given)
     with pytest.raises(om.FormatError, match=r"node 1: collective BROADCAST: .* root"):
         read_chakra(paths)
-    assert read_chakra(paths, skip_collectives=True).tolist() == [[4.0, 0.0], [4.0, 0.0]]
     alone = trace(tmp_path, given, name="alone")
     assert read_chakra(alone).tolist() == [[4.0]]  # a group of one needs no communication

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from optmatch.problems.rails.training.step import ALL_REDUCE, REDUCE_SCATTER
 from optmatch.problems.rails.training.times import list_rounds
-from optmatch.solvers.rails.facing import (
+from optmatch.solvers.rails.collectives import (
     Facing,
     face_pairs,
     face_rings,
