@@ -265,9 +265,9 @@ def _print(name: str, solution: Solution, beside: dict[str, float], verbose: boo
         rows["lower bound"] = write_score(solution.lower_bound, unit)
     if math.isfinite(solution.gap):
         rows["gap"] = f"{100 * solution.gap:.3g} %"
-        rows |= figures_of(solution.problem, solution.answer)
-    if solution.proof is not None:
-        proved = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    rows |= figures_of(solution.problem, solution.answer)
+    proved = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    if solution.proof is not None and (proved or is_known(solution.lower_bound)):
         name = "proof" if proved else "bound by"
         rows[name] = solution.proof + ", unproved" * (solution.proof == "search")
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"

@@ -298,7 +298,9 @@ class Solution(Value, Generic[Answer]):
             claim += f": objective {write_score(self.objective, unit)}"
         if is_known(self.lower_bound):
             claim += f", lower bound {write_score(self.lower_bound, unit)}"
-        claim += f" ({self.proof})" if self.proof else ""
+        elif self.status is Status.FEASIBLE:
+            claim += ", no lower bound"
+        claim += f" ({self.proof})" if self.proof and "no lower" not in claim else ""
         lines = [f"{self.problem.kind}{where}, by {self.method}", claim]
         if self.schedule is not None:
             lines.append(f"slots: {self.schedule.n_slots}")

@@ -68,13 +68,13 @@
     const key = String(at.slice(4 * cell, 4 * cell + 2).map((p) => p.map((v, i) => (v - at0[i]).toFixed(3))));
     return shapes.set(key, shapes.get(key) ?? shapes.size).get(key);
   });
-  let scale = 1, origin = [0, 0], stamps = [];
+  let scale = 1, origin = [0, 0], stamps = [], card = "";
   const colour = (name) => getComputedStyle(canvas).getPropertyValue(name);
   const onScreen = (pen) => pen.setTransform(scale, 0, 0, scale, ...origin);
   function frame() { // after a change of size, view or colours
     const box = canvas.getBoundingClientRect(), m = el("picture").getScreenCTM(), dense = devicePixelRatio;
     for (const each of [canvas, wires, rails, beams.canvas]) [each.width, each.height] = [box.width * dense, box.height * dense].map(Math.round);
-    [scale, origin, stamps] = [m.a * dense, [(m.e - box.left) * dense, (m.f - box.top) * dense], []];
+    [scale, origin, stamps, card] = [m.a * dense, [(m.e - box.left) * dense, (m.f - box.top) * dense], [], colour("--card")];
     const pen = wires.getContext("2d");
     onScreen(pen);
     [pen.lineWidth, pen.strokeStyle] = [0.026, colour("--rail")];
@@ -119,7 +119,7 @@
     el("cursor").setAttribute("d", "");
   }
   function drawLight() { // while slots play: a canvas is quicker than paths that live for a moment
-    const dark = matchMedia("(prefers-color-scheme: dark)").matches, card = colour("--card");
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const halo = Number(el("speed").value) <= 2 ? [[0.205, card]] : []; // beyond, nobody follows a crossing
     beams.clearRect(0, 0, beams.canvas.width, beams.canvas.height);
     if (!timer) return;
@@ -169,7 +169,7 @@
     el("now").innerHTML = said.join("");
   }
   function list() {
-    const heads = nCells ? ["cells", "loss"] : [];
+    const heads = nCells ? ["cells", "loss"] : [], fast = timer && Number(el("speed").value) > 5; // nobody reads on
     const row = (first, n, attributes) => `<tr ${attributes}><td>${first}</td>${nCells ? `<td>${n}</td><td>${n === "" ? "" : db(n)}</td>` : ""}</tr>`;
     const dot = (c) => `<i class="dot" style="--c:${c.colour}"></i>`;
     el("release").hidden = followed < 0;
@@ -178,7 +178,7 @@
       listed = -1;
       el("list-title").textContent = "Circuits of this slot";
       el("columns").innerHTML = `<tr>${["ports", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
-      el("rows").innerHTML = circuits.map((c, k) =>
+      el("rows").innerHTML = fast ? "" : circuits.map((c, k) =>
         row(`<button type="button">${dot(c)}${c.source} ${arrow} ${c.destination}</button>`, c.cells.length, `data-k="${k}"`)).join("");
       return;
     }
@@ -249,6 +249,7 @@
     if (on) timer = setTimeout(step, 1000 / Number(el("speed").value));
     if (on === was) return;
     drawCircuits();
+    list();
     emphasise(-1);
   }
   function followPort(port) {

@@ -21,6 +21,7 @@ from optmatch.model import (
     Solution,
     Status,
     figures_of,
+    is_known,
     number,
     unit_of,
     view_of,
@@ -171,6 +172,7 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
     seed = "" if solution.seed is None else f", seed {solution.seed}"
     unit, limit = unit_of(solution.problem), solution.limit
     proved = solution.status is Status.OPTIMAL
+    rests = solution.proof if is_known(solution.lower_bound) else None
     told = figures_of(solution.problem, solution.answer)
     return [
         ["Status", solution.status.value, True],
@@ -178,7 +180,7 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
         ["Objective", _amount(solution.objective, unit)],
         ["Lower bound", _amount(solution.lower_bound, unit)],
         ["Gap", f"{100 * solution.gap:.2f} %" if math.isfinite(solution.gap) else "unknown"],
-        *([] if solution.proof is None else [["Proof" if proved else "Bound by", solution.proof]]),
+        *([] if rests is None else [["Proof" if proved else "Bound by", rests]]),
         *([name.capitalize(), value] for name, value in told.items()),
         *rows,
         ["Method", solution.method + seed],

@@ -24,6 +24,7 @@ from optmatch.model import (
     ignore,
     uncounted,
 )
+from optmatch.model.limits import unlimited
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.execution.plan import RailPlan
@@ -91,6 +92,9 @@ def solve_by(
             bound = bound_step(seat_ranks(problem))
     except TimeUp:
         bound, limit = -math.inf, Limit.TIME
+        if plan is not None:  # then its own bound is mostly there already
+            with unlimited():
+                bound = problem.lower_bound()
     proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
     status = Status.UNKNOWN if plan is None else Status.OPTIMAL if proved else Status.FEASIBLE
     if plan is not None:

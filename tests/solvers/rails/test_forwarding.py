@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.model import TimeUp
 from optmatch.problems.rails.execution.plan import ranks_of_rails
-from optmatch.solvers.rails import choices, forwarding
+from optmatch.solvers.rails import choices, forwarding, methods
 from tests.helpers.drawn_rails import draw_options, draw_rail_job
 from tests.helpers.modes import examples
-from tests.helpers.rails import make_job
+from tests.helpers.rails import make_job, small_job
 from tests.helpers.static_rings import list_orders, ring_s, time_rings
 
 POLICIES = ("static", "on-demand", "provisioned")
@@ -149,3 +150,17 @@ def test_an_interrupted_search_returns_the_best_so_far(monkeypatch: pytest.Monke
     assert found.objective is not None and first.objective is not None
     assert found.objective < first.objective
     assert om.verify(job, found).ok
+
+
+def test_a_plan_has_a_bound_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The better bound comes too late; the problem's own is known."""
+
+    def late(*args: Any) -> float:
+        raise TimeUp
+
+    job = small_job(dp=4, tp=1, delay_s=1.0, batch=8, micro_batch=1)
+    whole = om.solve(job, "prefetch", seed=0)
+    monkeypatch.setattr(methods, "bound_step", late)
+    found = om.solve(job, "prefetch", seed=0)
+    assert found.objective == whole.objective and found.limit is om.Limit.TIME
+    assert found.lower_bound == job.lower_bound() <= whole.lower_bound
