@@ -83,11 +83,11 @@ demo: $(READY)
 	@echo "picture:  demo/$(NAME).png"
 	@echo "viewer:   demo/$(NAME).html (open it in a browser)"
 
-# Checks of one process run two at a time, long ones first. The main run comes last, so that its closing line
-# is what one sees; it leaves out what `bounds` has run compiled.
+# Checks of one process run two at a time, the longest first. The main run comes last, so that its closing line
+# is what one sees; it has the notebooks too, and leaves out what `bounds` has run compiled.
 test: $(READY_TO_TEST)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds lint python notebooks
-	$(MAKE) --no-print-directory unit LESS='-m "not modes"'
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds lint python
+	$(MAKE) --no-print-directory unit LESS='-m "not modes" notebooks tests'
 
 # All tests again, traced, which takes twice the time: kernels are seen as plain Python. A floor, not an aim.
 coverage: $(READY_TO_TEST)

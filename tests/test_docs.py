@@ -18,6 +18,7 @@ from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
 from optmatch.kinds import all_kinds, all_methods
 from optmatch.model import Stats
+from optmatch.solvers.rails import forwarding
 from tests.helpers.command import call
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +59,7 @@ def test_the_commands_of_a_page_run(
 ) -> None:
     """One after another in an empty folder, none of them fails; pipes are followed."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(forwarding, "_MOST_TRIALS", 150)  # plans are searched for elsewhere
     printed = ""
     for line in commands(page):
         output = ""

@@ -13,6 +13,7 @@ from optmatch.cli import main
 from optmatch.io import dumps
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.simulation.rails.replay import read_plan, simulate_rails
+from tests.helpers.modes import examples
 from tests.helpers.rails import (
     chain_step,
     change_job,
@@ -147,7 +148,7 @@ def slopes(job: om.RailJob, policy: Any) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dp", [2, 4, 8])
+@pytest.mark.parametrize("dp", [2, 4, 8][: 1 + examples(1, plain=1)])
 def test_the_counts_of_exposed_switches(dp: int) -> None:
     model = om.TransformerModel(
         layers=64, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672

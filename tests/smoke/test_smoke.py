@@ -138,10 +138,10 @@ def test_each_method_solves_what_it_takes(case: str, tmp_path: Path) -> None:
 
 def test_the_command_line_solves_verifies_and_draws_every_kind() -> None:
     files = [generate(case) for case in COMMANDS if "," not in case]
-    for file in files:
-        solve = ("solve", file, "--seed", 0, "--time-limit", 1, "-q", "-o", answer_of(file))
-        plot = ("plot", answer_of(file), "-o", file.with_suffix(".svg"))
-        commands([solve, plot] if DRAWS else [solve])
+    limits = ("--seed", 0, "--time-limit", 1, "-q")
+    commands(("solve", file, *limits, "-o", answer_of(file)) for file in files)
+    if DRAWS:
+        commands(("plot", answer_of(file), "-o", file.with_suffix(".svg")) for file in files)
     command("verify", *map(answer_of, files), codes=(0, 6))
     demand = answer_of(generate("demand"))
     command("plot", demand, "-o", FOLDER / "page.html")

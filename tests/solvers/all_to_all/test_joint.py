@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.solvers.all_to_all import joint_model
 
 
 @pytest.mark.parametrize(
@@ -42,8 +43,11 @@ def test_the_default_of_a_larger_mesh_looks_further_only_within_a_time_limit() -
     assert om.solve(problem, seed=0, time_limit_s=1.0).limit is not om.Limit.EXHAUSTED
 
 
-def test_what_is_too_large_for_the_joint_model_keeps_its_start() -> None:
-    problem = om.AllToAll(om.HexMesh(6, 6, ports=28))
+def test_what_is_too_large_for_the_joint_model_keeps_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joint_model, "MOST_LITERALS", 1000)
+    problem = om.AllToAll(om.HexMesh(2, 2, ports=6))
     solution = om.solve(problem, "ilp", seed=0)
     assert solution.limit is om.Limit.MEMORY
     assert solution.schedule is not None

@@ -141,8 +141,8 @@ def test_exchanges_end_after_so_many_moves_for_each_slot(monkeypatch: pytest.Mon
 
 @compiled_only
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_a_search_goes_on_until_the_gap_is_closed(seed: int) -> None:
+def test_a_search_goes_on_until_the_gap_is_closed() -> None:
+    seed = 1  # `test_joint_bound.py` has seed 0
     problem, events = om.AllToAll(om.HexMesh(9, 9, ports=32)), list[Event]()
     solution = om.solve(problem, seed=seed, on_event=events.append)
     assert solution.status is om.Status.OPTIMAL and om.verify(problem, solution).ok

@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from tests.helpers.collectives import compute
+from tests.helpers.modes import examples
 
 OPERATIONS: tuple[Any, ...] = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
 
@@ -56,7 +57,7 @@ def island_problems(draw: st.DrawFn) -> om.Collective:
 
 
 @given(island_problems())
-@settings(max_examples=40)
+@settings(max_examples=examples(15, plain=8))
 def test_islands_end_with_their_data_and_no_later_than_a_flat_rival(problem: Any) -> None:
     solution: Any = om.solve(problem, seed=0)
     assert om.verify(problem, solution).ok

@@ -89,8 +89,7 @@ def test_programs_that_contradict_each_other_are_served_by_time(method: str) -> 
     assert om.verify(job, solution).ok
 
 
-@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
-@pytest.mark.parametrize("delay_s", [0.01, 0.1])
+@pytest.mark.parametrize(("case", "delay_s"), [("h200-dp2", 0.1), ("h200-dp4", 0.01)])
 def test_the_best_plan_hides_all_delays_of_the_published_cases(
     case: str, delay_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
