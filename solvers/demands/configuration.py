@@ -8,11 +8,12 @@ demand, since in between nothing but the time of a slot changes its slope.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock, Solution, Status, uncounted
+from optmatch.model import IDLE, Clock, Solution, Status, uncounted
 from optmatch.problems import ConfigurationProof, Demand
 
 _SAFE = 1 - 1e-9  # prices are lowered by this, so that rounding cannot make them too high
@@ -30,23 +31,27 @@ def certify(solution: Solution, clock: Clock) -> Solution:
         proof = bound_by_prices(problem, clock)
     except KeyboardInterrupt:
         return solution
-    if proof is None or _bound_of(proof, problem) != solution.objective:
+    if proof is None or bound_of(proof, problem) != solution.objective:
         return solution
     stats = {name: value for name, value in solution.stats.items() if name != "bound_by"}
     return replace(solution, certificate=proof, stats=stats)
 
 
-def bound_by_prices(problem: Demand, clock: Clock) -> ConfigurationProof | None:
+def bound_by_prices(
+    problem: Demand, clock: Clock, matchings: NDArray[np.int32] | None = None
+) -> ConfigurationProof | None:
     """Find prices whose bound is as high as column generation gets in the time that there is.
 
-    The problem is one plane that stops as a whole, without packets. Prices are valid whenever the
+    The problem is one plane that stops as a whole, without packets. `matchings` are those that
+    there are, of bidirectional ports; None for all permutations. Prices are valid whenever the
     clock ends the search; None if nothing better than zero was found.
     """
-    demand, delay = problem.ticks, problem.delay_ticks
+    demand = problem.ticks if matchings is None else np.triu(problem.ticks)
+    delay = problem.delay_ticks
     rows, columns = np.nonzero(demand)
     if not len(rows):
         return None
-    pricing = _Pricing(demand, delay, problem.min_slot_ticks)
+    pricing = _Pricing(demand, delay, problem.min_slot_ticks, matchings)
     master = _Master(demand[rows, columns])
     for k in range(len(rows)):
         alone = np.zeros(len(rows))
@@ -71,7 +76,8 @@ def bound_by_prices(problem: Demand, clock: Clock) -> ConfigurationProof | None:
     return None if best is None else _in_units(best, problem)
 
 
-def _bound_of(proof: ConfigurationProof, problem: Demand) -> float:
+def bound_of(proof: ConfigurationProof, problem: Demand) -> float:
+    """Return what prices show, in the unit of the objective."""
     earned = int((proof.duals * problem.ticks).sum())
     return float(-(-earned // proof.units)) * problem.tick_s
 
@@ -88,17 +94,20 @@ def _in_units(prices: NDArray[np.float64], problem: Demand) -> ConfigurationProo
 class _Pricing:
     """Which slots earn most at given prices."""
 
-    def __init__(self, demand: NDArray[np.int64], delay: int, shortest: int) -> None:
-        self.demand, self.delay = demand, delay
+    def __init__(
+        self,
+        demand: NDArray[np.int64],
+        delay: int,
+        shortest: int,
+        matchings: NDArray[np.int32] | None,
+    ) -> None:
+        self.demand, self.delay, self.matchings = demand, delay, matchings
         self.durations = np.unique(np.maximum(demand[demand > 0], shortest))
 
     def dearest(
         self, prices: NDArray[np.float64]
     ) -> tuple[list[tuple[int, NDArray[np.int64]]], float]:
         """List the slots that earn more than their time, and the greatest rate of all."""
-        with uncounted():
-            from scipy.optimize import linear_sum_assignment
-
         found, worst = [], 0.0
         for duration in self.durations.tolist():
             value = prices * np.minimum(self.demand, duration)
@@ -106,7 +115,7 @@ class _Pricing:
             most = min(value.max(axis=0).sum(), value.max(axis=1).sum())
             if worst >= 1.0 and most <= worst * time:
                 continue
-            rows, columns = linear_sum_assignment(value, maximize=True)
+            rows, columns = self._choose(value)
             rate = float(value[rows, columns].sum()) / time
             worst = max(worst, rate)
             if rate > 1 + 1e-9:
@@ -114,6 +123,18 @@ class _Pricing:
                 found.append((rate, duration, matching))
         found.sort(key=lambda slot: -slot[0])
         return [(duration, matching) for _, duration, matching in found[:_MOST_DURATIONS]], worst
+
+    def _choose(self, value: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return rows and columns of the dearest matching that there is."""
+        if self.matchings is None:
+            with uncounted():
+                from scipy.optimize import linear_sum_assignment
+
+            assigned: tuple[NDArray[Any], NDArray[Any]] = linear_sum_assignment(value, True)
+            return assigned
+        ports = np.arange(len(value))
+        far = np.where(self.matchings == IDLE, ports, self.matchings)  # no demand of its own
+        return ports, far[value[ports, far].sum(axis=1).argmax()]
 
 
 class _Master:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from optmatch.model import (
     IDLE,
     RTOL,
+    Bound,
     Clock,
     InputError,
     Limits,
@@ -21,7 +23,8 @@ from optmatch.model import (
     Solution,
     uncounted,
 )
-from optmatch.problems import Demand, PlaneSchedules, completion_s
+from optmatch.problems import ConfigurationProof, Demand, PlaneSchedules, completion_s
+from optmatch.solvers.demands.configuration import bound_of
 from optmatch.solvers.demands.covering import complete
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
 from optmatch.solvers.feedforward import holds_every_matching
@@ -220,8 +223,12 @@ def solve_demand(
             " decomposition: best, ilp or one of birkhoff-*",
             where="method",
         )
+    with uncounted():
+        from optmatch.solvers.demands import small_meshes
+
     clock = limits.start()
-    bound = problem.lower_bound()
+    bound: float = problem.lower_bound()
+    proof: ConfigurationProof | None = None
     former = former_plan(problem, start)
     former = None if former is None else repair(problem, former)
     work = CoverTask(
@@ -232,7 +239,8 @@ def solve_demand(
         schedules = (start.schedule,) if start.answer is None else start.answer.schedules
         known = start.objective, Candidate(schedules, start.objective, 0)
 
-    def candidates() -> Iterator[tuple[float, Candidate] | None]:
+    def candidates() -> Iterator[tuple[float, Candidate] | Bound | None]:
+        nonlocal bound, proof
         finish, plain, least = _finisher(problem), _plain(problem), np.inf
         nothing = Plan.of([], [], problem.fabric.n_ports)
         first = [] if former is None else [former]
@@ -241,8 +249,18 @@ def solve_demand(
                 yield None
                 continue
             found = finish(only_demanded(plan, work.demand, work.shortest))
-            least = min(least, found.ticks)
+            begun, least = least < np.inf, min(least, found.ticks)
             yield found.objective, found
+            if begun or plain or not small_meshes.suits(problem):
+                continue
+            prices = small_meshes.bound_on_mesh(problem, clock)
+            if prices is not None and bound_of(prices, problem) > bound:
+                bound, proof = bound_of(prices, problem), prices
+            yield Bound(bound)
+            plan, states = small_meshes.plan_on_mesh(problem, clock)
+            if len(plan.ticks):
+                found = candidate(problem, plan, partial(_look_up, states))
+                yield found.objective, found
 
     rtol = ROUNDING if problem.packet_share == 0 else RTOL  # packets end between two ticks
     best, limit, done = take_best(
@@ -259,10 +277,15 @@ def solve_demand(
         bound,
         limit,
         rtol=rtol,
+        certificate=proof,
         schedule=best.schedules[0] if alone else None,
         answer=None if alone else PlaneSchedules(schedules=best.schedules),
         stats=stats | {"slots": sum(schedule.n_slots for schedule in best.schedules)},
     )
+
+
+def _look_up(states: dict[bytes, NDArray[np.int8]], plan: Plan) -> NDArray[np.int8]:
+    return np.stack([states[bytes(matching)] for matching in plan.matchings])
 
 
 class Candidate(NamedTuple):

@@ -27,6 +27,9 @@ from optmatch.solvers.tenancies.rows import JobRows, find_chain, plan_job
 MOST = 3
 """Choices that are tried for the same jobs that stay."""
 
+_IDLE = 12
+"""Exchanges for each slot that bring nothing: once all has its routes, they save cells alone."""
+
 Ports = tuple[tuple[int, ...], ...]
 """``ports[job]``, in the order of the job."""
 
@@ -224,9 +227,12 @@ class _SlotSearch:
         params = self.params
         most = min(params.moves_per_slot * slots, params.most_moves) if slots > 1 else 0
         owners = np.repeat(np.arange(len(ports)), [len(own) for own in ports])
+        least, since = planner.excess, 0
         for move in range(most):
             excessive = [k for k, slot in enumerate(planner.plan) if slot.excess]
-            if not excessive or self.clock.remaining_s <= 0:
+            least, since = (planner.excess, move) if planner.excess < least else (least, since)
+            done = least < FAILED and move - since > _IDLE * slots
+            if done or not excessive or self.clock.remaining_s <= 0:
                 break
             if move % 64 == 0:
                 self.on_event(Tick("exchange", move, most))

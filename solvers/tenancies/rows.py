@@ -73,6 +73,7 @@ def _plan_collective(problem: Tenancy, tenant: Tenant) -> JobRows:
         matchings = np.repeat(schedule.matchings, held, axis=0).astype(np.int64)
         if best is None or len(matchings) < len(best.rows):
             best = JobRows(_as_rows(matchings, asked.two_way), in_order=True, plan=plan)
+    check_time()  # methods that are stopped have no plan
     assert best is not None
     return best
 

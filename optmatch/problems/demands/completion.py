@@ -107,7 +107,8 @@ class ConfigurationProof(Value):
     :math:`P` and no duration :math:`w` earn more than they take,
     :math:`\sum_{ij \in P} y_{ij} \min(w, d_{ij}) \le w + \delta`, then all demands,
     :math:`\sum y_{ij} d_{ij}`, cannot be earned earlier: the bound of the configuration LP. It
-    needs to be checked only at the durations :math:`w` that are entries of the demand.
+    needs to be checked only at the durations :math:`w` that are entries of the demand. On small
+    meshes matchings are those that the cells hold.
 
     Parameters
     ----------

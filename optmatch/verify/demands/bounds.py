@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, RTOL
 from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof
+from optmatch.verify.demands.held import MOST_CELLS, MOST_PORTS, HeldCircuits
 from optmatch.verify.report import ProofError
 
 LARGEST = 2**60
@@ -120,12 +122,21 @@ def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     largest = int(ticks.max()) + delay + shortest
     if max(int(duals.max()) * n_ports**2, units) * largest >= LARGEST:
         raise ProofError("prices times ticks overflow")
+    held = _list_held(problem.fabric)
     # between these durations the worth of a matching is linear, so no other one fails first
     for duration in np.unique(np.maximum(ticks, shortest)).tolist():
-        heaviest = weigh_heaviest(duals * np.minimum(ticks, duration))
-        if heaviest > units * (duration + delay):
+        worth, most = duals * np.minimum(ticks, duration), units * (duration + delay)
+        if weigh_heaviest(worth) > most and (held is None or held.earn_more(worth, most)):
             raise ProofError(f"a slot of {duration} ticks earns more than it takes")
     return float(-(-int((duals * ticks).sum()) // units)) * problem.tick_s
+
+
+def _list_held(fabric: Fabric) -> HeldCircuits | None:
+    """Return what a small mesh holds; None where more is counted as held: all matchings."""
+    small = fabric.n_ports <= MOST_PORTS and fabric.n_cells <= MOST_CELLS
+    if fabric.graph is None or not fabric.bidirectional or not small:
+        return None
+    return HeldCircuits(fabric, fabric.graph)
 
 
 def _by_counting(problem: Demand, proof: CountProof) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.model import Limits, TimeUp
 from optmatch.problems import Tenancy, Tenant
 from optmatch.solvers.tenancies.rows import plan_job
 from optmatch.testing import SolverContract
@@ -136,3 +137,10 @@ def test_dead_ports_are_given_to_nobody() -> None:
     given = {port for ports in answer.ports for port in ports}
     assert given == set(range(12)) - {3, 7}
     assert solution.schedule is not None and solution.schedule.n_slots <= 4
+
+
+def test_a_collective_without_a_plan_for_lack_of_time_is_no_defect() -> None:
+    tenant = MIX[2]
+    problem = Tenancy(om.IdealSwitch(8), (tenant,))
+    with Limits(time_s=0.0).start().running(), pytest.raises(TimeUp):
+        plan_job(problem, tenant, 9, np.random.default_rng(0))

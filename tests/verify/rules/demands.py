@@ -24,6 +24,16 @@ def prices(duals: Any, units: int) -> ConfigurationProof:
     return ConfigurationProof(duals=duals, units=units)
 
 
+def one_by_one(fabric: Any, first: tuple[int, int], other: tuple[int, int]) -> Any:
+    """Return a bound of two pairs that are priced as if they were never held together: 11 s."""
+    demand = np.zeros((fabric.n_ports, fabric.n_ports))
+    demand[first], demand[other] = 3, 4
+    problem = om.Demand(fabric, demand, delay_s=2.0)
+    duals = np.zeros(demand.shape, dtype=np.int64)
+    duals[first], duals[other] = 20, 18
+    return proved(problem, prices(duals, 12), lower_bound=6.0)
+
+
 def planes(problem: Any, *slots: tuple[Any, ...]) -> Any:
     """Return a schedule for each plane."""
     return om.PlaneSchedules(schedules=tuple(problem.schedule(*each) for each in slots))
@@ -78,6 +88,11 @@ EARLY = replace(LATE, demand_bytes=np.array([[0.0, 1.0], [0.0, 0.0]]), deadlines
 EVEN = replace(LATE, weights=(), deadlines_s=())
 AFTER = replace(EVEN, delay_s=1.0)
 FREE = replace(LATE, weights=(0.0, 1.0), deadlines_s=(1.0, 1.0))
+SMALL_MESH = om.HexMesh(1, 2, ports=[0, 2, 3, 8, 9, 12])
+"""It connects 0 and 1 beside 2 and 3, not beside 3 and 5."""
+SEVEN_PORTS = om.HexMesh(1, 2, ports=[0, 2, 3, 8, 9, 12, 15])
+LARGER_MESH = om.HexMesh(1, 6, ports=6)
+ONE_WAY = om.HexMesh(1, 2, tx=[0, 8], rx=[2, 12])
 STAR = om.Demand.from_matrix(
     [[0, 3, 0, 0], [0, 0, 0, 0], [3, 0, 0, 0], [3, 0, 0, 0]],
     om.HexMesh(1, 2, ports=[0, 6, 1, 8]),
@@ -372,6 +387,19 @@ ROWS = [
         "prices times ticks overflow",
     ),
     Row(IS_PROOF, PAIR, proved(PAIR, prices([[0, 1], [0, 0]], 2**60)), "overflow"),
+    *(
+        Row(*row)
+        for mesh, first, other, rule, told in (
+            (SMALL_MESH, (0, 1), (3, 5), None, ""),
+            (SMALL_MESH, (3, 5), (0, 1), None, ""),
+            (SMALL_MESH, (0, 1), (2, 3), IS_PROOF, "a slot of 1 ticks earns more"),
+            (SEVEN_PORTS, (0, 1), (3, 5), IS_PROOF, "a slot of 1 ticks earns more"),
+            (LARGER_MESH, (0, 5), (1, 4), IS_PROOF, "a slot of 1 ticks earns more"),
+            (ONE_WAY, (0, 1), (1, 0), IS_PROOF, "a slot of 1 ticks earns more"),
+        )
+        for claimed in [one_by_one(mesh, first, other)]
+        for row in [(rule, claimed.problem, claimed, told)]
+    ),
     # counts
     Row(
         None,

@@ -1,0 +1,107 @@
+"""Demands on small meshes, against a programme over all that any states of the cells connect."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+import optmatch as om
+from optmatch.fabrics import Fabric
+from optmatch.solvers.demands.small_meshes import list_matchings
+from tests.helpers.held import all_held
+
+MESHES = [
+    om.HexMesh(1, 1, ports=[0, 1, 2, 3]),
+    om.HexMesh(1, 2, ports=6),
+    om.Faulty(om.HexMesh(1, 2, ports=5), stuck_bar=[3], dead_cells=[6]),
+    om.TriangularMesh(1, 1, ports=[0, 1, 2, 3, 4]),
+]
+
+
+def draw(fabric: Fabric, seed: int) -> om.Demand:
+    """Draw whole demands between pairs that are not dead, and a delay."""
+    rng, n = np.random.default_rng(seed), fabric.n_ports
+    most = int(rng.choice([3, 20]))
+    demand = np.triu(rng.integers(1, most, (n, n), endpoint=True) * (rng.random((n, n)) < 0.8), 1)
+    for pair in fabric.dead_pairs():
+        demand[pair] = 0
+    delay_s, min_slot_s = float(rng.choice([0, 1, most, 5 * most])), float(rng.integers(3))
+    return om.Demand(
+        fabric, demand.astype(np.float64), delay_s=delay_s, min_slot_s=min_slot_s, quantum_s=1.0
+    )
+
+
+def least(problem: om.Demand) -> float:
+    """Choose matchings and whole durations for all pairs, at the least time."""
+    rows = [row for row in all_held(problem.fabric) if row]
+    demand: Any = np.triu(problem.demand_bytes)
+    count, most = len(rows), max(demand.max(), problem.min_slot_s)
+    pairs = np.argwhere(demand)
+    serves = np.array([[tuple(pair) in row for row in rows] for pair in pairs.tolist()])
+    serves = serves.reshape(len(pairs), count).astype(float)
+    needs = [
+        LinearConstraint(np.hstack([serves, np.zeros_like(serves)]), demand[tuple(pairs.T)]),
+        LinearConstraint(np.hstack([np.eye(count), -most * np.eye(count)]), ub=0),
+        LinearConstraint(np.hstack([np.eye(count), -problem.min_slot_s * np.eye(count)]), lb=0),
+    ]
+    costs = np.repeat([1.0, problem.delay_s], count)
+    box = Bounds(0, np.repeat([most, 1.0], count))
+    found = milp(costs, constraints=needs, integrality=np.ones(2 * count), bounds=box)
+    return float(round(found.fun))
+
+
+@pytest.mark.parametrize("fabric", MESHES, ids=lambda fabric: fabric.title)
+def test_what_is_listed_is_all_that_is_held(fabric: Fabric) -> None:
+    listed = list_matchings(fabric)
+    found = {
+        frozenset((i, j) for i, j in enumerate(row) if i < j) for row in listed.matchings.tolist()
+    }
+    known = all_held(fabric)
+    assert found == {row for row in known if row and not any(row < other for other in known)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("fabric", MESHES, ids=lambda fabric: fabric.title)
+def test_small_demands_are_solved_and_bounded(fabric: Fabric, seed: int) -> None:
+    """The plan is the best one; the bound, which `om.solve` verifies, is no higher, and near."""
+    problem = draw(fabric, seed)
+    best = least(problem)
+    solution = om.solve(problem, seed=0, limits=om.Limits(iterations=3))
+    assert solution.objective == best
+    assert 0.9 * best <= solution.lower_bound <= best
+    assert solution.lower_bound >= problem.lower_bound()
+
+
+def test_prices_of_what_a_mesh_holds_prove_more_than_lines() -> None:
+    """Two pairs that share the one link between two cells meet one after the other."""
+    fabric = om.HexMesh(1, 2, ports=6)
+    apart = [
+        (first, second)
+        for first in range(6)
+        for second in range(first + 1, 6)
+        if frozenset({(first, second)}) <= frozenset().union(*all_held(fabric))
+    ]
+    one, other = next(
+        (a, b)
+        for a in apart
+        for b in apart
+        if not set(a) & set(b) and not any({a, b} <= row for row in all_held(fabric))
+    )
+    demand = np.zeros((6, 6))
+    demand[one], demand[other] = 3, 4
+    problem = om.Demand(fabric, demand, delay_s=2.0)
+    solution = om.solve(problem, seed=0)
+    assert problem.lower_bound() == 6.0
+    assert solution.status is om.Status.OPTIMAL and solution.objective == 3 + 4 + 2 * 2
+    assert solution.proof == "certificate"
+    silent = om.verify(
+        problem,
+        om.Solution(
+            **{
+                name: getattr(solution, name)
+                for name in ("problem", "schedule", "status", "objective", "lower_bound", "method")
+            }
+        ),
+    )
+    assert [violation.rule for violation in silent.violations] == ["the lower bound is supported"]

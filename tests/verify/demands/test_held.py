@@ -1,0 +1,52 @@
+"""What a small mesh holds, against all states of its cells."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.fabrics import Fabric
+from optmatch.verify.demands.held import MOST_CELLS, MOST_PORTS, HeldCircuits
+from tests.helpers.held import all_held
+
+MESHES = [
+    om.HexMesh(1, 1, ports=[0, 1, 2, 3]),
+    om.HexMesh(1, 2, ports=6),
+    om.Faulty(om.HexMesh(1, 2, ports=5), stuck_bar=[3], dead_cells=[6]),
+    om.SquareMesh(1, 2, ports=[0, 1, 4, 5, 8, 9]),
+    om.TriangularMesh(1, 1, ports=[0, 1, 2, 3, 4]),
+]
+
+
+@pytest.mark.parametrize("fabric", MESHES, ids=lambda fabric: fabric.title)
+def test_what_is_held_is_what_some_states_connect(fabric: Fabric) -> None:
+    """Of two and of three pairs; each pair is worth one, so together they are worth one more."""
+    assert fabric.n_ports <= MOST_PORTS and fabric.n_cells <= MOST_CELLS
+    assert fabric.graph is not None
+    held, known = HeldCircuits(fabric, fabric.graph), all_held(fabric)
+    refused = 0
+    for count in (1, 2, 3):
+        for pairs in combinations(list(combinations(range(fabric.n_ports), 2)), count):
+            if len({port for pair in pairs for port in pair}) < 2 * count:
+                continue
+            worth = np.zeros((fabric.n_ports, fabric.n_ports), dtype=np.int64)
+            worth[tuple(np.transpose(pairs))] = 1
+            expected = any(set(pairs) <= row for row in known)
+            assert held.earn_more(worth, count - 1) == expected, pairs
+            assert not held.earn_more(worth.T, count)
+            refused += not expected
+    assert refused
+
+
+def test_the_dearest_circuits_that_are_held_decide() -> None:
+    fabric = MESHES[1]
+    assert fabric.graph is not None
+    rng, known = np.random.default_rng(0), all_held(fabric)
+    for _ in range(20):
+        worth = rng.integers(0, 9, (6, 6)) * (rng.random((6, 6)) < 0.6)
+        np.fill_diagonal(worth, 0)
+        most = max(sum(int(worth[i, j] + worth[j, i]) for i, j in row) for row in known)
+        held = HeldCircuits(fabric, fabric.graph)
+        assert not held.earn_more(worth, most)
+        assert not most or held.earn_more(worth, most - 1)
