@@ -62,6 +62,8 @@ from .problems import (
     Reroute as Reroute,
     Routing as Routing,
     SliceAllocation as SliceAllocation,
+    Tenancy as Tenancy,
+    Tenant as Tenant,
     TransformerModel as TransformerModel,
     Transition as Transition,
     Workload as Workload,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -257,7 +259,18 @@ def blank_figure(width: float, height: float) -> Figure:
         raise SolverUnavailable("pictures need matplotlib: pip install 'optmatch[plot]'") from exc
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None:  # Jupyter shows figures only once pyplot is loaded
+        shown = shell.display_formatter.formatters["image/png"]
+        if Figure not in shown:
+            shown.for_type(Figure, _png)
     return figure
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100)
+    return buffer.getvalue()
 
 
 def _count(number: int, noun: str) -> str:

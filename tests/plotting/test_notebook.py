@@ -23,6 +23,18 @@ def test_a_solution_is_its_viewer() -> None:
     assert "no state of the cells" in none._repr_html_()
 
 
+def test_a_figure_is_a_picture_without_pyplot() -> None:
+    """The last line of a cell shows it, though nobody has loaded pyplot or said %matplotlib."""
+    shells = pytest.importorskip("IPython.core.interactiveshell", reason="needs IPython")
+    shell = shells.InteractiveShell.instance()
+    try:
+        figure = om.AllToAll(om.HexMesh(2, 2, ports=4)).plot()
+        shown, _ = shell.display_formatter.format(figure)
+    finally:
+        shells.InteractiveShell.clear_instance()
+    assert shown["image/png"].startswith(b"\x89PNG")
+
+
 def _answers() -> list[om.Solution]:
     """Solve one small problem of each kind."""
     mesh = om.HexMesh(2, 2, ports=4)
