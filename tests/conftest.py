@@ -1,5 +1,6 @@
 """Settings that all tests share: repeatable hypothesis runs, short searches for plans of rails."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             few = "verifier" in item.name or "brute_force" in item.name
             if few or item.path.name != "test_contract.py":
                 item.add_marker("modes")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is loaded to the end: the collector goes through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -30,12 +30,6 @@ from tests.helpers.plans import demands, pipeline, rails
 from tests.helpers.rails import PAIR, make_job, small_job
 from tests.helpers.readers import check_trace, circuit_schedules, connected, lines_of
 
-FORMATS = (
-    *("timeline", "perfetto", "chakra", "openoptics", "openoptics-matrix"),
-    *("astra-bw", "astra-lt", "astra-network", "astra-log", "astra-groups", "astra-mapping"),
-)
-"""Those of circuits over time and of rail jobs."""
-
 PAPER = """BW 0
 0 12.5 0 0
 12.5 0 0 0

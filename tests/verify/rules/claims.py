@@ -14,12 +14,6 @@ PLANES = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0, planes=2)
 PARTED = om.PlaneSchedules(
     schedules=(PROBLEM.schedule([[1, 0]], [2]), PROBLEM.schedule([[1, 0]], [1]))
 )
-COFLOWS = om.Demand.from_matrix(
-    [[0, 3], [2, 0]],
-    delay_s=0.0,
-    objective="weighted-completion-s",
-    groups=np.array([[-1, 0], [0, -1]]),
-)
 DEAD = om.AllToAll(om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0]))
 CLASH = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), [1, 0, 3, 2])
 EMPTY = Tenancy(om.IdealSwitch(2), ())

@@ -66,7 +66,6 @@ JOINED = om.RackFabric(chips=(2, 2, 3), server=(1, 1, 1), racks=2, joined=True)
 """Servers 12 .. are of rack 1; switches 24 .. 29 join faces of x, 30 .. of y, 36 .. of z."""
 TALL = om.RackFabric(chips=(1, 3, 1), server=(1, 1, 1), racks=2, joined=True)
 """Servers 0, 1 and 2 are one above the other; switch 9 joins faces of y."""
-THIN = rack(1, 1, 2, wrap=False)
 NARROW = om.SliceAllocation(rack(2, 2, 1, server=(2, 1, 1), wrap=False), (2, 2, 1))
 """A server sends two circuits to the other, over two fibres."""
 SHARED = Steering(
