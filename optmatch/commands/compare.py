@@ -206,16 +206,18 @@ def _save(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:
 def _print(table: list[dict[str, Any]]) -> None:
     """Print rows as a table; reasons of refusals below it."""
     names = [name for name in (table[0] if table else ()) if name != "reason"]
-    lines = [[_text(row[name]) for name in names] for row in table]
+    lines = [[_text(row[name], name) for name in names] for row in table]
     print_table([[name.replace("_", " ") for name in names], *lines] if table else [])
     for row in table:
         if row.get("status") == "refused":
             click.echo(f"{row['name']}: {row['method']}: {row['reason']}")
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, name: str) -> str:
     if value is None:
         return "-"
+    if name == "gap":
+        return f"{100 * value:.3g} %"
     if isinstance(value, tuple):
         return write_score(value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

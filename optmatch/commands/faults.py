@@ -83,6 +83,7 @@ def faults(
     Ctrl-C reports what was done so far.
     """
     from optmatch.model.files import PICTURES, check_target, replace_file
+    from optmatch.plotting.figures import blank_figure
     from optmatch.studies.all_to_all import study_yield
 
     wanted = {output: (".json", ".csv"), picture: PICTURES}
@@ -91,6 +92,8 @@ def faults(
         for path, endings in wanted.items()
         if path is not None
     }
+    if picture is not None:
+        blank_figure(1.0, 1.0)  # tells of a missing matplotlib before the work
     subject: Any = read(file)
     options["kinds"] = options["kinds"] or _KINDS
     with (

@@ -6,6 +6,7 @@ import os
 import platform
 from dataclasses import fields
 from inspect import getdoc
+from itertools import takewhile
 from math import isfinite
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -141,8 +142,11 @@ def methods(name: str | None, as_json: bool) -> None:
         click.echo(f"{kind.problem.kind}:")
         width = max(len(method.name) for method in found)
         default = next(method.name for method in kind.methods if method.suits is None)
+        first = [method.name for method in takewhile(lambda each: each.suits, kind.methods)]
         for method in found:
             marks = ["default"] * (method.name == default) + ["exact"] * method.exact
+            if method.name in first:
+                marks.insert(0, "default where it fits")
             told = f" ({', '.join(marks)})" if marks else ""
             click.echo(f"  {method.name:<{width}}  {method.summary}{told}")
             if name is None:

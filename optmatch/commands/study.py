@@ -35,6 +35,7 @@ from optmatch.commands.shared.progress import listening
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
 from optmatch.model.files import PICTURES, check_target
+from optmatch.plotting.figures import blank_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -278,6 +279,7 @@ def _run(study: Callable[..., Study], told: dict[str, Any], wanted: dict[str, An
     """Run a study, then write its tables and its picture, also those of an interrupted one."""
     if (output := wanted["output"]) is not None:
         check_target(output, force=wanted["force"], endings=PICTURES)
+        blank_figure(1.0, 1.0)  # tells of a missing matplotlib before the work
     with (
         executing(wanted["jobs"], wanted["dask"]) as executor,
         listening("study", quiet=bool(wanted["quiet"])) as listen,

@@ -56,6 +56,8 @@ def parse(text: str | bytes, path: str) -> Any:
             parse_constant=lambda name: flaw(f"{name}: a number is finite"),
         )
     except UnicodeDecodeError as exc:
+        if exc.object.startswith(b"SQLite"):
+            raise FormatError("a store: for `report`, and `verify --all`", path=path) from exc
         raise FormatError(
             f"byte {exc.start} is {exc.object[exc.start]:#04x}: a file is UTF-8 text", path=path
         ) from exc
