@@ -4,14 +4,15 @@ A *sequence* says which circuits are there in each round. For a sequence the rou
 programme: how much of each block takes which path, a path being circuits of later and later
 rounds; each round lasts as long as its busiest circuit. Its prices say what a circuit of any two
 ranks would be worth in any round: the best matching by these values replaces a round, as long as
-that helps. The first sequences are greedy matchings of what is left to carry; of a few ranks all
-are tried.
+that helps. Between many ranks circuits exchange their ends instead, a whole configuration at a
+time. The first sequences are greedy matchings of what is left to carry; of a few ranks all are
+tried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, permutations, product
+from itertools import permutations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +22,19 @@ from optmatch.model import Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.plans import Laid, assemble
+from optmatch.solvers.collectives.ways import (
+    DRAWS,
+    Paths,
+    Sequence,
+    draw_paths,
+    exchange,
+    list_paths,
+)
 
 FEW = 4
 """Up to so many ranks all matchings are tried in each round."""
 BEAM = 12
 """Sequences of as many rounds that are made longer."""
-ENOUGH = 4
-"""Blocks get longer paths until they have so many."""
 TRIED = 6
 """Lengths of greedy sequences."""
 DETOURS, SLACK = 1.25, 1.4
@@ -37,17 +44,10 @@ EFFORT = 400_000
 SIMPLEX = 5_000
 """Up to so many paths the simplex method is faster."""
 
-Sequence = NDArray[np.int64]
-"""``sequence[round, lane, rank]``: to whom it transmits; to itself stands for nobody."""
-
-
-class _Paths(NamedTuple):
-    """Paths of blocks, by number."""
-
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    hop: NDArray[np.int64]
-    """Rows of path, round, lane and rank that sends, by path and then by round."""
+DRAWN = 24
+"""From so many ranks on paths are drawn by prices, as a list of them all has too many."""
+SWEEPS = 3
+"""Times that all configurations are changed by the prices of the best sequence."""
 
 
 class _Routed(NamedTuple):
@@ -57,7 +57,7 @@ class _Routed(NamedTuple):
     sequence: Sequence
     amounts: NDArray[np.float64]
     """``amounts[path]``: seconds of a circuit."""
-    paths: _Paths
+    paths: Paths
     loads: NDArray[np.float64]
     worth: NDArray[np.float64]
     """``worth[source, target]``: what a second less of this block would save."""
@@ -188,6 +188,13 @@ class SplitSearch:
         """Change the best sequence: other circuits in a round, one round more, one less."""
         order = np.argsort(best.loads, kind="stable").tolist()
         count, lanes = len(order), self.problem.lanes
+        if self.problem.n_ranks >= DRAWN:
+            other = best.sequence
+            for _ in range(SWEEPS):
+                for _ in range(2):
+                    other = exchange(other, self.demand_s, best.sequence, best.price)
+                yield other
+            order = []
         few = self.problem.n_ranks <= FEW
         for at, way in product(order, self._ways() if few else [None]):
             for lane in range(1 if few else lanes):
@@ -199,7 +206,7 @@ class SplitSearch:
                 yield other
         for at in order if count > 1 else []:
             yield np.delete(best.sequence, at, axis=0)
-        for at, way in product(range(count + 1), self._ways() if few else [None]):
+        for at, way in product(range(count + 1 if order else 0), self._ways() if few else [None]):
             if way is None:
                 way = np.repeat(self._price(best, at)[None], lanes, axis=0)
             yield np.insert(best.sequence, at, way, axis=0)
@@ -229,61 +236,25 @@ class SplitSearch:
         chosen: NDArray[np.int64] = linear_sum_assignment(value, maximize=True)[1]
         return chosen
 
-    def _list_paths(self, sequence: Sequence) -> _Paths | None:
-        """List paths of each block, the short ones first, until it has enough."""
-        rounds, lanes, n = sequence.shape
-        ranks, wanted = np.arange(n), self.demand_s > 0
-        few = n <= FEW
-        found = np.zeros((n, n), dtype=np.int64)
-        ends, hops, total = [np.empty((0, 2), np.int64)], [np.empty((0, 4), np.int64)], 0
-        for length in range(1, rounds + 1):
-            open_ = wanted & (found < (ENOUGH if length > 1 else 1)) | (wanted & few)
-            if not open_.any():
-                break
-            more = np.zeros_like(found)
-            for turns in combinations(range(rounds), length):
-                for chosen in product(range(lanes), repeat=length):
-                    passed = [ranks]
-                    for turn, lane in zip(turns, chosen, strict=True):
-                        passed.append(sequence[turn, lane][passed[-1]])
-                    way = np.array(passed)
-                    fine = open_[ranks, way[-1]]
-                    for a, b in combinations(range(length + 1), 2):
-                        fine &= way[a] != way[b]
-                    source = np.flatnonzero(fine)
-                    number = total + np.arange(len(source))
-                    total += len(source)
-                    more[source, way[-1, source]] += 1
-                    ends.append(np.column_stack([source, way[-1, source]]))
-                    for turn, lane, at in zip(turns, chosen, way[:-1, source], strict=True):
-                        told = [np.full(len(source), each) for each in (turn, lane)]
-                        hops.append(np.column_stack([number, *told, at]))
-            found += more
-            if total > 4 * EFFORT:
-                return None
-        if (wanted & (found == 0)).any():
-            return None
-        rows = np.concatenate(hops)
-        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-        source, target = np.concatenate(ends).T
-        return _Paths(source, target, rows)
-
     def _route(self, sequence: Sequence) -> _Routed | None:
         """Find the best routes over a sequence; None if a block has none, or time is up."""
         with uncounted():
             from scipy.optimize import linprog
             from scipy.sparse import csr_array
 
-        paths = self._list_paths(sequence)
+        rounds, lanes, n = sequence.shape
+        if n < DRAWN:
+            paths = list_paths(self.demand_s, sequence, n <= FEW)
+        else:
+            paths = draw_paths(self.demand_s, sequence)
         if paths is None:
             return None
-        rounds, lanes, n = sequence.shape
         count, size = len(paths.source), rounds * lanes * n
         left_s = self.clock.remaining_s
         if 1.5 * count * self.path_s > left_s:  # the programme would not stop in time
             return None
         began_s = self.clock.elapsed_s
-        self.effort -= count
+        self.effort -= count + (10 * DRAWS if n >= DRAWN else 0)
         number, turn, lane, rank = paths.hop.T
         circuit = (turn * lanes + lane) * n + rank
         every = np.arange(size)
