@@ -19,15 +19,29 @@ from optmatch.problems import AllToAll
 from optmatch.problems.all_to_all import Objective
 
 
+def _read_delay(text: str) -> float | str:
+    try:
+        return text if text == "cells" else float(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: seconds, or cells") from None
+
+
 @click.command()
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @with_options(CHIP_OPTIONS)
 @click.option("--slot", "slot_s", type=float, default=1.0, help="Seconds of each matching.")
-@click.option("--delay", "delay_s", type=float, default=0.0, help="Reconfiguration delay in s.")
+@click.option(
+    "--delay",
+    "delay_s",
+    type=_read_delay,
+    metavar="S|cells",
+    default=0.0,
+    help="Reconfiguration delay in s, or that of the slowest cell that a slot sets anew.",
+)
 @click.option("--objective", type=click.Choice(get_args(Objective)), default="total-cells")
 @with_options(FILE_OPTIONS)
 def all_to_all(type_: str, output: str, force: bool, **options: Any) -> None:
     """Every pair of ports once, in the fewest matchings."""
-    fabric, cells = take_chip(build_fabric(type_, options), options["objective"], options)
+    fabric, cells = take_chip(build_fabric(type_, options), options)
     write_problem(AllToAll(fabric, cells=cells, **options), output, force)

@@ -46,7 +46,7 @@ def routing(
     """One matching, to be routed through the cells."""
     if (matching is None) == (not random_matching):
         raise click.UsageError("either --matching or --random-matching")
-    fabric, cells = take_chip(build_fabric(type_, options), options["objective"], options)
+    fabric, cells = take_chip(build_fabric(type_, options), options)
     chosen: Any = draw_matching(fabric, seed) if matching is None else matching
     write_problem(Routing(fabric, chosen, cells=cells, **options), output, force)
 

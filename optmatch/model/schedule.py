@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model.declarations import (
     Amount,
@@ -42,6 +42,9 @@ class Schedule(Value):
         How long each matching carries traffic, in seconds; float64, shape (slots,), > 0.
     delay_s
         The reconfiguration delay before each matching, in seconds.
+    delays_s
+        The delay before each matching where they differ, in seconds; float64, shape (slots,).
+        `delay_s` is then the longest. None where all are alike.
     cell_states
         ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; int8, shape (slots, cells). None
         where the fabric has no cells.
@@ -66,6 +69,9 @@ class Schedule(Value):
     delay_s: Amount = 0.0
     cell_states: Annotated[GivenOrNone[np.int8], Axes(2), Range(FREE, CROSS)] = given(default=None)
     switching: Switching = "all-stop"
+    delays_s: Annotated[GivenOrNone[np.float64], Range(0)] = given(
+        default=None, metadata={"brief": True}
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -77,6 +83,13 @@ class Schedule(Value):
             raise InputError(
                 f"cell_states has {len(self.cell_states)} rows, but there are {slots} slots"
             )
+
+        if self.delays_s is not None:
+            if (entries := len(self.delays_s)) != slots:
+                raise InputError(f"delays_s has {entries} entries, but there are {slots} slots")
+            if self.delay_s != (longest := float(self.delays_s.max(initial=0.0))):
+                named = f"delay_s = {self.delay_s:g}: the longest of delays_s is {longest:g}"
+                raise InputError(named, where="delay_s")
 
     @property
     def n_slots(self) -> int:
@@ -91,7 +104,20 @@ class Schedule(Value):
     @property
     def makespan_s(self) -> float:
         """The time from the first reconfiguration to the end of the last slot, in seconds."""
-        return float(self.durations_s.sum() + self.delay_s * self.n_slots)
+        each = self.delays_s
+        waited_s = self.delay_s * self.n_slots if each is None else each.sum()
+        return float(self.durations_s.sum() + waited_s)
+
+    @property
+    def waits_s(self) -> NDArray[np.float64]:
+        """``waits_s[slot]``: the reconfiguration delay before it, in seconds; float64."""
+        return np.full(self.n_slots, self.delay_s) if self.delays_s is None else self.delays_s
+
+    @property
+    def ends_s(self) -> NDArray[np.float64]:
+        """``ends_s[slot]``: when it ends, in seconds; float64."""
+        ends: NDArray[np.float64] = np.cumsum(self.durations_s + self.waits_s)
+        return ends
 
 
 def check_matchings(matchings: ArrayLike) -> None:

@@ -238,14 +238,13 @@ def schedule_data(shown: Drawable) -> ScheduleData:
     ([0.5, 3.0], [[1, 0], [0, 1]])
     """
     fabric, schedule = parts(shown)
-    ends_s = np.cumsum(schedule.durations_s + schedule.delay_s)
     meets = np.full((fabric.n_ports, fabric.n_ports), -1, dtype=np.int32)
     for slot in reversed(range(schedule.n_slots)):
         sources = np.flatnonzero(schedule.matchings[slot] != IDLE)
         meets[sources, schedule.matchings[slot, sources]] = slot
     ends = (schedule.matchings != IDLE).sum(axis=1)
     return ScheduleData(
-        start_s=ends_s - schedule.durations_s,
+        start_s=schedule.ends_s - schedule.durations_s,
         durations_s=schedule.durations_s,
         circuits=ends // 2 if fabric.bidirectional else ends,
         cells_used=(_states(schedule) != FREE).sum(axis=1),
@@ -269,6 +268,7 @@ def _slots(
         matchings=schedule.matchings[slots],
         durations_s=schedule.durations_s[slots],
         cell_states=None if schedule.cell_states is None else states[slots],
+        delays_s=None,
     )
     lit = zip(slots, trace_circuits(fabric, chosen), strict=True)
     return tuple(

@@ -13,6 +13,7 @@ from optmatch.model import (
     Amount,
     CellDevice,
     Displayed,
+    InputError,
     Positive,
     Schedule,
     check_fields,
@@ -39,13 +40,14 @@ class AllToAll(Displayed):
     slot_s
         How long each matching is held, in seconds.
     delay_s
-        The reconfiguration delay, in seconds.
+        The reconfiguration delay, in seconds. ``"cells"``: each slot waits for the slowest of the
+        cells that it sets anew, and comes where slow cells change little.
     objective
         ``"total-cells"``: cells on all routes of all matchings together. ``"worst-loss-db"`` and
         ``"worst-snr-db"``: as of `Routing`, of the worst circuit of all matchings.
         ``"power-mw"``: power of all heaters, added up over the matchings.
     cells
-        The device of each cell, which the last three need; as of `Routing`.
+        The device of each cell, which the last three and such delays need; as of `Routing`.
 
     See Also
     --------
@@ -62,7 +64,7 @@ class AllToAll(Displayed):
 
     fabric: Fabric
     slot_s: Positive = field(default=1.0, kw_only=True)
-    delay_s: Amount = field(default=0.0, kw_only=True)
+    delay_s: Amount | Literal["cells"] = field(default=0.0, kw_only=True)
     objective: Objective = field(default="total-cells", kw_only=True, metadata={"brief": True})
     cells: CellDevice | None = field(default=None, kw_only=True, metadata={"brief": True})
     kind: ClassVar[str] = "all-to-all"
@@ -80,6 +82,10 @@ class AllToAll(Displayed):
         check_fields(self)
         self.fabric.require_switch()
         check_cells(self.fabric, self.objective, self.cells)
+        if self.delay_s == "cells" and (self.cells is None or not self.cells.settling_s.any()):
+            missing = "a device of each cell is needed"
+            missing = missing if self.cells is None else "no cell has a settling time"
+            raise InputError(f"delay_s = 'cells': {missing}", where="delay_s")
         check_size("entries", self.fabric.n_ports**2, "fabric")
 
     @property

@@ -119,10 +119,9 @@ def _check(problem: Any, found: Sequence[Fault], verdict: Any) -> None:
         schedule = Schedule(
             matchings=matchings,
             durations_s=np.full(len(matchings), problem.slot_s),
-            delay_s=problem.delay_s,
             cell_states=states,
         )
-        claims.append((replace(problem, fabric=broken), schedule))
+        claims.append((replace(problem, fabric=broken, delay_s=0.0), schedule))
     for k in range(0 if claims else len(matchings)):
         one = Schedule(
             matchings=matchings[k : k + 1], durations_s=np.ones(1), cell_states=states[k : k + 1]

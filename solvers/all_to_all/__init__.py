@@ -66,5 +66,8 @@ METHODS = (
 def small_problems() -> tuple[AllToAll, ...]:
     """Return problems of which default methods call all of their kernels."""
     from optmatch.fabrics import Benes, HexMesh
+    from optmatch.model import CellDevice
 
-    return AllToAll(HexMesh(4, 4, ports=8)), AllToAll(Benes(8))
+    mesh = HexMesh(2, 2, ports=4)
+    waiting = AllToAll(mesh, delay_s="cells", cells=CellDevice.of("smartlight", mesh.n_cells))
+    return AllToAll(HexMesh(4, 4, ports=8)), AllToAll(Benes(8)), waiting

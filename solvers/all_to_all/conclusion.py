@@ -135,7 +135,7 @@ def all_slots(
     return Schedule(
         matchings=matchings.reshape(-1, problem.fabric.n_ports),
         durations_s=np.full(len(matchings), problem.slot_s),
-        delay_s=problem.delay_s,
+        delay_s=0.0 if isinstance(problem.delay_s, str) else problem.delay_s,
         cell_states=states,
     )
 

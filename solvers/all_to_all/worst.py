@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Limit, Limits, OnEvent, Schedule, Solution, Status, Tick, ignore
+from optmatch.model import Limit, Limits, OnEvent, Solution, Status, Tick, ignore
 from optmatch.problems import AllToAll, Routing
+from optmatch.solvers.all_to_all.settling import order_slots
 from optmatch.solvers.method import Run
 from optmatch.solvers.routing.methods import route_by_negotiation
 from optmatch.solvers.routing.worst import choose_ties, measure_states
@@ -38,13 +39,16 @@ def solve_worst(plan: Run) -> Run:
         if problem.cells is None:
             return plan(problem, limits, rng, on_event, **given)
         clock = limits.start()
-        plain = replace(problem, objective="total-cells", cells=None)
+        waiting = problem.delay_s == "cells"
+        delay_s: Any = 0.0 if waiting else problem.delay_s
+        plain = replace(problem, objective="total-cells", cells=None, delay_s=delay_s)
         share = replace(limits, time_s=limits.time_s and _PLANNING * limits.time_s)
         found = plan(plain, share, rng, ignore, **{k: given[k] for k in given if k == "params"})
         bound = problem.lower_bound()
         schedule = found.schedule
         if problem.objective == "total-cells":
-            return choose_ties(problem, found)
+            tied = found if waiting else choose_ties(problem, found)  # they cost time
+            return order_slots(problem, tied, rng, clock, on_event)
         if schedule is None:
             infeasible = found.status is Status.INFEASIBLE
             bound = found.lower_bound if infeasible else bound
@@ -70,14 +74,9 @@ def solve_worst(plan: Run) -> Run:
         worst = float(sum(values)) if power else max(values, default=0.0)
         fewest = len(states) == problem.min_slots
         optimal = fewest and worst <= bound * (1 + 1e-9)
-        return Solution(
+        better = Solution(
             problem=problem,
-            schedule=Schedule(
-                matchings=schedule.matchings,
-                durations_s=schedule.durations_s,
-                delay_s=schedule.delay_s,
-                cell_states=states,
-            ),
+            schedule=replace(schedule, cell_states=states),
             status=Status.OPTIMAL if optimal else Status.FEASIBLE,
             limit=None if optimal else (limit or Limit.EXHAUSTED),
             objective=worst,
@@ -85,6 +84,7 @@ def solve_worst(plan: Run) -> Run:
             method=found.method,
             stats={"slots": len(states), "slots_lower_bound": problem.min_slots},
         )
+        return order_slots(problem, better, rng, clock, on_event)
 
     return solve
 

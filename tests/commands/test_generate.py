@@ -7,6 +7,7 @@ import pytest
 import optmatch as om
 from optmatch.commands.routing import draw_matching
 from optmatch.fabrics import SmartLightMesh
+from optmatch.model import CellDevice
 from tests.helpers.command import (
     call,
     snapshot,
@@ -46,6 +47,14 @@ def test_generate_knows_every_fabric(options: str, fabric: om.Fabric) -> None:
     assert loads(done.stdout) == om.AllToAll(fabric, slot_s=0.5, delay_s=0.01)
 
 
+def test_generate_lets_slots_wait_for_their_cells() -> None:
+    from optmatch.io import loads
+
+    done = call("generate", "all-to-all", "--fabric", "benes", "--size", "4", "--delay", "cells")
+    cells = CellDevice.of("smartlight", om.Benes(4).n_cells)
+    assert loads(done.stdout) == om.AllToAll(om.Benes(4), delay_s="cells", cells=cells)
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -55,6 +64,15 @@ def test_generate_knows_every_fabric(options: str, fabric: om.Fabric) -> None:
         ("all-to-all --rows -2 --cols 2", "rows = -2: must be >= 1"),
         ("all-to-all --rows 2 --cols 2 --ports 0,20", "ports[1] = 20: perimeter terminals are"),
         ("all-to-all --rows 2 --cols 2 --ports 3,3", "ports[1] = 3: is ports[0] already"),
+        ("all-to-all --rows 2 --cols 2 --ports 4 --delay soon", "'soon': seconds, or cells"),
+        (
+            "all-to-all --fabric benes --size 4 --delay cells --device ideal",
+            "delay_s = 'cells': no cell has a settling time",
+        ),
+        (
+            "all-to-all --fabric ideal-switch --size 4 --delay cells",
+            "delay_s = 'cells': a device of each cell is needed",
+        ),
         ("all-to-all --rows 2 --cols 2 --ports a,b", "'a,b': whole numbers, separated by commas"),
         ("all-to-all --rows 2 --cols 2 --delay nan", "delay_s = nan: not finite"),
         ("routing --fabric ideal-switch --size 2", "either --matching or --random-matching"),

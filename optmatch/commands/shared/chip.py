@@ -44,12 +44,10 @@ def choose_device(name: str | None) -> Device:
     return find_device(name or "smartlight")
 
 
-def take_chip(
-    fabric: Fabric, objective: str, options: dict[str, Any]
-) -> tuple[Fabric, CellDevice | None]:
+def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevice | None]:
     """Take `CHIP_OPTIONS` out of `options`; the fabric gets weak cells as faults."""
     device, table, least = take(options, ("device", "device_cells", "min_extinction_db")).values()
-    cells = None
+    cells, objective = None, options["objective"]
     if table is not None:
         from optmatch.io.cells import read_cells
 
@@ -58,6 +56,10 @@ def take_chip(
         if cells is None:
             raise click.UsageError("--min-extinction-db: only with --device-cells")
         fabric = close_weak_cells(fabric, cells, least)
-    if objective in ON_CHIP and cells is None:
+    if (
+        cells is None
+        and fabric.n_cells
+        and (objective in ON_CHIP or options.get("delay_s") == "cells")
+    ):
         cells = CellDevice.of(choose_device(device), fabric.n_cells)
     return fabric, cells if objective in (*ON_CHIP, "total-cells") else None

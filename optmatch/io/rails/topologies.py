@@ -135,14 +135,13 @@ def _switches(solution: Solution) -> tuple[tuple[Switch, ...], int, int, float]:
 
 def _plane(schedule: Schedule, plane: int, rate: float, each: int) -> Switch:
     """Return a switch, of which each node has `each` ports."""
-    lasts = np.asarray(schedule.durations_s) + schedule.delay_s
-    starts = np.cumsum(lasts) - lasts
+    starts = schedule.ends_s - (schedule.durations_s + schedule.waits_s)
     ports = np.arange(schedule.n_ports)
     return Switch(
         name=f"plane {plane}",
         starts_s=starts,
-        ready_s=starts + schedule.delay_s,
-        ends_s=starts + lasts,
+        ready_s=starts + schedule.waits_s,
+        ends_s=schedule.ends_s,
         matchings=schedule.matchings,
         node=ports // each,
         port=plane * each + ports % each,

@@ -96,14 +96,12 @@ def _bars(problem: Demand, schedule: Schedule, plane: int) -> NDArray[np.float64
     """List source, destination, plane, start and end of each circuit in each slot."""
     slot, source = np.nonzero(schedule.matchings != IDLE)
     destination = schedule.matchings[slot, source]
-    ends = np.cumsum(schedule.durations_s + schedule.delay_s)
-    starts = ends - schedule.durations_s
-    start = starts[slot]
+    start = (schedule.ends_s - schedule.durations_s)[slot]
     if problem.switching == "per-circuit" and schedule.n_slots:
         stays = np.zeros(schedule.matchings.shape, dtype=bool)
         stays[1:] = schedule.matchings[1:] == schedule.matchings[:-1]
         start = start - schedule.delay_s * stays[slot, source]
-    columns = (source, destination, np.full(len(source), plane), start, ends[slot])
+    columns = (source, destination, np.full(len(source), plane), start, schedule.ends_s[slot])
     return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
 
 
@@ -251,8 +249,8 @@ def page(solution: Solution) -> dict[str, Any]:
     unit = "B" if problem.rate_bytes_per_s != 1 else ""
     said = [f"{write_amount(float(amount), unit)} left to carry" for amount in left]
     if solution.schedule is not None:
-        last = np.cumsum(solution.schedule.durations_s + solution.schedule.delay_s)
-        at = np.clip(np.searchsorted(ends, last * (1 - 1e-12)), 0, max(0, len(ends) - 1))
+        last_s = solution.schedule.ends_s
+        at = np.clip(np.searchsorted(ends, last_s * (1 - 1e-12)), 0, max(0, len(ends) - 1))
         return page_data(solution, names=[said[k] for k in at] if said else ())
     span_s = data.makespan_s or 1.0
     hues = palette.CIRCUIT_COLOURS[:8]

@@ -9,8 +9,13 @@ from optmatch.model import CROSS, FREE, IDLE, Schedule
 from optmatch.verify.report import Findings
 
 
-def check_shapes(fabric: Fabric, schedule: Schedule, findings: Findings) -> bool:
-    """Check that the arrays fit the fabric; without that nothing else can be checked."""
+def check_shapes(
+    fabric: Fabric, schedule: Schedule, findings: Findings, *, own_delays: bool = False
+) -> bool:
+    """Check that the arrays fit the fabric; without that nothing else can be checked.
+
+    With `own_delays` each slot has a delay of its own.
+    """
     slots = len(schedule.matchings)
     right = findings.expect(
         "a slot has an entry for each port",
@@ -23,6 +28,13 @@ def check_shapes(fabric: Fabric, schedule: Schedule, findings: Findings) -> bool
         "durations_s.shape",
         list(schedule.durations_s.shape),
         [slots],
+    )
+    delays_s = schedule.delays_s
+    right &= findings.expect(
+        "each slot has a delay where cells say it, and only there",
+        "delays_s.shape",
+        None if delays_s is None else list(delays_s.shape),
+        [slots] if own_delays else None,
     )
     states = schedule.cell_states
     if fabric.graph is None:

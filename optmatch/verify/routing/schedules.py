@@ -55,7 +55,8 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
         findings.refuse("the answer is a schedule", "schedule", None, "a schedule")
         return False
     findings.figures["slots"] = len(schedule.matchings)
-    defined = check_shapes(problem.fabric, schedule, findings)
+    own = isinstance(problem, AllToAll) and problem.delay_s == "cells"
+    defined = check_shapes(problem.fabric, schedule, findings, own_delays=own)
     defined = defined and check_matchings(problem.fabric, schedule, findings)
     if not defined:
         findings.skipped.append(
@@ -75,17 +76,41 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
 def _check_times(problem: AllToAll | Routing, schedule: Schedule, findings: Findings) -> None:
     """Check durations, delay and the kind of switching, and add up the time."""
     rule, slot_s, delay_s = "a matching that is asked for alone lasts 1 s", 1.0, 0.0
+    waited_s = len(schedule.matchings) * float(schedule.delay_s)
     if isinstance(problem, AllToAll):
-        rule, slot_s, delay_s = "a slot lasts slot_s", problem.slot_s, problem.delay_s
+        rule, slot_s = "a slot lasts slot_s", problem.slot_s
+        if isinstance(problem.delay_s, str):
+            delays_s = _check_delays(problem, schedule, findings)
+            delay_s, waited_s = max(delays_s, default=0.0), math.fsum(delays_s)
+            findings.figures["total_settling_s"] = waited_s
+        else:
+            delay_s = problem.delay_s
     for slot, duration in enumerate(schedule.durations_s.tolist()):
         findings.expect(rule, f"durations_s[{slot}]", duration, slot_s)
     findings.expect("the delay is the problem's", "delay_s", float(schedule.delay_s), delay_s)
     # no pair meets in two slots, so no circuit could go on through a reconfiguration
     findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
     if isinstance(problem, AllToAll):
-        findings.figures["makespan_s"] = float(schedule.durations_s.sum()) + (
-            len(schedule.matchings) * float(schedule.delay_s)
-        )
+        findings.figures["makespan_s"] = float(schedule.durations_s.sum()) + waited_s
+
+
+def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> list[float]:
+    """Check that each slot waits for the slowest cell that it sets anew; return what each waits.
+
+    A free cell is left as it was, and what a cell is before it is first driven is not known.
+    """
+    graph: Any = problem.fabric.graph  # there are cells, and their shapes are right
+    device: Any = problem.cells
+    states: Any = schedule.cell_states
+    stated_s: Any = schedule.delays_s
+    driven, delays_s = np.full(graph.n_cells, FREE), list[float]()
+    settling_s = np.where(graph.stuck == FREE, device.settling_s, 0.0)
+    for slot, row in enumerate(states):
+        delays_s.append(float(settling_s[(row != FREE) & (row != driven)].max(initial=0.0)))
+        driven = np.where(row == FREE, driven, row)
+        rule, place = "a slot waits for the slowest cell that it sets anew", f"delays_s[{slot}]"
+        findings.expect(rule, place, float(stated_s[slot]), delays_s[slot])
+    return delays_s
 
 
 def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:

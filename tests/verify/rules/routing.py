@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
+from optmatch.model import CellDevice
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing import PRICE_UNITS
 from tests.verify.rules import UNPROVED, Row, claim, forge, om, schedule
@@ -149,6 +150,20 @@ def all_to_all(slots: int, **said: Any) -> Any:
 def empty(fabric: Any) -> Any:
     """Return a demand of nothing, so that only what is wrong in itself is wrong."""
     return om.Demand(fabric, np.zeros((fabric.n_ports,) * 2))
+
+
+SLOW = CellDevice.of("smartlight", 6, {0: {"settling_s": 3.0}, 1: {"settling_s": 9.0}})
+WAITING = om.AllToAll(om.Faulty(RING, stuck_bar=[1]), delay_s="cells", cells=SLOW)
+
+
+def waiting(*delays_s: float, **changes: Any) -> Any:
+    """Return the two ports, and dark slots that set the cells 0, 1, which is stuck, and 3."""
+    rows, dark = (
+        [[1, 0]] + [[-1, -1]] * 3,
+        [[0, 0, 0, -1, -1, -1], [-1] * 6, [1, 0, -1, 0, -1, -1]],
+    )
+    made = schedule(rows, cell_states=BAR + dark, delays_s=delays_s, delay_s=max(delays_s))
+    return forge(made, **changes)
 
 
 ONE_SIDED = om.Demand(RING, [[0, 1], [0, 0]])
@@ -326,6 +341,39 @@ ROWS = [
         "durations_s[0]: a slot lasts slot_s: got 2.0, expected 1.0",
     ),
     Row("the delay is the problem's", IDEAL, schedule([[1, 0]], delay_s=0.5), "delay_s: "),
+    Row(
+        None,
+        WAITING,
+        waiting(0.014, 3.0, 0.0, 3.0),
+        figures={"total_settling_s": 6.014, "makespan_s": 10.014},
+    ),
+    Row(
+        "a slot waits for the slowest cell that it sets anew",
+        WAITING,
+        waiting(0.014, 3.0, 0.0, 0.014),
+        "that it sets anew: got 0.014, expected 3.0",
+    ),
+    Row(
+        "the delay is the problem's",
+        WAITING,
+        waiting(0.014, 3.0, 0.0, 3.0, delay_s=2.0),
+        "delay_s: the delay is the problem's: got 2.0, expected 3.0",
+    ),
+    *(
+        Row(
+            "each slot has a delay where cells say it, and only there",
+            problem,
+            answer,
+            f"only there: got {says}",
+            stops=True,
+        )
+        for problem, answer, says in (
+            (WAITING, JOINED, "None, expected [1]"),
+            (WAITING, waiting(0.014, 3.0, 0.0, 3.0, delays_s=np.ones(2)), "[2], expected [4]"),
+            (PAIR, forge(JOINED, delays_s=np.zeros(1)), "[1], expected None"),
+            (GIVEN, forge(schedule([[1, 2, 0]]), delays_s=np.zeros(1)), "[1], expected None"),
+        )
+    ),
     Row(
         "all circuits change together",
         IDEAL,
