@@ -66,7 +66,7 @@ def solve(
 
 
 def move_racks(problem: Reroute, method: str, bound: Score) -> Solution:
-    """Answer where racks are what spares replace: there is but one way, up to which racks."""
+    """Answer where spares are whole racks: answers differ only in which racks take over."""
     damage = Damage(problem.dead_ports, problem.hit, problem.lost, problem.live_spares)
     answer, levels = replace_racks(problem, damage)
     return conclude(problem, method, levels, bound, Limit.EXHAUSTED, answer=answer)

@@ -30,7 +30,7 @@ LEAST_VARIANCE = 0.01**2
 """No instrument repeats to better than 0.01 dB."""
 
 CHANCE = 30
-"""So many variances may the best of many cells explain by its four numbers alone."""
+"""The best of many cells may explain so many variances by chance, with its four numbers."""
 
 _DRAWN = 128  # states among which each next one is chosen
 _TRIED = 3  # steps of a first fit

@@ -182,7 +182,7 @@ def _exchange_s(job: RailJob, own: Places) -> Column:
 
 
 def _begin(lasts: Column, before: Places, after: Places) -> Column:
-    """Return when each event begins at the earliest, one after all that comes before it."""
+    """Return the earliest begin of each event: when all events that it waits for have ended."""
     after = after[np.argsort(before, kind="stable")]
     first = np.append(0, np.cumsum(np.bincount(before, minlength=len(lasts))))
     missing = np.bincount(after, minlength=len(lasts))
