@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.verify.demands.bounds import EXACT, bound_weighted
+from optmatch.verify.demands import bounds
+from optmatch.verify.demands.bounds import EXACT, bound_weighted, count_groups
 
 
 def draw(rng: np.random.Generator, n_ports: int, n_groups: int) -> om.Demand:
@@ -70,3 +71,12 @@ def test_of_so_many_groups_all_orders_are_compared(n: int, cost: float) -> None:
         deadlines_s=(0.0, *[7.5] * (n - 1)),
     )
     assert bound_weighted(problem) == pytest.approx(problem.lower_bound()) == pytest.approx(cost)
+
+
+@pytest.mark.parametrize(("most", "groups"), [(5, 2), (6, 1)])
+def test_of_so_many_numbers_all_groups_are_tried(
+    most: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more, each group is taken to have three; no three of these add up to nothing."""
+    monkeypatch.setattr(bounds, "MOST_NUMBERS", most)
+    assert count_groups([1, 1, 7, -3, -3, -3]) == groups

@@ -165,6 +165,8 @@ def test_losses_are_bounded_in_whole_steps() -> None:
     assert plain % 0.5 == 0
     assert checker.bound_loss(priced(ROW, {4: 1}), DEAR, 1.0, 1.5) == plain + 0.5
     assert checker.bound_loss(proof, DEAR, 0.0, 0.0) == 0.0
+    far = [checker.bound_loss(priced(ROW, {7: p}), CLASHING, 1.0, 1.5) for p in (0, 403_010)]
+    assert far[1] - far[0] == 403_010 / PRICE_UNITS > 1.5 * 22  # no routes lose so much
     cell = om.Benes(2).graph
     through = [
         Circuit(*cell.perimeter[[0, 2]].tolist()),

@@ -102,6 +102,17 @@ def torn(problem: Any) -> Any:
     )
 
 
+def hopeless(problem: Any) -> Any:
+    """Claim that there is no answer, as there are too few resources."""
+    return claim(
+        problem,
+        certificate=cut([0], [0]),
+        status=om.Status.INFEASIBLE,
+        limit=None,
+        lower_bound=math.inf,
+    )
+
+
 ROWS = [
     Row(None, FOUR, Assignment([0, 2, 2, 1]), figures={"used": 4, "jobs_served": 2}),
     Row(
@@ -202,17 +213,7 @@ ROWS = [
         ),
         figures={"lower_bound_recomputed": 0.0, "lower_bound_checked": 2.0},
     ),
-    Row(
-        "infeasibility is supported",
-        WAIT,
-        claim(
-            WAIT,
-            certificate=cut([0], [0]),
-            status=om.Status.INFEASIBLE,
-            limit=None,
-            lower_bound=math.inf,
-        ),
-    ),
+    Row("infeasibility is supported", WAIT, hopeless(WAIT)),
     Row(None, WHOLE, torn(WHOLE)),
     Row("the lower bound is supported", HALVES, torn(HALVES)),
     Row(None, SHARES, Assignment([-1, 0, 1]), figures={"objective": 0.0}),
@@ -265,17 +266,7 @@ ROWS = [
     Row("the lower bound is supported", FAIR, fair(lower_bound=0.5)),
     Row(None, FAIR, fair(lower_bound=0.5, certificate=cut([0], [0]))),
     Row("the lower bound is supported", FAIR, fair(lower_bound=0.5, certificate=cut([1], [1]))),
-    Row(
-        None,
-        UNMET,
-        claim(
-            UNMET,
-            certificate=cut([0], [0]),
-            status=om.Status.INFEASIBLE,
-            limit=None,
-            lower_bound=math.inf,
-        ),
-    ),
+    Row(None, UNMET, hopeless(UNMET)),
     Row(
         IS_PROOF,
         FLOW,
