@@ -10,6 +10,7 @@ import optmatch as om
 from optmatch.fabrics import CellGraph
 from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS, Measurement
+from optmatch.model.cells import cells_of
 from optmatch.verify.optics import deviation
 from optmatch.verify.optics.deviation import Suspect, choose_states, compare_chip
 
@@ -87,6 +88,12 @@ def transfer_powers(
         out = scattering @ np.linalg.solve(np.eye(n) - joins @ scattering, sent)
         powers.append(np.abs(out[fabric.destination_terminals].T) ** 2 * 10**-0.3)
     return np.array(powers)
+
+
+def model_of(fabric: om.Fabric, measured: Measurement) -> deviation._ChipModel:
+    """Return the model of a chip as it should be."""
+    cells = cells_of(CHIP, fabric.n_cells)
+    return deviation._ChipModel(fabric, graph_of(fabric), measured, cells)
 
 
 def draw_change(rng: np.random.Generator, kind: str) -> float:
@@ -183,6 +190,55 @@ def test_a_suspect_says_what_is_seen() -> None:
     ):
         suspect = Suspect(cell=4, loss_db=loss, extinction_db=leak, off_db=0.25)
         assert str(suspect) == f"cell 4: {told}; leaves 0.25 dB"
+
+
+@pytest.mark.parametrize("fabric", [om.HexMesh(1, 1), om.Benes(4)])
+def test_the_effect_of_a_changed_cell_follows_exactly(fabric: om.Fabric) -> None:
+    """From the light of the model alone, as the oracle has it that solves the chip anew."""
+    states = choose_states(fabric, 2)
+    measured = Measurement(cell_states=states, power=transfer_powers(fabric, states, 0, None))
+    model = model_of(fabric, measured)
+    for cell in range(fabric.n_cells):
+        for kind, by in (("p", -0.3), ("q", 0.2)):
+            power = transfer_powers(fabric, states, cell, kind, by)
+            wanted = 10 * np.log10((power + 1e-6) / (measured.power + 1e-6))
+            ways = model.nominal[[cell]] + by * np.array([kind == "p", kind == "q"])
+            for part, differs in zip(model.parts, wanted, strict=True):
+                found = model.off(part, np.array([cell]), ways)
+                assert found[0] == pytest.approx(differs[part.known], abs=0.01)
+
+
+def test_a_first_step_is_the_one_of_newton() -> None:
+    """Shorter by less than a thousandth; no cell is taken to amplify."""
+    fabric = om.Benes(4)
+    states = choose_states(fabric, 3)
+    power = transfer_powers(fabric, states, 0, None)
+    model = model_of(fabric, Measurement(cell_states=states, power=power))
+    parts, seen = model.parts, 0
+    for cell in range(fabric.n_cells):
+        one = np.array([cell])
+        start = model.nominal[one]
+        for share in (0.8, 1.3):
+            model.parts = [
+                part._replace(wanted_db=part.wanted_db + model.off(part, one, share * start)[0])
+                for part in parts
+            ]
+            found = model.fit(one, start, 2).ways
+            assert np.linalg.norm(found, axis=2).max() <= 1 + 1e-12
+            for state in (BAR, CROSS):
+                off, slopes = [], []
+                for part in model.parts:
+                    if part.states[cell] == state:
+                        off += model.off(part, one, start)[0].tolist()
+                        moved = [model.off(part, one, start + h)[0] for h in 1e-6 * np.eye(2)]
+                        slopes += np.transpose(moved).tolist()
+                step, slope = (start - found)[0, state], np.array(slopes).reshape(-1, 2)
+                slope = (slope - np.array(off)[:, None]) / 1e-6
+                gained, curved = off @ slope @ step, ((slope @ step) ** 2).sum()
+                if curved > 0 and share < 1:
+                    assert 0 < gained / curved - 1 < 1e-3
+                    seen += 1
+    assert seen > fabric.n_cells
 
 
 def test_what_hardly_stands_out_is_unseen() -> None:

@@ -161,10 +161,13 @@ def test_light_goes_on_where_cells_join() -> None:
 
 
 def test_the_faintest_leak_counts() -> None:
-    joined, guides = wire([-1, -1, 4, 5, 2, 3, -1, -1]), np.ones(6, dtype=complex)
-    cells = np.stack([transfer(np.pi / 2 + 1e-7), transfer(0.0)])
+    """Beside a ring without loss too, into which no light gets."""
+    joined = wire([-1, -1, 4, 5, 2, 3, -1, -1, -1, 11, -1, 9])
+    cells = np.stack([transfer(np.pi / 2 + 1e-7), transfer(0.0), om.Device().cell(BAR)])
+    guides = np.ones(joined.links.count, dtype=complex)
     waves = scatter(joined, cells, guides, np.array([0, 1]))
-    assert np.allclose(waves.leaving[6:], cells[1] @ cells[0], rtol=1e-6, atol=0)
+    assert np.allclose(waves.leaving[6:8], cells[1] @ cells[0], rtol=1e-6, atol=0)
+    assert not waves.entering[8:].any()
 
 
 @pytest.mark.parametrize(
