@@ -12,7 +12,7 @@ import pytest
 import optmatch as om
 from optmatch.problems import BlockProof, CutProof, Reroute
 from optmatch.testing import reroutes as drawn
-from optmatch.verify.reroutes.claims import _light_from
+from optmatch.verify.reroutes import claims
 from optmatch.verify.reroutes.failure import assess_failure
 from tests.verify.rules import claim
 
@@ -123,7 +123,7 @@ def test_a_block_is_all_that_light_can_pass() -> None:
         ends = {*fabric.destination_terminals.tolist()}
         for start in fabric.source_terminals.tolist():
             away[start] &= int(link_of[start]) not in links
-            passed = ends.intersection(_light_from(assess_failure(problem), [start], links))
+            passed = ends.intersection(claims._light_from(assess_failure(problem), [start], links))
             assert passed == ends.intersection(np.flatnonzero(away[start]).tolist())
         starts, goals = (own, range(fabric.n_ports)) if leaving else (range(fabric.n_ports), own)
         passes = any(
