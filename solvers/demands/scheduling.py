@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -259,7 +258,7 @@ def solve_demand(
             yield Bound(bound)
             plan, states = small_meshes.plan_on_mesh(problem, clock)
             if len(plan.ticks):
-                found = candidate(problem, plan, partial(_look_up, states))
+                found = candidate(problem, plan, states)
                 yield found.objective, found
 
     rtol = ROUNDING if problem.packet_share == 0 else RTOL  # packets end between two ticks
@@ -282,10 +281,6 @@ def solve_demand(
         answer=None if alone else PlaneSchedules(schedules=best.schedules),
         stats=stats | {"slots": sum(schedule.n_slots for schedule in best.schedules)},
     )
-
-
-def _look_up(states: dict[bytes, NDArray[np.int8]], plan: Plan) -> NDArray[np.int8]:
-    return np.stack([states[bytes(matching)] for matching in plan.matchings])
 
 
 class Candidate(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,8 +15,6 @@ from optmatch.model import FREE, IDLE, Clock, Limits, Status, check_time, ignore
 from optmatch.problems import ConfigurationProof, Demand, Routing
 from optmatch.solvers.demands.configuration import bound_by_prices
 from optmatch.solvers.demands.plans import Plan
-from optmatch.solvers.routing.pathfinder import FULL
-from optmatch.solvers.routing.router import CellRouter
 
 _PORTS = 6  # 76 matchings of so many bidirectional ports
 _CELLS = 28  # so few that the verifier tries all ways of light within a second or two
@@ -48,10 +46,10 @@ def bound_on_mesh(problem: Demand, clock: Clock) -> ConfigurationProof | None:
     return bound_by_prices(problem, clock, list_matchings(problem.fabric).matchings)
 
 
-def plan_on_mesh(problem: Demand, clock: Clock) -> tuple[Plan, dict[bytes, NDArray[np.int8]]]:
+def plan_on_mesh(problem: Demand, clock: Clock) -> tuple[Plan, Callable[[Plan], NDArray[np.int8]]]:
     """Find how long to hold which of the listed matchings: the best, or what a second finds.
 
-    Returns the states of the cells for each matching, too.
+    Returns what gives the states of the cells for a part of the plan, too.
     """
     with uncounted():
         from ortools.sat.python import cp_model
@@ -75,20 +73,21 @@ def plan_on_mesh(problem: Demand, clock: Clock) -> tuple[Plan, dict[bytes, NDArr
     found = minimise(model, clock, ignore, seed=0, workers=1, work=_WORK, tell=False)
     lengths = np.array([found.value(length) if found.found else 0 for length in ticks])
     plan = Plan(matchings, lengths.astype(np.int64)).take(lengths > 0)
-    return plan, dict(zip(map(bytes, matchings), listed.states[sure], strict=True))
+    states = dict(zip(map(bytes, matchings), listed.states[sure], strict=True))
+    return plan, lambda part: np.stack([states[bytes(row)] for row in part.matchings])
 
 
 @lru_cache(maxsize=16)
 def list_matchings(fabric: Fabric) -> Held:
     """List what a fabric with bidirectional ports holds; what is open is listed."""
-    router, held, known = CellRouter(fabric), list[Pairs](), list[NDArray[np.int8]]()
+    held, known = list[Pairs](), list[NDArray[np.int8]]()
     dead = fabric.route_cells() == UNREACHED
     for pairs in sorted(_pair_up(tuple(fabric.live_ports.tolist())), key=len, reverse=True):
         check_time()
         part_of_another = any(set(pairs) <= set(larger) for larger in held)
         if part_of_another or any(dead[pair] for pair in pairs):
             continue
-        states = _route(router, _match(pairs, fabric.n_ports))
+        states = _route(fabric, _match(pairs, fabric.n_ports))
         if states is not None:
             held.append(pairs)
             known.append(states)
@@ -118,20 +117,17 @@ def _match(pairs: Pairs, n_ports: int) -> NDArray[np.int32]:
     return matching
 
 
-def _route(router: CellRouter, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
+def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
     """Return states of the cells; None if it is proved that there are none, free cells if not."""
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search  # loads OR-tools
 
-    order, routes = np.flatnonzero(matching > np.arange(len(matching))), router.empty_routes()
-    if router.settle(order, matching.astype(np.int64), *routes, effort=FULL) >= 0:
-        return router.states(order, *routes)
-    problem, rng = Routing(router.fabric, matching), np.random.default_rng(0)
-    found = search(problem, Limits(iterations=_CASES), rng, ignore)
+    limits = Limits(iterations=_CASES, gap=1.0)
+    found = search(Routing(fabric, matching), limits, np.random.default_rng(0), ignore)
     if found.status is Status.INFEASIBLE:
         return None
-    schedule = found.schedule
-    if schedule is None or schedule.cell_states is None:
-        return np.full(router.fabric.n_cells, FREE, dtype=np.int8)
-    states: NDArray[np.int8] = schedule.cell_states[0]
-    return states
+    states = None if found.schedule is None else found.schedule.cell_states
+    if states is None:
+        states = np.full((1, fabric.n_cells), FREE, dtype=np.int8)
+    row: NDArray[np.int8] = states[0]
+    return row
