@@ -197,7 +197,11 @@ def _draw_ports(
             fontsize=min(max(9.0, least), fits),
             fontweight="bold",
         )
-        if mark.name != str(mark.port) and points >= 0.7 * least:
+        half = np.array([0.6 * len(mark.name), 0.9]) * least / (144 * cell_inches)
+        centre = np.array(mark.position) + (data.port_radius + 0.1 + half) * mark.outward
+        near = (np.abs(at - centre) < half + 0.8 * data.port_radius).all(axis=1)
+        alone = not near[(at != mark.position).any(axis=1)].any()
+        if mark.name != str(mark.port) and points >= 0.7 * least and alone:
             _write_outside(ax, data, mark, mark.name, least, color=palette.FAINT_INK)
 
 

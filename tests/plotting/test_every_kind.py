@@ -183,8 +183,10 @@ def drawn(name: str) -> Any:
     if name == "transition":
         held = hold_matching(om.HexMesh(7, 7, ports=24), [1, 0, 3, 2, *[-1] * 20], seed=0)
         return om.solve(replace(held, failed_ports=(0,)), "greedy", seed=0).plot()
-    fabric = om.Benes(16) if name == "benes" else om.HexMesh(9, 9, ports=32)
-    n_slots = 1 if name == "slot" else 3
+    fabric = {"benes": om.Benes(16), "crossbar": om.Crossbar(16)}.get(
+        name, om.HexMesh(9, 9, ports=32)
+    )
+    n_slots = 1 if name in ("slot", "crossbar") else 3
     idle = np.full((n_slots, fabric.n_ports), -1, dtype=np.int32)
     states = np.ones((n_slots, fabric.n_cells), dtype=np.int8)
     schedule = om.Schedule(matchings=idle, durations_s=np.ones(n_slots), cell_states=states)
@@ -231,7 +233,7 @@ def test_the_picture_can_be_read(name: str, what: str) -> None:
     check_texts(figure)
 
 
-@pytest.mark.parametrize("name", ["sheet", "slot", "benes", "transition"])
+@pytest.mark.parametrize("name", ["sheet", "slot", "benes", "crossbar", "transition"])
 def test_pictures_with_many_ports_can_be_read(name: str) -> None:
     """Numbers of ports have no room in the marks there: titles and legends keep off them."""
     check_texts(drawn(name))

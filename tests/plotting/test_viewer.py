@@ -240,6 +240,13 @@ def test_light_is_on_a_canvas_while_slots_play(shown: Shown) -> None:
     page.click("#play")
     assert page.locator(".circuit").count() > 0
     assert light.evaluate("el => el.toDataURL()") == empty
+    rows = page.locator("#rows tr").count()
+    page.select_option("#speed", "15")
+    page.click("#play")
+    page.locator("#rows tr").first.wait_for(state="detached", timeout=5000)
+    page.click("#play")
+    go_to(page, 0)
+    assert page.locator("#rows tr").count() == rows, "the list is back where slots stand"
 
 
 def test_playing_goes_on_and_stops(shown: Shown) -> None:
