@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics.reach import fit_stuck
 from optmatch.model import FREE, Clock, OnEvent, Solution, Tick
 from optmatch.problems import AllToAll
 from optmatch.solvers.kernels.decorators import kernel
@@ -33,8 +32,8 @@ def order_slots(
     assert graph is not None and states is not None  # as there are cells
     settling_s = np.where(graph.stuck == FREE, device.settling_s, 0.0)
     if problem.objective == "power-mw":  # a dark cell is in the state that takes less
-        least = fit_stuck(graph, device.power_mw).argmin(axis=1).astype(np.int8)
-        states = np.where(states == FREE, least, states)
+        least = device.power_mw.argmin(axis=1).astype(np.int8)
+        states = np.where((states == FREE) & (graph.stuck == FREE), least, states)
     orders = [np.arange(len(states)), search_order(states, settling_s, rng, clock)]
     plans = [set_ahead(states[order], settling_s) for order in orders]
     totals = [float(delays_s.sum()) for _, delays_s in plans]

@@ -114,8 +114,12 @@ def chip(fabric: om.Fabric, seed: int) -> CellDevice:
 @pytest.mark.parametrize("objective", ["total-cells", LOSS, SNR, POWER])
 @pytest.mark.parametrize(
     "fabric",
-    [om.Benes(4), om.Faulty(om.HexMesh(3, 3, ports=6), stuck_bar=[9])],
-    ids=lambda f: f.type,
+    [
+        om.Benes(4),
+        om.Faulty(om.HexMesh(3, 3, ports=6), stuck_bar=[9]),
+        om.Faulty(om.Crossbar(3), stuck_cross=[1]),
+    ],
+    ids=["benes", "mesh", "crossbar"],
 )
 def test_slots_wait_no_longer_than_in_the_order_found(fabric: Any, objective: Any) -> None:
     cells = chip(fabric, 1)
