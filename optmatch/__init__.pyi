@@ -47,6 +47,7 @@ from .model import (
     Status as Status,
     VerificationError as VerificationError,
 )
+from .plotting.files import explore as explore
 from .problems import (
     Allocation as Allocation,
     AllToAll as AllToAll,

@@ -25,6 +25,7 @@ from .figures import (
 )
 from .files import (
     SUFFIXES as SUFFIXES,
+    explore as explore,
     fabric_svg as fabric_svg,
     figure_svg as figure_svg,
     problem_html as problem_html,

@@ -6,6 +6,7 @@ import html
 import io
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -217,3 +218,41 @@ def solution_html(solution: Solution, *, height_px: int = 720) -> str:
         )
     reason = html.escape(str(solution.stats.get("reason", "")))
     return f"<p><b>{solution.status.value}</b> {reason}</p>"
+
+
+def explore(solution: Solution, *, height_px: int = 720) -> None:
+    """Show the page of a solution: below the cell in Jupyter, in a browser elsewhere.
+
+    In a browser the page is a file in a folder of temporary files, and stays there.
+
+    Parameters
+    ----------
+    solution
+        The outcome of a solve.
+    height_px
+        Height of the frame in Jupyter, in pixels.
+
+    Raises
+    ------
+    InputError
+        Outside Jupyter, if there is nothing to draw.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> solution = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
+    >>> om.explore(solution)  # doctest: +SKIP
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if getattr(shell, "kernel", None) is not None:
+        from IPython.display import HTML, display
+
+        display(HTML(solution_html(solution, height_px=height_px)))
+        return
+    import tempfile
+    import webbrowser
+
+    page = viewer_page(solution)
+    path = Path(tempfile.mkdtemp(prefix="optmatch-")) / "solution.html"
+    path.write_text(page, encoding="utf-8")
+    webbrowser.open(path.as_uri())

@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+import tempfile
+import webbrowser
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -447,6 +450,28 @@ def test_pictures_are_imported_without_matplotlib() -> None:
     )
     out = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert out.stdout == "[]\n"
+
+
+def test_explore_shows_the_page_below_the_cell_or_in_a_browser(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import IPython
+    import IPython.display
+
+    solution = om.solve(om.Routing(om.IdealSwitch(2), [1, 0]), seed=0)
+    opened: list[str] = []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    om.explore(solution)
+    (page,) = tmp_path.glob("*/solution.html")
+    assert opened == [page.as_uri()] and page.read_text(encoding="utf-8") == viewer_page(solution)
+
+    shown: list[IPython.display.HTML] = []
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel="one"))
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    om.explore(solution, height_px=300)
+    assert [each.data for each in shown] == [solution_html(solution, height_px=300)]
+    assert len(opened) == 1
 
 
 def test_fabrics_draw_themselves_as_svg() -> None:
