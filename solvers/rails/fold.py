@@ -72,7 +72,11 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
     compared by sums of 64-bit hashes; if two different ones ever agreed, the plan would be wrong
     and its replay would say so.
     """
-    step, start = job.step(), job.step().rank_start
+    return job.once(("fold", *apart), lambda: _fold(job.step(), apart))
+
+
+def _fold(step: Step, apart: Sequence[bytes]) -> Folded:
+    start = step.rank_start
     programs = _programs(step, list_places(step))
     keys = (a + b for a, b in zip(programs, apart, strict=True)) if apart else programs
     class_of, joined = _refine(step, _number(keys))

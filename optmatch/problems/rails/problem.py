@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -30,9 +30,10 @@ class _Built(Displayed):
     """A place for values that are derived once and are no fields."""
 
     __slots__ = ("_built",)
-    _built: dict[str, Any]
+    _built: dict[Hashable, Any]
 
-    def _once(self, name: str, derive: Callable[[], T]) -> T:
+    def once(self, name: Hashable, derive: Callable[[], T]) -> T:
+        """Derive a value the first time it is asked for; jobs with other delays share it."""
         if name not in self._built:
             self._built[name] = derive()
         found: T = self._built[name]
@@ -131,13 +132,13 @@ class RailJob(_Built):
         if self.workload.recorded is not None:
             return self.workload.recorded.groups
         per_server = self.network.gpus_per_server
-        return self._once("groups", lambda: make_groups(self.parallelism, per_server))
+        return self.once("groups", lambda: make_groups(self.parallelism, per_server))
 
     def step(self) -> Step:
         """Return the operations of all ranks in one step."""
         if self.workload.recorded is not None:
             return self.workload.recorded
-        return self._once(
+        return self.once(
             "step",
             lambda: build_step(
                 self.parallelism, self.workload, self.groups(), self.network.spanning
@@ -146,11 +147,11 @@ class RailJob(_Built):
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the phases of all rails and stages."""
-        return self._once("phases", lambda: phases(self.step()))
+        return self.once("phases", lambda: phases(self.step()))
 
     def events(self) -> Events:
         """Return the operations of the step, and the order in which they have to happen."""
-        return self._once("events", lambda: events(self.step(), self.network, self.collectives))
+        return self.once("events", lambda: events(self.step(), self.network, self.collectives))
 
     def with_delay(self, delay_s: float) -> RailJob:
         """Return the job with another delay; what is derived does not depend on it, and stays."""
@@ -160,7 +161,7 @@ class RailJob(_Built):
 
     def lower_bound(self) -> float:
         """Return the time of a step with all links of all phases there at once, in seconds."""
-        return self._once("bound", self._find_bound)
+        return self.once("bound", self._find_bound)
 
     def _find_bound(self) -> float:
         """Time the step; of a model one pipeline, as all do the same at the same time."""
