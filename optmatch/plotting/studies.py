@@ -105,7 +105,7 @@ def _spares(tables: Tables) -> list[Panel]:
     return [
         Panel(
             "failures that the spares of a rack cover",
-            "part of the time that something is down",
+            "covered part of the time in which something is down",
             [str(spares) for spares in range(most + 1)],
             {f"a spare is a {unit}": values for unit, values in series.items()},
             xlabel="spares of a rack",
