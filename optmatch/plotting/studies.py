@@ -54,7 +54,7 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
     --------
     >>> rows = [{"spares": 0, "unit": "chip", "covered_failures": 0.5}]
     >>> study_data("spares", {"cover": rows})[0].series
-    {'chip': [0.5]}
+    {'a spare is a chip': [0.5]}
     """
     panels = _PANELS[name](tables)
     if not any(panel.series for panel in panels):

@@ -17,6 +17,7 @@ from optmatch.problems.collectives.steps import (
     list_sends,
 )
 from optmatch.solvers.collectives.rounds import (
+    MOST_SENDS,
     Rounds,
     as_rounds,
     of_gathers,
@@ -50,6 +51,8 @@ def fits(problem: Collective, algorithm: str) -> bool:
     if problem.steps is not None:
         return False
     if algorithm == "ring":
+        if operation == "all-to-all" and n * n * (n - 1) // 2 > MOST_SENDS:
+            return False
         return not problem.two_way or n <= 2 or problem.lanes >= 2 + n % 2
     if algorithm == "halving-doubling":
         return power

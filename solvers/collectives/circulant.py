@@ -25,7 +25,7 @@ from optmatch.model import InputError
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import distances, fewest_rounds
 from optmatch.problems.collectives.plan import COPY
-from optmatch.solvers.collectives.rounds import Rounds, as_rounds, of_gathers
+from optmatch.solvers.collectives.rounds import MOST_SENDS, Rounds, as_rounds, of_gathers
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
@@ -222,7 +222,8 @@ def trim(circulant: Circulant, block_s: float, each_s: float) -> Circulant:
 def choose(problem: Collective) -> Circulant:
     """Return the fastest all-to-all on shifts that is found, for any number of configurations.
 
-    The numbers of configurations with the least bound by rounds, hops and delays are tried first.
+    The numbers of configurations with the least bound by rounds, hops and delays are tried first;
+    what takes more sends than `MOST_SENDS` is left out.
     """
     n, delay_s = problem.n_ranks, problem.delay_s
     each_s = problem.alpha_s + (problem.hop_s or 0.0)
@@ -238,7 +239,8 @@ def choose(problem: Collective) -> Circulant:
             break
         for shifts in list_shifts(n, k)[:TRIED]:
             found = trim(route(n, shifts), block_s, each_s)
-            best = min(best, found, key=lambda each: each.time_s(block_s, each_s, delay_s))
+            if n * found.hops <= MOST_SENDS:
+                best = min(best, found, key=lambda each: each.time_s(block_s, each_s, delay_s))
     return best
 
 

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import REDUCE
 
+MOST_SENDS = 1 << 26
+"""Sends of a plan of an all-to-all: of more it takes tens of gigabytes; 512 ranks of a ring."""
+
 
 class Rounds(NamedTuple):
     """The sends of each round, each send over circuits of its own."""

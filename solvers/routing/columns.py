@@ -68,10 +68,10 @@ class Master:
         self.capacity = capacity
         self.pool: set[Column] = set()
         self.wiring = router.wiring
-        self.free = router.wiring._replace(
-            cell_cost=np.zeros_like(router.wiring.cell_cost),
-            to_go=np.where(router.wiring.to_go < FAR, 0, FAR),
-        )
+        nothing = np.zeros_like(router.wiring.cell_cost)
+        to_go = np.where(router.wiring.to_go < FAR, 0, FAR)
+        nothing.flags.writeable = to_go.flags.writeable = False  # the type of all wiring
+        self.free = router.wiring._replace(cell_cost=nothing, to_go=to_go)
         self._route = np.zeros(len(router.graph.mate), dtype=np.int32)
         self._variables: dict[Column, Any] = {}
         self._through: dict[int, list[Column]] = {}  # routes by cell, for `break_cells`

@@ -1,5 +1,6 @@
 """All-to-all on shifts: hops, routes, replayed sends, the number of configurations."""
 
+from dataclasses import replace
 from itertools import combinations, islice, product
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 import optmatch as om
 from optmatch.model import InputError
 from optmatch.problems.collectives.bounds import distances
+from optmatch.solvers.collectives import algorithms, circulant
+from optmatch.solvers.collectives.algorithms import fits
 from optmatch.solvers.collectives.circulant import choose, list_rounds, list_shifts, route
 from tests.helpers.contributions import Held, replay
 from tests.helpers.modes import compiled_only
@@ -90,6 +93,18 @@ def test_few_rounds_are_worth_longer_paths() -> None:
     alone = choose(ask(1.0, 1.0, 1e6))
     assert alone.rounds.tolist() == [15]
     assert alone.time_s(1.0, 1.0, 1e6) == ask(1.0, 1.0, 1e6).lower_bound() == 15 + 120
+
+
+@compiled_only
+def test_what_takes_too_many_sends_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One shift takes 16 * 120 sends, and so does a ring; two shifts take fewer."""
+    problem = ask(1.0, 1.0, 1e6)
+    assert fits(problem, "ring")
+    for module in (circulant, algorithms):
+        monkeypatch.setattr(module, "MOST_SENDS", 16 * 120 - 1)
+    chosen = choose(problem)
+    assert len(chosen.shifts) == 2 and 16 * chosen.hops < 16 * 120
+    assert not fits(problem, "ring") and fits(replace(problem, operation="all-gather"), "ring")
 
 
 def test_shifts_that_miss_a_rank() -> None:
