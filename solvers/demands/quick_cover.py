@@ -222,8 +222,9 @@ def plan_quickly(
 
     The steps and their order do not depend on the time there is, so more of it is never worse:
     heaviest first, and stable matchings if these take no millisecond, in any case; the fewest
-    slots, for few ports; the best matchings for a half and for all of the demand; then parts of
-    the best plan are covered anew. `previous` patched is one more plan; no step follows from it.
+    slots, for few ports; the best matchings for all of the demand, at first for a half unless it
+    is small; then parts of the best plan are covered anew. `previous` patched is one more plan;
+    no step follows from it.
 
     Parameters
     ----------
@@ -285,8 +286,9 @@ def yield_plans(
         if not small and rest.count * (rest.count / len(demand)) ** 2 <= _MOST_NS:
             yield rest.take_stable()
         if len(demand) <= _EXACT:
-            first = rest.take_best(rest.count // 2)
-            yield join(first, rest.take_stable())
+            first = rest.take_best(0 if small else rest.count // 2)
+            if rest.count:  # of a small demand the best matchings for all take little longer
+                yield join(first, rest.take_stable())
             yield join(first, rest.take_best(0))
         for _ in count() if endless else range(_MOVES):
             if len(best.ticks) < 2:
