@@ -288,10 +288,8 @@ def _circuits(job: RailJob, plan: RailPlan) -> tuple[list[list[list[int]]], list
 
 def draw_problem(job: RailJob) -> Figure:
     """Draw the phases of the first rail: a row for each stage, a box for each phase in order."""
-    n_rails, rail = (
-        len({phase.rail for phase in job.phases()}),
-        min((phase.rail for phase in job.phases()), default=0),
-    )
+    rails = {phase.rail for phase in job.phases()}
+    rail = min(rails, default=0)
     phases = [phase for phase in job.phases() if phase.rail == rail]
     stages = sorted({phase.stage for phase in phases})
     figure = blank_figure(10.0, min(14.0, 1.6 + 0.42 * max(1, len(stages))))
@@ -312,7 +310,7 @@ def draw_problem(job: RailJob) -> Figure:
     ax.set_xticks([])
     ax.set_xlabel("phases in order: dimension and operations")
     ax.set_ylabel("stage")
-    told = f"what rail {rail} of {n_rails} carries in a step of {job.n_gpus:,} GPUs"
+    told = f"what rail {rail} of {len(rails)} carries in a step of {job.n_gpus:,} GPUs"
     told += f": the first {MOST_RANKS} of {most} phases" if most > MOST_RANKS else ""
     ax.set_title(told, fontsize=10)
     return figure
