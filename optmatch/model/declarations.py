@@ -123,6 +123,12 @@ class Plain:
     type: type
     span: Range = Range()
 
+    @property
+    def wanted(self) -> str:
+        """What a message calls it."""
+        names = {str: "a text", bool: "true or false", int: "a whole number"}
+        return names.get(self.type, "a number")
+
     def takes(self, value: Any) -> bool:
         """Tell whether a value is of this type; a whole number is a number too."""
         if self.type in (str, bool):
@@ -148,8 +154,7 @@ class Plain:
         elif self.type is float and not (self.span.infinite and self.takes(value)):
             value = number(name, value, at_least=-math.inf)
         elif not self.takes(value):
-            what = "a text" if self.type is str else "true or false"
-            raise InputError(f"{name} = {_short(value)}: {what} is expected", where=name)
+            raise InputError(f"{name} = {_short(value)}: {self.wanted} is expected", where=name)
         if self.type in (int, float):
             self.span.refuse(name, value)
         return value
@@ -161,13 +166,18 @@ class Word:
 
     options: tuple[str, ...]
 
+    @property
+    def wanted(self) -> str:
+        """What a message calls it."""
+        return " or ".join(self.options)
+
     def takes(self, value: Any) -> bool:
-        """Tell whether a value is a text."""
-        return isinstance(value, str)
+        """Tell whether a value is one of the words."""
+        return isinstance(value, str) and value in self.options
 
     def check(self, name: str, value: Any) -> Any:
         """Return the word."""
-        if not self.takes(value) or value not in self.options:
+        if not self.takes(value):
             named = f"{name} = {_short(value)}: one of {', '.join(self.options)}"
             raise InputError(named, where=name)
         return value
@@ -220,6 +230,11 @@ class Listed:
 
     part: Form
     length: int | None = None
+
+    @property
+    def wanted(self) -> str:
+        """What a message calls it."""
+        return "a list"
 
     def takes(self, value: Any) -> bool:
         """Tell whether a value is a sequence, and not a text."""
@@ -284,6 +299,10 @@ class Choice:
         if value is None and self.optional:
             return None
         form = next((part for part in self.parts if part.takes(value)), self.parts[-1])
+        words = [part.wanted for part in self.parts if isinstance(part, Plain | Word | Listed)]
+        if len(words) == len(self.parts) > 1 and not form.takes(value):
+            named = f"{name} = {_short(value)}: {' or '.join(words)} is expected"
+            raise InputError(named, where=name)
         return form.check(name, value)
 
 

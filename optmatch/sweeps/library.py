@@ -121,7 +121,7 @@ class Library:
             from difflib import get_close_matches
 
             close = get_close_matches(name, self._entries, n=1)
-            hint = f", perhaps {close[0]!r}" if close else ""
+            hint = f", perhaps {close[0]!r}" if close else " (see `optmatch instances list`)"
             raise InputError(f"{name!r}: no such instance{hint}", where="name")
         return self._entries[name]
 

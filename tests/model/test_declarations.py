@@ -100,6 +100,19 @@ def test_each_form_checks_what_it_takes(name: str) -> None:
             assert form.takes(value)
 
 
+@pytest.mark.parametrize(
+    "hint, value, told",
+    [
+        (float | Literal["cells"], "Cells", "a number or cells is expected"),
+        (int | Sequence[str], 8.0, "a whole number or a list is expected"),
+        (int | str | None, [], "a whole number or a text is expected"),
+    ],
+)
+def test_a_refusal_names_every_form_of_a_union(hint: Any, value: Any, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        form_of(hint).check("x", value)
+
+
 def test_a_hint_without_a_form_is_refused_where_it_is_written() -> None:
     """A word of `typing` that the table lacks would else fail at the first `isinstance`."""
     with pytest.raises(TypeError, match="no form of a field"):

@@ -176,5 +176,5 @@ def test_delays_of_cells_need_cells_with_times() -> None:
     ):
         with pytest.raises(om.InputError, match=f"delay_s = 'cells': {says}"):
             om.AllToAll(mesh, delay_s="cells", cells=cells)
-    with pytest.raises(om.InputError, match="delay_s = 'slots': one of cells"):
+    with pytest.raises(om.InputError, match="delay_s = 'slots': a number or cells is expected"):
         om.AllToAll(mesh, delay_s="slots")  # type: ignore[arg-type]
