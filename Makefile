@@ -18,15 +18,17 @@ RUN ?= build/bench/$(shell git rev-parse --short HEAD 2>/dev/null || echo run).j
 # A stamp is older than pyproject.toml when the requirements may have changed.
 READY := $(VENV)/ready-to-run
 READY_TO_TEST := $(VENV)/ready-to-test
+READY_TO_SOAK := $(VENV)/ready-to-soak
 READY_TO_BENCH := $(VENV)/ready-to-bench
 READY_FOR_DOCS := $(VENV)/ready-for-docs
 
-.PHONY: help same-python demo docs test coverage soak fuzz mutate lint unit bounds python notebooks matrix bench clean
+.PHONY: help same-python demo docs test crosscheck coverage soak fuzz mutate lint unit bounds python notebooks matrix bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
 	@echo "make docs   build the site of pages, reference and notebooks (in build/site)"
 	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
+	@echo "make crosscheck   light and names of pins by sax, another simulator, which it installs"
 	@echo "make coverage   the tests traced: which lines and branches they reach"
 	@echo "make soak   tests of methods with ten times the problems (an hour)"
 	@echo "make fuzz   MINUTES=10 of changed inputs of every format; what fails is kept in fuzz-failures/"
@@ -58,6 +60,11 @@ $(READY): pyproject.toml | same-python
 $(READY_TO_TEST): pyproject.toml | same-python
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
 	@touch $(READY) $@
+
+# What few tests need, and takes half a minute to install: a simulator of circuits, and Dask.
+$(READY_TO_SOAK): pyproject.toml | same-python
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev,crosscheck,dask]'
+	@touch $(READY) $(READY_TO_TEST) $@
 
 $(READY_TO_BENCH): pyproject.toml | same-python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
@@ -95,9 +102,12 @@ coverage: $(READY_TO_TEST)
 	$(MAKE) --no-print-directory python unit COVER="--cov --cov-append --cov-report="
 	$(BIN)/coverage report --fail-under=93
 
+crosscheck: $(READY_TO_SOAK)
+	$(BIN)/pytest -q -rs -k sax tests/verify/optics tests/io/netlists
+
 # What takes long by nature: many more problems for each test of the contract of methods.
-soak: $(READY_TO_TEST)
-	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/fabrics tests/io tests/problems tests/simulation tests/studies tests/verify/test_forged.py tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control/rails
+soak: $(READY_TO_SOAK)
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/fabrics tests/io tests/problems tests/simulation tests/studies tests/verify/test_forged.py tests/verify/optics tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control/rails
 	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
