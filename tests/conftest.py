@@ -41,4 +41,4 @@ def _try_few_rail_plans() -> None:
     """Most tests need a plan, not the best: 60,000 trials take a second, or a hundred."""
     from optmatch.solvers.rails import forwarding
 
-    forwarding._MOST_TRIALS = 150 if PLAIN else 4_000
+    forwarding._MOST_TRIALS = 150 if PLAIN else 1_500

@@ -6,6 +6,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from optmatch.kinds import all_kinds, all_methods
 from optmatch.model import Stats
 from optmatch.solvers.rails import forwarding
 from tests.helpers.command import call
+from tests.helpers.pages import END, Pages
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -73,23 +75,22 @@ def test_the_commands_of_a_page_run(
     assert printed
 
 
+@pytest.fixture(scope="module")
+def pages() -> Iterator[Pages]:
+    """Start one process for the Python of all pages."""
+    with Pages() as started:
+        yield started
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=named(WITH_PYTHON))
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, pages: Pages) -> None:
     """Each block has names of its own and prints something; a process for the page."""
     found = blocks(page, "python")
-    runs = "".join(
-        f"exec({block!r}, {{'__name__': '__main__'}}); print('\\0')\n" for block in found
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", runs],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    *printed, _ = done.stdout.split("\0\n")
+    done = pages(found, tmp_path)
+    assert done.code == 0, done.stdout + done.stderr
+    *printed, _ = done.stdout.split(END)
     assert len(printed) == len(found)
     assert all(printed), printed
 

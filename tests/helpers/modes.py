@@ -1,9 +1,12 @@
 """How much a test draws, by the mode of the run."""
 
 import os
+from collections.abc import Iterable
+from typing import TypeVar
 
 import pytest
 
+T = TypeVar("T")
 PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 """Whether kernels are plain Python: a hundred times slower, and run for their coverage."""
 
@@ -11,6 +14,11 @@ PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 def examples(compiled: int, *, plain: int) -> int:
     """Return how many examples to draw; ``OPTMATCH_EXAMPLES`` multiplies them (`make soak`)."""
     return (plain if PLAIN else compiled) * int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
+
+
+def some(cases: Iterable[T], step: int) -> list[T]:
+    """Return every so many of the cases, from the first on; all of them in `make soak`."""
+    return list(cases)[:: step if examples(1, plain=1) == 1 else 1]
 
 
 compiled_only = pytest.mark.skipif(PLAIN, reason="slow as plain Python; others reach its lines")

@@ -14,7 +14,7 @@ from tests.helpers.rails import MODEL, change_job, small_job
 
 @pytest.mark.parametrize("part", range(4))
 def test_jobs_of_any_options_are_planned_or_refused_by_name(part: int, tmp_path: Path) -> None:
-    refused, count = 0, examples(20, plain=20)
+    refused, count = 0, examples(12, plain=12)
     for number in range(count * part, count * (part + 1)):
         rng = random.Random(f"rails {number}")
         job = draw_rail_job(rng)

@@ -31,9 +31,9 @@ def draw_small_job(rng: random.Random) -> om.RailJob | None:
 
 
 def test_a_static_ring_is_never_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "_MOST_TRIALS", examples(3_000, plain=1_000))
+    monkeypatch.setattr(forwarding, "_MOST_TRIALS", examples(2_000, plain=1_000))
     better = tried = 0
-    for number in range(examples(12, plain=4)):
+    for number in range(examples(8, plain=4)):
         job = draw_small_job(random.Random(f"ring {number}"))
         if job is None:
             continue
@@ -50,7 +50,7 @@ def test_a_static_ring_is_never_better(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_policy_is_better() -> None:
     few = om.Limits(iterations=20)
-    for number in range(examples(20, plain=6)):
+    for number in range(examples(12, plain=6)):
         job = draw_rail_job(random.Random(f"policy {number}"))
         if job is None:
             continue
@@ -67,7 +67,7 @@ def test_a_naive_ring_is_among_the_first_tries(monkeypatch: pytest.MonkeyPatch) 
     """A ring by the numbers of GPUs is found without a search."""
     monkeypatch.setattr(choices, "_STALE", 0)  # the search ends when it begins to change things
     monkeypatch.setattr(forwarding, "_MOST_TRIALS", 600)
-    for number in range(examples(14, plain=4)):
+    for number in range(examples(8, plain=4)):
         job = draw_small_job(random.Random(f"naive {number}"))
         if job is None or len({len(r) for r in ranks_of_rails(job.step()).values()}) > 1:
             continue

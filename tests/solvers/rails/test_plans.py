@@ -1,6 +1,7 @@
 """Plans of rail jobs: times of policies, folded steps, lanes, switches with cells."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from optmatch.solvers.rails.collectives import face_shifts
 from optmatch.solvers.rails.fold import fold
 from optmatch.solvers.rails.policies import plan_by_demand, share_lanes, usual_lanes
 from optmatch.solvers.rails.transfers import fold_transfers
+from tests.helpers.modes import examples, some
 from tests.helpers.rails import (
     change_job,
     make_job,
@@ -94,7 +96,7 @@ def test_the_best_plan_hides_all_delays_of_the_published_cases(
     case: str, delay_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never worse than a simple policy; here as fast as with all links, but for some hops."""
-    monkeypatch.setattr(forwarding, "_MOST_TRIALS", 60_000)
+    monkeypatch.setattr(forwarding, "_MOST_TRIALS", examples(15_000, plain=15_000))
     job = change_job(measured(case), delay_s=delay_s)
     best = om.solve(job, "prefetch", seed=0)
     others = [om.solve(job, method, seed=0).objective for method in POLICIES]
@@ -291,13 +293,13 @@ EXPERTS = om.TransformerModel(
 )
 
 
-@pytest.mark.parametrize("ports", [1, 2, 3, 8])
-@pytest.mark.parametrize("delay_s", [0.0, 1e-6, 1e-2])
-@pytest.mark.parametrize("switching", ["per-circuit", "all-stop"])
+ALL_TO_ALLS = product([1, 2, 3, 8], [0.0, 1e-6, 1e-2], ["per-circuit", "all-stop"], [1, 2])
+
+
 @pytest.mark.parametrize("method", ["static", "on-demand", "provisioned", "prefetch"])
-@pytest.mark.parametrize("pp", [1, 2])
+@pytest.mark.parametrize(("ports", "delay_s", "switching", "pp"), some(ALL_TO_ALLS, 5))
 def test_all_to_alls_of_experts(
-    ports: int, delay_s: float, switching: str, method: str, pp: int
+    ports: int, delay_s: float, switching: str, pp: int, method: str
 ) -> None:
     options: dict[str, Any] = {"ports_per_gpu": ports, "delay_s": delay_s, "switching": switching}
     job = small_job(4, 2, pp, ep=4, model=EXPERTS, micro_batch=1, batch=8, **options)

@@ -1,0 +1,95 @@
+"""Python of pages, each page in a fork of one process that has loaded what most of them need.
+
+Run as a program, this reads a list of blocks and a folder as JSON from each line of stdin, and
+writes the exit code and what was printed.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import traceback
+import warnings
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import IO, NamedTuple, Self
+
+ROOT = Path(__file__).resolve().parents[2]
+LOADED = ("matplotlib.pyplot", "networkx", "numba", "ortools.sat.python.cp_model", "scipy.sparse")
+END = "\0\n"
+"""Ends what a block prints."""
+
+
+class Done(NamedTuple):
+    """The end of a page."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Pages:
+    """Runs pages; warnings are errors, and each block has names of its own."""
+
+    def __enter__(self) -> Self:
+        self.server = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "tests.helpers.pages"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # threads do not come along in a fork
+        )
+        return self
+
+    def __call__(self, blocks: list[str], folder: Path) -> Done:
+        """Run the blocks of a page."""
+        assert self.server.stdin is not None and self.server.stdout is not None
+        self.server.stdin.write(json.dumps([blocks, str(folder)]) + "\n")
+        self.server.stdin.flush()
+        return Done(*json.loads(self.server.stdout.readline()))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.server.communicate()
+
+
+def run(blocks: list[str], folder: str, streams: list[IO[str]]) -> None:
+    """Run the blocks, and end this process."""
+    code = 1
+    try:
+        os.chdir(folder)
+        for number, stream in enumerate(streams, 1):
+            os.dup2(stream.fileno(), number)
+        for block in blocks:
+            exec(block, {"__name__": "__main__"})
+            print(end=END, flush=True)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve() -> None:
+    """Run pages until stdin ends."""
+    warnings.filterwarnings("ignore", ".*use of fork", DeprecationWarning)  # nothing runs in them
+    for name in LOADED:
+        import_module(name)
+    for line in sys.stdin:
+        with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+            if not (child := os.fork()):
+                run(*json.loads(line), streams=[out, err])
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            for stream in (out, err):
+                stream.seek(0)
+            print(json.dumps([code, out.read(), err.read()]), flush=True)
+
+
+if __name__ == "__main__":
+    serve()
