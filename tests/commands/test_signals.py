@@ -18,7 +18,7 @@ from tests.helpers.command import DATA, INSTANCES, start
 from tests.helpers.signals import MARK, Ended, Interrupted
 
 TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
-MOMENTS = 4 if TIMES == 1 else 40
+MOMENTS = 2 if TIMES == 1 else 40
 NAMES = ["solve", "study", "compare", "simulate", "faults"]
 NAMES += ["execute", "sweep", "export"] if TIMES > 1 else []
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}

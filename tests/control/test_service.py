@@ -20,7 +20,7 @@ from tests.control.test_figures import pick, read
 from tests.helpers.modes import compiled_only, examples
 
 SERVICE = Path(__file__).parents[2] / "docs" / "service.py"
-KILLS, CLIENTS, REQUESTS = 3, 5, 20
+KILLS, CLIENTS, REQUESTS = examples(2, plain=2), 5, 10
 MESH = om.HexMesh(5, 5, ports=12)
 CUT_SHORT = 63
 """A chip of which a report is under way when the kill comes."""

@@ -81,50 +81,65 @@ def test_the_page_in_a_browser(name: str, browser: Any, tmp_path: Path) -> None:
     path.write_text(page_text, encoding="utf-8")
     assert len(page_text) < 150_000
     steps = len(embedded(page_text).get("steps") or embedded(page_text)["matchings"])
-    for width, scheme in ((1300, "dark"), (390, "light")):
-        page = browser.new_page(
-            viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce"
-        )
-        noise: list[str] = []
-        page.on("console", lambda message, noise=noise: noise.append(message.text))
-        page.on("pageerror", lambda error, noise=noise: noise.append(str(error)))
-        page.on("request", lambda request, noise=noise: noise.append(request.url))
-        page.goto(path.as_uri())
-        assert noise.pop(0) == path.as_uri()
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    data = embedded(page_text)
+    page = browser.new_page(
+        viewport={"width": 1300, "height": 800}, color_scheme="dark", reduced_motion="reduce"
+    )
+    noise: list[str] = []
+    page.on("console", lambda message: noise.append(message.text))
+    page.on("pageerror", lambda error: noise.append(str(error)))
+    page.on("request", lambda request: noise.append(request.url))
+    page.goto(path.as_uri())
+    assert noise.pop(0) == path.as_uri()
 
-        def at(page: Any = page) -> int:
-            (number,) = re.findall(r"^\w+ (\d+) of 0 to", page.inner_text("#now .slot"))
-            return int(number)
+    def at() -> int:
+        (number,) = re.findall(r"^\w+ (\d+) of 0 to", page.inner_text("#now .slot"))
+        return int(number)
 
-        if "legend" in (data := embedded(page_text)):  # what is not there is not explained
-            assert set(page.locator("#legend li").all_inner_texts()) == kinds_shown(data)
-        assert page.locator("#legend .job").all_inner_texts() == data.get("jobs", [])
-        page.keyboard.press("End")
-        assert at() == steps - 1
-        page.keyboard.press("ArrowLeft")
-        assert at() == max(0, steps - 2)
-        page.keyboard.press("Home")
-        page.click("#next")
-        assert at() == min(1, steps - 1)
+    def play() -> None:
         page.click("#play")
         assert page.get_attribute("#play", "aria-pressed") == "true"
         page.click("#play")
-        page.keyboard.press("/")
-        page.keyboard.type("1")
-        page.keyboard.press("Enter")
-        assert page.locator(".followed, .band").count() > 0, "what was searched is marked"
-        page.keyboard.press("Escape")
-        page.keyboard.press("Escape")
-        page.locator("#search").blur()
-        page.keyboard.press("Escape")
-        assert page.locator(".followed, .band").count() == 0
+
+    def click_the_middle() -> None:
         box = page.locator("#picture").bounding_box()
         page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.click("[aria-label='Zoom in']")
-        page.click("[aria-label='Show everything']")
-        assert noise == []
-        page.close()
+
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    if "legend" in data:  # what is not there is not explained
+        assert set(page.locator("#legend li").all_inner_texts()) == kinds_shown(data)
+    assert page.locator("#legend .job").all_inner_texts() == data.get("jobs", [])
+    page.keyboard.press("End")
+    assert at() == steps - 1
+    page.keyboard.press("ArrowLeft")
+    assert at() == max(0, steps - 2)
+    play()
+    page.keyboard.press("/")
+    page.keyboard.type("1")
+    page.keyboard.press("Enter")
+    assert page.locator(".followed, .band").count() > 0, "what was searched is marked"
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.locator("#search").blur()
+    page.keyboard.press("Escape")
+    assert page.locator(".followed, .band").count() == 0
+    click_the_middle()
+
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.emulate_media(color_scheme="light")
+    page.reload()
+    assert noise.pop(0) == path.as_uri()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.keyboard.press("End")
+    page.keyboard.press("Home")
+    page.click("#next")
+    assert at() == min(1, steps - 1)
+    play()
+    click_the_middle()
+    page.click("[aria-label='Zoom in']")
+    page.click("[aria-label='Show everything']")
+    assert noise == []
+    page.close()
 
 
 def crossing(texts: list[Any]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.kinds import all_methods
 from optmatch.model import Problem, Solution, Tick
-from tests.helpers.command import process
+from tests.helpers.command import call
 
 MESH = om.HexMesh(4, 4, ports=8)
 MATRIX = [[0, 9, 2, 1, 3], [4, 0, 6, 3, 1], [5, 1, 0, 7, 2], [2, 8, 3, 0, 9], [1, 1, 7, 2, 0]]
@@ -77,17 +77,8 @@ def test_wrong_parameters_are_refused(params: object, told: str) -> None:
 def test_command_line(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     om.save(SMALL["all-to-all"], file)
-    done = process(
-        "solve",
-        file,
-        "--seed",
-        "1",
-        "--param",
-        "starts=2",
-        "--param",
-        "moves_per_slot=7",
-        "--json",
-    )
+    words = ("--seed", "1", "--param", "starts=2", "--param", "moves_per_slot=7", "--json")
+    done = call("solve", file, *words)
     found = json.loads(done.stdout)
     assert found["stats"]["params"] == {"starts": 2, "moves_per_slot": 7}
     for texts, told in (
@@ -96,12 +87,12 @@ def test_command_line(tmp_path: Path) -> None:
         (["starts=-1"], ">= 1"),
         (["starts=2", "starts=3"], "--param starts is there twice"),
     ):
-        done = process("solve", file, *(f"--param={text}" for text in texts), "-q")
-        assert done.returncode == 2 and told in done.stderr and done.stdout == ""
-    listed = process("methods", "negotiated").stdout
+        done = call("solve", file, *(f"--param={text}" for text in texts), "-q")
+        assert done.exit_code == 2 and told in done.stderr and done.stdout == ""
+    listed = call("methods", "negotiated").stdout
     assert (
         "--param starts=...  how often the search begins without a limit (int, 1 or more; 4 by"
         in listed
     )
     assert "demand:" not in listed and "a second for 32 ports" in listed
-    assert process("methods", "nobody").returncode == 2
+    assert call("methods", "nobody").exit_code == 2

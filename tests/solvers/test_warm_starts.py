@@ -16,7 +16,7 @@ from optmatch.fabrics import Fault, Faulty
 from optmatch.kinds import all_kinds
 from optmatch.model import Bound, NewBest, Problem
 from optmatch.problems import Tenancy, Tenant
-from tests.helpers.command import process
+from tests.helpers.command import call
 
 MESH = om.HexMesh(4, 4, ports=8)
 MATCHING = [4, 3, 6, 1, 0, 7, 2, 5]
@@ -194,10 +194,10 @@ def test_the_command_starts_from_a_file(tmp_path: Any) -> None:
     om.save(om.AllToAll(MESH), tmp_path / "other.json")
     solve = "solve", str(tmp_path / "problem.json"), "--seed", "0", "-q"
     old = str(tmp_path / "old.json")
-    assert process(*solve, "-o", old).returncode == 0
-    again = process(*solve, "--start", old)
-    assert again.returncode == 0, again.stderr
-    refused = process("solve", str(tmp_path / "other.json"), "-q", "--start", old)
-    assert refused.returncode == 2
+    assert call(*solve, "-o", old).exit_code == 0
+    again = call(*solve, "--start", old)
+    assert again.exit_code == 0, again.stderr
+    refused = call("solve", str(tmp_path / "other.json"), "-q", "--start", old)
+    assert refused.exit_code == 2
     assert "start: a solution of routing, not all-to-all" in refused.stderr
-    assert process(*solve, "--start", str(tmp_path / "problem.json")).returncode == 2
+    assert call(*solve, "--start", str(tmp_path / "problem.json")).exit_code == 2

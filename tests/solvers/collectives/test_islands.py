@@ -57,7 +57,7 @@ def island_problems(draw: st.DrawFn) -> om.Collective:
 
 
 @given(island_problems())
-@settings(max_examples=examples(15, plain=8))
+@settings(max_examples=examples(9, plain=8))
 def test_islands_end_with_their_data_and_no_later_than_a_flat_rival(problem: Any) -> None:
     solution: Any = om.solve(problem, seed=0)
     assert om.verify(problem, solution).ok
