@@ -10,7 +10,7 @@ from tests.helpers.modes import PLAIN, examples
 
 settings.register_profile(
     "optmatch",
-    max_examples=examples(30, plain=15),  # of tests that name no number
+    max_examples=examples(20, plain=10),  # of tests that name no number
     deadline=None,  # first calls compile kernels and fill caches
     derandomize=True,  # the same examples in every run
     suppress_health_check=[HealthCheck.too_slow],

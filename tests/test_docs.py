@@ -255,10 +255,18 @@ def test_every_fabric_is_in_the_manual() -> None:
         assert [fabric for fabric in SWITCHES if f"`{fabric}`" not in text] == []
 
 
+DOCTESTS = """
+import sys, pytest
+from optmatch.solvers.rails import forwarding
+forwarding._MOST_TRIALS = 150  # plans are searched for elsewhere
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.slow
 def test_the_examples_of_docstrings_run() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--doctest-modules", "--pyargs", "optmatch"],
+        [sys.executable, "-c", DOCTESTS, "-q", "--doctest-modules", "--pyargs", "optmatch"],
         capture_output=True,
         text=True,
         check=False,

@@ -16,6 +16,8 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, NamedTuple, Self
 
+from optmatch.solvers.rails import forwarding
+
 ROOT = Path(__file__).resolve().parents[2]
 LOADED = ("matplotlib.pyplot", "networkx", "numba", "ortools.sat.python.cp_model", "scipy.sparse")
 END = "\0\n"
@@ -81,6 +83,7 @@ def serve() -> None:
     warnings.filterwarnings("ignore", ".*use of fork", DeprecationWarning)  # nothing runs in them
     for name in LOADED:
         import_module(name)
+    forwarding._MOST_TRIALS = 150  # plans are searched for elsewhere
     for line in sys.stdin:
         with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
             if not (child := os.fork()):

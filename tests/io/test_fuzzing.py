@@ -7,9 +7,10 @@ import pytest
 
 from tests.helpers.formats import seeds
 from tests.helpers.fuzzing import mutate_files, try_input
+from tests.helpers.modes import examples
 
 SEEDS = seeds()
-INPUTS = 150
+INPUTS = examples(80, plain=80)
 """Of each format."""
 
 

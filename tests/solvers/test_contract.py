@@ -28,7 +28,7 @@ ELSEWHERE = {  # in files of their own
     "tenancy",
 }
 # As plain Python the kernels are some hundred times slower, and run for coverage.
-EXAMPLES = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 50
+EXAMPLES = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 25
 
 
 class RoutingContract(SolverContract):

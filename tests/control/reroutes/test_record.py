@@ -251,7 +251,7 @@ def test_no_answer_uses_what_is_on_record(state: Any, threads: int, seed: int) -
 
     def work(rng: np.random.Generator) -> None:
         try:
-            for _ in range(examples(80, plain=16) // threads):
+            for _ in range(examples(40, plain=16) // threads):
                 model.act(rng)
         except BaseException as exc:
             failures.append(exc)

@@ -43,8 +43,8 @@ def test_the_default_of_a_larger_mesh_looks_further_only_within_a_time_limit() -
 def test_what_is_too_large_for_the_joint_model_keeps_its_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(joint_model, "MOST_LITERALS", 1000)
-    problem = om.AllToAll(om.HexMesh(2, 2, ports=6))
+    monkeypatch.setattr(joint_model, "MOST_LITERALS", 100)
+    problem = om.AllToAll(om.HexMesh(2, 2, ports=4))
     solution = om.solve(problem, "ilp", seed=0)
     assert solution.limit is om.Limit.MEMORY
     assert solution.schedule is not None

@@ -9,7 +9,7 @@ from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.stragglar import new_search, schedule, searches, stored
 from tests.helpers.contributions import one_late, raw, replay
 from tests.helpers.late_ranks import find_copies
-from tests.helpers.modes import compiled_only
+from tests.helpers.modes import compiled_only, some
 
 pytestmark = pytest.mark.kernels
 
@@ -49,7 +49,7 @@ def test_each_stored_schedule_is_complete_and_shortest(n: int) -> None:
 
 
 @compiled_only
-@pytest.mark.parametrize("n", sorted(map(int, stored()["searches"])))
+@pytest.mark.parametrize("n", some(sorted(map(int, stored()["searches"])), 4))
 def test_each_stored_search_finds_a_plan(n: int) -> None:
     n_doubles, seed = stored()["searches"][str(n)]
     kept, first = new_search(n, n_doubles, seed), new_search(n, *searches(n, 1)[0])

@@ -33,7 +33,7 @@ from optmatch.solvers.demands.scheduling import (
     leave_to_packets,
     order_slots,
 )
-from tests.helpers.modes import examples
+from tests.helpers.modes import PLAIN, compiled_only, examples
 
 pytestmark = pytest.mark.kernels
 
@@ -331,7 +331,7 @@ def look(looks: Iterator[int]) -> float:
     return LOOK_S * next(looks)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2 if PLAIN else 6))
 @pytest.mark.parametrize("changed", [False, True])
 def test_more_time_is_never_worse(
     seed: int, changed: bool, monkeypatch: pytest.MonkeyPatch
@@ -362,6 +362,7 @@ def test_no_stable_slot_begins_that_would_end_late(monkeypatch: pytest.MonkeyPat
         quick_cover._Rest(np.ones((300, 300), np.int64), 2, deadline=0.02).take_stable()
 
 
+@compiled_only
 def test_a_large_full_demand_is_patched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stable cover of all of it would take minutes."""
     demand, marked = np.ones((700, 700), np.int64), Plan.of([], [], 700)

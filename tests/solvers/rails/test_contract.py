@@ -8,7 +8,7 @@ from tests.helpers.exhaustive.rails import best_rail
 class RailContract(SolverContract):
     """Tests that all methods for rail jobs share."""
 
-    examples = 15
+    examples = 8
     problems = rail_problems()
     tiny_problems = rail_problems(tiny=True)
     oracle = best_rail

@@ -27,6 +27,7 @@ from optmatch.problems.rails.training.step import (
 from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.transfers import fold_transfers
 from optmatch.verify.rails.context import list_transfers
+from tests.helpers.modes import SOAK
 from tests.helpers.rails import fixed_point, make_job, small_job
 
 Sends = list[tuple[int, int, float]]
@@ -242,9 +243,12 @@ def test_places_in_a_group_are_few_classes(job: om.RailJob) -> None:
     assert sum(len(timeline.rails) for timeline in plan_of(job).rails) in (0, job.parallelism.tp)
 
 
+SOME = [("halving", 4), ("tree", 5), *([("halving", 8)] if SOAK else [])]
+
+
 @pytest.mark.parametrize("policy", ["on-demand", "provisioned"])
 @pytest.mark.parametrize("pp", [1, 2, 3])
-@pytest.mark.parametrize(("algorithm", "dp"), [("halving", 4), ("halving", 8), ("tree", 5)])
+@pytest.mark.parametrize(("algorithm", "dp"), SOME)
 @pytest.mark.parametrize("delay_s", [0.0, 1e-4, 1e-2])
 def test_policies_count_the_changes_between_rounds(
     policy: Any, algorithm: str, dp: int, delay_s: float, pp: int

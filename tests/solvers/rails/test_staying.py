@@ -35,7 +35,7 @@ def draw_expert_job(rng: random.Random) -> om.RailJob:
 @pytest.mark.parametrize("experts", [False, True])
 def test_no_plan_is_below_the_bound_and_verify_counts_the_same(experts: bool) -> None:
     higher = 0
-    for number in range(examples(8 if experts else 24, plain=10)):
+    for number in range(examples(8 if experts else 40, plain=10)):
         rng = random.Random(f"staying {number}")
         job = draw_expert_job(rng) if experts else draw_small_job(rng)
         if job is None or job.network.ports_per_gpu > 1 or not is_served(job):

@@ -11,6 +11,7 @@ import pytest
 import optmatch as om
 from optmatch.model import CellDevice, Limits
 from tests.helpers.chips import LOSS, POWER, SNR, draw_chip, draw_partial_matching, try_all_states
+from tests.helpers.modes import examples
 
 FABRICS = [
     om.HexMesh(1, 1),
@@ -40,7 +41,7 @@ def break_some(fabric: om.Fabric, rng: np.random.Generator) -> om.Fabric:
 def test_ilp_finds_the_best_of_all_states(fabric: om.Fabric) -> None:
     """Objective and cells; no other method is better, and no bound is above."""
     rng = np.random.default_rng(fabric.n_cells)
-    for turn in range(3):
+    for turn in range(examples(2, plain=2)):
         broken = break_some(fabric, rng)
         matching, chip = draw_partial_matching(broken, rng), draw_chip(fabric.n_cells, turn)
         best = try_all_states(broken, matching, chip)

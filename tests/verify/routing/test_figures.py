@@ -16,6 +16,7 @@ from optmatch.verify.loops import find_loops
 from optmatch.verify.report import SHOWN
 from optmatch.verify.routing.bounds import bound_objective, count_slots, route_lengths
 from tests.helpers import oracles
+from tests.helpers.modes import SOAK
 
 IDEAL = om.AllToAll(om.IdealSwitch(3))
 RING = om.HexMesh(1, 1)
@@ -280,12 +281,16 @@ def test_the_report_speaks() -> None:
 
 @pytest.mark.slow
 def test_the_largest_schedule_takes_two_seconds() -> None:
-    """127 slots of 128 ports on 4,031 cells; wrong pairs, but as much light as there can be."""
+    """127 slots of 128 ports on 4,031 cells; wrong pairs, but as much light as there can be.
+
+    A quarter of them takes a quarter of the time.
+    """
+    slots = 127 if SOAK else 32
     fabric = om.HexMesh(36, 36, ports=128)
-    states = oracles.random_states(np.random.default_rng(0), 127, fabric.graph)
-    rows = np.tile(np.arange(128).reshape(-1, 2)[:, ::-1].ravel(), (127, 1))
+    states = oracles.random_states(np.random.default_rng(0), slots, fabric.graph)
+    rows = np.tile(np.arange(128).reshape(-1, 2)[:, ::-1].ravel(), (slots, 1))
     schedule = plan(rows, cell_states=states)
     started = time.process_time()  # of this process alone, whatever else the machine does
     report = om.verify(om.AllToAll(fabric), schedule)
-    assert time.process_time() - started < 10.0  # 1 s on an idle machine
-    assert len(report.violations) > 128 * 127 / 2
+    assert time.process_time() - started < 10.0 * slots / 127  # 1 s for all on an idle machine
+    assert len(report.violations) > 128 * slots / 2
