@@ -87,7 +87,8 @@ def serve() -> None:
     for line in sys.stdin:
         with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
             if not (child := os.fork()):
-                run(*json.loads(line), streams=[out, err])
+                found, folder = json.loads(line)
+                run(found, folder, [out, err])
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             for stream in (out, err):
                 stream.seek(0)
