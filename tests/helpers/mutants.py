@@ -3,8 +3,9 @@
 ``python -m tests.helpers.mutants NUMBER [SEED [PREFIX]]`` draws so many changes in the verifier,
 in `optmatch/io` and in `solvers` (or what begins with the prefix; ``FILE:LINE`` is one line), and
 lists those that no test of the room saw; the verifier is judged by all of `tests/verify`, and by
-nothing else. The files stay as they are: a process for each puts the changed code into functions
-that are loaded already, and runs the tests that execute the line, the quickest first. Which do is
+nothing else. ``200-400`` instead of a number are those after the first 200. The files stay as they
+are: a process for each puts the changed code into functions that are loaded already, and runs the
+tests that execute the line, rows of `tests/verify/rules` first, then the quickest. Which do is
 written down in `build/mutants`, once for each file of tests. Neither constants of modules nor
 messages are changed. A changed kernel is compiled anew, and so are all that its tests call.
 
@@ -26,7 +27,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -41,6 +42,9 @@ HOMES = ("solvers", "verify", "io", "control", "problems")
 """Folders of tests, in which a room has a folder of its own."""
 CACHING = ("optmatch.verify.", "optmatch.io.", "optmatch.solvers.", "tests.")
 EQUIVALENTS = HERE / "tests" / "verify" / "equivalents"
+ROWS = "tests/verify/test_rules.py::test_one_rule_refuses_it["
+FUNCTIONS: list[FunctionType] = []
+"""All that are loaded."""
 ALL_SECONDS = 25
 """Of the processor: what has passed for so long has survived."""
 
@@ -281,28 +285,43 @@ class _Limits:
     def __init__(self, usual_s: dict[str, float], more_s: float) -> None:
         self.usual_s, self.more_s = usual_s, more_s
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: Any) -> Any:
-        signal.setitimer(signal.ITIMER_PROF, 5 * self.usual_s.get(item.nodeid, 1) + self.more_s)
+    @contextmanager
+    def within(self, test: str) -> Iterator[None]:
+        """End the process where what is done here takes too long for this test."""
+        signal.setitimer(signal.ITIMER_PROF, 5 * self.usual_s.get(test, 1) + self.more_s)
         try:
-            return (yield)
+            yield
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: Any) -> Any:
+        with self.within(item.nodeid):
+            return (yield)
 
 
 def run(mutant: Mutant) -> str:
     """Run the tests of a change in a process of its own."""
     result = "executed by no test"
     for tests in tests_of(mutant):
-        files = {test.partition("::")[0] for test in tests}
-        for file in ["tests/conftest.py", *files]:  # once for all
-            importlib.import_module(file.removesuffix(".py").replace("/", "."))
+        _load(["tests/conftest.py", *dict.fromkeys(test.partition("::")[0] for test in tests)])
         status = _fork(functools.partial(_test, mutant, tests))
         slow = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
         if not slow and status:
             return "killed"
         result = "survived so far" if slow or "far" in result else "survived"
     return result
+
+
+def _load(files: list[str]) -> None:
+    """Import files once for all; what there is by then is no longer looked through as garbage."""
+    known = len(sys.modules)
+    for file in files:
+        importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    if len(sys.modules) > known:
+        gc.collect()
+        FUNCTIONS.extend(f for f in gc.get_objects() if isinstance(f, FunctionType))
+        gc.freeze()
 
 
 def _fork(work: Callable[[], Any]) -> int:
@@ -339,9 +358,21 @@ def _test(mutant: Mutant, tests: dict[str, float]) -> int:
         kept: Any = compiler._Cache
         kept.load_overload = kept.save_overload = lambda *_: None
     limits = _Limits(tests, 15 if mutant.kernel else 5)
+    rows = [test for test in tests if test.startswith(ROWS)]
+    _judge(rows, limits)  # what it raises ends the process as a failed test does
+    tests = {test: seconds for test, seconds in tests.items() if not test.startswith(ROWS)}
     files = dict.fromkeys(test.partition("::")[0] for test in tests)
     runs = ([t for t in tests if t.startswith(f"{file}::")] for file in files)
     return next((code for run in runs if (code := _pytest(["-x", *run], limits))), 0)
+
+
+def _judge(rows: list[str], limits: _Limits) -> None:
+    """Judge rows of the tables without pytest, which takes longer than most of them."""
+    judging = importlib.import_module("tests.verify.test_rules")
+    for row in rows:
+        table, _, number = row.removeprefix(ROWS).removesuffix("]").rpartition("-")
+        with limits.within(row):
+            judging.test_one_rule_refuses_it((table, int(number)))
 
 
 def _replace(mutant: Mutant) -> bool:
@@ -363,7 +394,7 @@ def _replace(mutant: Mutant) -> bool:
                 return False
             waiting += zip(*inside, strict=True)
             found[old] = new
-        for function in (f for f in gc.get_objects() if isinstance(f, FunctionType)):
+        for function in FUNCTIONS:
             if function.__code__.co_filename == file and function.__code__ in found:
                 function.__code__ = found[function.__code__]
     return True
@@ -403,8 +434,9 @@ def list_mutants(prefix: str = "") -> list[Mutant]:
     ]
 
 
-def main(number: int, seed: int = 0, prefix: str = "") -> int:
+def main(number: str, seed: int = 0, prefix: str = "") -> int:
     """Draw changes, run them, and print those that survived."""
+    first, last = ["0", *number.split("-")][-2:]
     for name in ("hypothesis", "numba", "ortools.sat.python.cp_model", "scipy.optimize"):
         importlib.import_module(name)  # once for all processes
     os.chdir(HERE)
@@ -412,11 +444,11 @@ def main(number: int, seed: int = 0, prefix: str = "") -> int:
     random.Random(seed).shuffle(found)
     results = Counter[str]()
     print(f"{len(found)} changes in {prefix or ', '.join(LAYERS)}; {number} of them, seed {seed}")
-    for mutant in found[:number]:
+    for mutant in found[int(first) : int(last)]:
         result = "equivalent" if key_of(mutant) in equivalents else run(mutant)
         results[result] += 1
         if result not in ("killed", "equivalent"):
-            print(f"{results.total()}, {result}: {mutant.describe()}", flush=True)
+            print(f"{int(first) + results.total()}, {result}: {mutant.describe()}", flush=True)
     spent_s, judged = sum(os.times()[:4]), results.total() - results["equivalent"]
     print(", ".join(f"{count} {result}" for result, count in results.items()), f"{spent_s:.0f} s")
     print(f"{results['killed'] / max(judged, 1):.1%} of those that change something are killed")
@@ -425,4 +457,4 @@ def main(number: int, seed: int = 0, prefix: str = "") -> int:
 
 if __name__ == "__main__":
     given = dict(enumerate(sys.argv))
-    sys.exit(main(int(given[1]), int(given.get(2, 0)), given.get(3, "")))
+    sys.exit(main(given[1], int(given.get(2, 0)), given.get(3, "")))

@@ -36,7 +36,7 @@ class HeldCircuits:
         def take(port: int, chosen: Pairs, total: int) -> bool:
             if total > most:
                 return self._hold(chosen)
-            if port == len(rows) or total + to_come[port] <= most:
+            if total + to_come[port] <= most:  # so for the last port
                 return False
             busy = {end for pair in chosen for end in pair}
             free = [] if port in busy else [far for far in ports if far not in busy]

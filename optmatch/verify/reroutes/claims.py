@@ -221,7 +221,7 @@ def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Ite
     seen = set(waiting)
     while waiting:
         for left in exits[waiting.pop()]:
-            if left < 0 or link_of[left] in links:
+            if link_of[left] in links:
                 continue
             onward = mate[left]
             if onward < 0:

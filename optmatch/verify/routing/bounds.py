@@ -40,7 +40,8 @@ def bound_objective(problem: AllToAll | Routing) -> float:
     if fabric.bidirectional:
         wanted = np.triu(wanted)
     cells = route_lengths(fabric)[wanted]
-    if problem.cells is not None and problem.objective in ON_CHIP:
+    if problem.objective in ON_CHIP:
+        assert problem.cells is not None
         if np.isinf(cells).any():
             return math.inf
         if problem.objective == "worst-loss-db":
@@ -48,8 +49,9 @@ def bound_objective(problem: AllToAll | Routing) -> float:
         if problem.objective == "power-mw":
             slots = count_slots(fabric) if isinstance(problem, AllToAll) else 1
             return bound_power(fabric, problem.cells, wanted, slots)
-        if fabric.graph is None or isinstance(problem, AllToAll):
+        if isinstance(problem, AllToAll):
             return 0.0
+        assert fabric.graph is not None
         twice = _count_passed_twice(problem)
         return bound_crosstalk(fabric.graph, problem.cells, twice, len(cells))
     if isinstance(problem, AllToAll):
@@ -154,7 +156,7 @@ def _passes_a_link_twice(
     shape = len(entered), len(ends)
     port, end = (index.ravel() for index in np.indices(shape))
     walk_number, left = np.arange(len(port)), ends[end].astype(np.int64)
-    passed = [np.empty(0, dtype=np.int64)]
+    passed = list[NDArray[np.int64]]()
     while len(left):
         passed.append(walk_number * graph.links.count + graph.links.of_terminal[left])
         came = entered[port, left].astype(np.int64)

@@ -79,8 +79,9 @@ def sum_power(
     graph: CellGraph | None, cells: CellDevice, states: NDArray[np.int8] | None
 ) -> list[float]:
     """Add up what all heaters take in each slot; a free cell is in the state that takes less."""
-    if graph is None or states is None:
+    if graph is None:
         return []
+    assert states is not None
     power_mw = fit_stuck(graph, cells.power_mw)
     least, every = power_mw.min(axis=1), np.arange(graph.n_cells)
     return [

@@ -35,9 +35,10 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     once = matchings != IDLE
     if fabric.bidirectional:  # the light of both ports is traced, the circuit counts for the lower
         once &= np.arange(fabric.n_ports) < matchings
-    if graph is None or states is None:
+    if graph is None:
         nothing = np.zeros(matchings.shape, dtype=np.int64)
         return Traced(nothing, nothing)
+    assert states is not None
     starts = np.where(matchings == IDLE, -1, fabric.source_terminals)
     ends = np.where(matchings == IDLE, -1, fabric.destination_terminals[matchings])
     light = trace(graph, states, starts)

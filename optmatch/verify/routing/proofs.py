@@ -205,14 +205,13 @@ class ProofChecker:
         best: dict[int, int] = {}
         if self.link_of[start] in case.links:
             return best
-        settled: set[int] = set()
         waiting: list[tuple[int, int]] = []
 
         def enter(terminal: int, cost: int) -> None:
             for left in self.exits[terminal]:
                 cell_cost = cell_costs[(left ^ terminal) & 1]  # a stuck cell has one state only
                 link = self.link_of[left]
-                if left in settled or left in case.exits or link in case.links:
+                if left in case.exits or link in case.links:
                     continue
                 reached = cost + cell_cost + prices[link]
                 if reached < best.get(left, reached + 1):
@@ -224,8 +223,7 @@ class ProofChecker:
             cost, left = heapq.heappop(waiting)
             if left == end:
                 break
-            if left not in settled and self.mate[left] >= 0:
-                settled.add(left)
+            if self.mate[left] >= 0:
                 enter(self.mate[left], cost)
         return best
 

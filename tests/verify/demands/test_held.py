@@ -8,6 +8,7 @@ import pytest
 import optmatch as om
 from optmatch.fabrics import Fabric
 from optmatch.verify.demands.held import MOST_CELLS, MOST_PORTS, HeldCircuits
+from tests.helpers import oracles
 from tests.helpers.held import all_held
 
 MESHES = [
@@ -16,6 +17,7 @@ MESHES = [
     om.Faulty(om.HexMesh(1, 2, ports=5), stuck_bar=[3], dead_cells=[6]),
     om.SquareMesh(1, 2, ports=[0, 1, 4, 5, 8, 9]),
     om.TriangularMesh(1, 1, ports=[0, 1, 2, 3, 4]),
+    *(oracles.random_fabric(np.random.default_rng(seed), 4) for seed in (10, 14)),
 ]
 
 

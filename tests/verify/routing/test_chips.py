@@ -65,7 +65,9 @@ def test_beams_lose_and_leak_as_one_follows_them(fabric: om.Fabric) -> None:
             assert found.crosstalk[slot, k] == pytest.approx(ratio)
 
 
-@pytest.mark.parametrize("broken", [{}, {"stuck_bar": [0], "stuck_cross": [3], "dead_cells": [5]}])
+@pytest.mark.parametrize(
+    "broken", [{}, {"dead_cells": [0]}, {"stuck_bar": [0], "stuck_cross": [3], "dead_cells": [5]}]
+)
 def test_the_least_loss_is_that_of_all_states(broken: dict[str, list[int]]) -> None:
     """Of each circuit alone; and of several the largest, infinite where there is no way."""
     fabric = om.Faulty(BENES, **broken)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.verify.routing.bounds import forward_lengths, shortest_route
+from optmatch.verify.routing.bounds import forward_lengths, shortest_route, shortest_walk
+from tests.helpers import oracles
 
 FORWARD = om.Benes(4), om.SpankeBenes(5), om.Crossbar(3), om.Faulty(om.Benes(4), dead_cells=[2])
 
@@ -33,3 +34,24 @@ def test_light_that_may_turn_back_is_not_counted_by_columns() -> None:
     ring = om.fabrics.CellGraph(**back, ends=np.array([[[0.0, 0.0], [1.0, 0.0]]]))
     starts, ends = np.array([1], dtype=np.int32), np.array([3], dtype=np.int32)
     assert forward_lengths(ring, starts, ends) is None
+    both: Any = {"mate": [-1, -1, -1, 7, -1, -1, -1, 3], "perimeter": [0, 1, 2, 4, 5, 6]}
+    facing = om.fabrics.CellGraph(**both, ends=np.zeros((2, 2, 2)))  # b1 leads to b1
+    assert forward_lengths(facing, starts, ends + 1) is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_walks_leave_by_no_closed_terminal(seed: int) -> None:
+    """Their lengths are those of all that light reaches, cell by cell."""
+    rng = np.random.default_rng(seed)
+    graph = oracles.random_fabric(rng, 5).graph
+    shut = frozenset(np.flatnonzero(rng.random(20) < 0.3).tolist())
+    start, *ends = graph.perimeter.tolist()
+    length, at = dict[int, int](), {start}
+    while at:
+        lefts = {int(left) for here in at for left in graph.exits[here]} - shut - set(length)
+        length |= dict.fromkeys(lefts, max(length.values(), default=0) + 1)
+        at = {int(graph.mate[left]) for left in lefts} - {-1}
+    for end in ends:
+        way = shortest_walk(graph, start, end, shut)
+        assert (None if way is None else len(way)) == length.get(end)
+        assert way is None or (way[-1] == end and not shut & {*way})

@@ -173,6 +173,11 @@ def test_losses_are_bounded_in_whole_steps() -> None:
         Circuit(*cell.perimeter[[1, 3]].tolist()),
     ]
     assert ProofChecker(cell).bound_loss(priced(cell, {}), through, 1 / 3, 1 / 3) == 2 / 3
+    benes = om.Benes(4)
+    ends = zip(benes.source_terminals.tolist(), benes.destination_terminals.tolist(), strict=True)
+    every = [Circuit(*pair) for pair in ends]  # all cells are passed twice
+    unused = priced(benes.graph, {int(benes.graph.links.of_terminal[2]): PRICE_UNITS * 23 // 10})
+    assert ProofChecker(benes.graph).bound_loss(unused, every, 1.0, 1.0) == 10.0  # 9.7 and more
     for tiny in (5e-324, 1e-300, 1e-12):
         assert 0.0 <= checker.bound_loss(proof, DEAR, tiny, 1000.0) <= 11_000.0
         assert 0.0 <= checker.bound_loss(proof, DEAR, tiny, tiny) <= 11 * tiny

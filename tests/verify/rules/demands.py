@@ -81,6 +81,8 @@ LASTING = om.Demand.from_matrix(
     [[2.0**45 * 0.1, 0.1]], om.IdealSwitch(2), delay_s=0.0, quantum_s=0.1
 )
 """Seconds of 2**45 ticks are no exact multiple in float64."""
+LONG = demand([[0, 2.0**40], [0, 0]])
+"""So many ticks are whole to a thousandth of one."""
 STUCK = om.Demand(om.Faulty(om.HexMesh(1, 1, ports=[0, 1]), stuck_bar=[2]), [[0, 1], [1, 0]])
 LIT, PATH = replace(STUCK, planes=2), [[-1, -1, 0, -1, -1, -1]]
 EARLY = replace(LATE, demand_bytes=np.array([[0.0, 1.0], [0.0, 0.0]]), deadlines_s=(1.0, 0.0))
@@ -152,6 +154,12 @@ ROWS = [
         PAIR,
         forge(PAIR.schedule([[1, 0]] * 2, [3, 1]), durations_s=np.array([3.0, np.inf])),
         "durations_s[1]",
+    ),
+    Row(None, LONG, schedule([[1, -1]], [2.0**40 + 0.75 * 2.0**-10], delay_s=1.0)),
+    Row(
+        "a slot lasts a whole number of ticks",
+        LONG,
+        schedule([[1, -1]], [2.0**40 + 1.25 * 2.0**-10], delay_s=1.0),
     ),
     Row(
         "no slot is shorter than allowed",

@@ -164,6 +164,19 @@ EXCHANGE = one(ALL_TO_ALL, 3, 3)
 SHIFTS = [[1, 2, 0], [2, 0, 1], [1, 2, 0]]
 STAGES = one(ALL_TO_ALL, 5, 5)
 """A second for each part: two of them go over strides of 1, then four over strides of 2."""
+UNLIKE = job(
+    [group((0, 1, 2)), group((3, 4, 5, 6, 7), "ep")],
+    [[rank, ALL_TO_ALL, int(rank > 2), 5 if rank > 2 else 30, 0, -1, int(rank > 2)]
+     for rank in range(8)],
+)  # fmt: skip
+"""Two parts of 10 s, each a round; and the stages of above, which are shorter."""
+BESIDE_TREE = job(
+    [group((0, 1, 2)), group((3, 4, 5, 6, 7), "ep")],
+    [[rank, ALL_TO_ALL if rank > 2 else BROADCAST, int(rank > 2), 5 if rank > 2 else 1, 0, -1,
+      int(rank > 2)] for rank in range(8)],
+    collectives={"dp": "tree"},
+)  # fmt: skip
+"""The same stages, beside something that is done in rounds."""
 STRIDES = [[1, 2, 3, 4, 0], [2, 3, 4, 0, 1], [1, 2, 3, 4, 0]]
 TREE = one(BROADCAST, 3, 4, collectives={"dp": "tree"})
 """Rank 0 sends to rank 2, and then to rank 1."""
@@ -341,6 +354,10 @@ ROWS = [
             (two_sums(delay_s=3.0), 6.0),
             (two_sums(delay_s=99.0), 8.0),
             (two_sums(delay_s=99.0, ports_per_gpu=2), 2.0),
+            (two_sums(delay_s=3.0, fabric=om.Benes(2)), 6.0),
+            (two_sums(delay_s=3.0, fabric=om.HexMesh(1, 1, ports=[0, 1])), 4.0),
+            (UNLIKE, 21.0),
+            (BESIDE_TREE, 7.0),
             (EXCHANGE, 3.0),
             (STAGES, 7.0),
             (FAST_STAGES, 5.5),

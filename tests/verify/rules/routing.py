@@ -95,6 +95,17 @@ WORST = om.Routing(MESH, [1, 0, 3, 2], objective="worst-cells")
 CLASH = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), [1, 0, 3, 2])
 """Both circuits need link 7."""
 DARK = om.Routing(CLASH.fabric, [1, 0, 3, 2], objective="worst-cells")
+SMART = {n: CellDevice.of("smartlight", n) for n in (2, 11)}
+LOUD = om.Routing(CLASH.fabric, [1, 0, 3, 2], objective="worst-loss-db", cells=SMART[11])
+ALL_LOUD = om.AllToAll(MESH, objective="worst-loss-db", cells=SMART[11])
+BOTH_PASS = om.Routing(
+    OneWay((4, 5), (2, 3), CellGraph(**JOINED_CELLS)),
+    [0, 1],
+    objective="worst-snr-db",
+    cells=SMART[2],
+)
+"""Two circuits pass both cells, the second of which begins with terminal 0."""
+LEAKS = float(SMART[2].leak.min(axis=1).sum())
 IS_PROOF = "the certificate is a proof"
 PAIRS = "every pair meets exactly once, and no port meets itself"
 
@@ -171,6 +182,8 @@ DARK_STUCK = empty(STUCK.fabric)
 MIRROR = empty(om.Faulty(RING, dead_cells=[2]))
 """Light that meets a dead cell comes back."""
 OUT_OF_USE = empty(om.Faulty(om.Crossbar(2), dead_ports=[1]))
+OUT = om.AllToAll(OUT_OF_USE.fabric)
+"""No two ports are left."""
 OPTIMAL: Any = {"status": om.Status.OPTIMAL, "limit": None}
 
 ROWS = [
@@ -253,6 +266,7 @@ ROWS = [
         "got to -1, from [0], expected idle",
         stops=True,
     ),
+    Row(None, OUT_OF_USE, schedule([[-1, -1]], cell_states=[[0, 0, 0, 0]])),
     Row(
         "a port is the destination of one circuit",
         empty(om.IdealSwitch(3)),
@@ -505,6 +519,21 @@ ROWS = [
         "infeasibility is supported",
         DARK,
         forge(clash(priced(CLASH.fabric, {7: 1})), problem=DARK),
+    ),
+    Row(None, LOUD, forge(clash(priced(CLASH.fabric, {7: 1}, infeasible=True)), problem=LOUD)),
+    Row(
+        "infeasibility is supported",
+        LOUD,
+        forge(clash(priced(CLASH.fabric, {7: 1})), problem=LOUD),
+    ),
+    Row(None, ALL_LOUD, claim(ALL_LOUD, lower_bound=0.0, certificate=priced(MESH, {}))),
+    Row(None, om.AllToAll(om.Faulty(om.IdealSwitch(3), dead_ports=[2])), schedule([[1, 0, -1]])),
+    Row(None, OUT, claim(OUT, lower_bound=0.0), figures={"lower_bound_recomputed": 0.0}),
+    Row(
+        None,
+        BOTH_PASS,
+        claim(BOTH_PASS, lower_bound=LEAKS),
+        figures={"lower_bound_recomputed": LEAKS},
     ),
     Row(
         IS_PROOF,

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,24 @@ def test_a_cut_counts_what_leaves_any_so_many_slots(
         proof = LoadProof(bound=bound, cuts=(tuple(cut),))
         found = check_load_proof(problem, proof)
     assert found == ((bound if bound <= most else math.inf) if refuted else 0.0)
+
+
+def test_a_cut_is_enough_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two servers of a row of four reach the others over one edge; a ring leaves them by two."""
+    monkeypatch.setattr(bounds, "_refuted_by_trying", lambda *_: False)
+    row = om.RackFabric((1, 1, 4), server=(1, 1, 1), fibres=2, wrap=False)
+    problem = om.SliceAllocation(row, (1, 1, 4))
+    for cut, shown in (((0, 1), 2.0), ((0, 1, 2, 3), 0.0)):
+        assert check_load_proof(problem, LoadProof(bound=2, cuts=(cut,))) == shown
+
+
+def test_either_direction_over_a_cut_may_be_short() -> None:
+    ring = om.RackFabric((1, 1, 4), server=(1, 1, 1), fibres=2)
+    (torus,) = list_tori(om.SliceAllocation(ring, (1, 1, 4)))
+    for full in ((), (1, 2), (2, 1)):
+        loads = np.array([tuple(edge) == full for edge in ring.edges.tolist()]).astype(int)
+        problem: Any = SimpleNamespace(fabric=ring, loads=loads)
+        assert bounds._cut_refutes(problem, torus, [0, 1, 2, 3], 1, (0, 1)) == bool(full)
 
 
 @pytest.mark.parametrize("server", [(1, 1, 2), (1, 2, 1), (2, 1, 2), (1, 2, 2)])
