@@ -56,7 +56,7 @@ class CellDevice(Value):
     Raises
     ------
     InputError
-        If lengths differ, or a value is out of range.
+        If lengths differ, there is no cell, or a value is out of range.
 
     See Also
     --------
@@ -81,6 +81,7 @@ class CellDevice(Value):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        form_of(Count).check("n_cells", self.n_cells)
         for name in CELL_FIELDS:
             if len(getattr(self, name)) != self.n_cells:
                 raise InputError(

@@ -58,6 +58,13 @@ def test_draws_do_not_depend_on_each_other() -> None:
         cells.draw({"loss": 0.4}, seed=1)
 
 
+def test_a_device_of_no_cell_is_refused() -> None:
+    """So a switch without cells never has one."""
+    nothing = dict.fromkeys(CELL_FIELDS, np.zeros(0))
+    with pytest.raises(om.InputError, match="n_cells = 0: must be >= 1"):
+        CellDevice(**nothing)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_tables_come_back(as_json: bool, tmp_path: Path) -> None:
     """All values, exactly."""
