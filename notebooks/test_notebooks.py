@@ -11,9 +11,10 @@ import pytest
 FOLDER = Path(__file__).resolve().parent
 DRAWS = re.compile(r"\bplot_\w+\(|\.plot\(\)|\bfigure$")
 
-FEW_TRIALS = """from optmatch.solvers.rails import forwarding
+QUICK = """%config InlineBackend.print_figure_kwargs = {}
+from optmatch.solvers.rails import forwarding
 forwarding._MOST_TRIALS = 150"""
-"""Plans of rails are searched for elsewhere."""
+"""A figure is drawn once, and not again to cut it; plans of rails are searched for elsewhere."""
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
@@ -23,7 +24,7 @@ def test_a_notebook_runs_and_shows_its_pictures(path: Path, tmp_path: Path) -> N
     from nbclient import NotebookClient
 
     notebook: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(FEW_TRIALS))  # type: ignore[no-untyped-call]
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(QUICK))  # type: ignore[no-untyped-call]
     NotebookClient(
         notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
     ).execute()

@@ -182,15 +182,16 @@ def test_all_public_names_exist() -> None:
     assert python(code).strip() == "[]"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_module_says_what_it_is(path: Path) -> None:
-    text = path.read_text("utf-8")
-    doc = ast.get_docstring(ast.parse(text))
-    assert doc
-    assert doc.splitlines()[0].endswith((".", ":"))
-    assert len(text.splitlines()) <= 400
-    words = path.parent.name.rstrip("s")
-    assert path.stem == "__init__" or not path.stem.startswith((words + "_", words + "s_"))
+def test_a_module_says_what_it_is() -> None:
+    assert len(modules()) > 400
+    for path in modules():
+        text = path.read_text("utf-8")
+        doc = ast.get_docstring(ast.parse(text))
+        assert doc, path
+        assert doc.splitlines()[0].endswith((".", ":")), path
+        assert len(text.splitlines()) <= 400, path
+        words = path.parent.name.rstrip("s")
+        assert path.stem == "__init__" or not path.stem.startswith((words + "_", words + "s_"))
 
 
 def test_tests_see_only_what_is_public() -> None:

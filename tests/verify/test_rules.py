@@ -75,8 +75,18 @@ def verdict_of(place: tuple[str, int]) -> Verdict:
     return judge(ROWS[place])
 
 
-@pytest.mark.parametrize("place", ROWS, ids=lambda place: f"{place[0]}-{place[1]}")
-def test_one_rule_refuses_it(place: tuple[str, int]) -> None:
+@pytest.mark.parametrize("name", sorted({name for name, _ in ROWS}))
+def test_one_rule_refuses_it(name: str) -> None:
+    for place in (place for place in ROWS if place[0] == name):
+        try:
+            check_row(place)
+        except AssertionError as error:
+            error.add_note(f"row {place[1]}")
+            raise
+
+
+def check_row(place: tuple[str, int]) -> None:
+    """One rule refuses the answer of a row, and without that rule none does."""
     row, report = ROWS[place], verdict_of(place).report
     found = {violation.rule for violation in report.violations}
     if report.unproved and not found:
