@@ -148,7 +148,7 @@ def slopes(job: om.RailJob, policy: Any) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dp", [2, 4, 8][: 1 + examples(1, plain=1)])
+@pytest.mark.parametrize("dp", [2, 4, 8][: examples(1, plain=1)])
 def test_the_counts_of_exposed_switches(dp: int) -> None:
     model = om.TransformerModel(
         layers=64, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672

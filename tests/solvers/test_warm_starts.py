@@ -17,6 +17,7 @@ from optmatch.kinds import all_kinds
 from optmatch.model import Bound, NewBest, Problem
 from optmatch.problems import Tenancy, Tenant
 from tests.helpers.command import call
+from tests.helpers.modes import examples
 
 MESH = om.HexMesh(4, 4, ports=8)
 MATCHING = [4, 3, 6, 1, 0, 7, 2, 5]
@@ -101,7 +102,7 @@ def test_what_no_longer_fits_is_repaired(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["best", "ilp"])
-@settings(max_examples=25)
+@settings(max_examples=examples(12, plain=12))
 @given(data=st.data())
 def test_a_demand_is_no_worse_than_its_missing_circuits_alone(
     name: str, data: st.DataObject

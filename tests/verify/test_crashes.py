@@ -13,6 +13,7 @@ import optmatch as om
 from optmatch.model import IDLE
 from optmatch.problems import Tenancy, Tenant
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
+from tests.helpers.modes import examples
 from tests.helpers.mutations import mutate
 from tests.helpers.rails import small_job
 from tests.verify.rules.rails import EXCHANGE, MESSAGE, SHIFTS, every, line, timed
@@ -57,7 +58,7 @@ def solved(name: str) -> om.Solution:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, plain=30), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_any_change_has_a_report(name: str, rng: random.Random) -> None:
     solution = solved(name)

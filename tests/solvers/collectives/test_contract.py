@@ -12,7 +12,7 @@ SLOW = {"ilp": {"most_ranks": 3}, "overlap": {"most_ranks": 4}}
 class CollectiveContract(SolverContract):
     """Tests that all methods for collectives share."""
 
-    examples = 4
+    examples = 3
     tiny_problems = ()
     iterates = False
 

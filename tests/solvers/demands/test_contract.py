@@ -13,7 +13,7 @@ COUNT = [m for m in methods_of("demand") if m in ("best", "ilp") or m.startswith
 class DemandContract(SolverContract):
     """Tests that all methods for demands share."""
 
-    examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 5
+    examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 4
     problems = demand_problems()
     tiny_problems = demand_problems(tiny=True)
     iterates = False

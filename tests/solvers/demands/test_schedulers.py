@@ -25,7 +25,7 @@ from optmatch.solvers.demands.scheduling import order_slots, spread
 from optmatch.testing.demands import best_demand
 from optmatch.testing.routing import largest_matchings
 from optmatch.verify.demands.bounds import check_proof
-from tests.helpers.modes import PLAIN, compiled_only
+from tests.helpers.modes import PLAIN, compiled_only, examples
 
 pytestmark = pytest.mark.kernels
 
@@ -354,7 +354,7 @@ def parts(matchings: list[list[int]], mutual: bool) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("method", ["best", "ilp"])
-@pytest.mark.parametrize("seed", range(1 if PLAIN else 6))
+@pytest.mark.parametrize("seed", range(examples(3, plain=1)))
 @pytest.mark.parametrize(
     "mesh", [om.HexMesh(1, 2, ports=[0, 1, 3, 10]), om.HexMesh(1, 1, tx=[0, 3], rx=[5, 8])]
 )

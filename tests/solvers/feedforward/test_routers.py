@@ -16,11 +16,11 @@ from optmatch.solvers.feedforward.direct import route_by_sorting
 from optmatch.solvers.feedforward.looping import route_dilated, route_loops
 from optmatch.solvers.feedforward.router import count_cells, route_batch
 from tests.helpers.looping import loop_in_python
-from tests.helpers.modes import PLAIN, examples
+from tests.helpers.modes import PLAIN, SOAK, examples
 
 pytestmark = pytest.mark.kernels
 
-LARGEST = 4 if PLAIN else 8
+LARGEST = 4 if PLAIN else 8 if SOAK else 7
 FEW = settings(max_examples=examples(80, plain=20), deadline=None)
 CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
 each_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.type)

@@ -23,6 +23,7 @@ from optmatch.solvers.routing.router import CellRouter
 from optmatch.studies.all_to_all import CELL_FAULTS, study_yield, wilson
 from optmatch.testing import brute_force
 from tests.helpers.command import call, start
+from tests.helpers.modes import examples
 
 MESH = om.HexMesh(1, 2, ports=4)
 """Eleven cells: every state can be tried."""
@@ -124,7 +125,7 @@ def test_repairs_verify_on_other_fabrics(fabric: om.Fabric) -> None:
     problem = om.AllToAll(fabric)
     judge, rng = repair_of(problem), np.random.default_rng(0)
     seen = set()
-    for _ in range(10):
+    for _ in range(examples(5, plain=5)):
         cells = rng.choice(fabric.n_cells, 2, replace=False).tolist()
         faults = tuple(sorted(Fault(CELL_FAULTS[rng.integers(3)], cell) for cell in cells))
         verdict = judge.judge(faults)

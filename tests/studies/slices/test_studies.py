@@ -287,7 +287,7 @@ def run(*words: str) -> Any:
 
 COMMANDS = {
     "slices": (
-        *("--racks", "2", "--requests", "40", "--runs", "2", "-q"),
+        *("--racks", "2", "--requests", "20", "--runs", "2", "-q"),
         *("--rule", "first-fit", "--rule", "optical-joined"),
     ),
     "spares": ("--most", "2"),

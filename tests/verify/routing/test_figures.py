@@ -16,7 +16,7 @@ from optmatch.verify.loops import find_loops
 from optmatch.verify.report import SHOWN
 from optmatch.verify.routing.bounds import bound_objective, count_slots, route_lengths
 from tests.helpers import oracles
-from tests.helpers.modes import SOAK
+from tests.helpers.modes import SOAK, examples
 
 IDEAL = om.AllToAll(om.IdealSwitch(3))
 RING = om.HexMesh(1, 1)
@@ -64,7 +64,7 @@ def realised(fabric: om.Fabric, seed: int) -> om.Schedule:
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
-@settings(max_examples=100)
+@settings(max_examples=examples(50, plain=50))
 @given(seed=st.integers(0, 2**32))
 def test_what_light_does_is_accepted_with_the_right_figures(fabric: om.Fabric, seed: int) -> None:
     """A matching that random states make is verified, and counted as a naive replay counts it."""
@@ -135,7 +135,7 @@ def test_a_loop_of_light_is_a_note() -> None:
     assert sorted(json.loads(note.partition("cells ")[2])) == [0, 1, 2, 3, 4, 5]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(50, plain=50))
 @given(seed=st.integers(0, 2**32))
 def test_loops_in_any_wiring(seed: int) -> None:
     rng = np.random.default_rng(seed)

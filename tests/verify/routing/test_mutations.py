@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 import optmatch as om
 from tests.helpers import oracles
+from tests.helpers.modes import examples
 
 MESHES = {
     "bidirectional": om.HexMesh(3, 3, ports=4),
@@ -72,7 +73,7 @@ def test_the_unchanged_solution_passes(name: str) -> None:
 
 
 @everywhere
-@settings(max_examples=100)
+@settings(max_examples=examples(50, plain=50))
 @given(data=st.data())
 def test_any_state_of_any_cell(name: str, data: st.DataObject) -> None:
     states = good(name).schedule.cell_states
@@ -99,7 +100,7 @@ def test_every_state_of_every_lit_cell(name: str) -> None:
 
 
 @everywhere
-@settings(max_examples=100)
+@settings(max_examples=examples(50, plain=50))
 @given(data=st.data())
 def test_any_entry_of_a_matching(name: str, data: st.DataObject) -> None:
     matchings = good(name).schedule.matchings
@@ -110,7 +111,7 @@ def test_any_entry_of_a_matching(name: str, data: st.DataObject) -> None:
 
 
 @everywhere
-@settings(max_examples=100)
+@settings(max_examples=examples(50, plain=50))
 @given(data=st.data())
 def test_swapped_partners(name: str, data: st.DataObject) -> None:
     matchings = np.array(good(name).schedule.matchings)
@@ -123,7 +124,7 @@ def test_swapped_partners(name: str, data: st.DataObject) -> None:
 
 
 @everywhere
-@settings(max_examples=100)
+@settings(max_examples=examples(50, plain=50))
 @given(data=st.data())
 def test_a_pair_set_idle(name: str, data: st.DataObject) -> None:
     matchings = np.array(good(name).schedule.matchings)
@@ -135,7 +136,7 @@ def test_a_pair_set_idle(name: str, data: st.DataObject) -> None:
 
 
 @everywhere
-@settings(max_examples=100)
+@settings(max_examples=examples(50, plain=50))
 @given(data=st.data())
 def test_any_duration_and_the_delay(name: str, data: st.DataObject) -> None:
     durations = good(name).schedule.durations_s
@@ -166,7 +167,7 @@ def test_a_missing_or_repeated_slot(name: str, field: str) -> None:
 
 
 @everywhere
-@settings(max_examples=100)
+@settings(max_examples=examples(50, plain=50))
 @given(data=st.data())
 def test_any_number_that_a_solution_claims(name: str, data: st.DataObject) -> None:
     solution = good(name)

@@ -17,6 +17,7 @@ from optmatch.verify.routing.bounds import bound_objective
 from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker
 from optmatch.verify.routing.schedules import check_proof, list_circuits
 from tests.helpers import oracles
+from tests.helpers.modes import examples
 
 
 def backwards(graph: CellGraph) -> CellGraph:
@@ -90,7 +91,7 @@ def random_circuits(rng: np.random.Generator, graph: CellGraph) -> list[Circuit]
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@settings(max_examples=150)
+@settings(max_examples=examples(75, plain=75))
 @given(seed=st.integers(0, 2**32))
 def test_no_proof_shows_more_than_the_truth(name: str, seed: int) -> None:
     rng, graph = np.random.default_rng(seed), GRAPHS[name]
