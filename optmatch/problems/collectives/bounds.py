@@ -3,7 +3,9 @@
 With K configurations in a row, of which the first is held for r_1 rounds and so on, a rank reaches
 at most the product of what it reaches within each: 1 + r_c over one circuit, as rounds forward.
 So this product (*reach*) bounds the rounds. At most so many ranks are at each number of hops
-(*distance*), and every hop takes bytes of a circuit. Neither depends on how data are split.
+(*distance*), and every hop takes bytes of a circuit. Neither depends on how data are split. What a
+rank hands on takes as much of what it receives as of what it sends; so of two ranks, of which one
+mainly sends and the other mainly receives, neither can use all its circuits.
 """
 
 from __future__ import annotations
@@ -116,9 +118,13 @@ def _bound_all(problem: Any) -> BoundTerms:
         return BoundTerms(0.0, "bytes")
     rate, alpha_s, delay_s = problem.rate_bytes_per_s, problem.alpha_s, problem.delay_s
     hop_s = problem.hop_s
-    to_move = np.zeros(n - 1)  # the largest demands go over the fewest hops
-    if problem.operation == "all-to-all":
-        to_move = np.sort(problem.demand, axis=1)[:, :0:-1].mean(axis=0)
+    to_move, idle_bytes = np.zeros((2, n - 1)), 0.0
+    if problem.operation == "all-to-all":  # the largest demands go over the fewest hops
+        ways = problem.demand, problem.demand.T
+        to_move = np.array([np.sort(way, axis=1)[:, :0:-1].mean(axis=0) for way in ways])
+        # What is handed on enters and leaves: a rank that sends more than it gets has a port idle.
+        ends = [way.sum(axis=1) for way in ways]
+        idle_bytes = float(np.abs(ends[0] - ends[1]).mean()) / 2
     first_s = delay_s if isinstance(problem.start, str) and problem.start == "dark" else 0.0
     terms: list[BoundTerms] = []
     for k, hops in enumerate(islice(distances(n, lanes, problem.two_way), n), 1):
@@ -128,17 +134,18 @@ def _bound_all(problem: Any) -> BoundTerms:
         round_s, more_s = (alpha_s, 0.0) if hop_s is None else (hop_s, alpha_s * k)
         fixed_s, least = (k - 1) * delay_s + more_s, least_bytes
         if problem.operation == "all-to-all":
-            least = max(least, float(to_move[: len(hops)] @ hops))
+            least = max(least, float((to_move[:, : len(hops)] @ hops).max()) + idle_bytes)
         name = "reach" if fixed_s + round_s * rounds > 0 else "bytes"
         name = "distance" if least > least_bytes * (1 + 1e-12) else name
         over_s, best_s = first_s + fixed_s, min(terms).seconds if terms else math.inf
         for turns in range(rounds, rounds + MOST_MORE + 1):  # few rounds make detours longer
             seconds = over_s + turns * round_s + least / (lanes * rate)
-            done = name != "distance" or seconds >= best_s or not round_s
+            done = not to_move.any() or seconds >= best_s or not round_s
             if not done and turns < rounds + MOST_MORE:
                 way = hops_within(n, k, turns, lanes, problem.two_way)
-                work = max(least, float(to_move[: len(way)] @ way))
+                work = max(least, float((to_move[:, : len(way)] @ way).max()) + idle_bytes)
                 seconds += (work - least) / (lanes * rate)
+                name = "distance" if work > least_bytes * (1 + 1e-12) else name
                 done = work <= least * (1 + 1e-12)
             best_s = min(best_s, seconds)
             terms.append(BoundTerms(seconds, name, k))

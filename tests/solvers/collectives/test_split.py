@@ -109,6 +109,21 @@ def test_small_ones_are_optimal(seed: int) -> None:
     assert om.verify(problem, solution).ok and compute(problem, solution.answer)
 
 
+def test_who_mainly_sends_has_ports_idle() -> None:
+    """No circuits are faster than the bound; rank 2 sends 39 bytes and receives 15."""
+    problem = ask([[0, 4, 6], [9, 0, 9], [18, 21, 0]], delay_s=0.25)
+    assert problem.lower_bound() == pytest.approx(41.5) == optimum(problem)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        demand = rng.integers(0, 9, (5, 5)) * rng.integers(1, 6, 5) * rng.integers(1, 6, (5, 1))
+        np.fill_diagonal(demand, 0)
+        problem = ask(demand, alpha_s=0.1, delay_s=float(rng.choice([1.0, 30.0])))
+        ways = tuple(tuple(rng.permutation(5)) for _ in range(2))
+        chosen = tuple(way for way in ways for _ in range(2))
+        fixed_s = 2 * problem.delay_s + 4 * problem.alpha_s
+        assert problem.lower_bound() <= (fixed_s + _loads(problem.demand, chosen)) * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
