@@ -24,6 +24,7 @@ from optmatch.verify.report import Findings
 from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_shapes
 
+Seconds = NDArray[np.float64]
 MOST_BYTES = 1 << 28
 """The number of sets that are held at a time; chunks do not mix, so others come after them."""
 
@@ -199,10 +200,10 @@ def verify_collective(
         return
 
     def replay(solution: Solution) -> bool:
-        replayed = _replay(problem, solution.answer, findings)
-        if replayed:
-            _check_schedule(problem, solution, findings)
-        return replayed
+        ends_s = _replay(problem, solution.answer, findings)
+        if ends_s is not None:
+            _check_schedule(problem, solution, ends_s, findings)
+        return ends_s is not None
 
     findings.figures["lower_bound_recomputed"] = problem.lower_bound()
     check_solution(problem, subject, findings, replay=replay, form="both")
@@ -210,35 +211,35 @@ def verify_collective(
         findings.notes.append("the claims are of plans that send whole blocks")
 
 
-def _replay(problem: Collective, plan: object, findings: Findings) -> bool:
-    """Apply all rules of plans; False if there is nothing to apply them to."""
+def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | None:
+    """Apply all rules of plans; return when rounds end, None where they define no times."""
     if not isinstance(plan, CollectivePlan):
         findings.refuse("the answer is a plan", "answer", type(plan).__name__, "CollectivePlan")
-        return False
+        return None
     if problem.steps is not None:
         times_s = check_planes(problem, plan, None, findings)
-        return times_s is not None and _conclude(problem, plan, times_s, findings)
+        return None if times_s is None else _conclude(problem, plan, times_s, findings)
     sound = _check_chunks(problem, plan, findings)
     if not (sound and check_sends(problem, plan, findings)):
-        return False
+        return None
     if not check_parts(problem, plan, findings):
-        return False
+        return None
     (check_sums if problem.operation in SUMS else check_copies)(problem, plan, findings)
     if not check_epochs(problem, plan, findings):
-        return False
+        return None
     rounds = measure_rounds(problem, plan, findings)
     if rounds is None:
-        return False
+        return None
     if plan.shares_bytes.size:
         if problem.island > 1:
             rule = "between islands no plane has shares"
             findings.refuse(rule, "shares_bytes", plan.shares_bytes.shape, "none")
-            return False
+            return None
         times_s = check_planes(problem, plan, rounds, findings)
     else:
         times_s = _time_rounds(problem, plan, rounds)
     if times_s is None:
-        return False
+        return None
     figures = findings.figures
     figures["sends"] = len(plan.sends)
     figures["sent_bytes"] = float(plan.sent_bytes.sum())
@@ -272,7 +273,7 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
 
 def _time_rounds(
     problem: Collective, plan: CollectivePlan, rounds: RoundLoads
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Seconds, Seconds]:
     """Start one round after another: when its circuits and all its ranks are ready."""
     last_s = rounds.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
     if problem.hop_s is not None:
@@ -303,10 +304,10 @@ def _first_is_there(problem: Collective, plan: CollectivePlan) -> bool:
 def _conclude(
     problem: Collective,
     plan: CollectivePlan,
-    times: tuple[NDArray[np.float64], NDArray[np.float64]],
+    times: tuple[Seconds, Seconds],
     findings: Findings,
-) -> bool:
-    """Compare the times that the plan states with those of the replay."""
+) -> Seconds:
+    """Compare the times that the plan states with those of the replay; return when rounds end."""
     starts_s, ends_s = times
     end = float(ends_s.max(initial=0.0))
     last = float(problem.late.max(initial=0.0))
@@ -318,10 +319,12 @@ def _conclude(
         findings.refuse("the time is that of the replay", "time_s", plan.time_s, end)
     rule = "rounds after the last late rank is ready are counted"
     findings.expect(rule, "n_rounds_late", plan.n_rounds_late, after)
-    return True
+    return ends_s
 
 
-def _check_schedule(problem: Collective, solution: Solution, findings: Findings) -> None:
+def _check_schedule(
+    problem: Collective, solution: Solution, ends_s: Seconds, findings: Findings
+) -> None:
     """Check that the schedule is that of the plan, and that the fabric holds it."""
     schedule, plan, fabric = solution.schedule, solution.answer, problem.fabric
     if problem.planes > 1 or problem.steps is not None:
@@ -343,10 +346,11 @@ def _check_schedule(problem: Collective, solution: Solution, findings: Findings)
         return
     findings.expect("the delay is the problem's", "delay_s", schedule.delay_s, problem.delay_s)
     findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
-    # The makespan of a schedule has a delay before its first slot, too.
-    unpaid = bool(plan.n_epochs) and _first_is_there(problem, plan)
-    end = float(findings.figures["objective"]) + problem.delay_s * unpaid
-    if not math.isclose(schedule.makespan_s, end, rel_tol=RTOL, abs_tol=1e-18):
-        rule = "the schedule ends with the plan"
-        findings.refuse(rule, "durations_s", schedule.makespan_s, end)
+    # A schedule has a delay before its first slot, too, where the plan may pay none.
+    last = np.searchsorted(plan.epoch_of_round, np.arange(plan.n_epochs), side="right") - 1
+    wanted = ends_s[last] + problem.delay_s * _first_is_there(problem, plan)
+    slot_ends_s = np.cumsum(schedule.durations_s + problem.delay_s)
+    for slot in np.flatnonzero(~np.isclose(slot_ends_s, wanted, rtol=RTOL, atol=1e-18))[:1]:
+        rule, where = "a slot ends with the rounds of its circuits", f"durations_s[{slot}]"
+        findings.refuse(rule, where, float(slot_ends_s[slot]), float(wanted[slot]))
     check_light(fabric, schedule, findings)

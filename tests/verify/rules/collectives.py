@@ -106,6 +106,7 @@ GATHERED = [[turn, source, target, 0, kind] for turn, source, target, kind in
             [(0, 1, 0, REDUCE), (0, 2, 0, REDUCE), (1, 0, 1, COPY), (1, 0, 2, COPY)]]  # fmt: skip
 ISLE = ask("all-reduce", 3, island=3, island_rate_bytes_per_s=4.0, island_alpha_s=0.5)
 DOUBLE, UNLIT = ask("broadcast", 2, ports=2), ask("broadcast", 2, start="dark")
+PASSED_ON, ENDS = ask("broadcast", 4), "a slot ends with the rounds of its circuits"
 SELF, ALONE = ask("broadcast", 1), plan([], np.zeros((0, 0, 0)), 0.0)
 
 
@@ -127,6 +128,15 @@ def solved(**said: Any) -> Any:
     """Return a solution with the right plan, and other claims."""
     right = {"answer": RIGHT, "schedule": schedule([[1, -1]], [5.0], delay_s=10.0)}
     return claim(PAIR, **right | {"objective": 5.0, "lower_bound": 5.0} | said)
+
+
+def passed_on(durations_s: Any) -> Any:
+    """Return two rounds over one configuration, then one over another."""
+    rows = [[1, 2, -1, -1], [-1, -1, 3, -1]]
+    sends = [[k, k, k + 1, 0, COPY] for k in range(3)]
+    answer = plan(sends, [[row] for row in rows], 25.0, epoch_of_round=[0, 0, 1])
+    held = schedule(rows, durations_s, delay_s=10.0)
+    return claim(PASSED_ON, answer=answer, schedule=held, objective=25.0, lower_bound=0.0)
 
 
 def there(circuits: Any) -> om.Collective:
@@ -855,7 +865,7 @@ ROWS = [
     Row(
         "the delay is the problem's",
         PAIR,
-        solved(schedule=schedule([[1, -1]], [6.0], delay_s=9.0)),
+        solved(schedule=schedule([[1, -1]], [5.0], delay_s=9.0)),
         "delay_s: the delay is the problem's: got 9.0, expected 10.0",
     ),
     Row(
@@ -865,9 +875,12 @@ ROWS = [
         "switching: all circuits change together: got per-circuit, expected all-stop",
     ),
     Row(
-        "the schedule ends with the plan",
+        ENDS,
         PAIR,
         solved(schedule=schedule([[1, -1]], [4.0], delay_s=10.0)),
-        "durations_s: the schedule ends with the plan: got 14.0, expected 15.0",
+        "durations_s[0]: a slot ends with the rounds of its circuits: got 14.0, expected 15.0",
     ),
+    Row(None, PASSED_ON, passed_on([10.0, 5.0])),
+    Row(ENDS, PASSED_ON, passed_on([9.0, 6.0]), "durations_s[0]", told=1),
+    Row(ENDS, PASSED_ON, passed_on([10.0, 6.0]), "durations_s[1]: "),
 ]  # fmt: skip
