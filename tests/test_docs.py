@@ -258,7 +258,7 @@ def test_every_fabric_is_in_the_manual() -> None:
 DOCTESTS = """
 import sys, pytest
 from optmatch.solvers.rails import forwarding
-forwarding._MOST_TRIALS = 150  # plans are searched for elsewhere
+forwarding._MOST_TRIALS = 1_000  # plans are searched for elsewhere
 sys.exit(pytest.main(sys.argv[1:]))
 """
 
