@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
 class Left(NamedTuple):
@@ -18,7 +18,9 @@ class Left(NamedTuple):
     ticks: NDArray[np.int64]
     worth: NDArray[np.float64]  # of a tick
     value: NDArray[np.float64]  # of a slot
-    lengths: NDArray[np.int64]  # (choices)
+    lengths: NDArray[np.float64]  # (choices)
+    total: NDArray[np.float64]  # of the best values of rows, for each choice
+    most: NDArray[np.float64]  # of a row, for each choice
 
 
 class PortVectors(NamedTuple):
@@ -35,12 +37,45 @@ class PortVectors(NamedTuple):
     seen: NDArray[np.int64]  # of columns: 0 not reached, 1 reached, 2 settled
 
 
+_BIDS = 20  # of a port, in the mean, before paths are searched
+
+
+@inner_kernel
+def _bid(space, left):
+    """Let rows bid for columns, as in an auction whose prices rise to the second best offer."""
+    u, v, first = space.row_price, space.column_price, space.first
+    column_of, row_of, n = space.column_of, space.row_of, len(space.row_price)
+    bids = _BIDS * n
+    for start in range(n):
+        row = start
+        while row >= 0:
+            best, most, second = -1, 0.0, 0.0
+            for entry in range(first[row], first[row + 1]):
+                column = left.column[entry]
+                gain = left.value[entry] - v[column]
+                less = gain if gain < most else most
+                second = less if less > second else second
+                best = column if gain > most else best
+                most = gain if gain > most else most
+            u[row] = most
+            sent_away = -1 if best < 0 else row_of[best]
+            bids -= 1
+            if best < 0 or (sent_away >= 0 and (most == second or bids < 0)):
+                break
+            v[best], u[row] = v[best] + most - second, second
+            row_of[best], column_of[row] = row, best
+            if sent_away >= 0:
+                column_of[sent_away] = -1
+            row = sent_away
+
+
 @kernel
 def assign_entries(space, left, count):
     """Write the matching of the greatest ``left.value`` to ``space.column_of``, -1 for none.
 
-    Augmenting paths are shortest ones over the entries alone. A path from a new row ends at a free
-    column, or at a row that is better off without one.
+    First rows bid for columns (Jonker and Volgenant 1987). Those that are left take augmenting
+    paths, shortest ones over the entries alone: each ends at a free column, or at a row that is
+    better off without one.
     """
     u, v, distance = space.row_price, space.column_price, space.distance
     column_of, row_of, first = space.column_of, space.row_of, space.first
@@ -53,10 +88,10 @@ def assign_entries(space, left, count):
         while entry < count and left.row[entry] == row:
             entry += 1
     first[n] = count
+    _bid(space, left)
     for start in range(n):
-        u[start] = 0.0
-        for entry in range(first[start], first[start + 1]):
-            u[start] = max(u[start], left.value[entry] - v[left.column[entry]])
+        if column_of[start] >= 0 or u[start] == 0.0:
+            continue
         row, far, settled, reached = start, 0.0, 0, 0
         least, last, end = u[start], start, -1  # cost of leaving this row without a column
         while True:

@@ -144,7 +144,7 @@ def _cover_many(work: CoverTask) -> Iterator[Plan]:
     yield first
     deadline = counted_time() + work.clock.remaining_s - (counted_time() - began_s)
     endless = work.clock.limits.time_s is not None
-    yield from yield_plans(first, work.demand, work.delay, deadline, small=False, endless=endless)
+    yield from yield_plans(first, work.demand, work.delay, deadline, None, endless=endless)
 
 
 def yield_all(work: CoverTask) -> Iterator[Plan]:

@@ -53,31 +53,28 @@ def _serves(ticks, length, delay):
 @kernel
 def _choose_length(left, count, delay):
     """Return the length at which the best entries of all rows serve most in its time."""
-    lengths = left.lengths
-    choices = min(len(lengths), count)
+    lengths, total, most = left.lengths, left.total, left.most
+    choices = min(CHOICES, count)
+    for k in range(CHOICES):  # a fixed number, so that they are compared side by side
+        place = min(k, choices - 1) * (count - 1) // max(1, choices - 1)
+        lengths[k], total[k], most[k] = left.ticks[place], 0.0, 0.0
+    row = -1
+    for entry in range(count):  # they are in order of rows
+        if left.row[entry] != row:
+            row = left.row[entry]
+            for k in range(CHOICES):
+                total[k] += most[k]
+                most[k] = 0.0
+        worth, ticks = left.worth[entry], float(left.ticks[entry])
+        for k in range(CHOICES):
+            value = worth * _serves(ticks, lengths[k], delay)
+            most[k] = value if value > most[k] else most[k]
+    best, chosen = -1.0, 0
     for k in range(choices):
-        length = left.ticks[k * (count - 1) // max(1, choices - 1)]
-        lengths[k] = length
-    best, chosen = -1.0, np.int64(1)
-    for k in range(choices):
-        known = False
-        for other in range(k):
-            known = known or lengths[other] == lengths[k]
-        if known:
-            continue
-        total = most = 0.0
-        row = -1
-        for entry in range(count):  # they are in order of rows
-            value = left.worth[entry] * _serves(left.ticks[entry], lengths[k], delay)
-            if left.row[entry] != row:
-                total += most
-                row, most = left.row[entry], value
-            elif value > most:
-                most = value
-        rate = (total + most) / (lengths[k] + delay)
+        rate = (total[k] + most[k]) / (lengths[k] + delay)
         if rate > best:
-            best, chosen = rate, lengths[k]
-    return chosen
+            best, chosen = rate, k
+    return left.ticks[chosen * (count - 1) // max(1, choices - 1)]
 
 
 @kernel
@@ -115,10 +112,10 @@ def _match(space, left, count, length, delay):
 
 
 @kernel
-def cover(space, left, count, delay, shortest, exact, until, matchings, lengths):
-    """Choose slots until few entries are left or there is no room; return slots and entries."""
+def cover(space, left, count, delay, shortest, exact, matchings, lengths):
+    """Choose slots until no entries are left or there is no room; return slots and entries."""
     n, done = len(space.row_price), 0
-    while count > until and done < len(matchings):
+    while count > 0 and done < len(matchings):
         _weigh(space, left, count, delay)
         length = _choose_length(left, count, delay)
         if exact:
@@ -153,7 +150,8 @@ _NS_PER_ENTRY = 25  # of a slot with a stable matching, at least: 1 ns for each 
 _LOOK_S = 0.0003  # between two looks at the clock
 _MOST_NS = 1e11  # of a stable cover: each slot serves an entry of a row at best
 _FEW = 32  # ports: up to here the fewest slots are found within a millisecond
-_SMALL = 20_000  # entries times partners of a port: a stable cover takes less than a millisecond
+_SMALL = 20_000  # entries times partners of a port: best matchings take about a millisecond
+_THIN = 64_000  # entries times partners: best matchings take little longer than stable ones
 _EXACT = 256  # ports: beyond, assignments take too long
 _GRACE_S = 0.0008  # by which a former plan may prolong the work
 _MOVES = 50
@@ -166,12 +164,11 @@ def cover_quickly(
 
     Each slot holds the best matching for its length, or, unless `exact`, a stable one.
     """
-    left = _Rest(demand, delay, shortest)
-    return left.take_best(0) if exact else left.take_stable()
+    return _Rest(demand, delay, shortest).cover(exact)
 
 
 class _Rest:
-    """The rest of a demand while slots are taken out of it, until a deadline."""
+    """What is left of a demand, to be covered until a deadline."""
 
     def __init__(
         self, demand: NDArray[np.int64], delay: int, shortest: int = 1, deadline: float = np.inf
@@ -181,24 +178,16 @@ class _Rest:
         row, column = np.nonzero(demand)
         self.count = len(row)
         worth, value = np.empty((2, self.count))
-        lengths = np.empty(CHOICES, dtype=np.int64)
-        self._left = Left(row, column, demand[row, column], worth, value, lengths)
+        self._left = Left(row, column, demand[row, column], worth, value, *np.empty((3, CHOICES)))
         self._space = PortVectors(
             *np.zeros((3, self._n)), *np.zeros((6, self._n + 1), dtype=np.int64)
         )
 
-    def take_best(self, until: int) -> Plan:
-        """Take slots with the best matchings until so many entries are left."""
-        return self._take(self._left, True, until)
-
-    def take_stable(self) -> Plan:
-        """Take slots with stable matchings for all there is, as a try: nothing is taken out."""
+    def cover(self, exact: bool) -> Plan:
+        """Cover all of it by the best matchings, or by stable ones."""
         copies = {name: getattr(self._left, name).copy() for name in ("row", "column", "ticks")}
-        return self._take(self._left._replace(**copies), False, 0)
-
-    def _take(self, left: Left, exact: bool, until: int) -> Plan:
-        count, parts = self.count, [Plan.of([], [], self._n)]
-        while count > until:
+        left, count, parts = self._left._replace(**copies), self.count, [Plan.of([], [], self._n)]
+        while count > 0:
             each_ns = _NS_PER_ENTRY * 2 if exact else max(_NS_PER_ENTRY, count / self._n)
             takes_s = 1e-9 * each_ns * count
             if counted_time() > self._deadline - (0.0 if exact else takes_s):
@@ -207,11 +196,9 @@ class _Rest:
             room = int(np.clip(_LOOK_S / takes_s, 1, 128))
             rows, lengths = np.empty((room, self._n), np.int32), np.empty(room, np.int64)
             found, count = cover(
-                self._space, left, count, self._delay, self._shortest, exact, until, rows, lengths
+                self._space, left, count, self._delay, self._shortest, exact, rows, lengths
             )
             parts.append(Plan(rows[:found], lengths[:found]))
-        if exact:
-            self.count = count
         return Plan(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -221,10 +208,10 @@ def plan_quickly(
     """Cover a demand as well as time allows.
 
     The steps and their order do not depend on the time there is, so more of it is never worse:
-    heaviest first, and stable matchings if these take no millisecond, in any case; the fewest
-    slots, for few ports; the best matchings for all of the demand, at first for a half unless it
-    is small; then parts of the best plan are covered anew. `previous` patched is one more plan;
-    no step follows from it.
+    heaviest first, and the best matchings if these take about a millisecond, in any case; stable
+    matchings, before or after the best ones, whichever are quicker for what they reach; the
+    fewest slots, for few ports; then parts of the best plan are covered anew. `previous` patched
+    is one more plan; no step follows from it.
 
     Parameters
     ----------
@@ -237,18 +224,17 @@ def plan_quickly(
     """
     if not demand.any():
         return Plan.of([], [], len(demand))
-    bound = max(
-        int((demand.sum(axis=axis) + delay * np.count_nonzero(demand, axis=axis)).max())
-        for axis in (0, 1)
-    )
+    partners = [np.count_nonzero(demand, axis=axis) for axis in (0, 1)]
+    bound = max(int((demand.sum(axis=k) + delay * partners[k]).max()) for k in (0, 1))
+    work = int(partners[0].sum()) * int(max(each.max() for each in partners))
+    small = work < _SMALL
+    found = cover_heaviest_first(demand)
     began = counted_time()
-    best = _finish(cover_heaviest_first(demand), demand)
-    takes_s = counted_time() - began
-    partners = max(int(np.count_nonzero(demand, axis=axis).max()) for axis in (0, 1))
-    small = int(np.count_nonzero(demand)) * partners < _SMALL
+    best = _finish(found, demand)
+    takes_s = counted_time() - began  # which every other plan takes in the end, too
     if small:
-        stable = _finish(_Rest(demand, delay).take_stable(), demand)
-        best = min(best, stable, key=lambda plan: plan.cost(delay))
+        found = _finish(_Rest(demand, delay).cover(True), demand)
+        best = min(best, found, key=lambda plan: plan.cost(delay))
     known = best
     late = deadline - takes_s
     try:
@@ -257,7 +243,8 @@ def plan_quickly(
             patched = _patch(previous, demand, delay, np.inf if small else late)
             known = min(best, patched, key=lambda plan: plan.cost(delay))
             late += min(_GRACE_S, counted_time() - began)  # so that the rest misses nothing
-        steps = yield_plans(best, demand, delay, late, small, endless=deadline < np.inf)
+        early = None if small or len(demand) > _EXACT else work < _THIN
+        steps = yield_plans(best, demand, delay, late, early, endless=deadline < np.inf)
         while known.cost(delay) > bound and counted_time() + takes_s < late:
             plan = next(steps, None)
             if plan is None:
@@ -273,23 +260,25 @@ def yield_plans(
     demand: NDArray[np.int64],
     delay: int,
     deadline: float,
-    small: bool,
+    early: bool | None,
     *,
     endless: bool,
 ) -> Iterator[Plan]:
-    """Yield whole covers, one better and slower than the other in general, then rebuilds."""
+    """Yield whole covers, then rebuilds of parts of the best.
+
+    The best matchings come before stable ones if `early`, or after; None for without them.
+    """
     rest, rng = _Rest(demand, delay, deadline=deadline), np.random.default_rng(0)
 
     def covers() -> Iterator[Plan]:
+        if early:
+            yield rest.cover(True)
+        if rest.count * (rest.count / len(demand)) ** 2 <= _MOST_NS:
+            yield rest.cover(False)
+        if early is False:
+            yield rest.cover(True)
         if len(demand) <= _FEW:
             yield cover_by_busiest(demand)
-        if not small and rest.count * (rest.count / len(demand)) ** 2 <= _MOST_NS:
-            yield rest.take_stable()
-        if len(demand) <= _EXACT:
-            first = rest.take_best(0 if small else rest.count // 2)
-            if rest.count:  # of a small demand the best matchings for all take little longer
-                yield join(first, rest.take_stable())
-            yield join(first, rest.take_best(0))
         for _ in count() if endless else range(_MOVES):
             if len(best.ticks) < 2:
                 return
@@ -312,8 +301,7 @@ def _take_some(plan: Plan, rng: np.random.Generator) -> Plan:
 def _patch(plan: Plan, demand: NDArray[np.int64], delay: int, deadline: float) -> Plan:
     """Cover the rest that some slots leave."""
     rest = _Rest(np.maximum(demand - serve(plan), 0), delay, deadline=deadline)
-    more = rest.take_best(0) if len(demand) <= _EXACT else rest.take_stable()
-    return _finish(join(plan, more), demand)
+    return _finish(join(plan, rest.cover(len(demand) <= _EXACT)), demand)
 
 
 def _finish(plan: Plan, demand: NDArray[np.int64]) -> Plan:

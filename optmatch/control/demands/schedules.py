@@ -133,8 +133,8 @@ def schedule(
     rate_bytes_per_s
         What one circuit carries.
     time_limit_s
-        When to stop; the longer, the better. A first plan is made in any case: within a
-        millisecond for 64 ports, in half a second for 1,024 with demand for each other. None for
+        When to stop; the longer, the better. A first plan is made in any case: within two
+        milliseconds for 64 ports, in half a second for 1,024 with demand for each other. None for
         fifty steps, which gives the same answer each time.
     previous
         An answer for a demand like this one, to start from.

@@ -161,7 +161,11 @@ def _is_whole(values: NDArray[np.float64], power: float) -> bool:
 
 
 def _reduced(integers: NDArray[np.int64], unit: Fraction) -> tuple[NDArray[np.int64], Fraction]:
-    common = int(np.gcd.reduce(integers, axis=None))
+    common = 0
+    for row in integers:  # one row tells in general that there is no common factor
+        common = int(np.gcd.reduce(row, initial=common))
+        if common == 1:
+            return integers, unit
     return integers // common, unit * common
 
 

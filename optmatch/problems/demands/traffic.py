@@ -88,7 +88,7 @@ def check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: 
                 where=f"demand_bytes[{port}, {port}]",
             )
     fabric.refuse_dead_ports("demand_bytes", (demand > 0).any(axis=0) | (demand > 0).any(axis=1))
-    if with_packets or not demand.any():
+    if with_packets or fabric.graph is None:
         return
     for i, j in np.argwhere((demand > 0) & (fabric.route_cells() == UNREACHED))[:1]:
         raise InputError(

@@ -85,7 +85,7 @@ def is_right(demand: NDArray[np.float64], slots: Slots) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("limit_s", "ratio"), [(0.0, 1.35), pytest.param(None, 1.065, marks=compiled_only)]
+    ("limit_s", "ratio"), [(0.0, 1.1), pytest.param(None, 1.065, marks=compiled_only)]
 )
 def test_schedules_of_solstice_are_near_the_bound(limit_s: float | None, ratio: float) -> None:
     schedule(solstice(9), DELAY_S)
@@ -108,8 +108,8 @@ def test_a_schedule_is_taken_up_again() -> None:
     demand = np.rint(demand * 1e9).astype(np.int64) / 1e9
     slots = schedule(demand, DELAY_S, time_limit_s=0.0, previous=before)
     assert is_right(demand, slots)
-    assert slots.completion_s < schedule(demand, DELAY_S, time_limit_s=0.0).completion_s
-    assert slots.completion_s <= 1.15 * slots.lower_bound_s
+    assert slots.completion_s <= schedule(demand, DELAY_S, time_limit_s=0.0).completion_s
+    assert slots.completion_s <= 1.08 * slots.lower_bound_s
 
 
 def test_small_and_empty_demands() -> None:

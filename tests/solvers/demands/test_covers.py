@@ -307,7 +307,7 @@ def test_entries_are_assigned_best(data: st.DataObject) -> None:
         np.ones(len(rows), dtype=np.int64),
         value[rows, columns],
         value[rows, columns],
-        np.empty(1, dtype=np.int64),
+        *np.empty((3, 1)),
     )
     space = PortVectors(*np.zeros((3, n)), *np.zeros((6, n + 1), dtype=np.int64))
     cast(Any, assign_entries)(space, left, len(rows))
@@ -359,7 +359,7 @@ def test_no_stable_slot_begins_that_would_end_late(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(quick_cover, "counted_time", lambda: 0.0)
     monkeypatch.setattr(quick_cover, "cover", lambda *_: pytest.fail("a slot was begun"))
     with pytest.raises(TimeUp):
-        quick_cover._Rest(np.ones((300, 300), np.int64), 2, deadline=0.02).take_stable()
+        quick_cover._Rest(np.ones((300, 300), np.int64), 2, deadline=0.02).cover(False)
 
 
 @compiled_only
@@ -369,5 +369,5 @@ def test_a_large_full_demand_is_patched_at_once(monkeypatch: pytest.MonkeyPatch)
     plan = plan_quickly(demand, 2, 0.0)
     monkeypatch.setattr(quick_cover, "_patch", lambda *_: marked)
     monkeypatch.setattr(quick_cover, "_finish", lambda found, _: found)
-    steps = quick_cover.yield_plans(plan, demand, 2, np.inf, False, endless=True)
+    steps = quick_cover.yield_plans(plan, demand, 2, np.inf, None, endless=True)
     assert next(steps) is marked
