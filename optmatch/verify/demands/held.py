@@ -18,6 +18,7 @@ class HeldCircuits:
     """Tells which circuits of bidirectional ports are held side by side, and remembers it."""
 
     def __init__(self, fabric: Fabric, graph: CellGraph) -> None:
+        self._n_cells = graph.n_cells
         self._mate: list[int] = graph.mate.tolist()
         self._exits: list[set[int]] = [set(row) for row in graph.exits.tolist()]
         self._terminals: list[int] = fabric.source_terminals.tolist()
@@ -52,7 +53,7 @@ class HeldCircuits:
         """Tell whether some states of the cells connect all these pairs."""
         if pairs not in self._known:
             circuits = [(self._terminals[i], self._terminals[j]) for i, j in pairs]
-            states = [FREE] * (len(self._mate) // 4)
+            states = [FREE] * self._n_cells
             self._known[pairs] = self._lead(circuits, circuits[0][0], states)
         return self._known[pairs]
 

@@ -166,9 +166,11 @@ def _add_figures(
         power_mw = sum_power(problem.fabric.graph, problem.cells, schedule.cell_states)
         quality = measure_quality(traced.light, problem.cells)
         figures |= chip_figures(problem, quality, power_mw)
-    if isinstance(problem, Routing) and problem.objective == "worst-cells":
+    if not isinstance(problem, Routing):
+        return
+    if problem.objective == "worst-cells":
         figures["objective"] = float(figures["worst_route_cells"])
-    if isinstance(problem, Routing) and problem.objective == "loss-db":
+    if problem.objective == "loss-db":
         crossed = int(traced.crossed.sum())
         loss_db = (total - crossed) * problem.bar_loss_db + crossed * problem.cross_loss_db
         figures["objective"] = figures["total_loss_db"] = loss_db

@@ -7,6 +7,7 @@ import pytest
 
 import optmatch as om
 from optmatch.fabrics import Fabric
+from optmatch.verify.demands.bounds import _list_held
 from optmatch.verify.demands.held import MOST_CELLS, MOST_PORTS, HeldCircuits
 from tests.helpers import oracles
 from tests.helpers.held import all_held
@@ -52,3 +53,15 @@ def test_the_dearest_circuits_that_are_held_decide() -> None:
         held = HeldCircuits(fabric, fabric.graph)
         assert not held.earn_more(worth, most)
         assert not most or held.earn_more(worth, most - 1)
+
+
+def test_of_larger_meshes_all_matchings_count() -> None:
+    """And of ports that only send or receive."""
+    for fabric, small in (
+        (om.HexMesh(1, 2, ports=MOST_PORTS), True),
+        (om.HexMesh(1, 2, ports=MOST_PORTS + 2), False),
+        (om.HexMesh(3, 3, ports=4), False),
+        (om.HexMesh(1, 1, tx=[0, 2], rx=[4, 6]), False),
+        (om.IdealSwitch(2), False),
+    ):
+        assert (_list_held(fabric) is not None) == small

@@ -14,7 +14,7 @@ from optmatch.model import BAR, CROSS, Measurement
 from optmatch.model.cells import cells_of
 from optmatch.verify.optics import deviation
 from optmatch.verify.optics.deviation import Suspect, choose_states, compare_chip
-from tests.verify.rules.routing import OneWay
+from tests.verify.rules.routing import ROUND, OneWay
 
 KINDS = ("loss", "extinction", "turn", "stuck", "dead")
 CHIP = om.Device(
@@ -33,12 +33,6 @@ FABRICS: list[om.Fabric] = [
     om.Benes(4),
     om.Crossbar(3),
 ]
-ROUND = CellGraph(
-    mate=np.array([2, -1, 0, -1], dtype=np.int32),
-    ends=np.array([[[0.0, 0.0], [1.0, 0.0]]]),
-    perimeter=np.array([1, 3], dtype=np.int32),
-)
-"""A cell of which terminal 0 leads back to it, so that light comes round."""
 
 
 def graph_of(fabric: om.Fabric) -> CellGraph:

@@ -22,6 +22,7 @@ from optmatch.verify.optics.figures import Margin
 from tests.helpers.command import call
 from tests.helpers.traced import traced_schedule
 from tests.verify.rules import schedule
+from tests.verify.rules.routing import BACKWARDS
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 ROUTED = DATA / "good" / "routed.schedule.json"
@@ -133,6 +134,8 @@ def test_energy_is_kept(device: om.Device, idle: Any) -> None:
     )
     assert (optics.lost >= 0).all()
     assert optics.figures["energy_error"] == optics.energy_error
+    cells = optics.cells[optics.lit]
+    assert optics.figures["longest_route_cells"] == cells.max() > cells.min()
 
 
 def test_an_ideal_device_leads_all_light_to_the_partner() -> None:
@@ -183,6 +186,8 @@ def test_free_cells_are_put_where_one_says() -> None:
         om.measure_optics(problem, solution, "ideal", idle=np.where(stated == -1, 0, 1 - stated))
     with pytest.raises(om.InputError, match="a state 0 or 1 for each cell"):
         om.measure_optics(problem, solution, "ideal", idle=stated)
+    with pytest.raises(om.InputError, match="a state 0 or 1 for each cell"):
+        om.measure_optics(problem, solution, "ideal", idle=kept[:1])
 
 
 def test_faults_are_seen_by_light() -> None:
@@ -299,6 +304,13 @@ def test_figures_are_the_worst_of_all_circuits() -> None:
         assert Margin("loss", 1.0, 1.0 + margin, margin, "here").ok == ok
 
 
+def test_waveguides_lose_light_wherever_they_lead() -> None:
+    """Here to terminal 0; energy is balanced as in every test."""
+    device = om.Device(waveguide_loss_db_per_m=500.0, cell_length_m=1e-3)
+    optics = om.measure_optics(BACKWARDS, schedule([[0]], cell_states=[[0, 0]]), device)
+    assert 0.1 < optics.lost.max() < 1
+
+
 def test_budgets_name_the_worst_circuit() -> None:
     """A margin is positive exactly where the limit is kept, and belongs to the worst circuit."""
     problem, solution = solved(om.Benes(4), [1, 0, 3, -1])
@@ -313,6 +325,8 @@ def test_budgets_name_the_worst_circuit() -> None:
         margins = budget.margins(optics)
         assert [margin.ok for margin in margins[:2]] == [ok, ok]
         assert margins[0].margin == pytest.approx(slack)
+        assert margins[1].margin == pytest.approx(slack)
+        assert margins[2].margin == pytest.approx(margins[2].limit - margins[2].value)
         worst = int(np.nanargmax(loss[0]))
         assert margins[0].where == f"slot 0, from port {worst} to port {problem.matching[worst]}"
     assert om.Budget().margins(optics) == []

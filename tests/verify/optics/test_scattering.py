@@ -275,6 +275,8 @@ def test_what_is_refused() -> None:
     cells, guides = matrices(graph, 0), fading(graph, 0)
     with pytest.raises(om.InputError, match="not of this graph"):
         scatter(graph, cells[1:], guides, graph.perimeter)
+    with pytest.raises(om.InputError, match="not of this graph"):
+        scatter(graph, cells, guides[1:], graph.perimeter)
     amplifying = np.tile(np.array([[1, 0.5], [0.5, 1]], dtype=np.complex128), (4, 1, 1))
     square = om.SquareMesh(1, 1).graph
     with pytest.raises(om.SolverError, match="without end"):

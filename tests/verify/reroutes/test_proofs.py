@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from optmatch.testing import reroutes as drawn
 from optmatch.verify.reroutes import claims
 from optmatch.verify.reroutes.failure import assess_failure
 from tests.verify.rules import claim
+from tests.verify.rules.routing import ROUND
 
 JOINED = om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=2, joined=True)
 CELLS = [
@@ -138,3 +140,12 @@ def test_a_block_is_all_that_light_can_pass() -> None:
         assert proved == (not passes and circuits > len(links))
         found.add(proved)
     assert found == {False, True}
+
+
+def test_light_goes_on_to_the_first_terminal() -> None:
+    """It comes round to the cell, and leaves by the other terminal alone."""
+    cell: Any = SimpleNamespace(fabric=SimpleNamespace(graph=ROUND), failed_fibres=())
+    failure: Any = SimpleNamespace(
+        graph=ROUND, problem=cell, fibre_of_terminal=np.full(4, -1), states=None
+    )
+    assert set(claims._light_from(failure, [1], set())) == {3}

@@ -213,6 +213,7 @@ def test_route_lengths_agree_with_those_of_the_fabric(fabric: om.Fabric) -> None
     expected = fabric.route_cells().astype(float)
     expected[expected == np.iinfo(np.int32).max] = math.inf
     assert np.array_equal(lengths, expected)
+    assert not lengths.flags.writeable  # it is kept
 
 
 @settings(max_examples=300)

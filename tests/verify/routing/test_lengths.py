@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.verify.routing.bounds import forward_lengths, shortest_route, shortest_walk
+from optmatch.verify.routing.bounds import (
+    _count_passed_twice,
+    forward_lengths,
+    shortest_route,
+    shortest_walk,
+)
 from tests.helpers import oracles
+from tests.verify.rules.routing import TWO_CELLS, OneWay
 
 FORWARD = om.Benes(4), om.SpankeBenes(5), om.Crossbar(3), om.Faulty(om.Benes(4), dead_cells=[2])
 
@@ -55,3 +61,11 @@ def test_walks_leave_by_no_closed_terminal(seed: int) -> None:
         way = shortest_walk(graph, start, end, shut)
         assert (None if way is None else len(way)) == length.get(end)
         assert way is None or (way[-1] == end and not shut & {*way})
+
+
+def test_the_first_port_tells_whether_light_goes_forward() -> None:
+    """Cell 0 is passed by two circuits; another one comes from the right."""
+    cells = om.fabrics.CellGraph(**TWO_CELLS)
+    right: Any = om.Routing(OneWay((0, 1, 6), (2, 3, 4), cells), [0, 1, 2])
+    left: Any = om.Routing(OneWay((6, 0, 1), (4, 2, 3), cells), [0, 1, 2])
+    assert [_count_passed_twice(right), _count_passed_twice(left)] == [1, 0]

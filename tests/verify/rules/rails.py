@@ -177,6 +177,14 @@ BESIDE_TREE = job(
     collectives={"dp": "tree"},
 )  # fmt: skip
 """The same stages, beside something that is done in rounds."""
+ON_TWO_RAILS = job(
+    [group((0, 3)), group((1, 2), "ep", rail=1)],
+    [[rank, ALL_REDUCE, int(rank in (1, 2)), 4, 0, -1, int(rank in (1, 2))] for rank in range(4)],
+    {"delay_s": 99.0},
+)
+"""Two sums of 4 s, which have no port in common."""
+TREE_OF_TWO = one(ALL_REDUCE, 2, 4, collectives={"dp": "tree"})
+"""A tree has as many links as a ring, and 4 s are enough."""
 STRIDES = [[1, 2, 3, 4, 0], [2, 3, 4, 0, 1], [1, 2, 3, 4, 0]]
 TREE = one(BROADCAST, 3, 4, collectives={"dp": "tree"})
 """Rank 0 sends to rank 2, and then to rank 1."""
@@ -318,6 +326,8 @@ ROWS = [
         told=1),
     Row("an operation lasts as long as its work or its bytes need", ALIKE,
         plan(line([[1, -1]]), [[0, 1], [0, 2]], 2.0, [0, 0]), "rank 1"),
+    Row("an operation lasts as long as its work or its bytes need", ALIKE,
+        plan(line([[1, -1]]), [[0, 2], [0, 2]], 2.0, [0, 0]), told=1),
     Row("an operation lasts as long as its work or its bytes need", INSIDE,
         plan(line([[1, 0]]), [[0, 8]] * 4, 8.0, [1, 1, 0, 0]), "rank 2"),
     Row(None, UNEQUAL, claim(UNEQUAL, lower_bound=8.0), figures={"lower_bound_recomputed": 8.0}),
@@ -358,6 +368,7 @@ ROWS = [
             (two_sums(delay_s=3.0, fabric=om.HexMesh(1, 1, ports=[0, 1])), 4.0),
             (UNLIKE, 21.0),
             (BESIDE_TREE, 7.0),
+            (ON_TWO_RAILS, 4.0),
             (EXCHANGE, 3.0),
             (STAGES, 7.0),
             (FAST_STAGES, 5.5),
@@ -682,6 +693,7 @@ ROWS = [
         every(7.001, 8.001, line(STRIDES, [0, 2, 7.001]), 5),
         "got 7.001, expected 7.0",
     ),
+    Row(None, TREE_OF_TWO, every(4.0, 4.0, line([[1, 0]]), 2)),
     Row(None, TREE, every(9.0, 10.0, line(BRANCHES, [0, 4, 9]))),
     Row(None, BOTH_DIMENSIONS, plan(line([[1, 2, 0]]), [[0, 8], [0, 8]] * 3, 8.0, [1, 0] * 3)),
     Row(None, SUM_TREE, every(19.0, 20.0, line(UP_AND_DOWN, [0, 4, 9, 14, 19]))),

@@ -172,6 +172,12 @@ ROWS = [
         schedule([[1, 0]]),
         "answer: the answer is a transition: got Schedule, expected Transition",
     ),
+    Row(
+        "the answer is a transition",
+        LOST,
+        claim(LOST, answer=schedule([[1, 0]]), objective=(0, 2, 0, 720, 4)),
+        stops=True,
+    ),
     # who is hit, and what that costs at least
     Row(
         None,

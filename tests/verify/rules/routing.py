@@ -73,6 +73,12 @@ BESIDE = om.Routing(OneWay((0, 4, 6), (2, 4, 6), CellGraph(**TWO_CELLS)), [0, 2,
 """The same in cell 1; through cell 0 goes a circuit of its own."""
 AGAINST = om.Routing(OneWay((2,), (0,), Isolator(**ONE_CELL)), [0])
 ISOLATED = om.Routing(OneWay((0,), (2,), Isolator(**ONE_CELL)), [0])
+ROUND = CellGraph(
+    mate=np.array([2, -1, 0, -1], dtype=np.int32),
+    ends=np.array([[[0.0, 0.0], [1.0, 0.0]]]),
+    perimeter=np.array([1, 3], dtype=np.int32),
+)
+"""A cell of which terminal 0 leads back to it, so that light comes round."""
 JOINED_CELLS: Any = {
     "mate": [6, 7, -1, -1, -1, -1, 0, 1],
     "ends": [[[0, 0], [1, 0]]] * 2,
@@ -188,7 +194,7 @@ OPTIMAL: Any = {"status": om.Status.OPTIMAL, "limit": None}
 
 ROWS = [
     # shapes and matchings
-    Row(None, IDEAL, schedule([[1, 0]]), figures={"slots": 1}),
+    Row(None, IDEAL, schedule([[1, 0]]), figures={"slots": 1, "toggles": 0}),
     Row(
         "a slot has an entry for each port",
         IDEAL,

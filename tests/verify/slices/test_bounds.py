@@ -193,6 +193,17 @@ def test_either_direction_over_a_cut_may_be_short() -> None:
         assert bounds._cut_refutes(problem, torus, [0, 1, 2, 3], 1, (0, 1)) == bool(full)
 
 
+def test_a_server_holds_one_slot() -> None:
+    """Over a full edge nothing goes from one half of a row to the other."""
+    row = om.RackFabric((1, 1, 4), server=(1, 1, 1), fibres=8, wrap=False)
+    whole = om.SliceAllocation(row, (1, 1, 4))
+    (torus,) = list_tori(whole)
+    for full in (False, True):
+        loads = np.array([8 * full * ({*edge} == {1, 2}) for edge in row.edges.tolist()])
+        asked: Any = SimpleNamespace(fabric=row, loads=loads, candidates=whole.candidates)
+        assert bounds._refuted_by_trying(asked, torus, [0, 1, 2, 3], 8) == full
+
+
 @pytest.mark.parametrize("server", [(1, 1, 2), (1, 2, 1), (2, 1, 2), (1, 2, 2)])
 @pytest.mark.parametrize("shape", [(2, 2, 4), (3, 4, 2), (4, 1, 3), (3, 3, 3)])
 def test_slices_on_servers_of_any_form_are_right(server: Any, shape: Any) -> None:
