@@ -7,7 +7,7 @@ import pytest
 
 import optmatch as om
 from optmatch.fabrics import Fabric
-from optmatch.verify.demands.bounds import _list_held
+from optmatch.verify.demands import bounds
 from optmatch.verify.demands.held import MOST_CELLS, MOST_PORTS, HeldCircuits
 from tests.helpers import oracles
 from tests.helpers.held import all_held
@@ -64,4 +64,4 @@ def test_of_larger_meshes_all_matchings_count() -> None:
         (om.HexMesh(1, 1, tx=[0, 2], rx=[4, 6]), False),
         (om.IdealSwitch(2), False),
     ):
-        assert (_list_held(fabric) is not None) == small
+        assert (bounds._list_held(fabric) is not None) == small
