@@ -358,21 +358,21 @@ def _test(mutant: Mutant, tests: dict[str, float]) -> int:
         kept: Any = compiler._Cache
         kept.load_overload = kept.save_overload = lambda *_: None
     limits = _Limits(tests, 15 if mutant.kernel else 5)
-    rows = [test for test in tests if test.startswith(ROWS)]
-    _judge(rows, limits)  # what it raises ends the process as a failed test does
+    _judge(
+        [test for test in tests if test.startswith(ROWS)], limits
+    )  # what it raises ends the process as a failed test does
     tests = {test: seconds for test, seconds in tests.items() if not test.startswith(ROWS)}
     files = dict.fromkeys(test.partition("::")[0] for test in tests)
     runs = ([t for t in tests if t.startswith(f"{file}::")] for file in files)
     return next((code for run in runs if (code := _pytest(["-x", *run], limits))), 0)
 
 
-def _judge(rows: list[str], limits: _Limits) -> None:
-    """Judge rows of the tables without pytest, which takes longer than most of them."""
+def _judge(tests: list[str], limits: _Limits) -> None:
+    """Judge tables of rows without pytest, which takes longer than most of them."""
     judging = importlib.import_module("tests.verify.test_rules")
-    for row in rows:
-        table, _, number = row.removeprefix(ROWS).removesuffix("]").rpartition("-")
-        with limits.within(row):
-            judging.test_one_rule_refuses_it((table, int(number)))
+    for test in tests:
+        with limits.within(test):
+            judging.test_one_rule_refuses_it(test.removeprefix(ROWS).removesuffix("]"))
 
 
 def _replace(mutant: Mutant) -> bool:
