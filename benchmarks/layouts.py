@@ -1,9 +1,10 @@
 """Rail jobs of four known layouts: circuits of a rail, and step times against the delay.
 
-    python benchmarks/layouts.py [--small | --delays] [--gpus 1024] [--time-limit S]
+    python benchmarks/layouts.py [--small | --delays [S ...]] [--gpus 1024] [--time-limit S]
         [--methods METHOD ...] [--presets PRESET ...]
 
-`--small` shows jobs of the same layouts on few GPUs alone, `--delays` step times of presets.
+`--small` shows jobs of the same layouts on few GPUs alone, `--delays` step times of presets, at
+all delays of the page or at some.
 Without a limit of time the answers depend on the seed alone, which is 0.
 """
 
@@ -46,11 +47,17 @@ def make_small(name: str) -> om.RailJob:
     )
 
 
-def show_delays(name: str, job: om.RailJob, methods: Sequence[str], limit_s: float | None) -> None:
+def show_delays(
+    name: str,
+    job: om.RailJob,
+    methods: Sequence[str],
+    limit_s: float | None,
+    delays_s: Sequence[float] = DELAYS_S,
+) -> None:
     """Print the step time of each method at each delay; a star where it is proved to be best."""
     bound = job.lower_bound()
     print(f"{name}, {job.n_gpus} GPUs: step in ms by delay; all links {1e3 * bound:.3f} ms")
-    for delay_s in DELAYS_S:
+    for delay_s in delays_s:
         row = []
         for method in methods:
             found = om.solve(job.with_delay(delay_s), method, seed=0, time_limit_s=limit_s)
@@ -90,13 +97,14 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1024)
     parser.add_argument("--time-limit", type=float)
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--delays", action="store_true")
+    parser.add_argument("--delays", nargs="*", type=float)
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--presets", nargs="+", default=list(PRESETS))
     given = parser.parse_args()
-    for name in given.presets if given.delays else ():
-        show_delays(name, make_job(name, given.gpus), given.methods, given.time_limit)
-    if given.delays:
+    if given.delays is not None:
+        for name in given.presets:
+            job, delays_s = make_job(name, given.gpus), given.delays or DELAYS_S
+            show_delays(name, job, given.methods, given.time_limit, delays_s)
         return
     for name in given.presets:
         show_delays(name, make_small(name), given.methods, given.time_limit)

@@ -1,6 +1,6 @@
 """Photonic rails: a step of 2,048 GPUs replayed and planned, published step times predicted.
 
-    python benchmarks/rails.py [--repeats 3] [--curves FILE] [--predictions]
+    python benchmarks/rails.py [--repeats 3] [--curves FILE] [--predictions | --gaps]
 
 The published cases are those of `instances/rails/published-step-times.csv`.
 """
@@ -257,13 +257,32 @@ def show_large_plans(repeats: int) -> None:
     print(f"  peak memory of this process: {peak:.2f} GiB")
 
 
+def show_gaps(delay_s: float = 0.01) -> None:
+    """Print the gap to the bound of each instance as it is, and at a delay, and the median."""
+    for changed in (False, True):
+        gaps = []
+        for path in sorted(CURVES.parent.glob("*.json")):
+            job = om.load(path)
+            assert isinstance(job, om.RailJob)
+            found = om.solve(job.with_delay(delay_s) if changed else job, "prefetch", seed=0)
+            assert found.objective is not None and om.verify(found.problem, found).valid
+            gaps.append((found.objective - found.lower_bound) / found.objective)
+            at_s = found.problem.network.delay_s
+            print(f"{path.stem}, {at_s:g} s: step {found.objective:.6f} s, gap {gaps[-1]:.4f}")
+        print(f"median gap {np.median(gaps):.4f}", flush=True)
+
+
 def main() -> None:
     """Run the parts that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--curves", type=Path, default=CURVES)
     parser.add_argument("--predictions", action="store_true", help="print only those")
+    parser.add_argument("--gaps", action="store_true", help="print only gaps of the instances")
     given = parser.parse_args()
+    if given.gaps:
+        show_gaps()
+        return
     if given.predictions:
         show_predictions(read_curves(given.curves))
         show_plain(read_curves(given.curves))

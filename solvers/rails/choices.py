@@ -54,10 +54,8 @@ class RailChoice(NamedTuple):
     """The choices of a plan."""
 
     rings: tuple[Ring, ...]
-    homes: tuple[int, ...]
-    """By bundle of ports the ring that is up when the step begins and ends."""
     widths: tuple[int, ...]
-    """By bundle how many ports it has."""
+    """By bundle how many ports it has; its ring is up when the step begins and ends."""
     ways: NDArray[np.int64]
     """By node: `EITHER`, `STRAIGHT` or a ring."""
     rank: NDArray[np.float64]
@@ -102,14 +100,14 @@ class Decoder:
         ring = np.array([each.to for each in choice.rings])
         cycle = np.array([each.part for each in choice.rings])
         turns, where = np.zeros(n_turns), np.zeros((n_turns, 3), np.int64)
-        widths, b = np.array(choice.widths), len(choice.homes)
+        widths, b = np.array(choice.widths), len(choice.widths)
         circuits, free_s = self.circuits[:, :b], self.free_s[:, :b]
         room = circuits[0], circuits[1], free_s[0], free_s[1], self.mark, self.queue, self.keys
         step_s, number, work = decode(
             *(seats.duration_s, self.tail_s, seats.bytes_sent, seats.latency_s, seats.how),
             *(seats.begin, seats.member, seats.first, seats.after, self.waits.copy()),
             *(choice.rank, choice.haste_s, choice.ways, ring, cycle),
-            *(np.array(choice.homes), widths * network.port_bytes_per_s, *self.menu),
+            *(np.arange(b), widths * network.port_bytes_per_s, *self.menu),
             *(choice.delay_s, choice.price_s),
             *(choice.in_turn, most_s, self.most_rows, *room, self.start, self.end, self.taken),
             *(turns, where),
@@ -263,7 +261,6 @@ class Search:
         ]
         return RailChoice(
             tuple(rings),
-            tuple(range(len(shape.widths))),
             shape.widths,
             np.full(n, shape.way) if shape.way != _FIRST else self._fit(rings),
             rank,

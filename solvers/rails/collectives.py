@@ -45,14 +45,9 @@ class CommunicationRounds(NamedTuple):
     facing: Facing
     """Peers by round; empty for a message, which goes to the other end."""
     bytes_sent: tuple[float, ...]
-    """Bytes that a member sends in each round, over all its lanes."""
+    """Bytes that a member sends in each round, over all its lanes; a ring or message is one."""
     latency_s: float
     """Of each round."""
-
-    @property
-    def n_rounds(self) -> int:
-        """How many rounds there are: 1 of a ring and of a message."""
-        return len(self.bytes_sent)
 
 
 def choose_rounds(

@@ -139,7 +139,7 @@ def _list_timelines(
         rails = np.unique(seats.rail_of[seats.folded.class_of == own[0]])
         n_ports = len(own) * k if job.fabric is None else job.fabric.n_ports
         live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
-        facing = np.array([ring[home, own] for home in choice.homes])
+        facing = ring[: len(choice.widths), own]
         facing = np.where(facing >= 0, gpu[facing], IDLE)
         states, times = [facing.copy()], [0.0]
         here = order[seats.rail[where[order, 1]] == first]

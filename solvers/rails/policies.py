@@ -33,14 +33,14 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
     A pipeline needs circuits to both neighbours at once; with two lanes or more, those onward
     take the even ones, those back the odd ones. Lanes are bits, by node.
     """
-    everything = (1 << transfers.n_lanes) - 1
-    even = sum(1 << lane for lane in range(0, transfers.n_lanes, 2))
+    everything = (1 << transfers.lanes.number) - 1
+    even = sum(1 << lane for lane in range(0, transfers.lanes.number, 2))
     faces: dict[int, set[int]] = {}
     for transfer in transfers.by_node.values():
         if transfer.kind >= SEND:
             for point in transfer.endpoints:
                 faces.setdefault(point.end, set()).add(point.peers[0])
-    shared = transfers.n_lanes > 1 and any(len(peers) > 1 for peers in faces.values())
+    shared = transfers.lanes.number > 1 and any(len(peers) > 1 for peers in faces.values())
 
     def choose(transfer: Transfer) -> int:
         if transfer.kind < SEND or not shared:
@@ -89,13 +89,13 @@ def plan_static(transfers: Transfers) -> Draft | None:
     changes.
     """
     ways = {transfer.kind >= SEND for transfer in transfers.by_node.values()}
-    if len(ways) > transfers.n_lanes:  # each a kind at least
+    if len(ways) > transfers.lanes.number:  # each a kind at least
         return None
-    transfers = hold_circuits(transfers) if transfers.has_all_to_alls else transfers
-    if transfers.in_rounds:
+    transfers = hold_circuits(transfers)
+    if len(transfers.first) > len(transfers.last):  # something takes several rounds
         return None
     kinds = _list_kinds(transfers)
-    shares = share_lanes([_busiest(transfers, nodes) for nodes in kinds], transfers.n_lanes)
+    shares = share_lanes([_busiest(transfers, nodes) for nodes in kinds], transfers.lanes.number)
     if shares is None:
         return None
     lanes: dict[int, int] = {}
@@ -159,7 +159,7 @@ def _by_time(transfers: Transfers) -> Ints:
 
     Such orders never contradict each other, as programs may where a rank posts receives early.
     """
-    lanes = (1 << transfers.n_lanes) - 1
+    lanes = (1 << transfers.lanes.number) - 1
     durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
     timed = longest_paths(durations, transfers.pairs)
     assert timed is not None  # else `fold_transfers` has named the ranks that wait

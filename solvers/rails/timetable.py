@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.training.step import RECV, SEND
+from optmatch.solvers.rails.collectives import Lanes
 from optmatch.solvers.rails.paths import Ints, Timed
 from optmatch.solvers.rails.transfers import Spot, Transfers, Uses, face, list_sides
 
@@ -132,22 +133,22 @@ def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
     ports = np.zeros(len(lanes), dtype=np.int32)
     receives = kind == RECV
     sides = None
-    if transfers.duplex:
+    if transfers.lanes.duplex:
         sides = np.array([list_sides(transfers, op)[0] for op in own.tolist()])
-    for lane in range(transfers.n_lanes):
+    for lane in range(transfers.lanes.number):
         on = (lanes >> lane & 1).astype(np.int32)
         if sides is not None:
             both = kind < SEND
             for side in (0, 1):
                 ports |= np.where(both | (sides == side), on << 2 * lane + side, 0)
         else:
-            ports |= np.where(receives, on << receive_port(lane, transfers.n_lanes), on << lane)
+            ports |= np.where(receives, on << receive_port(lane, transfers.lanes), on << lane)
     return ports
 
 
-def receive_port(lane: int, n_lanes: int) -> int:
+def receive_port(lane: int, lanes: Lanes) -> int:
     """Return the port at which a lane arrives: its neighbour, as a ring and its reverse need."""
-    return lane ^ 1 if lane ^ 1 < n_lanes else lane
+    return lane ^ 1 if lane ^ 1 < lanes.number else lane
 
 
 def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
@@ -186,7 +187,7 @@ def _follow(
 ) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
     """Return the matchings of one rail, and when each is asked for and starts."""
     transfers = draft.transfers
-    facing = np.full((2, transfers.n_lanes, len(ranks)), IDLE)
+    facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
     known: dict[tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def turn(end: int, lane: int, place: int, number: int) -> None:
@@ -250,14 +251,14 @@ def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int
     n_ports = len(gpus) * k if job.fabric is None else job.fabric.n_ports
     live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
     matching = np.full(n_ports, IDLE, dtype=np.int32)
-    for lane in range(transfers.n_lanes):
+    for lane in range(transfers.lanes.number):
         peers, back = facing[:, lane]
         mutual = gpus[(peers != IDLE) & (back[peers] == gpus)]
-        sends, receives = lane, receive_port(lane, transfers.n_lanes)
-        if transfers.duplex:
+        sends, receives = lane, receive_port(lane, transfers.lanes)
+        if transfers.lanes.duplex:
             sends, receives = 2 * lane, 2 * lane + 1
         one, two = live[mutual * k + sends], live[peers[mutual] * k + receives]
         matching[one] = two
-        if transfers.duplex:
+        if transfers.lanes.duplex:
             matching[two] = one
     return matching

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import ranks_of_rails
-from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND, Step
+from optmatch.problems.rails.training.step import SEND, Step
 from optmatch.problems.rails.training.times import durations_s, pick_ranks
 from optmatch.solvers.rails.collectives import (
     CommunicationRounds,
@@ -54,8 +54,6 @@ class Transfer(NamedTuple):
 
     node: int
     """The node of the first round."""
-    in_rounds: bool
-    """Whether the communication changes circuits while it is under way."""
     endpoints: tuple[Endpoint, ...]
     bytes_sent: float
     """Bytes that a member sends, over all its lanes."""
@@ -101,29 +99,6 @@ class Transfers(NamedTuple):
     rounds_of: dict[int, CommunicationRounds]
     """How each communication is done, by its first node."""
 
-    @property
-    def n_lanes(self) -> int:
-        """How many lanes there are."""
-        return self.lanes.number
-
-    @property
-    def duplex(self) -> bool:
-        """Whether lanes are pairs of bidirectional ports."""
-        return self.lanes.duplex
-
-    @property
-    def in_rounds(self) -> bool:
-        """Whether something changes circuits while it is under way."""
-        return any(transfer.in_rounds for transfer in self.by_node.values())
-
-    @property
-    def has_all_to_alls(self) -> bool:
-        """Whether there is an all-to-all that could take several matchings."""
-        return any(
-            transfer.kind == ALL_TO_ALL and self.rounds_of[transfer.node].facing.shape[-1] > 2
-            for transfer in self.by_node.values()
-        )
-
     def uses(self) -> Uses:
         """List the ends that each node uses."""
         rows = [
@@ -158,7 +133,8 @@ class Transfers(NamedTuple):
         durations, rate = self.duration_s.copy(), self.job.network.port_bytes_per_s
         for node, used in lanes.items():
             each = self.by_node[node]
-            ports = 2 if self.duplex and each.kind < SEND else 1  # a ring uses both of a lane
+            ring = each.kind < SEND  # which uses both ports of a lane
+            ports = 2 if self.lanes.duplex and ring else 1
             sent_s = each.bytes_sent / (used.bit_count() * (ports * rate))
             durations[node] = sent_s + each.latency_s
         return durations
@@ -258,8 +234,8 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     last, n = transfers.last.copy(), len(transfers.duration_s)
     nodes_of: dict[int, list[int]] = {}
     for node, each in transfers.rounds_of.items():
-        nodes_of[node] = [node, *range(n, n + each.n_rounds - 1)]
-        n += each.n_rounds - 1
+        nodes_of[node] = [node, *range(n, n + len(each.bytes_sent) - 1)]
+        n += len(each.bytes_sent) - 1
         last[node] = nodes_of[node][-1]
     endpoints: dict[int, list[Endpoint]] = {
         node: [] for nodes in nodes_of.values() for node in nodes
@@ -275,7 +251,7 @@ def _add_transfers(transfers: Transfers) -> Transfers:
                 group, other = int(step.group[op]), int(step.peer[op])
                 key = id(transfers.rounds_of[first]), group, other, side
                 if key not in known:
-                    shape = len(nodes_of[first]), transfers.n_lanes
+                    shape = len(nodes_of[first]), transfers.lanes.number
                     faced = face(transfers, np.array([op]), side)[..., 0]
                     known[key] = [tuple(row) for row in np.broadcast_to(faced, shape).tolist()]
                 for turn, (node, peers) in enumerate(
@@ -290,7 +266,7 @@ def _add_transfers(transfers: Transfers) -> Transfers:
         op = int(folded.part[first])
         more = each.latency_s, int(step.kind[op]), _is_ahead(step, op)
         for node, sent in zip(nodes_of[first], each.bytes_sent, strict=True):
-            made[node] = Transfer(first, each.n_rounds > 1, tuple(endpoints[node]), sent, *more)
+            made[node] = Transfer(first, tuple(endpoints[node]), sent, *more)
     lasts = np.concatenate([transfers.duration_s, np.zeros(n - len(transfers.duration_s))])
     first_of = np.arange(n)
     first_of[list(made)] = [transfer.node for transfer in made.values()]
@@ -340,7 +316,7 @@ def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
     step = transfers.folded.step
     if step.kind[op] < SEND:
         return 0, 1
-    if not transfers.duplex:
+    if not transfers.lanes.duplex:
         return (0,) if step.kind[op] == SEND else (1,)
     members = step.groups[step.group[op]].ranks
     return (0,) if _is_next(members, int(step.rank[op]), int(step.peer[op])) else (1,)
