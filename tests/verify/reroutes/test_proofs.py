@@ -149,3 +149,15 @@ def test_light_goes_on_to_the_first_terminal() -> None:
         graph=ROUND, problem=cell, fibre_of_terminal=np.full(4, -1), states=None
     )
     assert set(claims._light_from(failure, [1], set())) == {3}
+
+
+def test_a_circuit_between_lost_units_crosses_nothing() -> None:
+    """The next one leaves the units; spares are outside."""
+    failure: Any = SimpleNamespace(
+        problem=SimpleNamespace(circuits=np.array([[0, 1], [2, 3]])),
+        lost={0, 1},
+        spares={4, 5},
+        unit=int,
+    )
+    inside = np.array([False, False, True, False, False, False])
+    assert claims._must_cross(failure, inside) == 1

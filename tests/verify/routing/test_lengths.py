@@ -23,6 +23,7 @@ def test_columns_count_what_a_search_finds(fabric: Any) -> None:
     found = forward_lengths(fabric.graph, starts, ends)
     wanted = [[shortest_route(fabric.graph, a, b) for b in ends.tolist()] for a in starts.tolist()]
     assert found is not None and found.tolist() == wanted
+    assert not bounds.route_lengths(fabric).flags.writeable  # it is kept
     for end in ends:
         assert forward_lengths(fabric.graph, np.append(starts, end), ends) is None
 
@@ -62,6 +63,6 @@ def test_walks_leave_by_no_closed_terminal(seed: int) -> None:
 def test_the_first_port_tells_whether_light_goes_forward() -> None:
     """Cell 0 is passed by two circuits; another one comes from the right."""
     cells = om.fabrics.CellGraph(**TWO_CELLS)
-    right: Any = om.Routing(OneWay((0, 1, 6), (2, 3, 4), cells), [0, 1, 2])
+    right: Any = om.Routing(OneWay((0, 6, 1), (2, 4, 3), cells), [0, 1, 2])
     left: Any = om.Routing(OneWay((6, 0, 1), (4, 2, 3), cells), [0, 1, 2])
     assert [bounds._count_passed_twice(problem) for problem in (right, left)] == [1, 0]

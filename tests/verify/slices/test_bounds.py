@@ -182,6 +182,10 @@ def test_a_cut_is_enough_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = om.SliceAllocation(row, (1, 1, 4))
     for cut, shown in (((0, 1), 2.0), ((0, 1, 2, 3), 0.0)):
         assert check_load_proof(problem, LoadProof(bound=2, cuts=(cut,))) == shown
+    joined = om.SliceAllocation(
+        om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=2, joined=True), (2, 2, 4)
+    )
+    assert check_load_proof(joined, LoadProof(bound=1, cuts=((0, 1),))) == 1.0
 
 
 def test_either_direction_over_a_cut_may_be_short() -> None:
