@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError
+from optmatch.model import Clock, InputError
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import distances, fewest_rounds
 from optmatch.problems.collectives.plan import COPY
@@ -73,6 +73,7 @@ RESTARTS = 40
 TRIED = 8
 """Numbers of configurations that are tried, and shifts for each whose rounds are counted."""
 FAR = 1 << 30
+_STEPS = 40_000_000  # of all climbs for one number of configurations, in one round of each
 
 
 class Circulant(NamedTuple):
@@ -160,16 +161,20 @@ def fill(distance, shift, most, least, taken):
                 least[to], taken[to] = distance[at] + j, j
 
 
-def list_shifts(n: int, k: int, seed: int = 0) -> list[NDArray[np.int64]]:
+def list_shifts(
+    n: int, k: int, seed: int = 0, clock: Clock | None = None
+) -> list[NDArray[np.int64]]:
     """List sets of k shifts with short paths to all offsets, the set of fewest hops first.
 
     The sets are the ends of hill climbs from several beginnings, of which the first is a mixed
-    radix. One climb takes some rounds of O(k n^2).
+    radix; a clock that has run out ends them. One climb takes some rounds of O(k n^2).
     """
     rng = np.random.default_rng(seed)
     work = np.empty((2, n), dtype=np.int64)
     found: dict[tuple[int, ...], int] = {}
-    for restart in range(max(2, min(RESTARTS, 10**9 // (k * n * n)))):
+    for restart in range(max(2, min(RESTARTS, _STEPS // (k * n * n)))):
+        if clock is not None and clock.exceeded(0) is not None:
+            break
         shifts = rng.integers(1, max(2, n), size=k)
         if restart == 0:
             radices = np.cumprod([1, *(1 + r for r in split_rounds(n, k))])[:-1]
@@ -219,11 +224,12 @@ def trim(circulant: Circulant, block_s: float, each_s: float) -> Circulant:
         circulant = best
 
 
-def choose(problem: Collective) -> Circulant:
+def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     """Return the fastest all-to-all on shifts that is found, for any number of configurations.
 
     The numbers of configurations with the least bound by rounds, hops and delays are tried first;
-    what takes more sends than `MOST_SENDS` is left out.
+    what takes more sends than `MOST_SENDS` is left out. The best is returned when a clock has run
+    out.
     """
     n, delay_s = problem.n_ranks, problem.delay_s
     each_s = problem.alpha_s + (problem.hop_s or 0.0)
@@ -237,10 +243,12 @@ def choose(problem: Collective) -> Circulant:
     for k in counts[np.argsort(bounds, kind="stable")][:TRIED].tolist():
         if bounds[k - 1] >= best.time_s(block_s, each_s, delay_s):
             break
-        for shifts in list_shifts(n, k)[:TRIED]:
+        for shifts in list_shifts(n, k, clock=clock)[:TRIED]:
             found = trim(route(n, shifts), block_s, each_s)
             if n * found.hops <= MOST_SENDS:
                 best = min(best, found, key=lambda each: each.time_s(block_s, each_s, delay_s))
+            if clock is not None and clock.exceeded(0) is not None:
+                return best
     return best
 
 
@@ -252,8 +260,8 @@ def list_rounds(circulant: Circulant) -> Rounds:
     n = len(circulant.exponents)
     place = np.zeros(n, dtype=np.int64)  # by offset: how far blocks have come
     parts = []
-    for c, shift in enumerate(circulant.shifts.tolist()):
-        for k in range(int(circulant.rounds[c])):
+    for c, (shift, rounds) in enumerate(zip(circulant.shifts, circulant.rounds, strict=True)):
+        for k in range(rounds):
             offset = np.flatnonzero(circulant.exponents[:, c] > k)
             start, o = (x.ravel() for x in np.meshgrid(np.arange(n), offset, indexing="ij"))
             at = (start + place[o]) % n

@@ -229,8 +229,9 @@ def _circulant(problem: Collective, clock: Clock) -> FoundPlan:
     with uncounted():
         from optmatch.solvers.collectives import circulant
 
-    rounds = circulant.list_rounds(circulant.choose(problem))
-    return FoundPlan(lay(problem, rounds), {"algorithm": "circulant"})
+    rounds = circulant.list_rounds(circulant.choose(problem, clock))
+    limit = clock.exceeded(0)
+    return FoundPlan(lay(problem, rounds), {"algorithm": "circulant"}, limit=limit)
 
 
 def _islands(problem: Collective, clock: Clock) -> FoundPlan:

@@ -36,7 +36,7 @@ class BoundTerms(NamedTuple):
 def reach(rounds: int, lanes: int, two_way: bool) -> int:
     """Count the ranks that one knows after so many rounds with the same circuits, itself too."""
     onward = lanes - 1 if two_way else lanes
-    return 1 + sum(int(lanes * onward**hop) for hop in range(rounds))
+    return 1 + lanes * (rounds if onward == 1 else int(onward**rounds - 1) // (onward - 1))
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import InputError
+from optmatch.model import InputError, Limits
 from optmatch.problems.collectives.bounds import distances
 from optmatch.solvers.collectives import algorithms, circulant
 from optmatch.solvers.collectives.algorithms import fits
@@ -105,6 +105,16 @@ def test_what_takes_too_many_sends_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     chosen = choose(problem)
     assert len(chosen.shifts) == 2 and 16 * chosen.hops < 16 * 120
     assert not fits(problem, "ring") and fits(replace(problem, operation="all-gather"), "ring")
+
+
+def test_without_time_each_block_goes_straight_to_its_place() -> None:
+    """And with time for one climb its shifts are used, if they are faster."""
+    problem = ask(1e-9, 1.0, 1.0)
+    straight = choose(problem, Limits(time_s=0.0).start())
+    assert straight.shifts.tolist() == list(range(1, 16)) and straight.hops == 15
+    looks = iter([0.0, 0.0, 2.0, 2.0, 2.0])  # at the start, before the first climb, after it
+    climbed = choose(problem, Limits(time_s=1.0).start(lambda: next(looks)))
+    assert climbed.time_s(1e-9, 1.0, 1.0) < straight.time_s(1e-9, 1.0, 1.0)
 
 
 def test_shifts_that_miss_a_rank() -> None:
