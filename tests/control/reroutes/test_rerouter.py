@@ -485,7 +485,7 @@ def test_readers_see_whole_states_while_others_apply() -> None:
     ("state", "given", "message"),
     [
         (om.RackFabric(), {}, "a Reroute is expected"),
-        (None, {"prepare": "All"}, "prepare = 'All': one of all"),
+        (None, {"prepare": "All"}, "prepare = 'All': true or false or all is expected"),
         (None, {"journal": "no/such/folder/journal"}, "folder .* is not there"),
         (None, {"journal": 5}, "journal = 5: a path is expected"),
         (None, {"background": "yes"}, "background = 'yes': true or false"),
