@@ -22,7 +22,7 @@ READY_TO_SOAK := $(VENV)/ready-to-soak
 READY_TO_BENCH := $(VENV)/ready-to-bench
 READY_FOR_DOCS := $(VENV)/ready-for-docs
 
-.PHONY: help same-python demo docs test crosscheck coverage soak fuzz mutate lint unit bounds python notebooks matrix bench clean
+.PHONY: help same-python demo docs test crosscheck coverage soak fuzz mutate lint unit bounds python kernels notebooks matrix bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
@@ -93,7 +93,7 @@ demo: $(READY)
 # Checks of one process run two at a time, the longest first. The main run comes last, so that its closing line
 # is what one sees; it has the notebooks too, and leaves out what `bounds` has run compiled.
 test: $(READY_TO_TEST)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds lint python
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds lint python kernels
 	$(MAKE) --no-print-directory unit LESS='-m "not modes" notebooks tests'
 
 # All tests again, traced, which takes twice the time: kernels are seen as plain Python. A floor, not an aim.
@@ -139,6 +139,10 @@ bounds: $(READY_TO_TEST)
 python: export NUMBA_DISABLE_JIT := 1
 python: $(READY_TO_TEST)
 	$(BIN)/pytest -q -rs $(COVER) $(KERNEL_TESTS)
+
+# What both processes of `unit` would compile, each for itself, while `bounds` still runs.
+kernels: $(READY_TO_TEST)
+	$(BIN)/optmatch warm-up --quiet
 
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q notebooks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,40 @@ import pytest
 FOLDER = Path(__file__).resolve().parent
 DRAWS = re.compile(r"\bplot_\w+\(|\.plot\(\)|\bfigure$")
 
-QUICK = """%config InlineBackend.print_figure_kwargs = {}
+QUICK = """%reset -f
+%cd -q {}
+%config InlineBackend.print_figure_kwargs = {{}}
 from optmatch.solvers.rails import forwarding
 forwarding._MOST_TRIALS = 150"""
-"""A figure is drawn once, and not again to cut it; plans of rails are searched for elsewhere."""
+"""No name of another notebook is left; a figure is drawn once, and not again to cut it; plans of
+rails are searched for elsewhere."""
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    """Start one process for all notebooks: imports and compiled kernels are there after the first."""
+    from jupyter_client.manager import KernelManager
+
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel()
+    yield manager
+    manager.shutdown_kernel(now=True)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_its_pictures(path: Path, tmp_path: Path) -> None:
+def test_a_notebook_runs_and_shows_its_pictures(path: Path, tmp_path: Path, kernel: Any) -> None:
     """A cell that calls for a picture has one among its outputs; none is given as a name."""
     import nbformat
     from nbclient import NotebookClient
 
     notebook: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(QUICK))  # type: ignore[no-untyped-call]
-    NotebookClient(
-        notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    start: Any = nbformat.v4.new_code_cell(QUICK.format(tmp_path))  # type: ignore[no-untyped-call]
+    notebook.cells.insert(0, start)
+    client = NotebookClient(notebook, km=kernel, timeout=300)
+    try:
+        client.execute()
+    finally:
+        client.kc.stop_channels()
     calls = shown = 0
     for cell in notebook.cells:
         if cell.cell_type != "code" or not DRAWS.search(cell.source.rstrip()):
