@@ -23,7 +23,7 @@ rails are searched for elsewhere."""
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Any]:
-    """Start one process for all notebooks: imports and compiled kernels are there after the first."""
+    """Start one process for all notebooks: what the first one loads is there for the others."""
     from jupyter_client.manager import KernelManager
 
     manager = KernelManager(kernel_name="python3")
