@@ -240,7 +240,7 @@ def plan_quickly(
     try:
         began = counted_time()
         if previous is not None and (small or began + takes_s < late):
-            patched = _patch(previous, demand, delay, np.inf if small else late)
+            patched = _finish(_patch(previous, demand, delay, np.inf if small else late), demand)
             known = min(best, patched, key=lambda plan: plan.cost(delay))
             late += min(_GRACE_S, counted_time() - began)  # so that the rest misses nothing
         early = None if small or len(demand) > _EXACT else work < _THIN
@@ -301,7 +301,7 @@ def _take_some(plan: Plan, rng: np.random.Generator) -> Plan:
 def _patch(plan: Plan, demand: NDArray[np.int64], delay: int, deadline: float) -> Plan:
     """Cover the rest that some slots leave."""
     rest = _Rest(np.maximum(demand - serve(plan), 0), delay, deadline=deadline)
-    return _finish(join(plan, rest.cover(len(demand) <= _EXACT)), demand)
+    return join(plan, rest.cover(len(demand) <= _EXACT))
 
 
 def _finish(plan: Plan, demand: NDArray[np.int64]) -> Plan:
