@@ -109,6 +109,7 @@ class SlotModel:
 _WARM_STARTS = 200
 _FEW_STARTS = 30  # before the model of planes
 _LARGEST = 20_000  # circuits in all slots of a model
+_WRITTEN_PER_S = 8_000  # of them, and presolved in part: neither looks at the clock
 
 
 def solve_makespan(
@@ -217,8 +218,11 @@ class _MakespanSearch:
             limit = self.clock.exceeded(0)
             if limit is not None:
                 return limit
-            if slots * np.count_nonzero(self.demand) > _LARGEST:
+            circuits = slots * np.count_nonzero(self.demand)
+            if circuits > _LARGEST:
                 return Limit.MEMORY
+            if circuits > _WRITTEN_PER_S * self.clock.remaining_s:
+                return Limit.TIME
             later = (slots + 1) * self.delay + busiest
             outcome, terms = self._ask(slots, upper)
             if outcome.found:
