@@ -226,7 +226,8 @@ class Optics(Value):
     def signal_to_crosstalk_db(self) -> NDArray[np.float64]:
         """``signal_to_crosstalk_db[slot, source]``, all inputs loaded; NaN if idle."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            worst: NDArray[np.float64] = 10 * np.log10((self.signal / self.crosstalk).min(axis=1))
+            ratio = np.where(self.crosstalk > 0, self.signal / self.crosstalk, np.inf)
+            worst: NDArray[np.float64] = 10 * np.log10(ratio.min(axis=1))
         return np.where(self.lit, worst, np.nan)
 
     @property

@@ -586,3 +586,12 @@ def test_a_measured_chip_is_compared_with_its_heat() -> None:
         cold = compare_chip(fabric, measured, replace(warm, thermal_crosstalk=0.0))
         assert cold.off_db > 10 * found.off_db or suspects
         assert suspects or found.off_db < 0.01
+
+
+def test_where_no_light_is_left_there_is_no_crosstalk_either() -> None:
+    """Losses of a thousand dB a cell leave powers that no float can tell from zero."""
+    problem = om.AllToAll(om.HexMesh(4, 4, ports=8))
+    dark = om.Device(bar_loss_db=1000, cross_loss_db=1000)
+    optics = om.measure_optics(problem, om.solve(problem, seed=0), dark)
+    assert optics.figures["worst_insertion_loss_db"] == np.inf
+    assert optics.figures["worst_signal_to_crosstalk_db"] == np.inf
