@@ -273,24 +273,3 @@ def test_the_examples_of_docstrings_run() -> None:
         cwd=ROOT,
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
-
-
-def test_one_thing_has_one_word() -> None:
-    """Words that the glossary replaces stand in no docstring, message or page."""
-    page = (ROOT / "docs" / "glossary.md").read_text("utf-8")
-    terms, _, rest = page.partition("## One word for one thing")
-    entries = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", terms, re.MULTILINE)
-    rows = re.findall(r"^\| (\w+) \| ([^|]+) \|$", rest.partition("\n## ")[0], re.MULTILINE)
-    assert len(rows) > 10 and {word for word, _ in rows} <= set(entries)
-    wanted = [word for _, words in rows for word in words.split(", ")]
-    pattern = re.compile(rf"\b({'|'.join(map(re.escape, wanted))})s?\b", re.IGNORECASE)
-    folders = (ROOT / "optmatch", ROOT / "solvers")
-    sources = {path.resolve() for folder in folders for path in folder.rglob("*.py")}
-    found = {
-        (path.relative_to(ROOT).as_posix(), match.group())
-        for path in (*sources, *PAGES)
-        if path.name not in ("glossary.md", "CHANGELOG.md")
-        for match in pattern.finditer(path.read_text("utf-8"))
-    }
-    assert found == set()
-    assert pattern.search("Two time slots") and not pattern.search("ghosts of slots")

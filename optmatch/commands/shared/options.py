@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -19,9 +19,6 @@ from optmatch.fabrics import SWITCHES, Fabric, Faulty
 from optmatch.model import InputError, Problem
 from optmatch.model.declarations import Choice, Form, Plain, Word, forms_of
 from optmatch.model.files import is_stream
-
-if TYPE_CHECKING:
-    from optmatch.fabrics import Fabric
 
 Row = tuple[str, str, str] | tuple[str, str, str, Any]
 """Flag, name of the field, help, and how it is typed if the declaration does not say it."""
