@@ -1,14 +1,16 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from .control.demands.rolling import RollingSchedule as RollingSchedule
+from .control.demands.rolling import RollingSchedule as RollingSchedule, Slot as Slot
 from .control.demands.schedules import (
     decompose as decompose,
     schedule as schedule,
 )
+from .control.figures import Call as Call, to_prometheus as to_prometheus
+from .control.reroutes.answering import Proposal as Proposal
 from .control.reroutes.rerouter import Rerouter as Rerouter
-from .control.routing.router import Router as Router, settle_free_cells as settle_free_cells
-from .entrances import (
-    solve as solve,
-    verify as verify,
+from .control.routing.router import (
+    Routed as Routed,
+    Router as Router,
+    settle_free_cells as settle_free_cells,
 )
 from .fabrics import (
     Benes as Benes,
@@ -36,8 +38,10 @@ from .io import (
 from .model import (
     Device as Device,
     FormatError as FormatError,
+    InfeasibleError as InfeasibleError,
     InputError as InputError,
     Limit as Limit,
+    LimitReached as LimitReached,
     Limits as Limits,
     OptMatchError as OptMatchError,
     Schedule as Schedule,
@@ -72,6 +76,7 @@ from .problems import (
 )
 from .simulation.demands import simulate as simulate
 from .simulation.rails.replay import simulate_rails as simulate_rails
+from .solvers.reroutes.states import fill_rack as fill_rack
 from .studies.all_to_all import study_yield as study_yield
 from .studies.comparisons import (
     compare_fabrics as compare_fabrics,
@@ -87,6 +92,13 @@ from .verify.optics import (
     Budget as Budget,
     Optics as Optics,
     measure_optics as measure_optics,
+)
+
+# isort: split
+# After `.verify`: Pyright takes `verify` for the package of that name otherwise.
+from .entrances import (
+    solve as solve,
+    verify as verify,
 )
 
 __version__: str

@@ -112,7 +112,7 @@ def write_score(score: Score, unit: str = "") -> str:
 
 
 @runtime_checkable
-class Problem(Protocol[Answer]):
+class Problem(Protocol[Answer]):  # type: ignore[misc]  # covariant: nobody assigns an answer class
     """A question: a frozen value with a kind and a lower bound on its objective."""
 
     kind: ClassVar[str]
@@ -120,10 +120,9 @@ class Problem(Protocol[Answer]):
     objectives: ClassVar[dict[str, str]]
     """The unit of each of its objectives, of levels the name of each, by commas; of a problem with
     one objective, under its own kind."""
-
-    @property
-    def answer_class(self) -> type[Answer] | None:
-        """The class of an answer that is no schedule, or not only one."""
+    answer_class: ClassVar[type[Answer] | None]
+    """The class of an answer that is no schedule, or not only one. It is a class variable here, as
+    it is in the classes of problems: Pyright accepts neither in place of the other."""
 
     @property
     def fabric(self) -> Any:
