@@ -34,6 +34,7 @@ from .meshes.mesh import (
     SquareMesh as SquareMesh,
     TriangularMesh as TriangularMesh,
 )
+from .netlists.circuits import CellCircuit as CellCircuit, CellPart as CellPart
 from .netlists.flaws import NetlistError as NetlistError
 from .netlists.netlist import Netlist as Netlist
 from .netlists.tree import netlist_from_tree as netlist_from_tree

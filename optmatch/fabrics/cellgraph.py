@@ -59,6 +59,8 @@ class CellGraph(Value):
         ``stuck[cell]``: -1 (`FREE`) where the cell works, `BAR` or `CROSS` where it stays in that
         state whatever it is told, `DEAD` where it carries no light and so is joined to nothing;
         int8, shape (cells,). None if all cells work.
+    names
+        A name for each cell, for messages and tables; None where cells have only numbers.
 
     Raises
     ------
@@ -79,6 +81,7 @@ class CellGraph(Value):
     ends: NDArray[np.float64]
     perimeter: NDArray[np.int32]
     stuck: NDArray[np.int8] = None  # type: ignore[assignment]  # never None once built
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         self._freeze(1, np.int32, "mate", "perimeter")
@@ -103,6 +106,8 @@ class CellGraph(Value):
                 f"mate[{terminal}] = {mate[terminal]}: a dead cell is joined to nothing"
             )
         self._set(stuck=stuck)
+        if self.names is not None and len(self.names) != self.n_cells:
+            raise InputError(f"{len(self.names)} names of {self.n_cells} cells", where="names")
 
     @property
     def n_cells(self) -> int:
@@ -124,7 +129,11 @@ class CellGraph(Value):
 
     def terminal_name(self, terminal: int) -> str:
         """Return a name for messages, such as ``"cell 40 a2"``."""
-        return f"cell {terminal // 4} {TERMINAL_NAMES[terminal % 4]}"
+        return f"{self.describe_cell(terminal // 4)} {TERMINAL_NAMES[terminal % 4]}"
+
+    def describe_cell(self, cell: int) -> str:
+        """Return a cell for messages, by its number or its name: ``"cell 40"``, ``"cell m1"``."""
+        return f"cell {cell if self.names is None else self.names[cell]}"
 
     def terminal_positions(self, inset: float = 0.18, offset: float = 0.12) -> NDArray[np.float64]:
         """Positions of all terminals for drawing, shape (4 * cells, 2).

@@ -77,6 +77,14 @@ class Fabric(Value):
         return tuple(str(port) for port in range(self.n_ports))
 
     @property
+    def cell_names(self) -> tuple[str, ...]:
+        """A name for each cell: its number, or the name that a netlist gives it."""
+        graph = self.graph
+        if graph is None or graph.names is None:
+            return tuple(str(cell) for cell in range(self.n_cells))
+        return graph.names
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The name of each port where somebody gave one, else its number: for tables and axes."""
         given = getattr(self, "names", None)

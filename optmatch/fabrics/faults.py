@@ -221,7 +221,9 @@ def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:
     mate[cut] = -1
     new = np.setdiff1d(np.flatnonzero(mate < 0), graph.perimeter)
     perimeter = np.concatenate([graph.perimeter, new]).astype(np.int32)
-    return CellGraph(mate=mate, ends=graph.ends, perimeter=perimeter, stuck=stuck)
+    return CellGraph(
+        mate=mate, ends=graph.ends, perimeter=perimeter, stuck=stuck, names=graph.names
+    )
 
 
 @lru_cache(maxsize=64)

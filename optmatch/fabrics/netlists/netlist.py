@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES, CellGraph
 from optmatch.fabrics.fabric import Ends, Fabric
+from optmatch.fabrics.netlists.circuits import CellCircuit
 from optmatch.fabrics.netlists.flaws import (
     CONVENTIONS,
     NetlistError,
@@ -153,6 +154,9 @@ class Netlist(Fabric):
     ends
         Where the two ends of each cell are drawn, shape (cells, 2, 2), in lengths of a cell; None
         for a layout that follows the joins.
+    circuits
+        What each cell is made of, in the order of `instances`; None for a cell of which only the
+        name of its component is known, and empty if that holds for all cells.
 
     Raises
     ------
@@ -192,6 +196,7 @@ class Netlist(Fabric):
     rx: Sequence[str] | None = None
     open_pins: Sequence[str] = ()
     ends: Annotated[GivenOrNone[np.float64], Axes(3)] = given(default=None)
+    circuits: Sequence[CellCircuit | None] = field(default=(), metadata={"brief": True})
     type: ClassVar[str] = "netlist"
 
     def __post_init__(self) -> None:
@@ -208,6 +213,11 @@ class Netlist(Fabric):
             raise NetlistError(flaws)
         if self.ends is not None and self.ends.shape != (len(self.instances), 2, 2):
             raise InputError(f"ends has the shape {self.ends.shape}", where="ends")
+        if len(self.circuits) not in (0, len(self.instances)):
+            raise InputError(
+                f"circuits of {len(self.circuits)} cells, instances of {len(self.instances)}",
+                where="circuits",
+            )
 
     @property
     def n_ports(self) -> int:
@@ -251,6 +261,7 @@ def _graph(netlist: Netlist) -> CellGraph:
         mate=mate,
         ends=lay_out(mate) if netlist.ends is None else netlist.ends,
         perimeter=np.concatenate([ports, others]).astype(np.int32),
+        names=tuple(netlist.instances),
     )
 
 

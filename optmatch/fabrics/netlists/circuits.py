@@ -1,0 +1,157 @@
+"""The circuit of a cell: the couplers, arms and phase shifters that a netlist makes a cell of.
+
+A reader of netlists recognises a Mach-Zehnder interferometer and makes one cell of it. This module
+has the record of its parts, which stays with the fabric and goes into problem files. Whoever needs
+the transfer matrix of the cell computes it from these parts: the reader does so to decide which
+phase sets which state, and the verifier does so again, by code of its own, to check the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.fabric import Fabric
+from optmatch.model import Axes, GivenOrNone, InputError, Value, check_fields, given
+
+PartKind = Literal["coupler", "shifter", "pass", "crossing"]
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellPart(Value):
+    """A part of the circuit of a cell; light passes it from left to right and back.
+
+    Parameters
+    ----------
+    name
+        The name of its instance in the netlist.
+    component
+        The name of its component in the netlist.
+    kind
+        ``"coupler"`` splits light by `matrix`. ``"pass"``, ``"crossing"`` and ``"shifter"`` lead
+        light from pin a1 to b1 and from a2 to b2; a shifter adds a phase that can be set.
+    pins
+        The names of its pins a1 and a2 (left, upper first), b1 and b2 (right); empty for a pin
+        that it does not have.
+    matrix
+        ``matrix[exit, entry, 0 or 1]``: real and imaginary part of the amplitude at b1 and b2 for
+        light of amplitude 1 that enters at a1 and a2; shape (2, 2, 2). Light from right to left
+        has the transposed matrix, since couplers are reciprocal; nothing is reflected. A coupler
+        has it, no other part does.
+    """
+
+    name: str
+    component: str
+    kind: PartKind
+    pins: tuple[str, str, str, str]
+    matrix: Annotated[GivenOrNone[np.float64], Axes(3)] = given(
+        default=None, metadata={"brief": True}
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if (self.kind == "coupler") != (self.matrix is not None):
+            raise InputError(f"part {self.name}: a coupler has a matrix, and nothing else has one")
+        if self.matrix is not None and self.matrix.shape != (2, 2, 2):
+            raise InputError(f"part {self.name}: matrix has the shape {self.matrix.shape}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellCircuit(Value):
+    r"""What a cell is made of: an interferometer of two couplers that two arms join.
+
+    Parameters
+    ----------
+    parts
+        Couplers, phase shifters, and the parts of the arms that pass light.
+    joins
+        Pairs of pins ``"part,pin"`` that are joined.
+    terminals
+        The pins ``"part,pin"`` at which the cell has its terminals a1, a2, b1, b2; empty for a
+        terminal that the cell does not have. A 1x2 cell has no a2, a 2x1 cell no b2, and a gate
+        (1x1) neither. Where both couplers have two outer pins, a1 and b1 are in line with arm 1:
+        the way between them that crosses no coupler leads through arm 1.
+    arms
+        The names of the phase shifters in arm 1 and in arm 2, from the a side to the b side. One
+        of the arms has one at least.
+    difference_rad
+        The phase of arm 1 less that of arm 2, the sum over its shifters, that sets the cell to bar
+        and to cross; from :math:`-\pi` (excluded) to :math:`\pi`.
+
+    Raises
+    ------
+    InputError
+        If a pin belongs to no part, a name is there twice, or no arm has a phase shifter.
+
+    Notes
+    -----
+    For ideal 2x2 couplers the cell is :math:`j e^{j\varphi} ((\sin\theta, \cos\theta),
+    (\cos\theta, -\sin\theta))`, where :math:`2\theta` is the difference: :math:`\pi` for bar, 0
+    for cross. With a 1x2 and a 2x2 coupler they are :math:`\pm\pi/2`.
+    """
+
+    parts: Sequence[CellPart]
+    joins: Sequence[Pair]
+    terminals: tuple[str, str, str, str]
+    arms: tuple[Sequence[str], Sequence[str]]
+    difference_rad: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        names = [part.name for part in self.parts]
+        if len(set(names)) != len(names):
+            raise InputError("a part of a cell is there twice", where="parts")
+        pins = {f"{part.name},{pin}" for part in self.parts for pin in part.pins if pin}
+        for pin in (*(pin for join in self.joins for pin in join), *filter(None, self.terminals)):
+            if pin not in pins:
+                raise InputError(f"{pin}: no part of the cell has this pin", where="joins")
+        shifters = {part.name for part in self.parts if part.kind == "shifter"}
+        listed = [name for arm in self.arms for name in arm]
+        if not listed or not shifters.issuperset(listed):
+            raise InputError(f"arms = {self.arms}: names of phase shifters", where="arms")
+
+    @property
+    def name(self) -> str:
+        """The names of its couplers, as ``"c1+c2"``."""
+        return "+".join(part.name for part in self.parts if part.kind == "coupler")
+
+
+def cell_circuits(fabric: Fabric) -> tuple[CellCircuit | None, ...]:
+    """Return the circuit of each cell of a fabric; None where it is not known.
+
+    Fabrics with faults, or of some ports of another one, have the cells of the fabric below them.
+    """
+    below = getattr(fabric, "fabric", None)
+    if isinstance(below, Fabric):
+        return cell_circuits(below)
+    circuits: Sequence[CellCircuit | None] = getattr(fabric, "circuits", ())
+    return tuple(circuits) or (None,) * fabric.n_cells
+
+
+def find_differences(fabric: Fabric) -> NDArray[np.float64]:
+    r"""Return the phase of arm 1 less that of arm 2 in bar and in cross, in rad, of each cell.
+
+    Returns
+    -------
+    NDArray
+        ``difference_rad[cell, state]``, float64, shape (cells, 2): :math:`\pi` and 0 for a cell
+        whose circuit is not known.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import Benes
+    >>> find_differences(Benes(2)).round(3).tolist()
+    [[3.142, 0.0]]
+    """
+    standard = (np.pi, 0.0)
+    rows = [
+        standard if circuit is None else circuit.difference_rad
+        for circuit in cell_circuits(fabric)
+    ]
+    return np.array(rows, dtype=np.float64).reshape(-1, 2)
