@@ -22,7 +22,7 @@ READY_TO_SOAK := $(VENV)/ready-to-soak
 READY_TO_BENCH := $(VENV)/ready-to-bench
 READY_FOR_DOCS := $(VENV)/ready-for-docs
 
-.PHONY: help same-python demo docs test crosscheck coverage soak fuzz mutate lint unit bounds python kernels notebooks matrix bench clean
+.PHONY: help same-python demo docs test crosscheck coverage soak fuzz rivals mutate lint unit bounds python kernels notebooks matrix bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
@@ -32,6 +32,7 @@ help:
 	@echo "make coverage   the tests traced: which lines and branches they reach"
 	@echo "make soak   tests of methods with ten times the problems (an hour)"
 	@echo "make fuzz   MINUTES=10 of changed inputs of every format; what fails is kept in fuzz-failures/"
+	@echo "make rivals QUESTION=collectives CELLS=300 SEED=0: problems in which a simple rival beats our solver"
 	@echo "make mutate CHANGES=1000 SEED=0 of single lines of IN=optmatch/verify: lists those that no test notices"
 	@echo "make matrix   smoke tests of a built wheel, on every Python here, newest and lowest versions"
 	@echo "make bench  times beside those of other packages, as JSON, tables and a plot (RUN=$(RUN))"
@@ -113,6 +114,10 @@ soak: $(READY_TO_SOAK)
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
 fuzz: $(READY_TO_TEST)
 	$(BIN)/python -m tests.helpers.fuzzing $(or $(MINUTES),10)
+
+# Simple plans that solvers have to equal: prints the cells in which a rival is over 1 % better.
+rivals: $(READY_TO_TEST)
+	$(BIN)/python -m tests.rivals $(or $(QUESTION),collectives) --cells $(or $(CELLS),300) $(if $(SEED),--seed $(SEED))
 
 # Slow: about three seconds of a processor for each change, and once as long as the tests take.
 mutate: $(READY_TO_TEST)

@@ -1,0 +1,37 @@
+"""Let the solver of a question race its rivals, and print the cells that it lost."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import date
+from importlib import import_module
+
+import numpy as np
+
+from tests.rivals.races import tabulate
+
+
+def main() -> None:
+    """Read the arguments, run the races, and print the table of those that were lost."""
+    parser = argparse.ArgumentParser(prog="python -m tests.rivals", description=__doc__)
+    parser.add_argument("question", help="a package of tests/rivals, for example collectives")
+    parser.add_argument("--cells", type=int, default=300, help="how many problems are drawn")
+    today = int(date.today().strftime("%Y%m%d"))
+    parser.add_argument("--seed", type=int, default=today, help="the date of today if not given")
+    options = parser.parse_args()
+
+    grid = import_module(f"tests.rivals.{options.question}.grid")
+    races = []
+    for number, cell in enumerate(
+        grid.draw_cells(np.random.default_rng(options.seed), options.cells)
+    ):
+        races.append(grid.race(cell))
+        if number % 25 == 24:
+            print(f"{number + 1} cells are done", file=sys.stderr, flush=True)
+    print(f"{options.question}, seed {options.seed}")
+    print(tabulate(races))
+
+
+if __name__ == "__main__":
+    main()

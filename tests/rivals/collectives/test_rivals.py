@@ -1,0 +1,38 @@
+"""Rivals reproduce their known figures, and small cells of the grid are raced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+import optmatch as om
+from tests.rivals.collectives import exchanges, graphs, rings
+
+ask = partial(om.Collective, alpha_s=2.7e-6)
+
+FIGURES = [
+    (rings.duplex_ring_s, ask("all-reduce", 64, 1e9, two_way=True, ports=2), 20.0e-3),
+    (rings.duplex_ring_s, ask("all-reduce", 64, 1e9, two_way=True, ports=6), 6.9e-3),
+    (rings.duplex_path_s, ask("all-reduce", 17, 1e5, two_way=True, ports=2), 75e-6),
+    (rings.duplex_path_s, ask("broadcast", 16, 1e7, two_way=True, ports=2), 0.41e-3),
+    (exchanges.circulant_s, ask("all-to-all", 64, 1e7, ports=2, delay_s=1e-2), 0.74e-3),
+    (exchanges.circulant_s, ask("all-to-all", 64, 1e9, ports=2, delay_s=1e-2), 45.6e-3),
+    (rings.torus_s, ask("all-reduce", 64, 1e5, ports=2), 51.8e-6),
+    (rings.torus_s, ask("all-reduce", 256, 1e5, ports=2), 111e-6),
+    (graphs.de_bruijn_s, ask("all-gather", 64, 1e5, ports=2), 18.2e-6),
+    (graphs.tree_s, ask("broadcast", 64, 1e5, ports=2), 25.9e-6),
+    (rings.windowed_ring_s, ask("all-reduce", 64, 1e5), 206.5e-6),
+    (rings.windowed_ring_s, ask("all-reduce", 128, 1e6), 525e-6),
+    (rings.windowed_ring_s, ask("all-reduce", 1024, 1e5), 2.912e-3),
+    (exchanges.hypercube_broadcast_s, ask("broadcast", 64, 1e7, delay_s=1e-6), 339e-6),
+]
+"""A rival, a problem, and the seconds that a plan of it took which the verifier had accepted."""
+
+
+@pytest.mark.parametrize(("rival", "problem", "known_s"), FIGURES)
+def test_a_rival_reproduces_its_known_figure(
+    rival: Callable[[om.Collective], float], problem: om.Collective, known_s: float
+) -> None:
+    assert rival(problem) == pytest.approx(known_s, rel=0.02)
