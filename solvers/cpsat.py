@@ -1,15 +1,19 @@
-"""CP-SAT with clock, events and Ctrl-C of this package, and the model of circuits as flows.
+"""CP-SAT with the clock, events and interrupts of this package; circuits as flows of light.
 
-Light of one circuit that enters a cell at one end leaves it at the other, so a circuit is a flow
-over the terminals it leaves by: for each cell and direction, as much goes out as came in. The
-state of the cell needs no variable: links carry one circuit, so two ways through a cell in
-different states would share one.
+`minimise` runs CP-SAT in a thread of its own, because Python handles signals only between two
+instructions of the main thread, and none comes while that thread is inside native code.
+
+`LightFlow` models the route of one circuit as a unit flow over the terminals by which light leaves
+cells: at each end of each cell, as much light leaves as has come in at the other end. The state of
+a cell needs no variable. A link carries one circuit at most, and two routes that need a cell in
+different states would share one of its links.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -18,27 +22,59 @@ from ortools.sat.python import cp_model
 from optmatch.fabrics import CellGraph
 from optmatch.model import FREE, Bound, Clock, Limit, NewBest, OnEvent, SolverError, Tick
 
-WORKERS = 4  # interleaved, so that a run is the same on every machine
+WORKERS = 4
+"""Strategies that take turns, whatever the number of processors: runs are the same everywhere."""
+
 _POLL_S = 0.05
-_SMALL = 5_000  # variables
-_FIRST_WORK = 0.01  # seconds that CP-SAT counts by its steps
-_CONFLICT_WORK = 0.05  # the same seconds, for each step that a limit allows
+"""How often the caller's thread looks for events, for Ctrl-C and at the clock."""
+
+_START_PATIENCE_S = 1.0
+"""How long an interrupted start of a thread is waited for; a thread begins within milliseconds."""
+
+_SMALL_MODEL_VARIABLES = 5_000
+"""Models of at most so many variables go to a single worker first."""
+
+_FIRST_WORK = 0.01
+"""The deterministic time that this single worker gets, in the seconds that CP-SAT counts."""
+
+_WORK_PER_CONFLICT = 0.05
+"""The deterministic time that a limit on conflicts allows for each of them, in the same seconds.
+
+Several strategies may work without a conflict for ever. An easy conflict takes a thousandth of it.
+"""
 
 _SETTLED = (cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID)
 
-Literal = Any  # a Boolean variable of CP-SAT, or 0 or 1
+Literal = Any
+"""A Boolean variable of CP-SAT, or 0 or 1."""
 
 
 class Outcome:
-    """The outcome of CP-SAT: its status, values by variable, and why it stopped."""
+    """The outcome of a run of CP-SAT.
+
+    Attributes
+    ----------
+    infeasible, optimal, found
+        Whether it is proved that there is no solution; whether the solution is proved to be
+        optimal; whether there is a solution at all.
+    lower_bound
+        The proved bound on the objective, rounded up to a whole number, which all our objectives
+        are; infinite if the model is infeasible, minus infinity if nothing is proved.
+    limit
+        Why the run stopped early; None if it ended by itself.
+    """
 
     def __init__(self, solver: cp_model.CpSolver, status: Any, limit: Limit | None) -> None:
         self.infeasible = status == cp_model.INFEASIBLE
         self.optimal = status == cp_model.OPTIMAL
         self.found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
         self.limit = limit
-        bound = np.inf if self.infeasible else solver.best_objective_bound
-        self.lower_bound = float(np.ceil(bound - 1e-6))  # objectives are whole numbers of cells
+        self.lower_bound = -np.inf
+        if self.infeasible:
+            self.lower_bound = np.inf
+        elif status is not None:
+            # A bound that is a whole number may come with a rounding error of the relaxation.
+            self.lower_bound = float(np.ceil(solver.best_objective_bound - 1e-6))
         self._solver = solver
 
     def holds(self, literal: Literal) -> bool:
@@ -48,6 +84,103 @@ class Outcome:
     def value(self, variable: Any) -> int:
         """Return the value of a variable in the solution."""
         return int(self._solver.value(variable))
+
+
+class _SolutionListener(cp_model.CpSolverSolutionCallback):
+    """Puts the objective of each new solution on a queue; CP-SAT calls it from its own threads."""
+
+    def __init__(self, objectives: SimpleQueue[float]) -> None:
+        super().__init__()
+        self._objectives = objectives
+
+    def on_solution_callback(self) -> None:
+        """Pass the objective on to the thread that reports."""
+        self._objectives.put(self.objective_value)
+
+
+class _Search:
+    """One search by CP-SAT in a thread of its own, which can be stopped at any moment.
+
+    A search that still runs native code when the process ends would abort the process, so whoever
+    starts one calls `end` before leaving, however that comes about.
+    """
+
+    def __init__(self, model: cp_model.CpModel, solver: cp_model.CpSolver) -> None:
+        self.solver = solver
+        self.status: Any = None
+        self.error: BaseException | None = None
+        self.objectives: SimpleQueue[float] = SimpleQueue()
+        # The waiting is for events, never by `join`: up to Python 3.12 a thread counts as dead
+        # once a `join` with a timeout was interrupted (CPython issue 90882).
+        self.ended = threading.Event()
+        self._begun = threading.Event()
+        self._stopped = False
+        self._model = model
+
+    def start(self) -> None:
+        """Start the thread."""
+        threading.Thread(target=self._run, name="optmatch-cp-sat", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask CP-SAT to stop; asking again is allowed, and needed if the search had not begun."""
+        self._stopped = True
+        self.solver.stop_search()
+
+    def end(self) -> None:
+        """Stop the search if it still runs, and wait until it has; further interrupts wait too."""
+        polls_left = int(_START_PATIENCE_S / _POLL_S)
+        while not self.ended.is_set():
+            try:
+                self.stop()
+                self.ended.wait(_POLL_S)
+                # An interrupted start may have started nothing. A thread that begins later finds
+                # that it has been stopped, and runs no native code.
+                polls_left -= 1
+                if polls_left <= 0 and not self._begun.is_set():
+                    return
+            except KeyboardInterrupt:
+                continue
+
+    def take_objectives(self) -> list[float]:
+        """Return the objectives of the solutions that are new since the last call."""
+        objectives = []
+        while True:
+            try:
+                objectives.append(self.objectives.get_nowait())
+            except Empty:
+                return objectives
+
+    def _run(self) -> None:
+        """Solve the model, and say that the thread has ended whatever happens."""
+        self._begun.set()
+        try:
+            if not self._stopped:
+                self._solve()
+        except BaseException as error:
+            self.error = error  # raised again in the thread of the caller
+        finally:
+            self.ended.set()
+
+    def _solve(self) -> None:
+        """Solve the model; a small one goes to a single worker first, which may settle it.
+
+        CP-SAT 9.15 aborts if a worker beside others settles the model as it loads it:
+        https://github.com/google/or-tools/issues/5025
+        """
+        parameters = self.solver.parameters
+        workers = parameters.num_workers
+        work = parameters.max_deterministic_time
+        if workers > 1 and len(self._model.proto.variables) <= _SMALL_MODEL_VARIABLES:
+            parameters.num_workers = 1
+            parameters.max_deterministic_time = min(work, _FIRST_WORK)
+            self.status = self.solver.solve(self._model)
+            if self.status == cp_model.OPTIMAL:
+                self.objectives.put(self.solver.objective_value)
+            if self.status in _SETTLED or self._stopped:
+                return
+            parameters.num_workers = workers
+            parameters.max_deterministic_time = work
+        self.status = self.solver.solve(self._model, _SolutionListener(self.objectives))
 
 
 def minimise(
@@ -65,90 +198,120 @@ def minimise(
 
     Parameters
     ----------
+    model
+        The model, with its objective if it has one.
     clock
-        The time limit bounds the run; the iterations bound the conflicts, and the steps.
+        Its time limit bounds the run. Its limit of iterations bounds the conflicts, and the work.
     on_event
-        Called from this thread for each better solution, and with the bound at the end.
+        Called from the thread of the caller: with a `Tick` at the start, with each better
+        objective, and with the bound at the end. If it raises KeyboardInterrupt the search stops.
+    seed
+        Seed of CP-SAT's random numbers.
+    workers
+        How many strategies take turns.
     linear
-        Whether linear relaxations help; without them, models of conditions are searched faster.
+        Whether to use linear relaxations; without them, models of conditions are searched faster.
     work
-        A limit on the work, in seconds that CP-SAT counts by its steps: without a clock.
+        A limit on the work, in seconds that CP-SAT counts by its steps: no clock is read, so the
+        outcome is the same on every machine.
     tell
-        Whether events report found values; not where CP-SAT has another objective than the
-        problem.
+        Whether events report objectives and bounds; not where the model has another objective than
+        the problem.
+
+    Returns
+    -------
+    Outcome
+        After Ctrl-C the best solution so far, with ``Limit.INTERRUPTED``. KeyboardInterrupt is not
+        raised.
+
+    Raises
+    ------
+    SolverError
+        If CP-SAT refuses the model or fails: a defect of the caller.
     """
-    solver = cp_model.CpSolver()
-    parameters = solver.parameters
-    parameters.num_workers = workers
-    parameters.interleave_search = workers > 1  # one worker ignores a limit of conflicts
-    parameters.random_seed = seed
-    if not linear:
-        parameters.linearization_level = 0
-    parameters.catch_sigint_signal = False
-    if np.isfinite(clock.remaining_s):
-        parameters.max_time_in_seconds = max(clock.remaining_s, 1e-3)
-    if clock.limits.iterations is not None:
-        # several strategies may work for ever without a conflict
-        parameters.max_number_of_conflicts = clock.limits.iterations
-        work = min(work, _FIRST_WORK + _CONFLICT_WORK * clock.limits.iterations)
-    parameters.max_deterministic_time = work
-    best: list[float] = []
+    solver = _make_solver(clock, seed, workers, linear, work)
+    search = _Search(model, solver)
     limit: Limit | None = None
-
-    class Note(cp_model.CpSolverSolutionCallback):
-        """Notes the objective of each solution."""
-
-        def on_solution_callback(self) -> None:
-            """Keep the objective for the thread that reports."""
-            best.append(self.objective_value)
-
-    status: list[Any] = []
-
-    def run() -> None:
-        """Solve the model; a small one goes to a single worker first, which may settle it."""
-        # CP-SAT 9.15 aborts if a worker beside others settles the model as it loads it:
-        # https://github.com/google/or-tools/issues/5025
-        if workers > 1 and len(model.proto.variables) <= _SMALL:
-            parameters.num_workers = 1
-            parameters.max_deterministic_time = min(work, _FIRST_WORK)
-            first = solver.solve(model)
-            if first in _SETTLED or limit is not None:
-                best.extend([solver.objective_value] if first == cp_model.OPTIMAL else [])
-                status.append(first)
-                return
-            parameters.num_workers = workers
-            parameters.max_deterministic_time = work
-        status.append(solver.solve(model, Note()))
-
-    worker = threading.Thread(target=run, daemon=True)
-    told = 0
-    worker.start()
-    on_event(Tick("cp-sat", 0))
-    while worker.is_alive() or told < len(best):
+    try:
         try:
-            worker.join(_POLL_S)
-            for objective in best[told:]:
-                told += 1
-                if tell:
-                    on_event(NewBest(objective))
-        except KeyboardInterrupt:
-            limit = Limit.INTERRUPTED
-            solver.stop_search()
-    if not status or status[0] == cp_model.MODEL_INVALID:
-        raise SolverError("CP-SAT refused the model or failed")
-    outcome = Outcome(solver, status[0], limit)
+            search.start()
+            on_event(Tick("cp-sat", 0))
+            while not search.ended.wait(_POLL_S):
+                _report(search, on_event, tell)
+                if clock.stopped:
+                    raise KeyboardInterrupt
+            _report(search, on_event, tell)
+        finally:
+            search.end()
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+
+    if search.error is not None:
+        raise SolverError(f"CP-SAT failed: {search.error}") from search.error
+    if search.status == cp_model.MODEL_INVALID:
+        raise SolverError(f"CP-SAT refused the model: {model.validate()}")
+
+    outcome = Outcome(solver, search.status, limit)
     if not (outcome.optimal or outcome.infeasible) and limit is None:
         outcome.limit = Limit.TIME if clock.limits.iterations is None else Limit.ITERATIONS
     if tell and np.isfinite(outcome.lower_bound):
-        on_event(Bound(outcome.lower_bound))
+        try:
+            on_event(Bound(outcome.lower_bound))
+        except KeyboardInterrupt:
+            outcome.limit = Limit.INTERRUPTED
     return outcome
 
 
-class LightFlow:
-    """The light of one circuit as variables: ``leaves[terminal]`` is true where it leaves a cell.
+def _make_solver(
+    clock: Clock, seed: int, workers: int, linear: bool, work: float
+) -> cp_model.CpSolver:
+    """Make a solver with its parameters; `minimise` says what they are."""
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.num_workers = workers
+    parameters.interleave_search = workers > 1  # a single worker would ignore limits of conflicts
+    parameters.random_seed = seed
+    parameters.catch_sigint_signal = False
+    if not linear:
+        parameters.linearization_level = 0
+    if np.isfinite(clock.remaining_s):
+        parameters.max_time_in_seconds = max(clock.remaining_s, 1e-3)
+    if clock.limits.iterations is not None:
+        parameters.max_number_of_conflicts = clock.limits.iterations
+        work = min(work, _FIRST_WORK + _WORK_PER_CONFLICT * clock.limits.iterations)
+    parameters.max_deterministic_time = work
+    return solver
 
-    `ends` says for each free terminal at which it may leave the fabric whether it does; `allowed`
-    are the terminals by which it may leave a cell and go on.
+
+def _report(search: _Search, on_event: OnEvent, tell: bool) -> None:
+    """Report the solutions that are new, if they are to be told."""
+    for objective in search.take_objectives():
+        if tell:
+            on_event(NewBest(objective))
+
+
+class LightFlow:
+    """The route of one circuit, as a flow of Boolean variables.
+
+    Parameters
+    ----------
+    model
+        Receives the variables and the constraints of the flow.
+    graph
+        The cells.
+    source
+        The terminal at which the light enters its first cell.
+    lit
+        Whether there is a circuit at all.
+    ends
+        For each free terminal by which the light may leave the fabric, whether it does.
+    allowed
+        The joined terminals by which light may leave a cell on its way.
+
+    Attributes
+    ----------
+    leaves : dict of terminal to literal
+        Whether the light leaves a cell by this terminal.
     """
 
     def __init__(
@@ -160,49 +323,106 @@ class LightFlow:
         ends: dict[int, Literal],
         allowed: Iterable[int],
     ) -> None:
-        self.source = source
-        self.leaves: dict[int, Literal] = {t: model.new_bool_var("") for t in allowed}
-        self.leaves.update(ends)
         self.graph = graph
-        mate = graph.mate
-        entered_at = [int(mate[t]) for t in self.leaves if mate[t] >= 0] + [source]
-        passages = {(t >> 2, (t >> 1) & 1) for t in self.leaves}
-        passages |= {(t >> 2, 1 - ((t >> 1) & 1)) for t in entered_at}
-        for cell, end in sorted(passages):  # light that crosses a cell towards this end
-            entered = (4 * cell + 2 * (1 - end), 4 * cell + 2 * (1 - end) + 1)
-            left = (4 * cell + 2 * end, 4 * cell + 2 * end + 1)
-            for came, gone in (
-                [(entered, left)]
-                if graph.stuck[cell] == FREE
-                else [((t,), (int(graph.exits[t, 0]),)) for t in (*entered, *left)]
-            ):
-                comes = [self.leaves[int(mate[t])] for t in came if int(mate[t]) in self.leaves]
-                comes += [lit] if source in came else []
-                model.add(sum(comes) == sum(self.leaves[t] for t in gone if t in self.leaves))
+        self.source = source
+        self.leaves: dict[int, Literal] = {}
+        for terminal in allowed:
+            self.leaves[terminal] = model.new_bool_var("")
+        self.leaves.update(ends)
+        self._lit = lit
+        self._arrives: dict[int, Literal] = {}
+        for terminal, literal in self.leaves.items():
+            if graph.mate[terminal] >= 0:
+                self._arrives[int(graph.mate[terminal])] = literal
+        for cell, exit_end in self._passages():
+            self._conserve(model, cell, exit_end)
+
+    def _passages(self) -> list[tuple[int, int]]:
+        """List cells with the end by which light may leave them: each is crossed both ways."""
+        by_exit = {(_cell_of(terminal), _end_of(terminal)) for terminal in self.leaves}
+        entries = [*self._arrives, self.source]
+        by_entry = {(_cell_of(terminal), 1 - _end_of(terminal)) for terminal in entries}
+        return sorted(by_exit | by_entry)
+
+    def _conserve(self, model: cp_model.CpModel, cell: int, exit_end: int) -> None:
+        """Let as much light leave a cell by one end as has entered at the other."""
+        entries = _terminals_at(cell, 1 - exit_end)
+        exits = _terminals_at(cell, exit_end)
+        if self.graph.stuck[cell] == FREE:
+            self._balance(model, entries, exits)
+            return
+        # A stuck cell leads light from each of its terminals to one other, in both directions.
+        for entry in (*entries, *exits):
+            self._balance(model, (entry,), (int(self.graph.exits[entry, 0]),))
+
+    def _balance(
+        self, model: cp_model.CpModel, entries: tuple[int, ...], exits: tuple[int, ...]
+    ) -> None:
+        arriving = [self._arrives[entry] for entry in entries if entry in self._arrives]
+        if self.source in entries:
+            arriving.append(self._lit)
+        leaving = [self.leaves[terminal] for terminal in exits if terminal in self.leaves]
+        model.add(sum(arriving) == sum(leaving))
 
     def terminals(self, outcome: Outcome) -> list[int]:
-        """Follow the light from the source; loops beside the route are left out."""
-        found: list[int] = []
+        """List the terminals by which the light leaves cells, from the source to its end.
+
+        A solution may have loops of light beside the route; they are left out.
+        """
+        route: list[int] = []
         entered = self.source
         while entered >= 0:
-            ways = [int(t) for t in self.graph.exits[entered] if t in self.leaves]
-            taken = [t for t in ways if outcome.holds(self.leaves[t]) and t not in found]
-            if not taken:
+            exits = [int(terminal) for terminal in self.graph.exits[entered]]
+            lit_exits = [
+                terminal
+                for terminal in exits
+                if terminal in self.leaves
+                and terminal not in route
+                and outcome.holds(self.leaves[terminal])
+            ]
+            if not lit_exits:
                 raise SolverError("a flow of CP-SAT ends inside the fabric")
-            found.append(taken[0])
-            entered = int(self.graph.mate[taken[0]])
-        return found
+            route.append(lit_exits[0])
+            entered = int(self.graph.mate[lit_exits[0]])
+        return route
+
+
+def _cell_of(terminal: int) -> int:
+    """Return the cell of a terminal: terminals are numbered a1, a2, b1, b2 from cell to cell."""
+    return terminal // 4
+
+
+def _end_of(terminal: int) -> int:
+    """Return the end of its cell that a terminal is at: 0 for a, 1 for b."""
+    return terminal // 2 % 2
+
+
+def _terminals_at(cell: int, end: int) -> tuple[int, int]:
+    """Return the two terminals at one end of a cell."""
+    first = 4 * cell + 2 * end
+    return first, first + 1
 
 
 def share_links(
     model: cp_model.CpModel, graph: CellGraph, flows: Iterable[tuple[LightFlow, Literal]]
 ) -> None:
-    """Let each link carry one circuit at most; flows come with whether they are lit."""
-    users: dict[int, list[Literal]] = {}
+    """Let each link carry at most one circuit.
+
+    Parameters
+    ----------
+    model
+        Receives the constraints.
+    graph
+        The cells and their links.
+    flows
+        The flow of each circuit, with the literal that says whether there is that circuit.
+    """
+    link_of_terminal = graph.links.of_terminal
+    users_of_link: dict[int, list[Literal]] = {}
     for flow, lit in flows:
-        users.setdefault(int(graph.links.of_terminal[flow.source]), []).append(lit)
-        for terminal, leaves in flow.leaves.items():
-            users.setdefault(int(graph.links.of_terminal[terminal]), []).append(leaves)
-    for literals in users.values():
-        if len(literals) > 1:
-            model.add(sum(literals) <= 1)
+        users_of_link.setdefault(int(link_of_terminal[flow.source]), []).append(lit)
+        for terminal, literal in flow.leaves.items():
+            users_of_link.setdefault(int(link_of_terminal[terminal]), []).append(literal)
+    for users in users_of_link.values():
+        if len(users) > 1:
+            model.add(sum(users) <= 1)

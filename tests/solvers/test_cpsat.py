@@ -1,5 +1,10 @@
 """CP-SAT with clock, events and Ctrl-C of this package, and circuits as flows."""
 
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import numpy as np
 import pytest
 from ortools.sat.python import cp_model
@@ -8,6 +13,8 @@ import optmatch as om
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, SolverError, Tick, ignore
 from optmatch.solvers.cpsat import LightFlow, minimise, share_links
 from optmatch.testing import brute_force
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def hard() -> cp_model.CpModel:
@@ -64,6 +71,55 @@ def test_limits_leave_it_open() -> None:
 
     stopped = minimise(hard(), Limits().start(), stop, seed=0, workers=1, linear=False)
     assert stopped.limit is Limit.INTERRUPTED and stopped.found
+
+
+def test_an_interrupt_while_it_is_waited_for_loses_nothing() -> None:
+    """Up to Python 3.12 a thread counts as dead after an interrupted `join`: all was lost."""
+    code = """
+import os, signal, threading
+from optmatch.model import Limits, NewBest, ignore
+from optmatch.solvers.cpsat import minimise
+from tests.solvers.test_cpsat import hard
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def listen(event):
+    if isinstance(event, NewBest) and not begun:
+        begun.append(event)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+begun = []
+outcome = minimise(hard(), Limits(time_s=30).start(), listen, seed=0, linear=False)
+print(outcome.found, outcome.limit.name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "True INTERRUPTED\n"), done.stderr
+
+
+@pytest.mark.parametrize("kind", [Tick, NewBest, Bound])
+def test_an_interrupt_out_of_any_event_ends_the_search(kind: type) -> None:
+    """None is raised: a search that goes on behind a caller that is gone aborts the process."""
+
+    def stop(event: Event) -> None:
+        if isinstance(event, kind):
+            raise KeyboardInterrupt
+
+    model = cp_model.CpModel()
+    x = model.new_int_var(3, 9, "")
+    model.minimize(x)
+    outcome = minimise(model, Limits().start(), stop, seed=0, workers=1)
+    assert outcome.limit is Limit.INTERRUPTED
+    names = {thread.name for thread in threading.enumerate()}
+    assert "optmatch-cp-sat" not in names
+
+
+def test_a_clock_that_is_stopped_ends_the_search() -> None:
+    clock = Limits(time_s=60).start()
+    threading.Timer(0.2, setattr, (clock, "interrupted", True)).start()
+    outcome = minimise(hard(), clock, ignore, seed=0, linear=False)
+    assert outcome.limit is Limit.INTERRUPTED and clock.elapsed_s < 20
+
+
+def test_a_failure_in_the_thread_is_told() -> None:
+    with pytest.raises(SolverError, match="CP-SAT failed"):
+        minimise(None, Limits().start(), ignore, seed=0)  # type: ignore[arg-type]
 
 
 def test_a_model_that_is_none_is_a_defect() -> None:
