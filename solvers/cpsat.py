@@ -98,7 +98,7 @@ class _SolutionListener(cp_model.CpSolverSolutionCallback):
         self._objectives.put(self.objective_value)
 
 
-class _Search:
+class _CpSatSearch:
     """One search by CP-SAT in a thread of its own, which can be stopped at any moment.
 
     A search that still runs native code when the process ends would abort the process, so whoever
@@ -230,7 +230,7 @@ def minimise(
         If CP-SAT refuses the model or fails: a defect of the caller.
     """
     solver = _make_solver(clock, seed, workers, linear, work)
-    search = _Search(model, solver)
+    search = _CpSatSearch(model, solver)
     limit: Limit | None = None
     try:
         try:
@@ -283,7 +283,7 @@ def _make_solver(
     return solver
 
 
-def _report(search: _Search, on_event: OnEvent, tell: bool) -> None:
+def _report(search: _CpSatSearch, on_event: OnEvent, tell: bool) -> None:
     """Report the solutions that are new, if they are to be told."""
     for objective in search.take_objectives():
         if tell:
