@@ -6,15 +6,43 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from optmatch.model import PROOFS, Limit, Score, Solution, Status, is_levels, write_score
-from optmatch.verify.report import Findings, ProofError, agree, as_number
+from optmatch.model import (
+    PROOFS,
+    Limit,
+    Problem,
+    Score,
+    Solution,
+    Status,
+    is_levels,
+    write_score,
+)
+from optmatch.verify.report import Findings, ProofError, Rule, agree, as_number
 
 SEARCHES = ("cp-sat", "search")
 """Values of ``stats["bound_by"]`` that say: by exhaustive search, without a certificate."""
 
+# The answer
+SAME_PROBLEM = Rule("the solution is one of this problem")
+WHOLE_ANSWER = Rule("the {form} is the whole answer")
+ANSWERED_MEANS_STATUS = Rule("who has an answer says so")
+
+# The lower bound and its proof
+NO_CERTIFICATE_NEEDED = Rule("this bound needs no proof")
+CERTIFICATE_IS_PROOF = Rule("the certificate is a proof")
+INFEASIBLE_BOUND_IS_INFINITE = Rule("of an infeasible problem the bound is infinite")
+INFEASIBILITY_IS_SUPPORTED = Rule("infeasibility is supported")
+BOUND_IS_SUPPORTED = Rule("the lower bound is supported")
+PROOF_IS_AS_STATED = Rule("the proof is of the kind that is stated")
+
+# The objective and the statistics
+OBJECTIVE_IS_RECOMPUTED = Rule("the objective is as recomputed")
+BOUND_BELOW_OBJECTIVE = Rule("the lower bound is not above the objective")
+OPTIMAL_REACHES_BOUND = Rule("optimal means that the bound is reached")
+STATISTICS_ARE_RECOMPUTED = Rule("statistics are as recomputed")
+
 
 def check_solution(
-    problem: Any,
+    problem: Problem[Any],
     solution: Solution,
     findings: Findings,
     *,
@@ -25,36 +53,37 @@ def check_solution(
 ) -> None:
     """Replay the answer of a solution, and check everything else that it says.
 
-    `findings` has the figure ``lower_bound_recomputed``, which anybody can count, and may have a
-    better one that was counted: ``lower_bound_checked``. `replay` applies
-    all rules to the answer, and tells whether its objective could be recomputed. The answer is in
-    the field `form`: ``"schedule"``, ``"answer"``, or ``"both"``: then `replay` is given the
-    solution. `prove` returns the bound that a certificate shows, or raises `ProofError`; None if
-    bounds of such problems need none. `floor` is that of `check_support`.
+    Parameters
+    ----------
+    problem
+        The question.
+    solution
+        The claimed outcome.
+    findings
+        Has the figure ``lower_bound_recomputed``, the bound that anybody can count, and perhaps
+        ``lower_bound_checked``, a better one that was counted too. Everything found is added.
+    replay
+        Applies all rules to the answer, and returns whether its objective could be recomputed.
+    form
+        The field that has the answer: ``"schedule"``, ``"answer"``, or ``"both"``. `replay` is
+        given this field, and for ``"both"`` the whole solution.
+    prove
+        Returns the bound that a certificate shows, or raises `ProofError`. None if bounds of such
+        problems need no certificate.
+    floor
+        The rule that an answer claims at least the bound that anybody can count; empty if it need
+        not.
     """
-    same = solution.problem == problem
-    findings.expect("the solution is one of this problem", "problem", same, True)
-    parts = {"schedule": solution.schedule, "answer": solution.answer}
+    findings.expect(SAME_PROBLEM, "problem", solution.problem == problem, True)
+
     answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
-    replayed = answered and replay(parts.get(form, solution))
-    for name, part in parts.items():
-        if form not in (name, "both"):
-            findings.expect(f"the {form} is the whole answer", name, part, None)
-        elif part is not None and not answered:
-            status = solution.status.value
-            findings.refuse("who has an answer says so", "status", status, "optimal or feasible")
-    figures = findings.figures
-    checked = figures.get("lower_bound_checked", figures["lower_bound_recomputed"])
-    if prove is None:
-        findings.expect("this bound needs no proof", "certificate", solution.certificate, None)
-    elif solution.certificate is not None:
-        try:
-            shown = prove(solution.certificate)
-            checked = shown if compare(shown, checked) == 1 else checked
-        except ProofError as exc:
-            findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
+    replayed = answered and replay(_answer_of(solution, form))
+    _check_form(solution, form, findings)
+
+    checked = _check_certificate(solution, findings, prove)
     findings.figures["lower_bound_checked"] = checked
     check_support(solution, checked, findings, floor=floor)
+
     if replayed:
         check_objective(solution, findings)
     elif answered:
@@ -64,105 +93,184 @@ def check_solution(
     check_stats(solution, findings)
 
 
-def compare(claimed: Any, found: Score, step: float | None = None) -> int | None:
-    """Compare a claim, which may be anything, with the found value, a number or levels.
+def _answer_of(solution: Solution, form: str) -> Any:
+    """Return what is replayed: the schedule, the answer, or the solution that has both."""
+    if form == "schedule":
+        return solution.schedule
+    if form == "answer":
+        return solution.answer
+    return solution
 
-    Levels are compared exactly, and so are numbers that are whole multiples of a `step`; those
-    without a step are sums of floats, which agree up to rounding. Returns -1 if the claim is
-    lower, 0 if it agrees, 1 if it is higher; None if it is no such amount.
+
+def _check_form(solution: Solution, form: str, findings: Findings) -> None:
+    """Check that the answer is in the field `form` alone, and that the status tells of it."""
+    answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    for name, part in (("schedule", solution.schedule), ("answer", solution.answer)):
+        if form not in (name, "both"):
+            findings.expect(WHOLE_ANSWER.format(form=form), name, part, None)
+        elif part is not None and not answered:
+            status = solution.status.value
+            findings.refuse(ANSWERED_MEANS_STATUS, "status", status, "optimal or feasible")
+
+
+def _check_certificate(
+    solution: Solution, findings: Findings, prove: Callable[[Any], Score] | None
+) -> Score:
+    """Return the best lower bound that was counted or that the certificate shows."""
+    figures = findings.figures
+    counted: Score = figures.get("lower_bound_checked", figures["lower_bound_recomputed"])
+    if prove is None:
+        findings.expect(NO_CERTIFICATE_NEEDED, "certificate", solution.certificate, None)
+        return counted
+    if solution.certificate is None:
+        return counted
+    try:
+        proved = prove(solution.certificate)
+    except ProofError as exc:
+        findings.refuse(CERTIFICATE_IS_PROOF, "certificate", str(exc), "a valid proof")
+        return counted
+    return proved if compare(proved, counted) == 1 else counted
+
+
+def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int | None:
+    """Compare a claim with a recomputed amount, which is a number or levels.
+
+    Levels (tuples of whole numbers) are compared exactly, and so are numbers that are whole
+    multiples of a step. Numbers without a step are sums of floats, which are equal up to rounding.
+
+    Parameters
+    ----------
+    claimed
+        Anything that a file may hold.
+    recomputed
+        The amount that the verifier computed.
+    step
+        Both are whole multiples of it, if it is given.
+
+    Returns
+    -------
+    int or None
+        -1 if the claim is lower, 0 if it is equal, 1 if it is higher; None if it cannot be
+        compared: it is no number, or levels of another length.
     """
-    if is_levels(claimed) and isinstance(found, tuple):
-        return (claimed > found) - (claimed < found) if len(claimed) == len(found) else None
-    number = 0.0 if is_levels(claimed) else as_number(claimed)  # levels are finite
-    other = 0.0 if isinstance(found, tuple) else found
-    mixed = is_levels(claimed) or isinstance(found, tuple)
-    if math.isnan(number) or (mixed and math.isfinite(number) and math.isfinite(other)):
+    if is_levels(claimed) and isinstance(recomputed, tuple):
+        if len(claimed) != len(recomputed):
+            return None
+        return (claimed > recomputed) - (claimed < recomputed)
+
+    # Levels are finite: against them only an infinite number can be compared, as against 0.
+    mixed = is_levels(claimed) or isinstance(recomputed, tuple)
+    number = 0.0 if is_levels(claimed) else as_number(claimed)
+    other = 0.0 if isinstance(recomputed, tuple) else recomputed
+    if math.isnan(number):
         return None
+    if mixed and math.isfinite(number) and math.isfinite(other):
+        return None
+
     if step is not None:
-        number, other = _count_steps(number, step), _count_steps(other, step)
+        number = _count_steps(number, step)
+        other = _count_steps(other, step)
     elif agree(number, other):
         return 0
     return (number > other) - (number < other)
 
 
 def _count_steps(number: float, step: float) -> float:
-    """Divide by a step; whole up to the rounding of one product and one division of floats."""
+    """Return ``number / step``, as a whole number if it is one up to rounding.
+
+    Rounding is that of one product and one division of floats. What is further from a whole number
+    stays as it is, and then equals no other count.
+    """
     if step == 1.0 or not math.isfinite(number):
         return number
     steps = number / step
-    return round(steps) if abs(steps - round(steps)) <= abs(steps) * 2.0**-50 else steps
+    nearest = round(steps)
+    return nearest if abs(steps - nearest) <= abs(steps) * 2.0**-50 else steps
 
 
-def _write(claimed: Any) -> str:
+def _write_claim(claimed: Any) -> str:
     return write_score(claimed) if is_levels(claimed) else f"{as_number(claimed):g}"
 
 
 def check_support(solution: Solution, checked: Score, findings: Findings, *, floor: str) -> None:
-    """Check that the claimed bound follows from the checked one, or is said to be a search's.
+    """Check that the claimed bound follows from the checked one, or is said to be from a search.
 
-    The claim may be any value, also one that is no number. The word of a search without a
-    certificate is no violation and no proof: it is unproved. `floor` is the rule that an answer
-    owes at least the bound that anybody can count; empty if not. A run that was stopped before the
-    count claims no bound.
+    A bound from a search without a certificate is no violation and no proof: it is unproved.
+
+    Parameters
+    ----------
+    solution
+        Claims a status and a lower bound, which may be any value, also one that is no number.
+    checked
+        The best bound that was counted or that the certificate shows.
+    findings
+        Has the figure ``lower_bound_recomputed``, the bound that anybody can count.
+    floor
+        As for `check_solution`. A run that was stopped before it could count claims the bound
+        minus infinity, and is exempt.
     """
-    claimed: Any = solution.lower_bound
     infeasible = solution.status is Status.INFEASIBLE
+    claimed: Any = solution.lower_bound
     if infeasible:
-        rule = "of an infeasible problem the bound is infinite"
-        findings.expect(rule, "lower_bound", claimed, math.inf)
+        findings.expect(INFEASIBLE_BOUND_IS_INFINITE, "lower_bound", claimed, math.inf)
         claimed = math.inf
+
     counted = findings.figures["lower_bound_recomputed"]
     over_counted = compare(claimed, counted, findings.step)
     over_checked = compare(claimed, checked, findings.step)
-    if over_counted is not None and over_counted <= 0:
+    if over_counted in (-1, 0):
         findings.proof = findings.proof or "counting"
-    elif over_checked is not None and over_checked <= 0:
+    elif over_checked in (-1, 0):
         findings.proof = findings.proof or "certificate"
-    elif solution.stats.get("bound_by") in SEARCHES and over_checked is not None:
-        claim = "status infeasible" if infeasible else f"lower bound {_write(claimed)}"
-        was = f"{_write(checked)} was checked"
-        findings.doubt(f"{claim}: from a search without a certificate; {was}")
+    elif over_checked == 1 and solution.stats.get("bound_by") in SEARCHES:
+        claim = "status infeasible" if infeasible else f"lower bound {_write_claim(claimed)}"
+        findings.doubt(
+            f"{claim}: from a search without a certificate; {_write_claim(checked)} was checked"
+        )
     elif infeasible:
         findings.refuse(
-            "infeasibility is supported", "status", "infeasible", "a dead pair or a proof"
+            INFEASIBILITY_IS_SUPPORTED, "status", "infeasible", "a dead pair or a proof"
         )
     else:
-        findings.refuse("the lower bound is supported", "lower_bound", claimed, checked)
+        findings.refuse(BOUND_IS_SUPPORTED, "lower_bound", claimed, checked)
+
     stopped = solution.limit in (Limit.TIME, Limit.INTERRUPTED) and claimed == -math.inf
     if floor and over_counted in (None, -1) and not stopped:
         findings.refuse(floor, "lower_bound", claimed, counted)
 
 
 def check_objective(solution: Solution, findings: Findings) -> None:
-    """Check the objective, that the bound is not above it, and that optimal means they meet."""
+    """Check the objective, that the bound is not above it, and that optimal means they meet.
+
+    `findings` has the recomputed objective as the figure ``objective``.
+    """
     objective = findings.figures["objective"]
-    bound = compare(solution.lower_bound, objective, findings.step)
-    if compare(solution.objective, objective, findings.step) != 0:
-        findings.refuse(
-            "the objective is as recomputed", "objective", solution.objective, objective
-        )
-    if bound not in (-1, 0):
-        findings.refuse(
-            "the lower bound is not above the objective",
-            "lower_bound",
-            solution.lower_bound,
-            objective,
-        )
-    if solution.status is Status.OPTIMAL and bound != 0:
-        findings.refuse(
-            "optimal means that the bound is reached",
-            "lower_bound",
-            solution.lower_bound,
-            objective,
-        )
+    claimed = solution.objective
+    if compare(claimed, objective, findings.step) != 0:
+        findings.refuse(OBJECTIVE_IS_RECOMPUTED, "objective", claimed, objective)
+
+    bound = solution.lower_bound
+    over_objective = compare(bound, objective, findings.step)
+    if over_objective not in (-1, 0):
+        findings.refuse(BOUND_BELOW_OBJECTIVE, "lower_bound", bound, objective)
+    if solution.status is Status.OPTIMAL and over_objective != 0:
+        findings.refuse(OPTIMAL_REACHES_BOUND, "lower_bound", bound, objective)
 
 
 def check_stats(solution: Solution, findings: Findings) -> None:
-    """Check the statistics that are figures of the replay, too, and the stated kind of proof."""
-    for name, value in solution.stats.items():
-        got = findings.figures.get(name)
-        if got is not None and compare(value, got, 1.0 if type(got) is int else None) != 0:
-            findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, got)
-    stated, found = solution.proof, findings.proof
-    if stated not in (None, found) and stated not in PROOFS[PROOFS.index(found or PROOFS[0]) :]:
-        findings.refuse("the proof is of the kind that is stated", "proof", stated, found)
+    """Check the statistics that were recomputed too, and the kind of proof that is stated.
+
+    A solution may state a weaker kind of proof than was found, and no stronger one.
+    """
+    for name, claimed in solution.stats.items():
+        recomputed = findings.figures.get(name)
+        if recomputed is None:
+            continue
+        step = 1.0 if type(recomputed) is int else None
+        if compare(claimed, recomputed, step) != 0:
+            findings.refuse(STATISTICS_ARE_RECOMPUTED, f"stats[{name!r}]", claimed, recomputed)
+
+    stated = solution.proof
+    strongest = PROOFS.index(findings.proof or PROOFS[0])
+    if stated not in (None, findings.proof) and stated not in PROOFS[strongest:]:
+        findings.refuse(PROOF_IS_AS_STATED, "proof", stated, findings.proof)

@@ -1,4 +1,7 @@
-"""Loops: ways through set cells that no light from outside takes, where stray light goes round."""
+"""Closed loops of light: ways through set cells that no light from outside takes.
+
+A loop breaks no rule. Stray light that leaks into one goes round in it, as in a ring resonator.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from optmatch.model import CROSS, FREE
 
 
 class Loop(NamedTuple):
-    """A closed way, in one of its two directions."""
+    """A closed way of light, in one of its two directions."""
 
     entered: tuple[int, ...]
     """The terminals at which cells are entered, in order."""
@@ -26,36 +29,64 @@ class Loop(NamedTuple):
 
 
 def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
-    """Find the closed loops of light in some settings of the cells.
+    """Find the closed loops of light for some settings of the cells.
 
-    ``states[slot, cell]`` is 0 bar, 1 cross, -1 free; a stuck cell is as it is, whatever is said
-    of it, and a dead one leads nowhere. Returns for each slot its loops, each once, from the
-    lowest of its terminals; by these.
+    Light is sent in wherever it can come in: at free terminals of the graph, and out of free
+    cells. A set cell leads each terminal to another one, so the terminals of set cells that stay
+    dark form closed loops. Time is proportional to the number of cells.
 
-    Light is sent in wherever it can come in: at free terminals of the graph, and from free cells.
-    Each way into a set cell has a way out of its own, so the ways that remain dark are loops. Time
-    is proportional to the number of cells.
+    Parameters
+    ----------
+    graph
+        The wiring.
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free. A stuck cell is as it is, whatever is said
+        of it, and a dead cell leads nowhere.
+
+    Returns
+    -------
+    list of list of Loop
+        For each slot its loops, each once, from the lowest of its terminals, and in that order.
     """
-    leads_on = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
-    is_set = np.repeat(leads_on, 4, axis=1)  # index: slot, and terminal entered
-    crossed = np.repeat(states == CROSS, 4, axis=1).astype(np.int64)
-    left = graph.exits[np.arange(len(graph.mate)), crossed]
-    onward = graph.mate[left]
-    fed = (graph.mate >= 0) & is_set[:, graph.mate]
-    dark = is_set.copy()
-    slot, at = np.nonzero(is_set & ~fed)
-    while len(at):
-        dark[slot, at] = False
-        following = onward[slot, at].astype(np.int64)
-        on = (following >= 0) & is_set[slot, following]
-        slot, at = slot[on], following[on]
+    guides = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
+    guides_at = np.repeat(guides, 4, axis=1)  # (slots, terminals): of the cell of the terminal
+    crossed_at = np.repeat(states == CROSS, 4, axis=1).astype(np.int64)
+    exit_at = graph.exits[np.arange(len(graph.mate)), crossed_at]  # (slots, terminals)
+    next_at = graph.mate[exit_at]  # the terminal of the next cell that is entered, -1 outside
+
+    dark = _find_dark_terminals(graph, guides_at, next_at)
+
     loops: list[list[Loop]] = [[] for _ in states]
-    for k, first in np.argwhere(dark):
-        entered, terminal = [], int(first)
-        while dark[k, terminal]:
-            dark[k, [terminal, left[k, terminal]]] = False  # the loop, and the loop turned round
+    for slot, first in np.argwhere(dark):
+        entered = []
+        terminal = int(first)
+        while dark[slot, terminal]:
+            # The exits are taken off too: they belong to the same loop, turned round.
+            dark[slot, terminal] = False
+            dark[slot, exit_at[slot, terminal]] = False
             entered.append(terminal)
-            terminal = int(onward[k, terminal])
+            terminal = int(next_at[slot, terminal])
         if entered:
-            loops[k].append(Loop(tuple(entered), tuple(left[k, entered].tolist())))
+            left = exit_at[slot, entered].tolist()
+            loops[slot].append(Loop(tuple(entered), tuple(left)))
     return loops
+
+
+def _find_dark_terminals(
+    graph: CellGraph, guides_at: NDArray[np.bool_], next_at: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Return ``dark[slot, terminal]``: set cells are not entered there by light from outside.
+
+    ``guides_at[slot, terminal]`` says whether the cell of the terminal is set, and
+    ``next_at[slot, terminal]`` where light goes on that entered there, -1 out of the graph.
+    """
+    fed_by_set_cell = (graph.mate >= 0) & guides_at[:, graph.mate]
+    dark = guides_at.copy()
+    slot, terminal = np.nonzero(guides_at & ~fed_by_set_cell)
+    while len(terminal):
+        dark[slot, terminal] = False
+        following = next_at[slot, terminal].astype(np.int64)
+        goes_on = (following >= 0) & guides_at[slot, following]
+        slot = slot[goes_on]
+        terminal = following[goes_on]
+    return dark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -14,8 +14,27 @@ SHOWN = 20
 """How many violations and notes `str` of a report shows; the report has them all."""
 
 
+LONGEST_LETTERS = 1500
+"""A value of a violation is cut after so many letters, so that a message has fewer than 4,000."""
+
+
 class ProofError(Exception):
-    """A proof that does not prove what it says."""
+    """A certificate that does not prove the bound that it claims."""
+
+
+class Rule(str):
+    """A rule that answers obey, in words.
+
+    It is a string, so reports, files and comparisons hold its text. A rule with a name in braces
+    is a pattern: `str.format` fills in the name.
+
+    Examples
+    --------
+    >>> Rule("each job has its {parts}").format(parts="ports")
+    'each job has its ports'
+    """
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +64,9 @@ class Violation:
     expected: Any
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.rule}: got {self.got}, expected {self.expected}"
+        got = _shorten(self.got)
+        expected = _shorten(self.expected)
+        return f"{_shorten(self.where)}: {_shorten(self.rule)}: got {got}, expected {expected}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +125,20 @@ class Report:
         return next(map(str, (*self.violations, *self.skipped)), "")
 
     def __str__(self) -> str:
+        if self.ok:
+            verdict = "verified"
+        elif self.valid:
+            verdict = "unproved"
+        else:
+            verdict = "refused"
         count = len(self.violations)
-        found = f"{count or 'no'} violation{'s' if count > 1 else ''}"
-        verdict = "verified" if self.ok else "unproved" if self.valid else "refused"
-        lines = [f"{verdict}: {found}"]
-        lines += _first(f"  {violation}" for violation in self.violations)
+        plural = "s" if count > 1 else ""
+        lines = [f"{verdict}: {count or 'no'} violation{plural}"]
+        lines += _cut_list([f"  {violation}" for violation in self.violations])
         lines += [f"  not checked: {check}" for check in self.skipped]
         lines += [f"  unproved: {claim}" for claim in self.unproved]
         lines += [f"  {name} = {write_figure(value)}" for name, value in self.figures.items()]
-        lines += _first(f"  note: {note}" for note in self.notes)
+        lines += _cut_list([f"  note: {note}" for note in self.notes])
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -129,8 +155,13 @@ class Report:
             "valid": self.valid,
             "proof": self.proof,
             "violations": [
-                {name: _told(getattr(v, name)) for name in ("rule", "where", "got", "expected")}
-                for v in self.violations
+                {
+                    "rule": str(violation.rule),
+                    "where": violation.where,
+                    "got": _to_json_value(violation.got),
+                    "expected": _to_json_value(violation.expected),
+                }
+                for violation in self.violations
             ],
             "figures": {
                 name: value if is_known(value) else None for name, value in self.figures.items()
@@ -141,29 +172,46 @@ class Report:
         }
 
 
-def _told(value: Any) -> Any:
-    return value if isinstance(value, int | float | list) or value is None else str(value)
+def _to_json_value(value: Any) -> Any:
+    """Return numbers, lists and None as they are, and everything else as text."""
+    if value is None or isinstance(value, int | float | list):
+        return value
+    return str(value)
 
 
-def _first(lines: Any) -> list[str]:
-    listed = list(lines)
-    more = len(listed) - SHOWN
-    return listed[:SHOWN] + ([f"  ... and {more} more"] if more > 0 else [])
+def _shorten(value: Any) -> str:
+    """Write a value in at most `LONGEST_LETTERS` letters, all of which can be encoded."""
+    text = str(value).encode("utf-8", "backslashreplace").decode("utf-8")
+    excess = len(text) - LONGEST_LETTERS
+    return f"{text[:LONGEST_LETTERS]} ... and {excess} more letters" if excess > 0 else text
+
+
+def _cut_list(lines: list[str]) -> list[str]:
+    """Keep the first `SHOWN` lines, and count the others in a last one."""
+    excess = len(lines) - SHOWN
+    if excess > 0:
+        return [*lines[:SHOWN], f"  ... and {excess} more"]
+    return lines
 
 
 def write_figure(value: Any) -> str:
-    """Write a figure; a float with ten digits, levels one after the other."""
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else f"{value:.10g}"
+    """Write a figure: a number with ten digits, the levels of an objective one after the other."""
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return f"{value:.10g}"
 
 
 class Findings:
-    """A report in the making.
+    """A report in the making, which every check of the verifier is given and adds to.
 
     Attributes
     ----------
     step
-        Objective and bounds are whole multiples of it, and compared as such; None where they are
-        sums of floats, which are compared up to rounding.
+        The objective and its bounds are whole multiples of this number, such as one cell or one
+        tick, and are compared as such. None where they are sums of floats, which are compared up
+        to rounding.
+    violations, figures, notes, skipped, unproved, proof
+        As in `Report`.
     """
 
     def __init__(self) -> None:
@@ -176,7 +224,7 @@ class Findings:
         self.proof: Proof | None = None
 
     def expect(self, rule: str, where: str, got: Any, expected: Any) -> bool:
-        """Add a violation unless `got` equals `expected`; tell whether it does."""
+        """Add a violation unless `got` equals `expected`; return whether they are equal."""
         if got == expected:
             return True
         self.refuse(rule, where, got, expected)
@@ -192,16 +240,25 @@ class Findings:
         self.proof = "search"
 
     def include(self, inner: Findings, where: str) -> None:
-        """Add violations, notes, and what was not checked or proved of a part, saying which."""
-        self.violations += [
-            Violation(v.rule, where + v.where, v.got, v.expected) for v in inner.violations
-        ]
+        """Add the findings of one part of an answer, each behind the name of the part.
+
+        Figures and the proof of the part are left out: they are about the part alone.
+
+        Parameters
+        ----------
+        inner
+            The findings of the part.
+        where
+            The name of the part, which is put before each place.
+        """
+        for violation in inner.violations:
+            self.violations.append(replace(violation, where=where + violation.where))
         self.notes += [where + note for note in inner.notes]
         self.skipped += [where + check for check in inner.skipped]
         self.unproved += [where + claim for claim in inner.unproved]
 
     def report(self) -> Report:
-        """Return the slice that was found."""
+        """Return everything that was found so far as an immutable report."""
         return Report(
             violations=tuple(self.violations),
             figures=FrozenMap(self.figures),
@@ -212,13 +269,16 @@ class Findings:
         )
 
 
-def agree(claimed: Any, found: float) -> bool:
-    """Tell whether a claim is the number found, up to the rounding of sums of floats."""
-    return math.isclose(as_number(claimed), found, rel_tol=RTOL)
+def agree(claimed: Any, recomputed: float) -> bool:
+    """Return whether a claim equals the recomputed number, up to the rounding of float sums."""
+    return math.isclose(as_number(claimed), recomputed, rel_tol=RTOL)
 
 
 def as_number(claimed: Any) -> float:
-    """Return a claimed number; NaN, which agrees with nothing, for a claim that is no number."""
+    """Return a claimed number as a float.
+
+    A claim that is no real number becomes NaN, which equals nothing.
+    """
     if isinstance(claimed, bool) or not isinstance(claimed, Real):
         return math.nan
     return float(claimed)

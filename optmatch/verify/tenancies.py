@@ -14,33 +14,61 @@ from optmatch.verify.bounds import check_solution
 from optmatch.verify.collectives.circuits import measure_rounds
 from optmatch.verify.collectives.replay import verify_collective
 from optmatch.verify.demands.replay import verify_demand
-from optmatch.verify.report import Findings
+from optmatch.verify.report import Findings, Rule
 from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes
 from optmatch.verify.routing.schedules import count_toggles, verify_schedule
+
+# The answer
+ANSWERED_TOGETHER = Rule("ports and schedule answer it together")
+PLAN_AND_SCHEDULE = Rule("a plan and a schedule answer it")
+BOUND_OF_WORST_JOB = Rule("the lower bound is not below that of the worst job")
+
+# Ports
+JOB_HAS_PARTS = Rule("each job has its {parts}")
+JOB_HAS_PORTS = Rule("a job has as many ports as it needs")
+PORTS_ARE_ALIVE = Rule("ports are alive")
+PORT_OF_ONE_JOB = Rule("a port belongs to one job, once")
+CIRCUIT_WITHIN_JOB = Rule("a circuit joins ports of one job")
+
+# Times
+SLOT_LASTS_SLOT_S = Rule("a slot lasts slot_s")
+DELAY_IS_GIVEN = Rule("the delay is the problem's")
+ALL_STOP = Rule("all circuits change together")
+
+# The question of each job
+JOB_CAN_BE_ASKED = Rule("the job can be asked of its ports")
+ONLY_COLLECTIVES_HAVE_PLANS = Rule("only collectives have plans")
+COLLECTIVE_HAS_PLAN = Rule("a collective has a plan")
+EPOCHS_IN_ORDER = Rule(
+    "a collective has its epochs one after the other, in the slots that they need"
+)
 
 
 def verify_tenancy(
     problem: Tenancy, subject: Schedule | TenancyPlan | Solution, findings: Findings
 ) -> None:
-    """Replay the jobs side by side and, of a solution, check its claims."""
+    """Replay the jobs side by side and check the claims of a solution.
+
+    A schedule or a plan alone is refused: ports and schedule answer the question together.
+    """
     findings.figures["lower_bound_recomputed"] = problem.lower_bound()
     findings.figures["slots_lower_bound"] = problem.min_slots
     if not isinstance(subject, Solution):
-        findings.refuse(
-            "ports and schedule answer it together", "answer", type(subject).__name__, "Solution"
-        )
+        findings.refuse(ANSWERED_TOGETHER, "answer", type(subject).__name__, "Solution")
         return
-    floor = "the lower bound is not below that of the worst job"
     replay = partial(_replay, problem, findings=findings)
-    check_solution(problem, subject, findings, replay=replay, form="both", floor=floor)
+    check_solution(
+        problem, subject, findings, replay=replay, form="both", floor=BOUND_OF_WORST_JOB
+    )
 
 
 def _replay(problem: Tenancy, solution: Solution, findings: Findings) -> bool:
-    """Apply all rules; False if no circuits are defined."""
-    plan, schedule = solution.answer, solution.schedule
+    """Apply all rules; return False if the answer defines no circuits."""
+    plan = solution.answer
+    schedule = solution.schedule
     if not isinstance(plan, TenancyPlan) or schedule is None:
-        findings.refuse("a plan and a schedule answer it", "answer", plan, "both")
+        findings.refuse(PLAN_AND_SCHEDULE, "answer", plan, "both")
         return False
     fabric = problem.fabric
     if not (
@@ -49,127 +77,155 @@ def _replay(problem: Tenancy, solution: Solution, findings: Findings) -> bool:
         and check_matchings(fabric, schedule, findings)
     ):
         return False
-    for slot in np.flatnonzero(schedule.durations_s != problem.slot_s).tolist():
-        duration = float(schedule.durations_s[slot])
-        findings.refuse("a slot lasts slot_s", f"durations_s[{slot}]", duration, problem.slot_s)
-    findings.expect("the delay is the problem's", "delay_s", schedule.delay_s, problem.delay_s)
-    findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
+
+    _check_times(problem, schedule, findings)
     _check_separation(problem, plan, schedule.matchings, findings)
-    total = int(check_light(fabric, schedule, findings).cells.sum())
-    for k, tenant in enumerate(problem.tenants):
-        inner = Findings()
-        _check_tenant(problem, k, plan, schedule, inner)
-        findings.include(inner, f"job {tenant.name!r}: ")
-    changed = problem.changed_circuits(plan.ports, schedule.matchings)
+    traced = check_light(fabric, schedule, findings)
+    for job, tenant in enumerate(problem.tenants):
+        job_findings = Findings()
+        _check_job(problem, job, plan, schedule, job_findings)
+        findings.include(job_findings, f"job {tenant.name!r}: ")
+
+    changed_circuits = problem.changed_circuits(plan.ports, schedule.matchings)
     findings.figures |= {
         "slots": schedule.n_slots,
-        "changed_circuits": changed,
+        "changed_circuits": changed_circuits,
         "makespan_s": schedule.makespan_s,
-        "objective": schedule.makespan_s + problem.delay_s * changed,
-        "total_cells": total,
-        "shortest_cells": _shortest_cells(problem, schedule.matchings),
+        "objective": schedule.makespan_s + problem.delay_s * changed_circuits,
+        "total_cells": int(traced.cells.sum()),
+        "shortest_cells": _count_shortest_cells(problem, schedule.matchings),
         "toggles": count_toggles(schedule),
     }
     return True
 
 
+def _check_times(problem: Tenancy, schedule: Schedule, findings: Findings) -> None:
+    """Check that all slots last equally long, with the delay of the problem between them."""
+    for slot, duration_s in enumerate(schedule.durations_s.tolist()):
+        findings.expect(SLOT_LASTS_SLOT_S, f"durations_s[{slot}]", duration_s, problem.slot_s)
+    findings.expect(DELAY_IS_GIVEN, "delay_s", schedule.delay_s, problem.delay_s)
+    findings.expect(ALL_STOP, "switching", schedule.switching, "all-stop")
+
+
 def _check_ports(problem: Tenancy, plan: TenancyPlan, findings: Findings) -> bool:
-    """Check that each job has its number of live ports, and no other job has them."""
-    jobs = len(problem.tenants)
-    for name in ("ports", "plans"):
-        rule = f"each job has its {name}"
-        if not findings.expect(rule, name, len(getattr(plan, name)), jobs):
+    """Check that each job has its number of live ports, and that no other job has them."""
+    n_jobs = len(problem.tenants)
+    for parts in ("ports", "plans"):
+        n_parts = len(getattr(plan, parts))
+        if not findings.expect(JOB_HAS_PARTS.format(parts=parts), parts, n_parts, n_jobs):
             return False
-    owners: dict[int, int] = {}
-    before = len(findings.violations)
-    for k, (tenant, ports) in enumerate(zip(problem.tenants, plan.ports, strict=True)):
-        rule = "a job has as many ports as it needs"
-        findings.expect(rule, f"ports[{k}]", len(ports), tenant.n_ports)
+
+    violations_before = len(findings.violations)
+    job_of_port: dict[int, int] = {}
+    for job, (tenant, ports) in enumerate(zip(problem.tenants, plan.ports, strict=True)):
+        where = f"ports[{job}]"
+        findings.expect(JOB_HAS_PORTS, where, len(ports), tenant.n_ports)
         for port in ports:
             if port not in problem.fabric.live_ports:
-                findings.refuse("ports are alive", f"ports[{k}]", port, "a live port")
-            if port in owners:
-                rule = "a port belongs to one job, once"
-                findings.refuse(rule, f"ports[{k}]", port, f"not one of job {owners[port]}")
-            owners[port] = k
-    return len(findings.violations) == before
+                findings.refuse(PORTS_ARE_ALIVE, where, port, "a live port")
+            if port in job_of_port:
+                expected = f"not one of job {job_of_port[port]}"
+                findings.refuse(PORT_OF_ONE_JOB, where, port, expected)
+            job_of_port[port] = job
+    return len(findings.violations) == violations_before
 
 
 def _check_separation(
     problem: Tenancy, plan: TenancyPlan, matchings: NDArray[np.int32], findings: Findings
 ) -> None:
-    """Check that each circuit stays within one job."""
-    owner = np.full(problem.fabric.n_ports, -1)
-    for k, ports in enumerate(plan.ports):
-        owner[list(ports)] = k
+    """Check that each circuit stays within one job; ``matchings[slot, source]``."""
+    job_of_port = np.full(problem.fabric.n_ports, -1)
+    for job, ports in enumerate(plan.ports):
+        job_of_port[list(ports)] = job
+
     slots, sources = np.nonzero(matchings != IDLE)
-    targets = matchings[slots, sources]
-    astray = (owner[sources] != owner[targets]) | (owner[sources] < 0)
-    for slot, i, j in np.stack([slots, sources, targets], axis=1)[astray].tolist():
-        rule = "a circuit joins ports of one job"
-        where = f"slot {slot}, circuit from port {i} to port {j}"
-        findings.refuse(rule, where, [int(owner[i]), int(owner[j])], "one job")
+    destinations = matchings[slots, sources]
+    source_jobs = job_of_port[sources]
+    destination_jobs = job_of_port[destinations]
+    wrong = (source_jobs != destination_jobs) | (source_jobs < 0)
+    for circuit in np.flatnonzero(wrong):
+        source = sources[circuit]
+        destination = destinations[circuit]
+        where = f"slot {slots[circuit]}, circuit from port {source} to port {destination}"
+        jobs = [int(source_jobs[circuit]), int(destination_jobs[circuit])]
+        findings.refuse(CIRCUIT_WITHIN_JOB, where, jobs, "one job")
 
 
-def _check_tenant(
-    problem: Tenancy, k: int, plan: TenancyPlan, schedule: Schedule, findings: Findings
+def _check_job(
+    problem: Tenancy, job: int, plan: TenancyPlan, schedule: Schedule, findings: Findings
 ) -> None:
     """Verify the part of a job on its ports as an answer to its own question."""
-    tenant, ports = problem.tenants[k], plan.ports[k]
-    place = np.full(problem.fabric.n_ports + 1, IDLE)  # the last entry is that of an idle port
-    place[list(ports)] = np.arange(len(ports))
-    own = place[schedule.matchings[:, list(ports)]].astype(np.int32)
-    busy = (own != IDLE).any(axis=1)
+    ports = list(plan.ports[job])
     try:
-        asked = problem.question(tenant, ports)
+        question = problem.question(problem.tenants[job], plan.ports[job])
     except InputError as exc:  # a demand between ports that no light joins
-        findings.refuse("the job can be asked of its ports", f"ports[{k}]", exc.message, "others")
+        findings.refuse(JOB_CAN_BE_ASKED, f"ports[{job}]", exc.message, "others")
         return
-    if isinstance(asked, Collective):
-        _check_rounds(problem, asked, plan.plans[k], own[busy], findings)
+
+    # The matchings of the job, with its ports numbered from 0; slots without a circuit left out.
+    index_in_job = np.full(problem.fabric.n_ports + 1, IDLE)  # the last entry is of an idle port
+    index_in_job[ports] = np.arange(len(ports))
+    matchings = index_in_job[schedule.matchings[:, ports]].astype(np.int32)
+    busy = (matchings != IDLE).any(axis=1)
+
+    if isinstance(question, Collective):
+        _check_epochs(problem, question, plan.plans[job], matchings[busy], findings)
         return
-    findings.expect("only collectives have plans", f"plans[{k}]", plan.plans[k], None)
+    findings.expect(ONLY_COLLECTIVES_HAVE_PLANS, f"plans[{job}]", plan.plans[job], None)
     states = schedule.cell_states
     restricted = Schedule(
-        matchings=own[busy],
+        matchings=matchings[busy],
         durations_s=np.ones(int(busy.sum())),
         cell_states=None if states is None else states[busy],
     )
-    if isinstance(asked, Demand):
-        verify_demand(asked, restricted, findings)
-    elif isinstance(asked, AllToAll):
-        verify_schedule(asked, restricted, findings)
+    if isinstance(question, Demand):
+        verify_demand(question, restricted, findings)
+    elif isinstance(question, AllToAll):
+        verify_schedule(question, restricted, findings)
 
 
-def _check_rounds(
+def _check_epochs(
     problem: Tenancy,
-    asked: Collective,
+    question: Collective,
     plan: CollectivePlan | None,
-    own: NDArray[np.int32],
+    matchings: NDArray[np.int32],
     findings: Findings,
 ) -> None:
-    """Check that the slots of a collective are the epochs of its plan, long enough for them."""
+    """Check that the slots of a collective are the epochs of its plan, long enough for them.
+
+    ``matchings[slot, rank]`` are those of the job, without slots in which it has no circuit.
+    """
     if plan is None:
-        findings.refuse("a collective has a plan", "plans", None, "a CollectivePlan")
+        findings.refuse(COLLECTIVE_HAS_PLAN, "plans", None, "a CollectivePlan")
         return
-    verify_collective(asked, plan, findings)
-    rounds = None if findings.violations else measure_rounds(asked, plan, findings)
+    verify_collective(question, plan, findings)
+    if findings.violations:
+        return
+    rounds = measure_rounds(question, plan, findings)
     if rounds is None:
         return
-    seconds = np.zeros(plan.n_epochs)
-    last_s = rounds.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
-    np.add.at(seconds, plan.epoch_of_round, last_s)
-    held = [problem.slots_for(each) for each in seconds.tolist()]
-    wanted = np.repeat(plan.circuits[:, 0], held, axis=0)
-    wanted = wanted[(wanted != IDLE).any(axis=1)]
-    if not np.array_equal(own, wanted):
-        rule = "a collective has its epochs one after the other, in the slots that they need"
-        findings.refuse(rule, "matchings", f"{len(own)} slots", f"{len(wanted)}: {held}")
+
+    # An epoch holds its circuits for as many slots as its rounds need.
+    epoch_s = np.zeros(plan.n_epochs)
+    round_s = rounds.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
+    np.add.at(epoch_s, plan.epoch_of_round, round_s)
+    slots_of_epoch = [problem.slots_for(seconds) for seconds in epoch_s.tolist()]
+    expected = np.repeat(plan.circuits[:, 0], slots_of_epoch, axis=0)
+    expected = expected[(expected != IDLE).any(axis=1)]
+    if not np.array_equal(matchings, expected):
+        findings.refuse(
+            EPOCHS_IN_ORDER,
+            "matchings",
+            f"{len(matchings)} slots",
+            f"{len(expected)}: {slots_of_epoch}",
+        )
 
 
-def _shortest_cells(problem: Tenancy, matchings: NDArray[np.int32]) -> int:
-    """Add up the shortest routes of all circuits, as if each were alone."""
+def _count_shortest_cells(problem: Tenancy, matchings: NDArray[np.int32]) -> int:
+    """Add up the cells on the shortest routes of all circuits, each as if it were alone."""
     slots, sources = np.nonzero(matchings != IDLE)
-    cells = problem.fabric.route_cells()[sources, matchings[slots, sources]].astype(np.int64)
+    destinations = matchings[slots, sources]
+    cells = problem.fabric.route_cells()[sources, destinations].astype(np.int64)
     total = int(cells[cells != UNREACHED].sum())
+    # A circuit between bidirectional ports is listed from both of its ends.
     return total // 2 if problem.fabric.bidirectional else total

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import optmatch as om
-from optmatch.verify.report import Findings
+from optmatch.verify.report import Findings, Rule
 from tests.helpers.mutants import key_of, list_equivalents, list_mutants
 from tests.verify import rules
 from tests.verify.rules import UNPROVED, Row
@@ -135,7 +135,7 @@ class Place(NamedTuple):
 def list_places() -> Iterator[Place]:
     """List all calls to which a rule is given, by its names, and all proofs that are none."""
     files = [*CHECKED.glob("verify/**/*.py"), CHECKED / "entrances.py"]
-    trees = {str(file): ast.parse(file.read_text("utf-8")) for file in sorted(files)}
+    trees = {str(file): _with_texts_of_rules(file) for file in sorted(files)}
     taking = {"doubt": -1}
     for tree in trees.values():
         taking |= _takers(tree)
@@ -145,6 +145,38 @@ def list_places() -> Iterator[Place]:
             for node in (n for n in ast.walk(function) if isinstance(n, ast.Call | ast.Raise)):
                 for rule in _rules(node, function, known):
                     yield Place(path, node.lineno, node.end_lineno or 0, rule)
+
+
+class _RuleTexts(ast.NodeTransformer):
+    """Puts the text of a rule in the place of its name, with a star for what is filled in."""
+
+    def __init__(self, module: Any) -> None:
+        self.rules = {n: v for n, v in vars(module).items() if isinstance(v, Rule)}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Replace the name of a rule."""
+        if node.id not in self.rules or not isinstance(node.ctx, ast.Load):
+            return node
+        text = re.sub(r"\{.*?\}", "*", self.rules[node.id])
+        return ast.copy_location(ast.Constant(text), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Replace ``RULE.format(...)``."""
+        self.generic_visit(node)
+        called = node.func
+        if isinstance(called, ast.Attribute) and called.attr == "format":
+            if isinstance(called.value, ast.Constant):
+                return called.value
+        return node
+
+
+def _with_texts_of_rules(file: Path) -> ast.Module:
+    """Parse a file, with the texts of rules instead of their names."""
+    name = ".".join(file.relative_to(CHECKED.parent).with_suffix("").parts)
+    module = importlib.import_module(name.removesuffix(".__init__"))
+    tree = ast.parse(file.read_text("utf-8"))
+    transformed: ast.Module = _RuleTexts(module).visit(tree)
+    return transformed
 
 
 def _takers(tree: ast.Module) -> dict[str, int]:
