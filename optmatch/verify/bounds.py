@@ -156,7 +156,7 @@ def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int |
     if is_levels(claimed) and isinstance(recomputed, tuple):
         if len(claimed) != len(recomputed):
             return None
-        return (claimed > recomputed) - (claimed < recomputed)
+        return int(claimed > recomputed) - int(claimed < recomputed)
 
     # Levels are finite: against them only an infinite number can be compared, as against 0.
     mixed = is_levels(claimed) or isinstance(recomputed, tuple)

@@ -1,14 +1,14 @@
-"""Records of what the methods answer and what the verifier says, to compare two states of the code.
+"""Records of what methods answer and what the verifier says, to compare two states of the code.
 
-``python -m tests.helpers.recorded record FILE [--like OLD]`` solves all files of `instances/` and
-200 drawn problems of all kinds and methods with seed 0 under a limit of iterations, and writes a
-gzipped JSON file. ``--like OLD`` takes the problems of a former record instead of drawing anew, and
-lets the verifier judge the answers of that record too. ``python -m tests.helpers.recorded compare
-OLD NEW`` lists the differences and exits with 1 if there are any.
+``python -m tests.helpers.recorded record FILE [--like OLD]`` solves all files of `instances/`
+and 200 drawn problems of all kinds and methods with seed 0 under a limit of iterations, and writes
+a gzipped JSON file. ``--like OLD`` takes the problems of a former record instead of drawing anew,
+and lets the verifier judge the answers of that record too. ``python -m tests.helpers.recorded
+compare OLD NEW`` lists the differences and exits with 1 if there are any.
 
-Each problem is solved twice. One whose two outcomes differ, because its method watches the clock or
-starts threads, is noisy: its outcome is not compared. The verifier judges each recorded answer and
-thirty forged variants of it, so that its reports are compared even where the solve is noisy.
+Each problem is solved twice. One whose two outcomes differ, because its method watches the clock
+or starts threads, is noisy: its outcome is not compared. The verifier judges each recorded answer
+and thirty forged variants of it, so that its reports are compared even where the solve is noisy.
 """
 
 import argparse
@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
 import optmatch as om
 from optmatch import testing

@@ -164,9 +164,9 @@ class _RuleTexts(ast.NodeTransformer):
         """Replace ``RULE.format(...)``."""
         self.generic_visit(node)
         called = node.func
-        if isinstance(called, ast.Attribute) and called.attr == "format":
-            if isinstance(called.value, ast.Constant):
-                return called.value
+        match called:
+            case ast.Attribute(value=ast.Constant() as text, attr="format"):
+                return text
         return node
 
 
