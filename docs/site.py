@@ -37,7 +37,7 @@ SECTIONS: dict[str, list[str]] = {
     ],
     "Questions": [
         "concepts", "demand", "scheduling", "rails", "rails-figures", "collectives", "racks",
-        "slices", "sharing", "sharing-fabric", "sharing-simulation",
+        "switches", "slices", "sharing", "sharing-fabric", "sharing-simulation",
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
     "Reference": ["solutions", "command-line", "file-formats", "instances", "glossary"],

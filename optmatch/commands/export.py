@@ -28,6 +28,22 @@ class Export(click.Command):
             formatter.write_dl([(name, each.what) for name, each in EXPORTERS.items()])
 
 
+class SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.3
+    """The number of a slot, or the word ``previous``."""
+
+    name = "slot"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        """Read a number or the word."""
+        if value == "previous":
+            return "previous"
+        if not str(value).isdecimal():
+            self.fail(f"{value!r}: the number of a slot, or previous", param, ctx)
+        return int(value)
+
+
 @click.command(cls=Export)
 @click.argument("file", metavar="SCHEDULE", type=click.Path())
 @click.option(
@@ -52,6 +68,18 @@ class Export(click.Command):
     type=Listed(str, "four names"),
     help="Names of its pins a1, a2, b1 and b2.  [default: as of the format]",
 )
+@click.option(
+    "--ports",
+    type=click.Path(),
+    help="CSV with the sides of each port of a switch: port,A,B and perhaps switch,label."
+    "  [default: 1A and 1B for port 0, and on]",
+)
+@click.option("--slot", type=click.IntRange(min=0), help="Write this slot alone; the first is 0.")
+@click.option(
+    "--from-slot",
+    type=SlotBefore(),
+    help="Write the change from this slot, or from the `previous` one, as a patch.",
+)
 @FORCE
 def export(
     file: str,
@@ -60,6 +88,9 @@ def export(
     rate: float | None,
     component: str | None,
     pins: list[str] | None,
+    ports: str | None,
+    slot: int | None,
+    from_slot: int | str | None,
     force: bool,
 ) -> None:
     """Write a schedule or a plan of rails for other tools. `-` is stdin."""
@@ -67,8 +98,14 @@ def export(
 
     if pins is not None and (len(pins) != 4 or len(set(pins)) != 4):
         raise click.UsageError(f"--pins {','.join(pins)}: four different names")
-    given = {"component": component, "pins": pins}
-    names: dict[str, Any] = {name: value for name, value in given.items() if value}
+    given = {
+        "component": component or None,
+        "pins": pins or None,
+        "ports": ports,
+        "slot": slot,
+        "from_slot": from_slot,
+    }
+    names: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     solution = read_solution(file)
     with naming(name_of(file)):
         if output != STDIN:

@@ -20,6 +20,11 @@ from optmatch.io.files import save_tree
 from optmatch.io.netlists import gdsfactory
 from optmatch.io.rails import simulators, timeline
 from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
+from optmatch.io.switches.exports import (
+    write_polatis_commands,
+    write_sonic_commands,
+    write_sonic_configs,
+)
 from optmatch.io.text import layout
 from optmatch.model import InputError, Solution
 from optmatch.model.files import check_target, is_stream, replace_file
@@ -47,8 +52,8 @@ class Exporter(NamedTuple):
     record: tuple[type[Any], str] | None = None
     """The class of a document, and the name of its format; None for other formats."""
 
-    named: bool = False
-    """Whether users may name component and pins of the cells."""
+    options: tuple[str, ...] = ()
+    """Keyword arguments of the function that users may give."""
     rated: bool = False
     """Whether the function takes a rate too, for problems without bytes."""
 
@@ -56,8 +61,9 @@ class Exporter(NamedTuple):
         self, solution: Solution, rate_bytes_per_s: float | None, names: Mapping[str, Any]
     ) -> Exported | Document:
         """Write a solution; one of another kind raises `InputError`."""
-        if names and not self.named:
-            raise InputError("this format has no names of components and pins")
+        for option in names:
+            if option not in self.options:
+                raise InputError(_no_option(option), where=option)
         kind = solution.problem.kind
         if self.kinds and kind not in self.kinds:
             raise InputError(
@@ -69,6 +75,15 @@ class Exporter(NamedTuple):
 
 
 _JOB = ("rail-job",)
+_CELL_NAMES = ("component", "pins")
+
+
+def _no_option(option: str) -> str:
+    """Say that a format does not take an option, and which ones do."""
+    if option in _CELL_NAMES:
+        return "this format has no names of components and pins"
+    takers = [name for name, exporter in EXPORTERS.items() if option in exporter.options]
+    return f"{option}: not for this format, only for {', '.join(takers) or 'none'}"
 
 
 def _csv(solution: Solution) -> str:
@@ -160,14 +175,33 @@ EXPORTERS: dict[str, Exporter] = {
         (),
         gdsfactory.write_netlist,
         cells=True,
-        named=True,
+        options=_CELL_NAMES,
     ),
     "gdsfactory": Exporter(
         "layout for gf.read.from_yaml, cell states under info, a file for each slot",
         (),
         gdsfactory.write_layout,
         cells=True,
-        named=True,
+        options=_CELL_NAMES,
+    ),
+    "sonic-ocs": Exporter(
+        "SONiC optical switches: OCS_CROSS_CONNECT and OCS_PORT of config_db.json for each switch"
+        " and slot; with --from-slot the change as a JSON patch",
+        (),
+        write_sonic_configs,
+        options=("ports", "slot", "from_slot"),
+    ),
+    "sonic-cli": Exporter(
+        "the same as commands `config ocs cross-connect`, slot after slot",
+        (),
+        write_sonic_commands,
+        options=("ports",),
+    ),
+    "polatis-scpi": Exporter(
+        "SCPI commands of Polatis switches, slot after slot",
+        (),
+        write_polatis_commands,
+        options=("ports",),
     ),
 }
 """Exporters by the name of their format."""
@@ -187,8 +221,9 @@ def export(
     `to` is a name in `EXPORTERS`; `path` the file, or what the names of several begin with. If the
     format is unknown or does not suit the solution, or a file is there (without `force`) or cannot
     be written, `InputError` is raised, and nothing is written. Bandwidths of a problem
-    without bytes need a rate. `names` may have ``component``, the name of a cell, and ``pins``,
-    those of a1, a2, b1 and b2, for formats that are `named`.
+    without bytes need a rate. `names` has the `options` of the format: ``component``, the name of
+    a cell, and ``pins``, those of a1, a2, b1 and b2; ``ports``, a table of the ports of switches,
+    ``slot`` and ``from_slot``.
     """
     written = _write(solution, to, rate_bytes_per_s, names)
     if isinstance(written, Document):

@@ -1,0 +1,185 @@
+"""Answers with circuits as files for switches: what each holds, and what changes in between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from optmatch.io.switches import polatis, sonic
+from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
+from optmatch.io.switches.plans import PlannedSwitch, list_planned_switches
+from optmatch.io.switches.ports import PortTable, read_port_tables
+from optmatch.model import InputError, Solution
+
+
+class NamedSwitch(NamedTuple):
+    """A switch of an answer, with the names of its ports."""
+
+    plan: PlannedSwitch
+    ports: PortTable
+
+    def circuits(self, state: int) -> tuple[CrossConnect, ...]:
+        """Return the circuits that the switch holds in a state."""
+        return self.ports.circuits_of(self.plan.matchings[state])
+
+    def changes(self) -> Iterator[tuple[int, Difference]]:
+        """Yield each state with the change that leads to it, the first from a dark switch."""
+        before: tuple[CrossConnect, ...] = ()
+        for state in range(self.plan.n_states):
+            after = self.circuits(state)
+            yield state, difference_between(before, after)
+            before = after
+
+
+def name_switches(
+    solution: Solution, ports: str | os.PathLike[str] | None = None
+) -> tuple[NamedSwitch, ...]:
+    """Return the switches of an answer with their port names.
+
+    Parameters
+    ----------
+    solution
+        A solution with circuits.
+    ports
+        A file of `read_port_tables`; None for ``1A``, ``1B`` and on.
+
+    Raises
+    ------
+    InputError
+        If the answer has no circuits, or the file lacks a switch or a port.
+    """
+    plans = list_planned_switches(solution)
+    if ports is None:
+        return tuple(
+            NamedSwitch(plan, PortTable.numbered(plan.matchings.shape[1], plan.labels))
+            for plan in plans
+        )
+    tables = read_port_tables(ports)
+    return tuple(NamedSwitch(plan, _table_of(plan, tables, os.fspath(ports))) for plan in plans)
+
+
+def _table_of(plan: PlannedSwitch, tables: dict[str, PortTable], path: str) -> PortTable:
+    """Return the table of a switch: its own, or the one for all."""
+    table = tables.get(plan.name, tables.get(plan.file_name, tables.get("")))
+    if table is None:
+        raise InputError(f"there are no ports of switch {plan.name!r}", path=path)
+    n_ports = plan.matchings.shape[1]
+    if table.n_ports < n_ports:
+        raise InputError(f"{plan.name}: {table.n_ports} ports, {n_ports} are needed", path=path)
+    return table
+
+
+def write_sonic_configs(
+    solution: Solution,
+    *,
+    ports: str | os.PathLike[str] | None = None,
+    slot: int | None = None,
+    from_slot: int | str | None = None,
+) -> str | dict[str, str]:
+    """Write what each switch holds as ``config_db.json``, or changes as JSON patches.
+
+    Parameters
+    ----------
+    solution
+        A solution with circuits.
+    ports
+        A table of port names.
+    slot
+        Only this slot, rail state or step; None for all.
+    from_slot
+        Write patches in place of whole configurations: from this slot to `slot`, or with
+        ``"previous"`` from the slot before each, the first from a dark switch.
+
+    Returns
+    -------
+    dict or str
+        Contents by the endings of file names, such as ``.rail-3.slot-002.json``; of a single file
+        its text.
+    """
+    files = {}
+    switches = name_switches(solution, ports)
+    for switch in switches:
+        for state in _chosen_states(switch, slot):
+            circuits = switch.circuits(state)
+            place = _place(switch.plan, state, several_switches=len(switches) > 1)
+            if from_slot is None:
+                files[f"{place}.json"] = sonic.write_config(circuits, switch.ports)
+                continue
+            before = switch.circuits(_state_before(switch, state, from_slot))
+            if from_slot == "previous" and state == 0:
+                before = ()
+            difference = difference_between(before, circuits)
+            files[f"{place}.patch.json"] = sonic.write_patch(difference)
+    return _unless_single(files)
+
+
+def _chosen_states(switch: NamedSwitch, slot: int | None) -> range:
+    """Return the states that are asked for."""
+    n_states = switch.plan.n_states
+    if slot is None:
+        return range(n_states)
+    if not 0 <= slot < n_states:
+        raise InputError(
+            f"slot {slot}: {switch.plan.name} has slots 0 .. {n_states - 1}", where="slot"
+        )
+    return range(slot, slot + 1)
+
+
+def _state_before(switch: NamedSwitch, state: int, from_slot: int | str) -> int:
+    """Return the state that a patch begins with."""
+    if from_slot == "previous":
+        return max(0, state - 1)
+    n_states = switch.plan.n_states
+    if not isinstance(from_slot, int) or not 0 <= from_slot < n_states:
+        raise InputError(
+            f"from_slot {from_slot!r}: 'previous', or one of 0 .. {n_states - 1} of"
+            f" {switch.plan.name}",
+            where="from_slot",
+        )
+    return from_slot
+
+
+def _place(plan: PlannedSwitch, state: int, *, several_switches: bool) -> str:
+    """Return the middle of a file's name: the switch, if there are several, and the state."""
+    switch = f".{plan.file_name}" if several_switches else ""
+    return f"{switch}.slot-{state:03}" if plan.n_states > 1 else switch
+
+
+def _unless_single(files: dict[str, str]) -> str | dict[str, str]:
+    """Return the text of a single file, which gets the name that the user chose."""
+    if len(files) == 1:
+        return next(iter(files.values()))
+    return files
+
+
+def write_sonic_commands(
+    solution: Solution, *, ports: str | os.PathLike[str] | None = None
+) -> str | dict[str, str]:
+    """Write the commands of a SONiC switch for all states in order, a file for each switch."""
+    return _scripts(solution, ports, lambda change, _n_ports: sonic.command_lines(change), "#")
+
+
+def write_polatis_commands(
+    solution: Solution, *, ports: str | os.PathLike[str] | None = None
+) -> str | dict[str, str]:
+    """Write the commands of a Polatis switch for all states in order, a file for each switch."""
+    return _scripts(solution, ports, polatis.command_lines, "#")
+
+
+def _scripts(
+    solution: Solution,
+    ports: str | os.PathLike[str] | None,
+    lines_of: Callable[[Difference, int], list[str]],
+    comment: str,
+) -> str | dict[str, str]:
+    """Write the changes of each switch as lines, each state begun by a comment with its time."""
+    files = {}
+    for switch in name_switches(solution, ports):
+        lines = []
+        for state, change in switch.changes():
+            start_s = float(switch.plan.starts_s[state])
+            lines.append(f"{comment} {switch.plan.name}, slot {state}, at {start_s:.9g} s")
+            lines += lines_of(change, switch.ports.n_ports)
+        files[f".{switch.plan.file_name}.txt"] = "\n".join(lines) + "\n"
+    return _unless_single(files)

@@ -1,0 +1,246 @@
+"""What each switch of an answer holds, state by state: schedules, rails, transitions, slices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import RackFabric
+from optmatch.io.rails.topologies import Switch, topologies
+from optmatch.io.switches.racks import FibreRoute, rack_nodes
+from optmatch.model import IDLE, InputError, Solution
+from optmatch.problems import (
+    Allocation,
+    Collective,
+    CollectivePlan,
+    Reroute,
+    SliceAllocation,
+    Transition,
+)
+from optmatch.problems.reroutes.transition import DROP, RAISE
+
+
+class PlannedSwitch(NamedTuple):
+    """One switch, and what it holds over time.
+
+    Times are seconds from the beginning of the plan. A transition has no times: its states follow
+    each other as soon as the one before is there.
+    """
+
+    name: str
+    """Such as ``switch``, ``plane 1``, ``rail 3``, ``server 2``."""
+    labels: tuple[str, ...]
+    """``labels[port]``: what is at the port."""
+    matchings: NDArray[np.int32]
+    """``matchings[state, source] = destination``, -1 where idle; shape (states, ports)."""
+    starts_s: NDArray[np.float64]
+    """``starts_s[state]``: when the switch begins to change to the state."""
+    ready_s: NDArray[np.float64]
+    """``ready_s[state]``: when its circuits carry data."""
+    ends_s: NDArray[np.float64]
+    """``ends_s[state]``: when the next state begins, or the plan ends."""
+
+    @property
+    def n_states(self) -> int:
+        """The number of states."""
+        return len(self.matchings)
+
+    @property
+    def file_name(self) -> str:
+        """The name as a part of file names: letters, digits and hyphens.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> none = np.zeros(0)
+        >>> PlannedSwitch("rail 3", (), np.zeros((0, 2), np.int32), none, none, none).file_name
+        'rail-3'
+        """
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+
+
+class _LitCircuit(NamedTuple):
+    """A circuit of racks: two ports of chips, and the fibres between them."""
+
+    source_port: int
+    destination_port: int
+    route: FibreRoute
+
+
+def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
+    """Return the switches of an answer with their states.
+
+    Schedules have one switch, or one for each plane; a plan of rails one for each rail; a
+    transition or a slice in racks one for each server and each inter-rack switch.
+
+    Parameters
+    ----------
+    solution
+        A solution with circuits.
+
+    Raises
+    ------
+    InputError
+        If the answer has no circuits, or is of racks whose interposers have cells.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> solution = om.solve(om.AllToAll(om.IdealSwitch(3)), seed=0)
+    >>> (switch,) = list_planned_switches(solution)
+    >>> switch.name, switch.n_states
+    ('switch', 2)
+    """
+    answer, problem = solution.answer, solution.problem
+    if isinstance(answer, Transition) and isinstance(problem, Reroute):
+        if isinstance(problem.fabric, RackFabric):
+            return _switches_of_rack_transition(problem, problem.fabric, answer)
+        return (_switch_of_transition(problem, answer),)
+    if isinstance(answer, Allocation) and isinstance(problem, SliceAllocation):
+        return _switches_of_slice(problem.fabric, answer)
+    shares_epochs = isinstance(answer, CollectivePlan) and not answer.shares_bytes.size
+    if shares_epochs and solution.schedule is None and isinstance(problem, Collective):
+        return _switches_of_epochs(problem, answer)
+    found = topologies(solution)
+    labels = () if problem.fabric is None else problem.fabric.labels
+    return tuple(
+        _planned(switch, labels, single=len(found.switches) == 1) for switch in found.switches
+    )
+
+
+def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedSwitch:
+    """Return a switch of schedules or of rails."""
+    several_ports = bool(switch.port.max(initial=0))
+    names = []
+    for node, port in zip(switch.node.tolist(), switch.port.tolist(), strict=True):
+        name = labels[node] if node < len(labels) else str(node)
+        names.append(f"{name}.{port}" if several_ports else name)
+    return PlannedSwitch(
+        name="switch" if single and switch.name.startswith("plane") else switch.name,
+        labels=tuple(names),
+        matchings=switch.matchings,
+        starts_s=switch.starts_s,
+        ready_s=switch.ready_s,
+        ends_s=switch.ends_s,
+    )
+
+
+def _switches_of_epochs(problem: Collective, plan: CollectivePlan) -> tuple[PlannedSwitch, ...]:
+    """Return the planes of a collective whose circuits change in all planes at once.
+
+    Its plan says which rounds use which circuits, but not when a round ends: there are no times.
+    """
+    n_ports = problem.ports
+    switches = []
+    for plane in range(problem.planes):
+        # Port `lane` of rank r is port r * n_ports + lane of the switch of its plane.
+        peers = plan.circuits[:, plane * n_ports : (plane + 1) * n_ports].swapaxes(1, 2)
+        lanes = np.arange(n_ports)
+        matchings = np.where(peers == IDLE, IDLE, peers * n_ports + lanes)
+        labels = [
+            f"{rank}.{lane}" if n_ports > 1 else str(rank)
+            for rank in range(problem.n_ranks)
+            for lane in range(n_ports)
+        ]
+        table = matchings.reshape(plan.n_epochs, -1).astype(np.int32)
+        name = f"plane {plane}" if problem.planes > 1 else "switch"
+        switches.append(_without_times(name, tuple(labels), table))
+    return tuple(switches)
+
+
+def _lit_circuits_by_step(
+    problem: Reroute, transition: Transition
+) -> list[dict[int, _LitCircuit]]:
+    """List the circuits that a switch is told to hold, in the beginning and after each step.
+
+    A failure takes the light of the circuits it hits, but the switch holds them still: the second
+    entry is without them. A step that sets a cell changes no circuit.
+    """
+    has_fibres = problem.fabric.graph is None
+    lit = {}
+    for circuit, (source, destination) in enumerate(problem.circuits.tolist()):
+        route = problem.routes[circuit] if has_fibres else ()
+        lit[circuit] = _LitCircuit(source, destination, route)
+    hit = set(np.flatnonzero(problem.hit).tolist())
+    states = [lit, {circuit: ends for circuit, ends in lit.items() if circuit not in hit}]
+
+    place_of_circuit = {circuit: k for k, circuit in enumerate(transition.changed.tolist())}
+    for kind, circuit, _state in transition.steps.tolist():
+        lit = dict(states[-1])
+        if kind == DROP:
+            lit.pop(circuit, None)
+        elif kind == RAISE:
+            place = place_of_circuit[circuit]
+            source, destination = transition.circuits[place].tolist()
+            route = transition.routes[place] if has_fibres else ()
+            lit[circuit] = _LitCircuit(source, destination, route)
+        states.append(lit)
+    return states
+
+
+def _switch_of_transition(problem: Reroute, transition: Transition) -> PlannedSwitch:
+    """Return the one switch of a transition, with a state for each step that changes circuits."""
+    fabric = problem.fabric
+    states = _lit_circuits_by_step(problem, transition)
+    matchings = np.full((len(states), fabric.n_ports), IDLE, dtype=np.int32)
+    for state, lit in enumerate(states):
+        for circuit in lit.values():
+            matchings[state, circuit.source_port] = circuit.destination_port
+            if fabric.bidirectional:
+                matchings[state, circuit.destination_port] = circuit.source_port
+    return _without_times("switch", fabric.labels, matchings)
+
+
+def _switches_of_rack_transition(
+    problem: Reroute, rack: RackFabric, transition: Transition
+) -> tuple[PlannedSwitch, ...]:
+    """Return the switches of racks, with a state of all of them for each step."""
+    states = [list(lit.values()) for lit in _lit_circuits_by_step(problem, transition)]
+    return _rack_switches(rack, states)
+
+
+def _switches_of_slice(rack: RackFabric, allocation: Allocation) -> tuple[PlannedSwitch, ...]:
+    """Return the switches of racks with the one state that a slice needs."""
+    route_of_circuit: dict[int, list[int]] = {}
+    for circuit, fibre in allocation.fibres.tolist():
+        route_of_circuit.setdefault(circuit, []).append(fibre)
+    lit = [
+        _LitCircuit(source, destination, route_of_circuit.get(circuit, []))
+        for circuit, (source, destination) in enumerate(allocation.circuits.tolist())
+    ]
+    return _rack_switches(rack, [lit])
+
+
+def _rack_switches(
+    rack: RackFabric, states: Sequence[Sequence[_LitCircuit]]
+) -> tuple[PlannedSwitch, ...]:
+    """Return the servers and inter-rack switches of racks with the matchings of all states."""
+    if rack.interposer is not None:
+        raise InputError(
+            "racks whose interposers have cells: their states say what each server does,"
+            " and no switch joins the fibres",
+            where="fabric",
+        )
+    nodes = rack_nodes(rack)
+    listed = nodes.list_nodes()
+    matchings = [np.full((len(states), node.n_ports), IDLE, dtype=np.int32) for node in listed]
+    for state, circuits in enumerate(states):
+        for circuit in circuits:
+            for node, entry, exit_ in nodes.connections_of(*circuit):
+                matchings[node][state, entry] = exit_
+    return tuple(
+        _without_times(node.name, node.labels, table)
+        for node, table in zip(listed, matchings, strict=True)
+    )
+
+
+def _without_times(
+    name: str, labels: tuple[str, ...], matchings: NDArray[np.int32]
+) -> PlannedSwitch:
+    """Return a switch whose states follow each other as soon as the one before is there."""
+    zeros = np.zeros(len(matchings))
+    return PlannedSwitch(name, labels, matchings, zeros, zeros, zeros)

@@ -1,0 +1,88 @@
+"""Commands of Polatis switches (SCPI over TCP), written and read.
+
+Inputs are ports 1 to N, outputs N + 1 to 2 N. The spelling follows two public drivers,
+devicecontrol-polatis and tcdona: ``:oxc:swit:conn:add``, ``sub`` and ``stat?`` with lists of
+inputs and outputs as ``(@1,2),(@33,34)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from optmatch.io.switches.circuits import SIDE_NAME, CrossConnect, Difference
+from optmatch.model import InputError
+
+READ_CIRCUITS = ":oxc:swit:conn:stat?"
+READ_SIZE = ":oxc:swit:size?"
+
+_LISTS = re.compile(r"\(@([\d,\s]*)\)\s*,\s*\(@([\d,\s]*)\)")
+
+
+def command_lines(difference: Difference, n_ports: int) -> list[str]:
+    """Return a difference as commands: one that removes, then one that adds.
+
+    Parameters
+    ----------
+    difference
+        Circuits by sides without modules, ``1A`` to ``1B`` and on.
+    n_ports
+        The number of inputs N of the switch: output k is port N + k.
+
+    Examples
+    --------
+    >>> command_lines(Difference((CrossConnect("1A", "2B"),), (CrossConnect("1A", "3B"),)), 4)
+    [':oxc:swit:conn:sub (@1),(@6)', ':oxc:swit:conn:add (@1),(@7)']
+    """
+    lines = []
+    for verb, circuits in (("sub", difference.removals), ("add", difference.additions)):
+        if circuits:
+            lines.append(f":oxc:swit:conn:{verb} {write_lists(circuits, n_ports)}")
+    return lines
+
+
+def write_lists(circuits: Sequence[CrossConnect], n_ports: int) -> str:
+    """Write circuits as a list of inputs and a list of outputs."""
+    inputs = ",".join(str(_number_of(circuit.a_side, n_ports)) for circuit in circuits)
+    outputs = ",".join(str(_number_of(circuit.b_side, n_ports) + n_ports) for circuit in circuits)
+    return f"(@{inputs}),(@{outputs})"
+
+
+def read_lists(answer: str, n_ports: int) -> tuple[CrossConnect, ...]:
+    """Return the circuits of an answer to `READ_CIRCUITS`.
+
+    Raises
+    ------
+    InputError
+        If the answer has another form, or names a port that the switch does not have.
+
+    Examples
+    --------
+    >>> [circuit.name for circuit in read_lists("(@1,2),(@6,5)", 4)]
+    ['1A-2B', '2A-1B']
+    """
+    match = _LISTS.fullmatch(answer.strip().strip('"'))
+    if match is None:
+        raise InputError(f"answer {answer[:80]!r}: two lists as (@1,2),(@33,34) are expected")
+    inputs, outputs = (
+        [int(word) for word in text.split(",") if word.strip()] for text in match.groups()
+    )
+    if len(inputs) != len(outputs):
+        raise InputError(f"answer {answer[:80]!r}: {len(inputs)} inputs, {len(outputs)} outputs")
+    circuits = []
+    for entry, exit_ in zip(inputs, outputs, strict=True):
+        if not 1 <= entry <= n_ports < exit_ <= 2 * n_ports:
+            raise InputError(
+                f"answer {answer[:80]!r}: {entry} to {exit_}, but inputs are 1 .. {n_ports}"
+                f" and outputs {n_ports + 1} .. {2 * n_ports}"
+            )
+        circuits.append(CrossConnect(f"{entry}A", f"{exit_ - n_ports}B"))
+    return tuple(circuits)
+
+
+def _number_of(side: str, n_ports: int) -> int:
+    """Return the number of a side; those of modules have no place among the ports."""
+    match = SIDE_NAME.fullmatch(side)
+    if match is None or match["module"] is not None or not 1 <= int(match["number"]) <= n_ports:
+        raise InputError(f"side {side}: this switch has sides 1 .. {n_ports}, without modules")
+    return int(match["number"])

@@ -1,0 +1,205 @@
+"""Which side of which port of a switch each of our ports is: by default, or by a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from optmatch.io.contents import decode, read_bytes
+from optmatch.io.switches.circuits import SIDE_NAME, CrossConnect, sort_circuits
+from optmatch.model import FormatError, InputError
+
+COLUMNS = ("switch", "port", "A", "B", "label")
+"""Columns of a table of ports; ``switch`` and ``label`` may be absent."""
+
+_NEEDED_COLUMNS = {"port", "A", "B"}
+
+
+class PortSides(NamedTuple):
+    """The two sides of one of our ports."""
+
+    a_side: str
+    """Where the light that the port sends enters the switch."""
+    b_side: str
+    """Where the light that the port receives leaves the switch."""
+    label: str = ""
+
+
+class PortTable:
+    """The sides of all ports of one switch.
+
+    Parameters
+    ----------
+    sides
+        ``sides[port]``: the sides of each of our ports. No side occurs twice.
+
+    Raises
+    ------
+    InputError
+        If a side has no proper name, is of the wrong kind, or occurs twice.
+
+    Examples
+    --------
+    >>> table = PortTable.numbered(3)
+    >>> table.sides[0]
+    PortSides(a_side='1A', b_side='1B', label='')
+    >>> [circuit.name for circuit in table.circuits_of([1, 0, -1])]
+    ['1A-2B', '2A-1B']
+    """
+
+    def __init__(self, sides: Sequence[PortSides]) -> None:
+        port_of_side: dict[str, int] = {}
+        for port, (a_side, b_side, _label) in enumerate(sides):
+            for side, kind in ((a_side, "A"), (b_side, "B")):
+                match = SIDE_NAME.fullmatch(side)
+                if match is None or match["side"] != kind:
+                    example = f"{port + 1}{kind} or 1-{port + 1}{kind}"
+                    raise InputError(
+                        f"port {port}, {kind} = {side[:40]!r}: expected as in {example}"
+                    )
+                other = port_of_side.setdefault(side, port)
+                if other != port:
+                    raise InputError(f"side {side} belongs to port {other} and to port {port}")
+        self.sides = tuple(sides)
+        self.port_of_side = port_of_side
+
+    @classmethod
+    def numbered(cls, n_ports: int, labels: Sequence[str] = ()) -> PortTable:
+        """Return the usual table: our port p is at sides ``(p + 1)A`` and ``(p + 1)B``."""
+        return cls(
+            [
+                PortSides(f"{port + 1}A", f"{port + 1}B", labels[port] if labels else "")
+                for port in range(n_ports)
+            ]
+        )
+
+    @property
+    def n_ports(self) -> int:
+        """The number of our ports."""
+        return len(self.sides)
+
+    def circuits_of(self, matching: ArrayLike) -> tuple[CrossConnect, ...]:
+        """Return the circuits of a matching.
+
+        Parameters
+        ----------
+        matching
+            ``matching[source] = destination``, -1 where idle; shape (ports,). A bidirectional
+            circuit i-j stands in it twice and becomes two circuits.
+        """
+        destinations = np.asarray(matching).tolist()
+        return sort_circuits(
+            CrossConnect(self.sides[source].a_side, self.sides[destination].b_side)
+            for source, destination in enumerate(destinations)
+            if destination >= 0
+        )
+
+    def matching_of(self, circuits: Sequence[CrossConnect]) -> list[int]:
+        """Return ``matching[source] = destination``, -1 where idle: the inverse of `circuits_of`.
+
+        Raises
+        ------
+        InputError
+            If a circuit has a side that is of none of our ports.
+        """
+        matching = [-1] * self.n_ports
+        for circuit in circuits:
+            for side in circuit:
+                if side not in self.port_of_side:
+                    raise InputError(f"circuit {circuit.name}: side {side} is of no port of ours")
+            matching[self.port_of_side[circuit.a_side]] = self.port_of_side[circuit.b_side]
+        return matching
+
+
+def read_port_tables(path: str | os.PathLike[str]) -> dict[str, PortTable]:
+    """Read the sides of our ports from a CSV file.
+
+    Parameters
+    ----------
+    path
+        A line of names, ``port,A,B`` and perhaps ``switch`` and ``label``; then a line for each
+        port: its number, its A side (``1A``, ``1-1A``), its B side.
+
+    Returns
+    -------
+    dict
+        A table for each switch by its name; under ``""`` the one of a file without a column
+        ``switch``.
+
+    Raises
+    ------
+    FormatError
+        Naming the line, if a column is unknown or absent, a port is missing or there twice, or a
+        side is misspelt or there twice.
+    """
+    name = os.fspath(path)
+    rows_of_switch: dict[str, dict[int, PortSides]] = {}
+    for place, row in _table_rows(decode(read_bytes(path), name), name):
+        port_text = row["port"].strip()
+        if not port_text.isascii() or not port_text.isdecimal() or len(port_text) > 6:
+            raise FormatError(
+                f"port = {port_text[:40]!r}: a number from 0 on is expected",
+                where=place,
+                path=name,
+            )
+        rows = rows_of_switch.setdefault(row.get("switch", "").strip(), {})
+        port = int(port_text)
+        if port in rows:
+            raise FormatError(f"port {port} is there twice", where=place, path=name)
+        rows[port] = PortSides(row["A"].strip(), row["B"].strip(), row.get("label", "").strip())
+
+    tables = {}
+    for switch, rows in rows_of_switch.items():
+        for port in range(len(rows)):
+            if port not in rows:
+                of_switch = f" of switch {switch}" if switch else ""
+                raise FormatError(f"port {port}{of_switch} is missing", path=name)
+        try:
+            tables[switch] = PortTable([rows[port] for port in range(len(rows))])
+        except InputError as error:
+            raise FormatError(error.message, where=switch, path=name) from None
+    if not tables:
+        raise FormatError("a line of names and a line for each port are expected", path=name)
+    return tables
+
+
+def _table_rows(text: str, name: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the place of each line and its entries by column."""
+    reader = csv.reader(io.StringIO(text))
+    columns: list[str] | None = None
+    try:
+        for row in reader:
+            place = f"line {reader.line_num}"
+            if not row:
+                continue
+            if columns is None:
+                columns = [column.strip() for column in row]
+                _check_columns(columns, name)
+            elif len(row) != len(columns):
+                raise FormatError(
+                    f"{len(row)} entries, {len(columns)} names", where=place, path=name
+                )
+            else:
+                yield place, dict(zip(columns, row, strict=True))
+    except csv.Error as error:
+        raise FormatError(f"not CSV: {error}", path=name) from None
+
+
+def _check_columns(columns: list[str], name: str) -> None:
+    """Refuse unknown, repeated and missing columns."""
+    for column in columns:
+        if column not in COLUMNS or columns.count(column) > 1:
+            raise FormatError(
+                f"column {column[:40]!r}: each of {', '.join(COLUMNS)} may be there once",
+                where="line 1",
+                path=name,
+            )
+    missing = sorted(_NEEDED_COLUMNS - set(columns))
+    if missing:
+        raise FormatError(f"column {missing[0]!r} is missing", where="line 1", path=name)

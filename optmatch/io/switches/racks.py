@@ -1,0 +1,151 @@
+"""What the servers and the inter-rack switches of racks hold, for circuits that run over fibres.
+
+A server is a switch between the ports of its chips and its fibres. Its inputs are the transmitters
+of its chips, then the fibres that arrive; its outputs are the receivers of its chips, then the
+fibres that leave, both ascending. An inter-rack switch has fibres alone. Where light does not pass
+servers (`RackFabric.through` is False), each chip has fibres of its own and only the inter-rack
+switches hold anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import RackFabric
+from optmatch.fabrics.racks.rack import AXES
+
+FibreRoute = Sequence[int]
+"""The fibres that a circuit passes, in the order of its light."""
+
+
+class RackNode(NamedTuple):
+    """A server or an inter-rack switch, seen as a switch of its own."""
+
+    name: str
+    n_ports: int
+    """The larger of its numbers of inputs and outputs."""
+    labels: tuple[str, ...]
+    """``labels[k]``: what is at input k and at output k."""
+
+
+class RackNodes:
+    """The switches of some racks, and how circuits pass them.
+
+    Parameters
+    ----------
+    rack
+        Racks with ideal interposers.
+    """
+
+    def __init__(self, rack: RackFabric) -> None:
+        self.rack = rack
+        tails, heads = rack.edges[rack.edge_of_fibre].T
+        self.tail_of_fibre: NDArray[np.int64] = tails.astype(np.int64)
+        self.head_of_fibre: NDArray[np.int64] = heads.astype(np.int64)
+        n_nodes = rack.n_servers + rack.n_rack_switches
+        self.n_chip_ports = rack.chips_per_server * rack.ports_per_chip if rack.through else 0
+        self.place_of_leaving = _places(self.tail_of_fibre, n_nodes)
+        self.place_of_arriving = _places(self.head_of_fibre, n_nodes)
+
+    def list_nodes(self) -> list[RackNode]:
+        """Return all switches: the servers, if light passes them, then the inter-rack switches."""
+        rack = self.rack
+        leaving = np.bincount(self.tail_of_fibre, minlength=rack.n_servers)
+        nodes = []
+        if rack.through:
+            for server in range(rack.n_servers):
+                fibres = int(leaving[server])
+                nodes.append(
+                    RackNode(
+                        f"server {server}",
+                        self.n_chip_ports + fibres,
+                        (*self._chip_labels(server), *(f"fibre place {k}" for k in range(fibres))),
+                    )
+                )
+        for switch, (axis, first, second) in enumerate(rack.rack_switches.tolist()):
+            fibres = int(leaving[rack.n_servers + switch])
+            nodes.append(
+                RackNode(
+                    f"inter-rack switch {switch} ({AXES[axis]} {first} {second})",
+                    fibres,
+                    tuple(f"rack {k // 2} {('low', 'high')[k % 2]}" for k in range(fibres)),
+                )
+            )
+        return nodes
+
+    def _chip_labels(self, server: int) -> list[str]:
+        """Return the names of the chip ports of a server."""
+        size = self.rack.chips_per_server
+        return [
+            f"chip {chip} port {port}"
+            for chip in range(server * size, (server + 1) * size)
+            for port in range(self.rack.ports_per_chip)
+        ]
+
+    def connections_of(
+        self, source_port: int, destination_port: int, route: FibreRoute
+    ) -> Iterable[tuple[int, int, int]]:
+        """Yield ``node, input, output`` of each switch that a circuit passes.
+
+        Parameters
+        ----------
+        source_port, destination_port
+            Ports of chips of the whole rack.
+        route
+            The fibres it passes; none inside one server.
+        """
+        rack = self.rack
+        n_inner = rack.chips_per_server * rack.ports_per_chip
+        if rack.through:
+            source_server = source_port // n_inner
+            if not route:
+                yield source_server, source_port % n_inner, destination_port % n_inner
+                return
+            yield source_server, source_port % n_inner, self._output(route[0])
+
+        # Between two fibres lies a switch: a server that light passes, or an inter-rack switch.
+        for arriving, leaving in pairwise(route):
+            node = int(self.head_of_fibre[arriving])
+            yield self._number(node), self._input(arriving), self._output(leaving)
+
+        if rack.through:
+            yield destination_port // n_inner, self._input(route[-1]), destination_port % n_inner
+
+    def _number(self, node: int) -> int:
+        """Return the place of a node in `list_nodes`."""
+        return node if self.rack.through else node - self.rack.n_servers
+
+    def _first_place(self, node: int) -> int:
+        """Return where the fibres of a node begin among its inputs and outputs."""
+        return self.n_chip_ports if node < self.rack.n_servers else 0
+
+    def _input(self, fibre: int) -> int:
+        """Return the input at which a fibre arrives."""
+        first = self._first_place(int(self.head_of_fibre[fibre]))
+        return first + int(self.place_of_arriving[fibre])
+
+    def _output(self, fibre: int) -> int:
+        """Return the output at which a fibre leaves."""
+        first = self._first_place(int(self.tail_of_fibre[fibre]))
+        return first + int(self.place_of_leaving[fibre])
+
+
+def _places(node_of_fibre: NDArray[np.int64], n_nodes: int) -> NDArray[np.int64]:
+    """Return the place of each fibre among those of the same node, ascending by fibre."""
+    order = np.argsort(node_of_fibre, kind="stable")
+    first = np.searchsorted(node_of_fibre[order], np.arange(n_nodes))
+    places = np.empty(len(node_of_fibre), dtype=np.int64)
+    places[order] = np.arange(len(order)) - first[node_of_fibre[order]]
+    return places
+
+
+@lru_cache(maxsize=4)
+def rack_nodes(rack: RackFabric) -> RackNodes:
+    """Return the switches of racks; the last few are remembered."""
+    return RackNodes(rack)

@@ -1,0 +1,251 @@
+"""Answers as files for switches, replayed by a reader of the tests' own and by jsonpatch."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.io.exports import exported
+from optmatch.io.switches.circuits import CrossConnect, difference_between
+from optmatch.io.switches.plans import PlannedSwitch, list_planned_switches
+from optmatch.io.switches.polatis import read_lists
+from optmatch.io.switches.ports import PortTable, read_port_tables
+from optmatch.io.switches.sonic import command_lines, read_config
+from optmatch.model import FormatError
+from tests.helpers.answers import PROBLEMS, answer_named
+
+WITH_CIRCUITS = [name for name in PROBLEMS if name != "port-sharing"]
+
+
+def files_of(solution: om.Solution, to: str, **options: Any) -> dict[str, str]:
+    """Return the contents of an export by the endings of its files."""
+    content = exported(solution, to, **options)
+    return {"": content} if isinstance(content, str) else dict(content)  # type: ignore[arg-type]
+
+
+def expected_circuits(matching: np.ndarray[Any, Any]) -> set[str]:
+    """Name the circuits of a matching as the documents of SONiC do."""
+    return {f"{s + 1}A-{d + 1}B" for s, d in enumerate(matching.tolist()) if d >= 0}
+
+
+def replay_patch(tree: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
+    """Apply a patch step by step; no side is in two circuits at any moment."""
+    operations = [step["op"] for step in patch]
+    assert operations == sorted(operations, reverse=True)  # "remove" before "add"
+    for step in patch:
+        tree = jsonpatch.apply_patch(tree, [step])
+        sides = [side for row in tree["OCS_CROSS_CONNECT"].values() for side in row.values()]
+        assert len(set(sides)) == len(sides)
+    return tree
+
+
+def state_files(switch: PlannedSwitch, files: dict[str, str], state: int, end: str) -> str:
+    """Return the content for a state of a switch, whatever parts its file's name has."""
+    for place in (f".{switch.file_name}.slot-{state:03}", f".{switch.file_name}", ""):
+        if place + end in files:
+            return files[place + end]
+    return files.get(f".slot-{state:03}{end}") or files[""]
+
+
+@pytest.mark.parametrize("name", WITH_CIRCUITS)
+def test_configs_and_patches_lead_to_the_same_circuits(name: str) -> None:
+    solution = answer_named(name)
+    configs = files_of(solution, "sonic-ocs")
+    patches = files_of(solution, "sonic-ocs", from_slot="previous")
+    n_circuits = 0
+    for switch in list_planned_switches(solution):
+        tree: dict[str, Any] = {"OCS_CROSS_CONNECT": {}}
+        for state, matching in enumerate(switch.matchings):
+            config = json.loads(state_files(switch, configs, state, ".json"))
+            patch = json.loads(state_files(switch, patches, state, ".patch.json"))
+            tree = replay_patch(tree, patch)
+            wanted = expected_circuits(matching)
+            assert config["OCS_CROSS_CONNECT"].keys() == wanted == tree["OCS_CROSS_CONNECT"].keys()
+            for key, row in config["OCS_CROSS_CONNECT"].items():
+                assert key == f"{row['a_side']}-{row['b_side']}"
+            n_circuits += len(wanted)
+    assert n_circuits
+
+
+def run_commands(text: str) -> list[set[str]]:
+    """Carry out commands of SONiC's command line; return the circuits after each slot."""
+    circuits: set[str] = set()
+    states = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            states.append(set(circuits))
+            continue
+        words = line.split()
+        assert words[:3] == ["config", "ocs", "cross-connect"]
+        for part in words[4].split(","):
+            for circuit in spread(part):
+                if words[3] == "delete":
+                    circuits.remove(circuit)
+                else:
+                    assert words[3] == "add" and words[5] == "safe"
+                    used = {side for other in circuits for side in other.split("-")}
+                    assert not used & set(circuit.split("-"))
+                    circuits.add(circuit)
+    return [*states[1:], circuits]
+
+
+def spread(part: str) -> list[str]:
+    """Spell a range of circuits out."""
+    if ".." not in part:
+        return [part]
+    match = re.fullmatch(r"(\d+)A\.\.(\d+)A-(\d+)B\.\.(\d+)B", part)
+    assert match
+    first_a, last_a, first_b, last_b = map(int, match.groups())
+    assert last_a - first_a == last_b - first_b > 0
+    return [f"{first_a + k}A-{first_b + k}B" for k in range(last_a - first_a + 1)]
+
+
+@pytest.mark.parametrize("name", WITH_CIRCUITS)
+def test_commands_lead_to_the_same_circuits(name: str) -> None:
+    solution = answer_named(name)
+    sonic = files_of(solution, "sonic-cli")
+    polatis = files_of(solution, "polatis-scpi")
+    for switch in list_planned_switches(solution):
+        wanted = [expected_circuits(matching) for matching in switch.matchings]
+        ending = f".{switch.file_name}.txt"
+        assert run_commands(sonic.get(ending, sonic.get("", ""))) == wanted
+        n_ports = switch.matchings.shape[1]
+        assert run_scpi(polatis.get(ending, polatis.get("", "")), n_ports) == wanted
+
+
+def run_scpi(text: str, n_ports: int) -> list[set[str]]:
+    """Carry out SCPI commands of a Polatis switch; return the circuits after each slot."""
+    out_of: dict[str, str] = {}
+    states = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            states.append(dict(out_of))
+            continue
+        match = re.fullmatch(r":oxc:swit:conn:(add|sub) \(@([\d,]+)\),\(@([\d,]+)\)", line)
+        assert match
+        for entry, exit_ in zip(match[2].split(","), match[3].split(","), strict=True):
+            assert 1 <= int(entry) <= n_ports < int(exit_) <= 2 * n_ports
+            if match[1] == "sub":
+                assert out_of.pop(entry) == exit_
+            else:
+                assert entry not in out_of and exit_ not in out_of.values()
+                out_of[entry] = exit_
+    return [
+        {f"{entry}A-{int(exit_) - n_ports}B" for entry, exit_ in state.items()}
+        for state in [*states[1:], out_of]
+    ]
+
+
+def test_slots_are_chosen() -> None:
+    solution = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
+    matchings = solution.schedule.matchings
+    config = json.loads(files_of(solution, "sonic-ocs", slot=2)[""])
+    assert config["OCS_CROSS_CONNECT"].keys() == expected_circuits(matchings[2])
+    patch = json.loads(files_of(solution, "sonic-ocs", slot=2, from_slot=0)[""])
+    tree: dict[str, Any] = {
+        "OCS_CROSS_CONNECT": {name: {} for name in expected_circuits(matchings[0])}
+    }
+    after = jsonpatch.apply_patch(tree, patch)
+    assert after["OCS_CROSS_CONNECT"].keys() == expected_circuits(matchings[2])
+    with pytest.raises(om.InputError, match=r"slot 3: switch has slots 0 \.\. 2"):
+        files_of(solution, "sonic-ocs", slot=3)
+    with pytest.raises(om.InputError, match="from_slot 7"):
+        files_of(solution, "sonic-ocs", slot=0, from_slot=7)
+    with pytest.raises(om.InputError, match="slot: not for this format, only for sonic-ocs"):
+        files_of(solution, "timeline", slot=0)
+
+
+def test_names_of_ports_come_from_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "names.csv"
+    table.write_text("port,A,B,label\n0,1-5A,1-5B,host a\n1,2-1A,2-2B,host b\n")
+    solution = om.solve(om.Routing(om.IdealSwitch(2), [1, 0]), seed=0)
+    config = json.loads(files_of(solution, "sonic-ocs", ports=table)[""])
+    assert list(config["OCS_CROSS_CONNECT"]) == ["1-5A-2-2B", "2-1A-1-5B"]
+    assert config["OCS_PORT"]["2-2B"] == {"label": "host b", "state": "normal"}
+    path = tmp_path / "config_db.json"
+    path.write_text(json.dumps({"DEVICE_METADATA": {}, **config}))
+    circuits = read_config(path).circuits
+    assert read_port_tables(table)[""].matching_of(circuits) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a line of names and a line for each port"),
+        ("port,A\n0,1A\n", "line 1: column 'B' is missing"),
+        ("port,A,B,C\n", "line 1: column 'C'"),
+        ("port,A,B\n0,1A\n", "line 2: 2 entries, 3 names"),
+        ("port,A,B\nx,1A,1B\n", "line 2: port = 'x'"),
+        ("port,A,B\n0,1A,1B\n0,2A,2B\n", "line 3: port 0 is there twice"),
+        ("port,A,B\n1,1A,1B\n", "port 0 is missing"),
+        ("port,A,B\n0,1B,1A\n", "port 0, A = '1B'"),
+        ("port,A,B\n0,1A,1B\n1,1A,2B\n", "side 1A belongs to port 0 and to port 1"),
+    ],
+)
+def test_wrong_tables_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "names.csv"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=re.escape(message)) as caught:
+        read_port_tables(path)
+    assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ([], "a configuration of a switch"),
+        ({"PORT": {}}, "a configuration of a switch"),
+        ({"OCS_CROSS_CONNECT": []}, "/OCS_CROSS_CONNECT: an object"),
+        ({"OCS_CROSS_CONNECT": {"1A-1A": {}}}, "'1A-1A': an A side and a B side"),
+        ({"OCS_CROSS_CONNECT": {"1A-2B": []}}, "/OCS_CROSS_CONNECT/1A-2B: an object"),
+        ({"OCS_CROSS_CONNECT": {"1A-2B": {"a_side": "3A"}}}, "a_side = '3A': the key says 1A"),
+        (
+            {"OCS_CROSS_CONNECT": {"1A-2B": {}, "1A-3B": {}}},
+            "side 1A is in two circuits, 1A-2B and 1A-3B",
+        ),
+        ({"OCS_PORT": {"x": {}}}, "/OCS_PORT/x: a side such as 1A"),
+    ],
+)
+def test_wrong_configurations_are_refused(tmp_path: Path, tree: Any, message: str) -> None:
+    path = tmp_path / "config_db.json"
+    path.write_text(json.dumps(tree))
+    with pytest.raises(FormatError, match=re.escape(message)):
+        read_config(path)
+
+
+def test_both_spellings_of_the_state_of_a_port_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "config_db.json"
+    rows = {"1A": {"state": "force_blocked"}, "1B": {"config_status": "normal"}, "2A": {}}
+    path.write_text(json.dumps({"OCS_PORT": rows}))
+    states = read_config(path).state_of_side
+    assert states == {"1A": "force_blocked", "1B": "normal", "2A": "normal"}
+
+
+def test_random_differences_are_written_with_ranges() -> None:
+    rng = np.random.default_rng(5)
+    table = PortTable.numbered(24)
+    for _ in range(50):
+        before = table.circuits_of(rng.permutation(24))
+        shift = int(rng.integers(24))
+        after = table.circuits_of((np.arange(24) + shift) % 24)
+        change = difference_between(before, after)
+        start = "\n".join(["# 0", *command_lines(difference_between((), before))])
+        text = "\n".join([start, "# 1", *command_lines(change)])
+        assert run_commands(text)[-1] == {circuit.name for circuit in after}
+    assert len(command_lines(difference_between((), after))[0].split(",")) <= 2
+
+
+@pytest.mark.parametrize("answer", ["", "(@1,2)", "(@1,2),(@5)", "(@1),(@1)", "(@9),(@5)"])
+def test_wrong_answers_of_polatis_switches_are_refused(answer: str) -> None:
+    with pytest.raises(om.InputError, match="answer"):
+        read_lists(answer, 4)
+
+
+def test_an_empty_polatis_switch() -> None:
+    assert read_lists("(@),(@)", 4) == ()
+    assert read_lists("(@4),(@5)", 4) == (CrossConnect("4A", "1B"),)
