@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.io.rails.topologies import Switch, topologies
+from optmatch.io.rails.topologies import (
+    PlaneEpochs,
+    Switch,
+    list_plane_epochs,
+    topologies,
+)
 from optmatch.io.switches.racks import FibreRoute, rack_nodes
 from optmatch.model import IDLE, InputError, Solution
 from optmatch.problems import (
     Allocation,
-    Collective,
-    CollectivePlan,
     Reroute,
     SliceAllocation,
     Transition,
@@ -102,9 +105,9 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
         return (_switch_of_transition(problem, answer),)
     if isinstance(answer, Allocation) and isinstance(problem, SliceAllocation):
         return _switches_of_slice(problem.fabric, answer)
-    shares_epochs = isinstance(answer, CollectivePlan) and not answer.shares_bytes.size
-    if shares_epochs and solution.schedule is None and isinstance(problem, Collective):
-        return _switches_of_epochs(problem, answer)
+    planes_of_epochs = list_plane_epochs(solution)
+    if planes_of_epochs:
+        return _switches_of_epochs(planes_of_epochs)
     found = topologies(solution)
     labels = () if problem.fabric is None else problem.fabric.labels
     return tuple(
@@ -129,27 +132,13 @@ def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedS
     )
 
 
-def _switches_of_epochs(problem: Collective, plan: CollectivePlan) -> tuple[PlannedSwitch, ...]:
-    """Return the planes of a collective whose circuits change in all planes at once.
-
-    Its plan says which rounds use which circuits, but not when a round ends: there are no times.
-    """
-    n_ports = problem.ports
-    switches = []
-    for plane in range(problem.planes):
-        # Port `lane` of rank r is port r * n_ports + lane of the switch of its plane.
-        peers = plan.circuits[:, plane * n_ports : (plane + 1) * n_ports].swapaxes(1, 2)
-        lanes = np.arange(n_ports)
-        matchings = np.where(peers == IDLE, IDLE, peers * n_ports + lanes)
-        labels = [
-            f"{rank}.{lane}" if n_ports > 1 else str(rank)
-            for rank in range(problem.n_ranks)
-            for lane in range(n_ports)
-        ]
-        table = matchings.reshape(plan.n_epochs, -1).astype(np.int32)
-        name = f"plane {plane}" if problem.planes > 1 else "switch"
-        switches.append(_without_times(name, tuple(labels), table))
-    return tuple(switches)
+def _switches_of_epochs(planes: Sequence[PlaneEpochs]) -> tuple[PlannedSwitch, ...]:
+    """Return the planes of a collective whose circuits change in all planes at once."""
+    names = [f"plane {plane}" for plane in range(len(planes))] if len(planes) > 1 else ["switch"]
+    return tuple(
+        _without_times(name, plane.labels, plane.matchings)
+        for name, plane in zip(names, planes, strict=True)
+    )
 
 
 def _lit_circuits_by_step(
