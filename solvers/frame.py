@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -30,6 +31,36 @@ ROUNDING = 2.0**-50
 """Equal numbers of whole ticks differ by less of their size in seconds, different ones by more."""
 
 
+class Stop:
+    """Why a block of `stoppable` ended early: `limit` is None if it ran to its end."""
+
+    limit: Limit | None = None
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """End this block at Ctrl-C, or where the time is up, and go on behind it with what is known.
+
+    A method runs in such a block from its first answer on: whoever interrupts it gets the best so
+    far, not nothing.
+
+    Examples
+    --------
+    >>> best = 5
+    >>> with stoppable() as stop:
+    ...     raise KeyboardInterrupt
+    >>> best, stop.limit
+    (5, <Limit.INTERRUPTED: 'interrupted'>)
+    """
+    stop = Stop()
+    try:
+        yield stop
+    except KeyboardInterrupt:
+        stop.limit = Limit.INTERRUPTED
+    except TimeUp:
+        stop.limit = Limit.TIME
+
+
 def take_best(
     answers: Iterator[tuple[float, Answer] | Bound | None],
     bound: float,
@@ -44,67 +75,102 @@ def take_best(
 ) -> tuple[Answer | None, Limit | None, int]:
     """Take answers until there are no more, one meets the bound, or a limit is reached.
 
-    No answer costs less than `bound`. The limit that is returned is None where the best meets the
-    bound; Ctrl-C is one.
-
     Parameters
     ----------
     answers
         The answers come one by one, each after its cost; None where a try finds none. Each counts
         as an iteration. A `Bound` among them, which does not, takes the place of a lower `bound`.
+    bound
+        No answer costs less.
+    clock
+        Its limits end the search: the time, the iterations, and the gap between cost and bound.
+    on_event
+        Called with a `Tick` of `phase` and `total` before each try, and with better costs and
+        bounds.
     ties
         Whether of answers that cost the same the last is taken, not the first.
     rtol
         By how much of the bound a cost may be above it and still meet it.
     start
         An answer from before, and its cost.
+
+    Returns
+    -------
+    tuple of (answer, limit, iterations)
+        The best answer, or None; the limit that ended the search, None where the answer meets the
+        bound (Ctrl-C is a limit); the number of tries.
     """
-    least, best = (math.inf, None) if start is None else start
-    done = 0
-    limit: Limit | None = None
-    try:
+    best = start
+    tries = 0
+    with stoppable() as stop:
         if bound > 0:
             on_event(Bound(bound))
-        if start is not None:
-            on_event(NewBest(least))
-        while best is None or least > bound * (1 + rtol):
-            limit = clock.exceeded(done)
-            if limit is None and best is not None and least - bound <= clock.limits.gap * least:
-                limit = Limit.GAP
+        if best is not None:
+            on_event(NewBest(best[0]))
+
+        while best is None or best[0] > bound * (1 + rtol):
+            limit = clock.exceeded(tries)
+            if limit is None and best is not None:
+                cost = best[0]
+                if cost - bound <= clock.limits.gap * cost:
+                    limit = Limit.GAP
             if limit is not None:
+                stop.limit = limit
                 break
-            on_event(Tick(phase, done, total))
+
+            on_event(Tick(phase, tries, total))
             try:
-                found = next(answers)
+                candidate = next(answers)
             except StopIteration:
-                limit = Limit.EXHAUSTED
+                stop.limit = Limit.EXHAUSTED
                 break
-            if isinstance(found, Bound):
-                bound = max(bound, found.lower_bound)
-                on_event(found)
+            if isinstance(candidate, Bound):
+                bound = max(bound, candidate.lower_bound)
+                on_event(candidate)
                 continue
-            done += 1
-            if found is not None and (found[0] < least or (ties and found[0] == least)):
-                before, (least, best) = least, found  # kept first: the listener may interrupt
-                if least < before:
-                    on_event(NewBest(least))
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
-    except TimeUp:
-        limit = Limit.TIME
-    return best, limit, done
+
+            tries += 1
+            if candidate is None:
+                continue
+            is_better = best is None or candidate[0] < best[0]
+            is_tie = best is not None and candidate[0] == best[0]
+            if is_better or (ties and is_tie):
+                best = candidate  # before the event: its listener may interrupt
+            if is_better:
+                on_event(NewBest(candidate[0]))
+    answer = None if best is None else best[1]
+    return answer, stop.limit, tries
 
 
 def unite(known: Solution | None, found: Solution) -> Solution:
-    """Take the better answer of two solutions, and the higher bound with what shows it."""
+    """Unite two solutions of one problem: the better answer, and the higher bound.
+
+    Parameters
+    ----------
+    known
+        The solution from before, if any.
+    found
+        The newer one, which is taken where both answers are as good. Its limit says why the search
+        as a whole has stopped.
+
+    Returns
+    -------
+    Solution
+        One of the two, or the answer of one with the bound and the certificate of the other.
+    """
     if known is None or known.objective is None or found.status is Status.OPTIMAL:
         return found
-    better = found.objective is not None and _rank(found) <= _rank(known)
-    answer, proof = (found if better else known), known
-    if is_known(found.lower_bound) and (found.lower_bound, better) > (known.lower_bound, False):
-        proof = found
+    found_is_better = found.objective is not None and _rank(found) <= _rank(known)
+    found_bound_is_higher = is_known(found.lower_bound) and (
+        found.lower_bound > known.lower_bound
+        or (found.lower_bound == known.lower_bound and found_is_better)
+    )
+    answer = found if found_is_better else known
+    proof = found if found_bound_is_higher else known
     if answer is proof:
         return replace(answer, limit=found.limit or known.limit)
+
+    # The answer of one and the bound of the other may meet, so the status is decided anew.
     stats = {name: value for name, value in answer.stats.items() if name != "bound_by"}
     if "bound_by" in proof.stats:
         stats["bound_by"] = proof.stats["bound_by"]
@@ -123,25 +189,27 @@ def unite(known: Solution | None, found: Solution) -> Solution:
 
 
 def _rank(solution: Solution) -> tuple[int, Score]:
+    """Return what decides between two answers: the objective, after the slots if they go first."""
     slots_first = getattr(solution.problem, "slots_first", False)
-    return solution.schedule.n_slots if slots_first else 0, solution.objective
+    n_slots = solution.schedule.n_slots if slots_first else 0
+    return n_slots, solution.objective
 
 
 def only_better(on_event: OnEvent) -> OnEvent:
-    """Tell a listener of several methods, one after the other, only what is new."""
-    objective: Score | None = None
-    bound: Score | None = None
+    """Make a listener of several methods, one after the other, that passes on only what is new."""
+    best_objective: Score | None = None
+    best_bound: Score | None = None
 
     def tell(event: Event) -> None:
-        nonlocal objective, bound
+        nonlocal best_objective, best_bound
         if isinstance(event, NewBest):
-            if objective is not None and event.objective >= objective:
+            if best_objective is not None and event.objective >= best_objective:
                 return
-            objective = event.objective
+            best_objective = event.objective
         elif isinstance(event, Bound):
-            if bound is not None and event.lower_bound <= bound:
+            if best_bound is not None and event.lower_bound <= best_bound:
                 return
-            bound = event.lower_bound
+            best_bound = event.lower_bound
         on_event(event)
 
     return tell
@@ -155,13 +223,25 @@ def conclude(
     limit: Limit | None = None,
     *,
     rtol: float = RTOL,
-    **known: Any,
+    **parts: Any,
 ) -> Solution:
     """Make a solution of an answer and its proof.
 
-    No answer is better than `bound`, which is infinite if it is proved that there is none. The
-    limit says why the search left the question open, None if it had nothing left to do. An
-    objective meets the bound up to `rtol`, one of several levels if they are equal.
+    Parameters
+    ----------
+    problem, method
+        The problem, and the name of the method that has solved it.
+    objective
+        That of the answer; None if there is no answer.
+    bound
+        No answer is better; infinite if it is proved that there is none.
+    limit
+        Why the search left the question open; None if it had nothing left to do.
+    rtol
+        By how much of the bound an objective may be above it and still be optimal. An objective of
+        several levels is optimal only where it equals the bound.
+    **parts
+        Other fields of the solution: its schedule, answer, certificate and statistics.
     """
     if objective is None:
         proved = bound == math.inf
@@ -180,5 +260,5 @@ def conclude(
         objective=objective,
         lower_bound=bound,
         method=method,
-        **known,
+        **parts,
     )
