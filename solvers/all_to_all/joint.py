@@ -12,6 +12,7 @@ from optmatch.solvers.all_to_all.conclusion import answer_at_once
 from optmatch.solvers.all_to_all.factorise import schedule_all
 from optmatch.solvers.all_to_all.joint_model import decide_fewest, improve
 from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_ports
+from optmatch.solvers.frame import stoppable
 
 
 @names_faults(decide_fewest)
@@ -38,4 +39,6 @@ def solve(
     found = schedule_all(problem, endless, rng, on_event, name="ilp", starts=1, start=start)
     if found.schedule is None or found.limit in (None, Limit.TIME, Limit.INTERRUPTED):
         return found
-    return improve(problem, found, clock, rng, on_event)
+    with stoppable() as stop:
+        return improve(problem, found, clock, rng, on_event)
+    return replace(found, limit=stop.limit)

@@ -16,6 +16,7 @@ from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, REFUTED_BY_SEARCH, conclude
 from optmatch.solvers.all_to_all.planner import RoutedSlot, SlotPlanner
 from optmatch.solvers.cpsat import LightFlow, Literal, Outcome, minimise, share_links
+from optmatch.solvers.frame import stoppable
 from optmatch.solvers.routing.router import CellRouter
 
 MOST_LITERALS = 150_000
@@ -139,12 +140,11 @@ def finish_small(
     problem: AllToAll, found: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
     """Let the exact model improve on a schedule, or prove it, where the mesh is small."""
-    try:
+    with stoppable() as stop:
         if found.schedule is None or not is_small(problem, clock, found.schedule.n_slots):
             return found
         return improve(problem, found, clock, rng, on_event)
-    except KeyboardInterrupt:
-        return replace(found, limit=Limit.INTERRUPTED)
+    return replace(found, limit=stop.limit)
 
 
 def improve(
@@ -162,9 +162,13 @@ def improve(
         if outcome.found:
             planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, on_event)
             planner.plan = model.plan(outcome, planner)
-            done = outcome.limit is not Limit.INTERRUPTED
-            found = conclude(planner, outcome.limit, "ilp", polish=done)
-            return _claim(found, outcome.lower_bound, outcome.limit, slots)
+            limit = outcome.limit
+            with stoppable() as stop:
+                found = conclude(planner, limit, "ilp", polish=limit is not Limit.INTERRUPTED)
+            if stop.limit is not None:
+                limit = stop.limit
+                found = conclude(planner, limit, "ilp", polish=False)
+            return _claim(found, outcome.lower_bound, limit, slots)
         if not outcome.infeasible:
             bound = outcome.lower_bound if slots == known else start.lower_bound
             return _claim(start, bound, outcome.limit, slots)

@@ -26,6 +26,7 @@ from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, without_routes
 from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner, exchange_pairs
+from optmatch.solvers.frame import stoppable
 from optmatch.solvers.routing.causes import Refuted, add_causes, find_causes, refuse_dead_pairs
 from optmatch.solvers.routing.router import CellRouter
 
@@ -180,9 +181,11 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
             refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
             if not refuted or not isinstance(problem.fabric, Faulty):
                 return solution
-            remains = ask_shortage(solution, clock, rng, decide)
-            found = find_causes(problem.fabric, remains, clock)
-            return add_causes(solution, FEWEST_SLOTS, *found)
+            with stoppable():
+                remains = ask_shortage(solution, clock, rng, decide)
+                found = find_causes(problem.fabric, remains, clock)
+                solution = add_causes(solution, FEWEST_SLOTS, *found)
+            return solution
 
         return solve_and_name
 

@@ -26,6 +26,7 @@ from optmatch.solvers.collectives.conclusion import FoundPlan
 from optmatch.solvers.collectives.plans import Laid, assemble
 from optmatch.solvers.collectives.rounds import chunk_sizes
 from optmatch.solvers.cpsat import Literal, Outcome, minimise
+from optmatch.solvers.frame import stoppable
 
 SUMS = ("all-reduce", "reduce-scatter")
 TRY_ALL = 6
@@ -72,22 +73,30 @@ def find(
         if k % 64 == 63 and clock.exceeded(0) is not None:
             return FoundPlan(best, {}, limit=clock.exceeded(0))
     splits.sort()
-    for k, split in enumerate(splits):
-        if split.at_least_s >= min(best_s, open_s) * (1 - RTOL):
-            break
-        limit = clock.exceeded(0) or (Limit.NODES if tried == 10 and math.isfinite(work) else None)
-        if limit is None:
-            tried += 1
-            on_event(Tick("splits", k, len(splits)))
-            model = _Model(problem, split, best_s)
-            outcome = minimise(model.model, clock, ignore, seed=0, linear=False, work=work)
-            limit = outcome.limit
-            if outcome.found:
-                best = model.read(outcome)
-                best_s = best.plan.time_s
-                on_event(NewBest(best_s))
-        if limit is not None:
-            open_s = min(open_s, split.at_least_s)
+    reached_s = 0.0
+    with stoppable() as stop:
+        for k, split in enumerate(splits):
+            reached_s = split.at_least_s
+            if split.at_least_s >= min(best_s, open_s) * (1 - RTOL):
+                break
+            limit = clock.exceeded(0)
+            if limit is None and tried == 10 and math.isfinite(work):
+                limit = Limit.NODES
+            if limit is None:
+                tried += 1
+                on_event(Tick("splits", k, len(splits)))
+                model = _Model(problem, split, best_s)
+                outcome = minimise(model.model, clock, ignore, seed=0, linear=False, work=work)
+                limit = outcome.limit
+                if outcome.found:
+                    best = model.read(outcome)
+                    best_s = best.plan.time_s
+                    on_event(NewBest(best_s))
+            if limit is not None:
+                open_s = min(open_s, split.at_least_s)
+    if stop.limit is not None:
+        limit = stop.limit
+        open_s = min(open_s, reached_s)  # this split and those behind it are open
     bound_s = min(best_s, open_s)
     most = _most_rounds(problem)
     stats = {

@@ -15,6 +15,7 @@ from optmatch.model import (
     LONGEST_S,
     RTOL,
     Clock,
+    Limit,
     Limits,
     NewBest,
     OnEvent,
@@ -28,6 +29,7 @@ from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_round
 from optmatch.solvers.collectives.conclusion import FoundPlan, run
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.rounds import Rounds, one_after_another
+from optmatch.solvers.frame import stoppable
 from optmatch.solvers.method import Run
 
 MOST_RANKS = 8
@@ -283,7 +285,13 @@ def _try_all(
         if suits(problem, name) and (not found or clock.exceeded(0) is None):
             if name == "composed":
                 find = partial(_composed, below_s=_fastest(found).plan.time_s)
-            each = find(problem, clock)
+            try:
+                each = find(problem, clock)
+            except KeyboardInterrupt:
+                if not found:
+                    raise
+                clock.interrupted = True  # the methods that are left are not tried
+                break
             if each.laid is not None:
                 found[name] = each
     return found
@@ -317,6 +325,8 @@ def _best(
     stats = {"algorithm": name, **found[name].stats, "runners_up": _ranked(times)}
     bound = max(each.lower_bound for each in found.values())
     limit = next((each.limit for each in found.values() if each.limit is not None), None)
+    if clock.stopped:
+        limit = Limit.INTERRUPTED
     return FoundPlan(found[name].laid, stats, bound if problem.steps is not None else 0.0, limit)
 
 
@@ -332,7 +342,12 @@ def _joint(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> 
         others.pop("split", None)
         name = min(others, key=lambda each: others[each].laid.plan.time_s)  # type: ignore[union-attr]
         known = others[name]._replace(stats={"algorithm": name})
-    found = find(problem, clock, on_event, known.laid)
+    if clock.stopped:
+        return known
+    with stoppable() as stop:
+        found = find(problem, clock, on_event, known.laid)
+    if stop.limit is not None:
+        return known._replace(limit=stop.limit)
     better = {"algorithm": "joint", "runners_up": []}
     same = known.laid is not None and found.laid is not None
     same = same and found.laid.plan.time_s == known.laid.plan.time_s  # type: ignore[union-attr]

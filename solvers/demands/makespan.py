@@ -228,7 +228,9 @@ class _MakespanSearch:
             if outcome.found:
                 self._take(trim(terms.read(outcome), self.demand, self.shortest))
             if not (outcome.infeasible or outcome.optimal):
-                least = min(later, slots * self.delay + max(busiest, int(outcome.lower_bound)))
+                least = min(
+                    later, slots * self.delay + max(busiest, int(max(outcome.lower_bound, 0.0)))
+                )
                 self._lift(min(least, self.best.cost(self.delay)))
                 return outcome.limit
             self._lift(min(later, self.best.cost(self.delay)))

@@ -29,6 +29,7 @@ from optmatch.model import (
 )
 from optmatch.problems import Demand, PlaneSchedules, completion_s
 from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.frame import stoppable
 
 MOST_PORTS = 6
 _MOST_CIRCUITS = 2_000  # in all slots of all planes
@@ -64,8 +65,10 @@ def finish_small(
     circuits = slots * problem.planes * np.count_nonzero(problem.ticks)
     if circuits > _MOST_CIRCUITS or max(ticks, 1) * max(parts, share.denominator) > _MOST_PARTS:
         return replace(found, limit=Limit.MEMORY)
-    model = PlaneModel(problem, share, slots, round(ticks * parts) - 1)
-
+    with stoppable() as stop:
+        model = PlaneModel(problem, share, slots, round(ticks * parts) - 1)
+    if stop.limit is not None:
+        return replace(found, limit=stop.limit)
     seed = int(rng.integers(1 << 30))
     outcome = minimise(model.model, clock, on_event, seed=seed, work=work, tell=False)
     proved = end if outcome.infeasible else outcome.lower_bound / parts * problem.tick_s
@@ -76,17 +79,22 @@ def finish_small(
         schedule = schedules[0] if problem.planes == 1 else None
         counted = {**found.stats, "slots": sum(part.n_slots for part in schedules)}
         found = replace(found, schedule=schedule, answer=answer, objective=end, stats=counted)
-        on_event(NewBest(end))
     optimal = outcome.infeasible or outcome.optimal
     bound = end if optimal else min(proved, end)
     stats = dict(found.stats)
-    if bound > found.lower_bound * (1 + RTOL):
+    bound_is_higher = bound > found.lower_bound * (1 + RTOL)
+    if bound_is_higher:
         stats["bound_by"] = "cp-sat"
-        on_event(Bound(bound))
+
+    with stoppable() as stop:
+        if outcome.found:
+            on_event(NewBest(end))
+        if bound_is_higher:
+            on_event(Bound(bound))
     return replace(
         found,
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-        limit=None if optimal else outcome.limit,
+        limit=None if optimal else stop.limit or outcome.limit,
         lower_bound=max(found.lower_bound, bound),
         stats=stats,
     )

@@ -19,7 +19,7 @@ import numpy as np
 
 from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution
 from optmatch.problems import BlockProof, CutProof, Reroute
-from optmatch.solvers.frame import conclude
+from optmatch.solvers.frame import conclude, stoppable
 from optmatch.solvers.reroutes.greedy import (
     case_of,
     make_solution,
@@ -140,7 +140,9 @@ def solve(
     if certificate is not None or (search.best is not None and search.best.levels == bound):
         search.proved = True
     else:
-        certificate = _settle_all(search)
+        with stoppable() as stop:
+            certificate = _settle_all(search)
+        search.limit = stop.limit or search.limit
     return _conclude(search, bound, certificate)
 
 

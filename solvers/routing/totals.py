@@ -13,6 +13,7 @@ from optmatch.model import Clock, Limit, OnEvent, Solution
 from optmatch.problems import Routing
 from optmatch.problems.routing import loss_units
 from optmatch.solvers.cpsat import LightFlow, minimise, share_links
+from optmatch.solvers.frame import stoppable
 from optmatch.solvers.routing.columns import cost_step
 from optmatch.solvers.routing.negotiation import (
     RESTARTS,
@@ -66,24 +67,26 @@ def route_worst(
         walk(graph, targets.tolist()).cells,
     )
     back = np.where(graph.mate >= 0, to_target[:, graph.mate], UNREACHED)  # cells still to come
-    while bound < best.objective:
-        model = cp_model.CpModel()
-        flows = []
-        for k in range(len(circuits)):
-            near = from_source[k].astype(np.int64) + back[k] <= bound
-            allowed = np.flatnonzero(near & (graph.mate >= 0)).tolist()
-            flow = LightFlow(model, graph, int(sources[k]), 1, {int(targets[k]): 1}, allowed)
-            model.add(sum(flow.leaves.values()) <= bound)
-            flows.append(flow)
-        share_links(model, graph, [(flow, 1) for flow in flows])
-        outcome = minimise(model, clock, on_event, seed=int(rng.integers(1 << 30)))
-        if outcome.found:
-            best = _routes(negotiation, flows, [flow.terminals(outcome) for flow in flows])
-            break
-        if not outcome.infeasible:
-            limit = outcome.limit
-            break
-        bound, refuted = bound + 1, True
+    with stoppable() as stop:
+        while bound < best.objective:
+            model = cp_model.CpModel()
+            flows = []
+            for k in range(len(circuits)):
+                near = from_source[k].astype(np.int64) + back[k] <= bound
+                allowed = np.flatnonzero(near & (graph.mate >= 0)).tolist()
+                flow = LightFlow(model, graph, int(sources[k]), 1, {int(targets[k]): 1}, allowed)
+                model.add(sum(flow.leaves.values()) <= bound)
+                flows.append(flow)
+            share_links(model, graph, [(flow, 1) for flow in flows])
+            outcome = minimise(model, clock, on_event, seed=int(rng.integers(1 << 30)))
+            if outcome.found:
+                best = _routes(negotiation, flows, [flow.terminals(outcome) for flow in flows])
+                break
+            if not outcome.infeasible:
+                limit = outcome.limit
+                break
+            bound, refuted = bound + 1, True
+    limit = stop.limit or limit
     stats: dict[str, object] = {"bound_by": "cp-sat"} if refuted else {}
     return conclude_routes(problem, best, bound, limit, "ilp", stats=stats)
 
