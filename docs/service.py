@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
-from optmatch.control.figures import Tally, to_prometheus
-from optmatch.solvers.reroutes.states import fill_rack
+from optmatch.control import Tally
 
 _MOST_BYTES = 1 << 20
 
@@ -32,7 +31,7 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         file = folder / "rack.json"
-        state = None if file.exists() else fill_rack(om.RackFabric())
+        state = None if file.exists() else om.fill_rack(om.RackFabric())
         self.rack = om.Rerouter.open(file, state, background=True)
         self.router, self.routes = om.Router(om.HexMesh(5, 5, ports=12), check=True), Tally()
         self.posts = {"/route": self.route, "/fail": self.fail, "/repair": self.repair}
@@ -71,7 +70,7 @@ class Service:
     def metrics(self) -> str:
         """Return all figures as text."""
         figures = {"rack": self.rack.figures(), "router": self.routes.figures()}
-        return to_prometheus(figures)
+        return om.to_prometheus(figures)
 
     def answer(self, request: str, body: bytes) -> tuple[HTTPStatus, str, str]:
         """Return the status, the kind and the text of an answer; in a thread of its own."""

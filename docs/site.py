@@ -44,8 +44,12 @@ SECTIONS: dict[str, list[str]] = {
     "For authors": ["adding-a-kind", "design-notes"],
 }  # fmt: skip
 """The pages of this folder, by chapter; pages that are not listed come last."""
-ROOMS = ["fabrics", "problems", "model", "solvers", "io", "plotting", "testing"]
-"""Packages with public names that the top level has not."""
+ROOMS = [
+    "fabrics", "problems", "model", "solvers", "verify", "io", "plotting", "control", "studies",
+    "sweeps", "testing",
+]  # fmt: skip
+"""The packages whose public names the reference documents, beside those of the top level. Pages,
+notebooks and examples import from these packages and from no module inside them."""
 WHOLE = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff"]
 
 

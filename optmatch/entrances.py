@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -203,13 +203,19 @@ def _take_up(problem: Problem, start: Solution, name: str) -> Solution | None:
         return known if verify(problem, known).valid else None
 
 
-def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
+@overload
+def verify(problem: Solution) -> Report: ...
+@overload
+def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report: ...
+def verify(
+    problem: Problem | Solution, subject: Schedule | Value | Solution | None = None
+) -> Report:
     """Check an answer by replaying it, with code that no method shares.
 
     Parameters
     ----------
     problem
-        The question.
+        The question; or a solution alone, which is then checked against its own problem.
     subject
         A schedule, an answer of the problem's own kind (a `PlaneSchedules` of a `Demand`), or a
         solution with all that it claims.
@@ -246,10 +252,17 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
     >>> problem = om.AllToAll(om.IdealSwitch(2), slot_s=1.0)
     >>> om.verify(problem, om.Schedule(matchings=[[1, 0]], durations_s=[1.0])).ok
     True
+    >>> om.verify(om.solve(problem, seed=0)).ok
+    True
     >>> wrong = om.Schedule(matchings=[[1, 0]], durations_s=[2.0])
     >>> print(om.verify(problem, wrong).violations[0])
     durations_s[0]: a slot lasts slot_s: got 2.0, expected 1.0
     """
+    if isinstance(problem, Solution):
+        if subject is not None:
+            raise InputError("a solution is checked alone, or after its problem", where="problem")
+        subject = problem
+        problem = subject.problem
     kind = kind_of(problem)
     answer = problem.answer_class
     forms = (Schedule, Solution) if answer is None else (Schedule, answer, Solution)

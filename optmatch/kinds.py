@@ -294,6 +294,44 @@ def proving_methods(problem: Problem) -> tuple[Method, ...]:
     return tuple(m for m in methods if m.takes(problem) and m.follows and m.follows(problem))
 
 
+def fitting_methods(problem: Problem) -> list[str]:
+    """Return the names of all methods that accept a problem, the default first."""
+    default = default_method(problem).name
+    others = {method.name for method in all_methods() if method.takes(problem)} - {default}
+    return [default, *sorted(others)]
+
+
+def check_method_name(name: str, kind: str | None = None, where: str = "method") -> None:
+    """Refuse a name that no method has, or none for problems of a kind.
+
+    Parameters
+    ----------
+    name
+        The name of a method.
+    kind
+        The kind of problems that the method is for; None if any will do.
+    where
+        The place of the name in the input, for the message.
+
+    Raises
+    ------
+    InputError
+        With the nearest name, or the names of the methods of the kind.
+    """
+    known = sorted({m.name for m in all_methods() if kind in (None, m.solves.kind)})
+    if name in known:
+        return
+    close = get_close_matches(str(name), known, n=1)
+    if close:
+        hint = f"perhaps {close[0]!r}"
+    elif kind is not None:
+        hint = f"methods for {kind} are {', '.join(known)}"
+    else:
+        hint = "`optmatch methods` lists them"
+    what = "no method" if kind is None else f"no method for {kind}"
+    raise InputError(f"method = {name!r}: {what} has this name; {hint}", where=where)
+
+
 def find_method(name: str, problem: Problem) -> Method:
     """Return a method for a problem by its name."""
     for method in kind_of(problem).methods:

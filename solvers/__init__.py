@@ -10,6 +10,7 @@ if __name__ != "optmatch.solvers":
         " run `pip install -e .` once, then `import optmatch.solvers`"
     )
 
-from optmatch.solvers.method import Method
+import lazy_loader
 
-__all__ = ["Method"]
+# The names stand in `__init__.pyi`, where editors and type checkers read them too.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,6 @@
-"""What schedulers and controllers call."""
+"""The calls of schedulers and controllers: arrays in, arrays out, and figures for monitoring."""
+
+import lazy_loader
+
+# The names stand in `__init__.pyi`, where editors and type checkers read them too.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

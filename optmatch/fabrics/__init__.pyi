@@ -39,6 +39,10 @@ from .netlists.flaws import NetlistError as NetlistError
 from .netlists.netlist import Netlist as Netlist
 from .netlists.tree import netlist_from_tree as netlist_from_tree
 from .racks.rack import RackFabric as RackFabric, RouteLengths as RouteLengths
+from .racks.switches import (
+    fibres_of_switch as fibres_of_switch,
+    switch_schedules as switch_schedules,
+)
 from .reach import (
     UNREACHED as UNREACHED,
     Walks as Walks,

@@ -116,7 +116,15 @@ class PortUnits:
         """No edges: shape (0,)."""
         return np.empty(0, dtype=np.int32)
 
-    edge_of_fibre = rack_of_fibre = edge_fibres
+    @property
+    def edge_of_fibre(self) -> NDArray[np.int32]:
+        """No fibres: shape (0,)."""
+        return np.empty(0, dtype=np.int32)
+
+    @property
+    def rack_of_fibre(self) -> NDArray[np.int32]:
+        """No fibres: shape (0,)."""
+        return np.empty(0, dtype=np.int32)
 
     @property
     def fibre_of_terminal(self) -> NDArray[np.int32]:

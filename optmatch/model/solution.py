@@ -245,7 +245,7 @@ class Solution(Value, Generic[Answer]):
     answer: Found[Answer] = None
     status: Status
     limit: Limit | None = None
-    objective: Score | None = None
+    objective: Score | Missing = None
     lower_bound: ScoreBound = -math.inf
     method: str
     seed: Index | None = None

@@ -4,6 +4,7 @@ from .all_to_all import AllToAll as AllToAll
 from .catalogue import PROBLEMS as PROBLEMS
 from .collectives.plan import CollectivePlan as CollectivePlan
 from .collectives.problem import Collective as Collective
+from .costs import PRICES as PRICES, compare_costs as compare_costs
 from .demands.completion import (
     ConfigurationProof as ConfigurationProof,
     CountProof as CountProof,
@@ -12,8 +13,10 @@ from .demands.completion import (
     held_ticks as held_ticks,
 )
 from .demands.problem import Demand as Demand, PlaneSchedules as PlaneSchedules
+from .rails.calibration import calibrate as calibrate
 from .rails.execution.plan import RailPlan as RailPlan, RailTimeline as RailTimeline
 from .rails.problem import RailJob as RailJob
+from .rails.published import published_job as published_job
 from .rails.training.network import RailNetwork as RailNetwork
 from .rails.training.parallelism import Parallelism as Parallelism
 from .rails.training.phases import Phase as Phase

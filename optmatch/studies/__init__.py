@@ -1,6 +1,6 @@
-"""Studies: many problems of one question, and statistics of their answers.
+"""Studies: many problems of one question, and statistics of their answers."""
 
-The modules load what they need, so import from them: `comparisons` of fabrics and methods,
-`all_to_all.yields` of faulty chips, `slices.tables` of rules of placement, `reroutes.tables` of
-spares and failed chips.
-"""
+import lazy_loader
+
+# The names stand in `__init__.pyi`, where editors and type checkers read them too.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

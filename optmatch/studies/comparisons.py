@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from optmatch.control.routing.router import settle_free_cells
 from optmatch.entrances import solve
 from optmatch.fabrics import Fabric, FeedForward
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
-from optmatch.kinds import all_methods
+from optmatch.kinds import check_method_name, fitting_methods
 from optmatch.model import (
     Device,
     InputError,
@@ -147,8 +147,8 @@ def _measure(
 
 
 def compare_methods(
-    problems: Mapping[str, Problem],
-    methods: Sequence[str],
+    problems: Mapping[str, Problem] | Iterable[Problem],
+    methods: Sequence[str] | None = None,
     *,
     seed: int = 0,
     time_limit_s: float | None = None,
@@ -160,9 +160,11 @@ def compare_methods(
     Parameters
     ----------
     problems
-        Problems, by the names that rows have.
+        Problems by the names that their rows get; or problems alone, which are named by kind and
+        place, as ``"demand 0"``.
     methods
         Names of methods. One that does not accept a problem has a row with status ``"refused"``.
+        None compares, for each problem, all methods that accept it.
     seed
         Of all methods.
     time_limit_s
@@ -180,7 +182,7 @@ def compare_methods(
     Raises
     ------
     InputError
-        If there is no method of some name.
+        If there is no method of some name, or `problems` holds something else.
 
     Examples
     --------
@@ -192,17 +194,41 @@ def compare_methods(
     spectra optimal 3.0
     negotiated refused None
     """
-    known = {method.name for method in all_methods()}
-    for method in methods:
-        if method not in known:
-            raise InputError(f"method = {method!r}: unknown", where="methods")
+    named_problems = _name_problems(problems)
+    for method in methods or ():
+        check_method_name(method, where="methods")
+
     limits: dict[str, Any] = {"seed": seed, "time_limit_s": time_limit_s, "on_event": on_event}
     rows = []
-    for name, problem in problems.items():
-        for method in methods:
-            rows.append(_try_method(name, problem, method, **limits))
-            on_row(rows[-1])
+    for name, problem in named_problems.items():
+        for method in fitting_methods(problem) if methods is None else methods:
+            row = _try_method(name, problem, method, **limits)
+            rows.append(row)
+            on_row(row)
     return rows
+
+
+def _name_problems(problems: Mapping[str, Problem] | Iterable[Problem]) -> dict[str, Problem]:
+    """Return the problems by name; those of a list are named by kind and place."""
+    if not isinstance(problems, Mapping):
+        if isinstance(problems, Problem) or not isinstance(problems, Iterable):
+            raise InputError(
+                f"problems of type {type(problems).__name__}: problems by name, or a list of"
+                " problems, are expected",
+                where="problems",
+            )
+        listed = list(problems)
+        problems = {
+            f"{getattr(problem, 'kind', 'problem')} {place}": problem
+            for place, problem in enumerate(listed)
+        }
+    for name, problem in problems.items():
+        if not isinstance(problem, Problem):
+            raise InputError(
+                f"{name!r} is of type {type(problem).__name__}: a problem is expected",
+                where="problems",
+            )
+    return dict(problems)
 
 
 def _try_method(name: str, problem: Problem, method: str, **limits: Any) -> MethodRow:

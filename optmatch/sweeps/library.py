@@ -95,7 +95,7 @@ class Library:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        self.folder = Path(folder or os.environ.get(FOLDER) or _shipped())
+        self.folder: Path = Path(folder or os.environ.get(FOLDER) or _shipped())
         path = self.folder / INDEX
         try:
             tree = parse(path.read_bytes(), str(path))

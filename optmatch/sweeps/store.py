@@ -66,7 +66,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
         if read_only and not Path(path).exists():
             raise StoreError(f"{self.path}: there is no such store")
         if Path(path).exists() and not Path(path).is_file():

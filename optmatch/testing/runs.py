@@ -21,6 +21,8 @@ from optmatch.solvers import Method
 from optmatch.testing.problems import brute_force, fewest_slots
 
 Problems = st.SearchStrategy[Any] | Sequence[Problem]
+Check = Callable[[Any, Any], None]
+"""A test of a contract that checks one problem; its arguments are the contract and the problem."""
 
 
 class Runs:
@@ -149,25 +151,27 @@ def _ask(oracle: Callable[[Any], Score | None], problem: Problem) -> Score | Non
     return oracle(problem)
 
 
-def _over(
-    source: Callable[[Runs], Problems],
-) -> Callable[[Callable[[Any, Any], None]], Callable[[Any], None]]:
-    def decorate(check: Callable[[Any, Any], None]) -> Callable[[Any], None]:
-        """Make a test of a method that checks one problem."""
-
-        def test(self: Runs) -> None:
-            self._each(source(self), partial(check, self))
-
-        test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, __name__
-        return test
-
-    return decorate
+def on_each(check: Check) -> Callable[[Any], None]:
+    """Decorate a test of a contract that is to hold for each of the problems."""
+    return _repeated(check, lambda contract: contract.problems)
 
 
-on_each = _over(lambda runs: runs.problems)
-"""Decorates a test of a contract that is to hold for each of the problems."""
-on_each_tiny = _over(lambda runs: runs._tiny())
-"""Decorates a test of a contract that is to hold for each of the tiny problems."""
+def on_each_tiny(check: Check) -> Callable[[Any], None]:
+    """Decorate a test of a contract that is to hold for each of the tiny problems."""
+    return _repeated(check, lambda contract: contract._tiny())
+
+
+def _repeated(check: Check, problems_of: Callable[[Runs], Problems]) -> Callable[[Any], None]:
+    """Make a test without arguments that checks each problem of a contract."""
+
+    def test(self: Runs) -> None:
+        self._each(problems_of(self), partial(check, self))
+
+    # Pytest collects and reports the test under the name of the check.
+    test.__name__ = check.__name__
+    test.__doc__ = check.__doc__
+    test.__module__ = __name__
+    return test
 
 
 def essence(solution: Solution) -> dict[str, Any]:

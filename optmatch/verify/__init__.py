@@ -1,5 +1,6 @@
 """The root of trust: answers are replayed here by code that no method shares."""
 
-from optmatch.verify.report import Report, Violation
+import lazy_loader
 
-__all__ = ["Report", "Violation"]
+# The names stand in `__init__.pyi`, where editors and type checkers read them too.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -56,14 +56,15 @@ class Pod:
     def __init__(
         self, fabric: RackFabric, *, reserved: tuple[int, ...] = (), routes: int = 5
     ) -> None:
-        self.fabric, self.routes = fabric, routes
-        self.servers = fabric.n_servers // fabric.racks
-        self.edges = len(fabric.edges) // fabric.racks
-        self.free = np.ones(fabric.n_servers, dtype=np.bool_)
+        self.fabric: RackFabric = fabric
+        self.routes: int = routes
+        self.servers: int = fabric.n_servers // fabric.racks
+        self.edges: int = len(fabric.edges) // fabric.racks
+        self.free: NDArray[np.bool_] = np.ones(fabric.n_servers, dtype=np.bool_)
         self.free[list(reserved)] = False
-        self.lit = np.zeros(fabric.n_fibres, dtype=np.bool_)
-        self.loads = np.zeros(len(fabric.edges), dtype=np.int64)
-        self.changes = np.zeros(fabric.racks, dtype=np.int64)
+        self.lit: NDArray[np.bool_] = np.zeros(fabric.n_fibres, dtype=np.bool_)
+        self.loads: NDArray[np.int64] = np.zeros(len(fabric.edges), dtype=np.int64)
+        self.changes: NDArray[np.int64] = np.zeros(fabric.racks, dtype=np.int64)
         self._fibres = fabric.edge_fibres.astype(np.int64)
         self._carried = dict[tuple[Shape, bytes], bool]()
 

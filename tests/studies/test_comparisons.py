@@ -134,7 +134,7 @@ def test_methods_side_by_side() -> None:
         assert row.slots == solution.schedule.n_slots
     assert found[2].status == "refused"
     assert "does not accept demand problems" in found[2].reason
-    with pytest.raises(om.InputError, match="method = 'magic': unknown"):
+    with pytest.raises(om.InputError, match="method = 'magic': no method has this name"):
         om.compare_methods({"small": problem}, ["magic"])
 
 
@@ -179,7 +179,7 @@ def test_the_command_on_fabrics(tmp_path: Path) -> None:
         ([DEMAND], "either FILE"),
         ([DEMAND, "--methods", "a", "--fabrics", "b"], "either FILE"),
         ([DEMAND, "--methods", "a,a"], "different names"),
-        ([DEMAND, "--methods", "magic"], "method = 'magic': unknown"),
+        ([DEMAND, "--methods", "magic"], "method = 'magic': no method has this name"),
         ([DEMAND, "--methods", "eclipse", "-o", "x.png"], "has to end in .csv"),
         ([GOOD / "ideal.schedule.json", "--methods", "eclipse"], "a schedule file"),
         (["--fabrics", "benes"], "--size: needed"),
@@ -229,3 +229,22 @@ def test_an_interrupt_keeps_the_rows_that_are_there(monkeypatch: pytest.MonkeyPa
     assert done.exit_code == 130
     assert done.stdout.splitlines()[1].startswith("benes")
     assert "interrupted" in done.stderr
+
+
+def test_problems_without_names_are_compared_by_all_methods_that_fit() -> None:
+    problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
+    rows = om.compare_methods([problem, problem], seed=0, time_limit_s=0.5)
+    assert {row.name for row in rows} == {"demand 0", "demand 1"}
+    assert {row.status for row in rows} <= {"optimal", "feasible"}
+    methods = [row.method for row in rows if row.name == "demand 0"]
+    assert methods[0] == "best"
+    assert {"solstice", "ilp", "eclipse"} <= set(methods)
+
+
+@pytest.mark.parametrize("wrong", [om.Benes(4), 7, ["a.json"], {"a": 3}])
+def test_what_is_no_problem_is_refused(wrong: Any) -> None:
+    with pytest.raises(om.InputError, match=r"problem.* expected"):
+        om.compare_methods(wrong, ["ilp"])
+    problem = om.Routing(om.IdealSwitch(2), [1, 0])
+    with pytest.raises(om.InputError, match="a list of problems"):
+        om.compare_methods(problem, ["ilp"])  # type: ignore[arg-type]

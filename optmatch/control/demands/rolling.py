@@ -130,8 +130,9 @@ class RollingSchedule:
 
         self._router = Router(state.fabric)
         self._state, self._tally = state, Tally(on_event)
-        self.fabric, self.delay_s = state.fabric, state.delay_s
-        self.rate_bytes_per_s = state.rate_bytes_per_s
+        self.fabric: Fabric = state.fabric
+        self.delay_s: float = state.delay_s
+        self.rate_bytes_per_s: float = state.rate_bytes_per_s
         self._rate = Fraction(repr(self.rate_bytes_per_s))
         self._delay = round(Fraction(repr(self.delay_s)) * TICKS_PER_S)
         self._any = holds_every_matching(state.fabric)

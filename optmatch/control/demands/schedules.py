@@ -12,7 +12,7 @@ from optmatch.model import InputError, counted_time, frozen, number
 from optmatch.model.declarations import form_of
 from optmatch.model.schedule import check_matchings
 from optmatch.problems import Demand
-from optmatch.problems.demands.traffic import plain_matrix
+from optmatch.problems.demands.traffic import AnyMatrix, plain_matrix
 
 if TYPE_CHECKING:
     from optmatch.solvers.demands.birkhoff import Rule
@@ -111,7 +111,7 @@ def _unit_of(matrix: ArrayLike) -> float | None:
 
 
 def schedule(
-    matrix: Any,
+    matrix: AnyMatrix,
     delay_s: float,
     *,
     rate_bytes_per_s: float = 1.0,

@@ -28,7 +28,7 @@ class NetlistError(InputError):
     """A netlist with flaws; `flaws` has all of them, the message the first ones."""
 
     def __init__(self, flaws: Sequence[str]) -> None:
-        self.flaws = tuple(flaws)
+        self.flaws: tuple[str, ...] = tuple(flaws)
         count = "1 flaw" if len(flaws) == 1 else f"{len(flaws)} flaws"
         ends = accumulate(map(len, flaws))
         told = max(1, sum(end <= _MOST_LETTERS for end in ends))

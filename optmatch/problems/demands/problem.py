@@ -35,7 +35,7 @@ from optmatch.problems.demands.bounds import (
     check_groups,
 )
 from optmatch.problems.demands.ticks import Scaled, even_out, scale
-from optmatch.problems.demands.traffic import check_entries, plain_matrix
+from optmatch.problems.demands.traffic import AnyMatrix, check_entries, plain_matrix
 
 DemandObjective = Literal["completion-s", "matchings", "weighted-completion-s"]
 
@@ -215,7 +215,7 @@ class Demand(_InTicks):
     @classmethod
     def from_matrix(
         cls,
-        matrix: ArrayLike,
+        matrix: AnyMatrix,
         fabric: Fabric | None = None,
         *,
         delay_s: float | None = None,

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.model import InputError, check_size, frozen, integer, number
+
+
+class SparseMatrix(Protocol):
+    """A sparse matrix, as SciPy has them."""
+
+    def toarray(self) -> Any:
+        """Return the same matrix as an array."""
+
+
+class GraphOfDemand(Protocol):
+    """A graph of networkx whose edges have the demand as their weight."""
+
+    def is_directed(self) -> bool:
+        """Tell whether an edge leads one way only."""
+
+
+AnyMatrix: TypeAlias = ArrayLike | SparseMatrix | GraphOfDemand
+"""What `plain_matrix` takes, for type checkers; a DataFrame of pandas is `ArrayLike`."""
 
 
 def plain_matrix(

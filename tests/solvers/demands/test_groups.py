@@ -76,7 +76,7 @@ def test_brute_force_lies_between_the_bound_and_the_answer(
 def test_without_delays_the_first_order_is_within_four_times_the_bound(seed: int) -> None:
     problem = coflows(8, 5, seed, delay_s=0.0)
     solution = om.solve(problem, seed=0, limits=om.Limits(iterations=1))
-    assert solution.objective <= 4 * problem.lower_bound()  # type: ignore[operator]
+    assert solution.objective <= 4 * problem.lower_bound()
 
 
 @pytest.mark.parametrize("seed", range(8))

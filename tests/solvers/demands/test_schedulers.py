@@ -170,7 +170,7 @@ def test_best_beats_every_rule() -> None:
     """The default is at least as good as each single method."""
     problem = ideal(noisy(12, seed=3), delay_s=50e-6)
     found = {name: om.solve(problem, name, seed=0).objective for name in COVERS}
-    assert found["best"] == min(found.values())  # type: ignore[type-var]
+    assert found["best"] == min(found.values())
 
 
 def test_without_delay_the_line_bound_is_met() -> None:

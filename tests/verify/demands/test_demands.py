@@ -70,7 +70,7 @@ def test_a_search_is_named() -> None:
 
 def test_other_subjects_are_refused() -> None:
     with pytest.raises(om.InputError, match="subject of type dict"):
-        om.verify(PROBLEM, {})  # type: ignore[arg-type]
+        om.verify(PROBLEM, {})  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,5 +1,6 @@
 """Figures, loops and bounds of schedules, against naive counts; and what a report says."""
 
+import dataclasses
 import json
 import math
 import time
@@ -251,9 +252,19 @@ def test_full_permutations_light_every_cell_twice(kind: Any) -> None:
 
 def test_unknown_problems_and_subjects_are_refused() -> None:
     with pytest.raises(om.InputError, match=r"problem of type str"):
-        om.verify("all-to-all", plan([[0]]))  # type: ignore[arg-type]
+        om.verify("all-to-all", plan([[0]]))  # type: ignore[call-overload]
     with pytest.raises(om.InputError, match=r"subject of type int"):
-        om.verify(IDEAL, 3)  # type: ignore[arg-type]
+        om.verify(IDEAL, 3)  # type: ignore[call-overload]
+
+
+def test_a_solution_is_verified_alone() -> None:
+    """It has its problem, and is refused where it claims too much."""
+    solution = om.solve(IDEAL, seed=0)
+    assert om.verify(solution) == om.verify(IDEAL, solution)
+    wrong = dataclasses.replace(solution, objective=5, lower_bound=5)
+    assert not om.verify(wrong).valid
+    with pytest.raises(om.InputError, match="a solution is checked alone"):
+        om.verify(solution, solution.schedule)  # type: ignore[call-overload]
 
 
 def test_the_report_speaks() -> None:
