@@ -29,7 +29,8 @@ from optmatch.commands.shared.options import (
     with_options,
     write_problem,
 )
-from optmatch.fabrics import Fabric
+from optmatch.commands.shared.outcome import say
+from optmatch.fabrics import Fabric, IdealSwitch
 from optmatch.problems import Demand
 from optmatch.problems.demands.traffic import MODELS, draw_groups
 
@@ -75,10 +76,18 @@ _DEMAND: tuple[Row, ...] = (
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @click.option(
-    "--matrix", type=click.Path(), help=".csv .tsv .txt .npy .npz .mtx, QOBLIB .json, Chakra .et"
+    "--matrix",
+    type=click.Path(allow_dash=True),
+    help=".csv .tsv .txt .npy .npz .mtx, QOBLIB or SNDlib .json, SNDlib .xml, REPETITA .demands,"
+    " all also .gz; Chakra .et; - is stdin",
 )
 @with_options(KINETO)
 @click.option("--name", help="Name of the matrix, where a file holds several.")
+@click.option(
+    "--layout",
+    type=click.Choice(["numbers", "header", "index", "labelled", "edges"]),
+    help="What a table of text is, where it could be two things.",
+)
 @click.option("--transposed", is_flag=True, help="Rows of the file are destinations.")
 @click.option("--groups", type=click.Path(), help="Traces: the JSON file of communicator groups.")
 @LENIENT
@@ -101,6 +110,7 @@ def demand(
     kineto: bool,
     files: tuple[str, ...],
     name: str | None,
+    layout: str | None,
     transposed: bool,
     groups: str | None,
     lenient: bool,
@@ -124,32 +134,24 @@ def demand(
     traces = given_traces(kineto, files)
     if sum(one is not None for one in (matrix, model, traces)) != 1:
         raise click.UsageError("either --matrix, --model or --kineto")
+    request = {"name": name, "layout": layout, "transposed": transposed}
     if model is None:
         if drawn:
             raise click.UsageError(f"--{min(drawn)}: only with --model")
-        from optmatch.io import read_matrix
-
         fits = all(value is None for value in shape.values())
         fabric = None if fits else build_fabric(type_, shape)
-        skipped: list[str] | None = [] if lenient else None
-        if matrix is not None:
-            given = read_matrix(
-                matrix, name=name, transposed=transposed, groups=groups, skipped=skipped
-            )
-        else:
-            if name is not None or transposed:
-                raise click.UsageError("--name and --transposed are for --matrix")
-            from optmatch.io.rails.groups import read_groups
-            from optmatch.io.rails.kineto.job import read_kineto_demand
-
-            members = None if groups is None else read_groups(groups)
-            given = read_kineto_demand(files, members, skipped=skipped)
-        say_skipped(skipped)
+        given, names = _read(matrix, files, request, groups, lenient)
     else:
-        if name is not None or transposed or groups is not None or lenient:
-            raise click.UsageError("--name, --transposed, --groups, --lenient are for --matrix")
+        if any(request.values()) or groups is not None or lenient:
+            raise click.UsageError(
+                "--name, --layout, --transposed, --groups, --lenient are for --matrix"
+            )
         fabric = build_fabric(type_, shape)
-        given = _draw(model, fabric, rng, drawn)
+        given, names = _draw(model, fabric, rng, drawn), None
+    if fabric is None:
+        options["names"] = names
+    elif names is not None:
+        fabric = _with_names(fabric, names)
     objective = options.pop("objective")
     if coflows is None:
         problem = Demand.from_matrix(given, fabric, objective=objective, **options)
@@ -158,6 +160,52 @@ def demand(
         groups_of, weights = draw_groups(problem.demand_bytes, rng, coflows)
         problem = replace(problem, objective=objective, groups=groups_of, weights=weights)
     write_problem(problem, output, force)
+
+
+def _read(
+    matrix: str | None,
+    traces: tuple[str, ...],
+    request: dict[str, Any],
+    groups: str | None,
+    lenient: bool,
+) -> tuple[Any, tuple[str, ...] | None]:
+    """Read --matrix, or the traces of --kineto.
+
+    Returns a matrix, full or sparse, and the names of its ports if the file has any.
+    """
+    from optmatch.io import read_matrix, read_traffic
+    from optmatch.io.rails.chakra.traces import is_trace
+
+    skipped: list[str] | None = [] if lenient else None
+    names = None
+    if matrix is None:
+        if any(request.values()):
+            raise click.UsageError("--name, --layout and --transposed are for --matrix")
+        from optmatch.io.rails.groups import read_groups
+        from optmatch.io.rails.kineto.job import read_kineto_demand
+
+        members = None if groups is None else read_groups(groups)
+        demand_bytes: Any = read_kineto_demand(traces, members, skipped=skipped)
+    elif (matrix != "-" and is_trace(matrix)) or groups is not None or lenient:
+        demand_bytes = read_matrix(matrix, groups=groups, skipped=skipped, **request)
+    else:
+        demand_bytes, names = read_traffic(matrix, **request)
+    say_skipped(skipped)
+    return demand_bytes, names
+
+
+def _with_names(fabric: Fabric, names: tuple[str, ...]) -> Fabric:
+    """Give the names of a file to the ports of a switch; further ports keep their numbers.
+
+    Other fabrics have names of their own, and stderr says that those of the file are not used.
+    """
+    numbers = [str(port) for port in range(len(names), fabric.n_ports)]
+    fits = len(names) <= fabric.n_ports and set(names).isdisjoint(numbers)
+    if isinstance(fabric, IdealSwitch) and fabric.names is None and fits:
+        return replace(fabric, names=(*names, *numbers))
+    if not isinstance(fabric, IdealSwitch):
+        say("the names in the file are not used: ports of this fabric have names of their own")
+    return fabric
 
 
 def _draw(

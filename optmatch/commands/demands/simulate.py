@@ -128,16 +128,23 @@ def _run(
         click.echo(f"{name_of(file)}: {paint(verdict, outcome.complete)}")
         print_rows({name: value for name, value in figures.items() if name != "complete"})
         if flows:
-            _print_flows(outcome, asked)
+            _print_flows(outcome, problem)
     return SOLVED if outcome.complete else CHECK_FAILED
 
 
-def _print_flows(outcome: Any, asked: Any) -> None:
-    for source, destination in zip(*(ends.tolist() for ends in asked.nonzero()), strict=True):
+def _print_flows(outcome: Any, problem: Any) -> None:
+    """Print a line for each demand: its ports by name, its bytes, and when it is complete."""
+    demand_bytes = problem.demand_bytes
+    names = problem.fabric.port_names if problem.fabric.graph is None else None
+    for source, destination in zip(
+        *(ends.tolist() for ends in demand_bytes.nonzero()), strict=True
+    ):
         left = outcome.left_bytes[source, destination]
-        when = outcome.flow_completion_s[source, destination]
-        end = f"{when:.6g} s" if when >= 0 else f"{left:.6g} left over"
-        click.echo(f"  {source} -> {destination}: {asked[source, destination]:.6g} bytes, {end}")
+        completion_s = outcome.flow_completion_s[source, destination]
+        end = f"{completion_s:.6g} s" if completion_s >= 0 else f"{left:.6g} left over"
+        ends = (names[source], names[destination]) if names else (source, destination)
+        size_bytes = demand_bytes[source, destination]
+        click.echo(f"  {ends[0]} -> {ends[1]}: {size_bytes:.6g} bytes, {end}")
 
 
 def _mean(values: Any) -> float:

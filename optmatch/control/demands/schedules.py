@@ -12,7 +12,7 @@ from optmatch.model import InputError, counted_time, frozen, number
 from optmatch.model.declarations import form_of
 from optmatch.model.schedule import check_matchings
 from optmatch.problems import Demand
-from optmatch.problems.demands.traffic import AnyMatrix, plain_matrix
+from optmatch.problems.demands.matrices import AnyMatrix, plain_matrix
 
 if TYPE_CHECKING:
     from optmatch.solvers.demands.birkhoff import Rule

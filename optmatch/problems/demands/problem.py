@@ -34,8 +34,9 @@ from optmatch.problems.demands.bounds import (
     bound_together,
     check_groups,
 )
+from optmatch.problems.demands.matrices import AnyMatrix, plain_matrix
 from optmatch.problems.demands.ticks import Scaled, even_out, scale
-from optmatch.problems.demands.traffic import AnyMatrix, check_entries, plain_matrix
+from optmatch.problems.demands.traffic import check_entries
 
 DemandObjective = Literal["completion-s", "matchings", "weighted-completion-s"]
 

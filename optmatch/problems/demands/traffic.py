@@ -1,93 +1,14 @@
-"""Demand matrices: as users have them, and by the models that schedulers are compared on."""
+"""Models of traffic that schedulers are compared on, and what a fabric can carry of a demand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
-from optmatch.model import InputError, check_size, frozen, integer, number
-
-
-class SparseMatrix(Protocol):
-    """A sparse matrix, as SciPy has them."""
-
-    def toarray(self) -> Any:
-        """Return the same matrix as an array."""
-
-
-class GraphOfDemand(Protocol):
-    """A graph of networkx whose edges have the demand as their weight."""
-
-    def is_directed(self) -> bool:
-        """Tell whether an edge leads one way only."""
-
-
-AnyMatrix: TypeAlias = ArrayLike | SparseMatrix | GraphOfDemand
-"""What `plain_matrix` takes, for type checkers; a DataFrame of pandas is `ArrayLike`."""
-
-
-def plain_matrix(
-    matrix: Any, name: str = "demand_bytes"
-) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
-    """Return the numbers of a matrix, and the labels of its rows: of a DataFrame or a graph."""
-    if hasattr(matrix, "nodes") and hasattr(matrix, "edges"):
-        dense, nodes = from_graph(matrix)
-        return frozen(name, dense, 2, np.float64), _names(nodes)
-    dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix
-    labels = None
-    if hasattr(dense, "columns"):
-        columns = [str(label) for label in dense.columns]
-        rows = [str(label) for label in getattr(dense, "index", columns)]
-        if rows != columns:
-            raise InputError(
-                "matrix: its rows and its columns have different labels", where="matrix"
-            )
-        labels = _names(rows)
-        dense = dense.to_numpy()
-    if isinstance(dense, list | tuple):
-        _check_rows(dense, name)
-    return frozen(name, dense, 2, np.float64), labels
-
-
-def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64], list[Any]]:
-    """Take the demand from a graph of networkx: an edge from source to destination for each.
-
-    An undirected edge is a demand both ways, parallel edges add up, and an edge without the
-    attribute `weight` counts 1. Returns ``matrix[source, destination]``, and which node each port
-    is.
-    """
-    nodes = list(graph.nodes)
-    place = {node: k for k, node in enumerate(nodes)}
-    matrix = np.zeros((len(nodes), len(nodes)))
-    for source, destination, value in graph.edges(data=weight, default=1):
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-            raise InputError(f"edge {source!r} - {destination!r}: {weight} = {value!r}")
-        i, j = place[source], place[destination]
-        matrix[i, j] += float(value)
-        if not graph.is_directed() and i != j:
-            matrix[j, i] += float(value)
-    return matrix, nodes
-
-
-def _names(labels: Sequence[Any]) -> tuple[str, ...] | None:
-    """Return labels as names of ports; None where they only count from 0."""
-    names = tuple(map(str, labels))
-    return None if names == tuple(map(str, range(len(names)))) else names
-
-
-def _check_rows(matrix: Any, name: str) -> None:
-    """Refuse a row that has more or fewer numbers than the first one."""
-    lengths = [len(row) if hasattr(row, "__len__") else -1 for row in matrix]
-    for k, length in enumerate(lengths):
-        if length != lengths[0]:
-            raise InputError(
-                f"{name}[{k}] has {max(length, 0)} numbers, the first row {lengths[0]}",
-                where=f"{name}[{k}]",
-            )
+from optmatch.model import InputError, check_size, integer, number
 
 
 def check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: bool) -> None:

@@ -1,0 +1,233 @@
+"""Lists of flows with arrival times: CSV, and the traces of coflow-benchmark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.io.contents import check_content, decode, read_bytes, unzip
+from optmatch.io.fields import shorten
+from optmatch.io.matrices.numbers import is_whole, read_number
+from optmatch.io.matrices.tables import (
+    AMOUNT_WORDS,
+    DESTINATION_WORDS,
+    SOURCE_WORDS,
+    TIME_WORDS,
+    Row,
+    split_rows,
+)
+from optmatch.io.matrices.traffic import Edges, Traffic, number_ports, sparse_matrix
+from optmatch.model import FormatError
+from optmatch.problems.demands.matrices import names_of_ports
+
+_MEGABYTE = 1e6
+_COFLOW_WORDS = frozenset(["coflow", "group", "job"])
+
+
+class FlowList(NamedTuple):
+    """Flows in the order of their arrival; all arrays have the shape (flows,).
+
+    Examples
+    --------
+    >>> first = FlowList(np.array([0.5]), *np.array([[0], [1], [30], [0]]), 2, None)
+    >>> first.n_ports, first.size_bytes.tolist()
+    (2, [30])
+    """
+
+    time_s: NDArray[np.float64]
+    """When they arrive, ascending, in seconds."""
+    source: NDArray[np.int64]
+    destination: NDArray[np.int64]
+    size_bytes: NDArray[np.float64]
+    coflow: NDArray[np.int64]
+    """The number of the coflow that a flow belongs to; without coflows the number of the flow."""
+    n_ports: int
+    names: tuple[str, ...] | None
+
+
+def read_flows(path: str | os.PathLike[str]) -> FlowList:
+    r"""Read flows with their arrival times.
+
+    Parameters
+    ----------
+    path
+        CSV whose first line names its columns, in any order: time (in seconds), source,
+        destination, bytes, and perhaps coflow; or a trace of coflow-benchmark [1]_, whose bytes
+        from a reducer come in equal parts from all mappers. Either may be packed by gzip.
+
+    Returns
+    -------
+    FlowList
+        In the order of arrival; flows of the same time in the order of the file.
+
+    Raises
+    ------
+    FormatError
+        Naming file, line and value of the first thing that does not fit.
+
+    References
+    ----------
+    .. [1] Chowdhury, Zhong and Stoica (2014). Efficient coflow scheduling with Varys. *SIGCOMM*.
+       https://doi.org/10.1145/2619239.2626315
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "flows.csv"
+    ...     _ = file.write_text("time,source,destination,bytes\n0.5,a,b,30\n0,b,a,12\n")
+    ...     flows = read_flows(file)
+    >>> flows.time_s.tolist(), flows.source.tolist(), flows.names
+    ([0.0, 0.5], [1, 0], ('a', 'b'))
+    """
+    name = os.fspath(path)
+    content = unzip(read_bytes(path), name)
+    if is_coflow_benchmark(content):
+        return read_coflow_benchmark(content, name)
+    rows = split_rows(content, name)
+    if not rows:
+        raise FormatError("no flows in it", path=name)
+    return _read_flow_table(rows, name)
+
+
+def _read_flow_table(rows: list[Row], path: str) -> FlowList:
+    """Read a table of flows, whose first line names the columns."""
+    words = [field.lower() for field in rows[0].fields]
+    column_of = {}
+    for column, known in (
+        ("time", TIME_WORDS),
+        ("source", SOURCE_WORDS),
+        ("destination", DESTINATION_WORDS),
+        ("bytes", AMOUNT_WORDS),
+        ("coflow", _COFLOW_WORDS),
+    ):
+        matching = [k for k, word in enumerate(words) if word in known]
+        if len(matching) > 1 or (not matching and column != "coflow"):
+            raise FormatError(
+                f"{len(matching)} columns of {column}: time, source, destination, bytes are"
+                " expected, and perhaps coflow",
+                path=rows[0].place,
+            )
+        if matching:
+            column_of[column] = matching[0]
+    unknown = set(range(len(words))) - set(column_of.values())
+    if unknown:
+        raise FormatError(
+            f"column {shorten(rows[0].fields[min(unknown)])} is unknown", path=rows[0].place
+        )
+    for row in rows[1:]:
+        if len(row.fields) != len(words):
+            raise FormatError(
+                f"{len(row.fields)} fields, but {len(words)} columns", path=row.place
+            )
+
+    def texts(column: str) -> list[str]:
+        return [row.fields[column_of[column]] for row in rows[1:]]
+
+    def numbers(column: str) -> list[float]:
+        places = [row.place for row in rows[1:]]
+        return [_amount(text, place) for text, place in zip(texts(column), places, strict=True)]
+
+    edges, names = number_ports(texts("source"), texts("destination"), numbers("bytes"), path)
+    coflows = np.arange(len(rows) - 1)
+    if "coflow" in column_of:
+        number_of = {label: k for k, label in enumerate(dict.fromkeys(texts("coflow")))}
+        coflows = np.array([number_of[label] for label in texts("coflow")], dtype=np.int64)
+    return _in_order(np.array(numbers("time")), edges, coflows, names)
+
+
+def _amount(text: str, place: str) -> float:
+    """Read a number that is finite and not negative."""
+    value = read_number(text, place)
+    if not 0 <= value < float("inf"):
+        raise FormatError(f"{shorten(text)}: must be finite and >= 0", path=place)
+    return value
+
+
+def _in_order(
+    time_s: NDArray[np.float64], edges: Edges, coflows: NDArray[np.int64], names: tuple[str, ...]
+) -> FlowList:
+    """Sort flows by arrival."""
+    order = np.argsort(time_s, kind="stable")
+    return FlowList(
+        time_s[order],
+        edges.sources[order],
+        edges.destinations[order],
+        edges.demand_bytes[order],
+        coflows[order],
+        len(names),
+        names_of_ports(names),
+    )
+
+
+def is_coflow_benchmark(content: bytes) -> bool:
+    """Tell whether a text is a trace of coflow-benchmark: two counts, then lines with a colon."""
+    first, _, rest = content[:100_000].decode(errors="replace").partition("\n")
+    counts = first.split()
+    second = rest.partition("\n")[0].split()
+    has_reducers = bool(second) and ":" in second[-1]
+    return len(counts) == 2 and all(map(is_whole, counts)) and has_reducers
+
+
+def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
+    """Read a trace of coflow-benchmark; see `read_flows`.
+
+    A line has the number of the coflow, its arrival in ms, the number of mappers and their racks,
+    the number of reducers, and for each ``rack:megabytes``. Racks count from 0.
+    """
+    numbered = enumerate(decode(content, path).splitlines(), start=1)
+    lines = [(f"{path}:{number}", line.split()) for number, line in numbered if line.strip()]
+    n_ports, n_coflows = (int(word) for word in lines[0][1])
+    check_content("ports", n_ports, path)
+    if len(lines) - 1 != n_coflows:
+        raise FormatError(
+            f"{len(lines) - 1} coflows, but {n_coflows} are announced", path=lines[0][0]
+        )
+    arrivals_s: list[float] = []
+    coflows: list[int] = []
+    pairs: list[tuple[int, int]] = []
+    sizes: list[float] = []
+    for coflow, (place, words) in enumerate(lines[1:]):
+        arrival_s = _amount(words[1], place) / 1e3 if len(words) > 1 else 0.0
+        for mapper, reducer, size_bytes in _coflow_flows(words, n_ports, place):
+            arrivals_s.append(arrival_s)
+            coflows.append(coflow)
+            pairs.append((mapper, reducer))
+            sizes.append(size_bytes)
+    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    edges = Edges(ends[:, 0], ends[:, 1], np.array(sizes))
+    names = tuple(map(str, range(n_ports)))
+    return _in_order(np.array(arrivals_s), edges, np.array(coflows, dtype=np.int64), names)
+
+
+def _coflow_flows(words: list[str], n_ports: int, place: str) -> Iterator[tuple[int, int, float]]:
+    """Yield mapper, reducer and bytes of all flows of one line."""
+    n_mappers = int(words[2]) if len(words) > 2 and is_whole(words[2]) else len(words)
+    mappers = words[3 : 3 + n_mappers]
+    reducers = words[4 + n_mappers :]
+    count = words[3 + n_mappers] if len(words) > 3 + n_mappers else ""
+    if len(mappers) != n_mappers or count != str(len(reducers)):
+        raise FormatError(
+            "a number, ms, the number of mappers and their racks, the number of reducers and"
+            " rack:megabytes of each are expected",
+            path=place,
+        )
+    for reducer in reducers:
+        rack, _, megabytes = reducer.partition(":")
+        for port in (*mappers, rack):
+            if not is_whole(port) or int(port) >= n_ports:
+                raise FormatError(f"{shorten(port)}: racks are 0 .. {n_ports - 1}", path=place)
+        size_bytes = _amount(megabytes, place) * _MEGABYTE / n_mappers
+        for mapper in mappers:
+            yield int(mapper), int(rack), size_bytes
+
+
+def traffic_of_flows(flows: FlowList, path: str) -> Traffic:
+    """Add up flows, whenever they arrive, as one demand."""
+    edges = Edges(flows.source, flows.destination, flows.size_bytes)
+    shape = (flows.n_ports, flows.n_ports)
+    return Traffic(sparse_matrix(edges, shape, path), flows.names)

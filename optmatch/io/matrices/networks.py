@@ -1,0 +1,168 @@
+"""Traffic of network libraries: SNDlib (XML and JSON) and REPETITA."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+
+from optmatch.io.contents import decode, read_bytes
+from optmatch.io.fields import shorten
+from optmatch.io.matrices.numbers import is_whole, read_number
+from optmatch.io.matrices.traffic import Edges, Traffic, number_ports, sparse_matrix
+from optmatch.io.text import pointer
+from optmatch.model import FormatError
+
+
+class NodeDemand(NamedTuple):
+    """What one node of a network sends to another."""
+
+    place: str
+    """The file and the place in it, for messages."""
+    source: str
+    target: str
+    amount: float
+
+
+def read_sndlib_xml(content: bytes, path: str) -> Traffic:
+    """Read the demands between the nodes of a network of SNDlib.
+
+    All nodes are ports, in the order of the file, whether they have a demand or not. Demands of
+    one pair add up.
+
+    References
+    ----------
+    .. [1] Orlowski, Wessäly, Pióro and Tomaszewski (2010). SNDlib 1.0 -- Survivable network design
+       library. *Networks* 55(3). https://doi.org/10.1002/net.20371
+    """
+    if b"<!DOCTYPE" in content:
+        raise FormatError("a document type in it: SNDlib has none", path=path)
+    try:
+        root = ElementTree.fromstring(content)
+    except (ElementTree.ParseError, ValueError, LookupError) as exc:
+        raise FormatError(f"not XML: {exc}", path=path) from exc
+    for element in root.iter():
+        element.tag = str(element.tag).rpartition("}")[2]  # without the name space
+    nodes = [node.get("id", "") for node in root.iter("node")]
+    if root.tag != "network" or not nodes:
+        raise FormatError("no network of SNDlib: nodes are missing", path=path)
+    demands = []
+    for number, demand in enumerate(root.iter("demand")):
+        place = f"{path}: demand {demand.get('id', number)}"
+        ends = [(demand.findtext(key) or "").strip() for key in ("source", "target")]
+        amount = (demand.findtext("demandValue") or "").strip()
+        demands.append(NodeDemand(place, ends[0], ends[1], read_number(amount, place)))
+    return _traffic_of_nodes(nodes, demands, path)
+
+
+def is_sndlib_json(tree: Any) -> bool:
+    """Tell whether a JSON file is a network of SNDlib, as sikorski-as/sndlib writes it."""
+    return isinstance(tree, dict) and isinstance(tree.get("nodes"), list) and "demands" in tree
+
+
+def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
+    """Read the demands of a network of SNDlib in JSON, as `read_sndlib_xml` does."""
+    nodes = []
+    for k, node in enumerate(tree["nodes"]):
+        if not isinstance(node, dict) or not isinstance(node.get("id"), str):
+            raise FormatError("a node has an id", path=path, where=pointer("", "nodes", k))
+        nodes.append(node["id"])
+    demands = []
+    listed = tree["demands"]
+    for k, demand in enumerate(listed if isinstance(listed, list) else [None]):
+        where = pointer("", "demands", k)
+        if not isinstance(demand, dict):
+            raise FormatError("a demand is an object", path=path, where=where)
+        amount = demand.get("demand_value")
+        if isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise FormatError(
+                f"demand_value = {shorten(amount)}: a number is expected", path=path, where=where
+            )
+        value = read_number(repr(amount), path)
+        source, target = str(demand.get("source")), str(demand.get("target"))
+        demands.append(NodeDemand(f"{path}:{where}", source, target, value))
+    return _traffic_of_nodes(nodes, demands, path)
+
+
+def _traffic_of_nodes(nodes: list[str], demands: list[NodeDemand], path: str) -> Traffic:
+    """Make a sparse matrix of demands between the nodes of a network, which are its ports."""
+    if len(set(nodes)) != len(nodes):
+        raise FormatError("two nodes have the same id", path=path)
+    port_of = {node: port for port, node in enumerate(nodes)}
+    for demand in demands:
+        for node in (demand.source, demand.target):
+            if node not in port_of:
+                raise FormatError(f"{shorten(node)}: no node of this network", path=demand.place)
+    edges = Edges(
+        np.array([port_of[demand.source] for demand in demands], dtype=np.int64),
+        np.array([port_of[demand.target] for demand in demands], dtype=np.int64),
+        np.array([demand.amount for demand in demands], dtype=np.float64),
+    )
+    return Traffic(sparse_matrix(edges, (len(nodes), len(nodes)), path), tuple(nodes))
+
+
+def read_repetita(content: bytes, path: str) -> Traffic:
+    """Read a ``.demands`` file of REPETITA: numbers of nodes, from 0, and a bandwidth.
+
+    Nodes have the labels of the ``.graph`` file beside it, if there is one: ``Abilene.graph`` of
+    ``Abilene.0000.demands``.
+
+    References
+    ----------
+    .. [1] Gay, Schaus and Vissicchio (2017). REPETITA: Repeatable experiments for performance
+       evaluation of traffic-engineering algorithms. https://arxiv.org/abs/1710.08665
+    """
+    lines = [
+        (f"{path}:{number}", line.split())
+        for number, line in enumerate(decode(content, path).splitlines(), start=1)
+        if line.strip()
+    ]
+    if not lines or lines[0][1][0].upper() != "DEMANDS":
+        raise FormatError("DEMANDS and their number are expected", path=f"{path}:1")
+    header = lines[0][1]
+    body = [(place, words) for place, words in lines[1:] if words[0].lower() != "label"]
+    if len(header) > 1 and (not is_whole(header[1]) or int(header[1]) != len(body)):
+        raise FormatError(
+            f"{len(body)} demands, but {shorten(header[1])} are announced", path=lines[0][0]
+        )
+    nodes = _repetita_labels(path)
+    sources, targets, amounts = [], [], []
+    for place, words in body:
+        if len(words) != 4 or not (is_whole(words[1]) and is_whole(words[2])):
+            raise FormatError(
+                f"{shorten(' '.join(words))}: a label, two numbers of nodes and a bandwidth are"
+                " expected",
+                path=place,
+            )
+        if nodes is not None and max(int(words[1]), int(words[2])) >= len(nodes):
+            raise FormatError(f"the graph beside it has nodes 0 .. {len(nodes) - 1}", path=place)
+        sources.append(words[1])
+        targets.append(words[2])
+        amounts.append(read_number(words[3], place))
+    edges, numbers = number_ports(sources, targets, amounts, path)
+    n_ports = len(numbers if nodes is None else nodes)
+    matrix = sparse_matrix(edges, (n_ports, n_ports), path)
+    return Traffic(matrix, None if nodes is None else tuple(nodes))
+
+
+def _repetita_labels(path: str) -> list[str] | None:
+    """Return the labels of the nodes in the graph beside a file of demands; None without one."""
+    stem = Path(path).name.partition(".")[0]
+    graph = Path(path).with_name(f"{stem}.graph")
+    if not graph.is_file():
+        return None
+    name = os.fspath(graph)
+    lines = decode(read_bytes(graph), name).splitlines()
+    words = lines[0].split() if lines else []
+    if len(words) != 2 or words[0].upper() != "NODES" or not is_whole(words[1]):
+        raise FormatError("NODES and their number are expected", path=f"{name}:1")
+    rows = [line.split() for line in lines[1:] if line.strip()]
+    if rows and rows[0][0].lower() == "label":
+        rows = rows[1:]
+    labels = [row[0] for row in rows[: int(words[1])]]
+    if len(labels) < int(words[1]) or len(set(labels)) < len(labels):
+        raise FormatError(f"{words[1]} nodes of different labels are expected", path=name)
+    return labels

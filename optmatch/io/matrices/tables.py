@@ -1,0 +1,376 @@
+"""Tables of text (CSV, TSV, blanks): matrices with or without names, and lists of edges.
+
+A table is read only if it can mean one thing. Each layout of `LAYOUTS` says by `possible_layouts`
+whether it fits; where two fit, the table is refused and both are named.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from optmatch.io.contents import decode
+from optmatch.io.fields import shorten
+from optmatch.io.matrices.numbers import is_number, is_whole, read_number
+from optmatch.io.matrices.traffic import Traffic, check_order, traffic_of_labels
+from optmatch.model import FormatError
+from optmatch.problems.demands.matrices import names_of_ports
+
+LAYOUTS = {
+    "numbers": "a matrix of numbers alone",
+    "header": "a matrix whose first line has the names of its columns",
+    "index": "a matrix whose first column has the names of its rows",
+    "labelled": "a matrix with names in its first line and its first column",
+    "edges": "a list of edges: source, destination, bytes",
+}
+"""What a table can be, for messages and for `--layout`."""
+
+# fmt: off
+SOURCE_WORDS = frozenset({
+    "source", "src", "from", "sender", "origin", "tail", "start", "u", "i", "row",
+})
+DESTINATION_WORDS = frozenset({
+    "destination", "dest", "dst", "to", "receiver", "target", "tgt", "head", "end", "v", "j",
+    "col", "column",
+})
+AMOUNT_WORDS = frozenset({
+    "bytes", "size", "size_bytes", "demand", "demand_bytes", "weight", "value", "volume",
+    "traffic", "amount", "count", "w",
+})
+TIME_WORDS = frozenset({
+    "time", "time_s", "timestamp", "t", "arrival", "arrival_s", "start_s", "at",
+})
+# fmt: on
+
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+
+
+class Row(NamedTuple):
+    """A line of a table that holds fields."""
+
+    place: str
+    """The file and the number of the line, for messages."""
+    fields: list[str]
+
+
+class EdgeColumns(NamedTuple):
+    """Which column of a list of edges has what."""
+
+    source: int
+    destination: int
+    amount: int
+
+
+def read_table(content: bytes, path: str, layout: str | None = None) -> Traffic:
+    """Read a matrix or a list of edges from a table of text.
+
+    Parameters
+    ----------
+    content
+        UTF-8 text; ``#`` begins a comment. Fields stand between semicolons, tabs, commas or
+        blanks: the first of these that occurs. Beside semicolons and tabs, numbers may have
+        decimal commas.
+    path
+        The name of the file, for messages.
+    layout
+        A key of `LAYOUTS`, for a table that could be two things; None to find out.
+
+    Raises
+    ------
+    FormatError
+        Naming the place of the first thing that is no number, both readings of a table that has
+        two, or the names that are not unique.
+    """
+    rows = split_rows(content, path)
+    if not rows or rows[0].fields == [""]:
+        raise FormatError("no numbers in it", path=path)
+    _refuse_times(rows[0], path)
+    if layout is None:
+        layout = _only_layout(rows, path)
+    if layout == "edges":
+        return _read_edges(rows, path)
+    return _read_matrix(rows, layout, path)
+
+
+def split_rows(content: bytes, path: str) -> list[Row]:
+    """Split a text into lines of fields, without comments and empty lines."""
+    lines = []
+    for number, line in enumerate(decode(content, path).splitlines(), start=1):
+        without_comment = re.sub(r"(^|\s)#.*", "", line).rstrip()
+        if without_comment.strip():
+            lines.append((f"{path}:{number}", without_comment))
+    separator = next((mark for mark in ";\t," if any(mark in line for _, line in lines)), None)
+
+    rows = []
+    for place, line in lines:
+        if separator is None:
+            fields = line.split()
+        else:
+            fields = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+        rows.append(Row(place, [field.strip() for field in fields]))
+    return _with_decimal_points(rows) if separator in (";", "\t") else rows
+
+
+def _with_decimal_points(rows: Sequence[Row]) -> list[Row]:
+    """Write numbers with decimal commas with points.
+
+    A `FormatError` where all of them could as well be thousands, as 1,234.
+    """
+    with_comma = [
+        (row.place, field)
+        for row in rows
+        for field in row.fields
+        if _DECIMAL_COMMA.fullmatch(field)
+    ]
+    if with_comma and all(_THOUSANDS.fullmatch(field) for _, field in with_comma):
+        place, field = with_comma[0]
+        decimal = field.replace(",", ".")
+        thousands = field.replace(",", "")
+        raise FormatError(
+            f"{field!r} could be {decimal} with a decimal comma or {thousands} with a comma before"
+            " thousands: write one of them",
+            path=place,
+        )
+    return [
+        Row(
+            row.place,
+            [
+                field.replace(",", ".") if _DECIMAL_COMMA.fullmatch(field) else field
+                for field in row.fields
+            ],
+        )
+        for row in rows
+    ]
+
+
+def _refuse_times(header: Row, path: str) -> None:
+    """Refuse a list of flows with times, which is no matrix."""
+    words = {field.lower() for field in header.fields}
+    if words & TIME_WORDS and words & SOURCE_WORDS and words & DESTINATION_WORDS:
+        raise FormatError(
+            "a list of flows with their times: optmatch.io.read_flows reads it", path=path
+        )
+
+
+def _only_layout(rows: Sequence[Row], path: str) -> str:
+    """Return the layout that fits, or the nearest one if none does."""
+    layouts = possible_layouts(rows)
+    if len(layouts) > 1:
+        readings = " or ".join(LAYOUTS[layout] for layout in layouts)
+        choices = " or ".join(layouts)
+        raise FormatError(f"this could be {readings}: say layout {choices}", path=path)
+    if layouts:
+        return layouts[0]
+
+    # Nothing fits: reading by what looks like names finds the field that is wrong.
+    header = len(rows) > 1 and not any(map(is_number, rows[0].fields))
+    body = rows[1:] if header else rows
+    index = not any(is_number(row.fields[0]) for row in body)
+    if header:
+        return "labelled" if index else "header"
+    return "index" if index else "numbers"
+
+
+def possible_layouts(rows: Sequence[Row]) -> list[str]:
+    """Return the keys of `LAYOUTS` that a table can be."""
+    body = [row.fields for row in rows[1:]]
+    if _header_of_edges(rows[0].fields, body) is not None:
+        return ["edges"]
+    corner_is_empty = rows[0].fields[0] == ""
+    if corner_is_empty and _is_labelled(rows):
+        return ["labelled"]
+
+    layouts = []
+    is_rectangle = len({len(row.fields) for row in rows}) == 1
+    if is_rectangle and all(is_number(field) for row in rows for field in row.fields):
+        layouts.append("numbers")
+    if is_rectangle and _has_header(rows):
+        layouts.append("header")
+    if is_rectangle and _has_index(rows):
+        layouts.append("index")
+    if _is_labelled(rows):
+        layouts.append("labelled")
+    if _could_be_edges(rows):
+        layouts.append("edges")
+    return layouts
+
+
+def _has_header(rows: Sequence[Row]) -> bool:
+    """Tell whether the first line can have names of columns, above lines of numbers alone."""
+    first = rows[0].fields
+    body = [row.fields for row in rows[1:]]
+    if not body or not all(is_number(field) for fields in body for field in fields):
+        return False
+    if not any(map(is_number, first)):
+        return True
+    # Numbers as labels, above a square matrix: `DataFrame.to_csv(index=False)`.
+    is_square = len(body) == len(first) >= 2
+    return is_square and all(map(is_whole, first)) and len(set(first)) == len(first)
+
+
+def _has_index(rows: Sequence[Row]) -> bool:
+    """Tell whether the first column can have names of rows, beside numbers alone."""
+    labels = [row.fields[0] for row in rows]
+    if not all(len(row.fields) > 1 and all(map(is_number, row.fields[1:])) for row in rows):
+        return False
+    if not any(map(is_number, labels)):
+        return True
+    # Numbers that count the rows of a square matrix: `DataFrame.to_csv(header=False)`.
+    is_square = len(rows) == len(rows[0].fields) - 1 >= 2
+    return is_square and _counts(labels)
+
+
+def _is_labelled(rows: Sequence[Row]) -> bool:
+    """Tell whether both the first line and the first column can have names."""
+    body = [row.fields for row in rows[1:]]
+    if not body or not all(len(fields) > 1 and all(map(is_number, fields[1:])) for fields in body):
+        return False
+    corner, columns = _split_header(rows[0].fields, len(body[0]))
+    labels = [fields[0] for fields in body]
+    if corner == "" or labels == columns:
+        return not is_number(corner) and len(columns) == len(body[0]) - 1
+    if is_number(corner) or any(map(is_number, columns)):
+        return False
+    is_square = len(body) == len(columns) >= 2
+    return not any(map(is_number, labels)) or (is_square and _counts(labels))
+
+
+def _split_header(fields: list[str], width: int) -> tuple[str, list[str]]:
+    """Split a header into what stands above the names of rows, and the names of columns.
+
+    R's `write.table` puts nothing above the names of rows, not even a separator.
+    """
+    if len(fields) == width - 1:
+        return "", fields
+    return fields[0], fields[1:]
+
+
+def _counts(labels: Sequence[str]) -> bool:
+    """Tell whether labels count from 0 or from 1."""
+    n = len(labels)
+    return list(labels) in ([str(k) for k in range(n)], [str(k + 1) for k in range(n)])
+
+
+def _header_of_edges(first: list[str], body: Sequence[list[str]]) -> EdgeColumns | None:
+    """Find the columns of a list of edges by their names; None if they have others.
+
+    A column before them without a name may count the edges, as pandas writes it.
+    """
+    words = [field.lower() for field in first]
+    columns = []
+    for known in (SOURCE_WORDS, DESTINATION_WORDS, AMOUNT_WORDS):
+        matching = [column for column, word in enumerate(words) if word in known]
+        if len(matching) != 1:
+            return None
+        columns.append(matching[0])
+    rest = set(range(len(words))) - set(columns)
+    if rest and not (rest == {0} and words[0] == "" and _counts([row[0] for row in body])):
+        return None
+    return EdgeColumns(*columns)
+
+
+def _could_be_edges(rows: Sequence[Row]) -> bool:
+    """Tell whether three columns without known names can be a list of edges.
+
+    Ports are all words, or all whole numbers. Numbers could be a matrix of three columns just as
+    well; they are taken for edges only if at least half of the ports up to the largest number
+    occur, and three of them only if they have no other trait of a matrix of three ports.
+    """
+    body = [row.fields for row in rows]
+    if not is_number(body[0][-1]):
+        body = body[1:]
+    if len(body) < 2 or not all(len(fields) == 3 and is_number(fields[2]) for fields in body):
+        return False
+    ports = [port for fields in body for port in fields[:2]]
+    if not any(map(is_number, ports)):
+        return True
+    if not all(map(is_whole, ports)):
+        return False
+    numbers = {int(port) for port in ports}
+    if max(numbers) >= 2 * len(numbers):
+        return False
+    if len(body) != 3:
+        return True
+    pairs = [tuple(fields[:2]) for fields in body]
+    no_loops = all(source != destination for source, destination in pairs)
+    all_positive = all(read_number(fields[2], "") > 0 for fields in body)
+    return no_loops and all_positive and len(set(pairs)) == len(pairs)
+
+
+def _read_edges(rows: Sequence[Row], path: str) -> Traffic:
+    """Read a list of edges: by the names of its columns, or as source, destination, bytes."""
+    columns = _header_of_edges(rows[0].fields, [row.fields for row in rows[1:]])
+    if columns is not None or not is_number(rows[0].fields[-1]):
+        width = len(rows[0].fields)
+        rows = rows[1:]
+    else:
+        width = 3
+    source, destination, amount = columns or EdgeColumns(0, 1, 2)
+    for row in rows:
+        if len(row.fields) != width:
+            raise FormatError(
+                f"{len(row.fields)} fields: an edge has {width}, source, destination and bytes"
+                " among them",
+                path=row.place,
+            )
+    return traffic_of_labels(
+        [row.fields[source] for row in rows],
+        [row.fields[destination] for row in rows],
+        [read_number(row.fields[amount], row.place) for row in rows],
+        path,
+    )
+
+
+def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
+    """Read a matrix; `layout` tells where names stand."""
+    has_index = layout in ("index", "labelled")
+    body = rows[1:] if layout in ("header", "labelled") else rows
+
+    matrix: list[list[float]] = []
+    for row in body:
+        entries = row.fields[1:] if has_index else row.fields
+        if matrix and len(entries) != len(matrix[0]):
+            raise FormatError(
+                f"{len(entries)} numbers, but {len(matrix[0])} in the lines before", path=row.place
+            )
+        matrix.append([read_number(field, row.place) for field in entries])
+    if not matrix or not matrix[0]:
+        raise FormatError("no numbers in it", path=path)
+
+    columns: list[str] = []
+    if layout == "header":
+        columns = rows[0].fields
+    elif layout == "labelled":
+        columns = _split_header(rows[0].fields, len(body[0].fields))[1]
+    if columns and len(columns) != len(matrix[0]):
+        raise FormatError(
+            f"{len(columns)} names of columns, but {len(matrix[0])} columns of numbers",
+            path=rows[0].place,
+        )
+    labels = [row.fields[0] for row in body] if has_index else []
+    return Traffic(np.array(matrix), _common_names(labels, columns, len(matrix), path))
+
+
+def _common_names(
+    row_labels: Sequence[str], column_labels: Sequence[str], n_rows: int, path: str
+) -> tuple[str, ...] | None:
+    """Return the names of the ports that rows and columns are; None if they have none."""
+    for labels in (row_labels, column_labels):
+        for label, count in Counter(labels).most_common(1):
+            if count > 1:
+                raise FormatError(f"{shorten(label)} names {count} rows or columns", path=path)
+
+    # Labels of rows that only count are none, as those that pandas writes beside named columns.
+    rows_only_count = _counts(row_labels) and set(row_labels) != set(column_labels)
+    if len(column_labels) == n_rows and (not row_labels or rows_only_count):
+        return names_of_ports(column_labels)
+    if len(row_labels) == len(column_labels):
+        check_order(row_labels, column_labels, path)
+    is_square = len(column_labels) in (0, n_rows)
+    return names_of_ports(row_labels) if row_labels and is_square else None

@@ -1,0 +1,270 @@
+"""Traffic matrices as users have them: arrays, DataFrames, sparse matrices, graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.model import InputError, check_size, frozen
+
+_EXACT = 2**53  # whole numbers up to this are all floats
+
+
+class SparseMatrix(Protocol):
+    """A sparse matrix, as SciPy has them."""
+
+    def toarray(self) -> Any:
+        """Return the same matrix as an array."""
+
+
+class GraphOfDemand(Protocol):
+    """A graph of networkx whose edges have the demand as their weight."""
+
+    def is_directed(self) -> bool:
+        """Tell whether an edge leads one way only."""
+
+
+AnyMatrix: TypeAlias = ArrayLike | SparseMatrix | GraphOfDemand
+"""What `plain_matrix` takes, for type checkers; a DataFrame of pandas is `ArrayLike`."""
+
+
+class LabelledMatrix(NamedTuple):
+    """A matrix, and the labels that its rows and columns have in common."""
+
+    entries: NDArray[np.float64]
+    """``entries[source, destination]``, shape (sources, destinations)."""
+    labels: tuple[str, ...] | None
+    """Of a DataFrame or a graph, a label for each port; None where they only count from 0."""
+
+
+class SparseEntries(NamedTuple):
+    """The entries of a sparse matrix that are not zero, row by row, each place once."""
+
+    shape: tuple[int, int]
+    """Sources and destinations."""
+    sources: NDArray[np.int64]
+    """Shape (entries,), ascending."""
+    destinations: NDArray[np.int64]
+    """Shape (entries,)."""
+    amounts: NDArray[np.float64]
+    """Shape (entries,): finite, not 0."""
+    labels: tuple[str, ...] | None
+
+
+def plain_matrix(matrix: Any, name: str = "demand_bytes") -> LabelledMatrix:
+    """Return the numbers of a matrix, and the labels of its rows.
+
+    Parameters
+    ----------
+    matrix
+        Numbers, nested sequences, a sparse matrix of SciPy, a DataFrame whose rows and columns
+        have the same labels in the same order, or a graph of networkx.
+    name
+        How messages call it.
+
+    Raises
+    ------
+    InputError
+        If it is no matrix of finite numbers that float64 holds exactly, has more entries than
+        `optmatch.model.SIZES` allows, or its rows have other labels than its columns.
+    """
+    if is_sparse(matrix) or is_graph(matrix):
+        entries = sparse_entries(matrix, name)
+        return LabelledMatrix(fill_matrix(entries, name), entries.labels)
+    labels = None
+    if hasattr(matrix, "columns"):
+        _check_labels(matrix)
+        labels = names_of_ports(list(matrix.columns)) if hasattr(matrix, "index") else None
+        matrix = matrix.to_numpy()
+    if isinstance(matrix, list | tuple):
+        _check_rows(matrix, name)
+    return LabelledMatrix(frozen(name, matrix, 2, np.float64), labels)
+
+
+def is_sparse(matrix: Any) -> bool:
+    """Tell whether it is a sparse matrix or array of SciPy."""
+    return hasattr(matrix, "toarray") and hasattr(matrix, "nnz")
+
+
+def is_graph(matrix: Any) -> bool:
+    """Tell whether it is a graph of networkx."""
+    return hasattr(matrix, "nodes") and hasattr(matrix, "edges")
+
+
+def sparse_entries(matrix: Any, name: str = "demand_bytes") -> SparseEntries:
+    """Return the entries of a sparse matrix or a graph, without room for the zeros.
+
+    Entries of one place add up.
+
+    Raises
+    ------
+    InputError
+        If an entry is not finite, or float64 does not hold it exactly.
+    """
+    if is_graph(matrix):
+        return _graph_entries(matrix)
+    listed = matrix.tocoo()
+    if len(listed.shape) != 2:
+        raise InputError(f"{name} has {len(listed.shape)} dimensions, not 2")
+    rows = np.asarray(listed.row, dtype=np.int64)
+    columns = np.asarray(listed.col, dtype=np.int64)
+    try:
+        amounts = frozen(name, listed.data, 1, np.float64)
+    except InputError as exc:
+        raise InputError(f"an entry of {exc.message}", where=name) from exc
+    shape = (int(listed.shape[0]), int(listed.shape[1]))
+    return add_places(shape, rows, columns, amounts, name)
+
+
+def add_places(
+    shape: tuple[int, int],
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    amounts: NDArray[np.float64],
+    name: str,
+) -> SparseEntries:
+    """Add up the entries of each place, and put places in order.
+
+    An `InputError` if whole numbers add up to more than floats count in ones.
+    """
+    places, entry_of = np.unique(rows * shape[1] + columns, return_inverse=True)
+    sums = np.bincount(entry_of, amounts, minlength=len(places))
+
+    # Ones could be lost in a sum of several whole numbers that reaches 2**53.
+    has_several = np.bincount(entry_of, minlength=len(places)) > 1
+    rounded = has_several & (np.abs(sums) >= _EXACT)
+    if rounded.any() and (amounts == np.rint(amounts)).all():
+        place = int(np.flatnonzero(rounded)[0])
+        row, column = divmod(int(places[place]), shape[1])
+        raise InputError(
+            f"{name}[{row}, {column}]: entries add up to {sums[place]:.0f}, and whole numbers"
+            " above 2**53 are not exact here",
+            where=f"{name}[{row}, {column}]",
+        )
+    is_positive = sums != 0
+    sources, destinations = np.divmod(places[is_positive], shape[1])
+    return SparseEntries(shape, sources, destinations, sums[is_positive], None)
+
+
+def fill_matrix(entries: SparseEntries, name: str) -> NDArray[np.float64]:
+    """Write entries into a full matrix, if one of this shape is allowed."""
+    rows, columns = entries.shape
+    try:
+        check_size("entries", rows * columns, name)
+    except InputError as exc:
+        raise InputError(
+            f"{name} of {rows} x {columns}: {exc.message}; `optmatch.schedule` takes sparse"
+            " matrices of more ports as they are",
+            where=name,
+        ) from exc
+    matrix = np.zeros(entries.shape)
+    matrix[entries.sources, entries.destinations] = entries.amounts
+    matrix.flags.writeable = False
+    return matrix
+
+
+def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64], list[Any]]:
+    """Take the demand from a graph of networkx: an edge from source to destination for each.
+
+    An undirected edge is a demand both ways, parallel edges add up, and an edge without the
+    attribute `weight` counts 1.
+
+    Returns
+    -------
+    matrix : ndarray, shape (nodes, nodes)
+        ``matrix[source, destination]``, float64.
+    nodes : list
+        Which node each port is.
+
+    Raises
+    ------
+    InputError
+        If a weight is no number, or a whole number, or a sum of them, that float64 would round.
+    """
+    entries = _graph_entries(graph, weight)
+    return fill_matrix(entries, "matrix").copy(), list(graph.nodes)
+
+
+def _graph_entries(graph: Any, weight: str = "weight") -> SparseEntries:
+    """Return the demands of a graph; whole numbers are added up as such, at any size."""
+    nodes = list(graph.nodes)
+    port_of = {node: port for port, node in enumerate(nodes)}
+    sums: dict[tuple[int, int], Any] = {}
+    for source, destination, value in graph.edges(data=weight, default=1):
+        edge = f"edge {source!r} - {destination!r}"
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+            raise InputError(f"{edge}: {weight} = {value!r}")
+        amount = value.item() if isinstance(value, np.number) else value
+        pair = (port_of[source], port_of[destination])
+        directions = [pair] if graph.is_directed() or pair[0] == pair[1] else [pair, pair[::-1]]
+        for place in directions:
+            sums[place] = sums.get(place, 0) + amount
+            _check_exact(sums[place], edge, weight)
+    places = sorted(sums)
+    amounts = np.array([float(sums[place]) for place in places], dtype=np.float64)
+    rows = np.array([row for row, _ in places], dtype=np.int64)
+    columns = np.array([column for _, column in places], dtype=np.int64)
+    kept = amounts != 0
+    return SparseEntries(
+        (len(nodes), len(nodes)), rows[kept], columns[kept], amounts[kept], names_of_ports(nodes)
+    )
+
+
+def _check_exact(amount: Any, edge: str, weight: str) -> None:
+    """Refuse a demand that is no finite real number, or that float64 would round."""
+    if isinstance(amount, complex) or (isinstance(amount, float) and not np.isfinite(amount)):
+        raise InputError(f"{edge}: {weight} = {amount!r}: a demand is a finite number")
+    try:
+        rounded = isinstance(amount, int) and int(float(amount)) != amount
+    except OverflowError:
+        rounded = True
+    if rounded:
+        raise InputError(
+            f"{edge}: {weight} adds up to {amount}: above 2**53, and no float is equal to it"
+        )
+
+
+def names_of_ports(labels: Sequence[Any]) -> tuple[str, ...] | None:
+    """Return labels as names of ports; None where they only count from 0."""
+    names = tuple(map(str, labels))
+    return None if names == tuple(map(str, range(len(names)))) else names
+
+
+def _check_labels(frame: Any) -> None:
+    """Refuse a DataFrame of which row k and column k are not the same port.
+
+    Frames whose rows only count from 0, as pandas numbers them, take the labels of their columns.
+    """
+    columns = [str(label) for label in frame.columns]
+    rows = [str(label) for label in getattr(frame, "index", columns)]
+    only_count = rows == list(map(str, range(len(columns)))) and set(rows) != set(columns)
+    if rows == columns or only_count:
+        return
+    differing = [pair for pair in zip(rows, columns, strict=False) if pair[0] != pair[1]]
+    if sorted(rows) == sorted(columns):
+        raise InputError(
+            f"matrix: its rows and its columns have the same labels in another order, row"
+            f" {differing[0][0]!r} stands where column {differing[0][1]!r} does: different labels"
+            " would be one port; give matrix[matrix.index]",
+            where="matrix",
+        )
+    only_one = sorted(set(rows) ^ set(columns))
+    raise InputError(
+        "matrix: its rows and its columns have different labels"
+        + (f", only one of them has {only_one[0]!r}" if only_one else ""),
+        where="matrix",
+    )
+
+
+def _check_rows(matrix: Any, name: str) -> None:
+    """Refuse a row that has more or fewer numbers than the first one."""
+    lengths = [len(row) if hasattr(row, "__len__") else -1 for row in matrix]
+    for k, length in enumerate(lengths):
+        if length != lengths[0]:
+            raise InputError(
+                f"{name}[{k}] has {max(length, 0)} numbers, the first row {lengths[0]}",
+                where=f"{name}[{k}]",
+            )
