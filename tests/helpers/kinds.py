@@ -1,6 +1,7 @@
 """Which modules of the product name a kind of problem, outside the rooms of questions.
 
-A room of a question is a folder or a module of its name: ``problems/rails``, ``testing/rails.py``.
+A room of a question is a folder or a module of its name: ``problems/rails``, ``testing/rails.py``;
+and ``io/matrices``, which reads demands.
 One question may build on another, as the jobs of a tenancy on collectives, so no such room counts.
 Run as a program, it prints what it finds.
 """
@@ -20,7 +21,7 @@ def folder_of(kind: Kind) -> str:
 
 def modules_outside() -> list[Path]:
     """List the modules of the product that are in no room of a question."""
-    questions = {folder_of(kind) for kind in all_kinds()}
+    questions = {folder_of(kind) for kind in all_kinds()} | {"matrices"}
     found = [*(ROOT / "optmatch").rglob("*.py"), *(ROOT / "solvers").rglob("*.py")]
     paths = sorted({path.resolve() for path in found})
     return [
