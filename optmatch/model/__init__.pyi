@@ -73,7 +73,14 @@ from .problem import (
     write_amount as write_amount,
     write_score as write_score,
 )
-from .schedule import BAR as BAR, CROSS as CROSS, FREE as FREE, IDLE as IDLE, Schedule as Schedule
+from .schedule import (
+    BAR as BAR,
+    CROSS as CROSS,
+    FREE as FREE,
+    IDLE as IDLE,
+    PlannedSlot as PlannedSlot,
+    Schedule as Schedule,
+)
 from .solution import (
     PROOFS as PROOFS,
     RTOL as RTOL,

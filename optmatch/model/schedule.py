@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,19 @@ BAR, CROSS, FREE = 0, 1, -1
 """Cell states: straight, swapped, and no light in either way (any state will do)."""
 
 Switching = Literal["all-stop", "per-circuit"]
+
+
+class PlannedSlot(NamedTuple):
+    """One slot of a schedule, as iterating over the schedule yields it."""
+
+    matching: NDArray[np.int32]
+    """``matching[source] = destination``, -1 where idle; shape (ports,)."""
+    duration_s: float
+    """How long the matching carries traffic, in seconds."""
+    delay_s: float
+    """The reconfiguration delay before it, in seconds."""
+    cell_states: NDArray[np.int8] | None
+    """``cell_states[cell]``: 0 bar, 1 cross, -1 free; None where the fabric has no cells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,8 +74,10 @@ class Schedule(Value):
     Examples
     --------
     >>> schedule = Schedule(matchings=[[1, 0], [-1, -1]], durations_s=[2.0, 1.0], delay_s=0.5)
-    >>> schedule.n_slots, schedule.makespan_s
+    >>> len(schedule), schedule.makespan_s
     (2, 4.0)
+    >>> [(slot.matching.tolist(), slot.duration_s) for slot in schedule]
+    [([1, 0], 2.0), ([-1, -1], 1.0)]
     """
 
     matchings: Annotated[Given[np.int32], Axes(2)] = given()
@@ -90,6 +106,20 @@ class Schedule(Value):
             if self.delay_s != (longest := float(self.delays_s.max(initial=0.0))):
                 named = f"delay_s = {self.delay_s:g}: the longest of delays_s is {longest:g}"
                 raise InputError(named, where="delay_s")
+
+    def __len__(self) -> int:
+        return len(self.matchings)
+
+    def __iter__(self) -> Iterator[PlannedSlot]:
+        delays_s = self.waits_s.tolist()
+        durations_s = self.durations_s.tolist()
+        for slot, matching in enumerate(self.matchings):
+            states = None if self.cell_states is None else self.cell_states[slot]
+            yield PlannedSlot(matching, durations_s[slot], delays_s[slot], states)
+
+    def __bool__(self) -> bool:
+        # `if solution.schedule` asks whether there is a schedule, also of one without slots.
+        return True
 
     @property
     def n_slots(self) -> int:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value
 from optmatch.model.declarations import form_of
+from optmatch.model.display import html_summary
+from optmatch.model.problem import write_amount
 from optmatch.problems import Demand, PlaneSchedules
 
 __path__: list[str] = []  # so that the former name below this module is looked up
@@ -63,6 +65,20 @@ class Simulation(Value):
     def complete(self) -> bool:
         """Whether all demand was carried."""
         return not self.left_bytes.any()
+
+    def _repr_html_(self) -> str:
+        """Show the replay in Jupyter: whether all was carried, and its main figures."""
+        figures = {
+            "completion": write_amount(self.completion_s, "s"),
+            "makespan": write_amount(self.makespan_s, "s"),
+            "over circuits": write_amount(self.circuit_bytes, "B"),
+            "over the packet network": write_amount(self.packet_bytes, "B"),
+            "left over": write_amount(float(self.left_bytes.sum()), "B"),
+            "time in reconfigurations": f"{self.reconfiguring:.2%}",
+            "ports sending, on average": f"{self.busy.mean():.2%}",
+        }
+        title = "all demand was carried" if self.complete else "demand is left over"
+        return html_summary(title, figures)
 
 
 def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> Simulation:

@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from optmatch.model import RTOL, FrozenMap, Proof, is_known
+from optmatch.model.display import html_summary
 
 SHOWN = 20
 """How many violations and notes `str` of a report shows; the report has them all."""
@@ -124,7 +125,8 @@ class Report:
         """The first objection to the answer; empty if it is `valid`."""
         return next(map(str, (*self.violations, *self.skipped)), "")
 
-    def __str__(self) -> str:
+    def _verdict(self) -> str:
+        """Return what came of the replay, in a few words."""
         if self.ok:
             verdict = "verified"
         elif self.valid:
@@ -133,7 +135,19 @@ class Report:
             verdict = "refused"
         count = len(self.violations)
         plural = "s" if count > 1 else ""
-        lines = [f"{verdict}: {count or 'no'} violation{plural}"]
+        return f"{verdict}: {count or 'no'} violation{plural}"
+
+    def _repr_html_(self) -> str:
+        """Show the report in Jupyter: the verdict, every objection, and a table of figures."""
+        lines = _cut_list([str(violation) for violation in self.violations])
+        lines += [f"not checked: {check}" for check in self.skipped]
+        lines += [f"unproved: {claim}" for claim in self.unproved]
+        lines += _cut_list([f"note: {note}" for note in self.notes])
+        figures = {name: write_figure(value) for name, value in self.figures.items()}
+        return html_summary(self._verdict(), figures, lines)
+
+    def __str__(self) -> str:
+        lines = [self._verdict()]
         lines += _cut_list([f"  {violation}" for violation in self.violations])
         lines += [f"  not checked: {check}" for check in self.skipped]
         lines += [f"  unproved: {claim}" for claim in self.unproved]

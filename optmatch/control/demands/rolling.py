@@ -152,6 +152,13 @@ class RollingSchedule:
             state.fabric, self.delay_s, self._delay, state.time_limit_s, self._any
         )
 
+    def __repr__(self) -> str:
+        waiting_bytes = float(self.queued_bytes.sum())
+        return (
+            f"<RollingSchedule {self.fabric.title}, {self.fabric.n_ports} ports,"
+            f" now_s={self.now_s:g}, slots={self._n_slots}, queued_bytes={waiting_bytes:g}>"
+        )
+
     @property
     def now_s(self) -> float:
         """The clock."""

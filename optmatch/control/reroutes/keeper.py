@@ -7,7 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -69,6 +69,20 @@ class Keeper:
         self._priorities = np.array([ranks.get(job, 0) for job in owners], dtype=np.int64)
         self._now = look(record, self._priorities)
         self._look_ahead()
+
+    def __repr__(self) -> str:
+        record = self._now.record
+        return (
+            f"<{type(self).__name__} {record.state.fabric.title},"
+            f" {len(record.state.circuits)} circuits, {len(record.state.spares)} spares,"
+            f" {len(record.waiting)} failures on record, {len(self._history)} changes undoable>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Rerouter cannot be pickled, since it has a lock, threads and a journal: send its"
+            " `state` and make a Rerouter of it, or the file that its `save` writes"
+        )
 
     @property
     def state(self) -> Reroute:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -131,6 +132,25 @@ class Router:
         ports, self._n_cells = fabric.n_ports, fabric.n_cells  # looked up once
         self._shapes = (self._n_cells,), (ports, first.width), (ports,)
         self._idle = [(first, quick.new_marks(fabric))]
+
+        self._options: dict[str, Any] = {
+            "check": check,
+            "time_limit_s": time_limit_s,
+            "prefer": prefer,
+            "cells": cells,
+        }
+
+    def __repr__(self) -> str:
+        parts = [f"{self.fabric.title}, {self.fabric.n_ports} ports, {self._n_cells} cells"]
+        for name in ("check", "time_limit_s", "prefer"):  # `cells` are too many to be shown
+            value = self._options[name]
+            if value is not None and value is not False:
+                parts.append(f"{name}={value!r}")
+        return f"<Router {', '.join(parts)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Compiled workspaces stay behind: the copy makes its own.
+        return partial(Router, self.fabric, **self._options), ()
 
     def empty(self) -> Routed:
         """Make room for an answer, to be given as `out` again and again."""

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Amount, InputError, Value, integer, number
+from optmatch.model.display import html_summary
+from optmatch.model.problem import write_amount
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.orders import link
@@ -73,6 +75,17 @@ class RailSimulation(Value):
     exposed_s: NDArray[np.float64]
     circuits: NDArray[np.int64]
     circuits_changed: int
+
+    def _repr_html_(self) -> str:
+        """Show the step in Jupyter: its policy, its time, and what changed in it."""
+        figures = {
+            "step": write_amount(self.step_s, "s"),
+            "reconfiguration delay": write_amount(self.delay_s, "s"),
+            "boundaries with a change": f"{int(self.switched.sum())} of {len(self.switched)}",
+            "circuits set up": str(self.circuits_changed),
+            "longest wait for circuits": write_amount(float(self.exposed_s.max(initial=0.0)), "s"),
+        }
+        return html_summary(f"one training step, policy {self.policy}", figures)
 
     def switches_per_rank(self, job: RailJob) -> NDArray[np.int64]:
         """Count the boundaries with a change that each rank sees; of several rails, on all."""

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError, OnEvent, Tick, Value, frozen, ignore, number
+from optmatch.model.display import html_summary
+from optmatch.model.problem import write_amount
 from optmatch.simulation.sharing.pool import Pool
 
 _AHEAD, _EVERY = 512, 500  # devices that are looked at together, events between two reports
@@ -98,6 +100,19 @@ class PoolRun(Value):
         for name, ndim in (("given", 1), ("failed", 1), ("log", 2)):
             object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, np.int64))
         self.completion_s.setflags(write=False)
+
+    def _repr_html_(self) -> str:
+        """Show the run in Jupyter: how many jobs are done, and the use of the devices."""
+        done = int(np.isfinite(self.completion_s).sum())
+        figures = {
+            "rounds asked for": str(self.n_requests),
+            "rounds that failed": str(int(self.failed.sum())),
+            "devices that came": str(self.checked_in),
+            "results that counted": str(self.useful),
+            "utilisation of devices": f"{self.utilisation:.2%}",
+            "end": write_amount(self.end_s, "s"),
+        }
+        return html_summary(f"{done} of {len(self.completion_s)} jobs are done", figures)
 
     @property
     def utilisation(self) -> float:
