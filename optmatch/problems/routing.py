@@ -36,6 +36,27 @@ Objective = Literal[
 ]
 
 
+class RoutingObjective(NamedTuple):
+    """What an objective of routings and all-to-alls counts."""
+
+    unit: str
+    figure: str
+    """The figure of a report that shows it."""
+    whole: bool
+    """Whether it is a whole number, and therefore compared exactly."""
+
+
+OBJECTIVES: dict[str, RoutingObjective] = {
+    "total-cells": RoutingObjective("cells", "total_cells", whole=True),
+    "worst-cells": RoutingObjective("cells", "worst_route_cells", whole=True),
+    "loss-db": RoutingObjective("dB", "total_loss_db", whole=False),
+    "worst-loss-db": RoutingObjective("dB", "worst_loss_db", whole=False),
+    "worst-snr-db": RoutingObjective("of the signal", "worst_snr_db", whole=False),
+    "power-mw": RoutingObjective("mW", "power_mw", whole=False),
+}
+"""The table of objectives. `ON_CHIP` names those that need the device of each cell."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Routing(Displayed):
     """Find the state of every cell such that all circuits of a matching hold at once.
@@ -96,12 +117,7 @@ class Routing(Displayed):
     kind: ClassVar[str] = "routing"
     answer_class: ClassVar[type[Schedule] | None] = None
     objectives: ClassVar[dict[str, str]] = {
-        "total-cells": "cells",
-        "worst-cells": "cells",
-        "loss-db": "dB",
-        "worst-loss-db": "dB",
-        "worst-snr-db": "of the signal",
-        "power-mw": "mW",
+        name: objective.unit for name, objective in OBJECTIVES.items()
     }
 
     def __post_init__(self) -> None:

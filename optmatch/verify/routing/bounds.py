@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
-from optmatch.model import ON_CHIP
 from optmatch.problems import AllToAll, Routing
 from optmatch.verify.routing.chips import bound_crosstalk, bound_power, sum_least
 
@@ -18,18 +18,37 @@ from optmatch.verify.routing.chips import bound_crosstalk, bound_power, sum_leas
 def count_slots(fabric: Fabric) -> int:
     """Count the slots that all pairs of live ports need at least.
 
-    Bidirectional ports: N (N - 1) / 2 pairs, of which a slot holds N / 2, rounded down. Otherwise
-    there are N (N - 1) pairs, of which a slot holds N.
+    N bidirectional ports have N (N - 1) / 2 pairs, and a slot holds N / 2 of them, rounded down.
+    Other ports have N (N - 1) pairs, and a slot holds N of them.
     """
-    n = fabric.n_ports - len(fabric.dead_ports)
-    pairs, at_once = (n * (n - 1) // 2, n // 2) if fabric.bidirectional else (n * (n - 1), n)
-    return pairs // at_once if pairs else 0  # no circuit is left
+    n_live = fabric.n_ports - len(fabric.dead_ports)
+    if fabric.bidirectional:
+        n_pairs = n_live * (n_live - 1) // 2
+        pairs_per_slot = n_live // 2
+    else:
+        n_pairs = n_live * (n_live - 1)
+        pairs_per_slot = n_live
+    return n_pairs // pairs_per_slot if n_pairs else 0
 
 
 def bound_objective(problem: AllToAll | Routing) -> float:
-    """Bound the objective by the shortest route of each circuit, as if it were alone.
+    """Bound the objective by the best route of each circuit, as if it were alone.
 
-    In its unit; infinite if two ports that must meet cannot.
+    Returns
+    -------
+    float
+        In the unit of the objective; infinite if two ports that must meet cannot.
+    """
+    wanted = _list_wanted_pairs(problem)
+    if np.isinf(route_lengths(problem.fabric)[wanted]).any():
+        return math.inf
+    return BOUNDS[problem.objective](problem, wanted)
+
+
+def _list_wanted_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
+    """Return ``wanted[source, destination]``: the ports that must meet.
+
+    A circuit between bidirectional ports is listed once, with source < destination.
     """
     fabric = problem.fabric
     if isinstance(problem, AllToAll):
@@ -37,184 +56,269 @@ def bound_objective(problem: AllToAll | Routing) -> float:
         wanted = live[:, None] & live & ~np.eye(fabric.n_ports, dtype=bool)
     else:
         wanted = problem.matching[:, None] == np.arange(fabric.n_ports)
-    if fabric.bidirectional:
-        wanted = np.triu(wanted)
-    cells = route_lengths(fabric)[wanted]
-    if problem.objective in ON_CHIP:
-        assert problem.cells is not None
-        if np.isinf(cells).any():
-            return math.inf
-        if problem.objective == "worst-loss-db":
-            return max(sum_least(fabric, problem.cells.loss_db, wanted), default=0.0)
-        if problem.objective == "power-mw":
-            slots = count_slots(fabric) if isinstance(problem, AllToAll) else 1
-            return bound_power(fabric, problem.cells, wanted, slots)
-        if isinstance(problem, AllToAll):
-            return 0.0
-        assert fabric.graph is not None
-        twice = _count_passed_twice(problem)
-        return bound_crosstalk(fabric.graph, problem.cells, twice, len(cells))
+    return np.triu(wanted) if fabric.bidirectional else wanted
+
+
+def _bound_total_cells(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+    """Add up the shortest routes; of one matching, count cells that are passed twice, too."""
+    total = float(route_lengths(problem.fabric)[wanted].sum())
     if isinstance(problem, AllToAll):
-        return float(cells.sum())
-    if problem.objective == "worst-cells":
-        return float(cells.max(initial=0))
-    if np.isinf(cells).any():
-        return math.inf  # also where cells lose nothing
-    total = max(float(cells.sum()), 2.0 * _count_passed_twice(problem))
-    if problem.objective == "total-cells":
         return total
-    return total * min(problem.bar_loss_db, problem.cross_loss_db)
+    return max(total, 2.0 * _count_passed_twice(problem))
+
+
+def _bound_worst_cells(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+    """Return the longest of the shortest routes."""
+    return float(route_lengths(problem.fabric)[wanted].max(initial=0))
+
+
+def _bound_total_loss(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+    """Count as many cells as there are at least, each in the state that loses less."""
+    assert isinstance(problem, Routing)
+    cheaper_db = min(problem.bar_loss_db, problem.cross_loss_db)
+    return _bound_total_cells(problem, wanted) * cheaper_db
+
+
+def _bound_worst_loss(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+    """Return the largest loss in dB, if each circuit takes the way that loses least."""
+    assert problem.cells is not None
+    return max(sum_least(problem.fabric, problem.cells.loss_db, wanted), default=0.0)
+
+
+def _bound_worst_crosstalk(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+    """Bound the worst ratio of crosstalk to signal of one matching; 0 for all pairs."""
+    if isinstance(problem, AllToAll):
+        return 0.0
+    graph = problem.fabric.graph
+    assert graph is not None and problem.cells is not None
+    n_circuits = int(np.count_nonzero(wanted))
+    return bound_crosstalk(graph, problem.cells, _count_passed_twice(problem), n_circuits)
+
+
+def _bound_power(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+    """Bound the power of all heaters in mW, added up over the slots."""
+    assert problem.cells is not None
+    slots = count_slots(problem.fabric) if isinstance(problem, AllToAll) else 1
+    return bound_power(problem.fabric, problem.cells, wanted, slots)
+
+
+BOUNDS: dict[str, Callable[[AllToAll | Routing, NDArray[np.bool_]], float]] = {
+    "total-cells": _bound_total_cells,
+    "worst-cells": _bound_worst_cells,
+    "loss-db": _bound_total_loss,
+    "worst-loss-db": _bound_worst_loss,
+    "worst-snr-db": _bound_worst_crosstalk,
+    "power-mw": _bound_power,
+}
+"""For each objective its bound; called with the problem and ``wanted[source, destination]``."""
 
 
 def _count_passed_twice(problem: Routing) -> int:
-    """Count cells of which both ends are lit, as far as that follows from the ports alone.
+    """Count the cells that two circuits pass in any case, as far as the ports alone show it.
 
-    Both terminals a of a cell are lit if each of them is a source, or joined to a terminal b of a
-    cell of which that is known. The walk follows only where light goes forward.
+    A cell is passed twice if both of its terminals a are lit. They are lit if each of them is a
+    source, or is joined to a terminal b of a cell that is known to be passed twice. This holds
+    only where light goes forward, from terminals a to terminals b.
     """
-    fabric, graph = problem.fabric, problem.fabric.graph
+    fabric = problem.fabric
+    graph = fabric.graph
     if graph is None or fabric.bidirectional or (problem.matching < 0).any():
         return 0
-    starts, ends = fabric.source_terminals, fabric.destination_terminals
+    starts = fabric.source_terminals
+    ends = fabric.destination_terminals
     if forward_lengths(graph, starts[:1], ends[:1]) is None:
         return 0
+
+    # Terminals of a cell are 4 c + 0, 1 (ends a) and 4 c + 2, 3 (ends b).
     lit = np.zeros(len(graph.mate), dtype=bool)
     lit[starts] = True
     while True:
-        both = lit[0::4] & lit[1::4]
-        left = np.flatnonzero(np.repeat(both, 2))
-        after = graph.mate[left // 2 * 4 + 2 + left % 2]
-        after = after[after >= 0]
-        if lit[after].all():
-            return int(both.sum())
-        lit[after] = True
+        passed_twice = lit[0::4] & lit[1::4]
+        cells = np.flatnonzero(passed_twice)
+        exits = np.concatenate([4 * cells + 2, 4 * cells + 3])
+        next_terminals = graph.mate[exits]
+        next_terminals = next_terminals[next_terminals >= 0]
+        if lit[next_terminals].all():
+            return len(cells)
+        lit[next_terminals] = True
 
 
 @lru_cache(maxsize=16)
 def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
-    """Count the cells on shortest routes between ports: ``cells[source, destination]``.
-
-    Infinite where no states of the cells connect the two, 0 where both are one terminal, and
-    everywhere on a fabric without cells.
+    """Count the cells on the shortest routes between ports.
 
     A route passes each link once at most: states that lead light over a link in both directions
     would lead it back to where it came from. Conversely, a walk that passes each link once is a
     route, as two ways through a cell in different states share a link. The shortest walk is
     therefore the shortest route unless it passes a link twice; such pairs are looked at singly.
+
+    Returns
+    -------
+    float64 array, shape (ports, ports)
+        ``cells[source, destination]``: infinite where no states of the cells connect the two, 0
+        where both are one terminal, and 0 everywhere on a fabric without cells. It is kept, and
+        cannot be written.
     """
     graph = fabric.graph
-    table = np.zeros((fabric.n_ports, fabric.n_ports))
     if graph is None:
-        return table
-    starts, ends = fabric.source_terminals, fabric.destination_terminals
-    one_way = forward_lengths(graph, starts, ends)
-    if one_way is not None:
-        one_way[starts[:, None] == ends] = 0
-        one_way.flags.writeable = False
-        return one_way
-    cells, entered = _walk(graph, starts)
+        lengths = np.zeros((fabric.n_ports, fabric.n_ports))
+    else:
+        lengths = _measure_routes(graph, fabric.source_terminals, fabric.destination_terminals)
+    lengths.flags.writeable = False
+    return lengths
+
+
+def _measure_routes(
+    graph: CellGraph, starts: NDArray[np.int32], ends: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """Return ``cells[source, destination]`` of shortest routes between terminals."""
+    same_terminal = starts[:, None] == ends
+    forward = forward_lengths(graph, starts, ends)
+    if forward is not None:
+        return np.where(same_terminal, 0.0, forward)
+
+    cells, entered = _search_breadth_first(graph, starts)
+    cells_to_ends = cells[:, ends]
+    lengths = np.where(cells_to_ends > 0, cells_to_ends, math.inf)
+    lengths = np.where(same_terminal, 0.0, lengths)
     twice = _passes_a_link_twice(graph, entered, ends)
-    same, found = starts[:, None] == ends, cells[:, ends]
-    table = np.where(same, 0.0, np.where(found > 0, found, math.inf))
-    for i, j in np.argwhere(twice & ~same):
-        table[i, j] = shortest_route(graph, int(starts[i]), int(ends[j]))
-    table.flags.writeable = False
-    return table
+    for source, destination in np.argwhere(twice & ~same_terminal):
+        start = int(starts[source])
+        end = int(ends[destination])
+        lengths[source, destination] = shortest_route(graph, start, end)
+    return lengths
 
 
-def _walk(
+def _search_breadth_first(
     graph: CellGraph, starts: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Breadth first search from all ports side by side, one step of all walks at a time.
+    """Search the shortest walks from all ports side by side, one step of all walks at a time.
 
-    ``cells[port, terminal]`` counts the cells until light leaves by a terminal, 0 if it never
-    does; ``entered[port, terminal]`` is where the last of these was entered, -1 if it never was.
+    Returns
+    -------
+    cells : int32 array, shape (ports, terminals)
+        The cells until light leaves by a terminal; 0 if it never does.
+    entered : int32 array, shape (ports, terminals)
+        Where the last of these cells was entered; -1 if light never leaves by the terminal.
     """
-    n_terminals, exits = len(graph.mate), graph.exits
+    n_terminals = len(graph.mate)
     cells = np.zeros((len(starts), n_terminals), dtype=np.int32)
     entered = np.full_like(cells, -1)
-    port, at = np.arange(len(starts)), starts.astype(np.int64)
+    port = np.arange(len(starts))
+    terminal = starts.astype(np.int64)
     distance = 0
-    while len(at):
+    while len(terminal):
+        # Each walk goes on in both states of the cell that it has come to.
         distance += 1
-        port, came, left = np.repeat(port, 2), np.repeat(at, 2), exits[at].ravel()
+        port = np.repeat(port, 2)
+        entry = np.repeat(terminal, 2)
+        left = graph.exits[terminal].ravel()
+
         new = cells[port, left] == 0
-        port, came, left = port[new], came[new], left[new]
+        port = port[new]
+        left = left[new]
         cells[port, left] = distance
-        entered[port, left] = came
+        entered[port, left] = entry[new]
+
+        # Several walks may have reached the same terminal in this step: one of them goes on.
         places = np.sort(port * n_terminals + left)
-        port, left = np.divmod(places[np.diff(places, prepend=-1) > 0], n_terminals)
-        port, left = port[graph.mate[left] >= 0], left[graph.mate[left] >= 0]
-        at = graph.mate[left].astype(np.int64)
+        places = places[np.diff(places, prepend=-1) > 0]
+        port = places // n_terminals
+        left = places % n_terminals
+        joined = graph.mate[left] >= 0
+        port = port[joined]
+        terminal = graph.mate[left[joined]].astype(np.int64)
     return cells, entered
 
 
 def _passes_a_link_twice(
     graph: CellGraph, entered: NDArray[np.int32], ends: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Follow each found walk back to its start, and compare the links that it passes."""
-    shape = len(entered), len(ends)
-    port, end = (index.ravel() for index in np.indices(shape))
-    walk_number, left = np.arange(len(port)), ends[end].astype(np.int64)
-    passed = list[NDArray[np.int64]]()
+    """Return ``twice[source, destination]``: the walk that was found passes some link twice.
+
+    All walks are followed back to their starts at once; `entered` is as `_search_breadth_first`
+    returns it.
+    """
+    shape = (len(entered), len(ends))
+    port = np.repeat(np.arange(len(entered)), len(ends))
+    left = np.tile(ends.astype(np.int64), len(entered))
+    walk = np.arange(len(port))
+    passed = list[NDArray[np.int64]]()  # keys of (walk, link)
     while len(left):
-        passed.append(walk_number * graph.links.count + graph.links.of_terminal[left])
-        came = entered[port, left].astype(np.int64)
-        before = np.where(came >= 0, graph.mate[came], -1)
-        on = before >= 0
-        walk_number, port, left = walk_number[on], port[on], before[on].astype(np.int64)
-    places, counts = np.unique(np.concatenate(passed), return_counts=True)
-    twice = np.zeros(shape[0] * shape[1], dtype=bool)
-    twice[places[counts > 1] // graph.links.count] = True
-    return twice.reshape(shape)
+        passed.append(walk * graph.links.count + graph.links.of_terminal[left])
+        entry = entered[port, left].astype(np.int64)
+        before = np.where(entry >= 0, graph.mate[entry], -1)
+        goes_on = before >= 0
+        walk = walk[goes_on]
+        port = port[goes_on]
+        left = before[goes_on].astype(np.int64)
+
+    keys, counts = np.unique(np.concatenate(passed), return_counts=True)
+    twice = np.zeros(shape, dtype=bool)
+    twice.flat[keys[counts > 1] // graph.links.count] = True
+    return twice
 
 
 def shortest_route(graph: CellGraph, start: int, end: int) -> float:
     """Count the cells on the shortest route between two terminals; infinite if there is none.
 
-    Where the shortest walk passes a link in both directions, one of the two is closed: first the
-    one, then the other. The shortest walk of all these cases that has no such link is the route.
+    Branch and bound: where the shortest walk passes a link in both directions, a route lacks one
+    of the two. Each is closed in a case of its own. The shortest walk of all cases that passes no
+    link twice is the route.
     """
     best = math.inf
-    cases = [frozenset[int]()]
-    while cases:
-        closed = cases.pop()
-        way = shortest_walk(graph, start, end, closed)
-        if way is None or len(way) >= best:
+    open_cases = [frozenset[int]()]  # for each case the terminals that light may not leave by
+    while open_cases:
+        closed = open_cases.pop()
+        walk = shortest_walk(graph, start, end, closed)
+        if walk is None or len(walk) >= best:
             continue
-        clash = next((left for left in way if int(graph.mate[left]) in way), None)
-        if clash is None:
-            best = len(way)
+        passed_back = next((left for left in walk if int(graph.mate[left]) in walk), None)
+        if passed_back is None:
+            best = len(walk)
         else:
-            cases += [closed | {clash}, closed | {int(graph.mate[clash])}]
+            other_direction = int(graph.mate[passed_back])
+            open_cases += [closed | {passed_back}, closed | {other_direction}]
     return best
 
 
 def shortest_walk(
     graph: CellGraph, start: int, end: int, closed: frozenset[int]
 ) -> list[int] | None:
-    """Return the terminals by which a shortest walk leaves its cells, none of them closed."""
-    exits, mate = graph.exits, graph.mate
-    came_from: dict[int, int | None] = {}  # terminal left: the terminal left before
+    """Find a shortest walk by breadth first search, which leaves no cell by a closed terminal.
+
+    Returns
+    -------
+    list of int or None
+        The terminals by which the walk leaves its cells, in order; None if there is no walk.
+    """
+    left_before: dict[int, int | None] = {}  # by terminal: the one that the last cell was left by
     waiting: deque[tuple[int, int | None]] = deque([(start, None)])
     while waiting:
-        at, before = waiting.popleft()
-        for left in exits[at].tolist():
-            if left in closed or left in came_from:
+        entry, before = waiting.popleft()
+        for left in graph.exits[entry].tolist():
+            if left in closed or left in left_before:
                 continue
-            came_from[left] = before
+            left_before[left] = before
             if left == end:
-                way = [left]
-                while (earlier := came_from[way[-1]]) is not None:
-                    way.append(earlier)
-                return way[::-1]
-            if mate[left] >= 0:
-                waiting.append((int(mate[left]), left))
+                return _follow_back(left_before, left)
+            if graph.mate[left] >= 0:
+                waiting.append((int(graph.mate[left]), left))
     return None
 
 
-_MOST = 2**22
-"""Lengths are kept for so many pairs of a cell and a port at a time."""
+def _follow_back(left_before: dict[int, int | None], end: int) -> list[int]:
+    """List the terminals of a walk in order, from its last one and the one before each."""
+    walk = []
+    terminal: int | None = end
+    while terminal is not None:
+        walk.append(terminal)
+        terminal = left_before[terminal]
+    return walk[::-1]
+
+
+_MAX_ENTRIES = 2**22
+"""Lengths are kept for at most so many pairs of a cell and a port at a time, to bound memory."""
 
 
 def forward_lengths(
@@ -222,53 +326,69 @@ def forward_lengths(
 ) -> NDArray[np.float64] | None:
     """Count the cells on shortest routes, if all light goes from ends a to ends b.
 
-    Cells are taken when all cells that lead to them are done. Each terminal b then knows how many
-    cells are behind light from each port. Returns ``cells[source, destination]``, infinite where
-    there is no route; None where a route may use a cell in the other direction, or come back to
-    one.
+    A longest-path order replaces the search: cells are taken in waves, each after all cells that
+    lead to it.
+
+    Returns
+    -------
+    float64 array, shape (starts, ends), or None
+        ``cells[source, destination]``, infinite where there is no route. None where a route may
+        use a cell in the other direction, or come back to one.
     """
     mate = graph.mate.reshape(-1, 4)
-    one_way = (mate[:, :2] % 4 >= 2).all()  # so is -1
-    one_way &= ((mate[:, 2:] < 0) | (mate[:, 2:] % 4 < 2)).all()
-    if not one_way or (starts % 4 >= 2).any():
+    ends_a = mate[:, :2]
+    ends_b = mate[:, 2:]
+    a_leads_from_b = bool((ends_a % 4 >= 2).all())  # a free terminal, -1, passes too
+    b_leads_to_a = bool(((ends_b < 0) | (ends_b % 4 < 2)).all())
+    if not a_leads_from_b or not b_leads_to_a or (starts % 4 >= 2).any():
         return None
     waves = _sort_cells(mate)
     if waves is None:
         return None
-    found = np.empty((len(starts), len(ends)))
-    share = max(1, _MOST // max(1, graph.n_cells))
-    for first in range(0, len(starts), share):
-        found[first : first + share] = _spread(graph, waves, starts[first : first + share])[ends].T
-    return found
+
+    lengths = np.empty((len(starts), len(ends)))
+    chunk = max(1, _MAX_ENTRIES // max(1, graph.n_cells))
+    for first in range(0, len(starts), chunk):
+        chosen = slice(first, first + chunk)
+        lengths[chosen] = _count_forward(graph, waves, starts[chosen])[ends].T
+    return lengths
 
 
 def _sort_cells(mate: NDArray[np.int32]) -> list[NDArray[np.int64]] | None:
-    """List cells in waves, each after all cells that lead to it; None if some lead in a ring."""
-    waiting = (mate[:, :2] >= 0).sum(axis=1)
-    wave, waves, done = np.flatnonzero(waiting == 0), [], 0
+    """Sort cells topologically, in waves, each after all cells that lead to it (Kahn).
+
+    ``mate[cell, terminal]`` is joined to the terminal. None if some cells lead to each other in a
+    ring.
+    """
+    n_waiting_for = (mate[:, :2] >= 0).sum(axis=1)  # by cell
+    wave = np.flatnonzero(n_waiting_for == 0)
+    waves = []
+    n_sorted = 0
     while len(wave):
         waves.append(wave)
-        done += len(wave)
+        n_sorted += len(wave)
         following = mate[wave, 2:].ravel()
         following = following[following >= 0] // 4
-        np.subtract.at(waiting, following, 1)
-        wave = np.unique(following[waiting[following] == 0])
-    return waves if done == len(mate) else None
+        np.subtract.at(n_waiting_for, following, 1)
+        wave = np.unique(following[n_waiting_for[following] == 0])
+    return waves if n_sorted == len(mate) else None
 
 
-def _spread(
+def _count_forward(
     graph: CellGraph, waves: list[NDArray[np.int64]], starts: NDArray[np.int32]
 ) -> NDArray[np.float32]:
-    """``cells[terminal, port]``: passed by light from a port until it is there."""
-    exits = graph.exits
-    reached = np.full((len(graph.mate), len(starts)), np.inf, dtype=np.float32)
-    reached[starts, np.arange(len(starts))] = 0
+    """Return ``cells[terminal, port]``: passed by light from a port until it is there.
+
+    Infinite where no light of the port comes; exact in float32, as far as 2**24 cells.
+    """
+    cells = np.full((len(graph.mate), len(starts)), np.inf, dtype=np.float32)
+    cells[starts, np.arange(len(starts))] = 0
     for wave in waves:
         for side in (0, 1):
-            at = 4 * wave + side
-            led = graph.mate[at] >= 0
-            reached[at[led]] = reached[graph.mate[at[led]]]
+            entry = 4 * wave + side
+            joined = graph.mate[entry] >= 0
+            cells[entry[joined]] = cells[graph.mate[entry[joined]]]
             for state in (0, 1):
-                left = exits[at, state]
-                reached[left] = np.minimum(reached[left], reached[at] + 1)
-    return reached
+                left = graph.exits[entry, state]
+                cells[left] = np.minimum(cells[left], cells[entry] + 1)
+    return cells

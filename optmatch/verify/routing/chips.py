@@ -4,155 +4,217 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
-from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.light import Light
 from optmatch.fabrics.reach import fit_stuck
 from optmatch.model import FREE, CellDevice
+from optmatch.problems import AllToAll, Routing
 
 
 class Quality(NamedTuple):
-    """What the light of a schedule suffers, by slot and source."""
+    """Loss and crosstalk of the beams of a schedule, by slot and source."""
 
     loss_db: NDArray[np.float64]
     """``loss_db[slot, source]``: of all cells passed."""
     crosstalk: NDArray[np.float64]
-    """``crosstalk[slot, source]``: what leaks into the circuit once, over its signal."""
+    """``crosstalk[slot, source]``: power that leaks into the circuit once, over its signal."""
 
 
 def measure_quality(light: Light, cells: CellDevice) -> Quality:
-    """Follow the beams, and add up at each cell what its other beam leaks into this one.
+    """Follow the beams, and add up at each cell what the other beam there leaks into this one.
 
-    A beam leaks to the other output at the end by which it leaves. There it joins the beam that
-    entered beside it, and loses from there on what that beam loses. So of its leak counts how
-    strong both beams are as they enter.
+    A beam leaks to the other output at the end by which it leaves. There its leak joins the beam
+    that entered beside it, and loses from there on what that beam loses. Its share of that beam's
+    signal is therefore the leak of the cell times the ratio of both powers where they enter it.
     """
     shape = light.arrived.shape
-    cell, state = light.entered // 4, (light.entered ^ light.left) & 1
-    lost = cells.loss_db[cell, state]
-    beam = light.slot * shape[1] + light.beam
-    total = np.zeros(shape[0] * shape[1])
-    np.add.at(total, beam, lost)
-    before = np.cumsum(lost) - lost
-    starts = np.flatnonzero(np.diff(beam, prepend=-1))
-    before -= np.repeat(before[starts], np.diff(np.append(starts, len(beam))))
+    n_sources = shape[1]
+    beam = light.slot * n_sources + light.beam
+    cell = light.entered // 4
+    state = (light.entered ^ light.left) & 1  # sides differ in cross: 1
+    loss_db = cells.loss_db[cell, state]
+    total_db = np.zeros(shape[0] * n_sources)
+    np.add.at(total_db, beam, loss_db)
+
+    # What a beam has lost before each of its cells; the cells of a beam stand together, in order.
+    before_db = np.cumsum(loss_db) - loss_db
+    first_of_beam = np.flatnonzero(np.diff(beam, prepend=-1))
+    n_cells_of_beam = np.diff(np.append(first_of_beam, len(beam)))
+    before_db -= np.repeat(before_db[first_of_beam], n_cells_of_beam)
+
+    # The passage, if any, that entered the same cell in the same slot at the same end.
     place = light.slot * (4 * cells.n_cells) + light.entered
-    order = np.argsort(place)
-    at = np.searchsorted(place[order], place ^ 1)  # 4 terminals a cell: the same slot and end
-    at = np.minimum(at, len(order) - 1)
-    leaker = np.flatnonzero((place[order][at] == place ^ 1) if len(order) else [])
-    other = order[at[leaker]]
-    leaker, other = (array[beam[leaker] != beam[other]] for array in (leaker, other))
-    stronger_db = before[other] - before[leaker]
-    gained = cells.leak[cell[leaker], state[leaker]] * 10 ** (stronger_db / 10)
-    crosstalk = np.zeros_like(total)
-    np.add.at(crosstalk, beam[other], gained)
-    return Quality(total.reshape(shape), crosstalk.reshape(shape))
+    receiver_of = _find_places(place, place ^ 1)
+    leaker = np.flatnonzero(receiver_of >= 0)
+    receiver = receiver_of[leaker]
+    different = beam[leaker] != beam[receiver]
+    leaker = leaker[different]
+    receiver = receiver[different]
+
+    power_ratio = 10 ** ((before_db[receiver] - before_db[leaker]) / 10)
+    crosstalk = np.zeros_like(total_db)
+    np.add.at(crosstalk, beam[receiver], cells.leak[cell[leaker], state[leaker]] * power_ratio)
+    return Quality(total_db.reshape(shape), crosstalk.reshape(shape))
+
+
+def _find_places(places: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each wanted value stands in `places`, -1 if it is not there."""
+    if not len(places):
+        return np.full(len(wanted), -1)
+    order = np.argsort(places)
+    position = np.minimum(np.searchsorted(places[order], wanted), len(places) - 1)
+    index = order[position]
+    return np.where(places[index] == wanted, index, -1)
 
 
 def signal_to_crosstalk_db(ratio: float) -> float:
-    """Return a ratio of crosstalk to signal as signal to crosstalk, in dB."""
+    """Return a ratio of crosstalk to signal as signal to crosstalk, in dB; infinite for 0."""
     return -10 * math.log10(ratio) if ratio > 0 else math.inf
 
 
 def sum_least(fabric: Fabric, cost: NDArray[np.float64], wanted: NDArray[np.bool_]) -> list[float]:
-    """Add up ``cost[cell, state]`` on the way of each circuit that costs least, as if alone.
+    """Return the least cost of a way for each wanted circuit, as if it were alone (Dijkstra).
 
-    ``wanted[source, destination]``; infinite where there is no way.
+    Parameters
+    ----------
+    fabric
+        The switch.
+    cost
+        ``cost[cell, state]``: what is added for each cell passed.
+    wanted
+        ``wanted[source, destination]``.
+
+    Returns
+    -------
+    list of float
+        For each circuit, by source and destination; infinite where there is no way. Empty if the
+        fabric has no cells.
     """
-    graph, sums = fabric.graph, list[float]()
+    graph = fabric.graph
+    sums: list[float] = []
     if graph is None:
         return sums
     for source in np.flatnonzero(wanted.any(axis=1)).tolist():
-        found = _least_losses(graph, int(fabric.source_terminals[source]), cost.tolist())
+        cost_at = _least_costs(graph, int(fabric.source_terminals[source]), cost.tolist())
         for destination in np.flatnonzero(wanted[source]).tolist():
-            sums.append(found.get(int(fabric.destination_terminals[destination]), math.inf))
+            sums.append(cost_at.get(int(fabric.destination_terminals[destination]), math.inf))
     return sums
+
+
+def _least_costs(graph: CellGraph, start: int, cost: list[list[float]]) -> dict[int, float]:
+    """Find by Dijkstra the least cost at which light leaves a cell by each terminal it reaches.
+
+    ``cost[cell][state]``; a stuck cell has one state, a dead one none.
+    """
+    mate = graph.mate.tolist()
+    exits = graph.exits.tolist()
+    stuck = graph.stuck.tolist()
+    waiting: list[tuple[float, int]] = []
+    settled: dict[int, float] = {}
+
+    def enter(terminal: int, cost_before: float) -> None:
+        cell = terminal // 4
+        for state in (0, 1):
+            if stuck[cell] in (FREE, state):
+                heapq.heappush(waiting, (cost_before + cost[cell][state], exits[terminal][state]))
+
+    enter(start, 0.0)
+    while waiting:
+        least_cost, left = heapq.heappop(waiting)
+        if left in settled:
+            continue
+        settled[left] = least_cost
+        if mate[left] >= 0:
+            enter(mate[left], least_cost)
+    return settled
 
 
 def sum_power(
     graph: CellGraph | None, cells: CellDevice, states: NDArray[np.int8] | None
 ) -> list[float]:
-    """Add up what all heaters take in each slot; a free cell is in the state that takes less."""
+    """Return the power of all heaters in each slot, in mW.
+
+    ``states[slot, cell]``; a free cell is in the state that takes less. Empty without cells.
+    """
     if graph is None:
         return []
     assert states is not None
-    power_mw = fit_stuck(graph, cells.power_mw)
-    least, every = power_mw.min(axis=1), np.arange(graph.n_cells)
-    return [
-        math.fsum(np.where(row == FREE, least, power_mw[every, np.maximum(row, 0)]))
-        for row in states
-    ]
+    power_mw = fit_stuck(graph, cells.power_mw)  # (cells, states)
+    least_mw = power_mw.min(axis=1)
+    every_cell = np.arange(graph.n_cells)
+    slots_mw = []
+    for row in states:
+        stated_mw = power_mw[every_cell, np.maximum(row, 0)]
+        slots_mw.append(math.fsum(np.where(row == FREE, least_mw, stated_mw)))
+    return slots_mw
 
 
 def bound_power(fabric: Fabric, cells: CellDevice, wanted: NDArray[np.bool_], slots: int) -> float:
-    """Bound the power of so many slots: all dark cells, and what each circuit adds if alone.
+    """Bound the power of so many slots in mW: all dark cells, and what each circuit adds alone.
 
-    Two circuits may pass a cell, so each of them counts half of what its light adds.
+    Two circuits may pass a cell, so each of them counts half of what light in the cell adds.
+    ``wanted[source, destination]`` are the circuits of all slots together.
     """
     if fabric.graph is None:
         return 0.0
     power_mw = fit_stuck(fabric.graph, cells.power_mw)
-    least = power_mw.min(axis=1)
-    added = sum_least(fabric, (power_mw - least[:, None]) / 2, wanted)
-    return slots * math.fsum(least) + math.fsum(added)
-
-
-def _least_losses(graph: CellGraph, start: int, loss_db: list[list[float]]) -> dict[int, float]:
-    """Find by Dijkstra what light loses at least until it leaves a cell by each terminal."""
-    mate, exits, stuck = graph.mate.tolist(), graph.exits.tolist(), graph.stuck.tolist()
-    waiting: list[tuple[float, int]] = []
-    settled: dict[int, float] = {}
-
-    def enter(at: int, lost: float) -> None:
-        cell = at // 4
-        for state in (
-            (0, 1) if stuck[cell] == FREE else (stuck[cell],) if stuck[cell] < DEAD else ()
-        ):
-            heapq.heappush(waiting, (lost + loss_db[cell][state], exits[at][state]))
-
-    enter(start, 0.0)
-    while waiting:
-        lost, left = heapq.heappop(waiting)
-        if left not in settled:
-            settled[left] = lost
-            if mate[left] >= 0:
-                enter(mate[left], lost)
-    return settled
+    dark_mw = power_mw.min(axis=1)
+    half_added_mw = (power_mw - dark_mw[:, None]) / 2
+    circuits_mw = sum_least(fabric, half_added_mw, wanted)
+    return slots * math.fsum(dark_mw) + math.fsum(circuits_mw)
 
 
 def bound_crosstalk(
     graph: CellGraph, cells: CellDevice, passed_twice: int, circuits: int
 ) -> float:
-    """Bound the worst ratio of crosstalk by the mean, if two circuits pass every cell.
+    """Bound the worst ratio of crosstalk to signal by the mean, if two circuits pass every cell.
 
-    Two circuits that leak into each other in one cell get r g and r / g, of which the sum is at
-    least 2 r.
+    Two circuits whose powers have the ratio g leak into each other in a cell of leak r: one gets
+    r g, the other r / g. The sum is at least 2 r, whatever g is.
+
+    Parameters
+    ----------
+    graph, cells
+        The wiring, and the device of each cell.
+    passed_twice
+        The number of cells that two circuits pass in any case.
+    circuits
+        The number of circuits.
     """
     if not circuits or passed_twice < graph.n_cells:
         return 0.0
-    least = 0.0
-    for (bar, cross), stuck in zip(cells.leak.tolist(), graph.stuck.tolist(), strict=True):
-        least += min(bar, cross) if stuck == FREE else (bar, cross)[stuck]
-    return 2 * least / circuits
+    least_leak = 0.0
+    for leaks, stuck in zip(cells.leak.tolist(), graph.stuck.tolist(), strict=True):
+        # No cell is dead here: one that is lets no circuit pass.
+        least_leak += min(leaks) if stuck == FREE else leaks[stuck]
+    return 2 * least_leak / circuits
 
 
-def chip_figures(problem: Any, quality: Quality, power_mw: list[float]) -> dict[str, float]:
-    """Name the figures of the worst circuit and of the heaters, and the objective if it is one."""
-    loss_db = float(quality.loss_db.max(initial=0.0))
-    ratio = float(quality.crosstalk.max(initial=0.0))
+def chip_figures(
+    problem: AllToAll | Routing, quality: Quality, power_mw: list[float]
+) -> dict[str, float]:
+    """Name the figures of the worst circuit and of the heaters, and the objective if it is one.
+
+    ``power_mw[slot]`` is that of all heaters.
+    """
+    worst_loss_db = float(quality.loss_db.max(initial=0.0))
+    worst_ratio = float(quality.crosstalk.max(initial=0.0))
     total_mw = math.fsum(power_mw)
     figures = {
-        "worst_loss_db": loss_db,
-        "worst_snr_db": signal_to_crosstalk_db(ratio),
+        "worst_loss_db": worst_loss_db,
+        "worst_snr_db": signal_to_crosstalk_db(worst_ratio),
         "power_mw": total_mw,
     }
-    values = {"worst-loss-db": loss_db, "worst-snr-db": ratio, "power-mw": total_mw}
-    if problem.objective in values:
-        figures["objective"] = values[problem.objective]
+    objectives = {
+        "worst-loss-db": worst_loss_db,
+        "worst-snr-db": worst_ratio,
+        "power-mw": total_mw,
+    }
+    if problem.objective in objectives:
+        figures["objective"] = objectives[problem.objective]
     return figures

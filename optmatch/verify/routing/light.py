@@ -11,11 +11,16 @@ from optmatch.fabrics import DEAD, CellGraph, Fabric
 from optmatch.fabrics.light import Light, trace
 from optmatch.model import CROSS, FREE, IDLE, Schedule
 from optmatch.verify.loops import find_loops
-from optmatch.verify.report import Findings
+from optmatch.verify.report import Findings, Rule
+
+LIGHT_ARRIVES = Rule("light reaches its partner")
+LIGHT_COMES_BACK = Rule("light comes back from the partner")
+ONE_CIRCUIT_PER_LINK = Rule("a link carries one circuit")
+STUCK_AS_IT_IS = Rule("a stuck cell is stated as it is, or free")
 
 
 class Traced(NamedTuple):
-    """The cells on the light of a schedule, each circuit counted once."""
+    """The cells that the light of a schedule passes, each circuit counted once."""
 
     cells: NDArray[np.int64]
     """``cells[slot, source]``: cells passed from there; 0 where no circuit is counted."""
@@ -28,40 +33,50 @@ class Traced(NamedTuple):
 def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Traced:
     """Trace every circuit both ways through the stated cells, and apply all rules of light.
 
-    The schedule has the shapes of the fabric, and matchings in all slots. Loops of light are
-    notes.
+    The schedule has the shapes of the fabric, and matchings in all slots. Loops of light break no
+    rule, and are notes.
     """
-    graph, states, matchings = fabric.graph, schedule.cell_states, schedule.matchings
-    once = matchings != IDLE
-    if fabric.bidirectional:  # the light of both ports is traced, the circuit counts for the lower
-        once &= np.arange(fabric.n_ports) < matchings
+    graph = fabric.graph
+    matchings = schedule.matchings
+    states = schedule.cell_states
     if graph is None:
-        nothing = np.zeros(matchings.shape, dtype=np.int64)
-        return Traced(nothing, nothing)
+        no_cells = np.zeros(matchings.shape, dtype=np.int64)
+        return Traced(no_cells, no_cells)
     assert states is not None
-    starts = np.where(matchings == IDLE, -1, fabric.source_terminals)
-    ends = np.where(matchings == IDLE, -1, fabric.destination_terminals[matchings])
+
+    # The terminals at which the light of each source enters, and at which it must come out.
+    idle = matchings == IDLE
+    starts = np.where(idle, -1, fabric.source_terminals)
+    ends = np.where(idle, -1, fabric.destination_terminals[matchings])
     light = trace(graph, states, starts)
-    _check_arrival(graph, matchings, "light reaches its partner", light, ends, findings)
-    back = trace(graph, states, ends)
-    _check_arrival(graph, matchings, "light comes back from the partner", back, starts, findings)
-    if not fabric.bidirectional:  # there a shared link leads light to another port than its own
+    _check_arrival(graph, matchings, LIGHT_ARRIVES, light, ends, findings)
+    light_back = trace(graph, states, ends)
+    _check_arrival(graph, matchings, LIGHT_COMES_BACK, light_back, starts, findings)
+    # Between bidirectional ports a shared link leads light to a wrong port, which is found above.
+    if not fabric.bidirectional:
         _check_sharing(graph, matchings, light, findings)
     _check_stuck_cells(graph, states, findings)
-    loops = find_loops(graph, states)
-    for slot, found in enumerate(loops):  # no rule forbids loops, but leaked light stays there
-        for loop in found:
-            findings.notes.append(f"slot {slot}: loop of light through cells {list(loop.cells)}")
-    findings.figures["loops"] = sum(map(len, loops))
-    lit = np.zeros(states.shape, dtype=bool)  # cells without light may be in any state
+    _note_loops(graph, states, findings)
+
+    lit = np.zeros(states.shape, dtype=bool)
     lit[light.slot, light.entered // 4] = True
     findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))
+    return _count_cells(fabric, matchings, states, light)
 
+
+def _count_cells(
+    fabric: Fabric, matchings: NDArray[np.int32], states: NDArray[np.int8], light: Light
+) -> Traced:
+    """Count the cells on each beam; of the two beams of a mutual circuit, on one."""
+    counted = matchings != IDLE
+    if fabric.bidirectional:
+        counted &= np.arange(fabric.n_ports) < matchings
     cells = np.zeros(matchings.shape, dtype=np.int64)
     crossed = np.zeros(matchings.shape, dtype=np.int64)
+    is_cross = states[light.slot, light.entered // 4] == CROSS
     np.add.at(cells, (light.slot, light.beam), 1)
-    np.add.at(crossed, (light.slot, light.beam), states[light.slot, light.entered // 4] == CROSS)
-    return Traced(cells * once, crossed * once, light)
+    np.add.at(crossed, (light.slot, light.beam), is_cross)
+    return Traced(cells * counted, crossed * counted, light)
 
 
 def _check_arrival(
@@ -72,55 +87,64 @@ def _check_arrival(
     ends: NDArray[np.int32],
     findings: Findings,
 ) -> None:
-    """Compare where the light of each circuit ends with where it must."""
+    """Compare where the light of each circuit comes out with where it must.
+
+    ``ends[slot, source]`` is the terminal where it must come out, -1 without a circuit.
+    """
     for slot, port in np.argwhere(light.arrived != ends):
-        lost = int(light.stopped[slot, port])
-        if lost >= 0:
-            got = f"lost in free cell {lost // 4}"
+        stopped_at = int(light.stopped[slot, port])
+        if stopped_at >= 0:
+            got = f"lost in free cell {stopped_at // 4}"
         else:
             got = graph.terminal_name(int(light.arrived[slot, port]))
-        findings.refuse(
-            rule,
-            f"slot {slot}, circuit from port {port} to port {matchings[slot, port]}",
-            got,
-            graph.terminal_name(int(ends[slot, port])),
-        )
+        where = f"slot {slot}, circuit from port {port} to port {matchings[slot, port]}"
+        expected = graph.terminal_name(int(ends[slot, port]))
+        findings.refuse(rule, where, got, expected)
 
 
 def _check_sharing(
-    graph: CellGraph,
-    matchings: NDArray[np.int32],
-    light: Light,
-    findings: Findings,
+    graph: CellGraph, matchings: NDArray[np.int32], light: Light, findings: Findings
 ) -> None:
-    """Look for links that carry the light of two circuits, in whatever direction."""
+    """Check that no link carries the light of two circuits, in whatever direction."""
     n_ports = matchings.shape[1]
-    circuit = light.beam * n_ports + matchings[light.slot, light.beam].astype(np.int64)
     links = graph.links
-    slot = np.concatenate([light.slot, light.slot])
-    passed = links.of_terminal[np.concatenate([light.entered, light.left])]
-    place = slot * links.count + passed
-    users = np.unique(place * n_ports**2 + np.concatenate([circuit, circuit]))
-    places, first, counts = np.unique(users // n_ports**2, return_index=True, return_counts=True)
-    _, terminal_at = np.unique(links.of_terminal, return_index=True)
-    for k in np.flatnonzero(counts > 1):
-        slot_number, link = divmod(int(places[k]), links.count)
-        circuits = (users[first[k] : first[k] + counts[k]] % n_ports**2).tolist()
+    destination = matchings[light.slot, light.beam].astype(np.int64)
+    circuit = light.beam * n_ports + destination
+
+    # Each cell on a way uses two links: that of the terminal entered and that of the one left.
+    terminal = np.concatenate([light.entered, light.left])
+    slot_and_link = np.tile(light.slot, 2) * links.count + links.of_terminal[terminal]
+    uses = np.unique(slot_and_link * n_ports**2 + np.tile(circuit, 2))
+    used_link = uses // n_ports**2
+    used_by = uses % n_ports**2
+
+    places, first_use, n_circuits = np.unique(used_link, return_index=True, return_counts=True)
+    _, terminal_of_link = np.unique(links.of_terminal, return_index=True)
+    for shared in np.flatnonzero(n_circuits > 1):
+        slot, link = divmod(int(places[shared]), links.count)
+        first = first_use[shared]
+        circuits = used_by[first : first + n_circuits[shared]].tolist()
         findings.refuse(
-            "a link carries one circuit",
-            f"slot {slot_number}, link {link} at {graph.terminal_name(int(terminal_at[link]))}",
+            ONE_CIRCUIT_PER_LINK,
+            f"slot {slot}, link {link} at {graph.terminal_name(int(terminal_of_link[link]))}",
             f"circuits {[divmod(number, n_ports) for number in circuits]}",
             "one circuit",
         )
 
 
 def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
-    """Check that no cell is told to be in a state that it cannot have, or that moves its light."""
+    """Check that no cell is told to be in a state that it cannot have."""
     is_stuck = (graph.stuck != FREE) & (graph.stuck != DEAD)
     for slot, cell in np.argwhere(is_stuck & (states != FREE) & (states != graph.stuck)):
-        findings.refuse(
-            "a stuck cell is stated as it is, or free",
-            f"cell_states[{slot}, {cell}]",
-            int(states[slot, cell]),
-            int(graph.stuck[cell]),
-        )
+        where = f"cell_states[{slot}, {cell}]"
+        findings.refuse(STUCK_AS_IT_IS, where, int(states[slot, cell]), int(graph.stuck[cell]))
+
+
+def _note_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
+    """Note and count loops of light: no rule forbids them, but leaked light stays in them."""
+    n_loops = 0
+    for slot, loops in enumerate(find_loops(graph, states)):
+        n_loops += len(loops)
+        for loop in loops:
+            findings.notes.append(f"slot {slot}: loop of light through cells {list(loop.cells)}")
+    findings.figures["loops"] = n_loops

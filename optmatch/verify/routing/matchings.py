@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import CROSS, FREE, IDLE, Schedule
-from optmatch.verify.report import Findings
+from optmatch.verify.report import Findings, Rule
+
+# Shapes
+ENTRY_PER_PORT = Rule("a slot has an entry for each port")
+DURATION_PER_SLOT = Rule("each slot has a duration")
+DELAY_PER_SLOT = Rule("each slot has a delay where cells say it, and only there")
+STATE_PER_CELL = Rule("a slot has a state for each cell")
+NO_CELLS_NO_STATES = Rule("a fabric without cells has no states")
+STATE_IS_KNOWN = Rule("a state is 0 (bar), 1 (cross) or -1 (free)")
+
+# Matchings
+PARTNER_IS_PORT = Rule("a partner is a port, or -1 where idle")
+DEAD_PORT_IS_IDLE = Rule("a dead port takes part in no circuit")
+ONE_SOURCE = Rule("a port is the destination of one circuit")
+MUTUAL = Rule("circuits of bidirectional ports are mutual")
+NOT_ITSELF = Rule("a bidirectional port does not meet itself")
 
 
 def check_shapes(
@@ -14,99 +30,83 @@ def check_shapes(
 ) -> bool:
     """Check that the arrays fit the fabric; without that nothing else can be checked.
 
-    With `own_delays` each slot has a delay of its own.
+    Parameters
+    ----------
+    fabric, schedule, findings
+        As everywhere.
+    own_delays
+        Whether each slot has a delay of its own, in ``delays_s``.
     """
-    slots = len(schedule.matchings)
-    right = findings.expect(
-        "a slot has an entry for each port",
-        "matchings.shape",
-        list(schedule.matchings.shape),
-        [slots, fabric.n_ports],
-    )
-    right &= findings.expect(
-        "each slot has a duration",
-        "durations_s.shape",
-        list(schedule.durations_s.shape),
-        [slots],
-    )
-    delays_s = schedule.delays_s
-    right &= findings.expect(
-        "each slot has a delay where cells say it, and only there",
-        "delays_s.shape",
-        None if delays_s is None else list(delays_s.shape),
-        [slots] if own_delays else None,
-    )
+    n_slots = len(schedule.matchings)
+    shape = list(schedule.matchings.shape)
+    fits = findings.expect(ENTRY_PER_PORT, "matchings.shape", shape, [n_slots, fabric.n_ports])
+    shape = list(schedule.durations_s.shape)
+    fits &= findings.expect(DURATION_PER_SLOT, "durations_s.shape", shape, [n_slots])
+
+    delays_shape = None if schedule.delays_s is None else list(schedule.delays_s.shape)
+    expected = [n_slots] if own_delays else None
+    fits &= findings.expect(DELAY_PER_SLOT, "delays_s.shape", delays_shape, expected)
+
     states = schedule.cell_states
     if fabric.graph is None:
-        right &= findings.expect(
-            "a fabric without cells has no states",
-            "cell_states",
-            "given" if states is not None else None,
-            None,
-        )
+        given = None if states is None else "given"
+        fits &= findings.expect(NO_CELLS_NO_STATES, "cell_states", given, None)
     else:
-        right &= findings.expect(
-            "a slot has a state for each cell",
-            "cell_states.shape",
-            None if states is None else list(states.shape),
-            [slots, fabric.n_cells],
-        )
+        states_shape = None if states is None else list(states.shape)
+        expected = [n_slots, fabric.n_cells]
+        fits &= findings.expect(STATE_PER_CELL, "cell_states.shape", states_shape, expected)
     if states is not None:
         for slot, cell in np.argwhere((states < FREE) | (states > CROSS)):
-            right = findings.expect(
-                "a state is 0 (bar), 1 (cross) or -1 (free)",
-                f"cell_states{[int(slot), int(cell)]}",
-                int(states[slot, cell]),
-                "-1 .. 1",
-            )
-    return right
+            where = f"cell_states[{slot}, {cell}]"
+            findings.refuse(STATE_IS_KNOWN, where, int(states[slot, cell]), "-1 .. 1")
+            fits = False
+    return fits
 
 
 def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> bool:
     """Check that each slot is a matching; without that circuits are not defined."""
-    matchings, n_ports = schedule.matchings, fabric.n_ports
-    before = len(findings.violations)
-    for slot, port in np.argwhere((matchings < IDLE) | (matchings >= n_ports)):
-        findings.refuse(
-            "a partner is a port, or -1 where idle",
-            f"matchings[{slot}, {port}]",
-            int(matchings[slot, port]),
-            f"-1 .. {n_ports - 1}",
-        )
-    if len(findings.violations) > before:
+    violations_before = len(findings.violations)
+    matchings = schedule.matchings
+    for slot, port in np.argwhere((matchings < IDLE) | (matchings >= fabric.n_ports)):
+        where = f"matchings[{slot}, {port}]"
+        partner = int(matchings[slot, port])
+        findings.refuse(PARTNER_IS_PORT, where, partner, f"-1 .. {fabric.n_ports - 1}")
+    if len(findings.violations) > violations_before:
         return False
-    for slot, row in enumerate(matchings):
-        for port in fabric.dead_ports:
-            if row[port] != IDLE or (row == port).any():
-                sources = np.flatnonzero(row == port).tolist()
-                findings.refuse(
-                    "a dead port takes part in no circuit",
-                    f"slot {slot}, port {port}",
-                    f"to {row[port]}, from {sources}",
-                    "idle",
-                )
-        uses = np.bincount(row[row != IDLE], minlength=n_ports)
-        for port in np.flatnonzero(uses > 1):
-            findings.refuse(
-                "a port is the destination of one circuit",
-                f"slot {slot}, destination {port}",
-                f"sources {np.flatnonzero(row == port).tolist()}",
-                "one source",
-            )
-        if not fabric.bidirectional:
-            continue
-        for port in np.flatnonzero(row != IDLE):
-            findings.expect(
-                "circuits of bidirectional ports are mutual",
-                f"matchings[{slot}, {row[port]}]",
-                int(row[row[port]]),
-                int(port),
-            )
-            if row[port] == port:
-                findings.refuse(
-                    "a bidirectional port does not meet itself",
-                    f"matchings[{slot}, {port}]",
-                    int(port),
-                    "another port",
-                )
-    return len(findings.violations) == before
+
+    for slot, matching in enumerate(matchings):
+        _check_dead_ports(fabric, slot, matching, findings)
+        _check_destinations(slot, matching, findings)
+        if fabric.bidirectional:
+            _check_mutual(slot, matching, findings)
+    return len(findings.violations) == violations_before
+
+
+def _check_dead_ports(
+    fabric: Fabric, slot: int, matching: NDArray[np.int32], findings: Findings
+) -> None:
+    """Check that dead ports send nothing and that nothing is sent to them."""
+    for port in fabric.dead_ports:
+        sources = np.flatnonzero(matching == port).tolist()
+        if matching[port] != IDLE or sources:
+            got = f"to {matching[port]}, from {sources}"
+            findings.refuse(DEAD_PORT_IS_IDLE, f"slot {slot}, port {port}", got, "idle")
+
+
+def _check_destinations(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
+    """Check that no two circuits of a slot have the same destination."""
+    n_uses = np.bincount(matching[matching != IDLE], minlength=len(matching))
+    for port in np.flatnonzero(n_uses > 1):
+        sources = np.flatnonzero(matching == port).tolist()
+        where = f"slot {slot}, destination {port}"
+        findings.refuse(ONE_SOURCE, where, f"sources {sources}", "one source")
+
+
+def _check_mutual(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
+    """Check that the circuit of a bidirectional port leads back to it, from another port."""
+    for port in np.flatnonzero(matching != IDLE):
+        partner = int(matching[port])
+        where = f"matchings[{slot}, {partner}]"
+        findings.expect(MUTUAL, where, int(matching[partner]), int(port))
+        if partner == port:
+            findings.refuse(NOT_ITSELF, where, int(port), "another port")

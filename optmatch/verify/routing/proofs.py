@@ -1,4 +1,8 @@
-"""Check the proof that no routing of a matching is better, by cheapest walks in whole numbers."""
+"""Check the certificate that no routing of a matching is better: link prices and cases.
+
+The prices are a solution of the dual problem (Lagrangian relaxation of "a link carries one
+circuit"): see `RoutingProof`. All sums are of whole numbers, so checking involves no rounding.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,18 @@ from optmatch.problems.routing import PRICE_UNITS, loss_units
 from optmatch.verify.report import ProofError
 
 _ROUNDING = 1 - 1e-12
+"""A sum of losses that is less than a bound by this factor is taken as equal to it."""
 
 
 class Circuit(NamedTuple):
-    """Where the light of a circuit enters and leaves the fabric."""
+    """The terminals where the light of a circuit enters and leaves the fabric."""
 
     start: int
     end: int
 
 
 class Case(NamedTuple):
-    """The moves that one circuit may not make in a case of the proof."""
+    """What one circuit may not do in a case of the proof."""
 
     exits: frozenset[int] = frozenset()
     """Terminals by which it does not leave a cell."""
@@ -32,11 +37,22 @@ class Case(NamedTuple):
     """Links that it does not pass in either direction."""
 
 
+class CellCosts(NamedTuple):
+    """The cost of passing a cell, in price units."""
+
+    bar: int
+    cross: int
+
+
+WHOLE_CELLS = CellCosts(PRICE_UNITS, PRICE_UNITS)
+FREE_CELLS = CellCosts(0, 0)
+
+
 class ProofChecker:
     """Checks proofs about routings on one graph of cells; a void proof is a `ProofError`."""
 
     def __init__(self, graph: CellGraph) -> None:
-        self.links = graph.links.count
+        self.n_links = graph.links.count
         self.link_of: list[int] = graph.links.of_terminal.tolist()
         self.mate: list[int] = graph.mate.tolist()
         self.exits: list[list[int]] = graph.exits.tolist()
@@ -44,14 +60,19 @@ class ProofChecker:
 
     def bound_cells(self, proof: RoutingProof, circuits: list[Circuit]) -> float:
         """Bound the number of cells on all routes together; infinite if there is no routing."""
-        costs = (PRICE_UNITS, PRICE_UNITS)
-        return self._bound(proof, circuits, costs, lambda u: self._round_up_cells(u, circuits))
+
+        def to_cells(units: float) -> float:
+            return self._round_up_cells(units, circuits)
+
+        return self._bound_leaves(proof, circuits, WHOLE_CELLS, to_cells)
 
     def _round_up_cells(self, units: float, circuits: list[Circuit]) -> float:
         """Turn price units into whole cells, of the parity that all routes together have."""
         parity = self.total_parity(circuits)
         cells = -(-units // PRICE_UNITS)
-        return cells if parity is None or cells % 2 == parity else cells + 1
+        if parity is None or cells % 2 == parity:
+            return cells
+        return cells + 1
 
     def bound_loss(
         self,
@@ -62,28 +83,26 @@ class ProofChecker:
     ) -> float:
         """Bound the loss of all routes together, in dB; infinite if there is no routing.
 
-        Losses are rounded down to whole price units. Routes lose some number of times what bar
-        loses, and some number of times what cross loses, so the bound rises to the next such sum;
-        where all ways have one parity, to the next with that parity of all cells.
+        Losses are rounded down to whole price units. Routes lose a whole number of times what a
+        bar cell loses, and a whole number of times what a cross cell loses. The bound therefore
+        rises to the next such sum; where all ways have one parity, to the next of that parity.
         """
         units = loss_units(bar_loss_db, cross_loss_db)
+        cell_costs = CellCosts(units.bar, units.cross)
         parity = self.total_parity(circuits)
-        most = len(self.exits) // 2  # both ways through every cell
+        max_passages = len(self.exits) // 2  # both ways through every cell
+        cheap_db, dear_db = sorted((bar_loss_db, cross_loss_db))
 
-        def round_up(value: float) -> float:
-            loss = value / units.per_db
-            if loss <= 0:
-                return loss
-            cheap, dear = sorted((bar_loss_db, cross_loss_db))
-            if dear * most < loss:
-                return loss
-            sums = (
-                _next_sum(loss, (times, dear), cheap, most, parity)
-                for times in range(math.ceil(loss / dear) + 1)
+        def to_loss_db(value: float) -> float:
+            loss_db = value / units.per_db
+            if loss_db <= 0 or dear_db * max_passages < loss_db:
+                return loss_db
+            return min(
+                _next_sum(loss_db, (n_dear, dear_db), cheap_db, max_passages, parity)
+                for n_dear in range(math.ceil(loss_db / dear_db) + 1)
             )
-            return min(sums)
 
-        return self._bound(proof, circuits, (units.bar, units.cross), round_up)
+        return self._bound_leaves(proof, circuits, cell_costs, to_loss_db)
 
     def bound_slots(self, proof: RoutingProof, circuits: list[Circuit], slots: int) -> float:
         """Bound the cells on the routes of all circuits, shared out among so many slots.
@@ -94,60 +113,79 @@ class ProofChecker:
         self._check_sizes(proof, len(circuits))
         if len(proof.circuit) != 1:
             raise ProofError(f"{len(proof.circuit)} cases, where all slots together have one")
-        prices, infeasible = proof.prices[0].tolist(), bool(proof.infeasible[0])
-        cell_costs = (0, 0) if infeasible else (PRICE_UNITS, PRICE_UNITS)
-        walks: dict[int, dict[int, int]] = {}
+        prices = proof.prices[0].tolist()
+        infeasible = bool(proof.infeasible[0])
+        cell_costs = FREE_CELLS if infeasible else WHOLE_CELLS
+
+        # Many circuits start at the same port: one search serves them all.
+        costs_from: dict[int, dict[int, int]] = {}
         total: float = -slots * sum(prices)
-        for start, end in circuits:
-            if start not in walks:
-                walks[start] = self._walks(start, Case(), prices, cell_costs)
-            total += walks[start].get(end, math.inf)
-        if infeasible and total <= 0:
+        for circuit in circuits:
+            if circuit.start not in costs_from:
+                costs_from[circuit.start] = self._search_costs(
+                    circuit.start, Case(), prices, cell_costs
+                )
+            total += costs_from[circuit.start].get(circuit.end, math.inf)
+
+        if not infeasible:
+            return self._round_up_cells(total, circuits)
+        if total <= 0:
             raise ProofError(
                 f"claims that {slots} slots do not do, but the circuits pay {total} more than all"
                 " links are worth, which is not > 0"
             )
-        return math.inf if infeasible else self._round_up_cells(total, circuits)
+        return math.inf
 
     def show_infeasible(self, proof: RoutingProof, circuits: list[Circuit]) -> bool:
-        """Tell whether the proof shows that there is no routing, whatever a cell costs."""
-        return self._bound(proof, circuits, (0, 0), lambda units: 0.0) == math.inf
+        """Return whether the proof shows that there is no routing, whatever a cell costs."""
+        return self._bound_leaves(proof, circuits, FREE_CELLS, lambda units: 0.0) == math.inf
 
-    def _bound(
+    def _bound_leaves(
         self,
         proof: RoutingProof,
         circuits: list[Circuit],
-        cell_costs: tuple[int, int],
+        cell_costs: CellCosts,
         convert: Callable[[float], float],
     ) -> float:
-        """Take the least bound of all leaves."""
+        """Return the least bound of all leaves: one of their cases holds in every routing.
+
+        `convert` turns a finite sum in price units into the unit of the bound.
+        """
         self._check_sizes(proof, len(circuits))
         bounds = []
-        open_nodes = [(0, [Case()] * len(circuits))]
+        open_nodes = [(0, [Case()] * len(circuits))]  # a node, and the case of each circuit
         while open_nodes:
             node, cases = open_nodes.pop()
             if proof.circuit[node] >= 0:
-                for case in (0, 1):
-                    narrower = self._restrict(proof, node, case, cases)
-                    open_nodes.append((int(proof.children[node, case]), narrower))
-                continue
-            infeasible = bool(proof.infeasible[node])
-            value = self._value(
-                proof.prices[node].tolist(), circuits, cases, (0, 0) if infeasible else cell_costs
-            )
-            if infeasible and value <= 0:
-                raise ProofError(
-                    f"leaf {node} claims that there is no routing, but its circuits pay"
-                    f" {value} more than all links are worth, which is not > 0"
-                )
-            bounds.append(math.inf if infeasible or value == math.inf else convert(value))
+                for branch in (0, 1):
+                    child = int(proof.children[node, branch])
+                    open_nodes.append((child, self._restrict(proof, node, branch, cases)))
+            elif proof.infeasible[node]:
+                self._check_infeasible_leaf(proof, node, circuits, cases)
+                bounds.append(math.inf)
+            else:
+                prices = proof.prices[node].tolist()
+                value = self._sum_cheapest(prices, circuits, cases, cell_costs)
+                bounds.append(math.inf if value == math.inf else convert(value))
         return min(bounds)
 
-    def _check_sizes(self, proof: RoutingProof, n_circuits: int) -> None:
-        if proof.prices.shape[1] != self.links:
+    def _check_infeasible_leaf(
+        self, proof: RoutingProof, node: int, circuits: list[Circuit], cases: list[Case]
+    ) -> None:
+        """Refuse a leaf whose prices do not show that its case has no routing."""
+        prices = proof.prices[node].tolist()
+        value = self._sum_cheapest(prices, circuits, cases, FREE_CELLS)
+        if value <= 0:
             raise ProofError(
-                f"prices for {proof.prices.shape[1]} links, the fabric has {self.links}"
+                f"leaf {node} claims that there is no routing, but its circuits pay"
+                f" {value} more than all links are worth, which is not > 0"
             )
+
+    def _check_sizes(self, proof: RoutingProof, n_circuits: int) -> None:
+        """Refuse a proof about other links, circuits or terminals than there are."""
+        n_prices = proof.prices.shape[1]
+        if n_prices != self.n_links:
+            raise ProofError(f"prices for {n_prices} links, the fabric has {self.n_links}")
         if proof.circuit.max() >= n_circuits:
             raise ProofError(f"splits on circuit {proof.circuit.max()} of {n_circuits}")
         splits = proof.terminal[proof.circuit >= 0]
@@ -155,28 +193,40 @@ class ProofChecker:
             raise ProofError(f"splits at a terminal that is not 0 .. {len(self.mate) - 1}")
 
     def _restrict(
-        self, proof: RoutingProof, node: int, case: int, cases: list[Case]
+        self, proof: RoutingProof, node: int, branch: int, cases: list[Case]
     ) -> list[Case]:
-        """Add the rules of a node to those that its circuits have already."""
-        chosen, terminal = int(proof.circuit[node]), int(proof.terminal[node])
+        """Return the cases of all circuits in one of the two branches of a node.
+
+        The node splits on one circuit at one link. Either its branches forbid that circuit the one
+        and the other direction of the link; or branch 0 forbids the link to that circuit, and
+        branch 1 to all other circuits.
+        """
+        chosen = int(proof.circuit[node])
+        terminal = int(proof.terminal[node])
         narrower = list(cases)
-        if proof.one_way[node]:  # the circuit does not go this way, or not the other way
-            shut = terminal if case == 0 else self.mate[terminal]
-            narrower[chosen] = cases[chosen]._replace(exits=cases[chosen].exits | {shut})
+        if proof.one_way[node]:
+            closed_exit = terminal if branch == 0 else self.mate[terminal]
+            exits = cases[chosen].exits | {closed_exit}
+            narrower[chosen] = cases[chosen]._replace(exits=exits)
             return narrower
-        for k, before in enumerate(cases):  # not this circuit, or no other
-            if (k == chosen) == (case == 0):
-                narrower[k] = before._replace(links=before.links | {self.link_of[terminal]})
+        closed_link = self.link_of[terminal]
+        for circuit, case in enumerate(cases):
+            forbidden = circuit == chosen if branch == 0 else circuit != chosen
+            if forbidden:
+                narrower[circuit] = case._replace(links=case.links | {closed_link})
         return narrower
 
-    def _value(
+    def _sum_cheapest(
         self,
         prices: list[int],
         circuits: list[Circuit],
         cases: list[Case],
-        cell_costs: tuple[int, int],
+        cell_costs: CellCosts,
     ) -> float:
-        """Add up the cheapest walks and take off all prices: each link is paid once at most."""
+        """Add up the cheapest walks and take off all prices: each link is paid once at most.
+
+        The sum bounds the cost of every routing of the case, in price units. ``prices[link]``.
+        """
         total: float = -sum(prices)
         for circuit, case in zip(circuits, cases, strict=True):
             total += self.cheapest_walk(circuit, case, prices, cell_costs)
@@ -185,15 +235,15 @@ class ProofChecker:
     def cheapest_walk(
         self, circuit: Circuit, case: Case, prices: list[int], cell_costs: tuple[int, int]
     ) -> float:
-        """Find the least cost from start to end by Dijkstra, with that of the links of both.
+        """Find the least cost of a walk of a circuit by Dijkstra, in price units.
 
-        `cell_costs` are those of a cell in bar and in cross. Infinite where there is no way.
+        The links at both ends are paid too. ``prices[link]``; `cell_costs` are those of a cell in
+        bar and in cross. Infinite where there is no walk.
         """
-        return self._walks(circuit.start, case, prices, cell_costs, circuit.end).get(
-            circuit.end, math.inf
-        )
+        costs = self._search_costs(circuit.start, case, prices, cell_costs, circuit.end)
+        return costs.get(circuit.end, math.inf)
 
-    def _walks(
+    def _search_costs(
         self,
         start: int,
         case: Case,
@@ -201,22 +251,26 @@ class ProofChecker:
         cell_costs: tuple[int, int],
         end: int = -1,
     ) -> dict[int, int]:
-        """Find the least costs of leaving by the terminals, as far as `end` if there is one."""
-        best: dict[int, int] = {}
+        """Return the least cost of leaving a cell by each terminal (Dijkstra).
+
+        The search stops at the terminal `end`, if there is one; the cost of that one is final.
+        """
+        cost_at: dict[int, int] = {}
         if self.link_of[start] in case.links:
-            return best
+            return cost_at
         waiting: list[tuple[int, int]] = []
 
-        def enter(terminal: int, cost: int) -> None:
+        def enter(terminal: int, cost_before: int) -> None:
+            # A stuck cell has the same exit in both states.
             for left in self.exits[terminal]:
-                cell_cost = cell_costs[(left ^ terminal) & 1]  # a stuck cell has one state only
                 link = self.link_of[left]
                 if left in case.exits or link in case.links:
                     continue
-                reached = cost + cell_cost + prices[link]
-                if reached < best.get(left, reached + 1):
-                    best[left] = reached
-                    heapq.heappush(waiting, (reached, left))
+                state = (left ^ terminal) & 1
+                cost = cost_before + cell_costs[state] + prices[link]
+                if left not in cost_at or cost < cost_at[left]:
+                    cost_at[left] = cost
+                    heapq.heappush(waiting, (cost, left))
 
         enter(start, prices[self.link_of[start]])
         while waiting:
@@ -225,42 +279,69 @@ class ProofChecker:
                 break
             if self.mate[left] >= 0:
                 enter(self.mate[left], cost)
-        return best
+        return cost_at
 
     def total_parity(self, circuits: list[Circuit]) -> int | None:
-        """Tell whether all routes together pass an even (0) or odd (1) number of cells."""
-        parities = [self._parity_of_walks(circuit.start)[circuit.end] for circuit in circuits]
-        if any(len(found) != 1 for found in parities):
-            return None
-        return sum(min(found) for found in parities) % 2
+        """Return whether all routes together pass an even (0) or odd (1) number of cells.
 
-    def _parity_of_walks(self, start: int) -> list[set[int]]:
-        """For each terminal, the parities of the walks that leave by it."""
+        None if a circuit has walks of both parities, or none at all.
+        """
+        total = 0
+        for circuit in circuits:
+            parities = self._parities_of_walks(circuit.start)[circuit.end]
+            if len(parities) != 1:
+                return None
+            total += min(parities)
+        return total % 2
+
+    def _parities_of_walks(self, start: int) -> list[set[int]]:
+        """Return ``parities[terminal]``: of the numbers of cells of walks that leave by it."""
         if start not in self._parities:
-            found: list[set[int]] = [set() for _ in self.mate]
+            parities: list[set[int]] = [set() for _ in self.mate]
             waiting = deque([(start, 0)])
             while waiting:
-                at, parity = waiting.popleft()
-                for left in self.exits[at]:
-                    if 1 - parity not in found[left]:
-                        found[left].add(1 - parity)
-                        if self.mate[left] >= 0:
-                            waiting.append((self.mate[left], 1 - parity))
-            self._parities[start] = found
+                terminal, parity_before = waiting.popleft()
+                parity = 1 - parity_before
+                for left in self.exits[terminal]:
+                    if parity in parities[left]:
+                        continue
+                    parities[left].add(parity)
+                    if self.mate[left] >= 0:
+                        waiting.append((self.mate[left], parity))
+            self._parities[start] = parities
         return self._parities[start]
 
 
 def _next_sum(
-    loss: float, paid: tuple[int, float], cheap: float, most: int, parity: int | None
+    loss_db: float,
+    dear: tuple[int, float],
+    cheap_db: float,
+    max_passages: int,
+    parity: int | None,
 ) -> float:
-    """Add the cheaper loss to so many dear ones until it is enough; infinite if `most` are not.
+    """Return the least sum of cell losses that reaches a loss, with so many dear cells in it.
 
-    A sum that is less than `loss` by no more than rounding is taken: no bound is too high so.
+    A sum that is less than `loss_db` by no more than rounding is taken too, so that no bound
+    becomes too high.
+
+    Parameters
+    ----------
+    loss_db
+        The loss to be reached.
+    dear
+        The number of dear cells in the sum, and the loss of each in dB.
+    cheap_db
+        The loss of a cheap cell in dB; so many are added as are needed.
+    max_passages
+        No more cheap cells than this can be passed; infinite if they do not reach the loss.
+    parity
+        Of the number of all cells, 0 or 1; None if it may be either.
     """
-    times, dear = paid
-    left = loss * _ROUNDING - times * dear
-    if left > cheap * most:
+    n_dear, dear_db = dear
+    missing_db = loss_db * _ROUNDING - n_dear * dear_db
+    if missing_db > cheap_db * max_passages:
         return math.inf
-    count = math.ceil(left / cheap) if left > 0 else 0
-    count += parity is not None and (times + count) % 2 != parity
-    return times * dear + count * cheap
+    n_cheap = math.ceil(missing_db / cheap_db) if missing_db > 0 else 0
+    if parity is not None and (n_dear + n_cheap) % 2 != parity:
+        n_cheap += 1
+    return n_dear * dear_db + n_cheap * cheap_db

@@ -1,7 +1,7 @@
 """The rules of light, compiled: for checks of thousands of settings a second.
 
-It shares nothing with methods, and says only whether all is well; `optmatch.verify` says what is
-wrong. The one module of the verifier that needs numba, so it is imported where it is used.
+It shares nothing with methods. It says only whether all is well; `optmatch.verify` says what is
+wrong. It is the one module of the verifier that needs numba, and is imported where it is used.
 """
 
 from __future__ import annotations
@@ -19,60 +19,91 @@ from optmatch.model import CROSS, FREE, IDLE
 class Wires(NamedTuple):
     """The wiring of a fabric, as light meets it."""
 
-    mate: NDArray[np.int32]  # by terminal
-    link: NDArray[np.int32]  # by terminal
-    starts: NDArray[np.int32]  # by port
+    mate: NDArray[np.int32]
+    """``mate[terminal]``: the terminal that it is joined to, -1 if it is free."""
+    link: NDArray[np.int32]
+    """``link[terminal]``: the link at the terminal."""
+    starts: NDArray[np.int32]
+    """``starts[port]``: the terminal at which its light enters."""
     ends: NDArray[np.int32]
-    stuck: NDArray[np.int8]  # by cell
+    """``ends[port]``: the terminal at which light for it comes out."""
+    stuck: NDArray[np.int8]
+    """``stuck[cell]``: 0 bar, 1 cross, `FREE` if it can be set, `DEAD` if it leads nowhere."""
     mutual: bool
+    """Whether ports are bidirectional: a circuit is then listed from both of its ends."""
 
 
 def wires_of(fabric: Fabric) -> Wires:
     """Collect the wiring of a fabric with cells."""
-    graph: Any = fabric.graph
-    ends = fabric.source_terminals, fabric.destination_terminals
-    return Wires(graph.mate, graph.links.of_terminal, *ends, graph.stuck, fabric.bidirectional)
+    graph = fabric.graph
+    assert graph is not None
+    return Wires(
+        mate=graph.mate,
+        link=graph.links.of_terminal,
+        starts=fabric.source_terminals,
+        ends=fabric.destination_terminals,
+        stuck=graph.stuck,
+        mutual=fabric.bidirectional,
+    )
 
 
 def new_marks(fabric: Fabric) -> NDArray[np.int32]:
-    """Make room in which a check marks who uses each link; one for each thread."""
+    """Allocate the array in which `find_dark` marks the circuit on each link.
+
+    Each thread needs one of its own. It is empty for a fabric without cells.
+    """
     return np.empty(0 if fabric.graph is None else fabric.graph.links.count, dtype=np.int32)
 
 
 def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
     """Return the first row whose circuits do not all have their own light, -1 if there is none.
 
-    Each circuit starts at its source, comes out at its partner, and no other is on its links. Back
-    it goes the same way, as a set cell leads light out where it would lead it in. A stuck cell is
-    stated as it is, or free.
+    Each circuit must enter at its source, come out at its partner, and share no link with another
+    circuit. Light back takes the same way, as a set cell leads it out where it leads light in. A
+    stuck cell must be stated as it is, or free.
+
+    Parameters
+    ----------
+    wires : Wires
+        The wiring.
+    marks : int32 array, shape (links,)
+        Scratch: the circuit that uses each link of the current row.
+    matchings : int32 array, shape (rows, ports)
+        ``matchings[row, source]``: the destination, -1 where idle.
+    states : int8 array, shape (rows, cells)
+        0 bar, 1 cross, -1 free.
     """
     for row in range(len(matchings)):
         marks[:] = -1
         for cell in range(len(wires.stuck)):
-            state, stuck = states[row, cell], wires.stuck[cell]
+            state = states[row, cell]
+            stuck = wires.stuck[cell]
             if state < FREE or state > CROSS:
                 return row
             if stuck != FREE and stuck != DEAD and state != FREE and state != stuck:
                 return row
+
         for source in range(matchings.shape[1]):
-            partner = matchings[row, source]
-            if partner == IDLE:
+            destination = matchings[row, source]
+            if destination == IDLE:
                 continue
-            circuit = min(source, partner) if wires.mutual else source
-            at = wires.starts[source]
+            circuit = min(source, destination) if wires.mutual else source
+            terminal = wires.starts[source]
             while True:
-                cell = at >> 2
+                # A set cell leads light to its other end, in cross to the other side of it too:
+                # of the four terminals of a cell, bit 1 is the end and bit 0 the side.
+                cell = terminal >> 2
                 if states[row, cell] == FREE or wires.stuck[cell] == DEAD:
                     return row
-                left = (at ^ 2) ^ states[row, cell]  # the other end; in cross the other side, too
-                for link in (wires.link[at], wires.link[left]):
+                left = (terminal ^ 2) ^ states[row, cell]
+                for link in (wires.link[terminal], wires.link[left]):
                     if marks[link] != -1 and marks[link] != circuit:
                         return row
                     marks[link] = circuit
                 if wires.mate[left] < 0:
                     break
-                at = wires.mate[left]
-            if left != wires.ends[partner]:
+                terminal = wires.mate[left]
+            if left != wires.ends[destination]:
                 return row
     return -1
 

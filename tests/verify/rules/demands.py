@@ -104,6 +104,10 @@ STAR = om.Demand.from_matrix(
 """Three circuits at port 0, in whatever direction."""
 BESIDE = replace(STAR, packet_bytes_per_s=0.5, switching="all-stop")
 """Packets to port 0 take none of the time of those from there."""
+OUT_OF_USE = om.Demand(
+    om.Faulty(om.IdealSwitch(3), dead_ports=[2]), [[0, 2, 0], [0] * 3, [0] * 3], quantum_s=1.0
+)
+"""The last port is dead."""
 ROWS_ALONE = om.Demand.from_matrix([[1, 3, 0], [2, 1, 1], [1, 0, 3]], objective="matchings")
 """The entries of its second column are sums of those of the first; of rows they are not."""
 PLANE = TWO.schedule([[1, 0]], [3])
@@ -124,6 +128,23 @@ def late(**said: Any) -> Any:
 
 
 ROWS = [
+    Row(None, OUT_OF_USE, schedule([[1, -1, -1], [1, -1, -1]])),
+    Row(
+        "a dead port takes part in no circuit",
+        OUT_OF_USE,
+        schedule([[1, -1, -1], [1, 2, -1]]),
+        "slot 1, port 2: a dead port takes part in no circuit: got to -1, from [1]",
+        stops=True,
+        told=1,
+    ),
+    Row(
+        "a dead port takes part in no circuit",
+        OUT_OF_USE,
+        schedule([[1, -1, -1], [1, -1, 0]]),
+        "slot 1, port 2: a dead port takes part in no circuit: got to 0, from []",
+        stops=True,
+        told=1,
+    ),
     Row(None, NOTHING, NOTHING.schedule([], []), figures={"makespan_s": 0.0, "slots": 0}),
     Row(
         "the lower bound is not below what ports need",
