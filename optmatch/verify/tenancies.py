@@ -64,7 +64,10 @@ def verify_tenancy(
 
 
 def _replay(problem: Tenancy, solution: Solution, findings: Findings) -> bool:
-    """Apply all rules; return False if the answer defines no circuits."""
+    """Apply all rules: to ports and times, to the light of all jobs, and to each job alone.
+
+    Returns False if the answer defines no circuits.
+    """
     plan = solution.answer
     schedule = solution.schedule
     if not isinstance(plan, TenancyPlan) or schedule is None:
@@ -108,7 +111,10 @@ def _check_times(problem: Tenancy, schedule: Schedule, findings: Findings) -> No
 
 
 def _check_ports(problem: Tenancy, plan: TenancyPlan, findings: Findings) -> bool:
-    """Check that each job has its number of live ports, and that no other job has them."""
+    """Check that each job has its number of live ports, and that no other job has them.
+
+    Returns False if a rule is broken: then it is not known whose circuits are whose.
+    """
     n_jobs = len(problem.tenants)
     for parts in ("ports", "plans"):
         n_parts = len(getattr(plan, parts))
@@ -154,7 +160,11 @@ def _check_separation(
 def _check_job(
     problem: Tenancy, job: int, plan: TenancyPlan, schedule: Schedule, findings: Findings
 ) -> None:
-    """Verify the part of a job on its ports as an answer to its own question."""
+    """Verify the part of a job on its ports as an answer to its own question.
+
+    The question is a collective, a demand, or all pairs; the answer is the schedule restricted to
+    the ports of the job, without the slots in which it has no circuit.
+    """
     ports = list(plan.ports[job])
     try:
         question = problem.question(problem.tenants[job], plan.ports[job])

@@ -39,67 +39,67 @@ def bound_objective(problem: AllToAll | Routing) -> float:
     float
         In the unit of the objective; infinite if two ports that must meet cannot.
     """
-    wanted = _list_wanted_pairs(problem)
-    if np.isinf(route_lengths(problem.fabric)[wanted]).any():
+    pairs = _list_pairs(problem)
+    if np.isinf(route_lengths(problem.fabric)[pairs]).any():
         return math.inf
-    return BOUNDS[problem.objective](problem, wanted)
+    return BOUNDS[problem.objective](problem, pairs)
 
 
-def _list_wanted_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
-    """Return ``wanted[source, destination]``: the ports that must meet.
+def _list_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
+    """Return ``pairs[source, destination]``: the ports that must meet.
 
     A circuit between bidirectional ports is listed once, with source < destination.
     """
     fabric = problem.fabric
     if isinstance(problem, AllToAll):
         live = ~np.isin(np.arange(fabric.n_ports), fabric.dead_ports)
-        wanted = live[:, None] & live & ~np.eye(fabric.n_ports, dtype=bool)
+        pairs = live[:, None] & live & ~np.eye(fabric.n_ports, dtype=bool)
     else:
-        wanted = problem.matching[:, None] == np.arange(fabric.n_ports)
-    return np.triu(wanted) if fabric.bidirectional else wanted
+        pairs = problem.matching[:, None] == np.arange(fabric.n_ports)
+    return np.triu(pairs) if fabric.bidirectional else pairs
 
 
-def _bound_total_cells(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+def _bound_total_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
     """Add up the shortest routes; of one matching, count cells that are passed twice, too."""
-    total = float(route_lengths(problem.fabric)[wanted].sum())
+    total = float(route_lengths(problem.fabric)[pairs].sum())
     if isinstance(problem, AllToAll):
         return total
     return max(total, 2.0 * _count_passed_twice(problem))
 
 
-def _bound_worst_cells(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+def _bound_worst_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
     """Return the longest of the shortest routes."""
-    return float(route_lengths(problem.fabric)[wanted].max(initial=0))
+    return float(route_lengths(problem.fabric)[pairs].max(initial=0))
 
 
-def _bound_total_loss(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+def _bound_total_loss(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
     """Count as many cells as there are at least, each in the state that loses less."""
     assert isinstance(problem, Routing)
     cheaper_db = min(problem.bar_loss_db, problem.cross_loss_db)
-    return _bound_total_cells(problem, wanted) * cheaper_db
+    return _bound_total_cells(problem, pairs) * cheaper_db
 
 
-def _bound_worst_loss(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+def _bound_worst_loss(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
     """Return the largest loss in dB, if each circuit takes the way that loses least."""
     assert problem.cells is not None
-    return max(sum_least(problem.fabric, problem.cells.loss_db, wanted), default=0.0)
+    return max(sum_least(problem.fabric, problem.cells.loss_db, pairs), default=0.0)
 
 
-def _bound_worst_crosstalk(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+def _bound_worst_crosstalk(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
     """Bound the worst ratio of crosstalk to signal of one matching; 0 for all pairs."""
     if isinstance(problem, AllToAll):
         return 0.0
     graph = problem.fabric.graph
     assert graph is not None and problem.cells is not None
-    n_circuits = int(np.count_nonzero(wanted))
+    n_circuits = int(np.count_nonzero(pairs))
     return bound_crosstalk(graph, problem.cells, _count_passed_twice(problem), n_circuits)
 
 
-def _bound_power(problem: AllToAll | Routing, wanted: NDArray[np.bool_]) -> float:
+def _bound_power(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
     """Bound the power of all heaters in mW, added up over the slots."""
     assert problem.cells is not None
     slots = count_slots(problem.fabric) if isinstance(problem, AllToAll) else 1
-    return bound_power(problem.fabric, problem.cells, wanted, slots)
+    return bound_power(problem.fabric, problem.cells, pairs, slots)
 
 
 BOUNDS: dict[str, Callable[[AllToAll | Routing, NDArray[np.bool_]], float]] = {
@@ -110,7 +110,7 @@ BOUNDS: dict[str, Callable[[AllToAll | Routing, NDArray[np.bool_]], float]] = {
     "worst-snr-db": _bound_worst_crosstalk,
     "power-mw": _bound_power,
 }
-"""For each objective its bound; called with the problem and ``wanted[source, destination]``."""
+"""For each objective its bound; called with the problem and ``pairs[source, destination]``."""
 
 
 def _count_passed_twice(problem: Routing) -> int:
@@ -181,8 +181,8 @@ def _measure_routes(
     cells_to_ends = cells[:, ends]
     lengths = np.where(cells_to_ends > 0, cells_to_ends, math.inf)
     lengths = np.where(same_terminal, 0.0, lengths)
-    twice = _passes_a_link_twice(graph, entered, ends)
-    for source, destination in np.argwhere(twice & ~same_terminal):
+    passes_twice = _passes_a_link_twice(graph, entered, ends)
+    for source, destination in np.argwhere(passes_twice & ~same_terminal):
         start = int(starts[source])
         end = int(ends[destination])
         lengths[source, destination] = shortest_route(graph, start, end)
@@ -234,7 +234,7 @@ def _search_breadth_first(
 def _passes_a_link_twice(
     graph: CellGraph, entered: NDArray[np.int32], ends: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return ``twice[source, destination]``: the walk that was found passes some link twice.
+    """Return ``passes_twice[source, destination]``: the shortest walk passes some link twice.
 
     All walks are followed back to their starts at once; `entered` is as `_search_breadth_first`
     returns it.
@@ -254,9 +254,9 @@ def _passes_a_link_twice(
         left = before[goes_on].astype(np.int64)
 
     keys, counts = np.unique(np.concatenate(passed), return_counts=True)
-    twice = np.zeros(shape, dtype=bool)
-    twice.flat[keys[counts > 1] // graph.links.count] = True
-    return twice
+    passes_twice = np.zeros(shape, dtype=bool)
+    passes_twice.flat[keys[counts > 1] // graph.links.count] = True
+    return passes_twice
 
 
 def shortest_route(graph: CellGraph, start: int, end: int) -> float:

@@ -62,14 +62,14 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     return Quality(total_db.reshape(shape), crosstalk.reshape(shape))
 
 
-def _find_places(places: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each wanted value stands in `places`, -1 if it is not there."""
+def _find_places(places: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each target stands in `places`, -1 if it is not there."""
     if not len(places):
-        return np.full(len(wanted), -1)
+        return np.full(len(targets), -1)
     order = np.argsort(places)
-    position = np.minimum(np.searchsorted(places[order], wanted), len(places) - 1)
+    position = np.minimum(np.searchsorted(places[order], targets), len(places) - 1)
     index = order[position]
-    return np.where(places[index] == wanted, index, -1)
+    return np.where(places[index] == targets, index, -1)
 
 
 def signal_to_crosstalk_db(ratio: float) -> float:
@@ -77,8 +77,8 @@ def signal_to_crosstalk_db(ratio: float) -> float:
     return -10 * math.log10(ratio) if ratio > 0 else math.inf
 
 
-def sum_least(fabric: Fabric, cost: NDArray[np.float64], wanted: NDArray[np.bool_]) -> list[float]:
-    """Return the least cost of a way for each wanted circuit, as if it were alone (Dijkstra).
+def sum_least(fabric: Fabric, cost: NDArray[np.float64], pairs: NDArray[np.bool_]) -> list[float]:
+    """Return the least cost of a way for each circuit, as if it were alone (Dijkstra).
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ def sum_least(fabric: Fabric, cost: NDArray[np.float64], wanted: NDArray[np.bool
         The switch.
     cost
         ``cost[cell, state]``: what is added for each cell passed.
-    wanted
-        ``wanted[source, destination]``.
+    pairs
+        ``pairs[source, destination]``.
 
     Returns
     -------
@@ -99,9 +99,9 @@ def sum_least(fabric: Fabric, cost: NDArray[np.float64], wanted: NDArray[np.bool
     sums: list[float] = []
     if graph is None:
         return sums
-    for source in np.flatnonzero(wanted.any(axis=1)).tolist():
+    for source in np.flatnonzero(pairs.any(axis=1)).tolist():
         cost_at = _least_costs(graph, int(fabric.source_terminals[source]), cost.tolist())
-        for destination in np.flatnonzero(wanted[source]).tolist():
+        for destination in np.flatnonzero(pairs[source]).tolist():
             sums.append(cost_at.get(int(fabric.destination_terminals[destination]), math.inf))
     return sums
 
@@ -154,18 +154,18 @@ def sum_power(
     return slots_mw
 
 
-def bound_power(fabric: Fabric, cells: CellDevice, wanted: NDArray[np.bool_], slots: int) -> float:
+def bound_power(fabric: Fabric, cells: CellDevice, pairs: NDArray[np.bool_], slots: int) -> float:
     """Bound the power of so many slots in mW: all dark cells, and what each circuit adds alone.
 
     Two circuits may pass a cell, so each of them counts half of what light in the cell adds.
-    ``wanted[source, destination]`` are the circuits of all slots together.
+    ``pairs[source, destination]`` are the circuits of all slots together.
     """
     if fabric.graph is None:
         return 0.0
     power_mw = fit_stuck(fabric.graph, cells.power_mw)
     dark_mw = power_mw.min(axis=1)
     half_added_mw = (power_mw - dark_mw[:, None]) / 2
-    circuits_mw = sum_least(fabric, half_added_mw, wanted)
+    circuits_mw = sum_least(fabric, half_added_mw, pairs)
     return slots * math.fsum(dark_mw) + math.fsum(circuits_mw)
 
 

@@ -105,7 +105,11 @@ def _check_arrival(
 def _check_sharing(
     graph: CellGraph, matchings: NDArray[np.int32], light: Light, findings: Findings
 ) -> None:
-    """Check that no link carries the light of two circuits, in whatever direction."""
+    """Check that no link carries the light of two circuits in a slot, in whatever direction.
+
+    All uses of links are sorted by (slot, link, circuit): a link that stands there with several
+    circuits is shared.
+    """
     n_ports = matchings.shape[1]
     links = graph.links
     destination = matchings[light.slot, light.beam].astype(np.int64)

@@ -68,7 +68,10 @@ def verify_schedule(
 
 
 def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Findings) -> bool:
-    """Apply all rules of schedules; return False if no light could be traced."""
+    """Apply all rules of schedules to one, and add the figures of its replay.
+
+    Returns False if no light could be traced: then there is no objective.
+    """
     if schedule is None:
         findings.refuse(ANSWER_IS_SCHEDULE, "schedule", None, "a schedule")
         return False
@@ -153,7 +156,10 @@ def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> 
 
 
 def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
-    """Check that each two different live ports meet exactly once, and that nothing else does."""
+    """Check that each two different live ports meet exactly once, and that nothing else does.
+
+    Meetings are counted over all slots, and compared with one for each pair of live ports.
+    """
     fabric = problem.fabric
     slots, sources = np.nonzero(schedule.matchings != IDLE)
     destinations = schedule.matchings[slots, sources]
@@ -170,8 +176,8 @@ def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -
             where = f"from port {source} to port {destination}"
         meets = slots[(sources == source) & (destinations == destination)].tolist()
         got = f"slots {meets}" if meets else "no slot"
-        wanted = "one slot" if expected[source, destination] else "no slot"
-        findings.refuse(EVERY_PAIR_MEETS, where, got, wanted)
+        expected_slots = "one slot" if expected[source, destination] else "no slot"
+        findings.refuse(EVERY_PAIR_MEETS, where, got, expected_slots)
 
 
 def _list_meetings(problem: AllToAll) -> NDArray[np.int64]:
@@ -199,7 +205,10 @@ def _check_given_matching(problem: Routing, schedule: Schedule, findings: Findin
 def _add_figures(
     problem: AllToAll | Routing, schedule: Schedule, traced: Traced, findings: Findings
 ) -> None:
-    """Add up the cells on the way of the light, and recompute the objective from the figures."""
+    """Add the figures of a schedule, and the objective, which is one of them.
+
+    A figure of cells counts each circuit once, also where both of its ends are sources.
+    """
     figures = findings.figures
     n_circuits = int(np.count_nonzero(schedule.matchings != IDLE))
     if problem.fabric.bidirectional:
