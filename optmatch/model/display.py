@@ -19,8 +19,13 @@ def view_of(problem: Any) -> Any:
 
 
 def figures_of(problem: Any, answer: Any) -> dict[str, str]:
-    """Return what an answer comes to beside its objective, by name; nothing of most kinds."""
-    figures: dict[str, str] = getattr(problem, "figures_of", lambda _: {})(answer)
+    """Return what an answer comes to beside its objective, by name; nothing without an answer.
+
+    Most kinds of problems have no such figures.
+    """
+    if answer is None or not hasattr(problem, "figures_of"):
+        return {}
+    figures: dict[str, str] = problem.figures_of(answer)
     return figures
 
 

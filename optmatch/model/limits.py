@@ -6,30 +6,117 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from optmatch.model.declarations import Amount, Count, Index, check_fields
 from optmatch.model.errors import TimeUp
 from optmatch.model.problem import Score
 from optmatch.model.solution import Limit
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True, eq=False)
+class UncountedBlock:
+    """A block of work that counts in no limit, while it runs."""
+
+    reason: str
+    since_s: float
+
+
+class Stopwatch:
+    """Measures time that counts: it stands still while any thread of one solve is preparing.
+
+    Preparing is work that is no search: importing, compiling, checking, writing. Threads that work
+    for one solve share a stopwatch. One that compiles holds it for all of them, since the others
+    are about to need the same kernel; solves in other threads are not held.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: list[UncountedBlock] = []
+        self._changed_s = time.perf_counter()
+        self._uncounted_s = 0.0
+        self._by_reason: dict[str, float] = {}
+
+    def counted_s(self) -> float:
+        """Return the time in seconds, from any start, without what was uncounted."""
+        with self._lock:
+            now_s = self._settle()
+            return now_s - self._uncounted_s
+
+    def uncounted_by_reason(self) -> dict[str, float]:
+        """Return the seconds that did not count, by reason."""
+        with self._lock:
+            self._settle()
+            return dict(self._by_reason)
+
+    def running_block(self) -> UncountedBlock | None:
+        """Return the block that holds the stopwatch now, the innermost one; None if it runs."""
+        blocks = self._open[-1:]
+        return blocks[0] if blocks else None
+
+    def hold(self, block: UncountedBlock) -> None:
+        """Let no time count until `release`; blocks may overlap."""
+        with self._lock:
+            block.since_s = self._settle()
+            self._open.append(block)
+
+    def release(self, block: UncountedBlock) -> None:
+        """End a block, whether or not it was begun: an interrupt may have come before."""
+        with self._lock:
+            self._settle()
+            if block in self._open:
+                self._open.remove(block)
+
+    def add(self, other: Stopwatch) -> None:
+        """Add what did not count on another stopwatch."""
+        by_reason = other.uncounted_by_reason()
+        with self._lock:
+            for reason, seconds in by_reason.items():
+                self._by_reason[reason] = self._by_reason.get(reason, 0.0) + seconds
+                self._uncounted_s += seconds
+
+    def _settle(self) -> float:
+        """Book the time since the last change on the innermost open block; return the time now."""
+        now_s = time.perf_counter()
+        if self._open:
+            reason = self._open[-1].reason
+            seconds = now_s - self._changed_s
+            self._by_reason[reason] = self._by_reason.get(reason, 0.0) + seconds
+            self._uncounted_s += seconds
+        self._changed_s = now_s
+        return now_s
+
+
 _running: ContextVar[Clock | None] = ContextVar("running", default=None)
-_preparing = threading.local()
+_stopwatch: ContextVar[Stopwatch | None] = ContextVar("stopwatch", default=None)
+
+
+def current_stopwatch() -> Stopwatch:
+    """Return the stopwatch of the solve that this thread works for, or of the thread."""
+    stopwatch = _stopwatch.get()
+    if stopwatch is None:
+        stopwatch = Stopwatch()
+        _stopwatch.set(stopwatch)
+    return stopwatch
 
 
 def uncounted_s() -> dict[str, float]:
-    """Seconds that this thread has spent in `uncounted`, by reason."""
-    return dict(getattr(_preparing, "by_name", {}))
+    """Seconds that have been spent here in `uncounted`, by reason."""
+    return current_stopwatch().uncounted_by_reason()
 
 
 def counted_time() -> float:
-    """Seconds of a clock that stands still while this thread is in `uncounted`."""
-    return time.perf_counter() - float(getattr(_preparing, "spent_s", 0.0))
+    """Seconds of a clock that stands still during `uncounted`."""
+    return current_stopwatch().counted_s()
 
 
 @contextmanager
-def uncounted(what: str = "importing") -> Iterator[None]:
+def uncounted(reason: str = "importing") -> Iterator[None]:
     """Keep work that is no search out of all time limits: importing, compiling, checking, writing.
 
     Examples
@@ -40,16 +127,53 @@ def uncounted(what: str = "importing") -> Iterator[None]:
     >>> clock.elapsed_s < 0.05 <= uncounted_s()["sleeping"]
     True
     """
-    counted = counted_time()
+    stopwatch = current_stopwatch()
+    block = UncountedBlock(reason, 0.0)
+    try:
+        stopwatch.hold(block)
+        yield
+    finally:
+        stopwatch.release(block)
+
+
+@contextmanager
+def own_stopwatch() -> Iterator[None]:
+    """Let this block have a stopwatch of its own, which no other solve of the process holds.
+
+    Inside a running solve the stopwatch stays that of this solve.
+    """
+    if _running.get() is not None:
+        yield
+        return
+    outer = current_stopwatch()
+    own = Stopwatch()
+    token = _stopwatch.set(own)
     try:
         yield
     finally:
-        by_name, more = (
-            uncounted_s(),
-            counted_time() - counted,
-        )  # more than a block inside this one
-        _preparing.by_name = by_name | {what: by_name.get(what, 0.0) + more}
-        _preparing.spent_s = time.perf_counter() - counted
+        _stopwatch.reset(token)
+        outer.add(own)
+
+
+def for_other_threads(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Make a function that heeds the clock and the stopwatch of this thread in any thread.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor(1) as pool, Limits(time_s=9.0).start().running():
+    ...     clock = pool.submit(for_other_threads(running_clock)).result()
+    >>> clock.limits.time_s
+    9.0
+    """
+    current_stopwatch()  # so that the copy has it
+    context = copy_context()
+
+    def run(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        # A context can be entered by one thread at a time, so each call has a copy.
+        return context.copy().run(function, *args, **options)
+
+    return run
 
 
 def running_clock() -> Clock | None:
@@ -128,10 +252,12 @@ class Limits:
         Parameters
         ----------
         now
-            Returns seconds; None for the clock of the running solve, or else `counted_time`.
+            Returns seconds; None for the clock of the running solve, or else the stopwatch of this
+            thread, which other threads may read too.
         """
         outer = _running.get()
-        now = now or (counted_time if outer is None else outer.now)
+        if now is None:
+            now = current_stopwatch().counted_s if outer is None else outer.now
         return Clock(limits=self, now=now, started=now(), outer=outer)
 
 
@@ -155,9 +281,12 @@ class Clock:
         """Seconds left: infinite without a time limit, none after an interrupt."""
         if self.interrupted:
             return 0.0
-        limit = self.limits.time_s
-        own = float("inf") if limit is None else max(0.0, limit - self.elapsed_s)
-        return own if self.outer is None else min(own, self.outer.remaining_s)
+        remaining_s = float("inf")
+        if self.limits.time_s is not None:
+            remaining_s = max(0.0, self.limits.time_s - self.elapsed_s)
+        if self.outer is not None:
+            remaining_s = min(remaining_s, self.outer.remaining_s)
+        return remaining_s
 
     @property
     def stopped(self) -> bool:

@@ -70,7 +70,8 @@ def search(
     if problem.objective != "worst-cells":
         return _ProofSearch(problem, limits, rng, on_event).run(start)
     clock = limits.start()
-    search = _ProofSearch(replace(problem, objective="total-cells"), limits, rng, on_event)
+    shortest_routes = replace(problem, objective="total-cells")
+    search = _ProofSearch(shortest_routes, limits, rng, _ticks_only(on_event))
     shortest = search.run(start)
     if shortest.schedule is None:
         infeasible = shortest.status is Status.INFEASIBLE
@@ -82,6 +83,16 @@ def search(
         )
 
     return route_worst(problem, clock, rng, on_event, search.best)
+
+
+def _ticks_only(on_event: OnEvent) -> OnEvent:
+    """Keep objectives and bounds of another problem from a listener."""
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Tick):
+            on_event(event)
+
+    return listen
 
 
 class _ProofSearch:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from optmatch.fabrics import UNREACHED, walk
-from optmatch.model import Clock, Limit, OnEvent, Solution
+from optmatch.model import Clock, Limit, NewBest, OnEvent, Solution
 from optmatch.problems import Routing
 from optmatch.problems.routing import loss_units
 from optmatch.solvers.cpsat import LightFlow, minimise, share_links
@@ -68,6 +68,7 @@ def route_worst(
     )
     back = np.where(graph.mate >= 0, to_target[:, graph.mate], UNREACHED)  # cells still to come
     with stoppable() as stop:
+        on_event(NewBest(best.objective))
         while bound < best.objective:
             model = cp_model.CpModel()
             flows = []
@@ -78,9 +79,12 @@ def route_worst(
                 model.add(sum(flow.leaves.values()) <= bound)
                 flows.append(flow)
             share_links(model, graph, [(flow, 1) for flow in flows])
-            outcome = minimise(model, clock, on_event, seed=int(rng.integers(1 << 30)))
+            seed = int(rng.integers(1 << 30))
+            # The model has no objective, so what CP-SAT reports of it is none of the problem.
+            outcome = minimise(model, clock, on_event, seed=seed, tell=False)
             if outcome.found:
                 best = _routes(negotiation, flows, [flow.terminals(outcome) for flow in flows])
+                on_event(NewBest(best.objective))
                 break
             if not outcome.infeasible:
                 limit = outcome.limit

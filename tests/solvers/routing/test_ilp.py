@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 import optmatch as om
-from optmatch.model import ignore
+from optmatch.model import Bound, Event, NewBest, ignore
 from optmatch.problems.routing import Objective
 from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.negotiation import Negotiation
@@ -34,6 +34,20 @@ def lossy(matching: NDArray[np.int32], objective: Objective) -> om.Routing:
     """Ask for a matching on a small mesh whose bars and crosses cost differently."""
     fabric = om.HexMesh(3, 3, ports=10)
     return om.Routing(fabric, matching, objective=objective, bar_loss_db=0.3, cross_loss_db=0.5)
+
+
+def test_events_are_of_the_objective_that_was_asked_for() -> None:
+    """Told were the cells of all routes together, and 0 for a model that has no objective."""
+    problem = lossy(random_matching(10, np.random.default_rng(3)), "worst-cells")
+    events = list[Event]()
+    solution = om.solve(problem, "ilp", seed=0, on_event=events.append)
+    told = [event.objective for event in events if isinstance(event, NewBest)]
+    bounds = [event.lower_bound for event in events if isinstance(event, Bound)]
+    assert solution.objective is not None and told[-1] == solution.objective
+    assert all(objective >= solution.objective for objective in told)
+    assert all(bound <= solution.objective for bound in bounds)
+    lengths = problem.fabric.route_cells()[problem.matching, np.arange(10)]
+    assert told[0] < lengths.sum()
 
 
 def flow_bound(problem: om.Routing) -> float:

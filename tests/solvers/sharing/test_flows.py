@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.model import figures_of
 from optmatch.problems import PortSharing
 from tests.helpers.modes import examples
 from tests.helpers.sharing import (
@@ -62,6 +63,7 @@ def test_optima_are_those_of_all_assignments(objective: str) -> None:
         assert solution.method == objective
         assert solution.objective == best
         infeasible = solution.status is om.Status.INFEASIBLE
+        assert infeasible == (figures_of(solution.problem, solution.answer) == {})
         assert solution.status is om.Status.OPTIMAL or (infeasible and best is None)
         if objective in ("max-min", "lexicographic"):
             assert solution.proof in ("counting", "certificate")
