@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from optmatch.model import (
     unlimited,
 )
 from optmatch.model.declarations import Amount, form_of
+from optmatch.model.limits import own_stopwatch
 from optmatch.model.problem import Answer
 from optmatch.verify.report import Findings, Report
 
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
     from optmatch.solvers.method import Method
     from optmatch.solvers.params import Params
 
-_WHILE_S = 1.0  # from so much time on, a part of it is for proofs
-_FIRST = 0.5  # the part of it that the first method gets
+_LONG_ENOUGH_FOR_PROOFS_S = 1.0
+"""From so long a time limit on, a part of the time is for methods that may prove something."""
+
+_SHARE_OF_FIRST_METHOD = 0.5
+"""The part of the time that the first method gets, where others follow."""
 
 
 def solve(
@@ -98,108 +102,214 @@ def solve(
     >>> solution.status, solution.schedule.n_slots
     (<Status.OPTIMAL: 'optimal'>, 7)
     """
-    if limits is not None and time_limit_s is not None:
-        raise InputError("either limits or time_limit_s", where="time_limit_s")
-    time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
-    limits = form_of(Limits | None).check("limits", limits) or Limits(time_s=time_limit_s)
-    if seed is not None:
+    with own_stopwatch():
+        if limits is not None and time_limit_s is not None:
+            raise InputError("either limits or time_limit_s", where="time_limit_s")
+        time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
+        limits = form_of(Limits | None).check("limits", limits) or Limits(time_s=time_limit_s)
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
         seed = integer("seed", seed, at_least=0)
-    else:
-        seed = int(np.random.SeedSequence().generate_state(1)[0])
-    clock, before = limits.start(), uncounted_s()
-    with uncounted():  # the methods of this kind are imported
-        chosen = find_method(method, problem) if method else default_method(problem)
-        followers = () if method else proving_methods(problem)
-    tuned = chosen.with_params(form_of(Mapping[str, float] | None).check("params", params))
-    start = form_of(Solution | None).check("start", start)
-    if start is not None and start.problem.kind != problem.kind:
-        raise InputError(f"a solution of {start.problem.kind}, not {problem.kind}", where="start")
-    with clock.running():
-        rng = np.random.default_rng(seed)
-        methods = (chosen, *followers)
-        solution = _search(problem, methods, limits, clock, rng, start, on_event, tuned)
-    if clock.stopped and solution.limit is not None:
-        solution = replace(solution, limit=Limit.INTERRUPTED)
-    if params:
-        solution = replace(solution, stats={**solution.stats, "params": dict(params)})
-    solution = replace(solution, seed=seed, time_s=clock.elapsed_s)
-    compile_s = uncounted_s().get("compiling", 0.0) - before.get("compiling", 0.0)
-    if compile_s > 0:
-        solution = replace(solution, stats={**solution.stats, "compile_s": compile_s})
-    cut = solution.limit in (Limit.TIME, Limit.INTERRUPTED)
-    if cut and solution.status is Status.UNKNOWN and not is_known(solution.lower_bound):
-        return solution  # the answer claims nothing, and to recount a bound takes time
+        clock = limits.start()
+        compiled_before_s = _compiling_s()
+        with uncounted():
+            first_method = find_method(method, problem) if method else default_method(problem)
+            followers = () if method else proving_methods(problem)
+        params = form_of(Mapping[str, float] | None).check("params", params)
+        start = form_of(Solution | None).check("start", start)
+        if start is not None and start.problem.kind != problem.kind:
+            raise InputError(
+                f"a solution of {start.problem.kind}, not {problem.kind}", where="start"
+            )
+        search = _MethodSequence(
+            problem,
+            (first_method, *followers),
+            first_method.with_params(params),
+            limits,
+            clock,
+            np.random.default_rng(seed),
+        )
+        with clock.running():
+            solution = search.run(start, on_event)
+        if clock.stopped and solution.limit is not None:
+            solution = replace(solution, limit=Limit.INTERRUPTED)
+
+        # What is known of the run itself goes into the solution before it is checked.
+        stats = dict(solution.stats)
+        if params:
+            stats["params"] = dict(params)
+        compile_s = _compiling_s() - compiled_before_s
+        if compile_s > 0:
+            stats["compile_s"] = compile_s
+        solution = replace(solution, seed=seed, time_s=clock.elapsed_s, stats=stats)
+        return _check(solution, first_method.name)
+
+
+def _compiling_s() -> float:
+    """Return the seconds that were spent on compiling here."""
+    return uncounted_s().get("compiling", 0.0)
+
+
+def _check(solution: Solution[Answer], method: str) -> Solution[Answer]:
+    """Verify what a method has returned; the proof that was found goes into the solution.
+
+    An answer that claims nothing because time was up is not checked: to recount a bound may take
+    far longer than the limit.
+    """
+    was_cut = solution.limit in (Limit.TIME, Limit.INTERRUPTED)
+    claims_nothing = solution.status is Status.UNKNOWN and not is_known(solution.lower_bound)
+    if was_cut and claims_nothing:
+        return solution
     with uncounted("checking"):
-        report = verify(problem, solution)
+        report = verify(solution.problem, solution)
     if not report.valid:
-        raise VerificationError(f"method {chosen.name}: {report.complaint}")
+        raise VerificationError(f"method {method}: {report.complaint}")
     return replace(solution, proof=report.proof)
 
 
-def _search(
-    problem: Problem,
-    methods: tuple[Method, ...],
-    limits: Limits,
-    clock: Clock,
-    rng: np.random.Generator,
-    start: Solution | None,
-    on_event: OnEvent,
-    params: Params | None,
-) -> Solution:
-    """Run the first method; in a longer time those that prove, and it again in what is left."""
-    with uncounted():
-        from optmatch.solvers.frame import only_better, unite
+class _MethodSequence(Generic[Answer]):
+    """The methods of one solve, one after the other.
 
-    known = None if start is None else _take_up(problem, start, methods[0].name)
-    if known is not None and known.status is Status.OPTIMAL:
+    The first method goes first. In a longer time the methods that may prove what it leaves open
+    follow. If the first method was cut short, and can go on from an answer, it gets what is left.
+    """
+
+    def __init__(
+        self,
+        problem: Problem[Answer],
+        methods: tuple[Method, ...],
+        params: Params | None,
+        limits: Limits,
+        clock: Clock,
+        rng: np.random.Generator,
+    ) -> None:
+        self.problem = problem
+        self.methods = methods
+        self.params = params
+        self.limits = limits
+        self.clock = clock
+        self.rng = rng
+
+    def run(self, start: Solution | None, on_event: OnEvent) -> Solution[Answer]:
+        """Run the methods in turn; the result is never worse than `start`."""
+        with uncounted():
+            from optmatch.solvers.frame import only_better, unite
+
+        first_method, *followers = self.methods
+        known = None if start is None else _take_up(self.problem, start, first_method.name)
+        if known is not None and known.status is Status.OPTIMAL:
+            return known
+        if start is not None and start.problem == self.problem:
+            start = known  # an answer that is wrong for its own problem helps nobody
+        has_time_for_proofs = (
+            self.limits.time_s or 0.0
+        ) >= _LONG_ENOUGH_FOR_PROOFS_S and self.limits.iterations is None
+        if not has_time_for_proofs:
+            followers = []
+        if start is not None or followers:
+            on_event = only_better(on_event)
+
+        limits = self.limits
+        if followers:
+            limits = self._share_of_time(_SHARE_OF_FIRST_METHOD)
+        first = self._run_method(first_method, limits, known, start, on_event, is_first=True)
+        known = unite(known, first)
+        limit = first.limit
+        for method in followers:
+            if self._is_over(limit):
+                return known
+            found = self._run_method(method, self._share_of_time(1.0), known, start, on_event)
+            limit = found.limit
+            known = unite(known, found)
+        can_go_on = first.limit is Limit.TIME and first_method.warm
+        if followers and can_go_on and not self._is_over(limit):
+            left = self._share_of_time(1.0)
+            known = unite(known, self._run_method(first_method, left, known, start, on_event))
         return known
-    if start is not None and start.problem == problem:
-        start = known  # what does not answer its own problem helps nobody
-    turns = methods[:1]
-    if len(methods) > 1 and (limits.time_s or 0.0) >= _WHILE_S and limits.iterations is None:
-        turns = (*methods, methods[0])
-    if start is not None or len(turns) > 1:
-        on_event = only_better(on_event)
-    limit, cut = None, False
-    for turn, method in enumerate(turns):
-        over = limit in (None, Limit.INTERRUPTED, Limit.GAP) or clock.remaining_s <= 0.0
-        if turn and (over or (turn == len(methods) and not cut)):
-            break
-        own = limits
-        if len(turns) > 1:
-            own = replace(limits, time_s=clock.remaining_s * (1.0 if turn else _FIRST))
+
+    def _is_over(self, limit: Limit | None) -> bool:
+        """Tell whether nothing is left to do after a method that ended so."""
+        return limit in (None, Limit.INTERRUPTED, Limit.GAP) or self.clock.remaining_s <= 0.0
+
+    def _share_of_time(self, share: float) -> Limits:
+        """Return the limits of a method that gets a share of the time that is left."""
+        return replace(self.limits, time_s=self.clock.remaining_s * share)
+
+    def _run_method(
+        self,
+        method: Method,
+        limits: Limits,
+        known: Solution | None,
+        start: Solution | None,
+        on_event: OnEvent,
+        *,
+        is_first: bool = False,
+    ) -> Solution[Answer]:
+        """Run one method from what is known; without an answer if it is stopped before it has one.
+
+        Parameters
+        ----------
+        method, limits
+            The method and its share of the limits.
+        known
+            The best answer to this problem so far.
+        start
+            An answer to another problem of the kind, for methods that repair it.
+        is_first
+            Whether it is the first method of all: the listener is told what is known already.
+        """
+        params = self.params if method is self.methods[0] else None
         try:
-            if known is not None and not turn:
+            if known is not None and is_first:
                 on_event(NewBest(known.objective))
-            set_to = params if method is methods[0] else None
-            found = method.run(problem, own, rng, on_event, known or start, set_to)
-        except (TimeUp, KeyboardInterrupt) as exc:  # before the method had anything to keep
-            limit = Limit.TIME if isinstance(exc, TimeUp) else Limit.INTERRUPTED
-            found = Solution(problem=problem, status=Status.UNKNOWN, limit=limit, method="")
-        limit = found.limit
-        cut = cut or (not turn and limit is Limit.TIME and method.warm)
-        known = unite(known, replace(found, method=method.name))
-    assert known is not None
-    return known
+            found = method.run(self.problem, limits, self.rng, on_event, known or start, params)
+        except KeyboardInterrupt:
+            found = self._nothing(Limit.INTERRUPTED)
+        except TimeUp:
+            found = self._nothing(Limit.TIME)
+        return replace(found, method=method.name)
+
+    def _nothing(self, limit: Limit) -> Solution[Answer]:
+        return Solution(problem=self.problem, status=Status.UNKNOWN, limit=limit, method="")
 
 
-def _take_up(problem: Problem, start: Solution, name: str) -> Solution | None:
-    """Take a former answer as it is; None if it does not answer this problem."""
+def _take_up(
+    problem: Problem[Answer], start: Solution[Any], method: str
+) -> Solution[Answer] | None:
+    """Take a former answer as it is; None if it does not answer this problem.
+
+    Parameters
+    ----------
+    problem
+        The question now.
+    start
+        The answer to it, or to another problem of the kind.
+    method
+        The name of the method that the result is said to be of.
+    """
     from optmatch.solvers.frame import conclude
 
     if start.objective is None:
         return None
-    parts: dict[str, Any] = {"schedule": start.schedule, "answer": start.answer}
-    rough: dict[str, Any] = {"status": Status.FEASIBLE, "limit": Limit.EXHAUSTED, "objective": 0.0}
     with uncounted("checking"), unlimited():
         if start.problem == problem and verify(problem, start).valid:
             return start  # with what it proves
+
+        # The objective is measured by a replay, since the former one is that of another problem.
+        parts: dict[str, Any] = {"schedule": start.schedule, "answer": start.answer}
+        unmeasured: Solution[Any] = Solution(
+            problem=problem,
+            method=method,
+            status=Status.FEASIBLE,
+            limit=Limit.EXHAUSTED,
+            objective=0.0,
+            **parts,
+        )
+        objective = verify(problem, unmeasured).figures.get("objective")
         bound = problem.lower_bound()
-        replayed = verify(problem, Solution(problem=problem, method=name, **rough, **parts))
-        objective = replayed.figures.get("objective")
         if not is_known(objective) or bound == np.inf:
             return None
-        known = conclude(problem, name, objective, bound, **parts)
+        known = conclude(problem, method, objective, bound, **parts)
         return known if verify(problem, known).valid else None
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Clock, Limit, OnEvent, Tick
+from optmatch.model.limits import for_other_threads
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.factors import exchange, find_swap, swap
@@ -131,7 +132,8 @@ class SlotPlanner:
 
         pool = ThreadPoolExecutor(threads)
         try:
-            slots = chain(map(route, factors[:1]), pool.map(route, factors[1:]))  # compiles here
+            route_slot = for_other_threads(route)
+            slots = chain(map(route, factors[:1]), pool.map(route_slot, factors[1:]))
             for _ in factors:
                 if self.clock.remaining_s <= 0:
                     return Limit.TIME
@@ -139,7 +141,7 @@ class SlotPlanner:
                 self.on_event(Tick("route", len(self.plan), len(factors)))
             failed = [k for k, slot in enumerate(self.plan) if slot.excess >= FAILED]
             if 2 * len(failed) > len(factors):
-                again = pool.map(route, factors[failed], [self.plan[k] for k in failed])
+                again = pool.map(route_slot, factors[failed], [self.plan[k] for k in failed])
                 for done, k in enumerate(failed):
                     if self.clock.remaining_s <= 0:
                         return Limit.TIME

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellGraph
 from optmatch.model import (
     Bound,
+    Event,
     Limit,
     Limits,
     NewBest,

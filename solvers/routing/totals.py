@@ -46,6 +46,8 @@ def route_worst(
     )
     limit: Limit | None = None
     try:
+        if best is not None:
+            on_event(NewBest(best.objective))
         for turn in range(RESTARTS):
             limit = Limit.TIME if clock.remaining_s <= 0 else None
             if best is not None:
@@ -55,6 +57,7 @@ def route_worst(
             found = negotiation.attempt(turn, rng)
             if found is not None and (best is None or found.objective < best.objective):
                 best = found
+                on_event(NewBest(best.objective))
     except KeyboardInterrupt:
         return conclude_routes(problem, best, bound, Limit.INTERRUPTED, "ilp")
     if best is None or best.objective <= bound:
@@ -68,7 +71,6 @@ def route_worst(
     )
     back = np.where(graph.mate >= 0, to_target[:, graph.mate], UNREACHED)  # cells still to come
     with stoppable() as stop:
-        on_event(NewBest(best.objective))
         while bound < best.objective:
             model = cp_model.CpModel()
             flows = []

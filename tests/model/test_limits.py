@@ -2,7 +2,9 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +21,13 @@ from optmatch.model import (
     uncounted,
     uncounted_s,
 )
-from optmatch.model.limits import counted_time
+from optmatch.model.limits import (
+    Stopwatch,
+    UncountedBlock,
+    counted_time,
+    for_other_threads,
+    own_stopwatch,
+)
 from tests.helpers.command import INSTANCES
 
 
@@ -100,6 +108,57 @@ def test_other_threads_count_for_themselves() -> None:
         thread.start()
         thread.join()
     assert told[0][0] is None and told[0][1] > 0
+
+
+def test_a_clock_is_the_same_in_every_thread() -> None:
+    """What its own thread had spent on imports counted in all others: a limit was over at once."""
+    with uncounted("sleeping"):
+        time.sleep(0.2)
+    clock, told = om.Limits(time_s=60.0).start(), list[float]()
+    thread = threading.Thread(target=lambda: told.append(clock.elapsed_s))
+    thread.start()
+    thread.join()
+    assert told[0] < 0.1
+
+
+def test_a_thread_that_compiles_holds_the_clock_of_its_solve() -> None:
+    """And that of no other."""
+
+    def compile_slowly() -> None:
+        with uncounted("compiling"):
+            time.sleep(0.3)
+
+    def solve_apart() -> float:
+        with own_stopwatch():
+            clock = om.Limits().start()
+            time.sleep(0.3)
+            return clock.elapsed_s
+
+    with own_stopwatch(), ThreadPoolExecutor(2) as pool:
+        clock = om.Limits(time_s=60.0).start()
+        with clock.running():
+            working = pool.submit(for_other_threads(compile_slowly))
+            apart = pool.submit(solve_apart)
+            working.result()
+        assert clock.elapsed_s < 0.2
+        assert uncounted_s()["compiling"] >= 0.3
+        assert apart.result() >= 0.3
+
+
+def test_blocks_of_two_threads_that_overlap_are_counted_once() -> None:
+    stopwatch = Stopwatch()
+    first, second = UncountedBlock("compiling", 0.0), UncountedBlock("importing", 0.0)
+    began_s = time.perf_counter()
+    stopwatch.hold(first)
+    stopwatch.hold(second)
+    assert stopwatch.running_block() is second
+    time.sleep(0.05)
+    stopwatch.release(first)
+    assert stopwatch.running_block() is second
+    stopwatch.release(second)
+    stopwatch.release(second)  # as after an interrupt
+    assert stopwatch.running_block() is None
+    assert sum(stopwatch.uncounted_by_reason().values()) <= time.perf_counter() - began_s
 
 
 def test_what_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from optmatch.model import (
     integer,
 )
 from optmatch.model.declarations import Amount, form_of
+from optmatch.model.limits import for_other_threads
 from optmatch.problems.routing import Routing, check_cells
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ class Router:
                 work(first)
         else:
             with ThreadPoolExecutor(min(threads, len(shares))) as pool:
-                list(pool.map(work, shares))
+                list(pool.map(for_other_threads(work), shares))
         for k in np.flatnonzero(held == _NO_MATCHING)[:1]:
             _refuse(self.fabric, rows, int(k))
         for k in np.flatnonzero(held != _ROUTED).tolist():
