@@ -46,7 +46,7 @@ SECTIONS: dict[str, list[str]] = {
 """The pages of this folder, by chapter; pages that are not listed come last."""
 ROOMS = [
     "fabrics", "problems", "model", "solvers", "verify", "io", "plotting", "control", "studies",
-    "sweeps", "testing",
+    "sweeps", "switches", "testing",
 ]  # fmt: skip
 """The packages whose public names the reference documents, beside those of the top level. Pages,
 notebooks and examples import from these packages and from no module inside them."""

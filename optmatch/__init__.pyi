@@ -1,4 +1,5 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
+from . import switches as switches
 from .control.demands.rolling import RollingSchedule as RollingSchedule, Slot as Slot
 from .control.demands.schedules import (
     decompose as decompose,
@@ -84,6 +85,7 @@ from .studies.comparisons import (
 )
 from .sweeps.sweep import sweep as sweep
 from .sweeps.tasks import Task as Task
+from .switches.player import play as play
 from .verify import (
     Report as Report,
     Violation as Violation,

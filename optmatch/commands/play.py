@@ -1,0 +1,206 @@
+"""`optmatch play`: play a plan on real switches."""
+
+from __future__ import annotations
+
+import re
+import select
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from optmatch.commands.shared.options import Duration
+from optmatch.commands.shared.outcome import (
+    INTERRUPTED,
+    SOLVED,
+    name_of,
+    print_object,
+    print_rows,
+    read_solution,
+    say,
+)
+from optmatch.model import InputError, naming
+
+if TYPE_CHECKING:
+    from optmatch.switches import PlayedMoment, Switch
+
+_STDIN_POLL_S = 0.2
+_RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*", re.ASCII)
+_MOST_PORTS = 1 << 20
+
+
+@click.command()
+@click.argument("file", metavar="PLAN", type=click.Path())
+@click.option(
+    "--switch",
+    "switches",
+    multiple=True,
+    required=True,
+    metavar="[NAME=]URL",
+    help="redis://HOST:6379 (SONiC), scpi://HOST:5025 (Polatis) or dry:; once for each switch of"
+    " the plan, as rail-0=redis://...",
+)
+@click.option("--ports", type=click.Path(), help="CSV with the sides of each port: port,A,B.")
+@click.option("--only", metavar="LIST", help="Ports that may be touched, as 0-15,20.")
+@click.option("--take-over", is_flag=True, help="Remove circuits of others on ports of the plan.")
+@click.option("--step", is_flag=True, help="Wait for Enter before each slot, not for its time.")
+@click.option("--rounds", type=click.IntRange(min=1), default=1, help="Play the plan so often.")
+@click.option("--loop", is_flag=True, help="Play the plan until it is stopped.")
+@click.option(
+    "--own-delay",
+    type=Duration(),
+    default=0.0,
+    help="What a change of the switch takes, as 50ms: shorter slots are refused.",
+)
+@click.option("--stretch", is_flag=True, help="Hold slots shorter than --own-delay for as long.")
+@click.option(
+    "--time-limit", type=Duration(), default=10.0, help="How long circuits may take to be tuned."
+)
+@click.option("--journal", type=click.Path(), help="Note what is done in this file.")
+@click.option("--resume", is_flag=True, help="Go on where the run of the journal stood.")
+@click.option("--restore", is_flag=True, help="Put back at the end what was there before.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def play(
+    ctx: click.Context,
+    /,
+    file: str,
+    switches: tuple[str, ...],
+    ports: str | None,
+    only: str | None,
+    take_over: bool,
+    step: bool,
+    rounds: int,
+    loop: bool,
+    own_delay: float,
+    stretch: bool,
+    time_limit: float,
+    journal: str | None,
+    resume: bool,
+    restore: bool,
+    as_json: bool,
+) -> None:
+    """Play a plan on switches: each slot is tuned before its time counts. `-` is stdin.
+
+    Nothing is sent that `verify` refuses. Ports of others are never touched, and a circuit that is
+    not the plan's on one of its ports is an error. Ctrl-C ends it after a whole slot.
+    """
+    from optmatch.switches import PlayOptions, play as play_plan
+
+    if resume and journal is None:
+        raise click.UsageError("--resume: only with --journal")
+    solution = read_solution(file)
+    stop = threading.Event()
+    options = PlayOptions(
+        pace="told" if step else "times",
+        next_slot=(lambda: _wait_for_enter(stop)) if step else None,
+        rounds=None if loop else rounds,
+        own_delay_s=own_delay,
+        stretch=stretch,
+        take_over=take_over,
+        only_ports=None if only is None else _read_ranges(only),
+        time_limit_s=time_limit,
+        journal=journal,
+        resume=resume,
+        restore=restore,
+    )
+    opened = _open_switches(switches)
+    progress = _Progress(None if loop else rounds)
+    try:
+        with naming(name_of(file)):
+            given = opened.get("", opened)
+            report = play_plan(
+                solution, given, options, ports=ports, on_moment=progress, stop=stop
+            )
+    finally:
+        progress.close()
+        for switch in opened.values():
+            switch.close()
+    figures = report.figures()
+    if as_json:
+        print_object("play", {"file": file, "whole": report.is_whole, **figures})
+    else:
+        click.echo(f"{name_of(file)}: {'played' if report.is_whole else 'stopped'}")
+        print_rows(figures)
+    ctx.exit(SOLVED if report.is_whole else INTERRUPTED)
+
+
+def _open_switches(given: tuple[str, ...]) -> dict[str, Switch]:
+    """Open all switches by their names; a single one may go without."""
+    from optmatch.switches import open_switch
+
+    opened: dict[str, Switch] = {}
+    try:
+        for text in given:
+            name, _, url = (
+                text.rpartition("=") if "=" in text.partition(":")[0] else ("", "", text)
+            )
+            if name in opened or (opened and "" in (*opened, name)):
+                raise click.UsageError(f"--switch {name or url}: a name of its own for each")
+            opened[name] = open_switch(url)
+    except BaseException:
+        for switch in opened.values():
+            switch.close()
+        raise
+    return opened
+
+
+def _read_ranges(text: str) -> frozenset[int]:
+    """Read a list of ports such as ``0-15,20``."""
+    if _RANGES.fullmatch(text) is None:
+        raise click.UsageError(f"--only {text[:40]!r}: ports as 0-15,20")
+    ports: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if int(last or first) >= _MOST_PORTS:
+            raise InputError(f"--only {part}: ports are below {_MOST_PORTS}")
+        ports.update(range(int(first), int(last or first) + 1))
+    return frozenset(ports)
+
+
+def _wait_for_enter(stop: threading.Event) -> None:
+    """Wait for a line on stdin; its end, or `stop`, ends the play."""
+    say("Enter: the next slot")
+    while not stop.is_set():
+        readable, _, _ = select.select([sys.stdin], [], [], _STDIN_POLL_S)
+        if readable:
+            if not sys.stdin.readline():
+                stop.set()
+            return
+
+
+class _Progress:
+    """Keeps a line on a terminal up to date: the slot, how long it took, and the rest."""
+
+    def __init__(self, rounds: int | None) -> None:
+        self._rounds = rounds
+        self._terminal = sys.stderr.isatty()
+        self._started_s = time.monotonic()
+        self._width = 0
+
+    def __call__(self, moment: PlayedMoment, n_moments: int) -> None:
+        """Show a moment that was played."""
+        if not self._terminal:
+            return
+        done = moment.round * n_moments + moment.moment + 1
+        parts = [f"slot {moment.moment} of {n_moments}"]
+        parts.append(f"{moment.n_changed} circuits changed in {1e3 * moment.delay_s:.0f} ms")
+        if self._rounds is not None:
+            total = self._rounds * n_moments
+            left_s = (time.monotonic() - self._started_s) * (total - done) / done
+            bar = "#" * (12 * done // total)
+            parts.insert(0, f"[{bar:<12}]")
+            parts.append(f"{left_s:.0f} s to go")
+        self._show(", ".join(parts))
+
+    def _show(self, line: str) -> None:
+        click.echo("\r" + line.ljust(self._width), nl=False, err=True)
+        self._width = len(line)
+
+    def close(self) -> None:
+        """Wipe the line off the terminal."""
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+            self._width = 0

@@ -1,0 +1,25 @@
+# The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
+from .drivers.dry import DrySwitch as DrySwitch
+from .drivers.opening import open_switch as open_switch
+from .drivers.polatis import PolatisSwitch as PolatisSwitch
+from .drivers.sonic import SonicSwitch as SonicSwitch
+from .journal import MeasuredDelays as MeasuredDelays, measured_delays as measured_delays
+from .names import (
+    CrossConnect as CrossConnect,
+    Difference as Difference,
+    PortTable as PortTable,
+    difference_between as difference_between,
+    read_port_tables as read_port_tables,
+)
+from .player import (
+    PlayedMoment as PlayedMoment,
+    PlayOptions as PlayOptions,
+    PlayReport as PlayReport,
+    play as play,
+)
+from .protocol import (
+    Switch as Switch,
+    SwitchError as SwitchError,
+    SwitchReading as SwitchReading,
+    Tuning as Tuning,
+)

@@ -1,0 +1,1 @@
+"""Drivers of switches, one module for each interface."""

@@ -1,0 +1,70 @@
+"""A switch that is not there: it keeps its circuits in memory and prints what would be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from optmatch.io.switches.circuits import CrossConnect, Difference, check_sides, sort_circuits
+from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
+
+
+class DrySwitch:
+    """A rehearsal of a switch: nothing is sent anywhere.
+
+    Parameters
+    ----------
+    circuits
+        What the switch holds in the beginning.
+    write
+        Is given a line for each circuit that is removed or added; `print` unless told otherwise.
+
+    Examples
+    --------
+    >>> from optmatch.switches import CrossConnect, Difference
+    >>> switch = DrySwitch([CrossConnect("1A", "2B")])
+    >>> switch.apply(Difference((CrossConnect("1A", "2B"),), (CrossConnect("1A", "3B"),)))
+    remove 1A-2B
+    add 1A-3B
+    >>> switch.read().circuits
+    (CrossConnect(a_side='1A', b_side='3B'),)
+    """
+
+    name = "dry"
+
+    def __init__(
+        self, circuits: Iterable[CrossConnect] = (), write: Callable[[str], object] = print
+    ) -> None:
+        self._circuits = set(circuits)
+        self._write = write
+
+    def read(self) -> SwitchReading:
+        """Return the circuits; all of them are tuned."""
+        statuses = {side: "tuned" for circuit in self._circuits for side in circuit}
+        return SwitchReading(sort_circuits(self._circuits), statuses)
+
+    def apply(self, difference: Difference) -> None:
+        """Print and take over a change."""
+        after = (self._circuits - set(difference.removals)) | set(difference.additions)
+        try:
+            check_sides(after)
+        except ValueError as error:
+            raise SwitchError(f"{self.name}: {error}") from None
+        for circuit in difference.removals:
+            self._write(f"remove {circuit.name}")
+        for circuit in difference.additions:
+            self._write(f"add {circuit.name}")
+        self._circuits = after
+
+    def wait(self, circuits: Sequence[CrossConnect], time_limit_s: float) -> Tuning:
+        """Return at once: circuits that are there are tuned."""
+        absent = {circuit: "absent" for circuit in circuits if circuit not in self._circuits}
+        return Tuning(0.0, absent)
+
+    def claim(self, owner: str) -> None:
+        """Do nothing: nobody else knows this switch."""
+
+    def release(self, owner: str) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,63 @@
+"""Switches by their addresses."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from urllib.parse import urlsplit
+
+from optmatch.model import InputError
+from optmatch.switches.drivers.dry import DrySwitch
+from optmatch.switches.drivers.polatis import PORT, PolatisSwitch
+from optmatch.switches.drivers.sonic import SonicSwitch
+from optmatch.switches.protocol import Switch
+
+SCHEMES = ("redis", "rediss", "unix", "scpi", "dry")
+"""Schemes of addresses that drivers of this package take."""
+
+ENTRY_POINTS = "optmatch.switches"
+"""The group in which other packages name their drivers: scheme = function of an address."""
+
+
+def open_switch(url: str) -> Switch:
+    """Open a switch by its address.
+
+    Parameters
+    ----------
+    url
+        ``redis://HOST:6379`` (also ``rediss`` and ``unix``) for SONiC, ``scpi://HOST:5025`` for
+        Polatis, ``dry:`` for a rehearsal. Other schemes are looked for in the entry-point group
+        ``optmatch.switches``, whose functions take the address.
+
+    Raises
+    ------
+    InputError
+        If nobody knows the scheme.
+    SwitchError
+        If the switch cannot be reached.
+
+    Examples
+    --------
+    >>> open_switch("dry:").name
+    'dry'
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InputError(f"switch: {error}", where="switch") from None
+    if parts.scheme in ("redis", "rediss", "unix"):
+        return SonicSwitch(url)
+    if parts.scheme == "scpi" and host:
+        return PolatisSwitch(host, port or PORT)
+    if parts.scheme == "dry":
+        return DrySwitch()
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name == parts.scheme:
+            opened: Switch = entry.load()(url)
+            return opened
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    raise InputError(
+        f"switch {shown[:80]!r}: an address such as redis://127.0.0.1:6379, scpi://HOST or dry: is"
+        " expected",
+        where="switch",
+    )

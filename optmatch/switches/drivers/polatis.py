@@ -1,0 +1,131 @@
+"""Polatis switches, driven by SCPI over TCP.
+
+The spelling of commands follows the public drivers devicecontrol-polatis and tcdona: commands end
+in a line feed, ``*opc?`` answers once a command is carried out, and ``:oxc:swit:size?`` answers
+``inputs,outputs``. It was tried against a stand-in of the tests, not on a device.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+
+from optmatch.io.switches.circuits import CrossConnect, Difference, sort_circuits
+from optmatch.io.switches.polatis import READ_CIRCUITS, READ_SIZE, command_lines, read_lists
+from optmatch.model import InputError
+from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
+
+PORT = 5025
+_MOST_BYTES = 1 << 20
+"""The longest answer that is read."""
+_POLL_S = 0.01
+
+
+class PolatisSwitch:
+    """A Polatis switch.
+
+    Parameters
+    ----------
+    host
+        Its address.
+    port
+        The TCP port of its SCPI interface.
+    time_limit_s
+        How long one answer may take.
+
+    Raises
+    ------
+    SwitchError
+        If it cannot be reached, or answers otherwise than expected.
+    """
+
+    def __init__(self, host: str, port: int = PORT, *, time_limit_s: float = 5.0) -> None:
+        self.name = f"{host}:{port}"
+        self._address = (host, port)
+        self._time_limit_s = time_limit_s
+        self._connection: socket.socket | None = None
+        self._unread = b""
+        self.n_ports = self._read_size()
+
+    def _read_size(self) -> int:
+        """Ask for the number of inputs, which has to be that of outputs."""
+        size = self._ask(READ_SIZE)
+        inputs, _, outputs = size.strip().strip('"').partition(",")
+        if not inputs.isdecimal() or inputs != outputs.strip():
+            self.close()
+            raise SwitchError(
+                f"{self.name}: size {size[:40]!r}: as many inputs as outputs are expected"
+            )
+        return int(inputs)
+
+    def read(self) -> SwitchReading:
+        """Return all circuits; the switch says nothing about its ports."""
+        answer = self._ask(READ_CIRCUITS)
+        try:
+            return SwitchReading(sort_circuits(read_lists(answer, self.n_ports)), {})
+        except InputError as error:
+            raise SwitchError(f"{self.name}: {error}") from None
+
+    def apply(self, difference: Difference) -> None:
+        """Send a command that removes, then one that adds, each carried out before the next."""
+        try:
+            lines = command_lines(difference, self.n_ports)
+        except InputError as error:
+            raise SwitchError(f"{self.name}: {error}") from None
+        for line in lines:
+            answer = self._ask(f"{line};*opc?").strip()
+            if answer != "1":
+                raise SwitchError(f"{self.name}: {line[:80]}: answered {answer[:80]!r}")
+            error_text = self._ask(":syst:err?").strip()
+            if error_text.lstrip("+").partition(",")[0] != "0":
+                raise SwitchError(f"{self.name}: {line[:80]}: {error_text[:200]}")
+
+    def wait(self, circuits: Sequence[CrossConnect], time_limit_s: float) -> Tuning:
+        """Wait until the switch lists all circuits."""
+        started_s = time.monotonic()
+        while True:
+            listed = set(self.read().circuits)
+            absent = {circuit: "absent" for circuit in circuits if circuit not in listed}
+            elapsed_s = time.monotonic() - started_s
+            if not absent or elapsed_s >= time_limit_s:
+                return Tuning(elapsed_s, absent)
+            time.sleep(_POLL_S)
+
+    def claim(self, owner: str) -> None:
+        """Do nothing: the interface knows no claims."""
+
+    def release(self, owner: str) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, command: str) -> str:
+        """Send a line and return the line that answers it."""
+        try:
+            if self._connection is None:
+                self._connection = socket.create_connection(self._address, self._time_limit_s)
+                self._connection.settimeout(self._time_limit_s)
+                self._unread = b""
+            self._connection.sendall(command.encode("ascii") + b"\n")
+            return self._read_line()
+        except OSError as error:
+            self.close()  # the next command begins with a connection of its own
+            raise SwitchError(f"{self.name}: cannot be reached: {error}") from None
+
+    def _read_line(self) -> str:
+        """Read up to the next line feed."""
+        assert self._connection is not None
+        while b"\n" not in self._unread:
+            received = self._connection.recv(65536)
+            if not received:
+                raise ConnectionError("the connection was closed in the middle of an answer")
+            self._unread += received
+            if len(self._unread) > _MOST_BYTES:
+                raise ConnectionError(f"an answer of over {_MOST_BYTES} bytes")
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode("ascii", "replace").strip()

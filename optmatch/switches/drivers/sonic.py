@@ -1,0 +1,312 @@
+"""SONiC switches, driven through their Redis database.
+
+Circuits are set in CONFIG_DB (database 4); an agent on the switch carries them out and reports in
+STATE_DB (database 6). Names after the design document of SONiC for optical circuit switches
+(``doc/ocs/ocs_hld.md``, revision 0.5); tables of the state that end in ``_TABLE``, as on the
+virtual switch, are read too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from optmatch.io.switches.circuits import CrossConnect, Difference, sort_circuits
+from optmatch.io.switches.sonic import CIRCUIT_TABLE, PORT_TABLE, circuit_of_row, state_of_port
+from optmatch.model import InputError, SolverUnavailable
+from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
+
+CONFIG_DB = 4
+STATE_DB = 6
+
+STATE_SPELLINGS = ("", "_TABLE")
+"""What follows the names of tables in STATE_DB."""
+
+CLAIM_KEY = "OPTMATCH_PLAYER|claim"
+"""A hash in STATE_DB that says who plays on the switch; it expires by itself."""
+
+CLAIM_S = 30
+"""How long a claim lasts unless it is renewed."""
+
+PATIENCE_S = 10.0
+"""How long a lost connection is tried again."""
+
+REMOVAL_S = 1.0
+"""How long removed circuits may be reported before others are set in their place."""
+
+_POLL_S = 0.002
+_POLL_MOST_S = 0.02
+_FIRST_RETRY_S = 0.05
+_LONGEST_RETRY_S = 1.0
+
+Outcome = TypeVar("Outcome")
+
+
+class SonicSwitch:
+    """A switch that runs SONiC, through its database.
+
+    Parameters
+    ----------
+    url
+        Such as ``redis://127.0.0.1:6379``, with a password ``redis://:secret@host:6379``, with TLS
+        ``rediss://host``, or ``unix:///var/run/redis/redis.sock``.
+    one_transaction
+        Whether removals and additions go into one transaction even where a side moves from one
+        circuit to another. The agent of today creates circuits before it removes others, so by
+        default such changes are two transactions, removals first.
+    patience_s
+        How long a lost connection is tried again before `SwitchError` is raised; None for
+        `PATIENCE_S`. Changes may be sent twice then, which has the effect of once.
+
+    Raises
+    ------
+    SolverUnavailable
+        Without the package redis: ``pip install 'optmatch[switches]'``.
+    SwitchError
+        If the database cannot be reached or refuses the password.
+    """
+
+    def __init__(
+        self, url: str, *, one_transaction: bool = False, patience_s: float | None = None
+    ) -> None:
+        try:
+            import redis
+        except ImportError as error:
+            raise SolverUnavailable(
+                "driving SONiC switches needs redis: pip install 'optmatch[switches]'"
+            ) from error
+        self._errors = redis.exceptions
+        self._one_transaction = one_transaction
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
+        parts = urlsplit(url)
+        self.name = parts.path if parts.scheme == "unix" else parts.netloc.rpartition("@")[2]
+        settings: dict[str, Any] = {
+            "decode_responses": True,
+            "socket_timeout": 5.0,
+            "socket_connect_timeout": 5.0,
+        }
+        try:
+            self._config = redis.Redis.from_url(url, db=CONFIG_DB, **settings)
+            self._state = redis.Redis.from_url(url, db=STATE_DB, **settings)
+        except ValueError as error:
+            raise InputError(f"switch {self.name!r}: {error}", where="url") from None
+        self._spellings: tuple[str, ...] = STATE_SPELLINGS
+
+    def read(self) -> SwitchReading:
+        """Return all circuits of CONFIG_DB, and the status of all ports of STATE_DB.
+
+        Ports that the configuration blocks are ``blocked``.
+        """
+        return self._persist(self._read)
+
+    def _read(self) -> SwitchReading:
+        circuit_rows = _rows(self._config, CIRCUIT_TABLE)
+        port_rows = _rows(self._config, PORT_TABLE)
+        statuses: dict[str, str] = {}
+        spellings = []
+        for spelling in STATE_SPELLINGS:
+            state_rows = _rows(self._state, PORT_TABLE + spelling)
+            circuit_state_rows = _rows(self._state, CIRCUIT_TABLE + spelling)
+            if state_rows or circuit_state_rows:
+                spellings.append(spelling)
+            statuses |= {side: str(row.get("status", "")) for side, row in state_rows.items()}
+        self._spellings = tuple(spellings) or STATE_SPELLINGS
+        if not circuit_rows and not port_rows and not spellings:
+            raise SwitchError(
+                f"{self.name}: neither {PORT_TABLE} nor {CIRCUIT_TABLE} is in database"
+                f" {CONFIG_DB}: not the database of a SONiC optical switch"
+            )
+        for side, row in port_rows.items():
+            if state_of_port(row) == "force_blocked":
+                statuses[side] = "blocked"
+        try:
+            circuits = [
+                circuit_of_row(key, row, f"{CIRCUIT_TABLE}|{key}")
+                for key, row in circuit_rows.items()
+            ]
+        except InputError as error:
+            raise SwitchError(f"{self.name}: {error}") from None
+        return SwitchReading(sort_circuits(circuits), statuses)
+
+    def apply(self, difference: Difference) -> None:
+        """Change circuits in one transaction, or in two, removals first, where a side moves."""
+        if difference.moves_a_side and not self._one_transaction:
+            self._persist(lambda: self._transact(difference.removals, ()))
+            self._await_removal(difference.removals)
+            self._persist(lambda: self._transact((), difference.additions))
+        elif not difference.is_empty:
+            self._persist(lambda: self._transact(difference.removals, difference.additions))
+
+    def _transact(
+        self, removals: Iterable[CrossConnect], additions: Iterable[CrossConnect]
+    ) -> None:
+        """Send a change as one MULTI ... EXEC."""
+        with self._config.pipeline(transaction=True) as transaction:
+            for circuit in removals:
+                transaction.delete(f"{CIRCUIT_TABLE}|{circuit.name}")
+            for circuit in additions:
+                fields = ["a_side", circuit.a_side, "b_side", circuit.b_side]
+                transaction.hset(f"{CIRCUIT_TABLE}|{circuit.name}", items=fields)
+            transaction.execute()
+
+    def _await_removal(self, circuits: Sequence[CrossConnect]) -> None:
+        """Wait until STATE_DB has no rows of removed circuits, for `REMOVAL_S` at most.
+
+        Without that the agent may take both transactions as one bulk, of which it carries out the
+        additions first.
+        """
+        keys = [
+            f"{CIRCUIT_TABLE}{spelling}|{circuit.name}"
+            for circuit in circuits
+            for spelling in self._spellings
+        ]
+        give_up_s = time.monotonic() + REMOVAL_S
+        while self._persist(lambda: self._state.exists(*keys)) and time.monotonic() < give_up_s:
+            time.sleep(_POLL_S)
+
+    def wait(self, circuits: Sequence[CrossConnect], time_limit_s: float) -> Tuning:
+        """Wait until STATE_DB says of both sides of each circuit that they are tuned.
+
+        The row of a circuit decides. Where the switch has no such rows, those of its two ports do,
+        if they name each other as targets: a port may still say ``tuned`` of its last circuit.
+        """
+        started_s = time.monotonic()
+        waiting = list(circuits)
+        statuses: dict[CrossConnect, str] = {}
+        pause_s = _POLL_S
+        while waiting:
+            statuses = self._persist(partial(self._circuit_statuses, waiting))
+            waiting = [circuit for circuit in waiting if statuses[circuit] != "tuned"]
+            elapsed_s = time.monotonic() - started_s
+            has_failed = any(statuses[circuit] == "failed" for circuit in waiting)
+            if has_failed or elapsed_s >= time_limit_s:
+                break
+            if waiting:
+                time.sleep(min(pause_s, max(0.0, time_limit_s - elapsed_s)))
+                pause_s = min(1.5 * pause_s, _POLL_MOST_S)
+        untuned = {circuit: statuses[circuit] for circuit in waiting}
+        return Tuning(time.monotonic() - started_s, untuned)
+
+    def _circuit_statuses(self, circuits: Sequence[CrossConnect]) -> dict[CrossConnect, str]:
+        """Ask for the status of some circuits in one round trip, a second one for unknown ones."""
+        statuses = dict.fromkeys(circuits, "absent")
+        queries = [
+            (circuit, f"{CIRCUIT_TABLE}{spelling}|{circuit.name}")
+            for circuit in circuits
+            for spelling in self._spellings
+        ]
+        with self._state.pipeline(transaction=False) as pipeline:
+            for _circuit, key in queries:
+                pipeline.hmget(key, "a_side_status", "b_side_status")
+            answers = pipeline.execute()
+        for (circuit, _key), (a_status, b_status) in zip(queries, answers, strict=True):
+            if a_status is not None and b_status is not None:
+                statuses[circuit] = _joint_status(a_status, b_status)
+        unknown = [circuit for circuit in circuits if statuses[circuit] == "absent"]
+        return statuses | self._statuses_by_ports(unknown)
+
+    def _statuses_by_ports(self, circuits: Sequence[CrossConnect]) -> dict[CrossConnect, str]:
+        """Return the status of circuits whose two ports name each other as targets."""
+        queries = [
+            (circuit, side, target, f"{PORT_TABLE}{spelling}|{side}")
+            for circuit in circuits
+            for side, target in (circuit, tuple(reversed(circuit)))
+            for spelling in self._spellings
+        ]
+        if not queries:
+            return {}
+        with self._state.pipeline(transaction=False) as pipeline:
+            for _circuit, _side, _target, key in queries:
+                pipeline.hmget(key, "status", "target_simplex_port_id")
+            answers = pipeline.execute()
+        statuses_of_circuit: dict[CrossConnect, list[str]] = {}
+        for (circuit, _side, target, _key), (status, told_target) in zip(
+            queries, answers, strict=True
+        ):
+            if status is not None and (told_target == target or status == "failed"):
+                statuses_of_circuit.setdefault(circuit, []).append(status)
+        return {
+            circuit: _joint_status(*statuses)
+            for circuit, statuses in statuses_of_circuit.items()
+            if len(statuses) >= 2 or "failed" in statuses
+        }
+
+    def claim(self, owner: str) -> None:
+        """Claim the switch for `CLAIM_S` seconds, or renew an own claim."""
+
+        def take() -> str | None:
+            with self._state.pipeline(transaction=True) as pipeline:
+                pipeline.hsetnx(CLAIM_KEY, "owner", owner)
+                pipeline.hget(CLAIM_KEY, "owner")
+                holder: str | None = pipeline.execute()[1]
+            # A claim without a time is of a player that died before it could set one.
+            if holder == owner or self._state.ttl(CLAIM_KEY) == -1:
+                self._state.expire(CLAIM_KEY, CLAIM_S)
+            return holder
+
+        holder = self._persist(take)
+        if holder != owner:
+            raise SwitchError(
+                f"{self.name}: {holder} plays on this switch; its claim ends {CLAIM_S} s after its"
+                " last sign of life"
+            )
+
+    def release(self, owner: str) -> None:
+        """Give up an own claim."""
+
+        def give_up() -> None:
+            if self._state.hget(CLAIM_KEY, "owner") == owner:
+                self._state.delete(CLAIM_KEY)
+
+        self._persist(give_up)
+
+    def close(self) -> None:
+        """Close both connections."""
+        self._config.close()
+        self._state.close()
+
+    def _persist(self, ask: Callable[[], Outcome]) -> Outcome:
+        """Ask the database, again and again while it cannot be reached and patience lasts.
+
+        Raises
+        ------
+        SwitchError
+            Naming the switch and what it answered.
+        """
+        give_up_s = time.monotonic() + self._patience_s
+        pause_s = _FIRST_RETRY_S
+        while True:
+            try:
+                return ask()
+            except self._errors.AuthenticationError as error:
+                raise SwitchError(f"{self.name}: the password is refused: {error}") from None
+            except (self._errors.ConnectionError, self._errors.TimeoutError) as error:
+                if time.monotonic() + pause_s >= give_up_s:
+                    raise SwitchError(f"{self.name}: cannot be reached: {error}") from None
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
+            except self._errors.NoPermissionError as error:
+                raise SwitchError(f"{self.name}: this user may not do that: {error}") from None
+            except self._errors.RedisError as error:
+                raise SwitchError(f"{self.name}: refused: {error}") from None
+
+
+def _rows(database: Any, table: str) -> dict[str, Mapping[str, str]]:
+    """Return the rows of a table by their keys, without the name of the table."""
+    keys = sorted(set(database.scan_iter(match=f"{table}|*", count=1000)))
+    with database.pipeline(transaction=False) as pipeline:
+        for key in keys:
+            pipeline.hgetall(key)
+        rows = pipeline.execute()
+    return {key.partition("|")[2]: row for key, row in zip(keys, rows, strict=True)}
+
+
+def _joint_status(*statuses: str) -> str:
+    """Return the status of a circuit by those of its sides: the worst one."""
+    for status in ("failed", "blocked", "tuning"):
+        if status in statuses:
+            return status
+    return "tuned" if set(statuses) == {"tuned"} else ", ".join(statuses)

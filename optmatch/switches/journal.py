@@ -1,0 +1,161 @@
+"""The journal of a player: what it was about to do, and what came of it.
+
+Each line is a JSON object. The first says what is played; ``before`` has the circuits that were
+there; ``applying`` is on disk before a change is sent; ``tuned`` has the measured delay.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from optmatch.io.contents import read_bytes
+from optmatch.model import FormatError, InputError
+
+JOURNAL_FORMAT = "optmatch/play/1"
+
+
+class Position(NamedTuple):
+    """Where a player stood."""
+
+    round: int
+    """Which time the plan was played, from 0."""
+    moment: int
+    """Which of its moments came last, from 0."""
+    is_tuned: bool
+    """Whether all circuits of the moment were tuned."""
+
+
+class PlayJournal:
+    """A journal that a player writes.
+
+    Parameters
+    ----------
+    path
+        The file; it is begun anew, or with `resume` continued.
+    header
+        What is played: the digest of the plan, the names of the switches.
+    resume
+        Whether a former run goes on. The file then has to be about the same plan.
+
+    Raises
+    ------
+    InputError
+        If the file is there already, without `resume`, or is of another plan.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], header: Mapping[str, Any], *, resume: bool
+    ) -> None:
+        self.path = Path(path)
+        self.before: dict[str, list[str]] = {}
+        """Names of the circuits that each switch had before the first change."""
+        self.position: Position | None = None
+        """Where the former run stood; None for a new journal."""
+        name = os.fspath(path)
+        if resume:
+            self._read_former(header, name)
+        elif self.path.exists():
+            raise InputError(
+                "is there already: --resume goes on with it, another name begins anew", path=name
+            )
+        self._file = self.path.open("a", encoding="utf-8")
+        if self.position is None and not self.before:
+            self.write(sync=True, format=JOURNAL_FORMAT, **header)
+
+    def _read_former(self, header: Mapping[str, Any], name: str) -> None:
+        """Take over what a former run has noted."""
+        entries = list(read_entries(self.path))
+        if not entries:
+            raise InputError("is empty: there is nothing to go on with", path=name)
+        for key, value in header.items():
+            if entries[0].get(key) != value:
+                raise InputError(
+                    f"{key} = {str(entries[0].get(key))[:80]!r}: the journal is of another plan or"
+                    f" another switch, not {str(value)[:80]!r}",
+                    path=name,
+                )
+        for entry in entries:
+            if entry.get("event") == "before":
+                self.before[str(entry["switch"])] = [str(circuit) for circuit in entry["circuits"]]
+            elif entry.get("event") in ("applying", "tuned"):
+                is_tuned = entry["event"] == "tuned"
+                self.position = Position(int(entry["round"]), int(entry["moment"]), is_tuned)
+
+    def write(self, *, sync: bool = False, **entry: Any) -> None:
+        """Add a line; with `sync` it is on disk when this returns."""
+        self._file.write(json.dumps(entry, allow_nan=False) + "\n")
+        self._file.flush()
+        if sync:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a journal; a last line that was cut off by a crash is left out.
+
+    Raises
+    ------
+    FormatError
+        Naming the line that is broken, or if the file is no journal of a player.
+    """
+    name = os.fspath(path)
+    lines = read_bytes(path).decode("utf-8", "replace").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            if number == len(lines):  # no line feed follows: the writer was killed here
+                return
+            raise FormatError("not JSON", path=name, where=f"line {number}") from None
+        if not isinstance(entry, dict) or (number == 1 and entry.get("format") != JOURNAL_FORMAT):
+            raise FormatError(
+                f"a journal of `optmatch play` begins with its format, {JOURNAL_FORMAT}",
+                path=name,
+                where=f"line {number}",
+            )
+        yield entry
+
+
+class MeasuredDelays(NamedTuple):
+    """How long reconfigurations of a switch took, from the change to the last tuned circuit."""
+
+    n_changes: int
+    p50_s: float
+    p99_s: float
+    longest_s: float
+
+
+def measured_delays(path: str | os.PathLike[str]) -> MeasuredDelays:
+    """Return percentiles of the delays that a journal has.
+
+    Raises
+    ------
+    FormatError
+        If the file is no journal.
+    InputError
+        If it has no measured delay.
+    """
+    delays_s = [
+        float(entry["delay_s"])
+        for entry in read_entries(path)
+        if entry.get("event") == "tuned" and entry.get("n_changed", 0) > 0
+    ]
+    if not delays_s:
+        raise InputError("no change of circuits was measured", path=os.fspath(path))
+    return MeasuredDelays(
+        n_changes=len(delays_s),
+        p50_s=float(np.percentile(delays_s, 50)),
+        p99_s=float(np.percentile(delays_s, 99)),
+        longest_s=max(delays_s),
+    )

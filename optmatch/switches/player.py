@@ -1,0 +1,551 @@
+"""Playing a plan on real switches: slot after slot, each tuned before its time counts."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from optmatch.entrances import verify
+from optmatch.io.files import dumps
+from optmatch.io.switches.circuits import (
+    CrossConnect,
+    Difference,
+    circuit_named,
+    difference_between,
+)
+from optmatch.io.switches.exports import NamedSwitch, name_switches
+from optmatch.io.text import digest
+from optmatch.model import InputError, Solution, VerificationError, number
+from optmatch.switches.journal import PlayJournal, Position
+from optmatch.switches.protocol import Switch, SwitchError
+
+_CLAIM_EVERY_S = 5.0
+"""How often a claim is renewed while a slot is held."""
+
+Pace = Literal["times", "told"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions:
+    """How a plan is played.
+
+    Parameters
+    ----------
+    pace
+        ``"times"``: each slot is held for its duration once its circuits are tuned. ``"told"``:
+        until `next_slot` returns.
+    next_slot
+        Is called before each slot but the first when the pace is ``"told"``.
+    rounds
+        How many times the plan is played; None: until it is stopped.
+    own_delay_s
+        A delay that the switches need, such as the p99 of a former journal. Slots that are shorter
+        are refused, or with `stretch` held for as long.
+    stretch
+        Whether slots shorter than `own_delay_s` are held for as long instead.
+    take_over
+        Whether circuits of others on ports of the plan are removed. By default they are an error.
+    only_ports
+        Ports that may be touched; None for all ports of the plan.
+    time_limit_s
+        How long circuits may take until they are tuned.
+    journal
+        A file that is written, and that `resume` needs; None for none.
+    resume
+        Go on where the run of the journal stood.
+    restore
+        Put back at the end what was there before the first change.
+    """
+
+    pace: Pace = "times"
+    next_slot: Callable[[], object] | None = None
+    rounds: int | None = 1
+    own_delay_s: float = 0.0
+    stretch: bool = False
+    take_over: bool = False
+    only_ports: frozenset[int] | None = None
+    time_limit_s: float = 10.0
+    journal: str | os.PathLike[str] | None = None
+    resume: bool = False
+    restore: bool = False
+
+
+class PlayedMoment(NamedTuple):
+    """One moment of a plan after it was played."""
+
+    round: int
+    moment: int
+    n_changed: int
+    """Circuits that were removed or added."""
+    planned_delay_s: float
+    delay_s: float
+    """From the change to the last tuned circuit."""
+    own_time_s: float
+    """Time that the player itself needed beside that."""
+
+
+@dataclass(frozen=True)
+class PlayReport:
+    """What was played, and how late it was.
+
+    Parameters
+    ----------
+    moments
+        The moments in the order of time.
+    is_whole
+        Whether the plan was played to its end.
+    """
+
+    moments: tuple[PlayedMoment, ...]
+    is_whole: bool
+
+    def figures(self) -> dict[str, float]:
+        """Return percentiles of delays and lateness by name, in seconds.
+
+        Lateness is what a moment took longer than planned.
+        """
+        changed = [moment for moment in self.moments if moment.n_changed]
+        figures: dict[str, float] = {"moments": len(self.moments), "changes": len(changed)}
+        if not changed:
+            return figures
+        delays_s = np.array([moment.delay_s for moment in changed])
+        own_s = np.array([moment.own_time_s for moment in changed])
+        lateness_s = delays_s + own_s - [moment.planned_delay_s for moment in changed]
+        for name, values_s in (("delay", delays_s), ("own", own_s), ("lateness", lateness_s)):
+            for percent in (50, 99):
+                figures[f"{name}_p{percent}_s"] = float(np.percentile(values_s, percent))
+        return figures
+
+
+class PlannedChange(NamedTuple):
+    """One switch goes on to one of its states."""
+
+    switch: int
+    state: int
+
+
+class Moment(NamedTuple):
+    """A point in time at which one or more switches change."""
+
+    start_s: float
+    changes: tuple[PlannedChange, ...]
+    planned_delay_s: float
+    hold_s: float
+    """How long the circuits carry data until the next moment begins."""
+
+
+def list_moments(switches: Sequence[NamedSwitch]) -> tuple[Moment, ...]:
+    """Put the states of all switches in the order of time; those that begin together are one.
+
+    Plans without times (transitions, slices) have a moment for each state.
+    """
+    changes_at: dict[tuple[float, int], list[PlannedChange]] = {}
+    ready_at: dict[tuple[float, int], float] = {}
+    end_s = 0.0
+    for index, switch in enumerate(switches):
+        plan = switch.plan
+        is_timed = bool(plan.ends_s.any())
+        for state in range(plan.n_states):
+            key = (float(plan.starts_s[state]), 0 if is_timed else state)
+            changes_at.setdefault(key, []).append(PlannedChange(index, state))
+            ready_at[key] = max(ready_at.get(key, 0.0), float(plan.ready_s[state]))
+            end_s = max(end_s, float(plan.ends_s[state]))
+
+    keys = sorted(changes_at)
+    moments = []
+    for place, key in enumerate(keys):
+        next_start_s = keys[place + 1][0] if place + 1 < len(keys) else end_s
+        moments.append(
+            Moment(
+                start_s=key[0],
+                changes=tuple(changes_at[key]),
+                planned_delay_s=ready_at[key] - key[0],
+                hold_s=max(0.0, next_start_s - ready_at[key]),
+            )
+        )
+    return tuple(moments)
+
+
+def play(
+    solution: Solution[Any],
+    switch: Switch | Mapping[str, Switch],
+    options: PlayOptions | None = None,
+    *,
+    ports: str | os.PathLike[str] | None = None,
+    on_moment: Callable[[PlayedMoment, int], object] | None = None,
+    stop: threading.Event | None = None,
+) -> PlayReport:
+    """Play a plan on a switch, or on several.
+
+    Before each change the circuits on the ports of the plan are compared with what should be
+    there; then the difference is applied, and all circuits are tuned before the time of the slot
+    counts. Circuits on other ports are never touched. A Ctrl-C or `stop` ends it after a whole
+    slot, never in the middle of a change.
+
+    Parameters
+    ----------
+    solution
+        A plan with circuits, which `optmatch.verify` accepts.
+    switch
+        The switch; of several by name (``"rail 0"``, ``"plane 1"``), as `export` names them.
+    options
+        How it is played.
+    ports
+        A table of the sides of our ports, see `optmatch.switches.read_port_tables`.
+    on_moment
+        Is told of each moment when its circuits are tuned, and how many there are in a round.
+    stop
+        Ends the play after the present slot when it is set, from any thread.
+
+    Returns
+    -------
+    PlayReport
+        Measured delays and lateness.
+
+    Raises
+    ------
+    InputError
+        If the plan and the switches do not fit, or the plan needs a port that it may not touch.
+    VerificationError
+        If the verifier refuses the plan; nothing is sent.
+    SwitchError
+        If a switch cannot be reached, a circuit fails or is not tuned in time, or circuits of
+        others are on ports of the plan.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> from optmatch.switches import DrySwitch, play
+    >>> solution = om.solve(om.Routing(om.IdealSwitch(2), [1, 0]), seed=0)
+    >>> play(solution, DrySwitch(), PlayOptions(pace="told", next_slot=lambda: None)).is_whole
+    add 1A-2B
+    add 2A-1B
+    True
+    """
+    report = verify(solution.problem, solution)
+    if not report.valid:
+        raise VerificationError(
+            f"the plan is refused, so nothing is sent: {next(iter(report.violations), '')}"
+        )
+    player = _Player(solution, switch, options or PlayOptions(), ports, on_moment)
+    stop = stop or threading.Event()
+    return _run_in_thread(lambda: player.run(stop), stop)
+
+
+def _run_in_thread(run: Callable[[], PlayReport], stop: threading.Event) -> PlayReport:
+    """Run a function in a thread of its own, so that Ctrl-C does not end it halfway.
+
+    A KeyboardInterrupt in the calling thread sets `stop`; the function ends the slot that it is
+    in, and its report is returned. An event tells the end: after an interrupted `Thread.join` a
+    thread counts as dead (CPython issue 90882).
+    """
+    ended = threading.Event()
+    outcome: list[PlayReport] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(run())
+        except BaseException as error:  # raised again in the calling thread
+            failure.append(error)
+        finally:
+            ended.set()
+
+    threading.Thread(target=work, name="optmatch player", daemon=True).start()
+    while True:
+        try:
+            ended.wait()
+            break
+        except KeyboardInterrupt:
+            stop.set()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+class _Player:
+    """Plays the moments of a plan on its switches."""
+
+    def __init__(
+        self,
+        solution: Solution[Any],
+        switch: Switch | Mapping[str, Switch],
+        options: PlayOptions,
+        ports: str | os.PathLike[str] | None,
+        on_moment: Callable[[PlayedMoment, int], object] | None,
+    ) -> None:
+        number("time_limit_s", options.time_limit_s, at_least=0)
+        self.options = options
+        self.on_moment = on_moment
+        self.plans = tuple(plan for plan in name_switches(solution, ports) if plan.plan.n_states)
+        self.switches = _match_switches(self.plans, switch)
+        self.moments = list_moments(self.plans)
+        self.own_sides = [_own_sides(plan, options.only_ports) for plan in self.plans]
+        self._check_durations()
+        self.plan_digest = digest(dumps(solution).encode())
+        self.owner = f"optmatch {uuid.uuid4().hex[:12]}"
+        self.expected: list[frozenset[CrossConnect]] = [frozenset() for _ in self.plans]
+        """The circuits of ours that each switch should hold now."""
+        self.before: list[frozenset[CrossConnect]] = list(self.expected)
+        self.journal: PlayJournal | None = None
+
+    def _check_durations(self) -> None:
+        """Refuse moments that end before the switch can be ready, unless they may be stretched."""
+        options = self.options
+        if options.pace != "times" or options.stretch:
+            return
+        for place, moment in enumerate(self.moments):
+            timed = moment.hold_s + moment.planned_delay_s > 0
+            if timed and moment.hold_s < options.own_delay_s:
+                raise InputError(
+                    f"slot {place} lasts {moment.hold_s:.6g} s, less than the"
+                    f" {options.own_delay_s:.6g} s that the switch needs for a change:"
+                    " --stretch holds it as long",
+                    where=f"slot {place}",
+                )
+
+    def run(self, stop: threading.Event) -> PlayReport:
+        """Play until the end, or until `stop` is set."""
+        for switch in self.switches:
+            switch.claim(self.owner)
+        try:
+            self._begin()
+            report = self._play_rounds(stop)
+            if self.options.restore:
+                self._put_back()
+            self._note(event="ended", is_whole=report.is_whole)
+            return report
+        finally:
+            if self.journal is not None:
+                self.journal.close()
+            for switch in self.switches:
+                switch.release(self.owner)
+
+    def _begin(self) -> None:
+        """Open the journal, and compare what is there with what may be there."""
+        options = self.options
+        if options.journal is not None:
+            names = [switch.name for switch in self.switches]
+            header = {"plan": self.plan_digest, "switches": names}
+            self.journal = PlayJournal(options.journal, header, resume=options.resume)
+        for index, plan in enumerate(self.plans):
+            there = self._own_circuits(index)
+            former = self.journal.before.get(plan.plan.name) if self.journal else None
+            if former is None:
+                self.before[index] = there
+                names = sorted(circuit.name for circuit in there)
+                self._note(sync=True, event="before", switch=plan.plan.name, circuits=names)
+            else:
+                self.before[index] = frozenset(circuit_named(name) for name in former)
+            self._refuse_foreign(index, there)
+            self.expected[index] = there
+
+    def _refuse_foreign(self, index: int, there: Iterable[CrossConnect]) -> None:
+        """Refuse circuits on our ports that no slot has, unless they are to be taken over."""
+        if self.options.take_over:
+            return
+        plan = self.plans[index]
+        planned = {circuit for k in range(plan.plan.n_states) for circuit in plan.circuits(k)}
+        foreign = sorted(set(there) - planned)
+        if foreign:
+            raise SwitchError(
+                f"{self.switches[index].name}: circuit {foreign[0].name} is on a port of the plan"
+                f" and is none of its circuits ({len(foreign)} such); --take-over removes them"
+            )
+
+    def _play_rounds(self, stop: threading.Event) -> PlayReport:
+        """Play all moments, round after round."""
+        options = self.options
+        played: list[PlayedMoment] = []
+        position = self.journal.position if self.journal is not None else None
+        round_number, first = (0, 0) if position is None else self._next_after(position)
+        while options.rounds is None or round_number < options.rounds:
+            for place in range(first, len(self.moments)):
+                if options.pace == "told" and played and options.next_slot is not None:
+                    options.next_slot()
+                if stop.is_set():
+                    return PlayReport(tuple(played), is_whole=False)
+                moment = self._play_moment(round_number, place)
+                played.append(moment)
+                if self.on_moment is not None:
+                    self.on_moment(moment, len(self.moments))
+                self._hold(self.moments[place], stop)
+            first = 0
+            round_number += 1
+            if not self.moments:
+                break
+        return PlayReport(tuple(played), is_whole=not stop.is_set())
+
+    def _next_after(self, position: Position) -> tuple[int, int]:
+        """Return round and moment to go on with: the one that was being played."""
+        return position.round, min(position.moment, len(self.moments) - 1)
+
+    def _play_moment(self, round_number: int, place: int) -> PlayedMoment:
+        """Bring all switches of a moment to their next states, and wait until all is tuned."""
+        moment = self.moments[place]
+        began_s = time.monotonic()
+        targets: dict[int, frozenset[CrossConnect]] = {}
+        differences: dict[int, Difference] = {}
+        for change in moment.changes:
+            self.switches[change.switch].claim(self.owner)
+            there = self._compare(change.switch)
+            target = frozenset(self.plans[change.switch].circuits(change.state))
+            targets[change.switch] = target
+            differences[change.switch] = difference_between(there, target)
+        n_changed = sum(len(d.removals) + len(d.additions) for d in differences.values())
+        self._note(sync=n_changed > 0, event="applying", round=round_number, moment=place)
+
+        applied_s = time.monotonic()
+        for index, difference in differences.items():
+            self.switches[index].apply(difference)
+            self.expected[index] = targets[index]
+        for index, target in targets.items():
+            self._wait(index, target, applied_s)
+        delay_s = time.monotonic() - applied_s
+
+        self._note(
+            event="tuned",
+            round=round_number,
+            moment=place,
+            n_changed=n_changed,
+            delay_s=round(delay_s, 6),
+        )
+        return PlayedMoment(
+            round=round_number,
+            moment=place,
+            n_changed=n_changed,
+            planned_delay_s=moment.planned_delay_s,
+            delay_s=delay_s,
+            own_time_s=time.monotonic() - began_s - delay_s,
+        )
+
+    def _compare(self, index: int) -> frozenset[CrossConnect]:
+        """Return our circuits on a switch; what somebody else has changed is an error."""
+        there = self._own_circuits(index)
+        expected = self.expected[index]
+        if there == expected:
+            return there
+        name = self.switches[index].name
+        removed = sorted(expected - there)
+        added = sorted(there - expected)
+        if removed:
+            raise SwitchError(f"{name}: somebody else has removed circuit {removed[0].name}")
+        if not self.options.take_over:
+            raise SwitchError(
+                f"{name}: somebody else has set circuit {added[0].name} on a port of the plan"
+            )
+        return there
+
+    def _own_circuits(self, index: int) -> frozenset[CrossConnect]:
+        """Return the circuits of a switch that have a side of ours."""
+        own_sides = self.own_sides[index]
+        return frozenset(
+            circuit
+            for circuit in self.switches[index].read().circuits
+            if circuit.a_side in own_sides or circuit.b_side in own_sides
+        )
+
+    def _wait(self, index: int, circuits: Iterable[CrossConnect], applied_s: float) -> None:
+        """Wait until the circuits of a switch are tuned; one that is not is an error."""
+        left_s = self.options.time_limit_s - (time.monotonic() - applied_s)
+        tuning = self.switches[index].wait(sorted(circuits), max(0.0, left_s))
+        if tuning.status_of_untuned:
+            by_failure = sorted(
+                tuning.status_of_untuned.items(), key=lambda entry: entry[1] != "failed"
+            )
+            circuit, status = by_failure[0]
+            self._note(event="untuned", circuit=circuit.name, status=status)
+            raise SwitchError(
+                f"{self.switches[index].name}: circuit {circuit.name} is {status} after"
+                f" {tuning.delay_s:.3g} s ({len(tuning.status_of_untuned)} circuits are not tuned)"
+            )
+
+    def _hold(self, moment: Moment, stop: threading.Event) -> None:
+        """Hold the circuits for the time of the plan, renewing the claim; `stop` ends it."""
+        if self.options.pace != "times":
+            return
+        hold_s = moment.hold_s
+        if self.options.stretch and hold_s + moment.planned_delay_s > 0:
+            hold_s = max(hold_s, self.options.own_delay_s)
+        end_s = time.monotonic() + hold_s
+        while not stop.is_set():
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                return
+            stop.wait(min(left_s, _CLAIM_EVERY_S))
+            if left_s > _CLAIM_EVERY_S:
+                for switch in self.switches:
+                    switch.claim(self.owner)
+
+    def _put_back(self) -> None:
+        """Put back the circuits that were on our ports before the first change."""
+        for index, switch in enumerate(self.switches):
+            difference = difference_between(self._own_circuits(index), self.before[index])
+            switch.apply(difference)
+            self._wait(index, self.before[index], time.monotonic())
+            self._note(event="restored", switch=self.plans[index].plan.name)
+
+    def _note(self, *, sync: bool = False, **entry: Any) -> None:
+        """Write a line of the journal, if there is one."""
+        if self.journal is not None:
+            self.journal.write(sync=sync, at=round(time.time(), 6), **entry)
+
+
+def _match_switches(
+    plans: Sequence[NamedSwitch], switch: Switch | Mapping[str, Switch]
+) -> tuple[Switch, ...]:
+    """Return the switch of each plan."""
+    if not isinstance(switch, Mapping):
+        if len(plans) != 1:
+            names = ", ".join(plan.plan.name for plan in plans[:4])
+            raise InputError(
+                f"the plan has {len(plans)} switches ({names} ...): name a switch for each",
+                where="switch",
+            )
+        return (switch,)
+    matched = []
+    for plan in plans:
+        found = switch.get(plan.plan.name, switch.get(plan.plan.file_name))
+        if found is None:
+            raise InputError(f"no switch is given for {plan.plan.name!r}", where="switch")
+        matched.append(found)
+    unknown = set(switch) - {name for p in plans for name in (p.plan.name, p.plan.file_name)}
+    if unknown:
+        raise InputError(f"the plan has no switch {sorted(unknown)[0]!r}", where="switch")
+    return tuple(matched)
+
+
+def _own_sides(plan: NamedSwitch, only_ports: frozenset[int] | None) -> frozenset[str]:
+    """Return the sides that may be touched: of all ports, or of `only_ports`.
+
+    Raises
+    ------
+    InputError
+        If the plan has a circuit at another port.
+    """
+    n_ports = plan.plan.matchings.shape[1]
+    ports: Iterable[int] = range(n_ports)
+    if only_ports is not None:
+        ports = sorted(only_ports)
+        sources = np.flatnonzero((plan.plan.matchings >= 0).any(axis=0)).tolist()
+        destinations = np.unique(plan.plan.matchings[plan.plan.matchings >= 0]).tolist()
+        outside = sorted((set(sources) | set(destinations)) - only_ports)
+        if outside:
+            raise InputError(
+                f"{plan.plan.name}: the plan needs port {outside[0]}, which may not be touched",
+                where="only_ports",
+            )
+    sides = plan.ports.sides
+    return frozenset(
+        side
+        for port in ports
+        if port < len(sides)
+        for side in (sides[port].a_side, sides[port].b_side)
+    )

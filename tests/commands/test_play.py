@@ -1,0 +1,99 @@
+"""`optmatch play` on a rehearsal, and on a stand-in of a SONiC switch."""
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import optmatch as om
+from optmatch.switches import SonicSwitch
+from tests.helpers.command import call, process, start
+from tests.helpers.sonic_agent import sonic_switch
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    solution = om.solve(om.AllToAll(om.IdealSwitch(4), slot_s=0.02), seed=0)
+    path = tmp_path / "plan.json"
+    om.save(solution, path)
+    return path
+
+
+def test_a_rehearsal_prints_what_would_be_sent(plan: Path) -> None:
+    done = call("play", plan, "--switch", "dry:")
+    assert done.exit_code == 0
+    assert "add 1A-4B" in done.output and "played" in done.output
+
+
+def test_each_slot_when_told(plan: Path) -> None:
+    done = process("play", plan, "--switch", "dry:", "--step", "--json", input="\n\n")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["whole"] is True and told["moments"] == 3
+    done = process("play", plan, "--switch", "dry:", "--step", input="\n")
+    assert done.returncode == 130 and "stopped" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--switch", "nowhere"], "an address such as redis://"),
+        (["--switch", "dry:", "--resume"], "--resume: only with --journal"),
+        (["--switch", "dry:", "--only", "1-x"], "ports as 0-15,20"),
+        (["--switch", "dry:", "--only", "0-2"], "the plan needs port 3"),
+        (["--switch", "a=dry:", "--switch", "a=dry:"], "a name of its own"),
+        (["--switch", "other=dry:"], "no switch is given for 'switch'"),
+        (["--switch", "redis://127.0.0.1:1"], "cannot be reached"),
+        (["--switch", "dry:", "--own-delay", "1"], "lasts 0.02 s, less than the 1 s"),
+    ],
+)
+def test_wrong_calls(
+    plan: Path, options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from optmatch.switches.drivers import sonic
+
+    monkeypatch.setattr(sonic, "PATIENCE_S", 0.2)
+    done = call("play", plan, *options)
+    assert done.exit_code in (1, 2) and message in done.output
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("redis-server") is None, reason="needs redis-server: apt install redis-server"
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_play_is_resumed(plan: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """After a signal the switch holds a whole slot; after a kill, once it was resumed."""
+    journal = tmp_path / "play.jsonl"
+    command = ["play", str(plan), "--journal", str(journal), "--loop"]
+    with sonic_switch(tmp_path, 4, delay_s=0.005) as (server, agent):
+        child = start(*command, "--switch", server.url)
+        give_up_s = time.monotonic() + 60
+        while not journal.exists() or journal.read_text().count('"tuned"') < 4:
+            assert time.monotonic() < give_up_s and child.poll() is None
+            time.sleep(0.01)
+        child.send_signal(number)
+        _, errors = child.communicate(timeout=30)
+        codes = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
+        assert child.returncode == codes[number], errors
+        sonic = SonicSwitch(server.url)
+        if number != signal.SIGKILL:
+            assert len(sonic.read().circuits) == 4
+        else:
+            agent.state.delete("OPTMATCH_PLAYER|claim")  # it would end by itself in 30 s
+        resumed = [*command[:-1], "--resume", "--restore", "--switch", server.url]
+        done = subprocess.run(
+            ["timeout", "60", *process_arguments(), *resumed], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert sonic.read().circuits == () and agent.violations == []
+
+
+def process_arguments() -> list[str]:
+    import sys
+
+    return [sys.executable, "-m", "optmatch"]

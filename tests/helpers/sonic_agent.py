@@ -1,0 +1,232 @@
+"""A Redis server of the tests' own, and a stand-in of the agent that drives a SONiC switch.
+
+The agent hears of each change of OCS_CROSS_CONNECT in database 4, in the order in which they were
+made. It takes what has come as one bulk, carries out additions before removals as the agent of
+today does (or removals first, if told), refuses a circuit whose side is in use, and reports in
+database 6: ``tuning``, after the delay ``tuned``, or ``failed`` where told.
+"""
+
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+PREFIX = "__keyspace@4__:OCS_CROSS_CONNECT|"
+BULK_S = 0.002
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nobody listens to."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RedisServer:
+    """A redis-server on a free port of 127.0.0.1, without files."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.arguments = arguments
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """The address for drivers."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        server = shutil.which("redis-server")
+        assert server is not None
+        command = [
+            server,
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            str(self.folder),
+        ]
+        command += ["--save", "", "--appendonly", "yes", "--appendfsync", "no"]
+        command += ["--notify-keyspace-events", "KEA"]
+        self.process = subprocess.Popen(
+            [*command, *self.arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        give_up_s = time.monotonic() + 10
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), 0.2):
+                    return
+            except OSError:
+                assert time.monotonic() < give_up_s
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End it; what it holds comes back at the next start."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(10)
+            self.process = None
+
+
+class SonicAgent:
+    """The stand-in of the agent.
+
+    Parameters
+    ----------
+    port
+        The port of the database.
+    n_ports
+        How many ports the switch has.
+    delay_s
+        Seconds until a new circuit is tuned; or a function of its name.
+    table_suffix
+        What follows the names of tables in the state: ``""``, or ``"_TABLE"``.
+    removals_first
+        Whether a bulk's removals are carried out before its additions.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        n_ports: int,
+        delay_s: float | Callable[[str], float] = 0.01,
+        *,
+        table_suffix: str = "",
+        removals_first: bool = False,
+    ) -> None:
+        self.delay_of = delay_s if callable(delay_s) else lambda _name: delay_s
+        self.suffix = table_suffix
+        self.removals_first = removals_first
+        self.violations: list[str] = []
+        self.failed_sides: set[str] = set()
+        self.circuits: dict[str, float] = {}
+        """When each circuit that is carried out is tuned, on the monotonic clock."""
+        self.tuned: set[str] = set()
+        self.history: list[tuple[float, str, str]] = []
+        """Time, ``tuned`` or ``removed``, and the circuit."""
+        self.config = redis.Redis(port=port, db=4, decode_responses=True)
+        self.state = redis.Redis(port=port, db=6, decode_responses=True)
+        with self.config.pipeline() as pipe:
+            for number in range(1, n_ports + 1):
+                for side in (f"{number}A", f"{number}B"):
+                    pipe.hset(f"OCS_PORT|{side}", mapping={"label": side, "state": "normal"})
+            pipe.execute()
+        self.listener = redis.Redis(port=port, db=4, decode_responses=True).pubsub()
+        self.listener.psubscribe(PREFIX + "*")
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        """End the agent."""
+        self.ended.set()
+        self.thread.join(10)
+
+    def fail(self, side: str) -> None:
+        """Let a side fail: whatever uses it reports that."""
+        self.failed_sides.add(side)
+        self._report_side(side, "failed", "")
+        for name in list(self.circuits):
+            if side in name.split("-"):
+                self._report(name, "failed")
+
+    def _work(self) -> None:
+        next_look_s = 0.0
+        while not self.ended.is_set():
+            try:
+                self._take_bulk()
+                self._tune()
+                if time.monotonic() >= next_look_s:
+                    self._catch_up()
+                    next_look_s = time.monotonic() + 0.1
+            except redis.exceptions.ConnectionError:
+                time.sleep(0.05)
+
+    def _catch_up(self) -> None:
+        """Carry out what was not heard of, as while the database was gone."""
+        wanted = {key.partition("|")[2] for key in self.config.keys("OCS_CROSS_CONNECT|*")}
+        self._carry_out([("del", name) for name in set(self.circuits) - wanted])
+        self._carry_out([("hset", name) for name in wanted - set(self.circuits)])
+
+    def _take_bulk(self) -> None:
+        bulk: list[tuple[str, str]] = []
+        end_s = time.monotonic() + BULK_S
+        while (left_s := end_s - time.monotonic()) > 0:
+            message = self.listener.get_message(ignore_subscribe_messages=True, timeout=left_s)
+            if message is not None:
+                bulk.append((message["data"], message["channel"].removeprefix(PREFIX)))
+        self._carry_out(bulk)
+
+    def _carry_out(self, bulk: list[tuple[str, str]]) -> None:
+        """Carry a bulk out; the last word on a circuit counts."""
+        last = {name: what for what, name in bulk}
+        added = [
+            name for name, what in last.items() if what == "hset" and name not in self.circuits
+        ]
+        removed = [name for name, what in last.items() if what == "del" and name in self.circuits]
+        steps = [(self._add, added), (self._remove, removed)]
+        for step, names in reversed(steps) if self.removals_first else steps:
+            for name in names:
+                step(name)
+
+    def _add(self, name: str) -> None:
+        used = {side for other in self.circuits for side in other.split("-")}
+        if used & set(name.split("-")):
+            self.violations.append(f"{name}: a side is in use")
+            return
+        self.circuits[name] = time.monotonic() + self.delay_of(name)
+        self._report(name, "tuning")
+
+    def _remove(self, name: str) -> None:
+        del self.circuits[name]
+        self.tuned.discard(name)
+        self.history.append((time.monotonic(), "removed", name))
+        self.state.delete(f"OCS_CROSS_CONNECT{self.suffix}|{name}")
+        for side in name.split("-"):
+            self._report_side(side, "blocked", "")
+
+    def _tune(self) -> None:
+        for name, ready_s in list(self.circuits.items()):
+            if name not in self.tuned and time.monotonic() >= ready_s:
+                failed = self.failed_sides & set(name.split("-"))
+                self.tuned.add(name)
+                self.history.append((time.monotonic(), "failed" if failed else "tuned", name))
+                self._report(name, "failed" if failed else "tuned")
+
+    def _report(self, name: str, status: str) -> None:
+        a_side, b_side = name.split("-")
+        row: Any = {"a_side": a_side, "b_side": b_side}
+        for column, side in (("a_side_status", a_side), ("b_side_status", b_side)):
+            row[column] = "failed" if side in self.failed_sides else status
+        self.state.hset(f"OCS_CROSS_CONNECT{self.suffix}|{name}", mapping=row)
+        self._report_side(a_side, row["a_side_status"], b_side)
+        self._report_side(b_side, row["b_side_status"], a_side)
+
+    def _report_side(self, side: str, status: str, target: str) -> None:
+        row = {"status": status, "target_simplex_port_id": target}
+        self.state.hset(f"OCS_PORT{self.suffix}|{side}", mapping=row)
+
+
+@contextmanager
+def sonic_switch(
+    folder: Path, n_ports: int, **options: Any
+) -> Iterator[tuple[RedisServer, SonicAgent]]:
+    """Start a database and an agent; end both."""
+    server = RedisServer(folder)
+    agent = SonicAgent(server.port, n_ports, **options)
+    try:
+        yield server, agent
+    finally:
+        agent.stop()
+        server.stop()

@@ -1,0 +1,316 @@
+"""Plans played on a stand-in of a SONiC switch, over a real database."""
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.switches import (
+    CrossConnect,
+    Difference,
+    DrySwitch,
+    PlayOptions,
+    SonicSwitch,
+    SwitchError,
+    measured_delays,
+    open_switch,
+    play,
+)
+from tests.helpers.sonic_agent import RedisServer, SonicAgent, sonic_switch
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("redis-server") is None, reason="needs redis-server: apt install redis-server"
+    ),
+]
+
+
+def schedule_of(matchings: Any, **changes: Any) -> om.Solution:
+    """Return an all-to-all answer of an ideal switch with these slots, held for 10 ms each."""
+    n_ports = len(matchings[0])
+    durations_s = np.full(len(matchings), 0.01)
+    schedule = om.Schedule(matchings=matchings, durations_s=durations_s, delay_s=0.01, **changes)
+    demand = np.zeros((n_ports, n_ports))
+    for matching in matchings:
+        for source, destination in enumerate(matching):
+            if destination >= 0:
+                demand[source, destination] += 0.01
+    problem = om.Demand(om.IdealSwitch(n_ports), demand, delay_s=0.01)
+    return om.Solution(
+        problem=problem,
+        schedule=schedule,
+        status=om.Status.FEASIBLE,
+        limit=om.Limit.EXHAUSTED,
+        objective=float(schedule.makespan_s),
+        lower_bound=problem.lower_bound(),
+        method="best",
+    )
+
+
+def shifts(n_ports: int, count: int) -> list[list[int]]:
+    """Return matchings that are cyclic shifts."""
+    return [[(p + 1 + k) % n_ports for p in range(n_ports)] for k in range(count)]
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Iterator[tuple[RedisServer, SonicAgent]]:
+    with sonic_switch(tmp_path, 8) as started:
+        yield started
+
+
+def names_of(sonic: SonicSwitch) -> set[str]:
+    return {circuit.name for circuit in sonic.read().circuits}
+
+
+def test_each_slot_is_tuned_before_its_time_counts(
+    switch: tuple[RedisServer, SonicAgent], tmp_path: Path
+) -> None:
+    server, agent = switch
+    solution = schedule_of(shifts(8, 5))
+    journal = tmp_path / "play.jsonl"
+    sonic = SonicSwitch(server.url)
+    report = play(solution, sonic, PlayOptions(journal=journal))
+    assert report.is_whole and len(report.moments) == 5
+    assert agent.violations == []
+
+    # Each circuit was tuned for at least as long as its slot lasts.
+    tuned_s = {}
+    for at_s, what, name in agent.history:
+        if what == "tuned":
+            tuned_s[name] = at_s
+        else:
+            assert at_s - tuned_s[name] >= 0.01
+    assert len(tuned_s) == 40
+    assert names_of(sonic) == {f"{p + 1}A-{(p + 5) % 8 + 1}B" for p in range(8)}
+    delays = measured_delays(journal)
+    assert delays.n_changes == 5 and 0.01 <= delays.p50_s <= delays.p99_s < 1
+    assert {"lateness_p99_s", "own_p99_s", "delay_p50_s"} <= report.figures().keys()
+
+
+def test_both_orders_of_an_agent_and_both_spellings(tmp_path: Path) -> None:
+    solution = schedule_of(shifts(4, 3))
+    variants: list[dict[str, Any]] = [
+        {"removals_first": True},
+        {"table_suffix": "_TABLE"},
+        {"delay_s": 0.0},
+    ]
+    for number, options in enumerate(variants):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with sonic_switch(folder, 4, **options) as (server, agent):
+            one = bool(options.get("removals_first"))
+            assert play(solution, SonicSwitch(server.url, one_transaction=one)).is_whole
+            assert agent.violations == []
+
+
+def test_circuits_of_others_stay(switch: tuple[RedisServer, SonicAgent]) -> None:
+    server, agent = switch
+    foreign = CrossConnect("7A", "8B")
+    sonic = SonicSwitch(server.url)
+    sonic.apply(Difference((), (foreign,)))
+    solution = schedule_of(shifts(4, 3))
+    only = PlayOptions(only_ports=frozenset(range(4)))
+    assert play(solution, sonic, only).is_whole
+    assert foreign in sonic.read().circuits and agent.violations == []
+    with pytest.raises(om.InputError, match="needs port 2, which may not be touched"):
+        play(solution, sonic, PlayOptions(only_ports=frozenset({0, 1})))
+
+
+def test_a_foreign_circuit_on_our_port_is_named(switch: tuple[RedisServer, SonicAgent]) -> None:
+    server, _ = switch
+    sonic = SonicSwitch(server.url)
+    foreign = CrossConnect("1A", "8B")
+    sonic.apply(Difference((), (foreign,)))
+    solution = schedule_of(shifts(4, 2))
+    with pytest.raises(SwitchError, match="circuit 1A-8B is on a port of the plan"):
+        play(solution, sonic)
+    assert names_of(sonic) == {"1A-8B"}
+    options = PlayOptions(take_over=True, restore=True)
+    assert play(solution, sonic, options).is_whole
+    assert names_of(sonic) == {"1A-8B"}
+
+
+def test_a_foreign_change_in_the_middle_is_named(switch: tuple[RedisServer, SonicAgent]) -> None:
+    server, _ = switch
+    sonic = SonicSwitch(server.url)
+    other = SonicSwitch(server.url)
+
+    def remove_a_circuit() -> None:
+        other.apply(Difference((CrossConnect("1A", "2B"),), ()))
+
+    options = PlayOptions(pace="told", next_slot=remove_a_circuit)
+    with pytest.raises(SwitchError, match="somebody else has removed circuit 1A-2B"):
+        play(schedule_of(shifts(4, 2)), sonic, options)
+
+
+def test_a_failed_port_is_named(switch: tuple[RedisServer, SonicAgent]) -> None:
+    server, agent = switch
+    agent.failed_sides.add("3B")
+    with pytest.raises(SwitchError, match="circuit 2A-3B is failed"):
+        play(schedule_of(shifts(4, 2)), SonicSwitch(server.url))
+
+
+def test_a_circuit_that_is_never_tuned_is_named(tmp_path: Path) -> None:
+    never = pytest.raises(SwitchError, match=r"circuit 1A-2B is tuning after 0\.[23]")
+    with sonic_switch(tmp_path, 4, delay_s=60.0) as (server, _), never:
+        options = PlayOptions(time_limit_s=0.2)
+        play(schedule_of(shifts(4, 2)), SonicSwitch(server.url), options)
+
+
+def test_a_lost_database_comes_back(switch: tuple[RedisServer, SonicAgent]) -> None:
+    server, agent = switch
+    played = []
+
+    def lose_the_database() -> None:
+        played.append(1)
+        if len(played) == 2:
+            server.stop()
+            threading.Timer(0.7, server.start).start()
+
+    options = PlayOptions(pace="told", next_slot=lose_the_database)
+    sonic = SonicSwitch(server.url)
+    assert play(schedule_of(shifts(4, 4)), sonic, options).is_whole
+    assert agent.violations == []
+    server.stop()
+    with pytest.raises(SwitchError, match="cannot be reached"):
+        SonicSwitch(server.url, patience_s=0.3).read()
+
+
+def test_two_players_on_one_switch(switch: tuple[RedisServer, SonicAgent]) -> None:
+    server, _ = switch
+    first, second = SonicSwitch(server.url), SonicSwitch(server.url)
+    first.claim("one")
+    with pytest.raises(SwitchError, match="one plays on this switch"):
+        play(schedule_of(shifts(4, 2)), second)
+    first.release("one")
+    assert play(schedule_of(shifts(4, 2)), second).is_whole
+
+
+def test_the_password_is_not_told(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path, "--requirepass", "right")
+    try:
+        for url in (
+            f"redis://:wrong@127.0.0.1:{server.port}",
+            f"redis://127.0.0.1:{server.port}",
+        ):
+            with pytest.raises(SwitchError) as caught:
+                SonicSwitch(url).read()
+            assert "wrong" not in str(caught.value).replace("WRONGPASS", "")
+            assert str(server.port) in str(caught.value)
+    finally:
+        server.stop()
+
+
+def test_a_user_who_may_not_write(switch: tuple[RedisServer, SonicAgent]) -> None:
+    server, agent = switch
+    agent.config.execute_command("ACL", "SETUSER", "reader", "on", ">p", "~*", "+@read", "+ping")
+    sonic = SonicSwitch(f"redis://reader:p@127.0.0.1:{server.port}")
+    with pytest.raises(SwitchError, match="this user may not do that"):
+        play(schedule_of(shifts(4, 2)), sonic)
+    assert names_of(SonicSwitch(server.url)) == set()
+
+
+def test_a_database_of_something_else(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path)
+    try:
+        with pytest.raises(SwitchError, match="not the database of a SONiC optical switch"):
+            SonicSwitch(server.url).read()
+    finally:
+        server.stop()
+
+
+def test_a_run_is_resumed(switch: tuple[RedisServer, SonicAgent], tmp_path: Path) -> None:
+    server, agent = switch
+    solution = schedule_of(shifts(8, 6))
+    journal = tmp_path / "play.jsonl"
+    sonic = SonicSwitch(server.url)
+    stop = threading.Event()
+    report = play(
+        solution,
+        sonic,
+        PlayOptions(journal=journal),
+        on_moment=lambda moment, _total: stop.set() if moment.moment == 2 else None,
+        stop=stop,
+    )
+    assert not report.is_whole and len(report.moments) == 3
+    with pytest.raises(om.InputError, match="is there already: --resume goes on"):
+        play(solution, sonic, PlayOptions(journal=journal))
+    with pytest.raises(om.InputError, match="of another plan"):
+        play(schedule_of(shifts(8, 5)), sonic, PlayOptions(journal=journal, resume=True))
+    report = play(solution, sonic, PlayOptions(journal=journal, resume=True, restore=True))
+    assert report.is_whole and [moment.moment for moment in report.moments] == [2, 3, 4, 5]
+    assert names_of(sonic) == set() and agent.violations == []
+    # A last line that was cut off by a crash is passed over.
+    journal.write_text(journal.read_text() + '{"event": "tun')
+    assert measured_delays(journal).n_changes == 6
+
+
+def test_short_slots_are_refused_or_stretched(switch: tuple[RedisServer, SonicAgent]) -> None:
+    server, agent = switch
+    solution = schedule_of(shifts(4, 2))
+    sonic = SonicSwitch(server.url)
+    with pytest.raises(om.InputError, match=r"slot 0 lasts 0\.01 s, less than the 0\.05 s"):
+        play(solution, sonic, PlayOptions(own_delay_s=0.05))
+    started_s = time.monotonic()
+    play(solution, sonic, PlayOptions(own_delay_s=0.05, stretch=True))
+    assert time.monotonic() - started_s >= 0.1
+    assert agent.violations == []
+
+
+def test_nothing_is_sent_that_verify_refuses() -> None:
+    sent: list[str] = []
+    solution = schedule_of(shifts(4, 2))
+    wrong = om.Solution(
+        problem=om.AllToAll(om.IdealSwitch(4)),
+        schedule=solution.schedule,
+        status=om.Status.FEASIBLE,
+        limit=om.Limit.EXHAUSTED,
+        objective=2.0,
+        lower_bound=0.0,
+        method="best",
+    )
+    with pytest.raises(om.VerificationError, match="nothing is sent"):
+        play(wrong, DrySwitch(write=sent.append))
+    assert sent == []
+
+
+def test_rails_and_planes_have_a_switch_each(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.integers(0, 5, (4, 4)) * 1e-3
+    np.fill_diagonal(matrix, 0.0)
+    problem = om.Demand(om.IdealSwitch(4), matrix, delay_s=1e-3, planes=2)
+    solution = om.solve(problem, "spectra", seed=0)
+    sent: dict[str, list[str]] = {"plane 0": [], "plane 1": []}
+    switches = {name: DrySwitch(write=lines.append) for name, lines in sent.items()}
+    assert play(solution, switches).is_whole
+    assert all(lines for lines in sent.values())
+    with pytest.raises(om.InputError, match=r"the plan has 2 switches \(plane 0, plane 1"):
+        play(solution, DrySwitch())
+    with pytest.raises(om.InputError, match="no switch is given for 'plane 1'"):
+        play(solution, {"plane-0": DrySwitch()})
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "scpi://", "redis://h:999999", "http://a:b@c"])
+def test_unknown_addresses(url: str) -> None:
+    with pytest.raises(om.InputError, match="switch") as caught:
+        open_switch(url)
+    assert "a:b@" not in str(caught.value)
+
+
+def test_the_journal_is_of_lines(switch: tuple[RedisServer, SonicAgent], tmp_path: Path) -> None:
+    server, _ = switch
+    journal = tmp_path / "play.jsonl"
+    play(schedule_of(shifts(4, 2)), SonicSwitch(server.url), PlayOptions(journal=journal))
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [entry.get("event") for entry in entries] == [
+        *(None, "before", "applying", "tuned", "applying", "tuned", "ended"),
+    ]
+    assert entries[0]["format"] == "optmatch/play/1"
