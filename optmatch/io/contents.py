@@ -9,6 +9,7 @@ import math
 import os
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from threading import Timer
 from typing import Any, BinaryIO
@@ -21,12 +22,15 @@ from optmatch.model import FormatError, InputError, check_size, largest
 _log = logging.getLogger("optmatch")
 
 _PATIENCE_S = 1.0
-_GZIP = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b"
+_NPY_MAGIC = b"\x93NUMPY"
 _MEMBER = b"PK\1\2"
 """Begins each entry of the directory of an archive."""
 _MOST_PACKED = 1040
 """Gzip packs at most 1032 bytes into one."""
 _ENTRY_BYTES = 8
+
+Shape = tuple[int, ...]
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -69,7 +73,7 @@ def unzip(content: bytes, name: str) -> bytes:
 
     A damaged file, or one that unpacks to more than the largest size, is a `FormatError`.
     """
-    if content[:2] != _GZIP:
+    if content[:2] != _GZIP_MAGIC:
         return content
     if len(content) > largest("bytes") // _MOST_PACKED:
         check_content("bytes", int.from_bytes(content[-4:], "little"), name)  # the stated size
@@ -82,37 +86,76 @@ def unzip(content: bytes, name: str) -> bytes:
     return unpacked
 
 
-def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
+def read_arrays(
+    content: bytes, name: str, *, check_shape: Callable[[str, Shape], None] | None = None
+) -> dict[str, NDArray[Any]]:
     """Read an ``.npz`` archive, or one ``.npy`` array under the empty name.
 
-    A `FormatError` if it is damaged, holds objects, or its headers state more than it has or may
-    have.
+    All sizes that the headers state are checked before any array is allocated.
+
+    Parameters
+    ----------
+    content
+        The bytes of the file.
+    name
+        The name of the file in messages.
+    check_shape
+        Called with the name and the shape of each array before it is read; raises `FormatError`
+        for a shape that its reader cannot use.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged, holds Python objects, or states sizes that exceed its content or
+        the largest size allowed.
     """
-    from zipfile import BadZipFile, ZipFile
+    from zipfile import BadZipFile
 
     try:
-        if content[:6] == b"\x93NUMPY":
-            _check_header(io.BytesIO(content), len(content), name)
+        if content[:6] == _NPY_MAGIC:
+            shape = _check_header(io.BytesIO(content), len(content), name)
+            if check_shape is not None:
+                check_shape("", shape)
             return {"": np.load(io.BytesIO(content), allow_pickle=False)}
-        check_content("arrays", content.count(_MEMBER), name)
-        with ZipFile(io.BytesIO(content)) as archive:
-            members = archive.infolist()
-            size_bytes = sum(member.file_size for member in members)
-            check_content("entries", size_bytes // _ENTRY_BYTES, name)
-            for twice, count in Counter(one.filename for one in members).most_common(1):
-                if count > 1:
-                    raise FormatError(f"{twice!r} is in it {count} times", path=name)
-            for member in members:
-                with archive.open(member) as stream:
-                    _check_header(stream, member.file_size, name)
-        with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
-            return {key: loaded[key] for key in loaded.files}
-    except (FormatError, MemoryError):
+        _check_archive(content, name, check_shape)
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except FormatError:
         raise
+    except MemoryError as exc:
+        raise FormatError("its arrays need more memory than there is", path=name) from exc
     except (ValueError, OSError, EOFError, KeyError, BadZipFile) as exc:
         raise FormatError(f"is no file of arrays: {exc}", path=name) from exc
-    except Exception as exc:  # of damaged headers NumPy and zipfile raise nearly anything
+    except Exception as exc:  # NumPy and zipfile raise nearly anything for damaged headers
         raise FormatError(f"is damaged: {exc}", path=name) from exc
+
+
+def _check_archive(
+    content: bytes, name: str, check_shape: Callable[[str, Shape], None] | None
+) -> None:
+    """Check all that the directory and the headers of an ``.npz`` archive state."""
+    from zipfile import ZipFile
+
+    # The number of members is counted in the bytes, because ZipFile makes an object for each.
+    check_content("arrays", content.count(_MEMBER), name)
+    with ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+
+        # Packed zeros take a thousandth of their size: a small archive may state a huge array.
+        size_bytes = sum(member.file_size for member in members)
+        check_content("entries", size_bytes // _ENTRY_BYTES, name)
+        check_content("bytes", size_bytes, name)
+
+        most_common = Counter(member.filename for member in members).most_common(1)
+        for filename, count in most_common:
+            if count > 1:
+                raise FormatError(f"{filename!r} is in it {count} times", path=name)
+
+        for member in members:
+            with archive.open(member) as stream:
+                shape = _check_header(stream, member.file_size, name)
+            if check_shape is not None:
+                check_shape(member.filename.removesuffix(".npy"), shape)
 
 
 def check_content(what: str, count: int, name: str) -> None:
@@ -123,19 +166,19 @@ def check_content(what: str, count: int, name: str) -> None:
         raise FormatError(str(exc), path=name) from exc
 
 
-def _check_header(stream: Any, size: int, name: str) -> None:
-    """Refuse an array whose header states more entries than there are bytes for.
+def _check_header(stream: Any, size_bytes: int, name: str) -> Shape:
+    """Return the shape that the header of an ``.npy`` array states.
 
-    An array without entries may not have a side longer than any real array, since readers make
-    other arrays as long.
+    An array that needs more bytes than there are is refused. An array without entries may not have
+    a side longer than any real array, since readers make other arrays as long.
     """
     version = np.lib.format.read_magic(stream)
-    read = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
-    shape, _, dtype = read(stream)
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    else:
+        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize > size_bytes:
         raise FormatError(f"an array of shape {shape} and type {dtype} in it", path=name)
     check_content("entries", math.prod(max(side, 1) for side in shape), name)
+    return shape
