@@ -227,6 +227,15 @@ def kind_of(problem: object) -> Kind:
     return row()
 
 
+def view_of_solution(solution: Solution) -> View:
+    """Return how a solution is shown; `InputError` if its answer does not fit its problem."""
+    from optmatch.problems.answers import check_solution_fits
+
+    view = kind_of(solution.problem).view()
+    check_solution_fits(solution)
+    return view
+
+
 PLUGIN_TIME_S = 10.0
 """How long a plugin may take to load."""
 

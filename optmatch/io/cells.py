@@ -21,6 +21,7 @@ from optmatch.model import (
     naming,
     number,
 )
+from optmatch.model.files import path_name
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 CELLS_FORMAT = "optmatch/cell-device/1"
@@ -50,7 +51,7 @@ def read_cells(
     InputError
         If a value is out of range.
     """
-    content, name = read_bytes(path), os.fspath(path)
+    content, name = read_bytes(path), path_name(path)
     rows = _json_rows if content.lstrip()[:1] == b"{" else _csv_rows
     measured: dict[int, dict[str, float]] = {}
     places: dict[int, str] = {}

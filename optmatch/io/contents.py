@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FormatError, InputError, check_size, largest
+from optmatch.model.files import path_name
 
 _log = logging.getLogger("optmatch")
 
@@ -38,7 +39,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
     A `FormatError` if it cannot be read, or is larger than `optmatch.model.SIZES` allows.
     """
-    name, most = os.fspath(path), largest("bytes")
+    name, most = path_name(path), largest("bytes")
     try:
         with _open(Path(path)) as file:
             content = file.read(most + 1)

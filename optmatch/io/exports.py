@@ -27,7 +27,8 @@ from optmatch.io.switches.exports import (
 )
 from optmatch.io.text import layout
 from optmatch.model import InputError, Solution
-from optmatch.model.files import check_target, is_stream, replace_file
+from optmatch.model.files import check_target, is_stream, path_name, replace_file
+from optmatch.problems.answers import check_solution_fits
 from optmatch.problems.rails.execution.triggers import TriggerPlan
 
 Exported = str | Mapping[str, str | bytes]
@@ -231,9 +232,9 @@ def export(
     files = {"": written} if isinstance(written, str) else written
     if len(files) > 1 and is_stream(path):
         raise InputError(
-            f"{to}: {len(files)} files cannot go into one stream", path=os.fspath(path)
+            f"{to}: {len(files)} files cannot go into one stream", path=path_name(path)
         )
-    targets = [check_target(os.fspath(path) + ending, force=force) for ending in files]
+    targets = [check_target(path_name(path) + ending, force=force) for ending in files]
     new = [target for target in targets if not target.exists()]
     try:
         for target, content in zip(targets, files.values(), strict=True):
@@ -242,7 +243,7 @@ def export(
         for target in new:
             target.unlink(missing_ok=True)
         raise
-    return [os.fspath(path) + ending for ending in files]
+    return [path_name(path) + ending for ending in files]
 
 
 def exported(
@@ -260,6 +261,7 @@ def _write(
 ) -> Exported | Document:
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
+    check_solution_fits(solution)
     return EXPORTERS[to].write(solution, rate_bytes_per_s, names)
 
 

@@ -14,7 +14,13 @@ from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree
 from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
 from optmatch.io.text import layout, parse
 from optmatch.model import FormatError, InputError, Problem, Solution, naming
-from optmatch.model.files import check_target as check_target, is_stream, locked, replace_file
+from optmatch.model.files import (
+    check_target as check_target,
+    is_stream,
+    locked,
+    path_name,
+    replace_file,
+)
 
 
 def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -57,7 +63,7 @@ def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool
     target = check_target(path, force=force)
     if is_stream(target):
         replace_file(target, (layout(detach(tree, None)[0]) + "\n").encode())
-        return [os.fspath(path)]
+        return [path_name(path)]
     tree, arrays = detach(tree, target.name.removesuffix(".json"))
     with locked(target.parent):  # the named arrays stay while others replace the file
         former = _former_arrays(target)
@@ -73,7 +79,7 @@ def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool
             raise
         if former is not None and former != beside:
             former.unlink(missing_ok=True)
-    return [os.fspath(path), *([] if beside is None else [os.fspath(beside)])]
+    return [path_name(path), *([] if beside is None else [os.fspath(beside)])]
 
 
 def load(path: str | os.PathLike[str]) -> Problem | Solution:
@@ -107,9 +113,10 @@ def load(path: str | os.PathLike[str]) -> Problem | Solution:
     >>> om.load("instances/all-to-all/hex-4x4-8.json")
     AllToAll(fabric=HexMesh(rows=4, cols=4, ports=8))
     """
-    folder = Path(path).parent
-    with nullcontext() if is_stream(path) else locked(folder, shared=True):
-        return _read(read_bytes(path), os.fspath(path), folder)
+    name = path_name(path)
+    folder = Path(name).parent
+    with nullcontext() if is_stream(name) else locked(folder, shared=True):
+        return _read(read_bytes(name), name, folder)
 
 
 def dumps(obj: Problem | Solution) -> str:
@@ -126,6 +133,8 @@ def dumps(obj: Problem | Solution) -> str:
 
 def loads(text: str | bytes, *, path: str = "<text>") -> Problem | Solution:
     """Read a problem or a solution from a text; `path` is what messages call it."""
+    if not isinstance(text, str | bytes):
+        raise InputError(f"text of type {type(text).__name__}: a text is expected", where="text")
     return _read(text, path, None)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.io.contents import Shape, read_arrays, read_bytes
 from optmatch.model import FormatError, Measurement, SolverUnavailable, naming
+from optmatch.model.files import path_name
 
 _ARRAYS = {
     "cell_states": ("iu", "whole"),
@@ -41,7 +42,7 @@ def read_measurement(fabric: Fabric, paths: Sequence[str | os.PathLike[str]]) ->
     SolverUnavailable
         If there is a Touchstone file, and no scikit-rf.
     """
-    archive, *touchstones = (os.fspath(path) for path in paths)
+    archive, *touchstones = (path_name(path) for path in paths)
 
     def check_shape(key: str, shape: Shape) -> None:
         _check_array_name(key, archive)

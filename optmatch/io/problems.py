@@ -10,6 +10,7 @@ from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, from_object, to_object
 from optmatch.io.text import canonical, digest, layout, parse
 from optmatch.model import Device, InputError, Problem, naming
+from optmatch.model.files import path_name
 from optmatch.problems import PROBLEMS
 
 PROBLEM_FORMAT = "optmatch/problem/1"
@@ -88,7 +89,7 @@ def read_device(path: str | os.PathLike[str]) -> Device:
     ...     read_device(file) == DEVICES["smartlight"]
     True
     """
-    name = os.fspath(path)
+    name = path_name(path)
     tree: Any = parse(read_bytes(path), name)
     with naming(name):
         check_object(tree, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.io.fields import check_keys, check_object, choose, from_object, shorten, to_object
 from optmatch.io.problems import check_format, problem_digest, problem_from_tree, problem_to_tree
-from optmatch.io.text import plain, pointer
+from optmatch.io.text import place_in, plain, pointer
 from optmatch.model import (
     FormatError,
     Index,
@@ -35,6 +35,7 @@ from optmatch.problems import (
     RoutingProof,
     SupplyProof,
 )
+from optmatch.problems.answers import check_answer_fits
 
 CERTIFICATES: dict[str, type[Value]] = {
     "block": BlockProof,
@@ -188,16 +189,14 @@ def solution_from_tree(tree: Any) -> Solution:
     )
 
 
-def _check_shape(schedule: Schedule, problem: Problem, where: str) -> None:
-    """Refuse arrays of another switch, which nothing behind the reader expects."""
-    expected = {"matchings": problem.fabric.n_ports, "cell_states": problem.fabric.n_cells}
-    for name, columns in expected.items():
-        array = getattr(schedule, name)
-        if array is not None and array.shape[1] != columns:
-            raise InputError(
-                f"{name} has rows of {array.shape[1]} entries, the fabric needs {columns}",
-                where=pointer(where, name),
-            )
+def _check_fits(problem: Problem, answer: Any, where: str) -> None:
+    """Refuse an answer of another problem, which nothing behind the reader expects."""
+    try:
+        check_answer_fits(problem, answer)
+    except InputError as exc:
+        names = frozenset(field.name for field in fields(answer))
+        exc.where = place_in(exc.where, exc.message, names, where)
+        raise
 
 
 def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | None:
@@ -210,7 +209,7 @@ def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | N
         empty = [name for name in columns if isinstance(tree.get(name), list) and not tree[name]]
         tree = tree | {name: np.empty((0, columns[name])) for name in empty}
     schedule = from_object(Schedule, tree, where)
-    _check_shape(schedule, problem, where)
+    _check_fits(problem, schedule, where)
     return schedule
 
 
@@ -240,4 +239,6 @@ def _answer_from_tree(tree: Any, where: str, problem: Problem) -> Any:
             _schedule_from_tree(part, pointer(place, k), problem) for k, part in enumerate(parts)
         ]
 
-    return from_object(problem.answer_class, tree, where, schedules=schedules)
+    answer = from_object(problem.answer_class, tree, where, schedules=schedules)
+    _check_fits(problem, answer, where)
+    return answer

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.io.contents import check_content, read_bytes, unzip
 from optmatch.model import FormatError, SolverUnavailable, naming
+from optmatch.model.files import path_name
 from optmatch.problems import Jobs, Resources
 
 PRIVATE = "private."
@@ -42,7 +43,7 @@ def read_resources(path: str | os.PathLike[str]) -> Resources:
     SolverUnavailable
         If pyarrow is not installed.
     """
-    name = os.fspath(path)
+    name = path_name(path)
     columns = read_columns(name)
     known = {key: columns.pop(key) for key in (*_TIMES, *_PLACES) if key in columns}
     public = [key for key in columns if not key.startswith(PRIVATE)]
@@ -74,7 +75,7 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
     FormatError
         As of `read_resources`; or naming a column that is unknown or missing.
     """
-    name = os.fspath(path)
+    name = path_name(path)
     columns = read_columns(name)
     if "demand" not in columns:
         raise FormatError("column 'demand' is missing", path=name)

@@ -25,6 +25,7 @@ from .display import (
     Displayed as Displayed,
     figures_of as figures_of,
     view_of as view_of,
+    view_of_solution as view_of_solution,
 )
 from .errors import (
     FormatError as FormatError,

@@ -144,7 +144,10 @@ class Plain:
         return (
             self.type in (str, bool)
             or not values
-            or (span.least < min(values) + (not span.above) and max(values) <= span.most)
+            or (
+                span.least < min(values) + (not span.above)
+                and max(values) <= min(span.most, 2**63)
+            )
         )
 
     def check(self, name: str, value: Any) -> Any:
@@ -155,6 +158,8 @@ class Plain:
             value = number(name, value, at_least=-math.inf)
         elif not self.takes(value):
             raise InputError(f"{name} = {_short(value)}: {self.wanted} is expected", where=name)
+        elif self.type is float and isinstance(value, int):
+            number(name, value, at_least=-math.inf)  # refuses one that is no float
         if self.type in (int, float):
             self.span.refuse(name, value)
         return value

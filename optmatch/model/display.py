@@ -18,6 +18,13 @@ def view_of(problem: Any) -> Any:
     return kind_of(problem).view()
 
 
+def view_of_solution(solution: Any) -> Any:
+    """Return the same for a solution, after a check that its answer fits its problem."""
+    from optmatch.kinds import view_of_solution
+
+    return view_of_solution(solution)
+
+
 def figures_of(problem: Any, answer: Any) -> dict[str, str]:
     """Return what an answer comes to beside its objective, by name; nothing without an answer.
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_MOST_LETTERS = 4000  # of a message
+_MOST_LETTERS = 3900  # of a message, so that with its end it stays below 4,000
 
 
 class OptMatchError(Exception):
@@ -42,9 +42,7 @@ class InputError(OptMatchError, ValueError):
     """
 
     def __init__(self, message: str, *, where: str = "", path: str = "") -> None:
-        if len(message) > _MOST_LETTERS:  # names in files may be of any length
-            rest = len(message) - _MOST_LETTERS
-            message = f"{message[:_MOST_LETTERS]} ... and {rest} more letters"
+        message = _printable(message)
         super().__init__(message)
         self.message = message
         self.where = where
@@ -52,10 +50,22 @@ class InputError(OptMatchError, ValueError):
 
     def __str__(self) -> str:
         where = "" if self.where in self.message else self.where
-        return ": ".join(part for part in (self.path, where, self.message) if part)
+        return _printable(": ".join(part for part in (self.path, where, self.message) if part))
 
     def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments survive a process pool
         return _rebuild, (type(self), self.message, self.where, self.path)
+
+
+def _printable(text: str) -> str:
+    """Return a text that is at most `_MOST_LETTERS` long, but for its end, and can be encoded.
+
+    Names in files may be of any length. Half a pair of surrogates, which a file or the name of a
+    file may hold, is written as an escape.
+    """
+    if len(text) > _MOST_LETTERS:
+        rest = len(text) - _MOST_LETTERS
+        text = f"{text[:_MOST_LETTERS]} ... and {rest} more letters"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _rebuild(kind: type[InputError], message: str, where: str, path: str) -> InputError:
@@ -68,7 +78,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except InputError as exc:
-        exc.path = exc.path or os.fspath(path)
+        exc.path = exc.path or str(path)
         raise
 
 

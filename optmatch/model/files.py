@@ -12,13 +12,40 @@ from glob import escape
 from pathlib import Path
 from zlib import crc32
 
-from optmatch.model.errors import InputError
+from optmatch.model.errors import FormatError, InputError
 
 PICTURES = (".png", ".svg", ".pdf")
 """How names of pictures end."""
 
 _HERE = f"{crc32(platform.node().encode()):08x}"  # this machine, or container
 _DAY_S = 86_400.0
+
+
+def path_name(path: object, where: str = "path") -> str:
+    """Return a path as text.
+
+    Raises
+    ------
+    InputError
+        If it is neither a text nor a path.
+    FormatError
+        If there is a null byte in it, which no file can have in its name.
+
+    Examples
+    --------
+    >>> path_name(Path("a/b.json"))
+    'a/b.json'
+    >>> path_name(3)
+    Traceback (most recent call last):
+        ...
+    optmatch.model.errors.InputError: path = 3: a path is expected
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise InputError(f"{where} = {path!r:.60}: a path is expected", where=where)
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise FormatError("has a null byte in its name: it cannot be read or written", path=name)
+    return name
 
 
 def check_target(
@@ -29,11 +56,12 @@ def check_target(
     Returns the file behind all links. Refused are a file that is there (without `force`), a
     folder, a file in no folder, and a name without one of the `endings`.
     """
-    name, target = os.fspath(path), Path(os.path.realpath(path))
-    if endings and Path(path).suffix.lower() not in endings:
+    name = path_name(path)
+    target = Path(os.path.realpath(name))
+    if endings and Path(name).suffix.lower() not in endings:
         raise InputError(f"its name has to end in {', '.join(endings)}", path=name)
-    if is_stream(path):
-        return Path(path)  # written to, and never replaced
+    if is_stream(name):
+        return Path(name)  # written to, and never replaced
     if target.is_dir():
         raise InputError("is a folder, not a file to write", path=name)
     if target.exists() and not force:

@@ -94,6 +94,10 @@ def _exact_float(name: str, value: int) -> float:
     return exact
 
 
+_LARGEST_INTEGER = 10**38
+"""Products of eight whole numbers below it are still floats, and Python writes each as text."""
+
+
 def integer(name: str, value: Any, *, at_least: int | None) -> int:
     """Check that `value` is a whole number not below `at_least`, if that is given.
 
@@ -103,7 +107,9 @@ def integer(name: str, value: Any, *, at_least: int | None) -> int:
     9
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InputError(f"{name} = {value!r}: not a whole number", where=name)
+        raise InputError(f"{name} = {value!r:.60}: not a whole number", where=name)
+    if not -_LARGEST_INTEGER < value < _LARGEST_INTEGER:
+        raise InputError(f"{name}: a whole number of more than 38 digits", where=name)
     if at_least is not None and value < at_least:
         raise InputError(f"{name} = {value}: must be >= {at_least}", where=name)
     return int(value)
@@ -118,7 +124,7 @@ def number(name: str, value: Any, *, at_least: float = 0.0) -> float:
     0.015
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise InputError(f"{name} = {value!r}: not a number", where=name)
+        raise InputError(f"{name} = {value!r:.60}: not a number", where=name)
     if isinstance(value, int) and abs(value) > 2**53:
         value = _exact_float(name, value)
     if not np.isfinite(value):

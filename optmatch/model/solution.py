@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, get_args
 
 from optmatch.model.declarations import Amount, Index, check_fields
-from optmatch.model.display import dataframe, figures_of, view_of
+from optmatch.model.display import dataframe, figures_of, view_of_solution
 from optmatch.model.errors import InputError
 from optmatch.model.problem import (
     Answer,
@@ -339,7 +339,7 @@ class Solution(Value, Generic[Answer]):
         >>> om.solve(om.Collective("all-gather", 3, 3.0), "ring").plot().axes[0].get_ylabel()
         'rank'
         """
-        return view_of(self.problem).draw(self, slot)
+        return view_of_solution(self).draw(self, slot)
 
     def to_dataframe(self) -> Any:
         """Return the answer as a table of pandas.
@@ -368,7 +368,7 @@ class Solution(Value, Generic[Answer]):
         """
         if self.answer is None and self.schedule is None:
             raise InputError(f"a solution without an answer: {self.status.value}")
-        return dataframe(view_of(self.problem).tabulate(self))
+        return dataframe(view_of_solution(self).tabulate(self))
 
     def _repr_html_(self) -> str:
         """Show the solution in Jupyter, in its viewer."""

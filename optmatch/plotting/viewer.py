@@ -24,7 +24,7 @@ from optmatch.model import (
     is_known,
     number,
     unit_of,
-    view_of,
+    view_of_solution,
     write_amount,
     write_score,
 )
@@ -74,7 +74,7 @@ def viewer_page(
     (True, False)
     """
     number("cell_loss_db", cell_loss_db)
-    page = view_of(shown.problem).page if isinstance(shown, Solution) else None
+    page = view_of_solution(shown).page if isinstance(shown, Solution) else None
     data = page_data(shown, cell_loss_db=cell_loss_db) if page is None else page(shown)
     if title is not None:
         data["title"] = title

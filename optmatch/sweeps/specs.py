@@ -16,6 +16,7 @@ from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import from_object
 from optmatch.kinds import default_method
 from optmatch.model import FormatError, InputError, Limits, Problem, check_size, naming
+from optmatch.model.files import path_name
 from optmatch.sweeps.tasks import Task
 
 DEFAULT = "default"
@@ -33,7 +34,7 @@ def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) 
     or a table with one for each kind. ``seeds`` is a list, or how many. ``[limits]`` has the
     fields of `Limits`. An `InputError` names the file, the place and the rule.
     """
-    name = os.fspath(path)
+    name = path_name(path)
     text = decode(read_bytes(path), name)
     try:
         tree = tomllib.loads(text)

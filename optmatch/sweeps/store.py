@@ -16,6 +16,7 @@ from typing import Any
 from optmatch.io.problems import problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, parse
 from optmatch.model import OptMatchError, Problem
+from optmatch.model.files import path_name
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, Row
 
 VERSION = 1
@@ -66,7 +67,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        self.path: str = os.fspath(path)
+        self.path: str = path_name(path)
         if read_only and not Path(path).exists():
             raise StoreError(f"{self.path}: there is no such store")
         if Path(path).exists() and not Path(path).is_file():

@@ -1,8 +1,8 @@
 """Files under attack, and what becomes of those that still load: pictures, pages, exports.
 
 A second mutator beside `tests.helpers.fuzzing`, written without regard to it. It knows the numbers
-of a file: each becomes one of its neighbours, a bound of a type, or the number of another place, and
-lists lose, repeat and swap entries, so that many files still load and do not fit their problem.
+of a file: each becomes one of its neighbours or a bound of a type. Lists lose, repeat and swap
+entries. Many files therefore still load, and do not fit their problem.
 
 ``python -m tests.helpers.attacks MINUTES [SEED]`` runs for long.
 """
@@ -22,13 +22,28 @@ from typing import Any, NamedTuple
 import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.io.exports import EXPORTERS, exported
-from optmatch.kinds import kind_of
+from optmatch.kinds import view_of_solution
 from tests.helpers.formats import Files, Seed, read_and_verify, seeds
 
 MOST_LETTERS = 4000
 """The longest message that an error may have."""
 
-BOUNDS = (-(2**63), -(2**31), -2, -1, 0, 1, 127, 128, 2**31 - 1, 2**31, 10**18, 2**63, 10**26, 10**330)
+BOUNDS = (
+    -(2**63),
+    -(2**31),
+    -2,
+    -1,
+    0,
+    1,
+    127,
+    128,
+    2**31 - 1,
+    2**31,
+    10**18,
+    2**63,
+    10**26,
+    10**330,
+)
 REALS = (1e-320, 5e-324, 1e-15, 0.1, 1e15, 2e16, 1e300, 1.7e308)
 
 Place = tuple[Any, Any]
@@ -63,7 +78,9 @@ def attack_tree(tree: Any, rng: random.Random) -> None:
         places = list(places_in(rng.choice(answers))) or places
     holder, key = rng.choice(places)
     value = holder[key]
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, float) and not -1e300 < value < 1e300:
+        holder[key] = 0
+    elif isinstance(value, bool) or value is None:
         holder[key] = rng.choice((True, None, 0, [], {}))
     elif isinstance(value, int):
         holder[key] = _attack_integer(value, rng)
@@ -144,11 +161,11 @@ def attack_files(files: Files, others: list[bytes], rng: random.Random) -> Files
 
 def uses_of(loaded: om.Solution, rng: random.Random) -> dict[str, Callable[[], object]]:
     """List what a user may do with a solution that was loaded: all but a few of the exports."""
-    view = kind_of(loaded.problem).view()
+    view = view_of_solution(loaded)
     uses: dict[str, Callable[[], object]] = {
         "verify": lambda: om.verify(loaded.problem, loaded),
         "summary": loaded.summary,
-        "tabulate": lambda: view.tabulate(loaded),
+        "tabulate": loaded.to_dataframe,
         "dumps": lambda: loads(dumps(loaded)),
     }
     if view.page is not None:

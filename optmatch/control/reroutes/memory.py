@@ -26,7 +26,7 @@ from optmatch.io.fields import check_keys, check_object
 from optmatch.io.problems import check_format, problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, layout, parse
 from optmatch.model import FormatError, InputError, integer
-from optmatch.model.files import check_target, replace_file
+from optmatch.model.files import check_target, path_name, replace_file
 from optmatch.problems import Reroute
 
 _FORMAT, _BEFORE = "optmatch/rerouter/2", "optmatch/rerouter/1"
@@ -185,7 +185,7 @@ def append(file: Any, text: bytes, path: Path, *, sync: bool = False) -> None:
         if sync:
             os.fsync(file.fileno())
     except OSError as exc:
-        exc.filename = os.fspath(path)
+        exc.filename = path_name(path)
         if path.is_file():
             file.truncate(size)
         raise
@@ -193,7 +193,7 @@ def append(file: Any, text: bytes, path: Path, *, sync: bool = False) -> None:
 
 def read_memory(path: str | os.PathLike[str]) -> Memory:
     """Read the files that `write_memory` has written, in this version or the one before."""
-    name = os.fspath(path)
+    name = path_name(path)
     tree = parse(read_bytes(path), name)
     try:
         check_object(tree, "")

@@ -33,6 +33,7 @@ from optmatch.io.rails.chakra.traces import is_trace, siblings
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.text import parse, pointer
 from optmatch.model import FormatError, InputError, largest, naming
+from optmatch.model.files import path_name
 from optmatch.problems.demands.matrices import (
     fill_matrix,
     from_graph as from_graph,
@@ -109,8 +110,8 @@ def read_traffic(
     """
     if layout is not None and layout not in LAYOUTS:
         raise InputError(f"layout = {layout!r}: one of {', '.join(LAYOUTS)}", where="layout")
-    is_stdin = os.fspath(path) == STDIN
-    file = _STDIN_NAME if is_stdin else os.fspath(path)
+    is_stdin = path_name(path) == STDIN
+    file = _STDIN_NAME if is_stdin else path_name(path)
     reader = None if is_stdin else _reader_of_suffix(path)
     content = unzip(_read_stdin() if is_stdin else read_bytes(path), file)
     if reader is None:
@@ -175,7 +176,7 @@ def read_matrix(
     ...     read_matrix(file).tolist()
     [[0.0, 30.0], [12.5, 0.0]]
     """
-    file = os.fspath(path)
+    file = path_name(path)
     if file != STDIN and is_trace(path):
         members = None if groups is None else read_groups(groups)
         matrix = check_matrix(read_chakra(siblings(path), groups=members, skipped=skipped))
@@ -204,7 +205,7 @@ def _reader_of_suffix(path: str | os.PathLike[str]) -> Reader:
     suffix = endings[-1] if endings else ""
     if suffix not in _READERS:
         known = ", ".join([*_READERS, ".et"])
-        raise FormatError(f"suffix {suffix!r}: matrices end in {known}", path=os.fspath(path))
+        raise FormatError(f"suffix {suffix!r}: matrices end in {known}", path=path_name(path))
     return _READERS[suffix]
 
 

@@ -30,6 +30,7 @@ from optmatch.model import (
     check_size,
     naming,
 )
+from optmatch.model.files import path_name
 
 _STATES = {0: "bar", 1: "cross"}
 
@@ -96,7 +97,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
     """Read YAML or JSON; keys that are there twice, which YAML would drop, are `flaws`."""
     content = read_bytes(path)
     if content.lstrip()[:1] == b"{":
-        return parse(content, os.fspath(path))
+        return parse(content, path_name(path))
     try:
         import yaml
     except ImportError as exc:
@@ -104,7 +105,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 10 times as fast
     try:
-        _check_events(yaml.parse(content, loader), os.fspath(path))
+        _check_events(yaml.parse(content, loader), path_name(path))
         reader = loader(content)
         node = reader.get_single_node()
         flaws += _repeated_keys(node)
@@ -115,7 +116,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
         mark = getattr(exc, "problem_mark", None)
         place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
         problem = getattr(exc, "problem", None) or "a mapping is expected"
-        raise FormatError(f"{problem}: not YAML", path=f"{os.fspath(path)}{place}") from exc
+        raise FormatError(f"{problem}: not YAML", path=f"{path_name(path)}{place}") from exc
 
 
 def _check_events(events: Iterable[Any], path: str) -> None:

@@ -9,6 +9,7 @@ from optmatch.io.contents import check_content, read_bytes
 from optmatch.io.fields import check_object, shorten
 from optmatch.io.text import layout, parse, pointer
 from optmatch.model import FormatError, naming
+from optmatch.model.files import path_name
 
 Groups = dict[str, tuple[int, ...]]
 
@@ -19,7 +20,7 @@ def read_groups(path: str | os.PathLike[str], *, n_ranks: int | None = None) -> 
     Returns the members of each group, in the order of the file, which is the order of the ring.
     The file is JSON: ``{"1": [0, 1], "2": [2, 3]}``, by the name that the attribute `pg_name` has.
     """
-    file = os.fspath(path)
+    file = path_name(path)
     with naming(file):
         return _checked(parse(read_bytes(path), file), n_ranks)
 

@@ -22,6 +22,7 @@ from optmatch.io.rails.chakra.step import step_of
 from optmatch.io.rails.chakra.traces import MISSING, Trace
 from optmatch.io.text import parse
 from optmatch.model import FormatError
+from optmatch.model.files import path_name
 from optmatch.problems.rails.training.step import OPERATIONS, Step
 
 _COLUMNS = ("rank", "group", "operation", "count", "size_bytes", "compute_s", "peer")
@@ -43,7 +44,7 @@ def read_phase_list(
     `compute_s`, seconds of computation before (0 unless told); of ``"send"`` and ``"recv"`` the
     `peer`. A rank does its lines in their order.
     """
-    file = os.fspath(path)
+    file = path_name(path)
     suffix = Path(path).suffix.lower()
     if suffix not in (".csv", ".json"):
         raise FormatError(f"suffix {suffix!r}: phases are in .csv or .json", path=file)

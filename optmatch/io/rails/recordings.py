@@ -20,6 +20,7 @@ from optmatch.io.rails.chakra.step import step_of
 from optmatch.io.rails.chakra.traces import MISSING
 from optmatch.io.rails.phases import Line, trace_of
 from optmatch.model import FormatError, naming
+from optmatch.model.files import path_name
 from optmatch.problems.rails.training.step import DIMENSIONS, Step
 
 _RECORD = re.compile(
@@ -50,7 +51,7 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
     ``, start_time: 12.5, end_time: 14.0`` in milliseconds at the end if they are known; a first
     line ``Node: ...`` is skipped.
     """
-    file = os.fspath(path)
+    file = path_name(path)
     text = decode(read_bytes(path), file)
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -93,7 +94,7 @@ def read_recorded_step(
     files = _files(prefix, told)
     if sorted(files) != list(range(len(files))):
         missing = min(set(range(max(files) + 1)) - set(files))
-        raise FormatError(f"there is no recording of rank {missing}", path=os.fspath(prefix))
+        raise FormatError(f"there is no recording of rank {missing}", path=path_name(prefix))
     records = {rank: read_recording(path) for rank, path in sorted(files.items())}
     traces, dimensions = [], dict(told.dimensions)
     for rank, (first_phase, n_phases) in _align(records, files).items():
@@ -136,10 +137,10 @@ def _files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, s
         place = int(match["place"])
         if place >= options.gpus_per_server:
             message = f"GPU {place} of a server that has {options.gpus_per_server}"
-            raise FormatError(message, path=os.fspath(path))
-        found[options.rank(int(match["server"]), place)] = os.fspath(path)
+            raise FormatError(message, path=path_name(path))
+        found[options.rank(int(match["server"]), place)] = path_name(path)
     if not found:
-        raise FormatError("no file name_SERVER_rankGPU.txt is there", path=os.fspath(prefix))
+        raise FormatError("no file name_SERVER_rankGPU.txt is there", path=path_name(prefix))
     return found
 
 

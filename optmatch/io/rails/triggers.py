@@ -12,6 +12,7 @@ from optmatch.io.fields import check_object, choose, from_object, shorten, to_ob
 from optmatch.io.problems import problem_digest
 from optmatch.io.text import parse
 from optmatch.model import FormatError, InputError, Solution, naming
+from optmatch.model.files import path_name
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.orders import check_triggers
@@ -37,7 +38,7 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     ``"format": "optmatch/triggers/1"`` and the fields of `TriggerPlan`; large arrays are in an
     ``.npz`` beside it.
     """
-    name = os.fspath(path)
+    name = path_name(path)
     tree: Any = parse(read_bytes(path), name)
     with naming(name):
         check_object(tree, "")

@@ -14,6 +14,7 @@ import numpy as np
 
 from optmatch.io.sharing import read_columns
 from optmatch.model import Event, FormatError, InputError, OnEvent, Tick, ignore, integer
+from optmatch.model.files import path_name
 from optmatch.problems.sharing.resources import Resources
 from optmatch.simulation.sharing.pool import MIXES, NAMES, Pool, Trace, draw_workload, pool_of
 from optmatch.simulation.sharing.replay import Moment, Policy, PoolRun, simulate_pool
@@ -368,7 +369,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
 
     After its last check-in the trace starts anew. A file that ends in ``.gz`` is unpacked.
     """
-    name = os.fspath(path)
+    name = path_name(path)
     columns = read_columns(name)
     for missing in set(COLUMNS) - set(columns):
         raise FormatError(f"column {missing!r} is missing", path=name)

@@ -14,6 +14,7 @@ import numpy as np
 from optmatch.fabrics import RackFabric
 from optmatch.io.contents import decode, read_bytes
 from optmatch.model import FormatError, InputError, VerificationError, number
+from optmatch.model.files import path_name
 from optmatch.problems.slices.problem import read_shape
 from optmatch.problems.slices.shape import Shape, cut_shape, orient, slice_rings
 from optmatch.solvers.slices.steering import steer
@@ -77,7 +78,7 @@ def read_arrivals(path: str | os.PathLike[str]) -> list[Arrival]:
     Times may have any unit, the same one for both. A `FormatError` names the line that cannot be
     read, or the column that is missing.
     """
-    name = os.fspath(path)
+    name = path_name(path)
     reader = csv.DictReader(decode(read_bytes(path), name).splitlines())
     try:
         rows = [(f"line {reader.line_num}", row) for row in reader]

@@ -85,7 +85,7 @@ def test_steps_from_outside_have_nothing_to_write(to: str) -> None:
         ("sends", (0, 2), 9, "sends: destination 9 given, less than 4"),
         ("sends", (-1, 0), 3, "sends: round 3 given, less than 3"),
         ("sends", (0, 3), 4, "sends: chunk 4 given, less than 4"),
-        ("epoch_of_round", 0, 7, "epoch_of_round: 7 given, less than 1"),
+        ("epoch_of_round", 0, 7, "epoch_of_round: epoch 7 given, less than 1"),
     ],
 )
 def test_sends_that_cannot_be_are_not_written(

@@ -369,10 +369,10 @@ def test_plans_that_do_not_fit_their_job() -> None:
     plan: Any = solution.answer
     (timeline,) = plan.rails
     for changed, message in (
-        (replace(timeline, rails=(7,)), "rail 7: no group of the job is on it"),
+        (replace(timeline, rails=(7,)), "timelines of rails 7, the job has 0"),
         (
             replace(timeline, matchings=timeline.matchings[:, :2] * 0 - 1),
-            "4 ports, its switch has 2",
+            "rows of 2 entries, rail 0 has 4 ports",
         ),
     ):
         wrong = replace(solution, answer=replace(plan, rails=(changed,)))

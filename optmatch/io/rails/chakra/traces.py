@@ -25,6 +25,7 @@ from optmatch.io.rails.chakra.messages import (
 )
 from optmatch.io.rails.chakra.writer import is_json_trace, json_nodes, trace_bytes
 from optmatch.model import FormatError
+from optmatch.model.files import path_name
 
 MISSING = -1
 """In a column: the node does not say."""
@@ -158,7 +159,7 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
 
     About 5 us for a node, and 200 bytes of memory.
     """
-    file, content = os.fspath(path), _content(path)
+    file, content = path_name(path), _content(path)
     rank, _, _ = _parts(path)
     if file.endswith(".json"):  # the same messages, then, and the same checks
         content = trace_bytes(json_nodes(content, file))
@@ -192,7 +193,7 @@ def siblings(path: str | os.PathLike[str]) -> list[Path]:
         beside = [m[0] for m in names if m and m["stem"] == stem and m["ending"] == ending]
         if beside:
             return sorted(folder / one for one in beside)
-    raise FormatError("no file name.RANK.et is there", path=os.fspath(path))
+    raise FormatError("no file name.RANK.et is there", path=path_name(path))
 
 
 def is_trace(path: str | os.PathLike[str]) -> bool:
@@ -310,7 +311,7 @@ def _parts(path: str | os.PathLike[str]) -> tuple[int, str, str]:
     """Split the name of a trace into its rank, what stands before, and its ending."""
     found = _NAME.fullmatch(Path(path).name)
     if found is None:
-        raise FormatError("a trace is named name.RANK.et or .json", path=os.fspath(path))
+        raise FormatError("a trace is named name.RANK.et or .json", path=path_name(path))
     return int(found["rank"]), found["stem"], found["ending"]
 
 
@@ -345,4 +346,4 @@ def _without_attributes(trace: Trace) -> Trace:
 
 
 def _content(path: str | os.PathLike[str]) -> bytes:
-    return unzip(read_bytes(path), os.fspath(path))
+    return unzip(read_bytes(path), path_name(path))

@@ -107,7 +107,10 @@ def _attribute(name: str, value: bool | int | str, integers: str) -> Any:
     width = "string" if isinstance(value, str) else integers
     width = "bool" if isinstance(value, bool) else width
     given: Any = {f"{width}_val": value.encode() if isinstance(value, str) else value}
-    return messages().attribute(name=name.encode(), **given)
+    try:
+        return messages().attribute(name=name.encode(), **given)
+    except ValueError as exc:
+        raise InputError(f"{name}: {float(value):g} is too large for {width}") from exc
 
 
 _GRAPH = "workload_graph"

@@ -15,6 +15,7 @@ from optmatch.io.rails.chakra.traces import MISSING
 from optmatch.io.rails.kineto.events import Events, Span
 from optmatch.io.text import parse
 from optmatch.model import FormatError, naming
+from optmatch.model.files import path_name
 
 RECORDS = "record_param_comms"
 """The name of events that tell a communication of NCCL with its arguments."""
@@ -96,7 +97,7 @@ def read_recording(
     -----
     About 5 us for an event, and 1 KB of memory.
     """
-    file = os.fspath(path)
+    file = path_name(path)
     with naming(file):
         events = Events(parse(unzip(read_bytes(path), file), file), groups or {})
         found = Recording(file, events.rank, events.world)

@@ -1,0 +1,260 @@
+"""Whether an answer fits its problem: shapes, and ranges of all numbers that index something.
+
+The verifier replays answers and needs none of this. Drawings, tables and exports use numbers of an
+answer as indices of arrays of the problem, and rely on these checks. They do not say whether the
+answer is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from optmatch.model import InputError, Problem, Schedule, Solution
+from optmatch.problems.collectives.plan import KINDS, SEND_COLUMNS, CollectivePlan
+from optmatch.problems.collectives.problem import Collective
+from optmatch.problems.demands.problem import Demand, PlaneSchedules
+from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.problem import RailJob
+from optmatch.problems.reroutes.problem import Reroute
+from optmatch.problems.reroutes.transition import DROP, RAISE, SET, Transition
+from optmatch.problems.sharing.problem import Assignment, PortSharing
+from optmatch.problems.slices.problem import Allocation, SliceAllocation
+from optmatch.problems.tenancies import Tenancy, TenancyPlan
+
+_LONGEST_S = 1e100
+
+
+def check_answer_fits(problem: Problem, answer: object) -> None:
+    """Refuse an answer that does not fit its problem.
+
+    Parameters
+    ----------
+    problem
+        The question.
+    answer
+        A schedule, or an object of ``problem.answer_class``. Answers of other classes, those of
+        plugins for example, are not checked.
+
+    Raises
+    ------
+    InputError
+        Naming the field, its value or shape, and what the problem allows.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> schedule = om.Schedule(matchings=[[1, 0, 2]], durations_s=[1.0])
+    >>> check_answer_fits(om.AllToAll(om.IdealSwitch(2)), schedule)
+    Traceback (most recent call last):
+        ...
+    optmatch.model.errors.InputError: matchings has rows of 3 entries, the fabric needs 2
+    """
+    check = _CHECKS.get(type(answer))
+    if check is not None:
+        check(problem, answer)
+
+
+def check_solution_fits(solution: Solution) -> None:
+    """Refuse a solution whose schedule or answer does not fit its problem; errors as above."""
+    if solution.schedule is not None:
+        check_answer_fits(solution.problem, solution.schedule)
+    if solution.answer is not None:
+        check_answer_fits(solution.problem, solution.answer)
+
+
+def _check_schedule(problem: Problem, schedule: Schedule, where: str = "") -> None:
+    """Refuse arrays of another switch."""
+    if problem.fabric is None:
+        raise InputError(f"{problem.kind} has no switch, and no schedule")
+    columns = {"matchings": problem.fabric.n_ports, "cell_states": problem.fabric.n_cells}
+    for name, expected in columns.items():
+        array = getattr(schedule, name)
+        if array is not None and array.shape[1] != expected:
+            raise InputError(
+                f"{name} has rows of {array.shape[1]} entries, the fabric needs {expected}",
+                where=f"{where}{name}",
+            )
+    _check_time(f"{where}durations_s", schedule.makespan_s)
+
+
+def _check_plane_schedules(problem: Demand, answer: PlaneSchedules) -> None:
+    _check_length("schedules", answer.schedules, problem.planes, "planes")
+    for plane, schedule in enumerate(answer.schedules):
+        _check_schedule(problem, schedule, f"schedules[{plane}].")
+
+
+def _check_assignment(problem: PortSharing, answer: Assignment) -> None:
+    _check_length("job_of", answer.job_of, problem.resources.n_resources, "resources")
+    _check_below("job_of", answer.job_of, problem.jobs.n_jobs, "job")
+
+
+def _check_transition(problem: Reroute, answer: Transition) -> None:
+    n_circuits = len(problem.circuits)
+    _check_below("moves", answer.moves, problem.n_units, problem.units.unit_name)
+    _check_below("changed", answer.changed, n_circuits, "circuit")
+    _check_below("circuits", answer.circuits, problem.fabric.n_ports, "port")
+
+    # Light in a rack with ideal interposers passes fibres; elsewhere it enters cells by terminals.
+    if problem.fabric.graph is None:
+        n_parts = problem.units.n_fibres
+        part = "fibre"
+    else:
+        n_parts = 4 * problem.fabric.n_cells
+        part = "terminal"
+    for k, route in enumerate(answer.routes):
+        _check_below(f"routes[{k}]", route, n_parts, part)
+
+    kind_of_step = answer.steps[:, 0]
+    part_of_step = answer.steps[:, 1]
+    cells = part_of_step[kind_of_step == SET]
+    dropped = part_of_step[kind_of_step == DROP]
+    raised = part_of_step[kind_of_step == RAISE]
+    _check_below("steps", cells, problem.fabric.n_cells, "cell", at_least=0)
+    _check_below("steps", dropped, n_circuits, "circuit", at_least=0)
+    unchanged = np.setdiff1d(raised, answer.changed)
+    if len(unchanged):
+        raise InputError(
+            f"steps: circuit {unchanged[0]} is raised, and not changed", where="steps"
+        )
+
+
+def _check_allocation(problem: SliceAllocation, answer: Allocation) -> None:
+    fabric = problem.fabric
+    _check_below("servers", answer.servers, fabric.n_servers, "server")
+    _check_below("circuits", answer.circuits, fabric.n_ports, "port")
+    _check_below("fibres", answer.fibres[:, 0], len(answer.circuits), "circuit")
+    _check_below("fibres", answer.fibres[:, 1], fabric.n_fibres, "fibre")
+    for k, route in enumerate(answer.routes):
+        n_nodes = fabric.n_servers + fabric.n_rack_switches
+        _check_below(f"routes[{k}]", route, n_nodes, "server or switch")
+
+
+def _check_collective_plan(problem: Collective, answer: CollectivePlan, where: str = "") -> None:
+    n_ranks = problem.n_ranks
+    n_epochs = len(answer.circuits)
+    expected = (n_epochs, problem.lanes, n_ranks)
+    if n_epochs and answer.circuits.shape != expected:
+        raise InputError(
+            f"circuits has shape {answer.circuits.shape}, the problem needs {expected}",
+            where=f"{where}circuits",
+        )
+    _check_below(f"{where}circuits", answer.circuits, n_ranks, "rank")
+    _check_below(f"{where}epoch_of_round", answer.epoch_of_round, n_epochs, "epoch")
+
+    limits = (answer.n_rounds, n_ranks, n_ranks, len(answer.chunk_bytes), len(KINDS))
+    for column, (what, count) in enumerate(zip(SEND_COLUMNS, limits, strict=True)):
+        _check_below(f"{where}sends", answer.sends[:, column], count, what)
+    _check_below(f"{where}links", answer.links[:, 0], len(answer.sends), "send")
+    _check_below(f"{where}links", answer.links[:, 1:], n_ranks, "rank")
+    if len(answer.shares_bytes) and answer.shares_bytes.shape[1] != problem.planes:
+        raise InputError(
+            f"shares_bytes has rows of {answer.shares_bytes.shape[1]} entries, the problem has"
+            f" {problem.planes} planes",
+            where=f"{where}shares_bytes",
+        )
+
+
+def _check_tenancy_plan(problem: Tenancy, answer: TenancyPlan) -> None:
+    _check_length("ports", answer.ports, len(problem.tenants), "jobs")
+    _check_length("plans", answer.plans, len(problem.tenants), "jobs")
+    for job, tenant in enumerate(problem.tenants):
+        ports = answer.ports[job]
+        _check_length(f"ports[{job}]", ports, tenant.n_ports, "ports of the job")
+        _check_below(f"ports[{job}]", ports, problem.fabric.n_ports, "port")
+        if len(set(ports)) < len(ports):
+            raise InputError(f"ports[{job}]: a port is there twice", where=f"ports[{job}]")
+
+        plan = answer.plans[job]
+        if plan is not None:
+            question = problem.question(tenant, ports)
+            if not isinstance(question, Collective):
+                raise InputError(
+                    f"plans[{job}]: a plan of a collective, of a job that asks for"
+                    f" {tenant.question}",
+                    where=f"plans[{job}]",
+                )
+            _check_collective_plan(question, plan, f"plans[{job}].")
+
+
+def _check_rail_plan(problem: RailJob, answer: RailPlan) -> None:
+    step = problem.step()
+    n_ports = problem.network.ports_per_gpu
+    _check_length("start_s", answer.start_s, step.n_operations, "operations")
+    _check_time("start_s", float(np.abs(answer.start_s).max(initial=0.0)))
+    _check_time("end_s", float(np.abs(answer.end_s).max(initial=0.0)))
+    _check_time("step_s", answer.step_s)
+    _check_below("ports", answer.ports, 1 << n_ports, "set of ports", at_least=0)
+    _check_below("relays", answer.relays[:, 1], step.n_ranks, "rank", at_least=0)
+    _check_below("relays", answer.relays[:, 2], 1 << n_ports, "set of ports", at_least=0)
+
+    ranks_of_rail = ranks_of_rails(step)
+    planned = sorted(rail for timeline in answer.rails for rail in timeline.rails)
+    if planned != list(ranks_of_rail):
+        raise InputError(
+            f"rails has timelines of rails {_shorten(planned)}, the job has"
+            f" {_shorten(list(ranks_of_rail))}",
+            where="rails",
+        )
+    for k, timeline in enumerate(answer.rails):
+        _check_time(f"rails[{k}].asked_s", float(np.abs(timeline.asked_s).max()))
+        _check_time(f"rails[{k}].starts_s", float(np.abs(timeline.starts_s).max()))
+        for rail in timeline.rails:
+            expected = len(ranks_of_rail[rail]) * n_ports
+            if timeline.matchings.shape[1] != expected:
+                raise InputError(
+                    f"rails[{k}].matchings has rows of {timeline.matchings.shape[1]} entries, rail"
+                    f" {rail} has {expected} ports",
+                    where=f"rails[{k}]",
+                )
+
+
+def _check_time(name: str, end_s: float) -> None:
+    """Refuse times of which sums, or nanoseconds, exceed what a float holds."""
+    if not end_s <= _LONGEST_S:
+        raise InputError(f"{name}: {end_s:g} s, at most {_LONGEST_S:g} s are expected", where=name)
+
+
+def _check_length(name: str, entries: Sequence[Any] | Any, expected: int, what: str) -> None:
+    if len(entries) != expected:
+        raise InputError(
+            f"{name} has {len(entries)} entries, the problem has {expected} {what}", where=name
+        )
+
+
+def _check_below(
+    name: str, numbers: ArrayLike, count: int, what: str, *, at_least: int | None = None
+) -> None:
+    """Refuse numbers of `count` or more; lower ones only where `at_least` is given."""
+    array = np.asarray(numbers)
+    if not array.size:
+        return
+    largest = int(array.max())
+    smallest = int(array.min())
+    if largest >= count:
+        raise InputError(f"{name}: {what} {largest} given, less than {count} expected", where=name)
+    if at_least is not None and smallest < at_least:
+        raise InputError(
+            f"{name}: {what} {smallest} given, {at_least} or more expected", where=name
+        )
+
+
+def _shorten(numbers: Sequence[int]) -> str:
+    text = ", ".join(map(str, numbers[:10]))
+    return f"{text}, ..." if len(numbers) > 10 else text or "none"
+
+
+_CHECKS: dict[type, Callable[[Any, Any], None]] = {
+    Schedule: _check_schedule,
+    Assignment: _check_assignment,
+    Transition: _check_transition,
+    Allocation: _check_allocation,
+    CollectivePlan: _check_collective_plan,
+    TenancyPlan: _check_tenancy_plan,
+    PlaneSchedules: _check_plane_schedules,
+    RailPlan: _check_rail_plan,
+}
+"""The check of each class of answers."""
