@@ -49,6 +49,12 @@ _MODEL_OPTIONS = tuple(
         ("--exponent", float, "zipf-moe: of the popularity.  [default: 1]"),
     )
 )
+_OWN_PORTS = click.option(
+    "--own-ports",
+    is_flag=True,
+    default=None,
+    help="permutations, solstice: ports may also send to themselves.",
+)
 _DEMAND: tuple[Row, ...] = (
     ("--rate", "rate_bytes_per_s", "Bytes per second of a circuit; 1: the demand is in seconds."),
     *SWITCHING[1:],
@@ -95,6 +101,7 @@ _DEMAND: tuple[Row, ...] = (
     "--model", type=click.Choice(list(MODELS)), help="Traffic to draw, without --matrix."
 )
 @with_options(_MODEL_OPTIONS)
+@_OWN_PORTS
 @click.option(
     "--coflows", type=int, help="Put entries into so many groups, with weights, both drawn."
 )
@@ -137,7 +144,8 @@ def demand(
     request = {"name": name, "layout": layout, "transposed": transposed}
     if model is None:
         if drawn:
-            raise click.UsageError(f"--{min(drawn)}: only with --model")
+            flag = min(drawn).replace("_", "-")
+            raise click.UsageError(f"--{flag}: only with --model")
         fits = all(value is None for value in shape.values())
         fabric = None if fits else build_fabric(type_, shape)
         given, names = _read(matrix, files, request, groups, lenient)
@@ -214,7 +222,7 @@ def _draw(
     known = inspect.signature(MODELS[model]).parameters
     for name in options:
         if name not in known:
-            raise click.UsageError(f"--{name}: no option of {model}")
+            raise click.UsageError(f"--{name.replace('_', '-')}: no option of {model}")
     if "mutual" in known:
         options = {**options, "mutual": fabric.bidirectional}
     return MODELS[model](fabric.n_ports, rng, **options)

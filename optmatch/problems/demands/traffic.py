@@ -59,19 +59,32 @@ def permutations(
     count: int | None = None,
     bytes: float = 1000.0,
     mutual: bool = False,
+    own_ports: bool = False,
 ) -> Matrix:
     """Add up random permutations with whole weights 1 .. `bytes`; all lines have the same sum.
 
-    There are `count` of them, 2 n unless told; with n * n the matrix is dense. `mutual`
-    permutations are pairings, as bidirectional ports need them.
+    Parameters
+    ----------
+    n
+        The number of ports.
+    rng
+        The source of random numbers.
+    count
+        The number of permutations; 2 n if None. With n * n of them the matrix is dense.
+    bytes
+        The largest weight.
+    mutual
+        Whether the permutations are pairings, as bidirectional ports need them.
+    own_ports
+        Whether a permutation may send a port to itself. Otherwise the diagonal stays empty.
     """
     count = 2 * n if count is None else integer("count", count, at_least=0)
     most = _check_most(n, bytes)
     check_size("entries", n * count, "count")
     demand = np.zeros((n, n))
     for weight in rng.integers(1, most, size=count, endpoint=True).tolist():
-        demand[np.arange(n), _permutation(n, rng, mutual)] += weight
-    return _off_diagonal(demand) if mutual else demand
+        demand[np.arange(n), _draw_permutation(n, rng, mutual, own_ports)] += weight
+    return demand if own_ports and not mutual else _off_diagonal(demand)
 
 
 def solstice(
@@ -84,6 +97,7 @@ def solstice(
     noise: float = 0.0,
     window: float = 3e-3,
     mutual: bool = False,
+    own_ports: bool = False,
 ) -> Matrix:
     """Draw a few large and more small flows for each port, in seconds of circuit time.
 
@@ -97,6 +111,8 @@ def solstice(
         The demand of each port, in seconds; flows are whole nanoseconds.
     mutual
         Whether the permutations are pairings, as bidirectional ports need them.
+    own_ports
+        Whether a port may have flows to itself. Otherwise the diagonal stays empty.
 
     References
     ----------
@@ -113,10 +129,11 @@ def solstice(
     for flows, part in (("large", share), ("small", 1 - share)):
         count = large if flows == "large" else small
         for _ in range(count):
-            demand[np.arange(n), _permutation(n, rng, mutual)] += part * window * 1e9 / count
+            destinations = _draw_permutation(n, rng, mutual, own_ports)
+            demand[np.arange(n), destinations] += part * window * 1e9 / count
     disturbed = demand + rng.normal(scale=noise * window * 1e9, size=(n, n))
     flows_ns = np.where(demand > 0, np.maximum(np.rint(disturbed), 1.0), 0.0)
-    return (_off_diagonal(flows_ns) if mutual else flows_ns) / 1e9
+    return (flows_ns if own_ports and not mutual else _off_diagonal(flows_ns)) / 1e9
 
 
 def gravity(n: int, rng: np.random.Generator, *, bytes: float = 1000.0) -> Matrix:
@@ -179,10 +196,19 @@ def draw_groups(
     return groups, tuple(rng.integers(1, 11, size=count).astype(float).tolist())
 
 
-def _permutation(n: int, rng: np.random.Generator, mutual: bool) -> NDArray[np.int64]:
-    """Draw a permutation, or a pairing; of an odd number of ports one is then left to itself."""
+def _draw_permutation(
+    n: int, rng: np.random.Generator, mutual: bool, own_ports: bool
+) -> NDArray[np.int64]:
+    """Draw ``destination[port]``: a pairing if `mutual`, else a permutation.
+
+    Without `own_ports` no port is its own destination; all such permutations are equally likely.
+    Two exceptions are left to the caller: the odd port of a pairing, and a single port.
+    """
     order = rng.permutation(n)
     if not mutual:
+        # A permutation has no fixed point with a chance of about 1 / e: three draws on average.
+        while not own_ports and n > 1 and (order == np.arange(n)).any():
+            order = rng.permutation(n)
         return order
     partners = np.arange(n)
     ends = order[: n - n % 2].reshape(-1, 2)
