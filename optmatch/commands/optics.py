@@ -83,10 +83,15 @@ def optics(
     click.echo(f"{name_of(file)}: off by {compared.off_db:.3g} dB, root mean square")
     for k, i, j, off in compared.worst_pairs(_SHOWN):
         click.echo(f"  state {k}, port {i} to port {j}: {off:+.2f} dB")
+    click.echo(f"  noise where there is light: {compared.noise_db:.3g} dB")
     if not compared.suspects:
         click.echo("  no single cell explains more than chance would")
     for suspect in compared.suspects:
-        click.echo(f"  {suspect}")
+        click.echo(f"  {suspect.describe(f'cell {fabric.cell_names[suspect.cell]}')}")
+    if compared.several:
+        click.echo("  one cell does not explain it; with the first one as above, the next is")
+    for suspect in compared.second_suspects:
+        click.echo(f"  {suspect.describe(f'cell {fabric.cell_names[suspect.cell]}')}")
     for what, cells in compared.unseen.items():
         if cells:
-            click.echo(f"  no light tells the {what} of cells {', '.join(map(str, cells))}")
+            click.echo(f"  no light tells the {what} of cells {', '.join(fabric.cell_names[cell] for cell in cells)}")

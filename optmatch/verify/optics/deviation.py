@@ -1,49 +1,95 @@
-"""Where a chip and its model disagree: states worth measuring, and the cell that is most likely.
+"""Measured powers of a chip against its model: states worth measuring, and the cell that differs.
 
-One cell is taken to differ at a time. In each of its states it is a matrix
-:math:`j ((p, q), (q, -p))`; p and q are fitted by least squares, so that one fit covers loss,
-extinction, a turned phase, a stuck and a dead cell.
+A cell that differs is fitted by least squares as two amplitudes for each of its states
+(`responses`). One fit covers loss, extinction, a turned phase, a stuck and a dead cell. It is a
+suspect if the squares fall by more than noise explains: an F test, whose level is divided by the
+number of cells tried (Bonferroni). The same test, with the best suspect as part of the model,
+tells whether a second cell differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
-from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.light import trace
-from optmatch.fabrics.waveguides import heat_turns, waveguide_loss_db
-from optmatch.model import BAR, CROSS, Axes, Device, FrozenMap, InputError, Measurement, Value
+from optmatch.model import BAR, CROSS, Axes, Device, FrozenMap, Measurement, Value
 from optmatch.model.cells import CellDevice, cells_of
 from optmatch.model.numbers import integer
+from optmatch.verify.optics.responses import (
+    FLOOR,
+    MeasuredState,
+    cell_matrices,
+    change_of_light,
+    check_measurement,
+    graph_of,
+    level_db,
+    model_states,
+    nominal_amplitudes,
+    set_stuck_cells,
+    turn_amplitudes,
+)
 
-FLOOR = 1e-6
-"""Is added to powers before they are compared in dB: below it (-60 dB) are leaks of leaks, and the
-noise of instruments."""
+LEAST_NOISE_DB = 0.01
+"""No instrument repeats to better than this."""
 
-LEAST_VARIANCE = 0.01**2
-"""No instrument repeats to better than 0.01 dB."""
+FALSE_ALARMS = 0.04
+"""How often a chip as modelled has a suspect; the noise is estimated, hence not the full 0.05."""
 
-CHANCE = 30
-"""The best of many cells may explain so many variances by chance, with its four numbers."""
+FALSE_SECONDS = 0.02
+"""How often a second cell is called, if one differs."""
 
-_DRAWN = 128  # states among which each next one is chosen
-_TRIED = 3  # steps of a first fit
-_CLOSE, _STEPS = 24, 26  # cells whose fit is refined, and steps of it
-_AT_ONCE = 128  # cells that are tried together
+AS_GOOD = 9.0
+"""A suspect leaves at most so many variances of noise more than the best one: three deviations."""
+
+TOLD_BY = 30.0
+"""A change that adds fewer variances of noise hardly stands out among many cells."""
+
+TOLD_AMPLITUDE = 0.1
+"""The change of an amplitude that measurements should tell: a loss of 1 dB, a leak of -20 dB."""
+
+_PARAMETERS = 4  # of a cell: two amplitudes in each of two states
+_DARK_NOISE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # tried ratios, see `_Noise.dark_ratio`
+_LIT_SHARE = 0.9  # of the level above the floor: pairs above -50 dB show the noise of instruments
+_NOISE_ROUNDS = 3  # fits with the noise that the fit before has left
+_DRAWN_STATES = 128  # among which each next state is chosen
+_FIRST_STEPS = 3  # of the fit of every cell from every start
+_REFINED_CELLS = 24  # whose fit goes on
+_REFINED_STEPS = 26
+_CELLS_AT_ONCE = 128  # bounds memory, changes no result
 
 
 def choose_states(fabric: Fabric, count: int, *, seed: int = 0) -> NDArray[np.int8]:
     """Choose states of all cells, ``cell_states[k, cell]``, in which to measure a chip.
 
-    A cell in bar, or in cross, is known by the beams that pass it so, over all states chosen. Each
-    next state is the one of many drawn ones that leaves the smallest classes of cells with the
-    same beams, by the sum of their squares; cells without light are a class too.
+    A cell in bar, or in cross, is known by the beams that pass it so, over all chosen states. Of
+    128 drawn states the next one is that which leaves the smallest classes of cells with the same
+    beams, by the sum of their squares; cells without light are a class too. Of equal ones it is
+    that which lights cells in bar and in cross most evenly, as a change is told by light alone.
+
+    Parameters
+    ----------
+    fabric
+        The chip.
+    count
+        The number of states, at least 1.
+    seed
+        Of the drawn states.
+
+    Returns
+    -------
+    NDArray
+        int8, shape (count, cells): 0 bar, 1 cross.
+
+    Raises
+    ------
+    InputError
+        If the fabric has no cells, or `count` or `seed` is out of range.
 
     Examples
     --------
@@ -51,25 +97,41 @@ def choose_states(fabric: Fabric, count: int, *, seed: int = 0) -> NDArray[np.in
     >>> choose_states(HexMesh(3, 3, ports=8), 4).shape
     (4, 38)
     """
-    graph = _graph_of(fabric)
+    graph = graph_of(fabric)
     rng = np.random.default_rng(integer("seed", seed, at_least=0))
-    names = rng.integers(1, 2**63, fabric.n_ports, dtype=np.uint64)
-    starts = np.broadcast_to(fabric.source_terminals, (_DRAWN, fabric.n_ports))
-    cells, chosen = np.arange(graph.n_cells), []
-    classes = np.zeros((graph.n_cells, 2), dtype=np.uint64)
+    # A set of beams is known by the sum of the beams' random 63-bit names (sums wrap round).
+    name_of_beam = rng.integers(1, 2**63, fabric.n_ports, dtype=np.uint64)
+    entered = np.broadcast_to(fabric.source_terminals, (_DRAWN_STATES, fabric.n_ports))
+    every_cell = np.arange(graph.n_cells)
+    chosen: list[NDArray[np.int8]] = []
+    class_of = np.zeros((graph.n_cells, 2), dtype=np.uint64)  # [cell, state]
+    n_beams = np.zeros((graph.n_cells, 2))  # [cell, state]: over all chosen states
     for _ in range(integer("count", count, at_least=1)):
-        drawn = _set_stuck(graph, rng.integers(0, 2, (_DRAWN, graph.n_cells), dtype=np.int8))
-        light = trace(graph, drawn, starts)
+        drawn = rng.integers(0, 2, (_DRAWN_STATES, graph.n_cells), dtype=np.int8)
+        drawn = set_stuck_cells(graph, drawn)
+
+        # Which beams that reach a destination pass a cell, in each drawn state.
+        light = trace(graph, drawn, entered)
         arrives = np.isin(light.arrived, fabric.destination_terminals)[light.slot, light.beam]
-        keys = np.zeros(drawn.shape, dtype=np.uint64)
+        beams_of_cell = np.zeros(drawn.shape, dtype=np.uint64)
         passed = light.slot[arrives], light.entered[arrives] // 4
-        np.add.at(keys, passed, names[light.beam[arrives]])  # sums wrap round
-        parts = np.repeat(classes[None], _DRAWN, axis=0)
-        for part, row, key in zip(parts, drawn, keys, strict=True):
-            part[cells, row] += key
-        sizes = [np.unique(part, return_counts=True)[1] for part in parts]
-        best = int(np.argmin([(size**2).sum() for size in sizes]))
-        classes = np.unique(parts[best], return_inverse=True)[1].reshape(-1, 2).astype(np.uint64)
+        np.add.at(beams_of_cell, passed, name_of_beam[light.beam[arrives]])
+        beams_there = np.zeros(drawn.shape)
+        np.add.at(beams_there, passed, 1.0)
+
+        # The classes and the light after each drawn state, and the state that is best.
+        classes = np.repeat(class_of[None], _DRAWN_STATES, axis=0)
+        beams = np.repeat(n_beams[None], _DRAWN_STATES, axis=0)
+        merits = []
+        for index, states in enumerate(drawn):
+            classes[index, every_cell, states] += beams_of_cell[index]
+            beams[index, every_cell, states] += beams_there[index]
+            class_sizes = np.unique(classes[index], return_counts=True)[1]
+            merits.append(((class_sizes**2).sum(), (1 / (1 + beams[index])).sum()))
+        best = merits.index(min(merits))
+        numbers = np.unique(classes[best], return_inverse=True)[1]
+        class_of = numbers.reshape(-1, 2).astype(np.uint64)
+        n_beams = beams[best]
         chosen.append(drawn[best])
     return np.stack(chosen)
 
@@ -78,9 +140,15 @@ def choose_states(fabric: Fabric, count: int, *, seed: int = 0) -> NDArray[np.in
 class Suspect(Value):
     """A cell that would explain what was measured, if it alone differed so from the model.
 
-    ``loss_db`` and ``extinction_db`` are those fitted in bar and in cross, None where no light
-    tells; an extinction below 0 is a cell stuck in the other state. The fit leaves ``off_db``, the
-    root mean square of all measured pairs.
+    Parameters
+    ----------
+    cell
+        Its number.
+    loss_db, extinction_db
+        Of the fitted cell in bar and in cross; None where no light tells. An extinction below 0 is
+        a cell that is stuck in the other state.
+    off_db
+        What the fit leaves: the root mean square of all measured pairs.
     """
 
     cell: int
@@ -89,38 +157,70 @@ class Suspect(Value):
     off_db: float
 
     def __str__(self) -> str:
-        parts = []
-        for state, (loss, leak) in enumerate(zip(self.loss_db, self.extinction_db, strict=True)):
-            name, other = ("bar", "cross")[:: 1 - 2 * state]
-            told = [] if loss is None else [f"loss {loss:.2f} dB"]
-            told += [] if leak is None else [f"extinction {leak:.1f} dB"]
-            if leak is not None and leak < 0:
-                told = [f"stuck in {other}"]
-            parts.append(f"{name}: {', '.join(told) or 'not seen'}")
-        return f"cell {self.cell}: {'; '.join(parts)}; leaves {self.off_db:.3g} dB"
+        return self.describe(f"cell {self.cell}")
+
+    def describe(self, name: str) -> str:
+        """Describe the fit in one line; `name` is what the cell is called."""
+        described = []
+        for state in (BAR, CROSS):
+            state_name = "bar" if state == BAR else "cross"
+            loss = self.loss_db[state]
+            extinction = self.extinction_db[state]
+            if extinction is not None and extinction < 0:
+                other = "cross" if state == BAR else "bar"
+                described.append(f"{state_name}: stuck in {other}")
+                continue
+            figures = []
+            if loss is not None:
+                figures.append(f"loss {loss:.2f} dB")
+            if extinction is not None:
+                figures.append(f"extinction {extinction:.1f} dB")
+            described.append(f"{state_name}: {', '.join(figures) or 'not seen'}")
+        return f"{name}: {'; '.join(described)}; leaves {self.off_db:.3g} dB"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChipComparison(Value):
     """What a measured chip and its model disagree about.
 
-    ``difference_db[state, source, destination]`` is measured less modelled, 0 where not measured;
-    ``off_db`` its root mean square. ``suspects`` are the cells that explain it equally well, the
-    best first, none if none explains more than chance would: chip and model agree, or more than
-    one cell differs. ``unseen[what]`` are cells whose loss or leak, in bar or in cross, could
-    change by an amplitude of 0.1 (a loss of 1 dB, a leak of -20 dB) and hardly stand out.
+    Parameters
+    ----------
+    difference_db
+        ``difference_db[state, source, destination]``: measured less modelled; 0 where not
+        measured.
+    off_db
+        The root mean square of these differences.
+    noise_db
+        The noise of powers where there is light, as the best fit leaves it; at least 0.01 dB.
+    suspects
+        The cells that explain the difference equally well, the best first. There is none if noise
+        explains the difference: then chip and model agree.
+    several
+        Whether one cell does not explain the difference.
+    second_suspects
+        If so, the cells that explain the rest once the first suspect is as fitted, the best first.
+    unseen
+        ``unseen["loss in bar"]`` and so on: cells whose loss or leak in that state could change by
+        an amplitude of 0.1 (a loss of 1 dB, a leak of -20 dB) and hardly stand out.
     """
 
     difference_db: Annotated[NDArray[np.float64], Axes(3)]
     off_db: float
+    noise_db: float
     suspects: tuple[Suspect, ...]
+    several: bool
+    second_suspects: tuple[Suspect, ...]
     unseen: Mapping[str, tuple[int, ...]]
 
     def worst_pairs(self, count: int) -> list[tuple[int, int, int, float]]:
         """List state, source, destination and difference in dB of the pairs that are most off."""
-        places = np.argsort(-np.abs(self.difference_db), axis=None, kind="stable")[:count]
-        found = [(*np.unravel_index(at, self.difference_db.shape),) for at in places]
-        return [(int(k), int(i), int(j), float(self.difference_db[k, i, j])) for k, i, j in found]
+        order = np.argsort(-np.abs(self.difference_db), axis=None, kind="stable")
+        pairs = []
+        for place in order[:count]:
+            state, source, destination = np.unravel_index(place, self.difference_db.shape)
+            difference = float(self.difference_db[state, source, destination])
+            pairs.append((int(state), int(source), int(destination), difference))
+        return pairs
 
 
 def compare_chip(
@@ -128,10 +228,18 @@ def compare_chip(
 ) -> ChipComparison:
     """Compare a measured chip with its model, and find the cell that most likely differs.
 
-    Powers are compared, in dB, not phases. From the light that enters a cell, what destinations
-    get of its light and what comes back to it, the effect of any change of the cell follows
-    exactly, so every cell is fitted from several starts. Suspects are all whose squares are within
-    9 variances of the best, three standard deviations; the variance is what the best one leaves.
+    Powers are compared, in dB, not phases. Noise is taken to be a constant part of the power where
+    there is light, and a constant power where there is none; both are estimated. A chip as
+    modelled has a suspect in 4 % of measurements, and one changed cell is called several in 2 %.
+
+    Parameters
+    ----------
+    fabric
+        The chip, with its stuck and dead cells.
+    measured
+        Powers between its ports in several states of its cells, see `choose_states`.
+    device
+        The model: one device for all cells, a preset's name, or a device for each cell.
 
     Raises
     ------
@@ -147,208 +255,398 @@ def compare_chip(
     >>> compare_chip(Crossbar(2), measured, "smartlight").suspects
     ()
     """
-    graph = _graph_of(fabric)
-    shape, wanted = measured.power.shape, (len(measured.power), fabric.n_ports, fabric.n_ports)
-    if measured.cell_states.shape[1] != graph.n_cells or shape != wanted:
-        raise InputError(
-            f"cell_states {measured.cell_states.shape}, power {shape}: a fabric of"
-            f" {graph.n_cells} cells and {fabric.n_ports} ports"
-        )
-    if np.isnan(measured.power).all():
-        raise InputError("power: no pair was measured", where="power")
-    model = _ChipModel(fabric, graph, measured, cells_of(device, graph.n_cells))
-    everyone, nominal = np.arange(graph.n_cells), model.nominal
-    first = best = model.fit(everyone, nominal, _TRIED)
-    starts = [nominal[:, ::-1], 0 * nominal]  # stuck, dead
-    starts += [np.stack(_turned(nominal, np.array(turn))).T for turn in (0.5, -0.5)]
-    for start in starts:
-        best = best.or_better(model.fit(everyone, start, _TRIED))
-    close = np.argsort(best.squares.sum(axis=1), kind="stable")[:_CLOSE]
-    last = model.fit(close, best.ways[close], _STEPS)
-    total, count = last.squares.sum(axis=1), sum(len(part.wanted_db) for part in model.parts)
-    variance = max(total.min() / count, LEAST_VARIANCE)
-    difference = np.zeros(shape)
-    for place, part in zip(difference, model.parts, strict=True):
-        place[part.known] = part.wanted_db - _decibels(np.abs(part.arriving[part.known]) ** 2)
-    before = float((difference**2).sum())
-    order = np.argsort(total, kind="stable")
-    order = order[total[order] <= total.min() + 9 * variance]
-    explained = before > total.min() + CHANCE * variance
-    left = np.sqrt(total / count)
-    seen = first.told > CHANCE * LEAST_VARIANCE / 0.1**2
+    graph = graph_of(fabric)
+    check_measurement(fabric, measured)
+    cells = cells_of(device, graph.n_cells)
+    nominal = nominal_amplitudes(graph, cells)
+    model = _ChipModel(fabric, measured, cells, nominal)
+    search = _search_changed_cell(model)
+    difference_db = _differences(model, measured)
+    n_pairs = sum(len(state.measured_db) for state in model.states)
+    differs = search.chance < FALSE_ALARMS
+
+    second = _search_second_cell(fabric, measured, cells, search) if differs else None
+    several = second is not None and second.chance < FALSE_SECONDS
     return ChipComparison(
-        difference_db=difference,
-        off_db=float(np.sqrt(before / count)),
-        suspects=tuple(
-            _suspect(int(close[k]), last.ways[k], seen[close[k]], float(left[k]))
-            for k in order[: len(order) * explained]
-        ),
-        unseen=FrozenMap(
-            {
-                f"{what} in {name}": tuple(np.flatnonzero(~seen[:, state, k]).tolist())
-                for state, name in enumerate(("bar", "cross"))
-                for k, what in enumerate(("loss", "leak"))
-            }
-        ),
+        difference_db=difference_db,
+        off_db=float(np.sqrt((difference_db**2).sum() / n_pairs)),
+        noise_db=search.noise_db,
+        suspects=search.suspects() if differs else (),
+        several=several,
+        second_suspects=second.suspects() if second is not None and several else (),
+        unseen=_unseen_cells(search.is_seen),
     )
 
 
-class _Measured(NamedTuple):
-    """One measured state: the light of the model, and what the light of each cell adds to it."""
+class _Noise(NamedTuple):
+    """The noise of measured powers."""
 
-    states: NDArray[np.int8]
-    heat: NDArray[np.float64]  # [cell]: half the turn of the phase by others
-    known: NDArray[np.bool_]  # [source, destination]
-    wanted_db: NDArray[np.float64]  # of known pairs
-    arriving: NDArray[np.complex128]  # [source, destination]
-    sent: NDArray[np.complex128]  # [cell, terminal, source]: what enters there
-    heard: NDArray[np.complex128]  # [cell, terminal, destination]: of what leaves there
-    back: NDArray[np.complex128]  # [cell, entered, left]: of what leaves there
+    lit_db: float
+    """The standard deviation in dB of powers far above the floor."""
+    dark_ratio: float
+    """The deviation of a pair without any light, over the former."""
 
 
 class _Fit(NamedTuple):
-    """The matrices (p, q) of cells in their states, and what they leave."""
+    """Cells that are each fitted alone."""
 
-    ways: NDArray[np.float64]  # [cell, state, p or q]
-    squares: NDArray[np.float64]  # [cell, state]
-    told: NDArray[
-        np.float64
-    ]  # [cell, state, loss or leak]: squares that an amplitude of 1 changes
+    amplitudes: NDArray[np.float64]
+    """(cells, states, 2): the fitted amplitudes, straight and across."""
+    squares: NDArray[np.float64]
+    """(cells, states): weighted squares of dB that the pairs measured in a state keep."""
+    sensitivity: NDArray[np.float64]
+    """(cells, states, loss or leak): the same squares that a change of an amplitude by 1 adds."""
 
-    def or_better(self, other: _Fit) -> _Fit:
-        """Take the better fit of each cell in each state."""
-        better = other.squares < self.squares
-        ways = np.where(better[..., None], other.ways, self.ways)
-        return _Fit(ways, np.minimum(self.squares, other.squares), self.told)
+
+def _better_fit(first: _Fit, second: _Fit) -> _Fit:
+    """Take the better fit of each cell in each state, with the first one's sensitivity."""
+    better = second.squares < first.squares
+    return _Fit(
+        np.where(better[..., None], second.amplitudes, first.amplitudes),
+        np.minimum(first.squares, second.squares),
+        first.sensitivity,
+    )
 
 
 class _ChipModel:
     """The model of a chip, and its distance from what was measured if one cell differs."""
 
     def __init__(
-        self, fabric: Fabric, graph: CellGraph, measured: Measurement, cells: CellDevice
+        self,
+        fabric: Fabric,
+        measured: Measurement,
+        cells: CellDevice,
+        amplitudes: NDArray[np.float64],
     ) -> None:
-        both = cells.cell(np.broadcast_to(np.array([[BAR], [CROSS]]), (2, graph.n_cells)))
-        self.nominal = np.moveaxis(both[..., 0].imag, 0, 1)  # [cell, state, p or q]
-        self.nominal[graph.stuck == DEAD] = 0.0
-        self.parts = []
-        for row, power in zip(measured.cell_states, measured.power, strict=True):
-            states, known = _set_stuck(graph, row), ~np.isnan(power)
-            if fabric.bidirectional:
-                np.fill_diagonal(known, False)
-            heat = heat_turns(graph, cells, states) / 2
-            p, q = _turned(self.nominal[np.arange(graph.n_cells), states], heat)
-            light = _light(fabric, graph, cells.device, p, q)
-            self.parts.append(_Measured(states, heat, known, _decibels(power[known]), *light))
+        self.graph: CellGraph = graph_of(fabric)
+        self.amplitudes = amplitudes
+        self.states = model_states(fabric, measured, cells, amplitudes)
+        self.weights: list[NDArray[np.float64]] = []
+        self.weigh_pairs(_DARK_NOISE[0])
 
-    def off(
-        self, part: _Measured, cells: NDArray[np.intp], ways: NDArray[np.float64]
+    @property
+    def n_lit_pairs(self) -> int:
+        """The number of compared pairs with light in model or measurement, or of all if few."""
+        return int(sum(is_lit.sum() for is_lit in self._lit_pairs()))
+
+    def weigh_pairs(self, dark_ratio: float) -> None:
+        """Set the weight of each pair: the inverse of its noise, in units of that of lit pairs."""
+        self.weights = [
+            1 / _relative_spread(_light_share(state), dark_ratio) for state in self.states
+        ]
+
+    def deviations(
+        self, state: MeasuredState, cells: NDArray[np.intp], amplitudes: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """``off_db[cell, pair]``: modelled less measured, if a cell were ``ways[cell, state]``."""
-        state = part.states[cells]
-        differing = ways[np.arange(len(cells)), state] - self.nominal[cells, state]
-        p, q = _turned(differing, part.heat[cells])
-        change = np.zeros((len(cells), 4, 4), dtype=np.complex128)
-        for into, out in ((0, 2), (2, 0)):
-            change[:, out, into], change[:, out + 1, into + 1] = 1j * p, -1j * p
-            change[:, out, into + 1] = change[:, out + 1, into] = 1j * q
-        turned = np.linalg.solve(np.eye(4) - part.back[cells] @ change, part.sent[cells])
-        added = np.swapaxes(change @ turned, 1, 2) @ part.heard[cells]
-        power = np.abs((part.arriving + added)[:, part.known]) ** 2
-        return _decibels(power) - part.wanted_db
+        """Return ``[cell, pair]``: modelled less measured, dB, if a cell alone had `amplitudes`.
 
-    def fit(self, cells: NDArray[np.intp], ways: NDArray[np.float64], steps: int) -> _Fit:
-        """Fit (p, q) of each cell in each state, after Levenberg and Marquardt."""
-        if len(cells) > _AT_ONCE:
-            places = range(0, len(cells), _AT_ONCE)
-            cut = [(cells[k : k + _AT_ONCE], ways[k : k + _AT_ONCE]) for k in places]
-            found = [self.fit(some, start, steps) for some, start in cut]
-            return _Fit(*map(np.concatenate, zip(*found, strict=True)))
-        rows, squares = np.arange(len(cells)), np.full((len(cells), 2), np.inf)
-        damping, best = np.full(squares.shape, 1e-3), ways
+        ``amplitudes[k, state, 2]`` are those of ``cells[k]``.
+        """
+        state_of_cell = state.cell_states[cells]
+        rows = np.arange(len(cells))
+        difference = amplitudes[rows, state_of_cell] - self.amplitudes[cells, state_of_cell]
+        heated = turn_amplitudes(difference, state.heat_turn_rad[cells])
+        added = change_of_light(state, cells, cell_matrices(heated))
+        power = np.abs((state.arriving + added)[:, state.compared]) ** 2
+        return level_db(power) - state.measured_db
+
+    def fit(self, cells: NDArray[np.intp], amplitudes: NDArray[np.float64], steps: int) -> _Fit:
+        """Fit the amplitudes of each cell alone, by Levenberg and Marquardt.
+
+        Parameters
+        ----------
+        cells
+            (tried,): cells, not more than memory allows are fitted together.
+        amplitudes
+            (tried, 2 states, 2): where the fit starts.
+        steps
+            Of the iteration.
+        """
+        if len(cells) <= _CELLS_AT_ONCE:
+            return self._fit_together(cells, amplitudes, steps)
+        parts = []
+        for first in range(0, len(cells), _CELLS_AT_ONCE):
+            some = slice(first, first + _CELLS_AT_ONCE)
+            parts.append(self._fit_together(cells[some], amplitudes[some], steps))
+        return _Fit(
+            np.concatenate([part.amplitudes for part in parts]),
+            np.concatenate([part.squares for part in parts]),
+            np.concatenate([part.sensitivity for part in parts]),
+        )
+
+    def _fit_together(
+        self, cells: NDArray[np.intp], amplitudes: NDArray[np.float64], steps: int
+    ) -> _Fit:
+        best = amplitudes
+        best_squares = np.full((len(cells), 2), np.inf)
+        damping = np.full((len(cells), 2), 1e-3)
+        sensitivity = np.zeros(amplitudes.shape)
+        best_normal = np.zeros((len(cells), 2, 2, 2))
+        best_gradient = np.zeros(amplitudes.shape)
         for step in range(steps):
-            normal, pull = np.zeros((len(cells), 2, 2, 2)), np.zeros(ways.shape)
-            then = np.zeros(squares.shape)
-            for part in self.parts:
-                state, off = part.states[cells], self.off(part, cells, ways)
-                by = np.stack(
-                    [(self.off(part, cells, ways + h) - off) / 1e-6 for h in 1e-6 * np.eye(2)], 1
-                )
-                then[rows, state] += (off**2).sum(axis=1)
-                normal[rows, state] += by @ np.swapaxes(by, 1, 2)
-                pull[rows, state] += (by @ off[..., None])[..., 0]
-            better = then < squares
-            squares, best = np.minimum(then, squares), np.where(better[..., None], ways, best)
+            squares, gradient, normal = self._normal_equations(cells, amplitudes)
             if step == 0:
-                told = np.einsum("csii->csi", normal).copy()
-                told[:, CROSS] = told[:, CROSS, ::-1]  # the wanted way first
-                kept_normal, kept_pull = normal, pull
-            kept_normal = np.where(better[..., None, None], normal, kept_normal)
-            kept_pull = np.where(better[..., None], pull, kept_pull)
+                sensitivity = np.einsum("csii->csi", normal).copy()
+                # The wanted way comes first: in cross it is the second amplitude.
+                sensitivity[:, CROSS] = sensitivity[:, CROSS, ::-1]
+
+            # A step that does not help is taken back, and the next one is shorter.
+            better = squares < best_squares
+            best_squares = np.minimum(squares, best_squares)
+            best = np.where(better[..., None], amplitudes, best)
+            best_normal = np.where(better[..., None, None], normal, best_normal)
+            best_gradient = np.where(better[..., None], gradient, best_gradient)
             damping *= np.where(better, 0.2, 5.0)
-            damped = kept_normal * (1 + damping[..., None, None] * np.eye(2)) + 1e-9 * np.eye(2)
-            ways = best - np.linalg.solve(damped, kept_pull[..., None])[..., 0]
-            ways /= np.maximum(1.0, np.linalg.norm(ways, axis=-1, keepdims=True))  # passive
-        return _Fit(best, squares, told)
+            damped = best_normal * (1 + damping[..., None, None] * np.eye(2)) + 1e-9 * np.eye(2)
+            amplitudes = best - np.linalg.solve(damped, best_gradient[..., None])[..., 0]
+
+            # No cell amplifies.
+            size = np.linalg.norm(amplitudes, axis=-1, keepdims=True)
+            amplitudes = amplitudes / np.maximum(1.0, size)
+        return _Fit(best, best_squares, sensitivity)
+
+    def _normal_equations(
+        self, cells: NDArray[np.intp], amplitudes: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Add up weighted squares, gradient and normal matrix of each cell in each state.
+
+        Their shapes are (tried, states), (tried, states, 2) and (tried, states, 2, 2).
+        """
+        rows = np.arange(len(cells))
+        squares = np.zeros((len(cells), 2))
+        gradient = np.zeros((len(cells), 2, 2))
+        normal = np.zeros((len(cells), 2, 2, 2))
+        small = 1e-6
+        for state, weight in zip(self.states, self.weights, strict=True):
+            deviation = self.deviations(state, cells, amplitudes) * weight
+            slopes = []
+            for direction in small * np.eye(2):
+                moved = self.deviations(state, cells, amplitudes + direction) * weight
+                slopes.append((moved - deviation) / small)
+            jacobian = np.stack(slopes, axis=1)  # [cell, amplitude, pair]
+            state_of_cell = state.cell_states[cells]
+            squares[rows, state_of_cell] += (deviation**2).sum(axis=1)
+            gradient[rows, state_of_cell] += (jacobian @ deviation[..., None])[..., 0]
+            normal[rows, state_of_cell] += jacobian @ np.swapaxes(jacobian, 1, 2)
+        return squares, gradient, normal
+
+    def estimate_noise(
+        self, cell: int, amplitudes: NDArray[np.float64], parameters: int
+    ) -> _Noise:
+        """Estimate the noise from what a fit of one cell leaves.
+
+        Where there is light, it is the root of the mean square, for as many degrees of freedom as
+        there are pairs less `parameters`. Where there is none, it is the most likely of a few
+        ratios to the former, given normal errors.
+        """
+        deviations = self.all_deviations(cell, amplitudes)
+        shares = np.concatenate([_light_share(state) for state in self.states])
+        is_lit = np.concatenate(self._lit_pairs())
+        lit_spread = _relative_spread(shares[is_lit], _DARK_NOISE[0])
+        freedom = max(1, int(is_lit.sum()) - parameters)
+        variance = ((deviations[is_lit] / lit_spread) ** 2).sum() / freedom
+        lit_db = max(LEAST_NOISE_DB, float(np.sqrt(variance)))
+        likelihoods = []
+        for dark_ratio in _DARK_NOISE:
+            spread = _relative_spread(shares[~is_lit], dark_ratio)
+            standard = deviations[~is_lit] / (lit_db * spread)
+            likelihoods.append(-(standard**2).sum() / 2 - np.log(spread).sum())
+        return _Noise(lit_db, _DARK_NOISE[int(np.argmax(likelihoods))])
+
+    def all_deviations(self, cell: int, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return modelled less measured powers of all states, dB, if one cell had `amplitudes`."""
+        cells = np.array([cell])
+        parts = [self.deviations(state, cells, amplitudes[None])[0] for state in self.states]
+        return np.concatenate(parts)
+
+    def _lit_pairs(self) -> list[NDArray[np.bool_]]:
+        """Tell for each state which pairs are lit; all are, if too few are to tell their noise."""
+        lit = [_light_share(state) >= _LIT_SHARE for state in self.states]
+        if sum(int(pairs.sum()) for pairs in lit) <= 2 * _PARAMETERS:
+            return [np.ones(len(pairs), dtype=bool) for pairs in lit]
+        return lit
 
 
-def _turned(ways: NDArray[np.float64], angle: NDArray[np.float64]) -> tuple[Any, Any]:
-    """Turn ``(p, q)`` of cells by angles."""
-    (p, q), sine, cosine = ways.T, np.sin(angle), np.cos(angle)
-    return p * cosine + q * sine, q * cosine - p * sine
+def _light_share(state: MeasuredState) -> NDArray[np.float64]:
+    """Return which part of the level of each pair is light, not floor; in model or measurement."""
+    modelled = np.abs(state.arriving[state.compared]) ** 2 + FLOOR
+    measured = 10 ** (state.measured_db / 10)
+    share: NDArray[np.float64] = 1 - FLOOR / np.maximum(modelled, measured)
+    return share
 
 
-def _light(
-    fabric: Fabric, graph: CellGraph, device: Device, p: Any, q: Any
-) -> tuple[NDArray[np.complex128], ...]:
-    """Solve the model in one state: what a `_Measured` has of it."""
-    from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
+def _relative_spread(light_share: NDArray[np.float64], dark_ratio: float) -> NDArray[np.float64]:
+    """Return the noise of pairs in dB, over that of pairs far above the floor."""
+    spread: NDArray[np.float64] = np.hypot(light_share, dark_ratio * (1 - light_share))
+    return spread
 
-    n, kept = graph.n_cells, 1 - 1e-5  # a closed loop without loss would be singular
-    matrices = kept * 1j * np.stack([p, q, q, -p], axis=1).reshape(n, 2, 2)
-    links = (10 ** (-waveguide_loss_db(graph, device) / 20)).astype(np.complex128)
-    facets = 10 ** (-device.coupling_loss_db / 10)  # two of them, as an amplitude
-    waves = scatter(graph, matrices, links, fabric.source_terminals)
-    heard = scatter(graph, matrices, links, fabric.destination_terminals)  # the same backwards
-    back = np.zeros((n, 4, 4), dtype=np.complex128)
-    joined = np.flatnonzero(graph.mate >= 0)
-    for some in np.array_split(joined, max(1, len(joined) // 256)):
-        entering = scatter(graph, matrices, links, graph.mate[some]).entering
-        comes = entering[4 * (some // 4)[:, None] + np.arange(4), np.arange(len(some))[:, None]]
-        back[some // 4, :, some % 4] = comes * links[graph.links.of_terminal[some], None]
-    return (
-        facets * waves.leaving[fabric.destination_terminals].T,
-        facets * waves.entering.reshape(n, 4, -1),
-        heard.entering.reshape(n, 4, -1),
-        back,
+
+class _Search(NamedTuple):
+    """The cells that explain most, each if it alone differs from a model."""
+
+    cells: NDArray[np.intp]
+    """(kept,): the best first."""
+    fit: _Fit
+    """Of these cells, in this order."""
+    off_db: NDArray[np.float64]
+    """(kept,): root mean square of all pairs that is left."""
+    noise_db: float
+    """The noise of lit pairs that the best one leaves."""
+    chance: float
+    """How often noise alone lets some cell explain as much; above 1 if always."""
+    is_seen: NDArray[np.bool_]
+    """(all cells, states, loss or leak): whether a change would stand out."""
+
+    @property
+    def best_cell(self) -> int:
+        """The number of the cell that explains most."""
+        return int(self.cells[0])
+
+    @property
+    def best_amplitudes(self) -> NDArray[np.float64]:
+        """``[state, straight or across]`` of that cell."""
+        best: NDArray[np.float64] = self.fit.amplitudes[0]
+        return best
+
+    def suspects(self) -> tuple[Suspect, ...]:
+        """Return the cells that leave hardly more than the best one."""
+        squares = self.fit.squares.sum(axis=1)
+        close = squares <= squares[0] + AS_GOOD * self.noise_db**2
+        return tuple(
+            _describe_suspect(
+                int(self.cells[rank]),
+                self.fit.amplitudes[rank],
+                self.is_seen[self.cells[rank]],
+                float(self.off_db[rank]),
+            )
+            for rank in np.flatnonzero(close)
+        )
+
+
+def _search_changed_cell(model: _ChipModel) -> _Search:
+    """Fit every cell alone, and test whether the best one explains more than noise does."""
+    nominal = model.amplitudes
+    dark_ratio = _DARK_NOISE[0]
+    for _ in range(_NOISE_ROUNDS):
+        cells, fit, sensitivity = _fit_best_cells(model)
+        noise = model.estimate_noise(int(cells[0]), fit.amplitudes[0], _PARAMETERS)
+        if noise.dark_ratio == dark_ratio:
+            break
+        dark_ratio = noise.dark_ratio
+        model.weigh_pairs(dark_ratio)
+
+    # F test of four parameters; many cells are tried, so its level is shared between them.
+    deviations = model.all_deviations(int(cells[0]), nominal[cells[0]])
+    squares_before = ((deviations * np.concatenate(model.weights)) ** 2).sum()
+    explained = max(0.0, float(squares_before - fit.squares[0].sum()))
+    ratio = explained / _PARAMETERS / noise.lit_db**2
+    n_told = int((sensitivity.sum(axis=(1, 2)) > 0).sum())
+    chance = n_told * _f_test_chance(ratio, max(1, model.n_lit_pairs - _PARAMETERS))
+    off_db = [
+        float(np.sqrt((model.all_deviations(int(cell), amplitudes) ** 2).mean()))
+        for cell, amplitudes in zip(cells, fit.amplitudes, strict=True)
+    ]
+    told_from = TOLD_BY * noise.lit_db**2 / TOLD_AMPLITUDE**2
+    return _Search(
+        cells=cells,
+        fit=fit,
+        off_db=np.array(off_db),
+        noise_db=noise.lit_db,
+        chance=chance,
+        is_seen=sensitivity > told_from,
     )
 
 
-def _graph_of(fabric: Fabric) -> CellGraph:
-    if fabric.graph is None:
-        raise InputError(f"a fabric of type {fabric.type} has no cells to measure")
-    return fabric.graph
+def _search_second_cell(
+    fabric: Fabric, measured: Measurement, cells: CellDevice, first: _Search
+) -> _Search:
+    """Fit every cell alone once more, with the best cell of the first search as it was fitted.
+
+    Weights follow the model, so the first cell may fit a little better now; then it is set anew.
+    """
+    amplitudes = nominal_amplitudes(graph_of(fabric), cells)
+    search = first
+    for _ in range(_NOISE_ROUNDS):
+        amplitudes[search.best_cell] = search.best_amplitudes
+        search = _search_changed_cell(_ChipModel(fabric, measured, cells, amplitudes))
+        if search.best_cell != first.best_cell:
+            break
+    return search
 
 
-def _set_stuck(graph: CellGraph, states: NDArray[np.int8]) -> NDArray[np.int8]:
-    return np.where(np.isin(graph.stuck, (BAR, CROSS)), graph.stuck, states).astype(np.int8)
+def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[np.float64]]:
+    """Fit every cell from several starts, and go on with those that explain most.
+
+    Returns the kept cells, the best first; their fit; and the sensitivity of all cells.
+    """
+    nominal = model.amplitudes
+    every_cell = np.arange(model.graph.n_cells)
+    best = model.fit(every_cell, nominal, _FIRST_STEPS)
+    sensitivity = best.sensitivity
+
+    # The powers of a broken cell are far from those of a good one, and need other starts.
+    stuck = nominal[:, ::-1]
+    dead = np.zeros_like(nominal)
+    turned = [turn_amplitudes(nominal, np.full(nominal.shape[:2], turn)) for turn in (0.5, -0.5)]
+    for start in (stuck, dead, *turned):
+        best = _better_fit(best, model.fit(every_cell, start, _FIRST_STEPS))
+    promising = np.argsort(best.squares.sum(axis=1), kind="stable")[:_REFINED_CELLS]
+    refined = model.fit(promising, best.amplitudes[promising], _REFINED_STEPS)
+
+    # Powers hardly tell the sign of a leak, so each sign has a minimum of its own.
+    other_sign = refined.amplitudes * np.array([[1, -1], [-1, 1]])  # [state, amplitude]
+    refined = _better_fit(refined, model.fit(promising, other_sign, _REFINED_STEPS))
+    order = np.argsort(refined.squares.sum(axis=1), kind="stable")
+    ordered = _Fit(refined.amplitudes[order], refined.squares[order], refined.sensitivity[order])
+    return promising[order], ordered, sensitivity
 
 
-def _decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
-    level: NDArray[np.float64] = 10 * np.log10(power + FLOOR)
-    return level
+def _f_test_chance(ratio: float, freedom: int) -> float:
+    """Return the probability that F with (4, `freedom`) degrees of freedom exceeds a ratio.
+
+    The incomplete beta function of an even number of degrees of freedom is a finite sum:
+    for four, y**a (1 + a (1 - y)) with a = freedom / 2 and y = freedom / (freedom + 4 ratio).
+    """
+    half = freedom / 2
+    share = freedom / (freedom + _PARAMETERS * ratio)
+    return float(share**half * (1 + half * (1 - share)))
 
 
-def _suspect(
-    cell: int, ways: NDArray[np.float64], seen: NDArray[np.bool_], off_db: float
+def _differences(model: _ChipModel, measured: Measurement) -> NDArray[np.float64]:
+    """Return ``[state, source, destination]``: measured less modelled, dB; 0 if not compared."""
+    difference_db = np.zeros(measured.power.shape)
+    for place, state in zip(difference_db, model.states, strict=True):
+        modelled_db = level_db(np.abs(state.arriving[state.compared]) ** 2)
+        place[state.compared] = state.measured_db - modelled_db
+    return difference_db
+
+
+def _unseen_cells(is_seen: NDArray[np.bool_]) -> Mapping[str, tuple[int, ...]]:
+    """List the cells whose loss or leak would not stand out; ``is_seen[cell, state, figure]``."""
+    unseen = {}
+    for state, state_name in ((BAR, "bar"), (CROSS, "cross")):
+        for figure, figure_name in enumerate(("loss", "leak")):
+            cells = np.flatnonzero(~is_seen[:, state, figure])
+            unseen[f"{figure_name} in {state_name}"] = tuple(cells.tolist())
+    return FrozenMap(unseen)
+
+
+def _describe_suspect(
+    cell: int, amplitudes: NDArray[np.float64], is_seen: NDArray[np.bool_], off_db: float
 ) -> Suspect:
-    """Say what a fit means."""
-    level = -10 * np.log10(np.maximum(ways**2, 1e-12))
-    level[CROSS] = level[CROSS, ::-1]  # the wanted way first
-    loss, leak = level[:, 0].tolist(), (level[:, 1] - level[:, 0]).tolist()
+    """Turn fitted ``amplitudes[state, 2]`` into losses and extinctions; None if not seen."""
+    loss_db: list[float | None] = []
+    extinction_db: list[float | None] = []
+    for state in (BAR, CROSS):
+        straight_db, across_db = -10 * np.log10(np.maximum(amplitudes[state] ** 2, 1e-12))
+        wanted_db = straight_db if state == BAR else across_db
+        other_db = across_db if state == BAR else straight_db
+        loss_seen, leak_seen = is_seen[state]
+        loss_db.append(float(wanted_db) if loss_seen else None)
+        extinction_db.append(float(other_db - wanted_db) if leak_seen else None)
     return Suspect(
         cell=cell,
-        loss_db=tuple(x if s else None for x, s in zip(loss, seen[:, 0], strict=True)),
-        extinction_db=tuple(x if s else None for x, s in zip(leak, seen[:, 1], strict=True)),
+        loss_db=tuple(loss_db),
+        extinction_db=tuple(extinction_db),
         off_db=off_db,
     )

@@ -141,7 +141,7 @@ def _leave(
     cells: NDArray[np.complex128], entering: NDArray[np.complex128]
 ) -> NDArray[np.complex128]:
     """Apply the matrix of every cell, in both directions."""
-    at_ends = entering.reshape(len(entering), -1, 2, 2)  # input, cell, end, side
+    at_ends = entering.reshape(len(entering), cells.shape[0], 2, 2)  # input, cell, end, side
     leaving = np.empty_like(at_ends)
     for end in (0, 1):
         x = at_ends[:, :, end]

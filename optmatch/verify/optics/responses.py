@@ -1,0 +1,233 @@
+r"""The light of a chip's model in measured states, and what a changed cell does to it.
+
+A cell in one state passes light by the matrix :math:`j ((s, x), (x, -s))` of two real amplitudes:
+`s` straight on (the wanted way in bar) and `x` across (the wanted way in cross). Loss, extinction,
+a turned phase, a stuck and a dead cell are all a pair (s, x) for each state.
+
+If one cell changes its matrix by D, the light that leaves the chip changes by
+:math:`c^T D (I - R D)^{-1} e`: e is the light that enters the cell, R what comes back to the cell
+of the light that leaves it, and c what destinations get of that light. All three belong to the
+unchanged chip; they are computed once, and any change of any cell then follows exactly.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics.cellgraph import DEAD
+from optmatch.fabrics.waveguides import heat_turns, waveguide_loss_db
+from optmatch.model import BAR, CROSS, Device, InputError, Measurement
+from optmatch.model.cells import CellDevice
+
+FLOOR = 1e-6
+"""Power that is added before powers are compared in dB. What is fainter (-60 dB) are leaks of
+leaks, and the noise of instruments."""
+
+KEPT = 1 - 1e-5
+"""The share of an amplitude that a cell passes on beside its loss (0.00009 dB): without it, a
+closed loop that loses nothing would have no solution."""
+
+STRAIGHT, ACROSS = 0, 1
+"""Indices of the two amplitudes of a cell."""
+
+_SOLVED_AT_ONCE = 256  # inputs of one sparse solution: bounds memory, changes no result
+
+
+class MeasuredState(NamedTuple):
+    """One measured state of all cells, and the light of the model in it."""
+
+    cell_states: NDArray[np.int8]
+    """(cells,): 0 bar, 1 cross; stuck cells as they are stuck."""
+    heat_turn_rad: NDArray[np.float64]
+    """(cells,): by how much heat of other cells turns half the difference of the arms' phases."""
+    compared: NDArray[np.bool_]
+    """(sources, destinations): pairs that were measured, and say something."""
+    measured_db: NDArray[np.float64]
+    """(pairs,): measured powers of the compared pairs, by `level_db`."""
+    arriving: NDArray[np.complex128]
+    """(sources, destinations): amplitudes from fibre to fibre in the model."""
+    entering: NDArray[np.complex128]
+    """(cells, 4, sources): amplitudes that enter a cell at its terminals a1, a2, b1, b2."""
+    collected: NDArray[np.complex128]
+    """(cells, 4, destinations): what a destination gets of light that leaves a terminal."""
+    returning: NDArray[np.complex128]
+    """(cells, 4 entered, 4 left): what comes back to the cell of light that leaves a terminal."""
+
+
+def level_db(power: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return powers in dB above a floor of -60 dB, which none falls below."""
+    level: NDArray[np.float64] = 10 * np.log10(power + FLOOR)
+    return level
+
+
+def graph_of(fabric: Fabric) -> CellGraph:
+    """Return the cells of a fabric; raise `InputError` if it has none."""
+    if fabric.graph is None:
+        raise InputError(f"a fabric of type {fabric.type} has no cells to measure")
+    return fabric.graph
+
+
+def check_measurement(fabric: Fabric, measured: Measurement) -> None:
+    """Raise `InputError` if a measurement is not one of a fabric's cells and ports."""
+    states_shape = measured.cell_states.shape
+    power_shape = measured.power.shape
+    wanted = (len(measured.power), fabric.n_ports, fabric.n_ports)
+    if states_shape[1] != fabric.n_cells or power_shape != wanted:
+        raise InputError(
+            f"cell_states {states_shape}, power {power_shape}: a fabric of"
+            f" {fabric.n_cells} cells and {fabric.n_ports} ports"
+        )
+    if np.isnan(measured.power).all():
+        raise InputError("power: no pair was measured", where="power")
+
+
+def set_stuck_cells(graph: CellGraph, cell_states: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Put stuck cells into the state in which they are stuck; ``cell_states[..., cell]``."""
+    is_stuck = np.isin(graph.stuck, (BAR, CROSS))
+    return np.where(is_stuck, graph.stuck, cell_states).astype(np.int8)
+
+
+def nominal_amplitudes(graph: CellGraph, cells: CellDevice) -> NDArray[np.float64]:
+    """Return ``amplitudes[cell, state, straight or across]`` of a chip as modelled."""
+    both_states = np.broadcast_to(np.array([[BAR], [CROSS]]), (2, graph.n_cells))
+    matrices = cells.cell(both_states)  # [state, cell, side left by, side entered]
+    amplitudes = np.moveaxis(matrices[..., 0].imag, 0, 1).copy()
+    amplitudes[graph.stuck == DEAD] = 0.0
+    return amplitudes
+
+
+def turn_amplitudes(
+    amplitudes: NDArray[np.float64], turn_rad: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Turn ``amplitudes[..., straight or across]`` of cells by an angle each.
+
+    The angle is half the difference of the phases of both arms: an ideal cell has the amplitudes
+    (sin, cos) of it.
+    """
+    straight = amplitudes[..., STRAIGHT]
+    across = amplitudes[..., ACROSS]
+    sine = np.sin(turn_rad)
+    cosine = np.cos(turn_rad)
+    return np.stack(
+        [straight * cosine + across * sine, across * cosine - straight * sine], axis=-1
+    )
+
+
+def cell_matrices(amplitudes: NDArray[np.float64]) -> NDArray[np.complex128]:
+    """Return the matrices ``[..., side left by, side entered]`` of ``amplitudes[..., 2]``."""
+    straight = amplitudes[..., STRAIGHT]
+    across = amplitudes[..., ACROSS]
+    entries = np.stack([straight, across, across, -straight], axis=-1)
+    matrices = np.zeros((*straight.shape, 2, 2), dtype=np.complex128)
+    matrices.imag = entries.reshape(matrices.shape)
+    return matrices
+
+
+def both_directions(matrices: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    """Return ``[..., terminal left by, terminal entered]`` of cells: light passes both ways."""
+    full = np.zeros((*matrices.shape[:-2], 4, 4), dtype=np.complex128)
+    full[..., 2:, :2] = matrices
+    full[..., :2, 2:] = matrices
+    return full
+
+
+def model_states(
+    fabric: Fabric,
+    measured: Measurement,
+    cells: CellDevice,
+    amplitudes: NDArray[np.float64],
+    *,
+    with_returns: bool = True,
+) -> list[MeasuredState]:
+    """Solve the model in each measured state.
+
+    Parameters
+    ----------
+    fabric, measured
+        The chip, and what was measured of its cells and ports.
+    cells
+        Waveguides, facets and heat of the chip.
+    amplitudes
+        ``amplitudes[cell, state, straight or across]`` of its cells, without heat.
+    with_returns
+        Whether `MeasuredState.returning` is wanted, which takes most of the time: one solution for
+        each terminal of each cell. Without it only small changes follow, to first order.
+    """
+    graph = graph_of(fabric)
+    every_cell = np.arange(graph.n_cells)
+    solved = []
+    for row, power in zip(measured.cell_states, measured.power, strict=True):
+        states = set_stuck_cells(graph, row)
+        compared = ~np.isnan(power)
+        if fabric.bidirectional:
+            # Light that comes back to the port it was sent from is not told from a reflection.
+            np.fill_diagonal(compared, False)
+        turn_rad = heat_turns(graph, cells, states) / 2
+        heated = turn_amplitudes(amplitudes[every_cell, states], turn_rad)
+        matrices = KEPT * cell_matrices(heated)
+        light = _solve_light(fabric, graph, cells.device, matrices, with_returns)
+        solved.append(MeasuredState(states, turn_rad, compared, level_db(power[compared]), *light))
+    return solved
+
+
+def _solve_light(
+    fabric: Fabric,
+    graph: CellGraph,
+    device: Device,
+    matrices: NDArray[np.complex128],
+    with_returns: bool,
+) -> tuple[NDArray[np.complex128], ...]:
+    """Solve for the last four fields of a `MeasuredState`."""
+    from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
+
+    n_cells = graph.n_cells
+    waveguides = (10 ** (-waveguide_loss_db(graph, device) / 20)).astype(np.complex128)
+    both_facets = 10 ** (-device.coupling_loss_db / 10)  # two facets, as an amplitude
+    sent = scatter(graph, matrices, waveguides, fabric.source_terminals)
+    # The chip is reciprocal: what a destination gets of a terminal is what it would send there.
+    heard = scatter(graph, matrices, waveguides, fabric.destination_terminals)
+
+    returning = np.zeros((n_cells, 4, 4), dtype=np.complex128)
+    joined = np.flatnonzero(graph.mate >= 0)
+    if not with_returns:
+        joined = joined[:0]
+    for first in range(0, len(joined), _SOLVED_AT_ONCE):
+        left = joined[first : first + _SOLVED_AT_ONCE]
+        entered = scatter(graph, matrices, waveguides, graph.mate[left]).entering
+        own_terminals = 4 * (left // 4)[:, None] + np.arange(4)
+        came_back = entered[own_terminals, np.arange(len(left))[:, None]]
+        waveguide = waveguides[graph.links.of_terminal[left], None]
+        returning[left // 4, :, left % 4] = came_back * waveguide
+    return (
+        both_facets * sent.leaving[fabric.destination_terminals].T,
+        both_facets * sent.entering.reshape(n_cells, 4, -1),
+        heard.entering.reshape(n_cells, 4, -1),
+        returning,
+    )
+
+
+def change_of_light(
+    state: MeasuredState, cells: NDArray[np.intp], change: NDArray[np.complex128]
+) -> NDArray[np.complex128]:
+    """Return by how much amplitudes change, ``[cell, source, destination]``, exactly.
+
+    Parameters
+    ----------
+    state
+        The light of the model.
+    cells
+        (tried,): cells, each of which is changed alone.
+    change
+        (tried, 2 sides left by, 2 sides entered): what is added to their matrices.
+    """
+    change_of_cell = both_directions(change)
+    around = np.eye(4) - state.returning[cells] @ change_of_cell
+    entering = np.linalg.solve(around, state.entering[cells])
+    added: NDArray[np.complex128] = (
+        np.swapaxes(change_of_cell @ entering, 1, 2) @ state.collected[cells]
+    )
+    return added
