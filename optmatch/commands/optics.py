@@ -94,6 +94,5 @@ def optics(
         click.echo(f"  {suspect.describe(f'cell {fabric.cell_names[suspect.cell]}')}")
     for what, cells in compared.unseen.items():
         if cells:
-            click.echo(
-                f"  no light tells the {what} of cells {', '.join(fabric.cell_names[cell] for cell in cells)}"
-            )
+            names = ", ".join(fabric.cell_names[cell] for cell in cells)
+            click.echo(f"  no light tells the {what} of cells {names}")
