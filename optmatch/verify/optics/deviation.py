@@ -54,7 +54,7 @@ TOLD_AMPLITUDE = 0.1
 """The change of an amplitude that measurements should tell: a loss of 1 dB, a leak of -20 dB."""
 
 _PARAMETERS = 4  # of a cell: two amplitudes in each of two states
-_DARK_NOISE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # tried ratios, see `_Noise.dark_ratio`
+_DARK_NOISE = tuple(0.3 * 1.5**power for power in range(20))  # tried: `_Noise.dark_ratio`
 _LIT_SHARE = 0.9  # of the level above the floor: pairs above -50 dB show the noise of instruments
 _NOISE_ROUNDS = 3  # fits with the noise that the fit before has left
 _DRAWN_STATES = 128  # among which each next state is chosen
@@ -322,6 +322,7 @@ class _ChipModel:
         self.amplitudes = amplitudes
         self.states = model_states(fabric, measured, cells, amplitudes)
         self.weights: list[NDArray[np.float64]] = []
+        self.dark_ratio = 0.0
         self.weigh_pairs(_DARK_NOISE[0])
 
     @property
@@ -331,6 +332,7 @@ class _ChipModel:
 
     def weigh_pairs(self, dark_ratio: float) -> None:
         """Set the weight of each pair: the inverse of its noise, in units of that of lit pairs."""
+        self.dark_ratio = dark_ratio
         self.weights = [
             1 / _relative_spread(_light_share(state), dark_ratio) for state in self.states
         ]
@@ -442,7 +444,7 @@ class _ChipModel:
         deviations = self.all_deviations(cell, amplitudes)
         shares = np.concatenate([_light_share(state) for state in self.states])
         is_lit = np.concatenate(self._lit_pairs())
-        lit_spread = _relative_spread(shares[is_lit], _DARK_NOISE[0])
+        lit_spread = _relative_spread(shares[is_lit], self.dark_ratio)
         freedom = max(1, int(is_lit.sum()) - parameters)
         variance = ((deviations[is_lit] / lit_spread) ** 2).sum() / freedom
         lit_db = max(LEAST_NOISE_DB, float(np.sqrt(variance)))
@@ -481,7 +483,7 @@ def _relative_spread(light_share: NDArray[np.float64], dark_ratio: float) -> NDA
     return spread
 
 
-class _Search(NamedTuple):
+class _CellSearch(NamedTuple):
     """The cells that explain most, each if it alone differs from a model."""
 
     cells: NDArray[np.intp]
@@ -523,17 +525,15 @@ class _Search(NamedTuple):
         )
 
 
-def _search_changed_cell(model: _ChipModel) -> _Search:
+def _search_changed_cell(model: _ChipModel) -> _CellSearch:
     """Fit every cell alone, and test whether the best one explains more than noise does."""
     nominal = model.amplitudes
-    dark_ratio = _DARK_NOISE[0]
     for _ in range(_NOISE_ROUNDS):
         cells, fit, sensitivity = _fit_best_cells(model)
         noise = model.estimate_noise(int(cells[0]), fit.amplitudes[0], _PARAMETERS)
-        if noise.dark_ratio == dark_ratio:
+        if noise.dark_ratio == model.dark_ratio:
             break
-        dark_ratio = noise.dark_ratio
-        model.weigh_pairs(dark_ratio)
+        model.weigh_pairs(noise.dark_ratio)
 
     # F test of four parameters; many cells are tried, so its level is shared between them.
     deviations = model.all_deviations(int(cells[0]), nominal[cells[0]])
@@ -547,7 +547,7 @@ def _search_changed_cell(model: _ChipModel) -> _Search:
         for cell, amplitudes in zip(cells, fit.amplitudes, strict=True)
     ]
     told_from = TOLD_BY * noise.lit_db**2 / TOLD_AMPLITUDE**2
-    return _Search(
+    return _CellSearch(
         cells=cells,
         fit=fit,
         off_db=np.array(off_db),
@@ -558,8 +558,8 @@ def _search_changed_cell(model: _ChipModel) -> _Search:
 
 
 def _search_second_cell(
-    fabric: Fabric, measured: Measurement, cells: CellDevice, first: _Search
-) -> _Search:
+    fabric: Fabric, measured: Measurement, cells: CellDevice, first: _CellSearch
+) -> _CellSearch:
     """Fit every cell alone once more, with the best cell of the first search as it was fitted.
 
     Weights follow the model, so the first cell may fit a little better now; then it is set anew.
