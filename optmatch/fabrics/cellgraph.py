@@ -135,6 +135,10 @@ class CellGraph(Value):
         """Return a cell for messages, by its number or its name: ``"cell 40"``, ``"cell m1"``."""
         return f"cell {cell if self.names is None else self.names[cell]}"
 
+    def list_cells(self, cells: Sequence[int]) -> list[int] | list[str]:
+        """Return cells for messages: their names, or numbers where cells have no names."""
+        return list(cells) if self.names is None else [self.names[cell] for cell in cells]
+
     def terminal_positions(self, inset: float = 0.18, offset: float = 0.12) -> NDArray[np.float64]:
         """Positions of all terminals for drawing, shape (4 * cells, 2).
 

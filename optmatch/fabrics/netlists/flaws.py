@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
@@ -30,10 +30,10 @@ class NetlistError(InputError):
     def __init__(self, flaws: Sequence[str]) -> None:
         self.flaws: tuple[str, ...] = tuple(flaws)
         count = "1 flaw" if len(flaws) == 1 else f"{len(flaws)} flaws"
-        ends = accumulate(map(len, flaws))
-        told = max(1, sum(end <= _MOST_LETTERS for end in ends))
-        more = f"; and {len(flaws) - told} more" if told < len(flaws) else ""
-        super().__init__(f"{count}: {'; '.join(flaws[:told])}{more}")
+        lengths = accumulate(map(len, flaws))
+        n_shown = max(1, sum(length <= _MOST_LETTERS for length in lengths))
+        rest = f"; and {len(flaws) - n_shown} more" if n_shown < len(flaws) else ""
+        super().__init__(f"{count}: {'; '.join(flaws[:n_shown])}{rest}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.flaws,), {"where": self.where, "path": self.path}
@@ -55,6 +55,11 @@ def name_terminals(conventions: Mapping[str, Sequence[str]]) -> dict[str, int]:
     }
 
 
+def list_names(names: Sequence[str]) -> str:
+    """Return names for a message, which has the first ones of many."""
+    return ", ".join(names[:_MOST_NAMES]) + (" and more" if len(names) > _MOST_NAMES else "")
+
+
 def find_flaws(
     instances: Sequence[str],
     joins: Sequence[Pair],
@@ -64,47 +69,103 @@ def find_flaws(
 ) -> list[str]:
     """List everything that is wrong with parts, joins and ports, each flaw once.
 
-    `joins` are pairs of pins ``"instance,pin"``, `ports` names with their pins, `open_pins` pins
-    that are meant to lead nowhere; `names_of` says for each instance how its pins may be called,
-    as `CONVENTIONS`. Flaws are instances that are not there or there twice, unknown pins, pins
-    connected twice or to nothing, and parts that are not connected.
+    Flaws are instances that are not there or there twice, unknown pins, pins connected twice or to
+    nothing, and parts that are not connected.
+
+    Parameters
+    ----------
+    instances
+        The names of the parts.
+    joins
+        Pairs of pins ``"instance,pin"``.
+    ports
+        Names with their pins.
+    open_pins
+        Pins that are meant to lead nowhere.
+    names_of
+        For each instance how its pins may be called, as `CONVENTIONS`.
     """
-    shared = {id(names): name_terminals(names) for names in names_of.values()}
-    terminals = {name: shared[id(names)] for name, names in names_of.items()}
-    flaws = [f"instance {name} is there twice" for name in _repeated(instances)]
+    flaws = [f"instance {name} is there twice" for name in _find_repeated(instances)]
     flaws += [] if instances else ["there are no instances"]
-    flaws += [f"port {name} is there twice" for name in _repeated([name for name, _ in ports])]
-    flaws += [] if ports else ["there are no ports"]
-    users: dict[tuple[str, int], list[Pair]] = {}
-
-    def use(pin: str, place: str, user: str) -> None:
-        """Note which part is at a pin, or that there is no such pin."""
-        instance, name = split_pin(pin)
-        if instance not in terminals:
-            flaws.append(f"{place}: there is no instance {instance or repr(pin)}")
-        elif name not in terminals[instance]:
-            flaws.append(f"{place}: a cell has no pin {name}")
-        else:
-            users.setdefault((instance, terminals[instance][name]), []).append((pin, user))
-
-    for first, second in joins:
-        use(first, f"connection {first} to {second}", f"pin {second}")
-        use(second, f"connection {first} to {second}", f"pin {first}")
-    for name, pin in ports:
-        use(pin, f"port {name} at {pin}", f"port {name}")
-    for pin in open_pins:
-        use(pin, f"open pin {pin}", "nothing, on purpose")
     flaws += [
-        f"pin {who[0][0]} is connected twice: to {' and to '.join(user for _, user in who)}"
-        for who in users.values()
-        if len(who) > 1
+        f"port {name} is there twice" for name in _find_repeated([name for name, _ in ports])
     ]
+    flaws += [] if ports else ["there are no ports"]
+
+    users = _PinUsers(names_of, flaws)
+    for first, second in joins:
+        users.add(first, f"connection {first} to {second}", f"pin {second}")
+        users.add(second, f"connection {first} to {second}", f"pin {first}")
+    for name, pin in ports:
+        users.add(pin, f"port {name} at {pin}", f"port {name}")
+    for pin in open_pins:
+        users.add(pin, f"open pin {pin}", "nothing, on purpose")
+
+    flaws += users.find_pins_used_twice()
     for instance in dict.fromkeys(instances):
-        pins = sorted(set(terminals[instance].values()))
-        if missing := [terminal for terminal in pins if (instance, terminal) not in users]:
-            names = _spoken(instance, users, names_of[instance])
-            flaws += [f"pin {instance},{names[k]} is connected to nothing" for k in missing]
-    return flaws + _parts(instances, joins)
+        flaws += users.find_unused_pins(instance)
+    return flaws + _find_separate_parts(instances, joins)
+
+
+class _PinUsers:
+    """What is connected to each pin.
+
+    Parameters
+    ----------
+    names_of
+        For each instance how its pins may be called.
+    flaws
+        Pins and instances that do not exist are added here.
+    """
+
+    def __init__(
+        self, names_of: Mapping[str, Mapping[str, Sequence[str]]], flaws: list[str]
+    ) -> None:
+        self._names_of = names_of
+        self._flaws = flaws
+        shared = {id(names): name_terminals(names) for names in names_of.values()}
+        self._terminals = {name: shared[id(names)] for name, names in names_of.items()}
+        self._users: dict[tuple[str, int], list[Pair]] = {}
+
+    def add(self, pin: str, place: str, user: str) -> None:
+        """Note what is connected to a pin, or that there is no such pin."""
+        instance, name = split_pin(pin)
+        if instance not in self._terminals:
+            self._flaws.append(f"{place}: there is no instance {instance or repr(pin)}")
+        elif name not in self._terminals[instance]:
+            self._flaws.append(f"{place}: a cell has no pin {name}")
+        else:
+            terminal = self._terminals[instance][name]
+            self._users.setdefault((instance, terminal), []).append((pin, user))
+
+    def find_pins_used_twice(self) -> list[str]:
+        """List the pins that two or more things are connected to."""
+        flaws = []
+        for entries in self._users.values():
+            if len(entries) > 1:
+                pin, _ = entries[0]
+                users = " and to ".join(user for _, user in entries)
+                flaws.append(f"pin {pin} is connected twice: to {users}")
+        return flaws
+
+    def find_unused_pins(self, instance: str) -> list[str]:
+        """List the pins of a part that nothing is connected to."""
+        terminals = sorted(set(self._terminals[instance].values()))
+        unused = [k for k in terminals if (instance, k) not in self._users]
+        if not unused:
+            return []
+        names = self._guess_convention(instance)
+        return [f"pin {instance},{names[k]} is connected to nothing" for k in unused]
+
+    def _guess_convention(self, instance: str) -> Sequence[str]:
+        """Find the names that the netlist uses for the pins of a part, or of any part."""
+        of_part = [
+            pin for (part, _), users in self._users.items() if part == instance for pin, _ in users
+        ]
+        pins = of_part or [pin for users in self._users.values() for pin, _ in users]
+        used = {split_pin(pin)[1] for pin in pins}
+        conventions = self._names_of[instance].values()
+        return max(conventions, key=lambda names: len(used & set(names)))
 
 
 def find_port_flaws(
@@ -116,55 +177,51 @@ def find_port_flaws(
     if tx is None or rx is None:
         return ["tx and rx come together"]
     names = [name for name, _ in ports]
+    chosen = [*tx, *rx]
     flaws = []
     if len(tx) != len(rx) or not tx:
         flaws.append(f"{len(tx)} ports send, {len(rx)} receive")
-    flaws += [f"tx, rx: there is no port {name}" for name in (*tx, *rx) if name not in names]
-    flaws += [f"tx, rx: port {name} is there twice" for name in _repeated([*tx, *rx])]
-    return flaws + [
-        f"port {name} neither sends nor receives" for name in names if name not in (*tx, *rx)
-    ]
+    flaws += [f"tx, rx: there is no port {name}" for name in chosen if name not in names]
+    flaws += [f"tx, rx: port {name} is there twice" for name in _find_repeated(chosen)]
+    flaws += [f"port {name} neither sends nor receives" for name in names if name not in chosen]
+    return flaws
 
 
-def _repeated(names: Sequence[str]) -> list[str]:
+def _find_repeated(names: Sequence[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _spoken(
-    instance: str,
-    users: Mapping[tuple[str, int], list[Pair]],
-    conventions: Mapping[str, Sequence[str]],
-) -> Sequence[str]:
-    """Find the convention that a netlist uses for a cell, or for any cell."""
-    mine = [pin for (name, _), who in users.items() if name == instance for pin, _ in who]
-    pins = mine or [pin for who in users.values() for pin, _ in who]
-    used = {split_pin(pin)[1] for pin in pins}
-    return max(conventions.values(), key=lambda names: len(used & set(names)))
+def group_connected(instances: Sequence[str], joins: Iterable[Pair]) -> list[list[str]]:
+    """Group the parts that joins connect, directly or through others; each in its order."""
+    neighbours: dict[str, set[str]] = {name: set() for name in instances}
+    for first_pin, second_pin in joins:
+        first = split_pin(first_pin)[0]
+        second = split_pin(second_pin)[0]
+        if first in neighbours and second in neighbours:
+            neighbours[first].add(second)
+            neighbours[second].add(first)
 
-
-def _parts(instances: Sequence[str], joins: Sequence[Pair]) -> list[str]:
-    """Tell which cells are not connected to the first one, part by part."""
-    near: dict[str, set[str]] = {name: set() for name in instances}
-    for pair in joins:
-        first, second = (split_pin(pin)[0] for pin in pair)
-        if first in near and second in near:
-            near[first].add(second)
-            near[second].add(first)
-    parts, left = [], dict.fromkeys(instances)
-    place = {name: k for k, name in enumerate(near)}
-    while left:
-        waiting, part = [next(iter(left))], set[str]()
+    # Depth-first search from the first part that no group has yet.
+    place = {name: number for number, name in enumerate(neighbours)}
+    ungrouped = dict.fromkeys(instances)
+    groups = []
+    while ungrouped:
+        waiting = [next(iter(ungrouped))]
+        group = []
         while waiting:
             name = waiting.pop()
-            if name in left:
-                del left[name]
-                part.add(name)
-                waiting += near[name]
-        parts.append(sorted(part, key=place.__getitem__))
-    if len(parts) < 2:
+            if name in ungrouped:
+                del ungrouped[name]
+                group.append(name)
+                waiting += neighbours[name]
+        groups.append(sorted(group, key=place.__getitem__))
+    return groups
+
+
+def _find_separate_parts(instances: Sequence[str], joins: Sequence[Pair]) -> list[str]:
+    """Tell which cells are not connected to the first one, group by group."""
+    groups = group_connected(instances, joins)
+    if len(groups) < 2:
         return []
-    told = [
-        ", ".join(part[:_MOST_NAMES]) + (" and more" if len(part) > _MOST_NAMES else "")
-        for part in parts
-    ]
-    return [f"{len(parts)} parts are not connected: {' | '.join(told)}"]
+    listed = " | ".join(list_names(group) for group in groups)
+    return [f"{len(groups)} parts are not connected: {listed}"]

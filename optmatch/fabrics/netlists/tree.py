@@ -4,221 +4,41 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
+from optmatch.fabrics.netlists.circuits import CellCircuit
+from optmatch.fabrics.netlists.components import (
+    KINDS,
+    NARROW,
+    Part,
+    find_bad_settings,
+    find_unknown,
+    guessed_switches,
+    make_parts,
+)
 from optmatch.fabrics.netlists.flaws import (
     CONVENTIONS,
     NetlistError,
     Pair,
     find_flaws,
     find_port_flaws,
+    group_connected,
+    list_names,
     name_terminals,
     split_pin,
 )
+from optmatch.fabrics.netlists.interferometers import assume_circuit, find_cells
 from optmatch.fabrics.netlists.netlist import Netlist
-from optmatch.fabrics.netlists.parts import (
-    KINDS,
-    SWITCHES,
-    Part,
-    find_unknown,
-    keep_cells,
-    kind_of,
-    make_part,
-)
-from optmatch.model import InputError, check_size
+from optmatch.fabrics.netlists.paths import LightPaths, Terminal
+from optmatch.fabrics.netlists.wiring import Wiring, WiringReader, find_array_flaws, mapping
+from optmatch.model import InputError
 
 _log = logging.getLogger("optmatch")
-
-_KEYS = ("instances", "connections", "nets", "routes", "ports", "placements", "info")
-_IGNORED = ("name", "settings", "warnings", "models", "pdk", "schema", "schema_version", "generic")
-_ELECTRICAL = re.compile(r"(.*_)?e\d+")  # pins of heaters and pads, as gdsfactory calls them
-
-
-class NetlistWiring:
-    """The parts of a netlist by name, how their pins are joined, and the ports.
-
-    `declared` has the kinds of components. Components of unknown kind are replaced by their
-    netlists. Pins that look electrical are left out, but for those whose names are `optical`. All
-    flaws go to `found`.
-    """
-
-    def __init__(
-        self, tree: Any, declared: Mapping[str, str], optical: Iterable[str], found: list[str]
-    ) -> None:
-        self.components: dict[str, str] = {}
-        self.joins: list[Pair] = []
-        self.free: list[str] = []
-        self._declared, self._optical, self._found = declared, set(optical), found
-        self._count = 0
-        self.top, self._models, self._library = _unwrap(tree)
-        self._sizes: dict[str, int] = {}
-        check_size("cells", self._size(self.top, 0), "instances")
-        self.ports = self._read(self.top, "", ())
-
-    def used_pins(self) -> dict[str, list[str]]:
-        """Return for every part the names of those of its pins that are used."""
-        pins: dict[str, dict[str, None]] = {}
-        for pin in chain(*self.joins, (pin for _, pin in self.ports), self.free):
-            instance, name = split_pin(pin)
-            pins.setdefault(instance, {})[name] = None
-        return {name: list(pins.get(name, ())) for name in self.components}
-
-    def _size(self, tree: Mapping[str, Any], depth: int) -> int:
-        """Count the instances of a netlist and of those within it, each of which is read once."""
-        check_size("depth", depth, "instances")
-        parts = list(map(self._component, mapping(tree, "instances", []).values()))
-        for part in parts:
-            known = kind_of(part, self._declared, 3) is not None
-            if part in self._library and not known and part not in self._sizes:
-                self._sizes[part] = 0  # within itself, which is a flaw
-                self._sizes[part] = self._size(self._library[part], depth + 1)
-        return len(parts) + sum(self._sizes.get(part, 0) for part in parts)
-
-    def _read(self, tree: Mapping[str, Any], above: str, within: tuple[str, ...]) -> list[Pair]:
-        """Read one netlist, `above` before all its names; return its ports."""
-        found = self._found
-        check_size("depth", len(within), "instances")
-        found += [
-            f"unknown key {key}: known are {', '.join(_KEYS)}"
-            for key in tree
-            if key not in (*_KEYS, *_IGNORED)
-        ]
-        joins, ports = _joins(tree, found), _pairs("ports", mapping(tree, "ports", found), found)
-        listed = mapping(tree, "info", found).get("open_pins") or []
-        if not isinstance(listed, list | tuple):
-            found.append("open_pins: a list is expected")
-            listed = []
-        free = [str(pin) for pin in listed]
-        wires = {
-            pin for pin in (*chain(*joins), *dict(ports).values()) if self._is_electrical(pin)
-        }
-        joins = [pair for pair in joins if not wires.intersection(pair)]
-        ports = [(name, pin) for name, pin in ports if pin not in wires]
-        pins = [*chain(*joins), *(pin for _, pin in ports), *free]
-        uses = Counter(split_pin(pin)[0] for pin in pins)
-        pads = {split_pin(pin)[0] for pin in wires}.difference(uses)
-        inner: dict[str, dict[str, str]] = {}
-        for name, component in self._named(tree).items():
-            self._count += 1
-            check_size("cells", self._count, "instances")
-            known = kind_of(component, self._declared, uses[name]) is not None
-            if component in within:
-                raise NetlistError([*found, f"component {component} is part of itself"])
-            if component in self._library and not known:
-                library, path = self._library[component], f"{above}{name}."
-                inner[name] = dict(self._read(library, path, (*within, component)))
-            elif name not in pads:
-                self.components[above + name] = component
-
-        def place(pin: str) -> str:
-            """Find a pin in the whole, or the pin at which a netlist within has its port."""
-            instance, port = split_pin(pin)
-            return inner[instance].get(port, "") if instance in inner else above + pin
-
-        found += [f"{above}{pin}: its netlist has no such port" for pin in pins if not place(pin)]
-        self.free += filter(None, map(place, free))
-        placed = ((place(first), place(second)) for first, second in joins)
-        self.joins += [pair for pair in placed if all(pair)]
-        return [(name, place(pin)) for name, pin in ports if place(pin)]
-
-    def _is_electrical(self, pin: str) -> bool:
-        name = split_pin(pin)[1]
-        return name not in self._optical and _ELECTRICAL.fullmatch(name) is not None
-
-    def _named(self, tree: Mapping[str, Any]) -> dict[str, str]:
-        """Return the component of every instance of one netlist."""
-        components = {}
-        for name, instance in mapping(tree, "instances", self._found).items():
-            if isinstance(instance, Mapping) and instance.get("array"):
-                self._found.append(f"instance {name} is an array: list its cells one by one")
-            components[str(name)] = self._component(instance)
-            if not components[str(name)]:
-                self._found.append(f"instance {name} has no component")
-        return components
-
-    def _component(self, instance: Any) -> str:
-        """Return the component of an instance; empty if it has none."""
-        component = instance.get("component") if isinstance(instance, Mapping) else instance
-        if not isinstance(component, str):
-            return ""
-        return (
-            component
-            if component in self._declared
-            else str(self._models.get(component, component))
-        )
-
-
-def mapping(tree: Mapping[str, Any], key: str, found: list[str]) -> Mapping[str, Any]:
-    """Return a mapping within a mapping; note in `found` if the value is no mapping."""
-    value = tree.get(key) or {}
-    if isinstance(value, Mapping):
-        return value
-    found.append(f"{key}: a mapping is expected")
-    return {}
-
-
-def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
-    """Return the netlist itself, the models of components, and the netlists of components.
-
-    From a recursive netlist the reader takes the first that is part of no other.
-    """
-    models = tree.get("models") if isinstance(tree, Mapping) else None
-    if isinstance(tree, Mapping) and "netlist" in tree and set(tree) <= {"netlist", "models"}:
-        tree = tree["netlist"]
-    if not isinstance(tree, Mapping):
-        raise NetlistError(["a netlist is a mapping with instances, connections and ports"])
-    models = models if isinstance(models, Mapping) else {}
-    inner = list(tree.values())
-    if not inner or "instances" in tree or not all(map(_has_instances, inner)):
-        return tree, models, {}
-    parts = [part for netlist in inner for part in netlist["instances"].values()]
-    names = {str(part.get("component") if isinstance(part, Mapping) else part) for part in parts}
-    top = next((netlist for name, netlist in tree.items() if name not in names), inner[0])
-    return top, models, tree
-
-
-def _has_instances(netlist: Any) -> bool:
-    return isinstance(netlist, Mapping) and isinstance(netlist.get("instances"), Mapping)
-
-
-def _pairs(key: str, entries: Mapping[Any, Any], found: list[str]) -> list[Pair]:
-    """Return the entries that are pairs of texts, and ignore the others."""
-    pairs = []
-    for name, value in entries.items():
-        if isinstance(value, str) and value.strip():
-            pairs.append((str(name), value))
-        else:
-            found.append(f"{key}: {name} is connected to nothing")
-    return pairs
-
-
-def _joins(tree: Mapping[str, Any], found: list[str]) -> list[Pair]:
-    """Collect joins from all places where they may stand."""
-    joins = _pairs("connections", mapping(tree, "connections", found), found)
-    nets = tree.get("nets") or []
-    if not isinstance(nets, list):
-        found.append("nets: a list is expected")
-        nets = []
-    for place, net in enumerate(nets):
-        ends = [net.get("p1"), net.get("p2")] if isinstance(net, Mapping) else [None, None]
-        if all(isinstance(end, str) and end.strip() for end in ends):
-            joins.append((ends[0], ends[1]))  # type: ignore[arg-type]
-        else:
-            named = next((end for end in ends if end), None)
-            what = f"{named} is connected to nothing" if named else "p1 and p2 are expected"
-            found.append(f"nets[{place}]: {what}")
-    for name, route in mapping(tree, "routes", found).items():
-        links = route.get("links") if isinstance(route, Mapping) else None
-        joins += _pairs(f"routes: {name}", links or {}, found)
-    return joins
-
 
 _APART = 1.5  # between the nearest cells, in lengths of a cell, where placements give no length
 
@@ -230,19 +50,24 @@ def netlist_from_tree(
     components: Mapping[str, str] | None = None,
     directed: bool | None = None,
     open_pins: bool = False,
+    tx: Sequence[str] | None = None,
+    rx: Sequence[str] | None = None,
+    leave_out: Sequence[str] = (),
     flaws: Sequence[str] = (),
 ) -> Netlist:
-    """Make a fabric of a netlist of gdsfactory, sax or PICBench.
+    """Make a fabric of a netlist of gdsfactory, sax, kfactory or PICBench.
 
     Parameters
     ----------
     tree
-        ``instances`` by name; ``connections`` ``{"a,o3": "b,o2"}``, ``nets`` ``[{"p1": "a,o3",
-        "p2": "b,o2"}]`` or the ``links`` of ``routes``; ``ports`` ``{"in": "a,o1"}``;
-        ``placements`` with x, y and rotation, or none; ``models``, for names of components others.
-        ``info`` may have ``open_pins``, a list, and ``cell_length``, in the unit of placements.
-        Of a recursive netlist the one that is part of no other is taken; a component that nobody
-        knows is replaced by its netlist. PICBench has all this below ``netlist``.
+        ``instances`` by name, also arrays of them; ``connections`` ``{"a,o3": "b,o2"}``, ``nets``
+        ``[{"p1": "a,o3", "p2": "b,o2"}]`` or the ``links`` of ``routes``, also bundles; ``ports``
+        ``{"in": "a,o1"}``; ``placements`` with x, y and rotation, or none; ``models``, for names
+        of components others. ``info`` may have ``open_pins``, a list; ``cell_length``, in the unit
+        of placements; ``cell_names`` and ``port_names``, for names others, by which they are
+        known. Of a recursive netlist the one that is part of no other is taken; a component that
+        is known as a switch, or not at all, is replaced by its netlist. PICBench has all this
+        below ``netlist``.
     pins
         For names of pins of cells what they are: ``{"west": "a1", ...}``; None for those of
         `CONVENTIONS`.
@@ -256,18 +81,25 @@ def netlist_from_tree(
         and there are as many of both.
     open_pins
         Whether pins may lead nowhere. Otherwise only those that ``info`` lists may.
+    tx, rx
+        The names of ports where light comes in and where it goes out; see `Netlist`.
+    leave_out
+        Names of instances and ports that are no part of the fabric.
     flaws
         Flaws that are known already.
 
     Returns
     -------
     Netlist
-        The cells, with our names of pins, joined as light goes through the parts between them.
+        The cells, with our names of pins, joined as light goes through the parts between them. A
+        cell that is made of couplers keeps its parts in `Netlist.circuits`. Parts that no cell is
+        joined to, such as loopbacks for alignment, are left out, which the log of the package
+        says.
 
     Raises
     ------
     NetlistError
-        With every flaw, by the names of the netlist.
+        With every flaw, by the names of the netlist. Couplers that are no switch are flaws.
 
     Examples
     --------
@@ -279,50 +111,54 @@ def netlist_from_tree(
     >>> fabric.n_cells, fabric.n_ports, fabric.bidirectional, fabric.dead_pairs()
     (1, 2, False, [])
     """
-    given = _conventions(pins)
-    declared = _kinds(components or {})
-    found = list(flaws)
-    wiring = NetlistWiring(tree, declared, pins or (), found)
-    joins, ports, free = wiring.joins, wiring.ports, wiring.free
-    used = wiring.used_pins()
-    parts = {
-        name: make_part(component, declared, used[name], given)
-        for name, component in wiring.components.items()
-    }
+    conventions = _conventions(pins)
+    declared = _check_kinds(components or {})
+    all_flaws = list(flaws)
+    wiring = WiringReader(tree, declared, pins or (), all_flaws).read()
+    all_flaws += find_array_flaws(wiring)
+    wiring.leave_out(leave_out, all_flaws)
+    parts = make_parts(wiring.instances, wiring.used_pins(), declared, conventions)
+    parts = _leave_out_parts_without_cells(wiring, parts)
+
+    # All flaws of parts, joins and ports are found before cells are looked for.
     if open_pins:
-        free += _unused(parts, used)
-    tx, rx = _directions([name for name, _ in ports], directed)
+        wiring.open_pins += _list_unused_pins(parts, wiring.used_pins())
+    port_names = [name for name, _ in wiring.ports]
     names_of = {name: part.names for name, part in parts.items()}
-    found += find_flaws(list(parts), joins, ports, free, names_of)
-    found += find_port_flaws(ports, tx, rx) + find_unknown(parts)
-    if found:
-        raise NetlistError(found)
-    guessed = sorted({part.component for part in parts.values()} - declared.keys() - SWITCHES)
-    for component in guessed:
-        if kind_of(component, declared, 4) == "switch":
-            _log.warning(
-                "component %s is taken for a switch by its name: say --component %s=switch, or"
-                " what else it is",
-                component,
-                component,
-            )
-    cells = keep_cells(parts, joins, ports)
-    return Netlist(
+    all_flaws += find_flaws(list(parts), wiring.joins, wiring.ports, wiring.open_pins, names_of)
+    if tx is None and rx is None:
+        tx, rx = _find_directions(port_names, directed)
+        if directed and not tx:
+            all_flaws.append("no port is called in... or out...: say with tx and rx what sends")
+    all_flaws += find_port_flaws(wiring.ports, tx, rx)
+    all_flaws += find_unknown(parts) + find_bad_settings(parts)
+    if all_flaws:
+        raise NetlistError(all_flaws)
+
+    _warn_of_guesses(parts, declared)
+    cells = _keep_cells(parts, wiring)
+    info = mapping(wiring.top, "info", [])
+    ends = _place(cells.instances, mapping(wiring.top, "placements", []), info.get("cell_length"))
+    netlist = Netlist(
         instances=cells.instances,
         connections=cells.connections,
         ports=cells.ports,
         tx=tx,
         rx=rx,
         open_pins=cells.open_pins,
-        ends=_place(
-            cells.instances,
-            mapping(wiring.top, "placements", []),
-            mapping(wiring.top, "info", []).get("cell_length"),
-        ),
+        ends=ends,
+        circuits=cells.circuits if any(cells.circuits) else (),
     )
+    return netlist.rename(_texts(info, "cell_names"), _texts(info, "port_names"))
 
 
-def _kinds(components: Mapping[str, str]) -> Mapping[str, str]:
+def _texts(info: Mapping[str, Any], key: str) -> dict[str, str]:
+    """Return a mapping of texts in the info of a netlist."""
+    return {str(name): str(other) for name, other in mapping(info, key, []).items()}
+
+
+def _check_kinds(components: Mapping[str, str]) -> Mapping[str, str]:
+    """Refuse kinds of components that there are not."""
     for name, kind in components.items():
         if kind not in KINDS:
             raise InputError(f"{name} = {kind}: one of {', '.join(KINDS)}", where="components")
@@ -330,6 +166,7 @@ def _kinds(components: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _conventions(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
+    """Return the names that pins of switches may have: those of the user, or the usual ones."""
     if pins is None:
         return CONVENTIONS
     names = {ours: theirs for theirs, ours in pins.items()}
@@ -340,49 +177,183 @@ def _conventions(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
     return {"given": [names[ours] for ours in TERMINAL_NAMES]}
 
 
-def _unused(parts: Mapping[str, Part], used: Mapping[str, Sequence[str]]) -> list[str]:
+def _leave_out_parts_without_cells(wiring: Wiring, parts: Mapping[str, Part]) -> dict[str, Part]:
+    """Leave out what is joined to no part that may be a cell, with a note in the log.
+
+    A chip also has loopbacks for the alignment of fibres, structures for tests, and labels. If
+    nothing on it may be a cell, all parts stay, so that the flaws of all of them are told.
+    """
+    groups = group_connected(list(parts), wiring.joins)
+    useless = [group for group in groups if not _may_switch([parts[name].kind for name in group])]
+    if len(useless) == len(groups):
+        return dict(parts)
+    for group in useless:
+        ports = [name for name, pin in wiring.ports if split_pin(pin)[0] in group]
+        with_ports = f", with ports {list_names(ports)}" if ports else ""
+        _log.warning("left out: %s%s: no cell is joined to it", list_names(group), with_ports)
+    left_out = {name for group in useless for name in group}
+    kept = {name: part for name, part in parts.items() if name not in left_out}
+    wiring.keep(kept)
+    return kept
+
+
+def _may_switch(kinds: Sequence[str | None]) -> bool:
+    """Tell whether joined parts of these kinds may have a cell among them."""
+    return "switch" in kinds or (kinds.count("coupler") >= 2 and "shifter" in kinds)
+
+
+def _list_unused_pins(parts: Mapping[str, Part], used: Mapping[str, Sequence[str]]) -> list[str]:
     """List the pins that are not mentioned, by the first names that they may have."""
     unused = []
     for name, part in parts.items():
         terminals = name_terminals(part.names)
         taken = {terminals[pin] for pin in used[name] if pin in terminals}
-        left = {terminal: pin for pin, terminal in reversed(terminals.items())}
-        unused += [f"{name},{left[terminal]}" for terminal in sorted(set(left) - taken)]
+        first_names = {terminal: pin for pin, terminal in reversed(terminals.items())}
+        unused += [
+            f"{name},{first_names[terminal]}" for terminal in sorted(set(first_names) - taken)
+        ]
     return unused
 
 
-def _directions(
+def _find_directions(
     names: Sequence[str], directed: bool | None
 ) -> tuple[list[str] | None, list[str] | None]:
-    """Split ports in those that send and those that receive, by their names."""
+    """Split ports in those that send and those that receive, by their names.
+
+    In gdsfactory all ports are o1, o2, ..., which says nothing; names with O and a digit mean an
+    output only beside names with I and a digit.
+    """
     tx = [name for name in names if re.match(r"in|i\d", name, re.IGNORECASE)]
     rx = [name for name in names if re.match(r"out|o\d", name, re.IGNORECASE)]
-    both = len(tx) == len(rx) > 0 and len(tx) + len(rx) == len(names)
-    return (tx, rx) if directed or (directed is None and both) else (None, None)
+    if not tx and all(re.match(r"o\d", name) for name in rx):
+        rx = []
+    tells_all = len(tx) == len(rx) > 0 and len(tx) + len(rx) == len(names)
+    return (tx, rx) if directed or (directed is None and tells_all) else (None, None)
+
+
+def _warn_of_guesses(parts: Mapping[str, Part], declared: Mapping[str, str]) -> None:
+    """Say in the log which components are taken for switches by a name that may mislead."""
+    for component in guessed_switches(parts.values(), declared):
+        _log.warning(
+            "component %s is taken for a switch by its name: say --component %s=switch, or"
+            " what else it is",
+            component,
+            component,
+        )
+
+
+class _Cells(NamedTuple):
+    """A netlist without other parts: cells, with our names of pins."""
+
+    instances: list[str]
+    connections: dict[str, str]
+    ports: list[Pair]
+    open_pins: list[str]
+    circuits: list[CellCircuit | None]
+
+
+def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
+    """Reduce a netlist without flaws to its cells.
+
+    Light goes straight through parts that pass it. Two couplers whose arms join them, a phase
+    shifter in one of them, are one cell. A part that no switch can have is a `NetlistError`.
+    """
+    flaws: list[str] = []
+    paths = LightPaths(parts, wiring.joins)
+    for pin in (*(pin for _, pin in wiring.ports), *wiring.open_pins):
+        paths.terminal_of(pin)  # names of pins, by which circuits are written
+
+    # The terminals a1, a2, b1, b2 of each cell, and its circuit where it is known.
+    terminals_of: dict[str, Sequence[Terminal | None]] = {}
+    circuit_of: dict[str, CellCircuit | None] = {}
+    for name, part in parts.items():
+        if part.kind == "switch":
+            terminals_of[name] = [(name, k) for k in range(4)]
+            circuit_of[name] = assume_circuit(name) if part.names is NARROW else None
+    for interferometer, circuit in find_cells(paths, flaws):
+        terminals_of[interferometer.name] = interferometer.terminals
+        circuit_of[interferometer.name] = circuit
+    if not terminals_of and not flaws:
+        flaws.append("there are no cells: nothing switches")
+
+    # Cells have the order in which their first parts stand in the netlist.
+    order = {name: place for place, name in enumerate(parts)}
+    names = sorted(terminals_of, key=lambda name: order[_first_part(terminals_of[name])])
+    pin_of = {
+        terminal: f"{name},{TERMINAL_NAMES[k]}"
+        for name in names
+        for k, terminal in enumerate(terminals_of[name])
+        if terminal is not None
+    }
+    connections: dict[str, str] = {}
+    for terminal, pin in pin_of.items():
+        other = pin_of.get(paths.follow(terminal).end)
+        if other is not None and other != pin and other not in connections:
+            connections[pin] = other
+
+    ports = []
+    for name, pin in wiring.ports:
+        cell_pin = pin_of.get(paths.enter(pin))
+        if cell_pin is not None:
+            ports.append((name, cell_pin))
+        elif not flaws:
+            flaws.append(f"port {name} at {pin}: the light reaches no cell")
+    if flaws:
+        raise NetlistError(flaws)
+
+    used = {*connections, *connections.values(), *(pin for _, pin in ports)}
+    all_pins = [f"{name},{terminal}" for name in names for terminal in TERMINAL_NAMES]
+    return _Cells(
+        instances=names,
+        connections=connections,
+        ports=ports,
+        open_pins=[pin for pin in all_pins if pin not in used],
+        circuits=[circuit_of[name] for name in names],
+    )
+
+
+def _first_part(terminals: Sequence[Terminal | None]) -> str:
+    """Return the part at the first terminal of a cell that it has."""
+    return next(terminal for terminal in terminals if terminal is not None)[0]
 
 
 def _place(
     instances: Sequence[str], placements: Mapping[str, Any], cell_length: Any
 ) -> NDArray[np.float64] | None:
-    """Draw cells where they are placed; None unless all are, apart from each other."""
+    """Draw cells where they are placed; None unless all are, apart from each other.
+
+    Parameters
+    ----------
+    instances
+        The names of the cells.
+    placements
+        For each name a mapping with ``x``, ``y`` and ``rotation`` in degrees of its middle.
+    cell_length
+        The length of a cell in the unit of the placements; None for one at which the nearest
+        cells do not touch.
+
+    Returns
+    -------
+    NDArray or None
+        ``ends[cell, end]``: positions of ends a and b, float64, shape (cells, 2, 2).
+    """
     try:
-        found = [placements[name] for name in instances]
-        numbers = [
-            [float(place.get(key) or 0.0) for key in ("x", "y", "rotation")] for place in found
-        ]
+        rows = [placements[name] for name in instances]
+        numbers = [[float(row.get(key) or 0.0) for key in ("x", "y", "rotation")] for row in rows]
         length = None if cell_length is None else float(cell_length)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None  # placements may be expressions, as "east of another"
     if not (np.isfinite(numbers).all() and np.isfinite(length or 0.0)):
         return None
+
     x, y, rotation = np.array(numbers).T
     middle = np.stack([x, y], axis=1)
     distance = np.linalg.norm(middle[:, None] - middle[None], axis=2)
     np.fill_diagonal(distance, np.inf)
     nearest = distance.min(initial=np.inf, axis=1)
-    if len(instances) > 1 and not nearest.min() > 0 and length is None:
-        return None
     if length is None:
+        if len(instances) > 1 and not nearest.min() > 0:
+            return None
         length = float(np.median(nearest)) / _APART if len(instances) > 1 else 1.0
     angle = np.radians(rotation)
     along = np.stack([np.cos(angle), np.sin(angle)], axis=1)

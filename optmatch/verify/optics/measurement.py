@@ -27,6 +27,7 @@ from optmatch.model import (
 from optmatch.model.cells import CellDevice, cells_of
 from optmatch.model.device import Device
 from optmatch.verify.loops import find_loops
+from optmatch.verify.optics.circuits import cell_matrices
 from optmatch.verify.optics.figures import Loop, Optics
 
 Idle = Literal["cross", "bar", "keep"]
@@ -110,7 +111,7 @@ def measure_optics(
     changes = np.ones(states.shape, dtype=bool)
     changes[1:] = states[1:] != states[:-1]
     changes &= graph.stuck == FREE
-    chip = _build_chip(graph, chosen, integer("seed", seed, at_least=0))
+    chip = _build_chip(fabric, graph, chosen, integer("seed", seed, at_least=0))
     place = np.full(len(graph.mate), -1)
     place[graph.perimeter] = np.arange(len(graph.perimeter))
     cells, links = _ways(fabric, graph, schedule.matchings, states)
@@ -138,8 +139,9 @@ def measure_optics(
 
 
 class _Chip(NamedTuple):
-    """The device applied to a graph."""
+    """The device applied to the cells of a fabric."""
 
+    fabric: Fabric
     graph: CellGraph
     cells: CellDevice
     errors_rad: NDArray[np.float64] | None
@@ -208,9 +210,11 @@ def _settle(graph: CellGraph, given: NDArray[np.int8], idle: Idle | ArrayLike) -
     return np.where(np.isin(graph.stuck, (BAR, CROSS)), graph.stuck, states).astype(np.int8)
 
 
-def _build_chip(graph: CellGraph, cells: CellDevice, seed: int) -> _Chip:
+def _build_chip(fabric: Fabric, graph: CellGraph, cells: CellDevice, seed: int) -> _Chip:
+    """Draw the phase errors of a chip, and find what is left of light behind its waveguides."""
     errors_rad = cells.device.draw_errors(graph.n_cells, seed)
-    return _Chip(graph, cells, errors_rad, 10 ** (-waveguide_loss_db(graph, cells.device) / 20))
+    left_behind = 10 ** (-waveguide_loss_db(graph, cells.device) / 20)
+    return _Chip(fabric, graph, cells, errors_rad, left_behind)
 
 
 def _solve_slot(
@@ -225,9 +229,11 @@ def _solve_slot(
     graph, tau_s = chip.graph, chip.cells.device.cell_delay_s
     errors_rad = np.zeros((graph.n_cells, 2)) if chip.errors_rad is None else chip.errors_rad
     heat = heat_turns(graph, chip.cells, states)[:, None] / 2
-    cells = chip.cells.cell(states, errors_rad + heat * (1, -1))
+    cells = cell_matrices(chip.fabric, chip.cells, states, errors_rad + heat * (1, -1))
     cells[graph.stuck == DEAD] = 0.0
-    absorbed = np.tile(1 - (np.abs(cells) ** 2).sum(axis=1), 2).ravel()
+    power_through = np.abs(cells) ** 2  # from a to b; light from b to a sums over the other axis
+    left_over = [power_through.sum(axis=1), power_through.sum(axis=2)]
+    absorbed = 1 - np.concatenate(left_over, axis=1).ravel()
     faded = np.where(graph.mate < 0, 0.0, 1 - chip.links[graph.links.of_terminal] ** 2)
     length = measure_waveguides(graph).length
     (loops,) = find_loops(graph, states[None])

@@ -64,11 +64,12 @@ def scatter(
 ) -> Waves:
     """Solve for the light everywhere; no light is where none can get, even in a loop free of loss.
 
-    ``cells[cell, side left by, side entered]`` are symmetric matrices by which no output is
-    stronger than its inputs; ``waveguides[link]`` the factor of the way from cell to cell, that of
-    a stub is not used; `inputs` the terminals at which light enters, each for itself: free ones
-    or, to learn how light comes back to a cell, joined ones. Where shapes disagree, `InputError`
-    is raised; where light grows without end, which takes a cell that amplifies, `SolverError`.
+    ``cells[cell, side of end b, side of end a]`` are matrices by which no output is stronger than
+    its inputs, transposed for light from end b to end a; ``waveguides[link]`` the factor of the
+    way from cell to cell, that of a stub is not used; `inputs` the terminals at which light
+    enters, each for itself: free ones or, to learn how light comes back to a cell, joined ones.
+    Where shapes disagree, `InputError` is raised; where light grows without end, which takes a
+    cell that amplifies, `SolverError`.
 
     The order of elimination is found once for each graph. Without pivots the elimination is
     stable, since passive cells make :math:`I - CS` positive semidefinite. A loss-free loop makes
@@ -82,7 +83,10 @@ def scatter(
         raise InputError(f"cells {cells.shape}, waveguides {waveguides.shape}: not of this graph")
     pattern = _prepare(graph)
     before = graph.mate[pattern.row]
-    values = cells[before // 4, before & 1, pattern.column & 1]
+    leaves_at_b = (before & 2) > 0  # light from b to a has the transposed matrix
+    b_side = np.where(leaves_at_b, before & 1, pattern.column & 1)
+    a_side = np.where(leaves_at_b, pattern.column & 1, before & 1)
+    values = cells[before // 4, b_side, a_side]
     values = values * waveguides[graph.links.of_terminal[pattern.row]]
     # an input is a row here, as the elimination has it, and a column in the result
     entering = np.zeros((len(inputs), len(graph.mate)), dtype=np.complex128)
@@ -143,11 +147,11 @@ def _leave(
     """Apply the matrix of every cell, in both directions."""
     at_ends = entering.reshape(len(entering), cells.shape[0], 2, 2)  # input, cell, end, side
     leaving = np.empty_like(at_ends)
-    for end in (0, 1):
+    for end, matrices in enumerate((cells, cells.swapaxes(1, 2))):
         x = at_ends[:, :, end]
         for side in (0, 1):
             leaving[:, :, 1 - end, side] = (
-                cells[:, side, 0] * x[..., 0] + cells[:, side, 1] * x[..., 1]
+                matrices[:, side, 0] * x[..., 0] + matrices[:, side, 1] * x[..., 1]
             )
     return leaving.reshape(entering.shape)
 

@@ -11,12 +11,14 @@ from optmatch.fabrics import DEAD, CellGraph, Fabric
 from optmatch.fabrics.light import Light, trace
 from optmatch.model import CROSS, FREE, IDLE, Schedule
 from optmatch.verify.loops import find_loops
+from optmatch.verify.optics.circuits import find_wrong_states
 from optmatch.verify.report import Findings, Rule
 
 LIGHT_ARRIVES = Rule("light reaches its partner")
 LIGHT_COMES_BACK = Rule("light comes back from the partner")
 ONE_CIRCUIT_PER_LINK = Rule("a link carries one circuit")
 STUCK_AS_IT_IS = Rule("a stuck cell is stated as it is, or free")
+STATE_OF_CIRCUIT = Rule("a cell has the state that it is in, by its parts")
 
 
 class Traced(NamedTuple):
@@ -56,6 +58,7 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     if not fabric.bidirectional:
         _check_sharing(graph, matchings, light, findings)
     _check_stuck_cells(graph, states, findings)
+    _check_circuits(fabric, states, findings)
     _note_loops(graph, states, findings)
 
     lit = np.zeros(states.shape, dtype=bool)
@@ -94,7 +97,7 @@ def _check_arrival(
     for slot, port in np.argwhere(light.arrived != ends):
         stopped_at = int(light.stopped[slot, port])
         if stopped_at >= 0:
-            got = f"lost in free cell {stopped_at // 4}"
+            got = f"lost in free {graph.describe_cell(stopped_at // 4)}"
         else:
             got = graph.terminal_name(int(light.arrived[slot, port]))
         where = f"slot {slot}, circuit from port {port} to port {matchings[slot, port]}"
@@ -150,5 +153,20 @@ def _note_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) 
     for slot, loops in enumerate(find_loops(graph, states)):
         n_loops += len(loops)
         for loop in loops:
-            findings.notes.append(f"slot {slot}: loop of light through cells {list(loop.cells)}")
+            cells = graph.list_cells(loop.cells)
+            findings.notes.append(f"slot {slot}: loop of light through cells {cells}")
     findings.figures["loops"] = n_loops
+
+
+def _check_circuits(fabric: Fabric, states: NDArray[np.int8], findings: Findings) -> None:
+    """Check that each cell has the states that it is in, by the matrix of its parts."""
+    for wrong in find_wrong_states(fabric):
+        slots = np.flatnonzero(states[:, wrong.cell] == wrong.state)
+        if len(slots):
+            power = np.round(np.abs(wrong.matrix) ** 2, 3).tolist()
+            findings.refuse(
+                STATE_OF_CIRCUIT,
+                f"slot {slots[0]}, cell {fabric.cell_names[wrong.cell]}",
+                f"power {power} from (a1, a2) to (b1, b2)",
+                ("bar", "cross")[wrong.state],
+            )

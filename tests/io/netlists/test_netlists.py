@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.fabrics import NetlistError, netlist_from_tree
 from optmatch.fabrics.netlists.flaws import CONVENTIONS
-from optmatch.fabrics.netlists.netlist import lay_out
+from optmatch.fabrics.netlists.layout import lay_out
 from optmatch.io.netlists.gdsfactory import netlist_tree, read_tree
 from optmatch.model import BAR, CROSS
 from optmatch.plotting import mesh_data

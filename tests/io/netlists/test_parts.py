@@ -2,6 +2,7 @@
 
 import json
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def test_couplers_are_no_switches() -> None:
     fixed = {**MZI, "instances": {**MZI["instances"], "p1": "straight"}}
     assert "couplers c1, c2 have no phase shifter" in flaws_of(fixed)
     tuned = netlist_from_tree(fixed, components={"straight": "shifter"})
-    assert tuned == netlist_from_tree(MZI)
+    assert replace(tuned, circuits=()) == replace(netlist_from_tree(MZI), circuits=())
 
 
 def test_cells_of_one_and_two_pins() -> None:

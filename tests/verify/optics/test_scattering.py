@@ -69,7 +69,8 @@ def solve_densely(
             for left in (0, 1):
                 for entered in (0, 1):
                     out, into = 4 * cell + (2 - end) + left, 4 * cell + end + entered
-                    scattering[out, into] = cells[cell, left, entered]
+                    matrix = cells[cell] if end == 0 else cells[cell].T  # cells are reciprocal
+                    scattering[out, into] = matrix[left, entered]
     for terminal in range(n):
         if graph.mate[terminal] >= 0:
             factor = waveguides[graph.links.of_terminal[terminal]]
@@ -88,9 +89,9 @@ def lost(
 ) -> NDArray[np.float64]:
     """Add up what each cell and each waveguide swallows, from its own matrix alone."""
     total = np.zeros(waves.entering.shape[1])
-    for cell, matrix in enumerate(cells):
-        absorbs = np.eye(2) - matrix.conj().T @ matrix
-        for end in (0, 2):
+    for cell, forward in enumerate(cells):
+        for end, matrix in ((0, forward), (2, forward.T)):
+            absorbs = np.eye(2) - matrix.conj().T @ matrix
             x = waves.entering[4 * cell + end : 4 * cell + end + 2]
             total += np.einsum("sn,st,tn->n", x.conj(), absorbs, x).real
     for terminal in np.flatnonzero(graph.mate >= 0):
@@ -138,11 +139,11 @@ def test_the_passive_state_is_cross_and_bar_tells_the_sides_apart() -> None:
 
 def test_the_order_of_indices() -> None:
     graph = wire([-1] * 4)
-    one_way = np.array([[[0.1, 0.2], [0.3, 0.4]]], dtype=complex)  # [left by, entered]
-    waves = scatter(graph, one_way, np.ones(4, dtype=complex), np.array([0, 1, 2, 3]))
+    cell = np.array([[[0.1, 0.2], [0.3, 0.4]]], dtype=complex)  # [side of end b, side of end a]
+    waves = scatter(graph, cell, np.ones(4, dtype=complex), np.array([0, 1, 2, 3]))
     assert np.allclose(
         waves.leaving,
-        [[0, 0, 0.1, 0.2], [0, 0, 0.3, 0.4], [0.1, 0.2, 0, 0], [0.3, 0.4, 0, 0]],
+        [[0, 0, 0.1, 0.3], [0, 0, 0.2, 0.4], [0.1, 0.2, 0, 0], [0.3, 0.4, 0, 0]],
     )
     assert np.array_equal(waves.entering, np.eye(4))
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics import CellCircuit, CellGraph, CellPart, Fabric, Netlist
 from optmatch.model import CellDevice
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing import PRICE_UNITS
@@ -87,6 +87,30 @@ JOINED_CELLS: Any = {
 BACKWARDS = om.Routing(OneWay((4,), (2,), CellGraph(**JOINED_CELLS)), [0])
 """Light goes on at terminal 0 of cell 0, which is joined to cell 1."""
 STUCK = om.Routing(om.Faulty(RING, stuck_bar=[2]), [1, 0])
+
+
+def swapped() -> Netlist:
+    """Return one interferometer whose phases of bar and cross are exchanged."""
+    half = 0.5**0.5
+    ideal = [[[half, 0.0], [0.0, half]], [[0.0, half], [half, 0.0]]]
+    couplers = [
+        CellPart(name=name, component="c", kind="coupler", pins=PINS, matrix=ideal)
+        for name in ("c1", "c2")
+    ]
+    heater = CellPart(name="h", component="h", kind="shifter", pins=("o1", "", "o2", ""))
+    circuit = CellCircuit(
+        parts=[*couplers, heater],
+        joins=[("c1,b1", "h,o1"), ("h,o2", "c2,a1"), ("c1,b2", "c2,a2")],
+        terminals=("c1,a1", "c1,a2", "c2,b1", "c2,b2"),
+        arms=(["h"], []),
+        difference_rad=(0.0, np.pi),
+    )
+    ports = [("w1", "m,a1"), ("w2", "m,a2"), ("e1", "m,b1"), ("e2", "m,b2")]
+    return Netlist(["m"], {}, ports, tx=["w1", "w2"], rx=["e1", "e2"], circuits=[circuit])
+
+
+PINS = ("a1", "a2", "b1", "b2")
+SWAPPED = om.Routing(swapped(), [0, 1])
 OUTER = om.Routing(om.HexMesh(1, 1), [1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10])
 """With all cells in bar light goes along the outside, and round inside for ever."""
 MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
@@ -331,6 +355,13 @@ ROWS = [
         STUCK,
         schedule([[1, 0]], cell_states=CROSS),
         "cell_states[0, 2]: a stuck cell is stated as it is, or free: got 1, expected 0",
+    ),
+    Row(
+        "a cell has the state that it is in, by its parts",
+        SWAPPED,
+        schedule([[0, 1]], cell_states=[[0]]),
+        "slot 0, cell m: a cell has the state that it is in, by its parts:"
+        " got power [[0.0, 1.0], [1.0, 0.0]] from (a1, a2) to (b1, b2), expected bar",
     ),
     Row(None, STUCK, schedule([[1, 0]], cell_states=BAR), figures={"objective": 1.0}),
     Row(None, DARK_STUCK, schedule([[-1, -1]], cell_states=[[-1] * 6])),

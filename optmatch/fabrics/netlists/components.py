@@ -1,0 +1,239 @@
+"""The components of netlists: what each does to light, and how its pins are called.
+
+A component is known by its name, or its user declares its kind. Parts of five kinds are told
+apart: switches, which become cells; parts that pass light, phase shifters and crossings, which
+lead light from pin to pin; and couplers, which split it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.netlists.flaws import CONVENTIONS, list_names
+
+KINDS = ("switch", "pass", "shifter", "crossing", "coupler")
+"""What a component may be: a 2x2 or 1x2 cell; a part that passes light from pin to pin; the same
+with a phase that is set; two waveguides that cross; a coupler, which splits light."""
+
+PASSING = ("pass", "shifter", "crossing")
+"""The kinds of parts that lead light from one pin to one other pin."""
+
+_KIND_OF_NAME = (
+    ("switch", r"cell|osu|mzi2x2(_2x2.*)?|mzi_?1x2_?2x2.*|mzi_ps|(.*_)?switch(_?[12]x2)?"),
+    ("shifter", r".*phase_?shifter|.*heat.*|straight_pi?n(_.*)?"),
+    ("pass", r"straight.*|wave_?guide.*|bend.*|taper.*|grating_coupler.*|edge_coupler.*"),
+    ("crossing", r"crossing.*"),
+    ("coupler", r"coupler.*|directional_coupler.*|mmi(_?[12]x2.*)?|splitter.*|y_?branch.*"),
+)
+"""The kind of a component by a pattern of its name; the first pattern that fits decides."""
+
+SWITCHES = frozenset(("cell", "osu", "mzi2x2", "mzi_ps", "switch", "switch_2x2", "switch_1x2"))
+"""Components that are switches and nothing else; of others the name may mislead."""
+
+_ONE_TO_TWO = re.compile(r"^\D*1x2|splitter|y_?branch", re.IGNORECASE)
+NARROW = {
+    "optical": ("o1", "", "o2", "o3"),
+    "inout": ("in0", "", "out0", "out1"),
+    "numbered": ("I1", "", "O1", "O2"),
+    "cell": ("a1", "", "b1", "b2"),
+}
+"""Names of the pins of a 1x2 part; it has no a2."""
+
+_CROSSING = {
+    "optical": ("o1", "o2", "o3", "o4"),
+    "inout": ("in0", "in1", "out1", "out0"),
+}
+"""Names of the pins of a crossing, such that light goes from a1 to b1 and from a2 to b2.
+
+In sax the drawing of `crossing_ideal` has out0 opposite to in0, and its matrix leads light from
+in0 to out1. The matrix counts here, since it is what sax computes with.
+"""
+
+_OTHER_END = {"o1": "o2", "I1": "O1", "in0": "out0"} | {"o2": "o1", "O1": "I1", "out0": "in0"}
+
+PinNames = Mapping[str, Sequence[str]]
+"""The names of pins a1, a2, b1 and b2 by convention; empty for a pin that a part does not have."""
+
+
+class Instance(NamedTuple):
+    """An instance of a netlist as its author wrote it."""
+
+    component: str
+    settings: Mapping[str, Any]
+
+
+class Part(NamedTuple):
+    """An instance of which is known what it does to light."""
+
+    component: str
+    kind: str | None
+    """One of `KINDS`; None if the kind is not known."""
+    names: PinNames
+    """How its pins may be called."""
+    settings: Mapping[str, Any]
+
+
+def kind_of(component: str, declared: Mapping[str, str], n_pins: int) -> str | None:
+    """Return the kind of a component, as its user declares it or by its name; None if unknown.
+
+    An ``mzi`` is a switch if more than two of its pins are used: with two, which it has in
+    gdsfactory, it is a filter or a modulator.
+    """
+    if component in declared:
+        return declared[component]
+    if component.lower() == "mzi":
+        return "switch" if n_pins > 2 else None
+    for kind, pattern in _KIND_OF_NAME:
+        if re.fullmatch(pattern, component, re.IGNORECASE):
+            return kind
+    return None
+
+
+def make_parts(
+    instances: Mapping[str, Instance],
+    used_pins: Mapping[str, Sequence[str]],
+    declared: Mapping[str, str],
+    conventions: PinNames,
+) -> dict[str, Part]:
+    """Return what each instance does to light, and the names of its pins.
+
+    Parameters
+    ----------
+    instances
+        The instances by name.
+    used_pins
+        For each instance the names of those of its pins that the netlist mentions.
+    declared
+        Kinds of components that the user declares.
+    conventions
+        The names that pins of switches may have.
+    """
+    # Whether an `mzi` is a 1x2 switch shows only if no instance of it uses a fourth pin.
+    pins_of_component: dict[str, set[str]] = {}
+    for name, instance in instances.items():
+        pins_of_component.setdefault(instance.component, set()).update(used_pins[name])
+
+    parts = {}
+    for name, instance in instances.items():
+        component = instance.component
+        kind = kind_of(component, declared, len(used_pins[name]))
+        if kind == "switch":
+            is_narrow = _has_three_pins(component, pins_of_component[component])
+            names: PinNames = NARROW if is_narrow else conventions
+        elif kind == "coupler":
+            is_narrow = _ONE_TO_TWO.search(component) is not None
+            names = NARROW if is_narrow else {**CONVENTIONS, **conventions}
+        elif kind == "crossing":
+            names = _CROSSING
+        else:
+            names = _name_passing_pins(kind, used_pins[name])
+        parts[name] = Part(component, kind, names, instance.settings)
+    return parts
+
+
+def _has_three_pins(component: str, used_pins: set[str]) -> bool:
+    """Tell whether a switch has three pins: by its name, or an ``mzi`` by those that are used."""
+    if re.search(r"2x2", component):
+        return re.search(r"1x2", component) is not None
+    if _ONE_TO_TWO.search(component):
+        return True
+    narrow = [{pin for pin in names if pin} for names in NARROW.values()]
+    return component.lower() == "mzi" and used_pins in narrow
+
+
+def _name_passing_pins(kind: str | None, used: Sequence[str]) -> PinNames:
+    """Name the pins of a part with two pins, of which maybe one is used, or with four."""
+    if len(used) > 2:
+        return CONVENTIONS if kind else {"own": used}
+    first = used[0] if used else "o1"
+    second = used[1] if len(used) > 1 else _OTHER_END.get(first, "the other pin")
+    return {"own": (first, "", second, "")}
+
+
+def find_unknown(parts: Mapping[str, Part]) -> list[str]:
+    """List the components that nobody knows, with the instances that have them."""
+    unknown: dict[str, list[str]] = {}
+    for name, part in parts.items():
+        if part.kind is None:
+            unknown.setdefault(part.component, []).append(name)
+    return [
+        f"component {component} of {list_names(names)} is not known:"
+        f" say --component {component}={'|'.join(KINDS)}"
+        for component, names in unknown.items()
+    ]
+
+
+def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
+    r"""Return the transfer matrix of a coupler by its settings, as sax has it.
+
+    With the share :math:`\kappa` of power that crosses, a 2x2 coupler is :math:`((\sqrt{1-\kappa},
+    j\sqrt{\kappa}), (j\sqrt{\kappa}, \sqrt{1-\kappa}))`; a 1x2 coupler sends the amplitudes
+    :math:`\sqrt{1-\kappa}` and :math:`\sqrt{\kappa}` to its two outputs, in phase. A setting
+    ``coupling`` from 0 to 1 is the share, one half without it; ``loss_dB`` is lost of all light.
+
+    Parameters
+    ----------
+    part
+        The coupler.
+    convention
+        How its pins are called, a key of its names: sax counts pins ``o2``, ``o3`` from below, and
+        ``out0``, ``out1`` as outputs, so the output that gets :math:`\kappa` is another one.
+
+    Returns
+    -------
+    NDArray
+        ``matrix[exit, entry]``, complex128, shape (2, 2): exits b1, b2 and entries a1, a2; the
+        column of an entry that the coupler does not have is 0.
+
+    Raises
+    ------
+    ValueError
+        If a setting is no number, or out of range.
+    """
+    share = _read_setting(part, "coupling", 0.5, most=1.0)
+    loss_db = _read_setting(part, "loss_dB", 0.0, most=1000.0)
+    straight = np.sqrt(1 - share)
+    across = np.sqrt(share)
+    if part.names is NARROW:
+        outputs = (across, straight) if convention == "optical" else (straight, across)
+        matrix = np.array([[outputs[0], 0], [outputs[1], 0]], dtype=np.complex128)
+    else:
+        matrix = np.array([[straight, 1j * across], [1j * across, straight]])
+    return np.asarray(10 ** (-loss_db / 20) * matrix, dtype=np.complex128)
+
+
+def _read_setting(part: Part, name: str, default: float, *, most: float) -> float:
+    """Return a number from 0 to `most` among the settings of a part, or the default."""
+    value = part.settings.get(name)
+    if value is None:
+        return default
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number <= most:
+        raise ValueError(f"{name} = {value}: a number from 0 to {most:g}")
+    return number
+
+
+def find_bad_settings(parts: Mapping[str, Part]) -> list[str]:
+    """List the settings of couplers that no coupler can have."""
+    flaws = []
+    for name, part in parts.items():
+        if part.kind == "coupler":
+            try:
+                coupler_matrix(part, "")
+            except ValueError as exc:
+                flaws.append(f"settings of {name}: {exc}")
+    return flaws
+
+
+def guessed_switches(parts: Iterable[Part], declared: Mapping[str, str]) -> list[str]:
+    """List the components that are taken for switches by a name that may mislead."""
+    named = {part.component for part in parts if part.kind == "switch"}
+    return sorted(named - declared.keys() - SWITCHES)

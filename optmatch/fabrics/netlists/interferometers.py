@@ -1,0 +1,382 @@
+"""Mach-Zehnder interferometers among the parts of a netlist: which couplers are a switch.
+
+Two couplers that two arms join are an interferometer, and with a phase shifter in an arm it may
+switch. Whether it does, and which phase sets which state, follows from the matrix of its circuit.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.netlists.circuits import CellCircuit, CellPart
+from optmatch.fabrics.netlists.components import NARROW, Part, coupler_matrix
+from optmatch.fabrics.netlists.flaws import Pair, list_names
+from optmatch.fabrics.netlists.paths import (
+    LEFT,
+    RIGHT,
+    LightPaths,
+    Path,
+    Terminal,
+    height_of,
+    opposite,
+    side_of,
+)
+from optmatch.model import BAR, CROSS
+
+MIN_EXTINCTION_DB = 10.0
+"""A state counts as one if at most a tenth as much light leaks as goes where it should.
+
+Ideal couplers leak nothing; two couplers that let 35 % or 65 % across reach this bound. At 20 dB
+the cells of broadband couplers that are made today would be refused, at 3 dB a plan of circuits
+would mean little.
+"""
+
+_NO_LIGHT = 1e-12  # of the power that goes in: less is rounding
+
+
+class Link(NamedTuple):
+    """Two couplers that two arms join."""
+
+    first: str
+    second: str
+    arms: tuple[Path, Path]
+    """The arms from the first coupler to the second; arm 1 begins at its upper pin."""
+
+
+class Interferometer(NamedTuple):
+    """Two couplers, two arms with a phase shifter, and the terminals of the cell that they are."""
+
+    link: Link
+    terminals: tuple[Terminal | None, ...]
+    """The pins at terminals a1, a2, b1, b2 of the cell; None for one that it does not have."""
+
+    @property
+    def name(self) -> str:
+        """The names of both couplers, as ``"c1+c2"``."""
+        return f"{self.link.first}+{self.link.second}"
+
+
+class Found(NamedTuple):
+    """What became of the couplers of a netlist."""
+
+    cells: list[Interferometer]
+    filters: list[Interferometer]
+    """Interferometers without a phase shifter in their arms."""
+    alone: list[str]
+    """Couplers that are part of no interferometer."""
+
+
+def find_interferometers(paths: LightPaths) -> Found:
+    """Pair the couplers of a netlist that two arms join.
+
+    In a chain of interferometers each coupler in the middle is joined to two others. Pairing
+    starts at the ends of chains, where there is no choice, so every chain of an even number of
+    couplers is paired in the one way that leaves none over.
+    """
+    couplers = [name for name, part in paths.parts.items() if part.kind == "coupler"]
+    links: dict[str, dict[str, Link]] = {name: {} for name in couplers}
+    for name in couplers:
+        for side in (RIGHT, LEFT):
+            link = _find_link(paths, name, side)
+            if link is not None:
+                links[name].setdefault(link.second, link)
+
+        # A coupler with one partner left must be paired with it, which may leave the next one with
+    # one partner.
+    pairs: list[Pair] = []
+    waiting = [name for name in couplers if len(links[name]) == 1]
+    unpaired = dict.fromkeys(couplers)
+    while waiting:
+        name = waiting.pop(0)
+        partners = [other for other in links[name] if other in unpaired]
+        if name not in unpaired or len(partners) != 1:
+            continue
+        partner = partners[0]
+        pairs.append((name, partner))
+        del unpaired[name], unpaired[partner]
+        waiting += [other for other in links[partner] if other in unpaired]
+
+    order = {name: place for place, name in enumerate(couplers)}
+    cells: list[Interferometer] = []
+    filters: list[Interferometer] = []
+    for pair in sorted(pairs, key=lambda pair: min(order[name] for name in pair)):
+        first, second = sorted(pair, key=order.__getitem__)
+        link = _put_left_first(links[first][second], links[second][first])
+        interferometer = Interferometer(link, _find_terminals(paths, link))
+        is_tuned = any(_shifters_of(paths, arm) for arm in link.arms)
+        (cells if is_tuned else filters).append(interferometer)
+    return Found(cells, filters, list(unpaired))
+
+
+def _find_link(paths: LightPaths, name: str, side: int) -> Link | None:
+    """Return the coupler that both arms on one side of a coupler lead to, if they do."""
+    starts = [(name, side), (name, side + 1)]
+    if not all(map(paths.has_pin, starts)):
+        return None  # the side of a 1x2 coupler with one pin
+    arms = (paths.follow(starts[0]), paths.follow(starts[1]))
+    ends = [arm.end for arm in arms]
+    other = ends[0][0]
+    is_same_side = ends[1][0] == other and side_of(ends[0]) == side_of(ends[1])
+    is_other_coupler = other != name and paths.parts[other].kind == "coupler"
+    if is_same_side and is_other_coupler and ends[0] != ends[1]:
+        return Link(name, other, arms)
+    return None
+
+
+def _put_left_first(link: Link, reverse: Link) -> Link:
+    """Return the link that begins at the left coupler, where the netlist tells which one it is."""
+    begins_on_left = side_of(link.arms[0].joins[0][0]) == LEFT
+    ends_on_right = side_of(link.arms[0].end) == RIGHT
+    return reverse if begins_on_left and ends_on_right else link
+
+
+def _find_terminals(paths: LightPaths, link: Link) -> tuple[Terminal | None, ...]:
+    """Return the outer pins of both couplers in the order a1, a2, b1, b2.
+
+    Terminals a1 and b1 are in line with arm 1. If the arms arrive exchanged at the second coupler,
+    b1 is its lower pin: this keeps the convention that equal phases of both arms are the cross
+    state.
+    """
+    terminals: list[Terminal | None] = []
+    for starts in ([_start_of(arm) for arm in link.arms], [arm.end for arm in link.arms]):
+        in_line = [opposite(terminal) for terminal in starts]
+        outer = [terminal for terminal in in_line if paths.has_pin(terminal)]
+        terminals += [*outer, None, None][:2] if len(outer) < 2 else outer
+    return tuple(terminals)
+
+
+def _start_of(arm: Path) -> Terminal:
+    return arm.joins[0][0]
+
+
+def _shifters_of(paths: LightPaths, arm: Path) -> list[str]:
+    """Return the phase shifters of an arm, in order."""
+    return [name for name in arm.passed if paths.parts[name].kind == "shifter"]
+
+
+class ArmAmplitudes(NamedTuple):
+    r"""The matrix of an interferometer as a function of the phase :math:`d` of arm 1 less arm 2.
+
+    It is :math:`e^{jd} A_1 + A_2`, up to a common phase.
+    """
+
+    through_arm_1: NDArray[np.complex128]
+    """``A_1[b side, a side]``, shape (2, 2); 0 at terminals that the cell does not have."""
+    through_arm_2: NDArray[np.complex128]
+
+    def matrix(self, difference_rad: float) -> NDArray[np.complex128]:
+        """Return the amplitudes at b1 and b2 for light at a1 and a2, shape (2, 2)."""
+        return cmath.exp(1j * difference_rad) * self.through_arm_1 + self.through_arm_2
+
+
+def find_amplitudes(paths: LightPaths, interferometer: Interferometer) -> ArmAmplitudes:
+    """Return what goes through each arm from each terminal on the left to each on the right."""
+    terminals = interferometer.terminals
+    through = []
+    for arm in interferometer.link.arms:
+        amplitudes = np.zeros((2, 2), dtype=np.complex128)
+        for exit_ in (0, 1):
+            for entry in (0, 1):
+                outside_left = terminals[entry]
+                outside_right = terminals[2 + exit_]
+                if outside_left is not None and outside_right is not None:
+                    into_arm = _amplitude(paths, outside_left, _start_of(arm))
+                    out_of_arm = _amplitude(paths, arm.end, outside_right)
+                    amplitudes[exit_, entry] = out_of_arm * into_arm
+        through.append(amplitudes)
+    return ArmAmplitudes(*through)
+
+
+def _amplitude(paths: LightPaths, entered: Terminal, left: Terminal) -> complex:
+    """Return the amplitude between two pins of a coupler, on different sides of it."""
+    name = entered[0]
+    matrix = coupler_matrix(paths.parts[name], paths.convention_of(name))
+    if side_of(entered) == RIGHT:
+        return complex(matrix[height_of(entered), height_of(left)])  # reciprocal: transposed
+    return complex(matrix[height_of(left), height_of(entered)])
+
+
+class States(NamedTuple):
+    """The phases that set a cell to bar and to cross, and how well they do."""
+
+    difference_rad: tuple[float, float]
+    extinction_db: tuple[float, float]
+    """Power that goes where it should over power that leaks, at the worst terminal."""
+
+
+def find_states(amplitudes: ArmAmplitudes, terminals: Sequence[Terminal | None]) -> States:
+    r"""Find the phase differences at which most light goes straight, and at which most crosses.
+
+    The power between two terminals is :math:`|A_1|^2 + |A_2|^2 + 2 \Re(A_1 \bar A_2 e^{jd})`.
+    Leaked less wanted power is such a sinusoid too, so its minimum is known in closed form.
+    """
+    exists = np.array([[bool(b and a) for a in terminals[:2]] for b in terminals[2:]])
+    beat = amplitudes.through_arm_1 * amplitudes.through_arm_2.conj()
+    differences = []
+    extinctions = []
+    for state in (BAR, CROSS):
+        wanted = np.eye(2, dtype=bool) if state == BAR else ~np.eye(2, dtype=bool)
+        slope = complex((beat * ~wanted).sum() - (beat * wanted).sum())
+        is_fixed = abs(slope) < _NO_LIGHT
+        difference_rad = 0.0 if is_fixed else _round_phase(math.pi - cmath.phase(slope))
+        differences.append(difference_rad)
+        power = np.abs(amplitudes.matrix(difference_rad)) ** 2
+        extinctions.append(
+            -math.inf if is_fixed else _extinction_db(power, wanted & exists, exists)
+        )
+
+    # A gate, with one terminal on each side, is in cross where it is dark: compare on and off.
+    if exists.sum() == 1:
+        on = np.abs(amplitudes.matrix(differences[BAR])[exists]) ** 2
+        off = np.abs(amplitudes.matrix(differences[CROSS])[exists]) ** 2
+        contrast_db = _ratio_db(float(on[0]), float(off[0]))
+        extinctions = [contrast_db, contrast_db]
+    return States((differences[0], differences[1]), (extinctions[0], extinctions[1]))
+
+
+def _extinction_db(
+    power: NDArray[np.float64], wanted: NDArray[np.bool_], exists: NDArray[np.bool_]
+) -> float:
+    """Compare the power between wanted terminals with the most that leaks from or to either."""
+    worst_db = math.inf
+    for exit_, entry in np.argwhere(wanted):
+        leaks = np.concatenate([power[exit_][exists[exit_] & ~wanted[exit_]], [0.0]])
+        others = power[:, entry][exists[:, entry] & ~wanted[:, entry]]
+        leaked = max(leaks.max(), others.max(initial=0.0))
+        worst_db = min(worst_db, _ratio_db(float(power[exit_, entry]), float(leaked)))
+    return worst_db
+
+
+def _ratio_db(wanted: float, leaked: float) -> float:
+    """Return a ratio of powers in dB; infinite where nothing leaks but rounding."""
+    if wanted < _NO_LIGHT:
+        return -math.inf
+    return math.inf if leaked < _NO_LIGHT else 10 * math.log10(wanted / leaked)
+
+
+def _round_phase(phase_rad: float) -> float:
+    r"""Return a phase from :math:`-\pi` to :math:`\pi`; eighths of a turn are exact."""
+    phase_rad = math.remainder(phase_rad, 2 * math.pi)
+    eighth = round(phase_rad / (math.pi / 4)) * (math.pi / 4)
+    phase_rad = eighth if abs(phase_rad - eighth) < 1e-9 else phase_rad
+    return math.pi if phase_rad <= -math.pi else phase_rad
+
+
+def make_circuit(
+    paths: LightPaths, interferometer: Interferometer, difference_rad: tuple[float, float]
+) -> CellCircuit:
+    """Record what a cell is made of, and which phases set it."""
+    link = interferometer.link
+    passed = dict.fromkeys(name for arm in link.arms for name in arm.passed)
+    arm_1, arm_2 = link.arms
+
+    def pin(terminal: Terminal | None) -> str:
+        """Name a pin as the netlist does."""
+        if terminal is None:
+            return ""
+        return f"{terminal[0]},{paths.pin_names(terminal[0])[terminal[1]]}"
+
+    a1, a2, b1, b2 = map(pin, interferometer.terminals)
+    return CellCircuit(
+        parts=[_make_part(paths, name) for name in (link.first, *passed, link.second)],
+        joins=[(pin(one), pin(other)) for arm in link.arms for one, other in arm.joins],
+        terminals=(a1, a2, b1, b2),
+        arms=(_shifters_of(paths, arm_1), _shifters_of(paths, arm_2)),
+        difference_rad=difference_rad,
+    )
+
+
+def _make_part(paths: LightPaths, name: str) -> CellPart:
+    """Record one part of a cell; a coupler has a matrix."""
+    part = paths.parts[name]
+    matrix = None
+    if part.kind == "coupler":
+        amplitudes = coupler_matrix(part, paths.convention_of(name))
+        matrix = np.stack([amplitudes.real, amplitudes.imag], axis=-1)
+    return CellPart(
+        name=name,
+        component=part.component,
+        kind=part.kind,  # type: ignore[arg-type]  # a switch is no part of a cell
+        pins=paths.pin_names(name),
+        matrix=matrix,
+    )
+
+
+def find_cells(
+    paths: LightPaths, flaws: list[str]
+) -> Iterator[tuple[Interferometer, CellCircuit]]:
+    """Yield the cells that couplers are part of; couplers that do not switch are `flaws`."""
+    found = find_interferometers(paths)
+    if found.alone:
+        flaws.append(
+            f"couplers {list_names(found.alone)} split the light of every circuit: two of them"
+            " with a phase shifter in an arm between are a cell, others are no part of a switch"
+        )
+    for interferometer in found.filters:
+        link = interferometer.link
+        matrix = find_amplitudes(paths, interferometer).matrix(0.0)
+        flaws.append(
+            f"couplers {link.first}, {link.second} have no phase shifter in the arms between"
+            " them: they are filters and do not switch; their matrix is"
+            f" {format_matrix(matrix)}"
+        )
+    for interferometer in found.cells:
+        link = interferometer.link
+        amplitudes = find_amplitudes(paths, interferometer)
+        states = find_states(amplitudes, interferometer.terminals)
+        if min(states.extinction_db) < MIN_EXTINCTION_DB:
+            worst = int(np.argmin(states.extinction_db))
+            difference_rad = states.difference_rad[worst]
+            matrix = amplitudes.matrix(difference_rad)
+            flaws.append(
+                f"couplers {link.first}, {link.second} are no switch: no phase between their arms"
+                f" sets {('bar', 'cross')[worst]} with {MIN_EXTINCTION_DB:g} dB of extinction; the"
+                f" best is {difference_rad:.4g} rad, where the matrix is {format_matrix(matrix)}"
+            )
+        else:
+            yield interferometer, make_circuit(paths, interferometer, states.difference_rad)
+
+
+def format_matrix(matrix: NDArray[np.complex128]) -> str:
+    """Return a matrix for messages, by rows: the exits b1 and b2."""
+
+    def entry(value: complex) -> str:
+        """Return a number without parts that are rounding."""
+        real = 0.0 if abs(value.real) < 5e-4 else value.real
+        imag = 0.0 if abs(value.imag) < 5e-4 else value.imag
+        if not imag:
+            return f"{real:.3g}"
+        return f"{imag:.3g}j" if not real else f"{real:.3g}{imag:+.3g}j"
+
+    rows = [", ".join(entry(complex(value)) for value in row) for row in matrix]
+    return f"(({rows[0]}), ({rows[1]}))"
+
+
+def assume_circuit(name: str) -> CellCircuit:
+    """Return the circuit of a 1x2 switch of which only the name is known.
+
+    It is that of gdsfactory's ``mzi1x2_2x2``: a 1x2 and a 2x2 coupler, and a phase shifter in the
+    upper arm.
+    """
+    splitter = Part("mmi1x2", "coupler", NARROW, {})
+    combiner = Part("mmi2x2", "coupler", {"optical": ("o2", "o1", "o3", "o4")}, {})
+    heater = Part("straight_heater_metal", "shifter", {"own": ("o1", "", "o2", "")}, {})
+    instances = {
+        f"{name}.splitter": splitter,
+        f"{name}.heater": heater,
+        f"{name}.combiner": combiner,
+    }
+    joins = [
+        (f"{name}.splitter,o2", f"{name}.heater,o1"),
+        (f"{name}.heater,o2", f"{name}.combiner,o2"),
+        (f"{name}.splitter,o3", f"{name}.combiner,o1"),
+    ]
+    paths = LightPaths(instances, joins)
+    ((_, circuit),) = find_cells(paths, [])
+    return circuit

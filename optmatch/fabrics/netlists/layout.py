@@ -1,0 +1,144 @@
+"""Places the cells of a netlist that has no placements, for drawings."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.reach import count_cells
+
+APART = 1.8
+"""Between the middles of two joined cells, on average, in lengths of a cell."""
+
+_SWEEPS = 4  # through all columns and back; in Sugiyama's method the order hardly changes later
+_PUSHES = 50  # steps in which cells that overlap are moved apart
+_GAP = 1.05  # to which they are moved, in lengths of a cell
+
+
+def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Place cells so that joined ones are near each other, and point them along their joins.
+
+    Cells through which light goes from end a to end b only stand in columns, each to the right of
+    all that lead to it, and are sorted by the heights of their neighbours [2]_. Of others the two
+    slowest modes of the Laplacian are the coordinates [1]_, in time cubic in their number.
+
+    Parameters
+    ----------
+    mate
+        ``mate[terminal]``: the terminal it is joined to, -1 if free; int32, shape (4 * cells,).
+
+    Returns
+    -------
+    NDArray
+        ``ends[cell, end]``: positions of ends a and b in lengths of a cell, float64, shape
+        (cells, 2, 2). They depend on `mate` alone.
+
+    References
+    ----------
+    .. [1] Hall (1970). An r-dimensional quadratic placement algorithm. *Management Science* 17,
+       219. https://doi.org/10.1287/mnsc.17.3.219
+    .. [2] Sugiyama, Tagawa and Toda (1981). Methods for visual understanding of hierarchical
+       system structures. *IEEE Trans. SMC* 11, 109. https://doi.org/10.1109/TSMC.1981.4308636
+    """
+    columns = count_cells(mate, ahead=False)
+    if columns is not None and (mate >= 0).any():
+        return _stack_columns(mate, columns)
+    ends = _point_cells(mate, _spread(_place_by_modes(mate)))
+    if (ends[:, 1, 0] - ends[:, 0, 0]).sum() < 0:
+        ends[:, :, 0] *= -1  # light that goes from a to b goes to the right
+    return ends
+
+
+def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return the middles of cells, shape (cells, 2), by the two slowest modes of the Laplacian."""
+    n_cells = len(mate) // 4
+    middle = np.zeros((n_cells, 2))
+    joined = np.flatnonzero(mate >= 0)
+    n_joins = np.zeros((n_cells, n_cells))
+    np.add.at(n_joins, (joined // 4, mate[joined] // 4), 1.0)
+    np.fill_diagonal(n_joins, 0.0)
+    if n_cells > 1:
+        laplacian = np.diag(n_joins.sum(axis=1)) - n_joins
+        modes = np.linalg.eigh(laplacian)[1][:, 1:3]
+        # The sign of a mode is arbitrary: its largest entry is positive, on every machine.
+        signs = np.sign(modes[np.abs(modes).argmax(axis=0), np.arange(modes.shape[1])])
+        middle[:, : modes.shape[1]] = modes * signs
+
+    first, second = np.nonzero(n_joins)
+    lengths = np.linalg.norm(middle[first] - middle[second], axis=1)
+    if len(lengths) and lengths.mean() > 1e-9:
+        middle *= APART / lengths.mean()
+    return middle
+
+
+def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sort the cells of each column by the mean height of what they are joined to.
+
+    Sweeps go to the right, by the heights of the cells to the left, and back.
+    """
+    n_columns = int(columns.max()) + 1
+    cells_of_column = [np.flatnonzero(columns == column) for column in range(n_columns)]
+    height = np.zeros(len(columns))
+    for cells in cells_of_column:
+        height[cells] = _centred_ranks(len(cells))
+
+    for sweep in range(2 * _SWEEPS):
+        goes_right = sweep % 2 == 0
+        sides = np.array([0, 1]) if goes_right else np.array([2, 3])
+        for cells in cells_of_column if goes_right else reversed(cells_of_column):
+            neighbour = mate[4 * cells[:, None] + sides]
+            # The upper terminal of a neighbour lies a quarter above its middle, the lower below.
+            offset = np.where(neighbour & 1, 0.25, -0.25)
+            neighbour_height = height[neighbour // 4] + offset
+            wanted = np.where(neighbour >= 0, neighbour_height, height[cells][:, None])
+            order = np.argsort(wanted.mean(axis=1), kind="stable")
+            height[cells[order]] = _centred_ranks(len(cells))
+
+    start = np.stack([columns * (1.0 + APART / 2), -height], axis=1)
+    return np.stack([start, start + np.array([1.0, 0.0])], axis=1)
+
+
+def _centred_ranks(count: int) -> NDArray[np.float64]:
+    """Return heights one apart, with 0 in the middle."""
+    return np.arange(count, dtype=np.float64) - (count - 1) / 2
+
+
+def _spread(middle: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Move cells apart that are less than a length from each other; shape (cells, 2)."""
+    moved = middle.copy()
+    n_cells = len(moved)
+    turn = np.arange(n_cells)[:, None] - np.arange(n_cells)[None]
+    # Cells at the same place are moved in directions that depend on their numbers.
+    default = np.stack([np.cos(turn), np.sin(turn)], axis=2) * np.sign(turn)[:, :, None]
+    for _ in range(_PUSHES):
+        gap = moved[:, None] - moved[None]
+        distance = np.linalg.norm(gap, axis=2)
+        is_close = (distance < 1.0) & ~np.eye(n_cells, dtype=bool)
+        if not is_close.any():
+            break
+        direction = np.where((distance > 1e-6)[:, :, None], gap, default)
+        direction /= np.maximum(np.linalg.norm(direction, axis=2, keepdims=True), 1e-6)
+        push = np.where(is_close, (_GAP - distance) / 2, 0.0)
+        n_close = np.maximum(is_close.sum(axis=1), 1)[:, None]
+        moved += (direction * push[:, :, None]).sum(axis=1) / n_close
+    return moved
+
+
+def _point_cells(mate: NDArray[np.int32], middle: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn each cell from its neighbours at end a towards those at end b.
+
+    Returns ``ends[cell, end]``, shape (cells, 2, 2); a cell without neighbours points to the
+    right.
+    """
+    ends = np.zeros((len(middle), 2, 2))
+    for cell in range(len(middle)):
+        sides = []
+        for first in (4 * cell, 4 * cell + 2):
+            neighbours = mate[first : first + 2]
+            joined = neighbours[neighbours >= 0] // 4
+            sides.append(middle[joined].mean(axis=0) if len(joined) else middle[cell])
+        along = sides[1] - sides[0]
+        length = float(np.linalg.norm(along))
+        direction = along / length if length > 1e-9 else np.array([1.0, 0.0])
+        ends[cell] = middle[cell] - direction / 2, middle[cell] + direction / 2
+    return ends

@@ -1,0 +1,475 @@
+"""The wiring of a netlist: its parts, how their pins are joined, and its ports.
+
+A netlist of another tool is a tree of mappings and lists, and may hold further netlists by the
+names of components. Here it becomes one flat list of instances and joins, by the names that its
+author uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+from optmatch.fabrics.netlists.components import Instance, kind_of
+from optmatch.fabrics.netlists.flaws import NetlistError, Pair, split_pin
+from optmatch.model import check_size
+
+_KEYS = ("instances", "connections", "nets", "routes", "ports", "placements", "info")
+_IGNORED = (
+    *("name", "settings", "default_settings", "warnings", "models", "pdk"),
+    *("schema", "schema_version", "generic"),
+)
+_ELECTRICAL = re.compile(r"(.*_)?e\d+(_\d+)*")  # pins of heaters and pads
+_ARRAY_INDEX = re.compile(r"<\d+\.\d+>$")
+_BUNDLE = re.compile(r"(\d+)-(\d+)")  # in a pin of a route: from one number to another
+_OLD_BUNDLE = re.compile(r":(\d+):(\d+)$")
+
+_ASSUMED_PINS = 3  # of a component, before it is known how many of its pins are used
+
+
+@dataclass
+class Wiring:
+    """A flat netlist, by the names of its author; a part within another is ``outer.inner``."""
+
+    instances: dict[str, Instance] = field(default_factory=dict)
+    joins: list[Pair] = field(default_factory=list)
+    """Pairs of pins ``"instance,pin"``, each join once."""
+    ports: list[Pair] = field(default_factory=list)
+    """Names with their pins, in the order in which they become port 0, 1, ..."""
+    open_pins: list[str] = field(default_factory=list)
+    """Pins that lead nowhere on purpose."""
+    top: Mapping[str, Any] = field(default_factory=dict)
+    """The netlist as it was given, or the outermost one of several."""
+
+    def used_pins(self) -> dict[str, list[str]]:
+        """Return for every instance the names of those of its pins that are mentioned."""
+        pins: dict[str, dict[str, None]] = {name: {} for name in self.instances}
+        port_pins = (pin for _, pin in self.ports)
+        for pin in chain(*self.joins, port_pins, self.open_pins):
+            instance, name = split_pin(pin)
+            if instance in pins:
+                pins[instance][name] = None
+        return {name: list(names) for name, names in pins.items()}
+
+    def leave_out(self, names: Iterable[str], flaws: list[str]) -> None:
+        """Remove instances and ports by their names; pins that led to them stay open.
+
+        The name of an instance that holds others, or of an array, stands for all in it. A name
+        that neither an instance nor a port has is one of the `flaws`.
+        """
+        left_out = set(names)
+        removed = {name for name in self.instances if _outer_names(name) & left_out}
+        port_names = {name for name, _ in self.ports}
+        known = port_names.union(*(_outer_names(name) for name in self.instances))
+        flaws += [f"leave out {name}: there is no such part or port" for name in left_out - known]
+
+        # The other end of what is removed becomes an open pin.
+        opened = [pin for name, pin in self.ports if name in left_out]
+        for first, second in self.joins:
+            opened += [second] if split_pin(first)[0] in removed else []
+            opened += [first] if split_pin(second)[0] in removed else []
+        self.open_pins += opened
+        self.keep(self.instances.keys() - removed)
+        self.ports = [pair for pair in self.ports if pair[0] not in left_out]
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Keep some instances, and what leads from one of them to another."""
+        kept = set(names)
+
+        def is_kept(pin: str) -> bool:
+            """Tell whether the part of a pin is kept; one that is not there is a flaw to find."""
+            instance = split_pin(pin)[0]
+            return instance in kept or instance not in self.instances
+
+        self.joins = [pair for pair in self.joins if all(map(is_kept, pair))]
+        self.ports = [(name, pin) for name, pin in self.ports if is_kept(pin)]
+        self.open_pins = [pin for pin in self.open_pins if is_kept(pin)]
+        self.instances = {name: part for name, part in self.instances.items() if name in kept}
+
+
+def _outer_names(name: str) -> set[str]:
+    """Return an instance, the array that it is one of, and all instances that it lies in."""
+    parts = name.split(".")
+    names = {".".join(parts[: k + 1]) for k in range(len(parts))}
+    return {name, *names, *(_ARRAY_INDEX.sub("", outer) for outer in names | {name})}
+
+
+class _Level(NamedTuple):
+    """One netlist of several, without electrical wires."""
+
+    instances: dict[str, Instance]
+    joins: list[Pair]
+    ports: list[Pair]
+    open_pins: list[str]
+
+
+class WiringReader:
+    """Reads a tree of mappings and lists as a flat wiring.
+
+    Parameters
+    ----------
+    tree
+        The netlist, or several by the names of components.
+    declared
+        Kinds of components that the user declares; their netlists are not opened.
+    optical
+        Names of pins that carry light although they look electrical.
+    flaws
+        All flaws are added here.
+    """
+
+    def __init__(
+        self, tree: Any, declared: Mapping[str, str], optical: Iterable[str], flaws: list[str]
+    ) -> None:
+        self._declared = declared
+        self._optical = set(optical)
+        self._flaws = flaws
+        self._top, self._models, self._library = _unwrap(tree)
+        self._n_instances = 0
+        self._sizes: dict[str, int] = {}
+        self._switching: dict[str, bool] = {}
+
+    def read(self) -> Wiring:
+        """Return the whole wiring; raise `NetlistError` for a component that is part of itself."""
+        check_size("cells", self._count_instances(self._top, 0), "instances")
+        wiring = Wiring(top=self._top)
+        wiring.ports = self._flatten(self._top, "", (), wiring)
+        wiring.joins = list({frozenset(pair): pair for pair in wiring.joins}.values())
+        return wiring
+
+    def _flatten(
+        self, tree: Mapping[str, Any], above: str, within: tuple[str, ...], wiring: Wiring
+    ) -> list[Pair]:
+        """Add one netlist to the wiring and return its ports, with pins by their full names.
+
+        `above` stands before all names of the netlist; `within` are the components that it lies
+        in.
+        """
+        check_size("depth", len(within), "instances")
+        level = self._read_level(tree)
+        pins = [*chain(*level.joins), *(pin for _, pin in level.ports), *level.open_pins]
+        n_used = Counter(split_pin(pin)[0] for pin in set(pins))
+        ports_of_inner: dict[str, dict[str, str]] = {}
+        for name, instance in level.instances.items():
+            self._n_instances += 1
+            check_size("cells", self._n_instances, "instances")
+            component = instance.component
+            if component in within:
+                raise NetlistError([*self._flaws, f"component {component} is part of itself"])
+            if self._is_opened(component, n_used[name]):
+                path = f"{above}{name}."
+                inner = self._library[component]
+                ports = self._flatten(inner, path, (*within, component), wiring)
+                ports_of_inner[name] = dict(ports)
+            else:
+                wiring.instances[above + name] = instance
+
+        def full_name(pin: str) -> str:
+            """Name a pin in the whole netlist; empty for a port that an inner netlist lacks."""
+            instance, port = split_pin(pin)
+            if instance in ports_of_inner:
+                return ports_of_inner[instance].get(port, "")
+            return above + pin
+
+        self._flaws += [
+            f"{above}{pin}: its netlist has no such port" for pin in pins if not full_name(pin)
+        ]
+        for first, second in level.joins:
+            if full_name(first) and full_name(second):
+                wiring.joins.append((full_name(first), full_name(second)))
+        wiring.open_pins += filter(None, map(full_name, level.open_pins))
+        return [(name, full_name(pin)) for name, pin in level.ports if full_name(pin)]
+
+    def _read_level(self, tree: Mapping[str, Any]) -> _Level:
+        """Read instances, joins and ports of one netlist, and drop what is electrical."""
+        self._flaws += [
+            f"unknown key {key}: known are {', '.join(_KEYS)}"
+            for key in tree
+            if key not in (*_KEYS, *_IGNORED)
+        ]
+        instances = self._read_instances(tree)
+        joins = _read_joins(tree, self._flaws)
+        ports = _read_pairs("ports", mapping(tree, "ports", self._flaws), self._flaws)
+        open_pins = mapping(tree, "info", self._flaws).get("open_pins") or []
+        if not isinstance(open_pins, list | tuple):
+            self._flaws.append("open_pins: a list is expected")
+            open_pins = []
+        level = _Level(instances, joins, ports, [str(pin) for pin in open_pins])
+        level = _name_single_cells_of_arrays(level)
+        return self._drop_electrical(level)
+
+    def _read_instances(self, tree: Mapping[str, Any]) -> dict[str, Instance]:
+        """Return the instances of one netlist; an array becomes its cells ``name<column.row>``."""
+        instances = {}
+        for name, entry in mapping(tree, "instances", self._flaws).items():
+            component = self._component_of(entry)
+            settings = entry.get("settings") if isinstance(entry, Mapping) else None
+            if not component:
+                self._flaws.append(f"instance {name} has no component")
+            known = settings if isinstance(settings, Mapping) else {}
+            for cell in _cells_of_array(str(name), entry):
+                instances[cell] = Instance(component, known)
+        return instances
+
+    def _drop_electrical(self, level: _Level) -> _Level:
+        """Leave out electrical pins, what is joined to them, and parts that have no other pins."""
+        pins = [*chain(*level.joins), *(pin for _, pin in level.ports)]
+        electrical = {pin for pin in pins if self._is_electrical(pin)}
+        joins = [pair for pair in level.joins if not electrical.intersection(pair)]
+        ports = [(name, pin) for name, pin in level.ports if pin not in electrical]
+        optical = [*chain(*joins), *(pin for _, pin in ports), *level.open_pins]
+        pads = {split_pin(pin)[0] for pin in electrical}
+        pads -= {split_pin(pin)[0] for pin in optical}
+        instances = {name: part for name, part in level.instances.items() if name not in pads}
+        return _Level(instances, joins, ports, level.open_pins)
+
+    def _is_electrical(self, pin: str) -> bool:
+        """Tell whether a pin is one of a heater or a pad, by its name."""
+        name = split_pin(pin)[1]
+        return name not in self._optical and _ELECTRICAL.fullmatch(name) is not None
+
+    def _component_of(self, entry: Any) -> str:
+        """Return the component of an instance; empty if it has none."""
+        component = entry.get("component") if isinstance(entry, Mapping) else entry
+        if not isinstance(component, str):
+            return ""
+        if component in self._declared:
+            return component
+        return str(self._models.get(component, component))
+
+    def _is_opened(self, component: str, n_used: int) -> bool:
+        """Tell whether the netlist of a component takes its place.
+
+        What a netlist describes goes before what a name says. A coupler or a waveguide, though, is
+        described by the pieces that it is drawn of: its netlist counts only if there is something
+        in it that switches.
+        """
+        netlist = self._library.get(component)
+        if component in self._declared or netlist is None:
+            return False
+        kind = kind_of(component, self._declared, n_used)
+        if kind is None:
+            return True
+        describes_light = bool(netlist.get("ports"))
+        return describes_light and (kind == "switch" or self._can_switch(component, ()))
+
+    def _can_switch(self, component: str, within: tuple[str, ...]) -> bool:
+        """Tell whether the netlist of a component has a switch, or phase shifters and couplers."""
+        if component not in self._switching:
+            self._switching[component] = False  # a component within itself adds nothing
+            kinds = set()
+            for part in self._inner_components(self._library[component]):
+                kinds.add(kind_of(part, self._declared, _ASSUMED_PINS))
+                inner = part in self._library and part not in within
+                if inner and self._can_switch(part, (*within, component)):
+                    kinds.add("switch")
+            self._switching[component] = "switch" in kinds or kinds >= {"shifter", "coupler"}
+        return self._switching[component]
+
+    def _inner_components(self, tree: Mapping[str, Any]) -> list[str]:
+        """List the components of all instances of one netlist."""
+        entries = mapping(tree, "instances", [])
+        return [
+            self._component_of(entry)
+            for name, entry in entries.items()
+            for _ in _cells_of_array(str(name), entry)
+        ]
+
+    def _count_instances(self, tree: Mapping[str, Any], depth: int) -> int:
+        """Count the instances of a netlist and of those within it, each of which is read once."""
+        check_size("depth", depth, "instances")
+        components = self._inner_components(tree)
+        for component in components:
+            is_inner = component not in self._sizes and component in self._library
+            if is_inner and self._is_opened(component, _ASSUMED_PINS):
+                self._sizes[component] = 0  # within itself, which is a flaw
+                inner = self._library[component]
+                self._sizes[component] = self._count_instances(inner, depth + 1)
+        return len(components) + sum(self._sizes.get(component, 0) for component in components)
+
+
+def mapping(tree: Mapping[str, Any], key: str, flaws: list[str]) -> Mapping[str, Any]:
+    """Return a mapping within a mapping; note in `flaws` if the value is no mapping."""
+    value = tree.get(key) or {}
+    if isinstance(value, Mapping):
+        return value
+    flaws.append(f"{key}: a mapping is expected")
+    return {}
+
+
+def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+    """Return the netlist itself, the models of components, and the netlists of components.
+
+    Of a recursive netlist the first that is part of no other is the netlist itself.
+    """
+    models = tree.get("models") if isinstance(tree, Mapping) else None
+    if isinstance(tree, Mapping) and "netlist" in tree and set(tree) <= {"netlist", "models"}:
+        tree = tree["netlist"]
+    if not isinstance(tree, Mapping):
+        raise NetlistError(["a netlist is a mapping with instances, connections and ports"])
+    models = models if isinstance(models, Mapping) else {}
+    netlists = {str(name): _from_kfactory(netlist) for name, netlist in tree.items()}
+    is_recursive = netlists and "instances" not in tree
+    if not is_recursive or not all(map(_has_instances, netlists.values())):
+        return _from_kfactory(tree), models, {}
+
+    used_components = set()
+    for netlist in netlists.values():
+        for entry in netlist["instances"].values():
+            component = entry.get("component") if isinstance(entry, Mapping) else entry
+            used_components.add(str(component))
+    outermost = [netlist for name, netlist in netlists.items() if name not in used_components]
+    top = outermost[0] if outermost else next(iter(netlists.values()))
+    return top, models, netlists
+
+
+def _has_instances(netlist: Any) -> bool:
+    return isinstance(netlist, Mapping) and isinstance(netlist.get("instances"), Mapping)
+
+
+def _from_kfactory(tree: Any) -> Any:
+    """Translate a netlist of kfactory, whose nets are lists of pins and ports, into our form.
+
+    A net is a list of entries ``{"instance": ..., "port": ...}`` and ``{"name": ...}``, of which
+    the latter is a port of the netlist. Any other tree is returned as it is.
+    """
+    nets = tree.get("nets") if isinstance(tree, Mapping) else None
+    if not isinstance(nets, list) or not nets or not all(isinstance(net, list) for net in nets):
+        return tree
+    joins: list[dict[str, str]] = []
+    ports: dict[str, str] = {}
+    for net in nets:
+        entries = [entry for entry in net if isinstance(entry, Mapping)]
+        pins = [_kfactory_pin(entry) for entry in entries if "instance" in entry]
+        names = [str(entry["name"]) for entry in entries if "instance" not in entry]
+        joins += [{"p1": first, "p2": second} for first, second in pairwise(pins)]
+        ports |= dict.fromkeys(names, pins[0]) if pins else {}
+    return {**tree, "nets": joins, "ports": ports}
+
+
+def _kfactory_pin(entry: Mapping[str, Any]) -> str:
+    index = f"<{entry['ia']}.{entry['ib']}>" if "ia" in entry and "ib" in entry else ""
+    return f"{entry['instance']}{index},{entry.get('port')}"
+
+
+def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
+    """Yield the names of the cells of an array, or the instance itself if it is none."""
+    array = entry.get("array") if isinstance(entry, Mapping) else None
+    if not isinstance(array, Mapping):
+        yield name
+        return
+    columns = _array_size(array, ("columns", "num_a", "na"))
+    rows = _array_size(array, ("rows", "num_b", "nb"))
+    check_size("cells", columns * rows, "instances")
+    if columns * rows == 1:
+        yield name
+        return
+    for column in range(columns):
+        for row in range(rows):
+            yield f"{name}<{column}.{row}>"
+
+
+def _array_size(array: Mapping[str, Any], keys: Iterable[str]) -> int:
+    """Return the number of columns or rows of an array, which has one of several names."""
+    values = [array[key] for key in keys if array.get(key) is not None]
+    try:
+        return max(1, int(values[0])) if values else 1
+    except (TypeError, ValueError):
+        raise NetlistError([f"array: {values[0]!r} is no number of cells"]) from None
+
+
+def _name_single_cells_of_arrays(level: _Level) -> _Level:
+    """Write the pin of an array of one cell, ``name<0.0>,pin``, as that of the instance."""
+
+    def rename(pin: str) -> str:
+        instance, name = split_pin(pin)
+        bare = _ARRAY_INDEX.sub("", instance)
+        return (
+            f"{bare},{name}"
+            if instance not in level.instances and bare in level.instances
+            else pin
+        )
+
+    return _Level(
+        level.instances,
+        [(rename(first), rename(second)) for first, second in level.joins],
+        [(name, rename(pin)) for name, pin in level.ports],
+        [rename(pin) for pin in level.open_pins],
+    )
+
+
+def find_array_flaws(wiring: Wiring) -> list[str]:
+    """List arrays whose pins are mentioned without the number of a cell."""
+    arrays = {_ARRAY_INDEX.sub("", name) for name in wiring.instances if _ARRAY_INDEX.search(name)}
+    pins = chain(chain(*wiring.joins), (pin for _, pin in wiring.ports), wiring.open_pins)
+    named = Counter(split_pin(pin)[0] for pin in pins)
+    return [
+        f"instance {name} is an array: its pins are {name}<0.0>,pin and so on"
+        for name in sorted(arrays)
+        if named[name]
+    ]
+
+
+def _read_pairs(key: str, entries: Mapping[Any, Any], flaws: list[str]) -> list[Pair]:
+    """Return the entries that are pairs of texts; the others are flaws."""
+    pairs = []
+    for name, value in entries.items():
+        if isinstance(value, str) and value.strip():
+            pairs.append((str(name), value))
+        else:
+            flaws.append(f"{key}: {name} is connected to nothing")
+    return pairs
+
+
+def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
+    """Collect joins from all places where they may stand: connections, nets and routes."""
+    joins = _read_pairs("connections", mapping(tree, "connections", flaws), flaws)
+    nets = tree.get("nets") or []
+    if not isinstance(nets, list):
+        flaws.append("nets: a list is expected")
+        nets = []
+    for number, net in enumerate(nets):
+        ends = [net.get("p1"), net.get("p2")] if isinstance(net, Mapping) else [None, None]
+        texts = [end for end in ends if isinstance(end, str) and end.strip()]
+        if len(texts) == 2:
+            joins.append((texts[0], texts[1]))
+        elif any(ends):
+            flaws.append(f"nets[{number}]: {next(filter(None, ends))} is connected to nothing")
+        else:
+            flaws.append(f"nets[{number}]: p1 and p2 are expected")
+    for name, route in mapping(tree, "routes", flaws).items():
+        links = route.get("links") if isinstance(route, Mapping) else None
+        for first, second in _read_pairs(f"routes: {name}", links or {}, flaws):
+            joins += _expand_bundle(first, second, f"routes: {name}", flaws)
+    return joins
+
+
+def _expand_bundle(first: str, second: str, place: str, flaws: list[str]) -> list[Pair]:
+    """Return the joins of one link of a route, which may stand for many.
+
+    A bundle counts up or down in a pin, ``m,o1-4``, in an instance, ``m1-4,o1``, or in an array,
+    ``m<0-3.0>,o1``; an older form is ``m,o:1:4``.
+    """
+    sides = [_expand_pin(first), _expand_pin(second)]
+    if len(sides[0]) != len(sides[1]):
+        flaws.append(f"{place}: {first} has {len(sides[0])} pins, {second} {len(sides[1])}")
+        return []
+    return list(zip(sides[0], sides[1], strict=True))
+
+
+def _expand_pin(pin: str) -> list[str]:
+    """List the pins that a range of numbers stands for; one that has none stands for itself."""
+    spelled = _OLD_BUNDLE.sub(r"\1-\2", pin)
+    span = _BUNDLE.search(spelled)
+    if span is None:
+        return [pin]
+    first, last = int(span[1]), int(span[2])
+    step = 1 if last >= first else -1
+    check_size("cells", abs(last - first) + 1, "instances")
+    head = spelled[: span.start()]
+    tail = spelled[span.end() :]
+    return [f"{head}{number}{tail}" for number in range(first, last + step, step)]

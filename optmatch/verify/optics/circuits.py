@@ -1,0 +1,219 @@
+"""The transfer matrix of each cell, computed from the parts that it is made of.
+
+A reader of netlists says which couplers are a cell, which of its states is bar, and which phase
+sets it. Here the matrix of every cell follows from its parts alone: the waves at all pins of the
+circuit are one linear system. It shares no code with the reader, so a cell that was read wrongly
+is found.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellCircuit, CellPart, Fabric
+from optmatch.fabrics.netlists.circuits import cell_circuits
+from optmatch.model import BAR, CROSS, CellDevice
+
+MAX_LEAK = 0.1
+"""A state sends light where it should if at most this share of as much leaks elsewhere."""
+
+
+def circuit_matrix(circuit: CellCircuit, difference_rad: float) -> NDArray[np.complex128]:
+    r"""Return the transfer matrix of the circuit of a cell.
+
+    Let :math:`x` be the amplitudes that enter parts at all pins, and :math:`y = S x` those that
+    leave them. A join leads what leaves one pin into the other, :math:`x = C y + s`, where
+    :math:`s` comes from outside; so :math:`(I - C S) x = s`.
+
+    Parameters
+    ----------
+    circuit
+        The parts of the cell.
+    difference_rad
+        The phase of arm 1 less that of arm 2. The first phase shifter of arm 1 has it; if arm 1
+        has none, the first one of arm 2 has its negative.
+
+    Returns
+    -------
+    NDArray
+        ``T[b side, a side]``, complex128, shape (2, 2): the amplitudes at terminals b1 and b2 for
+        light of amplitude 1 at a1 and a2; 0 at terminals that the cell does not have.
+    """
+    arm_1, arm_2 = circuit.arms
+    phase_of_part = {arm_1[0]: difference_rad} if arm_1 else {arm_2[0]: -difference_rad}
+    number = {
+        f"{part.name},{pin}": k
+        for k, (part, pin) in enumerate(
+            (part, pin) for part in circuit.parts for pin in part.pins if pin
+        )
+    }
+
+    # S has a block for each part, C is a permutation of the joined pins.
+    scattering = np.zeros((len(number), len(number)), dtype=np.complex128)
+    for part in circuit.parts:
+        for exit_, entry, amplitude in _ways_through(part, phase_of_part.get(part.name, 0.0)):
+            scattering[number[exit_], number[entry]] = amplitude
+    joined = np.zeros((len(number), len(number)))
+    for first, second in circuit.joins:
+        joined[number[first], number[second]] = 1.0
+        joined[number[second], number[first]] = 1.0
+
+    a_pins, b_pins = circuit.terminals[:2], circuit.terminals[2:]
+    matrix = np.zeros((2, 2), dtype=np.complex128)
+    for column, pin in enumerate(a_pins):
+        if pin:
+            source = np.zeros(len(number), dtype=np.complex128)
+            source[number[pin]] = 1.0
+            entering = np.linalg.solve(np.eye(len(number)) - joined @ scattering, source)
+            leaving = scattering @ entering
+            matrix[:, column] = [leaving[number[b_pin]] if b_pin else 0.0 for b_pin in b_pins]
+    return matrix
+
+
+def _ways_through(part: CellPart, phase_rad: float) -> list[tuple[str, str, complex]]:
+    """List exit, entry and amplitude of all ways through a part, in both directions."""
+    a_pins, b_pins = part.pins[:2], part.pins[2:]
+    through = np.eye(2) * np.exp(1j * phase_rad)
+    if part.matrix is not None:
+        through = part.matrix[..., 0] + 1j * part.matrix[..., 1]
+    ways = []
+    for row, b_pin in enumerate(b_pins):
+        for column, a_pin in enumerate(a_pins):
+            if a_pin and b_pin:
+                b_end = f"{part.name},{b_pin}"
+                a_end = f"{part.name},{a_pin}"
+                amplitude = complex(through[row, column])
+                ways += [(b_end, a_end, amplitude), (a_end, b_end, amplitude)]
+    return ways
+
+
+@lru_cache(maxsize=16)
+def circuit_matrices(fabric: Fabric) -> NDArray[np.complex128] | None:
+    """Return the transfer matrix of every cell in both of its states.
+
+    Returns
+    -------
+    NDArray or None
+        ``T[cell, state, b side, a side]``, complex128, shape (cells, 2, 2, 2); read-only. A cell
+        whose circuit is not known is ideal. None if no circuit is known.
+    """
+    circuits = cell_circuits(fabric)
+    if not any(circuits):
+        return None
+    matrices = np.empty((len(circuits), 2, 2, 2), dtype=np.complex128)
+    for cell, circuit in enumerate(circuits):
+        for state in (BAR, CROSS):
+            matrices[cell, state] = (
+                _ideal_matrix(state)
+                if circuit is None
+                else circuit_matrix(circuit, circuit.difference_rad[state])
+            )
+    matrices.flags.writeable = False
+    return matrices
+
+
+def _ideal_matrix(state: int) -> NDArray[np.complex128]:
+    """Return the matrix of an ideal interferometer, by the convention of `CellDevice`."""
+    if state == BAR:
+        return np.array([[1j, 0], [0, -1j]])
+    return np.array([[0, 1j], [1j, 0]])
+
+
+def cell_matrices(
+    fabric: Fabric,
+    cells: CellDevice,
+    states: NDArray[np.int8],
+    errors_rad: NDArray[np.float64] | None = None,
+) -> NDArray[np.complex128]:
+    """Return the matrices of all cells in given states, with the losses and leaks of a device.
+
+    What a device does to an ideal cell is a factor: it is multiplied with the matrix of the
+    circuit, where the circuit is known.
+
+    Parameters
+    ----------
+    fabric
+        The fabric, whose cells may have circuits.
+    cells
+        Losses, extinctions and phase offsets of each cell.
+    states
+        ``states[..., cell]``: 0 bar, 1 cross.
+    errors_rad
+        ``errors_rad[..., cell, arm]``: errors of the phases of the arms; None for none.
+
+    Returns
+    -------
+    NDArray
+        ``T[..., cell, b side, a side]``, complex128. Light from b to a has the transposed matrix.
+    """
+    real = cells.cell(states, errors_rad)
+    circuits = circuit_matrices(fabric)
+    if circuits is None:
+        return real
+    numbers = np.arange(len(circuits))
+    ideal_by_state = np.stack([_ideal_matrix(BAR), _ideal_matrix(CROSS)])
+    factor = real @ ideal_by_state[states].conj().swapaxes(-1, -2)  # the inverse: it is unitary
+    matrices: NDArray[np.complex128] = factor @ circuits[numbers, states]
+
+    # What leaks towards a terminal that a cell does not have is lost in its coupler.
+    has_terminal = np.ones((len(circuits), 4), dtype=bool)
+    for cell, circuit in enumerate(cell_circuits(fabric)):
+        if circuit is not None:
+            has_terminal[cell] = [bool(pin) for pin in circuit.terminals]
+    exists = has_terminal[:, 2:, None] & has_terminal[:, None, :2]
+    known = np.array([circuit is not None for circuit in cell_circuits(fabric)])
+    return np.where(known[:, None, None], np.where(exists, matrices, 0.0), real)
+
+
+class WrongState(NamedTuple):
+    """A state that a cell does not have, by the matrix of its parts."""
+
+    cell: int
+    state: int
+    matrix: NDArray[np.complex128]
+
+
+def find_wrong_states(fabric: Fabric) -> list[WrongState]:
+    """List the states of cells in which light does not go where the state says.
+
+    In bar light goes from a1 to b1 and from a2 to b2, in cross from a1 to b2 and from a2 to b1, as
+    far as the cell has these terminals. Where it goes, all else that leaves the same terminal, or
+    comes from it, is at most `MAX_LEAK` of it. A cell with one terminal on each side is dark in
+    cross.
+    """
+    matrices = circuit_matrices(fabric)
+    if matrices is None:
+        return []
+    wrong = []
+    for cell, circuit in enumerate(cell_circuits(fabric)):
+        if circuit is None:
+            continue
+        has_a = np.array([bool(pin) for pin in circuit.terminals[:2]])
+        has_b = np.array([bool(pin) for pin in circuit.terminals[2:]])
+        power = np.abs(matrices[cell]) ** 2
+        for state in (BAR, CROSS):
+            if has_a.sum() == has_b.sum() == 1:
+                holds = power[CROSS].sum() <= MAX_LEAK * power[BAR].sum()
+            else:
+                holds = _goes_right(power[state], has_a, has_b, state)
+            if not holds:
+                wrong.append(WrongState(cell, state, matrices[cell, state]))
+    return wrong
+
+
+def _goes_right(
+    power: NDArray[np.float64], has_a: NDArray[np.bool_], has_b: NDArray[np.bool_], state: int
+) -> bool:
+    """Tell whether the wanted entries of ``power[b side, a side]`` outweigh all beside them."""
+    for a_side in np.flatnonzero(has_a):
+        b_side = a_side if state == BAR else 1 - a_side
+        if has_b[b_side]:
+            wanted = power[b_side, a_side]
+            leaked = max(power[1 - b_side, a_side], power[b_side, 1 - a_side])
+            if wanted <= 0 or leaked > MAX_LEAK * wanted:
+                return False
+    return True

@@ -1,0 +1,1 @@
+"""Tests of fabrics that are read from netlists."""
