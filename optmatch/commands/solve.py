@@ -27,6 +27,7 @@ from optmatch.commands.shared.outcome import (
     read_problem,
     read_solution,
     say,
+    say_remarks,
 )
 from optmatch.commands.shared.progress import listening
 from optmatch.model import (
@@ -153,6 +154,8 @@ def _solve(
         with clock.running():
             try:
                 problem = read_problem(file)
+                if not quiet:
+                    say_remarks(problem, name_of(file))
                 units.append(unit_of(problem))
             except TimeUp as exc:
                 raise LimitReached("no schedule at the limit: time") from exc

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.shared.outcome import STDIN, name_of, read, say
+from optmatch.commands.shared.outcome import STDIN, name_of, read, say, say_remarks
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
 from optmatch.model import InputError, Problem
 from optmatch.model.declarations import Choice, Form, Plain, Word, forms_of
@@ -377,6 +377,7 @@ def write_problem(problem: Problem, output: str, force: bool) -> None:
     """Write a problem to a file or to stdout."""
     from optmatch.io import dumps, save  # these load every kind, which `--help` has no need of
 
+    say_remarks(problem, output)
     if output == "-":
         click.echo(dumps(problem))
         return

@@ -297,6 +297,13 @@ def read(file: str) -> Problem | Solution:
     return loads(text, path=name_of(file))
 
 
+def say_remarks(problem: Problem, file: str) -> None:
+    """Write on stderr what is allowed in a problem, but hardly what its author meant."""
+    remarks: tuple[str, ...] = getattr(problem, "remarks", tuple)()
+    for remark in remarks:
+        say(remark if file == STDIN else f"{file}: {remark}")
+
+
 def read_problem(file: str) -> Problem:
     """Read a problem file; anything else raises `InputError`."""
     problem = read(file)

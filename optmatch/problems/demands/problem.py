@@ -40,6 +40,9 @@ from optmatch.problems.demands.traffic import check_entries
 
 DemandObjective = Literal["completion-s", "matchings", "weighted-completion-s"]
 
+_DAY_S = 86_400.0
+"""A circuit that is busy for longer is a sign that the rate was not set."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlaneSchedules(Value):
@@ -337,6 +340,35 @@ class Demand(_InTicks):
         if self.objective == "weighted-completion-s":
             return bound_groups(self)
         return max(float(bound_lines(self).max(initial=0.0)), bound_together(self))
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return sentences about values that are allowed, but hardly what was meant.
+
+        The command line prints them.
+
+        Examples
+        --------
+        >>> matrix = [[0, 4e7], [3e7, 0]]
+        >>> Demand.from_matrix(matrix, delay_s=1e-5).remarks()[0][:77]
+        'one circuit from port 0 to port 1 takes 463 days at rate_bytes_per_s = 1: if '
+        >>> Demand.from_matrix(matrix, delay_s=1e-5, rate_bytes_per_s=12.5e9).remarks()
+        ()
+        """
+        if not self.demand_bytes.size:
+            return ()
+        source, destination = np.unravel_index(
+            int(self.demand_bytes.argmax()), self.demand_bytes.shape
+        )
+        longest_s = float(self.demand_bytes[source, destination]) / self.rate_bytes_per_s
+        if longest_s <= _DAY_S:
+            return ()
+        names = self.fabric.port_names
+        return (
+            f"one circuit from port {names[source]} to port {names[destination]} takes"
+            f" {longest_s / _DAY_S:.3g} days at rate_bytes_per_s = {self.rate_bytes_per_s:g}: if"
+            " the demand is in bytes, set the rate of a circuit (rate_bytes_per_s, --rate), as"
+            " 12.5e9 for 100 Gbit/s",
+        )
 
     def schedule(
         self, matchings: ArrayLike, ticks: ArrayLike, cell_states: NDArray[np.int8] | None = None

@@ -70,8 +70,14 @@ def scale(
         name, least = ("delay_s", delay) if delay >= min_slot else ("min_slot_s", min_slot)
         rule = f"{len(demand_bytes)} slots take more than {_LARGEST:g} s"
         raise InputError(f"{name} = {float(least):g}: {rule}", where=name)
+    line_s = Fraction(_largest_line(demand_bytes)) / rate
     if quantum_s is not None:
-        return _on_quantum(demand_bytes, rate, delay, min_slot, _fraction(quantum_s), _NOISE)
+        tick = _fraction(quantum_s)
+        scaled = _on_quantum(demand_bytes, rate, delay, min_slot, tick, _NOISE)
+        _check_line("quantum_s", tick, line_s, rate)
+        return scaled
+    if delay > 0:
+        _check_line("delay_s", delay, line_s, rate)
     found = _integers(demand_bytes)
     if found is not None:
         integers, unit = found
@@ -81,11 +87,38 @@ def scale(
         if factor * _largest_line(integers) + times < EXACT_TICKS:
             ticks = integers * factor
             return Scaled(float(tick), ticks, int(delay / tick), int(min_slot / tick), True)
-    largest = Fraction(_largest_line(demand_bytes)) / rate
-    tick = max(largest, delay, min_slot) / ROUNDED_TICKS
+    tick = max(line_s, delay, min_slot) / ROUNDED_TICKS
     if delay:
         tick = delay / ceil(delay / tick)
     return _on_quantum(demand_bytes, rate, delay, min_slot, tick, 0.0)
+
+
+def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -> None:
+    """Refuse a line that is so many times the delay or the quantum that floats cannot tell.
+
+    A slot may carry a whole line, and its duration is written in seconds, as a float64: it has to
+    tell how many ticks that are. No tick is longer than the delay.
+
+    Parameters
+    ----------
+    name
+        The field that `unit_s` is from.
+    unit_s
+        The delay or the quantum, in seconds.
+    line_s
+        The largest sum of a row or a column, in seconds of a circuit.
+    rate
+        Bytes per second of a circuit.
+    """
+    if line_s < _WHOLE * unit_s:
+        return
+    raise InputError(
+        f"the busiest port of demand_bytes takes {float(line_s):g} s at rate_bytes_per_s ="
+        f" {float(rate):g}, which is {float(line_s / unit_s):.3g} times {name} ="
+        f" {float(unit_s):g} s: less than {_WHOLE:.3g} times is allowed (is the rate missing, or a"
+        " time in another unit?)",
+        where=name,
+    )
 
 
 def _on_quantum(

@@ -353,3 +353,32 @@ def test_ticks_survive_the_way_to_seconds_and_back() -> None:
     solution = om.solve(om.Demand(om.IdealSwitch(2), demand, delay_s=0.1), seed=0)
     assert solution.status is om.Status.OPTIMAL
     assert solution.objective == pytest.approx(0.7009611086345273, rel=1e-11)
+
+
+@pytest.mark.parametrize("rows", [[[0, 1], [1e7, 0]], [[0, 1.5], [33333333.333, 0]]])
+def test_a_line_of_too_many_delays_is_refused(rows: list[list[float]]) -> None:
+    """A rate that was forgotten, or a delay in ns: the message names the ratio."""
+    expected = r"takes .*e\+07 s at rate_bytes_per_s = 1, which is .*e\+16 times delay_s = 1e-09 s"
+    with pytest.raises(om.InputError, match=expected):
+        om.Demand.from_matrix(rows, delay_s=1e-9)
+    with pytest.raises(om.InputError, match=expected):
+        om.schedule(rows, 1e-9)
+    with pytest.raises(om.InputError, match=r"times quantum_s = 1e-09 s"):
+        om.Demand.from_matrix(rows, delay_s=1e-8, quantum_s=1e-9)
+
+
+@pytest.mark.parametrize("exponent", [13, 14, 15, 15.9, 15.95])
+def test_what_is_accepted_is_solved(exponent: float) -> None:
+    """Up to the largest ratio that is allowed, answers pass the replay."""
+    problem = om.Demand.from_matrix([[0, 1.25], [1e-9 * 10**exponent, 0]], delay_s=1e-9)
+    solution = om.solve(problem, "solstice", seed=0)
+    assert solution.objective is not None
+
+
+def test_a_circuit_of_days_is_remarked_on() -> None:
+    matrix = [[0, 4e7], [3e7, 0]]
+    (remark,) = om.Demand.from_matrix(matrix, delay_s=1e-5).remarks()
+    assert "463 days at rate_bytes_per_s = 1" in remark
+    assert "--rate" in remark
+    assert om.Demand.from_matrix(matrix, delay_s=1e-5, rate_bytes_per_s=1e9).remarks() == ()
+    assert om.Demand.from_matrix(np.zeros((2, 2)), delay_s=1.0).remarks() == ()
