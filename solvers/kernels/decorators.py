@@ -13,7 +13,8 @@ from optmatch.model import uncounted
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_LOADING = RLock()
+_MAKING = RLock()
+"""Held while a kernel is made, so that two threads do not make the same one."""
 
 
 def kernel(function: Function) -> Function:
@@ -23,56 +24,57 @@ def kernel(function: Function) -> Function:
     no references, which takes as long to compile as all the rest, and time in each call.
     ``OPTMATCH_JIT=0`` in the environment leaves the Python function as it is.
     """
-    return _compile(function)
+    return _compile_when_called(function)
 
 
 def inner_kernel(function: Function) -> Function:
     """Like `kernel`, for code that only kernels call: there is no way into it from Python."""
-    return _compile(function, inner=True)
+    return _compile_when_called(function, inner=True)
 
 
 def allocating_kernel(function: Function) -> Function:
     """Like `kernel`, for one that makes arrays: slow to compile, so for rare methods."""
-    return _compile(function, _nrt=True)
+    return _compile_when_called(function, _nrt=True)
 
 
-def _compile(function: Function, *, inner: bool = False, **options: bool) -> Function:
+def _compile_when_called(function: Function, *, inner: bool = False, **options: bool) -> Function:
     if os.environ.get("OPTMATCH_JIT") == "0":
         return function
-    waiting: Any = _Waiting(function, partial(_make, function, inner, options))
-    return waiting  # type: ignore[no-any-return]
+    lazy: Any = LazyKernel(function, partial(_make_kernel, function, inner, options))
+    return lazy  # type: ignore[no-any-return]
 
 
-def _make(function: Any, inner: bool, options: dict[str, bool]) -> Any:
-    """Make a kernel, or leave it as it is where numba is told to."""
+def _make_kernel(function: Any, inner: bool, options: dict[str, bool]) -> Any:
+    """Make a kernel, or leave the function as it is where numba is told to compile nothing."""
     with uncounted():
         from optmatch.solvers.kernels.folders import DISABLED
         from optmatch.solvers.kernels.plain import plain_kernel, warn_of_plain
 
         if DISABLED:
             return function
-        if not _Waiting.plain:
+        if not LazyKernel.plain:
             try:
                 from optmatch.solvers.kernels.compiler import InnerKernel, Kernel
 
-                return (InnerKernel if inner else Kernel)(function, options)
+                return InnerKernel(function, options) if inner else Kernel(function, options)
             except Exception as error:  # numba may raise any type
-                _Waiting.make_anew(plain=True)
+                LazyKernel.make_anew(plain=True)
                 warn_of_plain(f"{type(error).__name__}: {error}")
         return plain_kernel(function, inner=inner)
 
 
-class _Waiting:
+class LazyKernel:
     """A kernel that is not made before it is used: loading numba takes half a second."""
 
     plain: ClassVar[bool] = False
     """Whether kernels are made in numba's plain way, since it has other parts than we know."""
-    _all: ClassVar[WeakSet[_Waiting]] = WeakSet()
+    _all: ClassVar[WeakSet[LazyKernel]] = WeakSet()
 
     def __init__(self, function: Any, make: Callable[[], Any]) -> None:
         update_wrapper(self, function)
-        self._make, self._made = make, None
-        _Waiting._all.add(self)
+        self._make = make
+        self._made: Any = None
+        LazyKernel._all.add(self)
 
     def __call__(self, *args: Any) -> Any:
         """Call the kernel."""
@@ -89,30 +91,30 @@ class _Waiting:
 
         from optmatch.solvers.kernels.plain import warn_of_plain
 
-        _Waiting.make_anew(plain=True)
+        LazyKernel.make_anew(plain=True)
         try:
-            found = self.made(*args)
+            result = self.made(*args)
         except NumbaError as fault:
-            _Waiting.make_anew(plain=False)
+            LazyKernel.make_anew(plain=False)
             raise fault from None
         warn_of_plain(str(error))
-        return found
+        return result
 
     @classmethod
     def make_anew(cls, *, plain: bool) -> None:
         """Make all kernels again when they are next called, in numba's plain way or in ours."""
-        with _LOADING:
+        with _MAKING:
             cls.plain = plain
-            for waiting in list(cls._all):
-                waiting._made = None
+            for lazy in list(cls._all):
+                lazy._made = None
 
     @property
     def made(self) -> Any:
-        """The kernel itself."""
-        with _LOADING:
+        """The kernel itself; while another thread makes it, waiting counts in no time limit."""
+        with uncounted(), _MAKING:
             if self._made is None:
                 self._made = self._make()
-        return self._made
+            return self._made
 
     @property
     def _numba_type_(self) -> Any:

@@ -23,7 +23,7 @@ def told_of_compiling(listener: Callable[[str], None]) -> Iterator[None]:
         _LISTENERS.remove(listener)
 
 
-def tell_of_compiling(name: str) -> None:
+def tell_of_compiling(kernel: str) -> None:
     """Tell all listeners that a kernel of this name is about to be compiled.
 
     Without listeners, the first kernel is reported to the log, and to a terminal.
@@ -31,7 +31,7 @@ def tell_of_compiling(name: str) -> None:
     if not _LISTENERS:
         _say_once()
     for listener in list(_LISTENERS):
-        listener(name)
+        listener(kernel)
 
 
 @cache

@@ -6,6 +6,7 @@ Compiled kernels are kept where others are; numba would else put them beside the
 from __future__ import annotations
 
 import inspect
+import shutil
 import warnings
 from functools import cache
 from pathlib import Path
@@ -13,10 +14,17 @@ from threading import local
 from typing import Any
 
 import numba
+from numba.core.errors import NumbaError
 from numba.core.event import Event, Listener, register
 
 from optmatch.model import uncounted
-from optmatch.solvers.kernels.folders import make_room, room_of, warn_of_no_room
+from optmatch.solvers.kernels.dependencies import stamp_of_kernel
+from optmatch.solvers.kernels.folders import (
+    cache_folder_of,
+    create_cache_folder,
+    tell_of_damage,
+    warn_that_nothing_is_kept,
+)
 from optmatch.solvers.kernels.listeners import tell_of_compiling
 
 _CONFIG: Any = numba.config
@@ -33,54 +41,95 @@ def warn_of_plain(reason: str) -> None:
     )
 
 
+class PlainKernel:
+    """A kernel that numba compiles in its plain way when it is first called."""
+
+    def __init__(self, function: Any) -> None:
+        folder = _writable_folder_for(function)
+        self._kernel = _compile_when_called(function, folder)
+        self._is_prepared = False
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the kernel; what comes before its first run counts in no time limit."""
+        if not self._is_prepared:
+            with uncounted("compiling"):
+                self._prepare(args)
+        return self._kernel(*args)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """The type that numba asks of a global of a kernel."""
+        return self._kernel._numba_type_
+
+    def _prepare(self, args: tuple[Any, ...]) -> None:
+        """Compile the kernel for arguments such as these, or load what is kept of it."""
+        signature = tuple(numba.typeof(arg) for arg in args)
+        try:
+            self._kernel.compile(signature)
+        except (NumbaError, MemoryError):
+            raise
+        except Exception:
+            # Damaged files raise whatever their bytes make of pickle. If they are not the reason,
+            # the error comes again.
+            folder = Path(self._kernel.stats.cache_path)
+            shutil.rmtree(folder, ignore_errors=True)
+            tell_of_damage(folder)
+            self._kernel.compile(signature)
+        self._is_prepared = True
+
+
 def plain_kernel(function: Any, *, inner: bool) -> Any:
     """Return a kernel that numba compiles when first called; inner ones are kept by callers."""
-    _listen()
+    _tell_listeners_of_compilations()
+    return _compile_when_called(function, None) if inner else PlainKernel(function)
+
+
+def _compile_when_called(function: Any, folder: Path | None) -> Any:
+    """Make a function of numba that keeps its machine code in a folder, or nowhere."""
     njit: Any = numba.njit
     options = {"nogil": True, "error_model": "numpy"}
-    room = None if inner else _room_for(function)
-    if room is None:
+    if folder is None:
         return njit(**options)(function)
-    before = _CONFIG.CACHE_DIR
+    setting_before = _CONFIG.CACHE_DIR
     try:
-        _CONFIG.CACHE_DIR = str(room)
+        _CONFIG.CACHE_DIR = str(folder)
         return njit(cache=True, **options)(function)
     finally:
-        _CONFIG.CACHE_DIR = before
+        _CONFIG.CACHE_DIR = setting_before
 
 
-def _room_for(function: Any) -> Path | None:
-    """Return the folder of a function's room, or None if nothing can be kept in it."""
-    room = room_of(Path(inspect.getfile(function)).parent)
+def _writable_folder_for(function: Any) -> Path | None:
+    """Return the folder for the machine code of a function; None if nothing can be kept in it."""
+    folder = cache_folder_of(Path(inspect.getfile(function)).parent)
     try:
-        make_room(room)
-        probe = room / "writable"
-        probe.touch()
+        create_cache_folder(folder)
+        (folder / "writable").touch()
     except OSError as error:
-        warn_of_no_room(f"{error.filename or room}: {error.strerror}")
+        warn_that_nothing_is_kept(f"{error.filename or folder}: {error.strerror}")
         return None
-    return room
+    return folder / stamp_of_kernel(function)
 
 
 class _Compilations(Listener, local):
     """Tells listeners of each kernel that is compiled, while no time counts."""
 
     def __init__(self) -> None:
-        self._within: list[Any] = []
+        self._uncounted_blocks: list[Any] = []
 
     def on_start(self, event: Event) -> None:
-        """Note that numba compiles; a kernel may be compiled because another one calls it."""
-        if not self._within:
+        """Take notice that numba compiles; inner kernels are compiled inside others, untold."""
+        if not self._uncounted_blocks:
             tell_of_compiling(event.data["dispatcher"].py_func.__name__.lstrip("_"))
-        self._within.append(uncounted("compiling"))
-        self._within[-1].__enter__()
+        block = uncounted("compiling")
+        block.__enter__()
+        self._uncounted_blocks.append(block)
 
     def on_end(self, event: Event) -> None:
         """Let the time count again."""
-        if self._within:
-            self._within.pop().__exit__(None, None, None)
+        if self._uncounted_blocks:
+            self._uncounted_blocks.pop().__exit__(None, None, None)
 
 
 @cache
-def _listen() -> None:
+def _tell_listeners_of_compilations() -> None:
     register("numba:compile", _Compilations())

@@ -224,7 +224,7 @@ class _Recorder:
     def pytest_collection_finish(self) -> None:
         import optmatch.solvers.kernels.decorators as decorators
 
-        kernels: Any = decorators._Waiting
+        kernels: Any = decorators.LazyKernel
         call = kernels.__call__
 
         def called(waiting: Any, *args: Any) -> Any:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CALLED = """
 from optmatch.solvers.kernels.decorators import kernel
 @kernel
@@ -124,3 +126,120 @@ def test_without_a_place_to_keep_kernels_all_works(tmp_path: Path) -> None:
     )
     assert run.stdout.startswith("3 both"), run.stderr
     assert run.stderr.count("NUMBA_CACHE_DIR") == 1
+
+
+FAR = """
+import sys
+sys.path.insert(0, "near")
+sys.path.insert(0, "far")
+PLAIN = {plain}
+if PLAIN:
+    from optmatch.solvers.kernels.decorators import LazyKernel
+    LazyKernel.plain = True
+from calls import answer
+print(answer())
+"""
+"""Runs a kernel of one folder that calls into another."""
+NEAR_MODULE = """
+from called import FACTOR, Pair, size
+from optmatch.solvers.kernels.decorators import kernel
+@kernel
+def combine(pair):
+    return FACTOR * (100 * size() + pair.first)
+def answer():
+    return combine(Pair(**{"first": 1, "second": 2}))
+"""
+FAR_MODULE = """
+from typing import NamedTuple
+from optmatch.solvers.kernels.decorators import inner_kernel
+FACTOR = {factor}
+class Pair(NamedTuple):
+    {fields}
+@inner_kernel
+def size():
+    return {size}
+"""
+FIELDS = "first: int; second: int"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_change_in_another_folder_is_noticed(plain: bool, tmp_path: Path) -> None:
+    """Numba's own cache looks at the file of the kernel alone, and ours did at its folder."""
+    for folder in ("near", "far"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "near" / "calls.py").write_text(NEAR_MODULE)
+    (tmp_path / "run.py").write_text(FAR.format(plain=plain))
+    environment = os.environ | {
+        "NUMBA_CACHE_DIR": str(tmp_path / "kept"),
+        "NUMBA_DISABLE_JIT": "0",
+        "OPTMATCH_JIT": "1",
+    }
+    versions = [
+        (3, 1, FIELDS, "301"),
+        (4, 1, FIELDS, "401"),
+        (4, 2, FIELDS, "802"),
+        (4, 2, "second: int; first: int", "802"),
+    ]
+    for size, factor, fields, answer in versions:
+        module = FAR_MODULE.format(size=size, factor=factor, fields=fields)
+        (tmp_path / "far" / "called.py").write_text(module)
+        run = subprocess.run(
+            [sys.executable, "-B", "run.py"],
+            cwd=tmp_path, capture_output=True, text=True, env=environment,
+        )  # fmt: skip
+        assert run.stdout.split() == [answer], (size, factor, fields, run.stderr)
+
+
+def truncate(content: bytes) -> bytes:
+    """Keep the first half."""
+    return content[: len(content) // 2]
+
+
+def flip(content: bytes) -> bytes:
+    """Change one bit in the middle, as a bad disk does."""
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+DAMAGE = {
+    "an empty index": ("*.nbi", lambda _: b""),
+    "an index of other bytes": ("*.nbi", lambda _: b"not a pickle"),
+    "half of an index": ("*.nbi", truncate),
+    "an empty file": ("*.nbc", lambda _: b""),
+    "half of a file": ("*.nbc", truncate),
+    "a flipped bit": ("*.nbc", flip),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [(name, plain) for name in DAMAGE for plain in (False, True) if not (plain and "bit" in name)],
+)
+def test_damaged_files_are_made_anew_with_one_line(name: str, plain: bool, tmp_path: Path) -> None:
+    """An index of zero length was kept for ever: a wrong warning at each start, or an EOFError."""
+    pattern, damage = DAMAGE[name]
+    (tmp_path / "code").mkdir()
+    script = tmp_path / "code" / "inner.py"
+    change = "import optmatch.solvers.kernels.decorators as d; d.LazyKernel.plain = True\n"
+    script.write_text(change * plain + INNER.split("try:", maxsplit=1)[0])
+    environment = os.environ | {
+        "NUMBA_CACHE_DIR": str(tmp_path / "kept"),
+        "NUMBA_DISABLE_JIT": "0",
+        "OPTMATCH_JIT": "1",
+    }
+    lines = []
+    for turn in range(3):
+        if turn == 1:
+            files = list((tmp_path / "kept").glob(f"**/{pattern}"))
+            assert files
+            for file in files:
+                file.write_bytes(damage(file.read_bytes()))
+        run = subprocess.run(
+            [sys.executable, "-B", str(script)], capture_output=True, text=True, env=environment
+        )
+        assert run.stdout.split()[0] == "3", run.stderr
+        lines.append(run.stderr.splitlines())
+    assert lines[0] == lines[2] == []
+    assert len(lines[1]) == 1 and "damaged" in lines[1][0] and "compiled anew" in lines[1][0]

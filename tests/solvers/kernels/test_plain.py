@@ -32,7 +32,7 @@ CHANGES = {
 import optmatch.solvers.kernels.compiler as compiler
 def finalize(self):
     self._part_of_another_release
-compiler._Part.finalize = finalize
+compiler._LinkedCode.finalize = finalize
 """,
     "what finds a place": """
 import optmatch.solvers.kernels.compiler as compiler
