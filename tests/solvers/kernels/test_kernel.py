@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -202,7 +203,7 @@ def flip(content: bytes) -> bytes:
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
-DAMAGE = {
+DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "an empty index": ("*.nbi", lambda _: b""),
     "an index of other bytes": ("*.nbi", lambda _: b"not a pickle"),
     "half of an index": ("*.nbi", truncate),
