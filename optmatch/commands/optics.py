@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,9 +19,14 @@ from optmatch.commands.shared.options import (
     with_options,
 )
 from optmatch.commands.shared.outcome import name_of, print_object, say
-from optmatch.model import CellDevice, Device
+from optmatch.fabrics import Fabric
+from optmatch.model import CALIBRATION_DB, CellDevice, Device, Measurement
 
-_SHOWN = 8
+if TYPE_CHECKING:
+    from optmatch.verify.optics.bands import BandFigure
+    from optmatch.verify.optics.deviation import ChipComparison
+
+_SHOWN_PAIRS = 8
 
 
 @click.command()
@@ -33,7 +39,15 @@ _SHOWN = 8
     metavar="FILE",
     multiple=True,
     type=click.Path(),
-    help="What was measured, an .npz; or states alone, then a Touchstone file for each of them.",
+    help="What was measured, an .npz; or states alone, then a file for each of them: Touchstone,"
+    " CSV of dB, or Lumerical's .sparam.",
+)
+@click.option(
+    "--calibration-db",
+    type=click.FloatRange(0, 10),
+    default=CALIBRATION_DB,
+    show_default=True,
+    help="By how much powers may exceed what went in.",
 )
 @with_options((DEVICE, DEVICE_CELLS))
 @with_options(NETLIST_OPTIONS)
@@ -44,6 +58,7 @@ def optics(
     seed: int,
     output: str | None,
     measured: tuple[str, ...],
+    calibration_db: float,
     device: str | None,
     device_cells: str | None,
     force: bool,
@@ -57,42 +72,99 @@ def optics(
     """
     if (choose is None) == (not measured) or (choose is None) != (output is None):
         raise click.UsageError("either --choose and --output, or --measured")
-    import numpy as np
-
-    from optmatch.io.cells import read_cells
-    from optmatch.io.fields import to_object
-    from optmatch.io.measurements import read_measurement
-    from optmatch.model.files import check_target, replace_file
-    from optmatch.verify.optics.deviation import choose_states, compare_chip
-
     use_one_thread()
     fabric = fabric_of(file, options)
     if choose is not None and output is not None:
-        target, stream = check_target(output, force=force, endings=(".npz",)), io.BytesIO()
-        np.savez_compressed(stream, cell_states=choose_states(fabric, choose, seed=seed))
-        replace_file(target, stream.getvalue())
-        say(f"{output}: written")
+        write_states(fabric, choose, seed, output, force=force)
         return
+
+    from optmatch.io.cells import read_cells
+    from optmatch.io.measurements import read_measurement
+    from optmatch.verify.optics.deviation import compare_chip
+
     chip: Device | CellDevice = choose_device(device)
     if device_cells is not None:
         chip = read_cells(device_cells, fabric.n_cells, choose_device(device))
-    compared = compare_chip(fabric, read_measurement(fabric, measured), chip)
+    measurement = read_measurement(fabric, measured, calibration_db=calibration_db)
+    comparison = compare_chip(fabric, measurement, chip)
     if as_json:
-        print_object("chip-comparison", {"file": file, **to_object(compared)})
-        return
-    click.echo(f"{name_of(file)}: off by {compared.off_db:.3g} dB, root mean square")
-    for k, i, j, off in compared.worst_pairs(_SHOWN):
-        click.echo(f"  state {k}, port {i} to port {j}: {off:+.2f} dB")
-    click.echo(f"  noise where there is light: {compared.noise_db:.3g} dB")
-    if not compared.suspects:
+        print_comparison_as_json(file, fabric, measurement, comparison)
+    else:
+        print_comparison(file, fabric, measurement, comparison)
+
+
+def write_states(fabric: Fabric, count: int, seed: int, output: str, *, force: bool) -> None:
+    """Choose states in which to measure a chip, and write them as an archive."""
+    import numpy as np
+
+    from optmatch.model.files import check_target, replace_file
+    from optmatch.verify.optics.deviation import choose_states
+
+    target = check_target(output, force=force, endings=(".npz",))
+    stream = io.BytesIO()
+    np.savez_compressed(stream, cell_states=choose_states(fabric, count, seed=seed))
+    replace_file(target, stream.getvalue())
+    say(f"{output}: written")
+
+
+def print_comparison_as_json(
+    file: str, fabric: Fabric, measurement: Measurement, comparison: ChipComparison
+) -> None:
+    """Print one object: the comparison, and the worst values over the band."""
+    from optmatch.io.fields import to_object
+    from optmatch.verify.optics.bands import measure_band, suggest_port_order
+
+    content = {"file": file, **to_object(comparison)}
+    content["hint"] = suggest_port_order(fabric, measurement, comparison)
+    band = measure_band(fabric, measurement)
+    if band is not None:
+        content["band"] = {
+            name: _finite(figure._asdict()) for name, figure in band._asdict().items()
+        }
+    print_object("chip-comparison", content)
+
+
+def print_comparison(
+    file: str, fabric: Fabric, measurement: Measurement, comparison: ChipComparison
+) -> None:
+    """Print what a chip and its model disagree about, in lines."""
+    from optmatch.verify.optics.bands import measure_band, suggest_port_order
+
+    click.echo(f"{name_of(file)}: off by {comparison.off_db:.3g} dB, root mean square")
+    for state, source, destination, off_db in comparison.worst_pairs(_SHOWN_PAIRS):
+        click.echo(f"  state {state}, port {source} to port {destination}: {off_db:+.2f} dB")
+    band = measure_band(fabric, measurement)
+    if band is not None:
+        click.echo(f"  worst insertion loss: {describe_figure(band.insertion_loss)}")
+        click.echo(f"  worst signal to crosstalk: {describe_figure(band.signal_to_crosstalk)}")
+    click.echo(f"  noise where there is light: {comparison.noise_db:.3g} dB")
+
+    if not comparison.suspects:
         click.echo("  no single cell explains more than chance would")
-    for suspect in compared.suspects:
+    for suspect in comparison.suspects:
         click.echo(f"  {suspect.describe(f'cell {fabric.cell_names[suspect.cell]}')}")
-    if compared.several:
+    if comparison.several:
         click.echo("  one cell does not explain it; with the first one as above, the next is")
-    for suspect in compared.second_suspects:
+    for suspect in comparison.second_suspects:
         click.echo(f"  {suspect.describe(f'cell {fabric.cell_names[suspect.cell]}')}")
-    for what, cells in compared.unseen.items():
+    for figure, cells in comparison.unseen.items():
         if cells:
             names = ", ".join(fabric.cell_names[cell] for cell in cells)
-            click.echo(f"  no light tells the {what} of cells {names}")
+            click.echo(f"  no light tells the {figure} of cells {names}")
+    hint = suggest_port_order(fabric, measurement, comparison)
+    if hint is not None:
+        click.echo(f"  hint: {hint}")
+
+
+def describe_figure(figure: BandFigure) -> str:
+    """Say a value of a band, and where it is."""
+    circuit = f"state {figure.state}, port {figure.source} to port {figure.destination}"
+    frequency = ""
+    if isfinite(figure.frequency_hz):
+        frequency = f", {figure.frequency_hz / 1e12:.4f} THz"
+    return f"{figure.decibels:.2f} dB ({circuit}{frequency})"
+
+
+def _finite(figures: dict[str, Any]) -> dict[str, Any]:
+    """Replace what JSON has no number for (no crosstalk, no frequency) by null."""
+    return {name: value if isfinite(value) else None for name, value in figures.items()}

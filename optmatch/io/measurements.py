@@ -1,18 +1,17 @@
-"""Measured transfer matrices of a chip: an archive of arrays, or Touchstone files."""
+"""Measured transfer matrices of a chip: an archive of arrays, or a file for each state."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.io.contents import Shape, read_arrays, read_bytes
-from optmatch.model import FormatError, Measurement, SolverUnavailable, naming
+from optmatch.io.transfers import TransferSpectrum, read_transfer
+from optmatch.model import CALIBRATION_DB, FormatError, InputError, Measurement, naming
 from optmatch.model.files import path_name
 
 _ARRAYS = {
@@ -22,18 +21,33 @@ _ARRAYS = {
 }
 """The arrays of an archive: the kinds of their type in NumPy, and the word for messages."""
 
-_PORTS_IN_NAME = re.compile(r"\.s(\d+)p$", re.IGNORECASE | re.ASCII)
-_PORTS_IN_TEXT = re.compile(rb"^\s*\[number of ports\]\s*(\d+)", re.IGNORECASE | re.MULTILINE)
 
-
-def read_measurement(fabric: Fabric, paths: Sequence[str | os.PathLike[str]]) -> Measurement:
+def read_measurement(
+    fabric: Fabric,
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    calibration_db: float = CALIBRATION_DB,
+) -> Measurement:
     """Read what was measured of a chip.
 
-    The first path is an ``.npz`` with ``cell_states[k, cell]``, 0 bar and 1 cross, and either
-    ``power[k, source, destination]``, of what went in, or complex ``amplitude``; NaN where not
-    measured. If it has states alone, a Touchstone file for each of them follows, which scikit-rf
-    reads: of bidirectional ports in their order, else of all sources and then all destinations.
-    Its middle frequency counts.
+    Parameters
+    ----------
+    fabric
+        The chip.
+    paths
+        The first one is an ``.npz`` with ``cell_states[k, cell]``, 0 bar and 1 cross, and either
+        ``power[k, source, destination]``, of what went in, or complex ``amplitude``; NaN where not
+        measured. If it has states alone, a file for each of them follows: Touchstone, which
+        scikit-rf reads; CSV of dB; or Lumerical's ``.sparam``. Ports are matched by the names in
+        these files. Without names they are those of the fabric in their order: of bidirectional
+        ports each one, else all that send and then all that receive.
+    calibration_db
+        By how much powers may exceed what went in, since no instrument is calibrated better.
+
+    Returns
+    -------
+    Measurement
+        Powers at the middle frequency, and those of the whole band if files have one.
 
     Raises
     ------
@@ -42,7 +56,7 @@ def read_measurement(fabric: Fabric, paths: Sequence[str | os.PathLike[str]]) ->
     SolverUnavailable
         If there is a Touchstone file, and no scikit-rf.
     """
-    archive, *touchstones = (path_name(path) for path in paths)
+    archive, *state_files = (path_name(path) for path in paths)
 
     def check_shape(key: str, shape: Shape) -> None:
         _check_array_name(key, archive)
@@ -55,22 +69,55 @@ def read_measurement(fabric: Fabric, paths: Sequence[str | os.PathLike[str]]) ->
             kinds, word = _ARRAYS[key]
             if array.dtype.kind not in kinds:
                 raise FormatError(f"{key} of type {array.dtype}: {word} numbers", where=key)
-        _check_which_arrays(list(arrays), bool(touchstones))
-
+        _check_which_arrays(list(arrays), bool(state_files))
         states = arrays["cell_states"]
-        if touchstones:
-            if states.ndim == 0 or len(touchstones) != len(states):
-                message = f"cell_states {states.shape}: {len(touchstones)} Touchstone files"
-                raise FormatError(message)
-            amplitudes = [_read_touchstone(fabric, path) for path in touchstones]
-            arrays["amplitude"] = np.stack(amplitudes)
+        if state_files and (states.ndim == 0 or len(state_files) != len(states)):
+            raise FormatError(f"cell_states {states.shape}: {len(state_files)} files of states")
+        if not state_files:
+            if "power" in arrays:
+                power = arrays["power"]
+            else:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    power = np.abs(arrays["amplitude"]) ** 2
+            return Measurement(cell_states=states, power=power, calibration_db=calibration_db)
+    return _measure_states(fabric, states, state_files, calibration_db)
 
-        if "power" in arrays:
-            power = arrays["power"]
-        else:
-            with np.errstate(over="ignore", invalid="ignore"):
-                power = np.abs(arrays["amplitude"]) ** 2
-        return Measurement(cell_states=states, power=power)
+
+def _measure_states(
+    fabric: Fabric, states: NDArray[np.int8], paths: Sequence[str], calibration_db: float
+) -> Measurement:
+    """Put the files of all states together."""
+    spectra: list[TransferSpectrum] = []
+    for path, states_of_file in zip(paths, states, strict=True):
+        spectrum = read_transfer(fabric, path)
+        middle = len(spectrum.power) // 2
+        # A value that is out of range is one of this file, not of the archive of states.
+        with naming(path):
+            Measurement(
+                cell_states=states_of_file[None],
+                power=spectrum.power[[middle]],
+                frequencies_hz=spectrum.frequencies_hz,
+                band_power=spectrum.power[None],
+                calibration_db=calibration_db,
+            )
+        spectra.append(spectrum)
+
+    first = spectra[0]
+    for path, spectrum in zip(paths, spectra, strict=True):
+        if not np.array_equal(spectrum.frequencies_hz, first.frequencies_hz, equal_nan=True):
+            raise InputError(
+                f"{len(spectrum.frequencies_hz)} frequencies, not those"
+                f" {len(first.frequencies_hz)} of {paths[0]}: states share their frequencies",
+                path=path,
+            )
+    band_power = np.stack([spectrum.power for spectrum in spectra])
+    return Measurement(
+        cell_states=states,
+        power=band_power[:, len(first.power) // 2],
+        frequencies_hz=first.frequencies_hz,
+        band_power=band_power,
+        calibration_db=calibration_db,
+    )
 
 
 def _check_array_name(key: str, path: str) -> None:
@@ -78,11 +125,11 @@ def _check_array_name(key: str, path: str) -> None:
         raise FormatError(f"{key!r}: unknown; known are {', '.join(_ARRAYS)}", path=path)
 
 
-def _check_which_arrays(keys: Sequence[str], has_touchstones: bool) -> None:
+def _check_which_arrays(keys: Sequence[str], has_state_files: bool) -> None:
     """Refuse an archive that lacks the states, or has none or two sources of power."""
-    needed = 1 if has_touchstones else 2
+    needed = 1 if has_state_files else 2
     if "cell_states" not in keys or len(keys) != needed:
-        rule = "cell_states alone" if has_touchstones else "cell_states, and power or amplitude"
+        rule = "cell_states alone" if has_state_files else "cell_states, and power or amplitude"
         raise FormatError(f"{', '.join(keys) or 'nothing'}: {rule} is needed")
 
 
@@ -100,43 +147,3 @@ def _check_shape(fabric: Fabric, key: str, shape: Shape, path: str) -> None:
             f"{key} has shape {shape}, the fabric needs ({', '.join(map(str, ('k', *expected)))})"
         )
         raise FormatError(message, where=key, path=path)
-
-
-def _read_touchstone(fabric: Fabric, path: str) -> NDArray[np.complex128]:
-    """Return ``amplitude[source, destination]`` of one state, at the middle frequency."""
-    import warnings
-
-    try:
-        from skrf.io.touchstone import Touchstone
-    except ImportError as exc:
-        hint = "Touchstone needs scikit-rf: pip install 'optmatch[touchstone]'"
-        raise SolverUnavailable(hint) from exc
-
-    # scikit-rf allocates a matrix of the stated size, even for a file without numbers.
-    n_ports = fabric.n_ports if fabric.bidirectional else 2 * fabric.n_ports
-    content = read_bytes(path)
-    stated = _PORTS_IN_NAME.search(path)
-    if stated is not None:
-        _check_port_count(stated[1], n_ports, path)
-    for digits in _PORTS_IN_TEXT.findall(content):
-        _check_port_count(digits.decode(), n_ports, path)
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            matrices: Any = Touchstone(path).get_sparameter_arrays()[1]
-        middle: NDArray[np.complex128] = matrices[len(matrices) // 2].T
-    except Exception as exc:  # scikit-rf raises nearly anything for damaged files
-        raise FormatError(f"is no Touchstone file: {exc}", path=path) from exc
-    if middle.shape != (n_ports, n_ports):
-        raise FormatError(f"{len(middle)} ports, not {n_ports}", path=path)
-
-    if fabric.bidirectional:
-        return middle
-    return middle[: fabric.n_ports, fabric.n_ports :]
-
-
-def _check_port_count(digits: str, n_ports: int, path: str) -> None:
-    """Refuse a Touchstone file that states another number of ports than the fabric has."""
-    if len(digits) > 9 or int(digits) != n_ports:
-        raise FormatError(f"{digits[:20]} ports, not {n_ports}", path=path)

@@ -1,5 +1,6 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from .cells import (
+    CALIBRATION_DB as CALIBRATION_DB,
     CELL_FIELDS as CELL_FIELDS,
     ON_CHIP as ON_CHIP,
     CellDevice as CellDevice,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model.declarations import Axes, Count, Range, check_fields, form_of
+from optmatch.model.declarations import Amount, Axes, Count, Range, check_fields, form_of
 from optmatch.model.device import DEVICES, NO_LEAK_DB, Device, find_device, mix_ways
 from optmatch.model.errors import InputError
 from optmatch.model.schedule import BAR, CROSS
@@ -208,30 +208,74 @@ class CellDevice(Value):
         return mix_ways(chosen, loss_db, leak, errors_rad)
 
 
+CALIBRATION_DB = 0.2
+"""By how much measured powers may exceed what went in: instruments are calibrated no better."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measurement(Value):
     """The transfer matrices of a chip, from fibre to fibre, as measured in several states.
 
-    ``cell_states[k, cell]`` is 0 bar or 1 cross; ``power[k, source, destination]`` from 0 to 1, of
-    the power that went in, NaN where not measured. Others raise `InputError`.
+    Parameters
+    ----------
+    cell_states
+        ``cell_states[k, cell]``: 0 bar or 1 cross; int8.
+    power
+        ``power[k, source, destination]``: of the power that went in, NaN where not measured;
+        float64.
+    frequencies_hz, band_power
+        The same over a band: ``band_power[k, frequency, source, destination]`` at rising optical
+        frequencies, NaN if unknown. None: only one frequency was measured.
+    calibration_db
+        By how much powers may exceed what went in.
+
+    Raises
+    ------
+    InputError
+        If a state or a power is out of range, or shapes disagree.
     """
 
     cell_states: NDArray[np.int8]
     power: NDArray[np.float64]
+    frequencies_hz: NDArray[np.float64] | None = None
+    band_power: NDArray[np.float64] | None = None
+    calibration_db: float = CALIBRATION_DB
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.power, dtype=np.float64)
-        checked = form_of(_Powers).check("power", np.where(np.isnan(given), 0.0, given))
-        power = np.where(np.isnan(given), given, checked)
-        power.flags.writeable = False
-        self._set(cell_states=form_of(_States).check("cell_states", self.cell_states), power=power)
-        if power.shape != (len(self.cell_states), *power.shape[1:2] * 2):
-            shapes = f"cell_states {self.cell_states.shape}, power {power.shape}"
+        calibration_db = form_of(Amount).check("calibration_db", self.calibration_db)
+        largest = 10 ** (calibration_db / 10)
+        states = form_of(_States).check("cell_states", self.cell_states)
+        power = _check_powers("power", self.power, 3, largest)
+        if power.shape != (len(states), *power.shape[1:2] * 2):
+            shapes = f"cell_states {states.shape}, power {power.shape}"
             raise InputError(f"{shapes}: not (states, cells) and (states, ports, ports)")
+        self._set(cell_states=states, power=power, calibration_db=calibration_db)
+        if self.band_power is None or self.frequencies_hz is None:
+            self._set(band_power=None, frequencies_hz=None)
+            return
+        band_power = _check_powers("band_power", self.band_power, 4, largest)
+        frequencies_hz = np.array(self.frequencies_hz, dtype=np.float64)
+        frequencies_hz.flags.writeable = False
+        if band_power.shape != (len(states), len(frequencies_hz), *power.shape[1:]):
+            shapes = f"frequencies_hz {frequencies_hz.shape}, band_power {band_power.shape}"
+            raise InputError(
+                f"{shapes}: not (frequencies,) and (states, frequencies, ports, ports)"
+            )
+        self._set(band_power=band_power, frequencies_hz=frequencies_hz)
 
 
 _States = Annotated[NDArray[np.int8], Axes(2), Range(BAR, CROSS)]
-_Powers = Annotated[NDArray[np.float64], Axes(3), Range(0, 1)]
+
+
+def _check_powers(name: str, powers: ArrayLike, ndim: int, largest: float) -> NDArray[np.float64]:
+    """Return powers from 0 to `largest`, or NaN, as a read-only array."""
+    given = np.asarray(powers, dtype=np.float64)
+    is_missing = np.isnan(given)
+    form = form_of(Annotated[NDArray[np.float64], Axes(ndim), Range(0, largest)])
+    checked = form.check(name, np.where(is_missing, 0.0, given))
+    power: NDArray[np.float64] = np.where(is_missing, np.nan, checked)
+    power.flags.writeable = False
+    return power
 
 
 def _default(device: Device, name: str) -> float:

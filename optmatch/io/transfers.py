@@ -1,0 +1,345 @@
+"""Transfer matrices of one state of a chip, as laboratories and simulators write them.
+
+Touchstone (scikit-rf reads it), CSV of dB with names of ports, and Lumerical's S-parameter files.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric
+from optmatch.io.contents import check_content, decode, read_bytes
+from optmatch.io.fields import shorten
+from optmatch.model import FormatError, SolverUnavailable
+
+SPEED_OF_LIGHT_M_PER_S = 299_792_458.0
+
+_PORTS_IN_NAME = re.compile(r"\.s(\d+)p$", re.IGNORECASE | re.ASCII)
+_PORTS_IN_TEXT = re.compile(rb"^\s*\[number of ports\]\s*(\d+)", re.IGNORECASE | re.MULTILINE)
+_NUMBERED_NAME = re.compile(r"^\s*!\s*port\s*\[(\d+)\]\s*=\s*(.+?)\s*$", re.IGNORECASE)
+_LISTED_NAMES = re.compile(r"^\s*!\s*ports?\s*(?:names)?\s*[:=]\s*(.+?)\s*$", re.IGNORECASE)
+_LUMERICAL_BLOCK = re.compile(
+    r"""^\(\s*["'](?P<exit>[^"']+)["']\s*,\s*["'][^"']*["']\s*,\s*(?P<exit_mode>\d+)\s*,"""
+    r"""\s*["'](?P<entry>[^"']+)["']\s*,\s*(?P<entry_mode>\d+)\s*,\s*["']transmission["']\s*\)$"""
+)
+_LUMERICAL_SIZE = re.compile(r"^\(\s*(\d+)\s*,\s*(\d+)\s*\)$")
+_LUMERICAL_PORT = re.compile(r"""^\[\s*["']([^"']+)["']""")
+_ANONYMOUS = re.compile(r"^(?:port|p|o)?\s*_?(\d+)$", re.IGNORECASE)
+
+
+class TransferSpectrum(NamedTuple):
+    """Powers between the ports of a chip in one state."""
+
+    frequencies_hz: NDArray[np.float64]
+    """(frequencies,): rising; one entry of NaN where the file does not state it."""
+    power: NDArray[np.float64]
+    """(frequencies, sources, destinations): of the power that went in; NaN if not measured."""
+
+
+def read_transfer(fabric: Fabric, path: str) -> TransferSpectrum:
+    """Read the transfer matrix of one state: a Touchstone, CSV or Lumerical file, by its ending.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, is damaged, or is not of the fabric's ports.
+    SolverUnavailable
+        If it is a Touchstone file, and scikit-rf is not installed.
+    """
+    ending = PurePath(path).suffix.lower()
+    if ending == ".csv":
+        return _read_db_table(fabric, path)
+    if ending in (".sparam", ".dat"):
+        return _read_lumerical(fabric, path)
+    return _read_touchstone(fabric, path)
+
+
+def matrix_port_names(fabric: Fabric) -> list[str]:
+    """Name the rows of a scattering matrix: ports, or all that send and then all that receive."""
+    if fabric.bidirectional:
+        return list(fabric.port_names)
+    senders = []
+    receivers = []
+    for name in fabric.port_names:
+        sender, _, receiver = name.partition(">")
+        senders.append(sender)
+        receivers.append(receiver or sender)
+    return senders + receivers
+
+
+def order_of_ports(fabric: Fabric, names: Sequence[str], path: str) -> list[int]:
+    """Return for each row of a scattering matrix of the fabric its number in a file.
+
+    Names are compared without blanks, underscores and case. Names that are but numbers in their
+    order (``port 1, port 2``) say nothing, and leave the order as it is.
+
+    Raises
+    ------
+    FormatError
+        If the names are others than those of the fabric's ports, or one is there twice.
+    """
+    wanted = matrix_port_names(fabric)
+    if len(names) != len(wanted):
+        raise FormatError(f"{len(names)} names of ports, not {len(wanted)}", path=path)
+    numbers = [_ANONYMOUS.match(name.strip()) for name in names]
+    values = [int(number[1]) for number in numbers if number is not None]
+    in_order = values in (list(range(1, len(names) + 1)), list(range(len(names))))
+    place_of_name = {_plain_name(name): place for place, name in enumerate(names)}
+    if len(place_of_name) < len(names):
+        raise FormatError(f"ports {shorten(list(names))}: a name is there twice", path=path)
+    keys = [_plain_name(name) for name in wanted]
+    missing = [name for name, key in zip(wanted, keys, strict=True) if key not in place_of_name]
+    if not missing:
+        return [place_of_name[key] for key in keys]
+    if in_order:
+        return list(range(len(names)))
+    raise FormatError(
+        f"ports {', '.join(names)}: {missing[0]!r} is missing; the fabric has {', '.join(wanted)}",
+        path=path,
+    )
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[\s_]+", "", name).lower()
+
+
+def _between_ports(fabric: Fabric, scattering_power: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cut ``[frequency, source, destination]`` out of ``[frequency, entered, left]``."""
+    if fabric.bidirectional:
+        return scattering_power
+    n_ports = fabric.n_ports
+    return scattering_power[:, :n_ports, n_ports:]
+
+
+def _read_touchstone(fabric: Fabric, path: str) -> TransferSpectrum:
+    try:
+        from skrf.io.touchstone import Touchstone
+    except ImportError as exc:
+        hint = "Touchstone needs scikit-rf: pip install 'optmatch[touchstone]'"
+        raise SolverUnavailable(hint) from exc
+
+    # scikit-rf allocates a matrix of the stated size, even for a file without numbers.
+    n_rows = len(matrix_port_names(fabric))
+    content = read_bytes(path)
+    stated = _PORTS_IN_NAME.search(path)
+    if stated is not None:
+        _check_port_count(stated[1], n_rows, path)
+    for digits in _PORTS_IN_TEXT.findall(content):
+        _check_port_count(digits.decode(), n_rows, path)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            arrays: Any = Touchstone(path).get_sparameter_arrays()
+        frequencies_hz = np.asarray(arrays[0], dtype=np.float64)
+        matrices: NDArray[np.complex128] = np.asarray(arrays[1])
+        middle_shape = matrices[len(matrices) // 2].shape
+    except Exception as exc:  # scikit-rf raises nearly anything for damaged files
+        raise FormatError(f"is no Touchstone file: {exc}", path=path) from exc
+    if middle_shape != (n_rows, n_rows):
+        raise FormatError(f"{len(matrices[0])} ports, not {n_rows}", path=path)
+
+    names = _names_in_touchstone(content.decode("utf-8", errors="replace"), n_rows)
+    order = list(range(n_rows)) if names is None else order_of_ports(fabric, names, path)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A row of the file is the port that light leaves by.
+        power = np.swapaxes(np.abs(matrices) ** 2, 1, 2)[:, order][:, :, order]
+    return TransferSpectrum(frequencies_hz, _between_ports(fabric, power))
+
+
+def _check_port_count(digits: str, n_ports: int, path: str) -> None:
+    """Refuse a Touchstone file that states another number of ports than the fabric has."""
+    if len(digits) > 9 or int(digits) != n_ports:
+        raise FormatError(f"{digits[:20]} ports, not {n_ports}", path=path)
+
+
+def _names_in_touchstone(text: str, n_ports: int) -> list[str] | None:
+    """Find the names of ports in comments: ``! Port[1] = in0``, or ``! ports: in0, in1``."""
+    numbered: dict[int, str] = {}
+    for line in text.splitlines():
+        if match := _NUMBERED_NAME.match(line):
+            numbered[int(match[1])] = match[2]
+        elif match := _LISTED_NAMES.match(line):
+            names = [name for name in re.split(r"[,;\s]+", match[1]) if name]
+            if len(names) == n_ports:
+                return names
+    if sorted(numbered) != list(range(1, n_ports + 1)):
+        return None
+    return [numbered[number] for number in range(1, n_ports + 1)]
+
+
+def _read_db_table(fabric: Fabric, path: str) -> TransferSpectrum:
+    """Read a CSV of dB: rows ``source,destination,db``, or a matrix with names at two edges.
+
+    Rows may have a column ``wavelength_nm`` or ``frequency_hz``. In a matrix the first line names
+    destinations and the first entry of each other line its source. Losses are negative, or all
+    positive; an empty entry was not measured.
+    """
+    reader = csv.reader(io.StringIO(decode(read_bytes(path), path)))
+    try:
+        rows = [
+            (reader.line_num, [entry.strip() for entry in row])
+            for row in reader
+            if row and not row[0].lstrip().startswith("#")
+        ]
+    except csv.Error as exc:
+        raise FormatError(f"not CSV: {exc}", path=path, where=f"line {reader.line_num}") from None
+    if len(rows) < 2:
+        raise FormatError("a line of names and lines of dB are expected", path=path)
+    header = [name.lower() for name in rows[0][1]]
+    if {"source", "destination", "db"} <= set(header):
+        return _read_pairs(fabric, header, rows[1:], path)
+    return _read_matrix(fabric, rows, path)
+
+
+def _read_matrix(fabric: Fabric, rows: list[tuple[int, list[str]]], path: str) -> TransferSpectrum:
+    destinations = _port_places(fabric, rows[0][1][1:], path, receives=True)
+    level_db = np.full((1, fabric.n_ports, fabric.n_ports), np.nan)
+    sources = _port_places(fabric, [row[0] for _, row in rows[1:]], path, receives=False)
+    for source, (line, row) in zip(sources, rows[1:], strict=True):
+        if len(row) != len(rows[0][1]):
+            message = f"{len(row)} entries, {len(rows[0][1])} names"
+            raise FormatError(message, path=path, where=f"line {line}")
+        for destination, entry in zip(destinations, row[1:], strict=True):
+            level_db[0, source, destination] = _read_number(entry, "dB", path, line)
+    return TransferSpectrum(np.array([np.nan]), _power_of_db(level_db))
+
+
+def _read_pairs(
+    fabric: Fabric, header: list[str], rows: list[tuple[int, list[str]]], path: str
+) -> TransferSpectrum:
+    known = {"source", "destination", "db", "wavelength_nm", "frequency_hz"}
+    for name in header:
+        if name not in known:
+            message = f"{shorten(name)}: unknown; known are {', '.join(sorted(known))}"
+            raise FormatError(message, path=path)
+    records = []
+    for line, row in rows:
+        if len(row) != len(header):
+            message = f"{len(row)} entries, {len(header)} names"
+            raise FormatError(message, path=path, where=f"line {line}")
+        entry_of = dict(zip(header, row, strict=True))
+        frequency_hz = np.nan
+        if "frequency_hz" in entry_of:
+            frequency_hz = _read_number(entry_of["frequency_hz"], "frequency_hz", path, line)
+        elif "wavelength_nm" in entry_of:
+            wavelength_nm = _read_number(entry_of["wavelength_nm"], "wavelength_nm", path, line)
+            if not wavelength_nm > 0:
+                message = f"wavelength_nm = {wavelength_nm:g}: must be > 0"
+                raise FormatError(message, path=path, where=f"line {line}")
+            frequency_hz = 1e9 * SPEED_OF_LIGHT_M_PER_S / wavelength_nm
+        (source,) = _port_places(fabric, [entry_of["source"]], path, receives=False)
+        (destination,) = _port_places(fabric, [entry_of["destination"]], path, receives=True)
+        level = _read_number(entry_of["db"], "db", path, line)
+        records.append((frequency_hz, source, destination, level))
+
+    frequencies_hz = np.unique([record[0] for record in records])
+    n_entries = len(frequencies_hz) * fabric.n_ports**2
+    check_content("entries", n_entries, path)
+    level_db = np.full((len(frequencies_hz), fabric.n_ports, fabric.n_ports), np.nan)
+    for frequency_hz, source, destination, level in records:
+        index = 0 if np.isnan(frequency_hz) else np.searchsorted(frequencies_hz, frequency_hz)
+        level_db[index, source, destination] = level
+    return TransferSpectrum(frequencies_hz, _power_of_db(level_db))
+
+
+def _port_places(fabric: Fabric, names: Sequence[str], path: str, *, receives: bool) -> list[int]:
+    """Return the numbers of ports, which are named or numbered."""
+    known = matrix_port_names(fabric)
+    known = known[-fabric.n_ports :] if receives else known[: fabric.n_ports]
+    place_of_name = {_plain_name(name): port for port, name in enumerate(known)}
+    places = []
+    for name in names:
+        place = place_of_name.get(_plain_name(name))
+        if place is None and name.isdecimal() and len(name) < 10 and int(name) < fabric.n_ports:
+            place = int(name)
+        if place is None:
+            message = f"port {shorten(name)}: unknown; the fabric has {', '.join(known)}"
+            raise FormatError(message, path=path)
+        places.append(place)
+    return places
+
+
+def _read_number(text: str, name: str, path: str, line: int) -> float:
+    """Return a number; NaN for an empty entry."""
+    if not text:
+        return float("nan")
+    try:
+        return float(text)
+    except ValueError:
+        message = f"{name} = {shorten(text)}: a number is expected"
+        raise FormatError(message, path=path, where=f"line {line}") from None
+
+
+def _power_of_db(level_db: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return powers of levels, or of losses: then no entry is negative and some are positive."""
+    measured = level_db[np.isfinite(level_db)]
+    are_losses = len(measured) > 0 and measured.min() >= 0 and measured.max() > 1.0
+    sign = -1.0 if are_losses else 1.0
+    power: NDArray[np.float64] = 10 ** (sign * level_db / 10)
+    return power
+
+
+def _read_lumerical(fabric: Fabric, path: str) -> TransferSpectrum:
+    """Read blocks of transmissions between ports: frequency, magnitude and phase.
+
+    Each block begins with ``("port 2","mode 1",1,"port 1",1,"transmission")`` (the port left by
+    first) and ``(points,3)``. Of several modes the first one counts.
+    """
+    n_rows = len(matrix_port_names(fabric))
+    text = decode(read_bytes(path), path)
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
+    lines = [(number, line) for number, line in lines if line]
+    names = [match[1] for _, line in lines if (match := _LUMERICAL_PORT.match(line))]
+
+    blocks: dict[tuple[str, str], NDArray[np.float64]] = {}
+    index = 0
+    while index < len(lines):
+        number, line = lines[index]
+        header = _LUMERICAL_BLOCK.match(line)
+        index += 1
+        if header is None:
+            if not _LUMERICAL_PORT.match(line):
+                message = f"{shorten(line)}: the first line of a block is expected"
+                raise FormatError(message, path=path, where=f"line {number}")
+            continue
+        size = _LUMERICAL_SIZE.match(lines[index][1]) if index < len(lines) else None
+        n_points = -1 if size is None or len(size[1]) > 9 else int(size[1])
+        rows = [line.split() for _, line in lines[index + 1 : index + 1 + max(0, n_points)]]
+        if len(rows) != n_points or any(len(row) < 3 for row in rows) or not rows:
+            message = "(points,3) and as many lines of frequency, magnitude and phase are expected"
+            raise FormatError(message, path=path, where=f"line {number + 1}")
+        index += 1 + n_points
+        if header["exit_mode"] == "1" and header["entry_mode"] == "1":
+            numbers = [
+                [_read_number(entry, "number", path, number) for entry in row[:2]] for row in rows
+            ]
+            blocks[header["exit"], header["entry"]] = np.array(numbers)
+    if not blocks:
+        raise FormatError("no block of transmissions", path=path)
+
+    if not names:
+        names = sorted({name for pair in blocks for name in pair})
+    order = order_of_ports(fabric, names, path)
+    row_of_name = {names[place]: row for row, place in enumerate(order)}
+    frequencies_hz = next(iter(blocks.values()))[:, 0]
+    check_content("entries", len(frequencies_hz) * n_rows**2, path)
+    power = np.full((len(frequencies_hz), n_rows, n_rows), np.nan)
+    for (exit_name, entry_name), points in blocks.items():
+        if points.shape != (len(frequencies_hz), 2) or (points[:, 0] != frequencies_hz).any():
+            message = f"{exit_name} from {entry_name}: other frequencies than the first block"
+            raise FormatError(message, path=path)
+        if exit_name not in row_of_name or entry_name not in row_of_name:
+            raise FormatError(f"{exit_name} from {entry_name}: an unknown port", path=path)
+        power[:, row_of_name[entry_name], row_of_name[exit_name]] = points[:, 1] ** 2
+    rising = np.argsort(frequencies_hz, kind="stable")
+    return TransferSpectrum(frequencies_hz[rising], _between_ports(fabric, power[rising]))

@@ -1,0 +1,140 @@
+"""Measured chips beyond one comparison: their whole band, and ports in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric
+from optmatch.fabrics.light import trace
+from optmatch.model import Measurement
+from optmatch.verify.optics.deviation import ChipComparison
+from optmatch.verify.optics.responses import graph_of, level_db, set_stuck_cells
+
+FAR_BETTER = 0.5
+"""Another order of ports is worth a hint if it leaves less than this part of the difference."""
+
+NOTICEABLE_DB = 1.0
+"""Below this difference no other order is looked for."""
+
+
+class BandFigure(NamedTuple):
+    """The worst circuit of a measured band."""
+
+    decibels: float
+    state: int
+    source: int
+    destination: int
+    frequency_hz: float
+    """NaN if it is not known."""
+
+
+class BandFigures(NamedTuple):
+    """The worst values over all measured states and frequencies, of the pairs that are lit."""
+
+    insertion_loss: BandFigure
+    signal_to_crosstalk: BandFigure
+    """With all sources that send in this state loaded by the same power."""
+
+
+def lit_matchings(fabric: Fabric, cell_states: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Return ``matching[state, source]``: the destination that light goes to, -1 if to none."""
+    graph = graph_of(fabric)
+    states = set_stuck_cells(graph, cell_states)
+    entered = np.broadcast_to(fabric.source_terminals, (len(states), fabric.n_ports))
+    arrived = trace(graph, states, entered).arrived
+    port_of_terminal = np.full(len(graph.mate) + 1, -1)  # the last entry is that of -1
+    port_of_terminal[fabric.destination_terminals] = np.arange(fabric.n_ports)
+    matching: NDArray[np.int64] = port_of_terminal[arrived]
+    return matching
+
+
+def measure_band(fabric: Fabric, measured: Measurement) -> BandFigures | None:
+    """Find the worst loss and crosstalk over a measured band; None if no lit pair was measured."""
+    if measured.band_power is None or measured.frequencies_hz is None:
+        band_power = measured.power[:, None]
+        frequencies_hz = np.array([np.nan])
+    else:
+        band_power = measured.band_power
+        frequencies_hz = measured.frequencies_hz
+    losses: list[BandFigure] = []
+    ratios: list[BandFigure] = []
+    for state, matching in enumerate(lit_matchings(fabric, measured.cell_states)):
+        senders = np.flatnonzero(matching >= 0)
+        for source in senders:
+            destination = int(matching[source])
+            signal = band_power[state, :, source, destination]
+            if np.isnan(signal).all():
+                continue
+            others = band_power[state][:, senders[senders != source], destination]
+            crosstalk = np.nansum(others, axis=1)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                loss_db = -10 * np.log10(signal)
+                ratio_db = np.where(crosstalk > 0, 10 * np.log10(signal / crosstalk), np.inf)
+            faint = int(np.nanargmax(loss_db))
+            noisy = int(np.nanargmin(ratio_db))
+            circuit = (state, int(source), destination)
+            losses.append(BandFigure(float(loss_db[faint]), *circuit, frequencies_hz[faint]))
+            ratios.append(BandFigure(float(ratio_db[noisy]), *circuit, frequencies_hz[noisy]))
+    if not losses:
+        return None
+    return BandFigures(
+        insertion_loss=max(losses, key=lambda figure: figure.decibels),
+        signal_to_crosstalk=min(ratios, key=lambda figure: figure.decibels),
+    )
+
+
+def suggest_port_order(
+    fabric: Fabric, measured: Measurement, comparison: ChipComparison
+) -> str | None:
+    """Name another reading of the matrices that fits the model far better, if there is one.
+
+    Tried are the transpose, and ports in the order of their sorted names, reversed, or rotated by
+    one place.
+    """
+    if comparison.off_db < NOTICEABLE_DB:
+        return None
+    measured_db = level_db(measured.power)
+    modelled_db = measured_db - comparison.difference_db
+    counts = np.ones((fabric.n_ports, fabric.n_ports), dtype=bool)
+    if fabric.bidirectional:
+        np.fill_diagonal(counts, False)
+    best_hint = None
+    best_off_db = FAR_BETTER * comparison.off_db
+    for hint, reordered_db in _other_readings(fabric, measured_db):
+        difference = (reordered_db - modelled_db)[:, counts]
+        if np.isnan(difference).all():
+            continue
+        off_db = float(np.sqrt(np.nanmean(difference**2)))
+        if off_db < best_off_db:
+            best_off_db = off_db
+            best_hint = (
+                f"{hint} fit far better: {off_db:.3g} dB instead of {comparison.off_db:.3g}"
+            )
+    return best_hint
+
+
+def _other_readings(
+    fabric: Fabric, measured_db: NDArray[np.float64]
+) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """Yield a name, and ``[state, source, destination]`` as it would be in that reading."""
+    names = [name.partition(">")[0] for name in fabric.port_names]
+    # The port of the fabric that each row belongs to, if rows are in the order of sorted names.
+    by_name = np.argsort(np.argsort(np.array(names), kind="stable"), kind="stable")
+    last_first = np.arange(fabric.n_ports)[::-1]
+    one_on = np.roll(np.arange(fabric.n_ports), 1)
+    transposed_db = np.swapaxes(measured_db, 1, 2)
+    if not fabric.bidirectional:
+        yield "transposed matrices", transposed_db
+    for order_name, order in (
+        ("ports in the order of their sorted names", by_name),
+        ("ports in reversed order", last_first),
+        ("ports rotated by one place", one_on),
+        ("ports rotated back by one place", np.argsort(one_on)),
+    ):
+        yield order_name, measured_db[:, order][:, :, order]
+        if not fabric.bidirectional:
+            yield f"transposed matrices with {order_name}", transposed_db[:, order][:, :, order]
