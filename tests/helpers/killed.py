@@ -62,7 +62,7 @@ def replay(path: Path, copy: Path, seed: int, steps: int) -> list[str]:
         (copy / file.name).write_bytes(file.read_bytes())
     controller = om.Rerouter.open(copy / path.name, prepare=False, compact_lines=20)
     known = [describe(controller)]
-    store: Any = controller._store
+    store: Any = controller._journal
     write, compact = store.write, store.compact
 
     def spy(*given: Any, **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""How a failure of a running state is answered, and how long the recovery takes."""
+"""How a failure of a running state is answered: by an answer prepared ahead, or by a search."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from optmatch.solvers.reroutes.splice import RerouteSpace
 
 Ahead = bool | Literal["all"]
+"""Whether answers are prepared ahead: to failures of units, or ``"all"`` single failures."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +82,7 @@ class Snapshot(NamedTuple):
     spaces: list[RerouteSpace]
     """Workspaces that no search is in."""
     priorities: NDArray[np.int64]
-    """Of the job of each circuit."""
+    """``priorities[circuit]``: the priority of the job that owns it."""
 
     @property
     def state(self) -> Reroute:
@@ -89,10 +90,14 @@ class Snapshot(NamedTuple):
         return self.record.state
 
 
-def look(
+def take_snapshot(
     record: Record, priorities: NDArray[np.int64], before: Snapshot | None = None
 ) -> Snapshot:
-    """Derive the values that answers need; `before` is of an earlier state of the same fabric."""
+    """Derive the values that answers need.
+
+    `before` is a snapshot of an earlier state of the same fabric, whose distances and workspaces
+    are used again.
+    """
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
 
@@ -105,252 +110,343 @@ def look(
     return Snapshot(record, routing, reach, {}, [], priorities)
 
 
-def prepare(
-    now: Snapshot,
+def prepare_answers(
+    snapshot: Snapshot,
     ahead: Ahead,
     *,
     limits: Limits | None = None,
-    going_on: Callable[[], bool] = lambda: True,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Work out the answers to single failures, each within limits, as long as that is wanted."""
+    """Work out the answers to single failures, each within limits, as long as that is wanted.
+
+    A search that ends at its limit leaves no answer, since a longer one may find a better way.
+    """
     limits = limits or Limits()
-    for failure in _single_failures(now, ahead):
-        if not going_on():
+    for failure in _list_single_failures(snapshot, ahead):
+        if not is_wanted():
             return
         clock = limits.start()
         try:
             with clock.running():
-                found = answer(now, failure)
-            if clock.remaining_s > 0:  # else there may be a better answer
-                now.answers[failure] = found
+                answer = _search_answer(snapshot, failure)
+            if clock.remaining_s > 0:
+                snapshot.answers[failure] = answer
         except TimeUp:
-            continue  # which says nothing
+            continue
         except (InfeasibleError, LimitReached) as exc:
-            now.answers[failure] = exc.with_traceback(None)
+            snapshot.answers[failure] = exc.with_traceback(None)
 
 
 def start_clock(deadline_s: float | None) -> Clock:
-    """Count the seconds until a deadline."""
-    return Limits(time_s=None if deadline_s is None else number("deadline_s", deadline_s)).start()
+    """Start a clock that ends after so many seconds, or never."""
+    time_s = None if deadline_s is None else number("deadline_s", deadline_s)
+    return Limits(time_s=time_s).start()
 
 
-def decide(
-    now: Snapshot, failure: FailedParts, clock: Clock, *, only: tuple[int, ...] | None = None
+def find_answer(
+    snapshot: Snapshot,
+    failure: FailedParts,
+    clock: Clock,
+    *,
+    only_unit: int | None = None,
 ) -> Answer | OptMatchError:
-    """Answer a failure, by what was prepared or a search; return what to raise if nothing helps.
+    """Answer a failure by what was prepared, or by a search.
 
-    Parts that do not exist or have failed raise an `InputError`.
+    Parameters
+    ----------
+    snapshot
+        The state in which it fails.
+    failure
+        The failed parts.
+    clock
+        When the search ends.
+    only_unit
+        The one unit that may take over, instead of all live spares.
+
+    Returns
+    -------
+    Answer or OptMatchError
+        The error, which is for the caller to raise, says that nothing helps or was found in time.
+
+    Raises
+    ------
+    InputError
+        If a part does not exist or has failed.
     """
-    known = now.answers.get(failure) if only is None else None
-    if isinstance(known, Answer):
-        closed = now.record.closed_to(failure)
-        if find_closed(now.state, known.transition, closed) is None:
-            return known
-    elif known is not None:
-        return type(known)(str(known))
+    if only_unit is None:
+        prepared = snapshot.answers.get(failure)
+        if isinstance(prepared, OptMatchError):
+            return type(prepared)(str(prepared))
+        if prepared is not None:
+            # Failures that were reported since may have closed parts that the answer uses.
+            closed = snapshot.record.closed_to(failure)
+            if find_closed_part(snapshot.state, prepared.transition, closed) is None:
+                return prepared
     try:
         with clock.running():
-            return answer(now, failure, only=only)
+            return _search_answer(snapshot, failure, only_unit=only_unit)
     except TimeUp:
         return LimitReached(f"no way was found within {clock.limits.time_s:g} s")
     except (InfeasibleError, LimitReached) as exc:
         return exc.with_traceback(None)
 
 
-def answer(now: Snapshot, failure: FailedParts, *, only: tuple[int, ...] | None = None) -> Answer:
-    """Work out a way over a failure that uses nothing that waits on record.
+def _search_answer(
+    snapshot: Snapshot, failure: FailedParts, *, only_unit: int | None = None
+) -> Answer:
+    """Search a way over a failure that uses no pending part.
 
-    Units of `only` may take over instead of the live spares; nothing found raises
-    `InfeasibleError` or `LimitReached`.
+    Raises
+    ------
+    InfeasibleError, LimitReached
+        If it is proved that there is none, or none was found.
     """
-    closed = now.record.closed_to(failure)
-    if only is None:
-        check_failure(now.state, failure)
-        cut_off = find_cut_off(now.state, failure, closed) if now.routing else ()
-        failure = failure._replace(failed_chips=tuple(sorted({*failure.failed_chips, *cut_off})))
-        return Answer(_search(now, failure, closed, None), cut_off)
-    return Answer(_search(now, failure, closed, only))
+    closed = snapshot.record.closed_to(failure)
+    if only_unit is not None:
+        return Answer(_search_transition(snapshot, failure, closed, only_unit))
+
+    check_failure(snapshot.state, failure)
+    cut_off: tuple[int, ...] = ()
+    if snapshot.routing is not None:
+        cut_off = find_cut_off_chips(snapshot.state, failure, closed)
+    chips = tuple(sorted({*failure.failed_chips, *cut_off}))
+    whole_failure = failure._replace(failed_chips=chips)
+    return Answer(_search_transition(snapshot, whole_failure, closed, None), cut_off)
 
 
-def _search(
-    now: Snapshot, failure: FailedParts, closed: FailedParts, only: tuple[int, ...] | None
+def _search_transition(
+    snapshot: Snapshot, failure: FailedParts, closed: FailedParts, only_unit: int | None
 ) -> Transition:
+    """Repair the routing of a state, or let whole racks take over where no light is routed."""
     from optmatch.solvers.reroutes.changes import make_transition
     from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut
     from optmatch.solvers.reroutes.repair import Recovery, repair
 
-    if now.routing is None or now.reach is None:
-        return _move_racks(now.state, failure, closed, only)
-    space = now.spaces.pop() if now.spaces else None
-    routing = now.routing.fork(space)
-    cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
-    routing.close(closed.failed_fibres, closed.failed_ports, cells)
-    case = _case(now, failure, closed, routing, only)._replace(priorities=now.priorities)
-    lost, spares_left = len(case.lost), len(case.spares)
-    if lost > spares_left:
-        raise InfeasibleError(explain_bound(lost, spares_left))
+    state = snapshot.state
+    if snapshot.routing is None or snapshot.reach is None:
+        return _replace_racks(state, failure, closed, only_unit)
+
+    # A fork of the routing, in which pending parts are closed, is searched.
+    space = snapshot.spaces.pop() if snapshot.spaces else None
+    routing = snapshot.routing.fork(space)
+    closed_cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
+    routing.close(closed.failed_fibres, closed.failed_ports, closed_cells)
+    case = _list_hit_circuits(state, failure, closed, routing, only_unit)
+    case = case._replace(priorities=snapshot.priorities)
+    if len(case.lost) > len(case.spares):
+        raise InfeasibleError(explain_bound(len(case.lost), len(case.spares)))
 
     def prove() -> Any:
-        return find_cut(_relaxed(now.state, failure, closed, case))
+        return find_cut(_relax_problem(state, failure, closed, case))
 
-    found = repair(routing, case, now.reach, prove=prove if now.state.units.n_chips else None)
-    now.spaces.append(routing.work)
-    if isinstance(found, Recovery):
-        return make_transition(routing, case, found)
-    if found is not None:
-        raise InfeasibleError(explain(now.state, found))
+    outcome = repair(routing, case, snapshot.reach, prove=prove if state.units.n_chips else None)
+    snapshot.spaces.append(routing.work)
+    if isinstance(outcome, Recovery):
+        return make_transition(routing, case, outcome)
+    if outcome is not None:
+        raise InfeasibleError(explain(state, outcome))
+
+    # Nothing was found. An infinite bound of the problem is a proof that there is nothing.
     check_time()
-    if not isinstance(_relaxed(now.state, failure, closed, case).lower_bound(), tuple):
-        raise InfeasibleError(explain_bound(lost, spares_left))
+    if not isinstance(_relax_problem(state, failure, closed, case).lower_bound(), tuple):
+        raise InfeasibleError(explain_bound(len(case.lost), len(case.spares)))
     raise LimitReached("no way over the failure was found; method ilp settles it")
 
 
-def _move_racks(
-    state: Reroute, failure: FailedParts, closed: FailedParts, only: tuple[int, ...] | None
+def _replace_racks(
+    state: Reroute, failure: FailedParts, closed: FailedParts, only_unit: int | None
 ) -> Transition:
     """Let whole racks take over, none of which a closed part is in."""
     from optmatch.solvers.reroutes.racks import replace_racks
 
-    def assess_with(*more: FailedParts) -> Damage:
+    def assess_with(*failures: FailedParts) -> Damage:
         fields = {f: getattr(state, f) for f in ("fabric", "circuits", "cell_states", "spares")}
-        parts = unite((parts_in(state), *more))._asdict()
+        parts = unite((parts_in(state), *failures))._asdict()
         return assess(SimpleNamespace(**fields, **parts, units=state.units), state.passed)
 
     spares = assess_with(failure, closed).spares
-    if only is not None:
-        per_rack = state.units.n_units // state.units.racks
-        spares = tuple(u for u in spares if u // per_rack == only[0] // per_rack)
-    return replace_racks(state, assess_with(failure)._replace(spares=spares))[0]
+    if only_unit is not None:
+        units_per_rack = state.units.n_units // state.units.racks
+        only_rack = only_unit // units_per_rack
+        spares = tuple(spare for spare in spares if spare // units_per_rack == only_rack)
+    damage = assess_with(failure)._replace(spares=spares)
+    return replace_racks(state, damage)[0]
 
 
-def _relaxed(
+def _relax_problem(
     state: Reroute, failure: FailedParts, closed: FailedParts, case: HitCircuits
 ) -> Reroute:
-    """Return a problem that is no harder: without circuits that wait, closed fibres failed."""
-    waits = add_failure(state, closed).hit if any(closed) else np.zeros(len(case.owners), bool)
-    waits[list(case.hit)] = False
-    kept = np.flatnonzero(~waits)
-    some: dict[str, Any] = {"circuits": state.circuits[kept], "owners": state.owners[kept]}
+    """Return a problem that is no harder, for proofs that nothing helps.
+
+    Circuits that a pending failure hits are left out, and pending fibres have failed.
+    """
+    is_pending = np.zeros(len(case.owners), dtype=np.bool_)
+    if any(closed):
+        is_pending = add_failure(state, closed).hit
+    is_pending[list(case.hit)] = False
+    kept = np.flatnonzero(~is_pending)
+    changes: dict[str, Any] = {"circuits": state.circuits[kept], "owners": state.owners[kept]}
     if state.cell_states is None:
-        some["routes"] = tuple(state.routes[k] for k in kept.tolist())
+        changes["routes"] = tuple(state.routes[circuit] for circuit in kept.tolist())
     fibres = tuple(sorted({*state.failed_fibres, *closed.failed_fibres}))
-    left = replace(state, **some, spares=case.spares, failed_fibres=fibres)
-    return add_failure(left, failure)
+    relaxed = replace(state, **changes, spares=case.spares, failed_fibres=fibres)
+    return add_failure(relaxed, failure)
 
 
-def find_cut_off(state: Reroute, failure: FailedParts, closed: FailedParts) -> tuple[int, ...]:
+def find_cut_off_chips(
+    state: Reroute, failure: FailedParts, closed: FailedParts
+) -> tuple[int, ...]:
     """List the chips with circuits in or out of a server that has fibres one way or neither.
 
     The units with circuits to such chips count too, as these circuits must leave the server. A
     server counts only if one of its fibres is in the failure.
     """
-    fabric, gone = state.units, failure.failed_fibres
-    if not gone or not fabric.n_chips:
+    units = state.units
+    if not failure.failed_fibres or not units.n_chips:
         return ()
-    dead = np.zeros(fabric.n_fibres, dtype=np.bool_)
-    dead[[*(f for f in gone if f < len(dead)), *state.failed_fibres, *closed.failed_fibres]] = True
-    ends = fabric.edges[fabric.edge_of_fibre]
-    joined = np.intersect1d(*ends[~dead].T)
-    cut = np.setdiff1d(ends[list(gone)], joined)
-    server = fabric.server_of_unit
-    pairs = state.circuits // fabric.ports_per_unit
-    inside = np.isin(server[pairs], cut)
-    leaving = np.isin(np.arange(fabric.n_units), pairs[inside & (np.diff(server[pairs]) != 0)])
-    for _ in range(fabric.n_units):
-        among = inside.all(axis=1) & leaving[pairs].any(axis=1)
-        if leaving[pairs[among]].all():
+
+    # A server is joined if a live fibre leaves it and another one enters it.
+    is_dead = np.zeros(units.n_fibres, dtype=np.bool_)
+    known_fibres = [fibre for fibre in failure.failed_fibres if fibre < units.n_fibres]
+    is_dead[[*known_fibres, *state.failed_fibres, *closed.failed_fibres]] = True
+    servers_of_fibre = units.edges[units.edge_of_fibre]
+    live = servers_of_fibre[~is_dead]
+    joined_servers = np.intersect1d(live[:, 0], live[:, 1])
+    cut_servers = np.setdiff1d(servers_of_fibre[list(failure.failed_fibres)], joined_servers)
+
+    # Units with circuits between a cut server and another one have to leave.
+    server_of_unit = units.server_of_unit
+    circuit_units = state.circuits // units.ports_per_unit
+    circuit_servers = server_of_unit[circuit_units]
+    is_inside = np.isin(circuit_servers, cut_servers)
+    crosses = circuit_servers[:, 0] != circuit_servers[:, 1]
+    leaving = np.isin(np.arange(units.n_units), circuit_units[is_inside & crosses[:, None]])
+
+    # Partners of a leaving unit inside the same cut server follow it, until no more do.
+    for _ in range(units.n_units):
+        with_leaving = is_inside.all(axis=1) & leaving[circuit_units].any(axis=1)
+        followers = circuit_units[with_leaving]
+        if leaving[followers].all():
             break
-        leaving[pairs[among]] = True
+        leaving[followers] = True
     known = {*state.failed_chips, *failure.failed_chips, *closed.failed_chips}
-    return tuple(u for u in np.flatnonzero(leaving).tolist() if u not in known)
+    return tuple(unit for unit in np.flatnonzero(leaving).tolist() if unit not in known)
 
 
-def find_closed(state: Reroute, transition: Transition, closed: FailedParts) -> str | None:
+def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts) -> str | None:
     """Name a closed part that a transition uses; None if it uses none."""
     if not any(closed):
         return None
-    fabric, spares = state.units, transition.moves[:, 1].tolist()
-    for name, parts in (("chip", closed.failed_chips), ("port", closed.failed_ports)):
-        if fabric.unit_name == name and set(parts).intersection(spares):
-            return f"{name} {min(set(parts).intersection(spares))}"
-    new = transition.circuits[transition.circuits != state.circuits[transition.changed]]
-    for port in np.intersect1d(new, closed.failed_ports).tolist():
-        return f"port {port}"
-    ways = zip(transition.changed.tolist(), transition.routes, strict=True)
-    own = [()] * len(state.circuits) if fabric.through else state.routes  # a rack keeps dark ones
-    passed: Any = np.array(
-        [at for k, way in ways for at in way if at not in own[k]], dtype=np.int64
-    )
+    units = state.units
+
+    # Units that take over, and ports at the new ends of circuits.
+    spares = set(transition.moves[:, 1].tolist())
+    closed_units = {"chip": closed.failed_chips, "port": closed.failed_ports}[units.unit_name]
+    used_units = spares.intersection(closed_units)
+    if used_units:
+        return f"{units.unit_name} {min(used_units)}"
+    is_new = transition.circuits != state.circuits[transition.changed]
+    used_ports = np.intersect1d(transition.circuits[is_new], closed.failed_ports)
+    if len(used_ports):
+        return f"port {used_ports[0]}"
+
+    # Cells and fibres on the new routes. Where racks take over, a circuit may keep a fibre that is
+    # dark: its other end waits until its own rack has gone too.
+    passed_parts = list[int]()
+    for circuit, route in zip(transition.changed.tolist(), transition.routes, strict=True):
+        kept = () if units.through else state.routes[circuit]
+        passed_parts += [part for part in route if part not in kept]
+    passed: NDArray[np.int_] = np.array(passed_parts, dtype=np.int64)
     if state.cell_states is not None:
-        cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
-        for cell in np.intersect1d(passed // 4, cells).tolist():
-            return f"cell {cell}"
-        passed = fabric.fibre_of_terminal[passed]
-    for fibre in np.intersect1d(passed, closed.failed_fibres).tolist():
-        return f"fibre {fibre}"
+        closed_cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
+        used_cells = np.intersect1d(passed // 4, closed_cells)
+        if len(used_cells):
+            return f"cell {used_cells[0]}"
+        passed = units.fibre_of_terminal[passed].astype(np.int64)
+    used_fibres = np.intersect1d(passed, closed.failed_fibres)
+    if len(used_fibres):
+        return f"fibre {used_fibres[0]}"
     return None
 
 
-def _case(
-    now: Snapshot,
+def _list_hit_circuits(
+    state: Reroute,
     failure: FailedParts,
     closed: FailedParts,
     routing: RoutingState,
-    only: tuple[int, ...] | None,
+    only_unit: int | None,
 ) -> HitCircuits:
-    """Find the circuits that a failure hits, and take the failed parts out of a routing."""
+    """Find the circuits that a failure hits, and take the failed parts out of a routing.
+
+    Failures of units alone, of fibres alone and of cells alone are common, and are looked up in
+    microseconds; all others build the problem.
+    """
     from optmatch.solvers.reroutes.routing_state import HitCircuits
 
-    state = now.state
-    avoid = closed.failed_chips if state.units.n_chips else closed.failed_ports
-    spares = tuple(u for u in state.live_spares if u not in avoid) if only is None else only
-    kinds = [field for field, parts in failure._asdict().items() if parts]
-    if kinds == [f"failed_{state.units.unit_name}s"]:
-        gone = failure.failed_chips or failure.failed_ports
-        at_gone = np.isin(routing.ends, gone)
-        hit = np.flatnonzero(at_gone.any(axis=1))
-        lost = np.unique(routing.ends[at_gone])
-        live = tuple(spare for spare in spares if spare not in gone)
-        return HitCircuits(tuple(hit.tolist()), tuple(lost.tolist()), live, state.owners)
+    if only_unit is not None:
+        spares: tuple[int, ...] = (only_unit,)
+    else:
+        avoided = closed.failed_chips if state.units.n_chips else closed.failed_ports
+        spares = tuple(unit for unit in state.live_spares if unit not in avoided)
+    fields = {field for field, parts in failure._asdict().items() if parts}
+
+    # Only units have failed: all their circuits are hit.
+    if fields == {f"failed_{state.units.unit_name}s"}:
+        failed_units = failure.failed_chips or failure.failed_ports
+        is_at_failed = np.isin(routing.ends, failed_units)
+        hit = np.flatnonzero(is_at_failed.any(axis=1))
+        lost = np.unique(routing.ends[is_at_failed])
+        live_spares = tuple(spare for spare in spares if spare not in failed_units)
+        return HitCircuits(tuple(hit.tolist()), tuple(lost.tolist()), live_spares, state.owners)
+
     routing.shut_fibres(failure.failed_fibres)
     stuck = dict.fromkeys(failure.stuck_bar, BAR)
     stuck |= dict.fromkeys(failure.stuck_cross, CROSS)
     routing.break_cells(stuck, failure.dead_cells)
-    part, circuit = state.passed
-    if kinds == ["failed_fibres"] and state.fabric.graph is None:
-        hit = np.unique(circuit[np.isin(part, failure.failed_fibres)])
+
+    # Only fibres have failed, or only cells: circuits that pass them are hit, no unit is lost.
+    passed_part, passing_circuit = state.passed
+    if fields == {"failed_fibres"} and state.fabric.graph is None:
+        hit = np.unique(passing_circuit[np.isin(passed_part, failure.failed_fibres)])
         return HitCircuits(tuple(hit.tolist()), (), spares, state.owners)
-    if set(kinds) <= {"stuck_bar", "stuck_cross", "dead_cells"}:
-        broken = [*failure.dead_cells]
-        broken += [c for c, s in stuck.items() if state.cell_states[c] != s]  # type: ignore[index]
-        hit = np.unique(circuit[np.isin(part // 4, broken)])
+    if state.cell_states is not None and fields <= {"stuck_bar", "stuck_cross", "dead_cells"}:
+        wrong_cells = [cell for cell, fixed in stuck.items() if state.cell_states[cell] != fixed]
+        broken_cells = [*failure.dead_cells, *wrong_cells]
+        hit = np.unique(passing_circuit[np.isin(passed_part // 4, broken_cells)])
         return HitCircuits(tuple(hit.tolist()), (), spares, state.owners)
+
     problem = add_failure(state, failure)
     routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
-    hits = tuple(np.flatnonzero(problem.hit).tolist())
-    live = tuple(spare for spare in problem.live_spares if spare not in avoid)
-    return HitCircuits(hits, problem.lost, live, state.owners)
+    hit_circuits = tuple(np.flatnonzero(problem.hit).tolist())
+    avoided = closed.failed_chips if state.units.n_chips else closed.failed_ports
+    live_spares = tuple(unit for unit in problem.live_spares if unit not in avoided)
+    return HitCircuits(hit_circuits, problem.lost, live_spares, state.owners)
 
 
-def _single_failures(now: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
+def _list_single_failures(snapshot: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
     """List the failures of one part each whose answers are to be prepared."""
-    state = now.state
-    failed = getattr(state, f"failed_{state.units.unit_name}s")
-    for unit in range(state.n_units) if ahead else ():
-        if unit not in failed:
+    if not ahead:
+        return
+    state = snapshot.state
+    failed_units = getattr(state, f"failed_{state.units.unit_name}s")
+    for unit in range(state.n_units):
+        if unit not in failed_units:
             yield failure_of_unit(state, unit)
     if ahead != "all":
         return
-    fibres = passed = np.unique(state.passed.part)
-    if state.cell_states is not None:
-        fibres = np.unique(state.units.fibre_of_terminal[passed])
-    yield from (FailedParts(failed_fibres=(fibre,)) for fibre in fibres.tolist() if fibre >= 0)
+
+    passed = np.unique(state.passed.part)
     if state.cell_states is None:
+        yield from (FailedParts(failed_fibres=(fibre,)) for fibre in passed.tolist())
         return
+    fibres = np.unique(state.units.fibre_of_terminal[passed])
+    yield from (FailedParts(failed_fibres=(fibre,)) for fibre in fibres[fibres >= 0].tolist())
     for cell in sorted(set((passed // 4).tolist()) - set(state.stuck)):
         yield FailedParts(dead_cells=(cell,))
-        bar = state.cell_states[cell] == CROSS
-        yield FailedParts(stuck_bar=(cell,)) if bar else FailedParts(stuck_cross=(cell,))
+        if state.cell_states[cell] == CROSS:
+            yield FailedParts(stuck_bar=(cell,))
+        else:
+            yield FailedParts(stuck_cross=(cell,))
 
 
 def failure_of_unit(state: Reroute, unit: int) -> FailedParts:

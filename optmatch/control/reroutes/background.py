@@ -6,71 +6,89 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition, Lock, Thread
 
-from optmatch.control.reroutes.answering import Ahead, Snapshot, prepare
+from optmatch.control.reroutes.answering import Ahead, Snapshot, prepare_answers
 from optmatch.model import Limits
 
 _ONE_AT_A_TIME = Lock()
-_PATIENCE = Limits(time_s=0.005)
-"""The time limit of an answer that is prepared in the background."""
+"""Held by the one controller of the process that prepares answers: more would only take turns."""
+
+_LIMITS = Limits(time_s=0.005)
+"""The limits of one answer. A call of `fail` waits at most as long for the one in work."""
+
+_LONGEST_PAUSE_S = 1.0
+"""Work goes on after so many seconds even if a caller still waits."""
 
 
 class Background:
-    """Prepares the newest snapshot that it was given, and gives up older ones.
+    """Prepares the answers of the newest snapshot that it was given, and gives up older ones.
 
-    The thread ends when nothing is left to do. `asked` holds it up between two answers.
+    The thread ends when nothing is left to do. `pause` holds it up between two answers.
     """
 
     def __init__(self, ahead: Ahead) -> None:
         self._ahead: Ahead = ahead
         self._changed = Condition()
+        """Guards all fields below, and tells waiting threads of their changes."""
         self._next: Snapshot | None = None
-        self._working = False
-        self._asking = 0
+        self._is_working = False
+        self._n_callers = 0
 
-    def put(self, now: Snapshot) -> None:
-        """Prepare a snapshot instead of all before it."""
+    def put(self, snapshot: Snapshot) -> None:
+        """Prepare the answers of a snapshot instead of all before it."""
         with self._changed:
-            self._next = now
-            if self._working:
+            self._next = snapshot
+            if self._is_working:
                 return
-            self._working = True
+            self._is_working = True
         Thread(target=self._work, daemon=True).start()
 
-    @contextmanager
-    def asked(self) -> Iterator[None]:
-        """Leave the processor to the callers in this block."""
+    def stop(self) -> None:
+        """Give up all work, after the answer that is being prepared."""
         with self._changed:
-            self._asking += 1
+            self._ahead = False
+            self._next = None
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave the processor to the caller in this block."""
+        with self._changed:
+            self._n_callers += 1
         try:
             yield
         finally:
             with self._changed:
-                self._asking -= 1
+                self._n_callers -= 1
                 self._changed.notify_all()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait until nothing is left to do; tell whether it is so."""
+        """Wait until nothing is left to do; return whether it is so."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._working, timeout_s)
+            return self._changed.wait_for(lambda: not self._is_working, timeout_s)
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                now, self._next = self._next, None
-                if now is None:
-                    self._working = False
-                    self._changed.notify_all()
+                snapshot = self._next
+                self._next = None
+                if snapshot is None:
+                    self._end_work()
                     return
             try:
-                with _ONE_AT_A_TIME:  # of many controllers, too
-                    prepare(now, self._ahead, limits=_PATIENCE, going_on=self._goes_on)
+                with _ONE_AT_A_TIME:
+                    prepare_answers(
+                        snapshot, self._ahead, limits=_LIMITS, is_wanted=self._is_wanted
+                    )
             except BaseException:
                 with self._changed:
-                    self._working = False
-                    self._changed.notify_all()
+                    self._end_work()
                 raise
 
-    def _goes_on(self) -> bool:
+    def _end_work(self) -> None:
+        self._is_working = False
+        self._changed.notify_all()
+
+    def _is_wanted(self) -> bool:
+        """Wait for callers, then tell whether there is no newer snapshot."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._asking, 1.0)
-            return self._next is None
+            self._changed.wait_for(lambda: not self._n_callers, _LONGEST_PAUSE_S)
+            return self._next is None and bool(self._ahead)

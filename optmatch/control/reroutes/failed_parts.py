@@ -1,4 +1,9 @@
-"""Failed parts by their numbers, and the state of each."""
+"""Failed parts by their numbers, and the record that a controller keeps of them.
+
+A failure is in one of three states. It is *answered in the state* if its answer was applied: the
+`Reroute` then lists its parts. It is *pending with a proposal* (``answered``) if a way over it was
+found and not applied yet. It is *pending without a way* (``refused``) if nothing has helped yet.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +24,13 @@ Stuck = Literal["bar", "cross"] | None
 KINDS = ("chip", "port", "fibre", "cell", "cell", "cell")
 """The kind of part of each field of `FailedParts`."""
 
+_CELL_FAULTS = {
+    "stuck_bar": "stuck in bar",
+    "stuck_cross": "stuck in cross",
+    "dead_cells": "dead",
+}
+"""The fields of broken cells, and how messages call the fault."""
+
 
 class FailedParts(NamedTuple):
     """Failed parts, by the fields of `Reroute`."""
@@ -31,44 +43,11 @@ class FailedParts(NamedTuple):
     dead_cells: tuple[int, ...] = ()
 
 
-def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
-    """Return parts that are given as one, several or none, in ascending order."""
-    if parts is None:
-        return ()
-    if not isinstance(parts, Iterable) or isinstance(parts, str | bytes):
-        return (integer(name, parts, at_least=0),)
-    numbers = sorted(integer(name, part, at_least=0) for part in parts)
-    for one, other in pairwise(numbers):
-        if one == other:
-            raise InputError(f"{name} {one} is named twice", where=name)
-    return tuple(numbers)
-
-
-def list_failure(chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stuck) -> FailedParts:
-    """Check a report of failed parts; arguments as of `Rerouter.fail`."""
-    if stuck not in (None, "bar", "cross"):
-        raise InputError(f"stuck = {stuck!r}: one of 'bar', 'cross', None", where="stuck")
-    cells = list_parts("cell", cell)
-    if stuck and not cells:
-        raise InputError(f"stuck = {stuck!r}, but no cell is named", where="stuck")
-    failure = FailedParts(
-        list_parts("chip", chip),
-        list_parts("port", port),
-        list_parts("fibre", fibre),
-        cells if stuck == "bar" else (),
-        cells if stuck == "cross" else (),
-        cells if stuck is None else (),
-    )
-    if not any(failure):
-        raise InputError("no part is named: a chip, port, fibre or cell")
-    return failure
-
-
 class Record(NamedTuple):
     """The failed parts and the answers to them; a record never changes.
 
-    Parts in the state are answered, refused parts wait, and parts that are answered have a
-    proposal that is not applied yet; no part is in two of them. All else works.
+    No part is both in the state and pending, and no part is pending twice. All parts that the
+    record does not name work.
     """
 
     state: Reroute
@@ -83,136 +62,170 @@ class Record(NamedTuple):
 
     @property
     def waiting(self) -> tuple[FailedParts, ...]:
-        """All failures that are on record and not in the state."""
+        """All pending failures, with a proposal or without one."""
         return (*self.refused, *self.answered)
 
+    @property
+    def waiting_parts(self) -> FailedParts:
+        """The parts of all pending failures."""
+        return unite(self.waiting)
+
     def refuse(self, parts: FailedParts) -> Record:
-        """Put parts on record that nothing helps; those that wait already stay as they are."""
-        refused = _apart((*self.refused, parts))
+        """Add a failure without an answer; parts that are pending so already are skipped."""
+        refused = _name_each_part_once((*self.refused, parts))
         if refused == self.refused:
             return self
-        return self._replace(refused=refused, answered=_drop(self.answered, parts))
+        return self._replace(refused=refused, answered=_remove_parts(self.answered, parts))
 
     def answer(self, parts: FailedParts) -> Record:
-        """Put parts on record for which there is a proposal."""
+        """Add a failure that has a proposal."""
         if parts in self.answered:
             return self
-        left = self.without(parts)
-        return left._replace(answered=(*left.answered, parts))
+        others = self.without(parts)
+        return others._replace(answered=(*others.answered, parts))
 
-    def without(self, gone: FailedParts) -> Record:
-        """Let parts wait no longer, in whichever failure they are."""
-        refused, answered = (_drop(fs, gone) for fs in (self.refused, self.answered))
-        return self._replace(refused=refused, answered=answered)
+    def without(self, parts: FailedParts) -> Record:
+        """Remove parts from all pending failures."""
+        return self._replace(
+            refused=_remove_parts(self.refused, parts),
+            answered=_remove_parts(self.answered, parts),
+        )
 
     def back_to(self, past: Record) -> Record:
-        """Return to a past record; what was reported since waits."""
-        answered = _drop(self.answered, parts_in(past.state))
-        gone = unite((parts_in(past.state), *answered))
-        refused = _drop(_apart((*past.refused, *self.refused)), gone)
+        """Return to a past record; failures that were reported since stay pending."""
+        past_parts = parts_in(past.state)
+        answered = _remove_parts(self.answered, past_parts)
+        refused = _name_each_part_once((*past.refused, *self.refused))
+        refused = _remove_parts(refused, unite((past_parts, *answered)))
         return past._replace(refused=refused, answered=answered)
 
-    def reported(self, chips: Set[int]) -> Record:
-        """Return a past record that is told of chips which have failed themselves since.
+    def with_reported_chips(self, chips: Set[int]) -> Record:
+        """Return a past record that knows of chips which have failed by themselves since.
 
-        Those that work in it wait; the others were cut off since, and have failed in its state.
+        Chips that work in the past state become pending. The others were cut off in that state:
+        they have failed in it already, and no longer work again with their server.
         """
         working = tuple(sorted(chips - {*self.state.failed_chips}))
         cut_off = tuple(unit for unit in self.cut_off if unit not in chips)
         return self.refuse(FailedParts(working))._replace(cut_off=cut_off)
 
-    def closed_to(self, own: FailedParts) -> FailedParts:
-        """Return the parts that wait beside a failure: its answer uses none of them."""
-        return subtract(unite(self.waiting), own)
+    def closed_to(self, failure: FailedParts) -> FailedParts:
+        """Return the pending parts other than those of a failure; its answer uses none of them."""
+        return subtract(self.waiting_parts, failure)
 
-    def before(self, after: Record) -> Record:
-        """Return the record after a rollback: parts that the change dealt with no longer wait."""
-        return self._replace(answered=after.answered)
-
-
-def _drop(failures: tuple[FailedParts, ...], gone: FailedParts) -> tuple[FailedParts, ...]:
-    """Take parts out of failures."""
-    sets = _sets_of(gone)
-    return tuple(left for parts in failures if any(left := _without(parts, sets)))
+    def with_answered_of(self, later: Record) -> Record:
+        """Return the record to go back to: failures that the change answered are not pending."""
+        return self._replace(answered=later.answered)
 
 
-def _apart(failures: Iterable[FailedParts]) -> tuple[FailedParts, ...]:
-    """Leave each part in the first failure that has it, cells once for each thing wrong."""
-    known, left = tuple(set[int]() for _ in FailedParts._fields), list[FailedParts]()
-    for failure in failures:
-        if any(fresh := _without(failure, known)):
-            left.append(fresh)
-            _add(known, fresh)
-    return tuple(left)
+def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
+    """Return parts that are given as one, several or none, in ascending order."""
+    if parts is None:
+        return ()
+    if not isinstance(parts, Iterable) or isinstance(parts, str | bytes):
+        return (integer(name, parts, at_least=0),)
+    numbers = sorted(integer(name, part, at_least=0) for part in parts)
+    for number, next_number in pairwise(numbers):
+        if number == next_number:
+            raise InputError(f"{name} {number} is named twice", where=name)
+    return tuple(numbers)
 
 
-def _sets_of(parts: FailedParts) -> tuple[set[int], ...]:
-    """Return the numbers of each field; the fields of cells share one set."""
-    cells = set[int]()
-    sets = (set[int](), set[int](), set[int](), cells, cells, cells)
-    _add(sets, parts)
-    return sets
+def list_failure(
+    *, chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stuck = None
+) -> FailedParts:
+    """Check a report of failed parts; arguments are those of `Rerouter.fail`."""
+    if stuck not in (None, "bar", "cross"):
+        raise InputError(f"stuck = {stuck!r:.60}: one of 'bar', 'cross', None", where="stuck")
+    cells = list_parts("cell", cell)
+    if stuck and not cells:
+        raise InputError(f"stuck = {stuck!r}, but no cell is named", where="stuck")
 
-
-def _add(sets: tuple[set[int], ...], parts: FailedParts) -> None:
-    for known, numbers in zip(sets, parts, strict=True):
-        known.update(numbers)
-
-
-def _without(parts: FailedParts, sets: tuple[set[int], ...]) -> FailedParts:
-    if all(map(set.isdisjoint, sets, parts)):
-        return parts
-    return FailedParts(
-        *(tuple(p for p in field if p not in out) for field, out in zip(parts, sets, strict=True))
+    failure = FailedParts(
+        failed_chips=list_parts("chip", chip),
+        failed_ports=list_parts("port", port),
+        failed_fibres=list_parts("fibre", fibre),
+        stuck_bar=cells if stuck == "bar" else (),
+        stuck_cross=cells if stuck == "cross" else (),
+        dead_cells=cells if stuck is None else (),
     )
+    if not any(failure):
+        raise InputError("no part is named: a chip, port, fibre or cell")
+    return failure
 
 
 def unite(failures: Iterable[FailedParts]) -> FailedParts:
-    """Return the parts of all failures, ascending, cells as if dead."""
-    sets = _sets_of(FailedParts())
+    """Return the parts of all failures, ascending; all broken cells are listed as dead."""
+    known = _PartSets()
     for failure in failures:
-        _add(sets, failure)
-    chips, ports, fibres, cells = (tuple(sorted(known)) for known in sets[:4])
-    return FailedParts(chips, ports, fibres, dead_cells=cells)
+        known.add(failure)
+    return FailedParts(
+        failed_chips=tuple(sorted(known.chips)),
+        failed_ports=tuple(sorted(known.ports)),
+        failed_fibres=tuple(sorted(known.fibres)),
+        dead_cells=tuple(sorted(known.cells)),
+    )
 
 
-def subtract(parts: FailedParts, gone: FailedParts) -> FailedParts:
+def subtract(parts: FailedParts, removed: FailedParts) -> FailedParts:
     """Return parts without others; a cell is the same whatever is wrong with it."""
-    return _without(parts, _sets_of(gone))
+    removed_sets = _PartSets()
+    removed_sets.add(removed)
+    return removed_sets.keep_unknown(parts)
 
 
-def take_out(record: Record, repaired: FailedParts) -> Record:
-    """Take repaired parts off a record; a unit whose stand-in serves is a spare from then on.
+class _PartSets:
+    """Numbers of parts by kind; a cell is the same whatever is wrong with it."""
 
-    Units that were cut off with their server work again once that has fibres both ways.
-    """
-    state = record.state
-    waits, answered = record.closed_to(FailedParts()), parts_in(state)
-    failed = [{*one, *other} for one, other in zip(waits[:3], answered[:3], strict=True)]
-    failed.append({*waits.dead_cells, *state.stuck, *state.dead_cells})
-    asked = (*repaired[:3], repaired.dead_cells)
-    for name, known, parts in zip(KINDS[:4], failed, asked, strict=True):
-        for part in parts:
-            if part not in known:
-                raise InputError(f"{name} {part} has not failed", where=name)
-    back = _joined_again(record, repaired.failed_fibres)
-    repaired = repaired._replace(failed_chips=(*repaired.failed_chips, *back))
-    after = replace(state, **subtract(answered, repaired)._asdict())
-    per_unit, whole = state.units.ports_per_unit, set(range(state.n_units))
-    whole -= {port // per_unit for port in after.dead_ports}
-    units = {*repaired.failed_chips, *(p // per_unit for p in repaired.failed_ports)}
-    if not state.units.through:  # a rack works again as a whole, or not at all
-        size, of_fibre = state.n_units // state.units.racks, state.units.rack_of_fibre
-        broken = {unit // size for unit in range(state.n_units) if unit not in whole}
-        broken |= set(of_fibre[list(after.failed_fibres)].tolist())
-        racks = {unit // size for unit in units} | set(of_fibre[list(repaired[2])].tolist())
-        units = whole = {u for u in whole if u // size in racks - broken}
-    busy = np.unique(after.circuits // per_unit).tolist()
-    idle = (units & whole).difference(busy, after.spares)
-    if idle:
-        after = replace(after, spares=(*after.spares, *sorted(idle)))
-    still = tuple(unit for unit in record.cut_off if unit in after.failed_chips)
-    return record.without(repaired)._replace(state=after, cut_off=still)
+    def __init__(self) -> None:
+        self.chips: set[int] = set()
+        self.ports: set[int] = set()
+        self.fibres: set[int] = set()
+        self.cells: set[int] = set()
+        self._by_field = (
+            self.chips,
+            self.ports,
+            self.fibres,
+            self.cells,
+            self.cells,
+            self.cells,
+        )
+
+    def add(self, parts: FailedParts) -> None:
+        """Add the parts of a failure."""
+        for known, numbers in zip(self._by_field, parts, strict=True):
+            known.update(numbers)
+
+    def keep_unknown(self, parts: FailedParts) -> FailedParts:
+        """Return the parts of a failure that are not in these sets."""
+        pairs = list(zip(self._by_field, parts, strict=True))
+        if all(known.isdisjoint(numbers) for known, numbers in pairs):
+            return parts
+        return FailedParts(
+            *(tuple(n for n in numbers if n not in known) for known, numbers in pairs)
+        )
+
+
+def _remove_parts(
+    failures: tuple[FailedParts, ...], removed: FailedParts
+) -> tuple[FailedParts, ...]:
+    """Remove parts from failures, and failures that have no part left."""
+    removed_sets = _PartSets()
+    removed_sets.add(removed)
+    remaining = (removed_sets.keep_unknown(failure) for failure in failures)
+    return tuple(failure for failure in remaining if any(failure))
+
+
+def _name_each_part_once(failures: Iterable[FailedParts]) -> tuple[FailedParts, ...]:
+    """Keep each part in the first failure that names it; failures without a part are left out."""
+    known = _PartSets()
+    kept = list[FailedParts]()
+    for failure in failures:
+        new = known.keep_unknown(failure)
+        if any(new):
+            kept.append(new)
+            known.add(new)
+    return tuple(kept)
 
 
 def parts_in(state: Reroute) -> FailedParts:
@@ -220,20 +233,8 @@ def parts_in(state: Reroute) -> FailedParts:
     return FailedParts(*(getattr(state, field) for field in FailedParts._fields))
 
 
-def _joined_again(record: Record, fibres: tuple[int, ...]) -> tuple[int, ...]:
-    """List the units that were cut off, and whose server has fibres both ways again."""
-    if not (record.cut_off and fibres):
-        return ()
-    dead = {*record.state.failed_fibres, *record.closed_to(FailedParts()).failed_fibres}
-    fabric = record.state.units
-    live = np.setdiff1d(np.arange(fabric.n_fibres), sorted(dead.difference(fibres)))
-    tails, heads = fabric.edges[fabric.edge_of_fibre[live]].T
-    joined = np.intersect1d(tails, heads)
-    return tuple(u for u in record.cut_off if fabric.server_of_unit[u] in joined)
-
-
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
-    """Return a state in which more has failed."""
+    """Return a state in which the parts of a failure have failed too."""
     changes: dict[str, Any] = {
         field: (*getattr(state, field), *parts)
         for field, parts in failure._asdict().items()
@@ -243,13 +244,121 @@ def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
 
 
 def check_failure(state: Reroute, failure: FailedParts) -> None:
-    """Refuse parts that do not exist, or have failed before."""
-    units, cells = state.units, state.fabric.n_cells
-    counts = (units.n_chips, state.fabric.n_ports, units.n_fibres, cells, cells, cells)
+    """Refuse parts that do not exist, or have failed in the state.
+
+    A cell that is broken already is refused whatever happens to it now: a state lists each cell
+    with one fault.
+    """
+    n_cells = state.fabric.n_cells
+    counts = (
+        state.units.n_chips,
+        state.fabric.n_ports,
+        state.units.n_fibres,
+        n_cells,
+        n_cells,
+        n_cells,
+    )
     for field, name, parts, count in zip(failure._fields, KINDS, failure, counts, strict=True):
         for part in parts:
             if not 0 <= part < count:
-                there = f"{name}s are 0 .. {count - 1}" if count else f"there are no {name}s"
-                raise InputError(f"{name} = {part}: {there}", where=name)
+                allowed = f"{name}s are 0 .. {count - 1}" if count else f"there are no {name}s"
+                raise InputError(f"{name} = {part}: {allowed}", where=name)
             if part in getattr(state, field):
                 raise InputError(f"{name} {part} has failed already", where=name)
+            if field in _CELL_FAULTS:
+                _check_cell_is_sound(state, part)
+
+
+def _check_cell_is_sound(state: Reroute, cell: int) -> None:
+    for field, fault in _CELL_FAULTS.items():
+        if cell in getattr(state, field):
+            raise InputError(
+                f"cell {cell} has failed already, it is {fault}: repair it before it is reported"
+                " in another state",
+                where="cell",
+            )
+
+
+def take_out(record: Record, repaired: FailedParts) -> Record:
+    """Return the record after a repair.
+
+    A repaired unit whose circuits went to a stand-in is a spare from then on. Units that were cut
+    off with their server work again once that has fibres both ways. A rack on which whole racks
+    take over works again as a whole, or not at all.
+
+    Raises
+    ------
+    InputError
+        If a part has not failed.
+    """
+    state = record.state
+    _check_all_failed(record, repaired)
+    rejoined = _list_rejoined_units(record, repaired.failed_fibres)
+    repaired = repaired._replace(failed_chips=(*repaired.failed_chips, *rejoined))
+    after = replace(state, **subtract(parts_in(state), repaired)._asdict())
+
+    idle = _list_usable_units(after, repaired)
+    busy = np.unique(after.circuits // state.units.ports_per_unit).tolist()
+    new_spares = idle.difference(busy, after.spares)
+    if new_spares:
+        after = replace(after, spares=(*after.spares, *sorted(new_spares)))
+    cut_off = tuple(unit for unit in record.cut_off if unit in after.failed_chips)
+    return record.without(repaired)._replace(state=after, cut_off=cut_off)
+
+
+def _check_all_failed(record: Record, repaired: FailedParts) -> None:
+    """Refuse the repair of a part that is neither pending nor failed in the state."""
+    state = record.state
+    pending = record.waiting_parts
+    failed_by_kind = {
+        "chip": {*pending.failed_chips, *state.failed_chips},
+        "port": {*pending.failed_ports, *state.failed_ports},
+        "fibre": {*pending.failed_fibres, *state.failed_fibres},
+        "cell": {*pending.dead_cells, *state.stuck, *state.dead_cells},
+    }
+    repaired_by_kind = {
+        "chip": repaired.failed_chips,
+        "port": repaired.failed_ports,
+        "fibre": repaired.failed_fibres,
+        "cell": repaired.dead_cells,
+    }
+    for kind, parts in repaired_by_kind.items():
+        for part in parts:
+            if part not in failed_by_kind[kind]:
+                raise InputError(f"{kind} {part} has not failed", where=kind)
+
+
+def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
+    """List the units that a repair brings back, and of which no port is dead.
+
+    Where whole racks take over, these are all units of the racks in which something was repaired,
+    unless another part of the rack is still broken.
+    """
+    units = after.units
+    dead_units = {port // units.ports_per_unit for port in after.dead_ports}
+    sound_units = set(range(after.n_units)) - dead_units
+    if units.through:
+        port_units = {port // units.ports_per_unit for port in repaired.failed_ports}
+        return {*repaired.failed_chips, *port_units} & sound_units
+
+    units_per_rack = after.n_units // units.racks
+    broken_racks = {unit // units_per_rack for unit in dead_units}
+    broken_racks |= set(units.rack_of_fibre[list(after.failed_fibres)].tolist())
+    port_units = {port // units.ports_per_unit for port in repaired.failed_ports}
+    touched_racks = {unit // units_per_rack for unit in (*repaired.failed_chips, *port_units)}
+    touched_racks |= set(units.rack_of_fibre[list(repaired.failed_fibres)].tolist())
+    whole_racks = touched_racks - broken_racks
+    return {unit for unit in sound_units if unit // units_per_rack in whole_racks}
+
+
+def _list_rejoined_units(record: Record, repaired_fibres: tuple[int, ...]) -> tuple[int, ...]:
+    """List the units that were cut off, and whose server has fibres both ways again."""
+    if not (record.cut_off and repaired_fibres):
+        return ()
+    units = record.state.units
+    failed = {*record.state.failed_fibres, *record.waiting_parts.failed_fibres}
+    still_failed = sorted(failed.difference(repaired_fibres))
+    live_fibres = np.setdiff1d(np.arange(units.n_fibres), still_failed)
+    edges = units.edges[units.edge_of_fibre[live_fibres]]
+    joined_servers = np.intersect1d(edges[:, 0], edges[:, 1])
+    return tuple(unit for unit in record.cut_off if units.server_of_unit[unit] in joined_servers)

@@ -14,12 +14,13 @@ from typing import Any, Literal
 from optmatch.control.reroutes.failed_parts import Record
 from optmatch.control.reroutes.memory import (
     Memory,
-    append,
-    change,
+    append_bytes,
+    apply_changes,
     list_changes,
     read_memory,
     write_memory,
 )
+from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_keys, check_object
 from optmatch.io.text import canonical, digest, parse
 from optmatch.model import FormatError, InputError, integer
@@ -27,9 +28,14 @@ from optmatch.model.declarations import form_of
 from optmatch.model.files import check_target
 
 Durable = Literal["always", "interval"]
-NOTES = ("refuse", "answer")
-"""The line about failures that change no state."""
-_SUM = 16  # letters of a checksum
+"""When changes are brought to disk: each before its call returns, or once a second."""
+
+REFUSED = "refuse"
+ANSWERED = "answer"
+ROLLED_BACK = "rollback"
+"""Events of the journal that are treated in a way of their own; all others are new states."""
+
+_CHECKSUM_LETTERS = 16
 _INTERVAL_S = 1.0
 _LOG = logging.getLogger("optmatch")
 
@@ -37,116 +43,157 @@ _LOG = logging.getLogger("optmatch")
 class Journal:
     """The snapshot ``path``, the journal of its number beside it, and a lock.
 
-    Each line is a checksum, of the line and of the checksum before it, and a JSON object. So a
-    line that is changed, missing or doubled is noticed. The first one builds on the snapshot.
+    Each line is a checksum, of the line and of the checksum before it, and a JSON object. This
+    chain shows a line that was changed, is missing or is there twice. The first line builds on the
+    digest of the snapshot.
+
+    Parameters
+    ----------
+    path
+        The snapshot; the journal is ``path.NUMBER.journal``, the lock ``path.lock``.
+    durable
+        When changes are brought to disk.
+    compact_lines
+        After how many lines a new snapshot takes the place of the journal.
+
+    Raises
+    ------
+    InputError
+        If another process has the files open, or they cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], durable: Durable, most_lines: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], durable: Durable, compact_lines: int) -> None:
         self.path = check_target(path, force=True)
         self._durable = form_of(Durable).check("durable", durable)
-        self._most = integer("compact_lines", most_lines, at_least=1)
-        self._lock = _lock(self.path)
+        self._compact_lines = integer("compact_lines", compact_lines, at_least=1)
+        self._lock = _lock_files(self.path)
         self._file: Any = None
-        self._sum, self._lines, self._number, self._synced_s = "", 0, 0, 0.0
+        self._number = 0
+        self._n_lines = 0
+        self._checksum = ""
+        """The checksum of the last line; empty as long as there is no snapshot of this format."""
+        self._synced_s = 0.0
 
     @property
-    def started(self) -> bool:
-        """Whether there is a snapshot of this version."""
-        return bool(self._sum)
+    def has_snapshot(self) -> bool:
+        """Whether there is a snapshot of this format."""
+        return bool(self._checksum)
 
     def read(self, history: int) -> list[Record]:
         """Return the records that are remembered, the present last; nothing if there is no file.
 
-        A last line that ends early is cut off with a warning in the log; all else that is wrong
-        raises a `FormatError` with its line.
+        A last line that ends early, as a crash leaves it, is cut off with a warning in the log.
+
+        Parameters
+        ----------
+        history
+            How many records before the present one are remembered at most.
+
+        Raises
+        ------
+        FormatError
+            Naming the line that is damaged, or is no change of the record before it.
         """
         if not self.path.exists():
             return []
         memory = read_memory(self.path)
-        self._start(memory)
-        path = self._path(memory.journal)
+        self._begin_journal(memory)
+        journal = self._journal_path(memory.journal)
         if not memory.sha256:
-            return memory.records  # of the version before, which had no journal
-        if not path.exists():
-            raise FormatError("the journal of this snapshot is missing", path=os.fspath(path))
-        *whole, torn = path.read_bytes().split(b"\n")
+            return memory.records  # the former format had no journal
+        if not journal.exists():
+            raise FormatError("the journal of this snapshot is missing", path=str(journal))
+
+        *lines, torn_line = read_bytes(journal).split(b"\n")
         *past, present = memory.records
         records = deque(past, maxlen=history)
-        for number, line in enumerate(whole, 1):
-            place = f"{path}:{number}"
-            entry = self._check(line, place)
+        for number, line in enumerate(lines, 1):
+            place = f"{journal}:{number}"
+            event, changes = self._read_line(line, place)
             try:
-                after = change(present, entry["changes"], "/changes")
+                after = apply_changes(present, changes, "/changes")
             except InputError as exc:
                 exc.path = place
                 raise
-            except (KeyError, TypeError, ValueError, IndexError) as exc:
-                raise FormatError(f"is no change: {exc!r}", path=place) from exc
-            if entry["what"] == "rollback":
-                with suppress(IndexError):
-                    records.pop()
-            elif entry["what"] not in NOTES:
-                records.append(present.before(after))
-            elif own := {*present.cut_off}.difference(after.cut_off):
-                records = deque((past.reported(own) for past in records), maxlen=history)
+            records = _remember(records, event, present, after)
             present = after
-        if torn:
-            if _sum_of(self._sum, torn[_SUM + 1 : -1]) == torn[:_SUM]:
-                raise FormatError("ends with another letter", path=f"{path}:{len(whole) + 1}")
-            _LOG.warning("%s:%d: an incomplete line is cut off", path, len(whole) + 1)
-            os.truncate(path, path.stat().st_size - len(torn))
-        self._lines = len(whole)
+        if torn_line:
+            self._cut_off(torn_line, journal, len(lines) + 1)
+        self._n_lines = len(lines)
         return [*records, present]
 
-    def _check(self, line: bytes, place: str) -> dict[str, Any]:
-        """Return the record of a line, if its checksum is right."""
-        said, body = line[:_SUM], line[_SUM + 1 :]
-        if line[_SUM : _SUM + 1] != b" " or _sum_of(self._sum, body) != said:
+    def _read_line(self, line: bytes, place: str) -> tuple[Any, Any]:
+        """Return event and changes of a line, if its checksum is right."""
+        checksum = line[:_CHECKSUM_LETTERS]
+        separator = line[_CHECKSUM_LETTERS : _CHECKSUM_LETTERS + 1]
+        body = line[_CHECKSUM_LETTERS + 1 :]
+        if separator != b" " or _chain_checksum(self._checksum, body) != checksum:
             raise FormatError("the checksum of this line is wrong", path=place)
-        entry = parse(body, place)
-        check_object(entry, "")
-        check_keys(entry, "", known=("what", "time_s", "changes"), needed=("what", "changes"))
-        self._sum = said.decode()
-        return entry  # type: ignore[no-any-return]
+        self._checksum = checksum.decode()
 
-    def write(self, what: str, before: Record, after: Record) -> None:
+        entry = parse(body, place)
+        try:
+            check_object(entry, "")
+            keys = ("what", "time_s", "changes")
+            check_keys(entry, "", known=keys, needed=("what", "changes"))
+        except InputError as exc:
+            exc.path = place
+            raise
+        return entry["what"], entry["changes"]
+
+    def _cut_off(self, torn_line: bytes, journal: Path, number: int) -> None:
+        """Cut off a last line without its end; refuse one that is whole but for its end."""
+        body = torn_line[_CHECKSUM_LETTERS + 1 : -1]
+        if _chain_checksum(self._checksum, body) == torn_line[:_CHECKSUM_LETTERS]:
+            raise FormatError("ends with another letter", path=f"{journal}:{number}")
+        _LOG.warning("%s:%d: an incomplete line is cut off", journal, number)
+        os.truncate(journal, journal.stat().st_size - len(torn_line))
+
+    def write(self, event: str, before: Record, after: Record) -> None:
         """Add a line for a change; it is on disk when this returns, if that is wished.
 
-        Where there is but a proposal the caller has nothing to lose, so that line may come later.
+        The line of a proposal may reach the disk later: its caller has nothing to lose yet.
         """
-        entry = {"what": what, "time_s": time.time(), "changes": list_changes(before, after)}
-        body = canonical(entry)
-        found = _sum_of(self._sum, body)
+        changes = list_changes(before, after)
+        body = canonical({"what": event, "time_s": time.time(), "changes": changes})
+        checksum = _chain_checksum(self._checksum, body)
+        path = self._journal_path(self._number)
         if self._file is None:
-            self._file = self._path(self._number).open("ab", buffering=0)
-        late = time.monotonic() >= self._synced_s + _INTERVAL_S
-        sync = late if what == "answer" else self._durable == "always" or late
-        path = self._path(self._number)
-        append(self._file, found + b" " + body + b"\n", path, sync=sync)
-        self._synced_s = time.monotonic() if sync else self._synced_s
-        self._sum, self._lines = found.decode(), self._lines + 1
+            self._file = path.open("ab", buffering=0)
 
-    def compact(self, records: Sequence[Record], *, anyway: bool = False) -> None:
-        """Begin a new journal with a new snapshot, if this one is long.
+        is_due = time.monotonic() >= self._synced_s + _INTERVAL_S
+        is_urgent = self._durable == "always" and event != ANSWERED
+        sync = is_due or is_urgent
+        append_bytes(self._file, checksum + b" " + body + b"\n", path, sync=sync)
+        if sync:
+            self._synced_s = time.monotonic()
+        self._checksum = checksum.decode()
+        self._n_lines += 1
 
-        The snapshot names its journal, so whoever reads finds the old pair or the new one.
+    def compact(self, records: Sequence[Record], *, always: bool = False) -> None:
+        """Begin a new journal with a new snapshot, if the present one is long or that is asked.
+
+        The snapshot names its journal. A reader therefore finds the old pair or the new one.
         """
-        if self._lines < self._most and not anyway:
+        if self._n_lines < self._compact_lines and not always:
             return
-        with self._path(self._number + 1).open("wb") as file:
+        old_journal = self._journal_path(self._number)
+        old_file = self._file
+        with self._journal_path(self._number + 1).open("wb") as file:
             os.fsync(file.fileno())
         memory = write_memory(self.path, records, self._number + 1)
         _sync_folder(self.path.parent)
-        old, self._file, file = self._path(self._number), None, self._file
-        self._start(memory)
-        if file is not None:
-            file.close()
-        old.unlink(missing_ok=True)
+
+        self._file = None
+        self._begin_journal(memory)
+        if old_file is not None:
+            old_file.close()
+        old_journal.unlink(missing_ok=True)
 
     def figures(self) -> dict[str, float]:
-        """Return how long the journal is, and how old its snapshot."""
+        """Return how many lines the journal has, and how old its snapshot is."""
         age_s = max(0.0, time.time() - self.path.stat().st_mtime)
-        return {"journal_lines": self._lines, "snapshot_age_s": age_s}
+        return {"journal_lines": self._n_lines, "snapshot_age_s": age_s}
 
     def close(self) -> None:
         """Write all lines to disk, and release the files."""
@@ -158,15 +205,34 @@ class Journal:
             self._lock.close()
             self._lock = None
 
-    def _start(self, memory: Memory) -> None:
-        self._number, self._sum, self._lines = memory.journal, memory.sha256[:_SUM], 0
+    def _begin_journal(self, memory: Memory) -> None:
+        self._number = memory.journal
+        self._checksum = memory.sha256[:_CHECKSUM_LETTERS]
+        self._n_lines = 0
 
-    def _path(self, number: int) -> Path:
+    def _journal_path(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}.journal")
 
 
-def _sum_of(before: str, body: bytes) -> bytes:
-    return digest(before.encode() + body)[:_SUM].encode()
+def _remember(records: deque[Record], event: Any, before: Record, after: Record) -> deque[Record]:
+    """Return the records before the present one, after one more event of the journal."""
+    if event == ROLLED_BACK:
+        with suppress(IndexError):  # the history that is remembered now may be shorter than then
+            records.pop()
+    elif event not in (REFUSED, ANSWERED):
+        records.append(before.with_answered_of(after))
+    else:
+        # Chips that were cut off and are reported by themselves have failed in the past as well.
+        reported = {*before.cut_off}.difference(after.cut_off)
+        if reported:
+            past = (record.with_reported_chips(reported) for record in records)
+            return deque(past, maxlen=records.maxlen)
+    return records
+
+
+def _chain_checksum(before: str, body: bytes) -> bytes:
+    """Return the checksum of a line that follows the line with the checksum `before`."""
+    return digest(before.encode() + body)[:_CHECKSUM_LETTERS].encode()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -179,7 +245,7 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _lock(path: Path) -> Any:
+def _lock_files(path: Path) -> Any:
     """Lock a controller's files for this process; None where files cannot be locked."""
     try:
         import fcntl
@@ -192,7 +258,7 @@ def _lock(path: Path) -> Any:
         file.seek(0)
         owner = file.read().strip()
         file.close()
-        raise InputError(f"is in use by process {owner}", path=os.fspath(path)) from exc
+        raise InputError(f"is in use by process {owner}", path=str(path)) from exc
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()

@@ -7,27 +7,51 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
-from typing import Any, NoReturn, Self
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.control.figures import Call, Tally
-from optmatch.control.reroutes.answering import Ahead, Proposal, Snapshot, look, prepare
+from optmatch.control.reroutes.answering import (
+    Ahead,
+    Proposal,
+    Snapshot,
+    prepare_answers,
+    take_snapshot,
+)
 from optmatch.control.reroutes.background import Background
 from optmatch.control.reroutes.failed_parts import KINDS, FailedParts, Record, parts_in, unite
-from optmatch.control.reroutes.journal import Durable, Journal
-from optmatch.control.reroutes.memory import add_line, read_memory, write_memory
+from optmatch.control.reroutes.journal import ROLLED_BACK, Durable, Journal
+from optmatch.control.reroutes.memory import add_note, read_memory, write_memory
 from optmatch.model import InputError, Limits, integer
 from optmatch.model.declarations import form_of
-from optmatch.model.files import check_target
+from optmatch.model.files import check_target, path_name
 from optmatch.problems import Reroute
 
-_PATIENCE = Limits(time_s=0.1)
+_LIMITS_IN_FOREGROUND = Limits(time_s=0.1)
 """The limits of an answer prepared before a change returns; a longer one is left to `fail`."""
 
 
-def begin(state: Reroute | None) -> Record:
-    """Make a record of a state; the `InputError` names a circuit without light."""
+class Options(NamedTuple):
+    """How a controller works; the fields are arguments of `Rerouter`."""
+
+    prepare: Ahead
+    background: bool
+    history: int
+    on_event: Callable[[Call], None] | None
+    priorities: Mapping[int, int] | None
+
+
+def begin_record(state: Reroute | None) -> Record:
+    """Make a record of a state.
+
+    Raises
+    ------
+    InputError
+        If it is no state, or naming a circuit without light.
+    """
     state = form_of(Reroute).check("state", state)
     if state.hit.any():
         circuit = int(np.flatnonzero(state.hit)[0])
@@ -38,51 +62,32 @@ def begin(state: Reroute | None) -> Record:
 class Keeper:
     """Keeps the record of a `Rerouter`: all changes of it go through here, one at a time."""
 
-    def _set_up(
-        self,
-        record: Record,
-        ahead: Ahead,
-        background: bool,
-        history: int,
-        journal: Any,
-        on_event: Callable[[Call], None] | None,
-        priorities: Mapping[int, int] | None,
-    ) -> None:
-        form_of(Ahead).check("prepare", ahead)
-        form_of(bool).check("background", background)
-        if not isinstance(journal, str | os.PathLike | None):
-            raise InputError(f"journal = {journal!r}: a path is expected", where="journal")
+    def _set_up(self, record: Record, options: Options, notes_path: Any = None) -> None:
+        """Begin with a record; `notes_path` is the file that each change adds a line to."""
+        form_of(Ahead).check("prepare", options.prepare)
+        form_of(bool).check("background", options.background)
+        if options.on_event is not None and not callable(options.on_event):
+            raise InputError(f"on_event = {options.on_event!r:.60}: a function is expected")
+        if notes_path is not None:
+            path_name(notes_path, "journal")
+
         self._lock = threading.Lock()
-        """Held while the record changes, never while somebody searches."""
-        self._ahead: Ahead = ahead
-        self._background, self._behind = background, Background(ahead)
-        self._history = deque[Record](maxlen=integer("history", history, at_least=0))
-        self._journal = None if journal is None else check_target(journal, force=True)
-        self._store: Journal | None = None
-        self._tally = Tally(on_event)
+        """Held while the record changes, never while a search runs."""
+        self._is_closed = False
+        self._ahead: Ahead = options.prepare
+        self._in_background = options.background
+        self._background = Background(options.prepare)
+        self._history = deque[Record](maxlen=integer("history", options.history, at_least=0))
+        self._notes = None if notes_path is None else check_target(notes_path, force=True)
+        self._journal: Journal | None = None
+        self._tally = Tally(options.on_event)
         self._offers: tuple[Record, tuple[Proposal, ...]] | None = None
-        self._turn = 0
+        """The record for which offers were looked for, and those found."""
+        self._n_retried = 0
         """How many failures `retry` has looked at so far: it goes on with the next one."""
-        given = (priorities or {}).items()
-        ranks = {job: integer(f"priorities[{job}]", rank, at_least=0) for job, rank in given}
-        owners = record.state.owners.tolist()
-        self._priorities = np.array([ranks.get(job, 0) for job in owners], dtype=np.int64)
-        self._now = look(record, self._priorities)
-        self._look_ahead()
-
-    def __repr__(self) -> str:
-        record = self._now.record
-        return (
-            f"<{type(self).__name__} {record.state.fabric.title},"
-            f" {len(record.state.circuits)} circuits, {len(record.state.spares)} spares,"
-            f" {len(record.waiting)} failures on record, {len(self._history)} changes undoable>"
-        )
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a Rerouter cannot be pickled, since it has a lock, threads and a journal: send its"
-            " `state` and make a Rerouter of it, or the file that its `save` writes"
-        )
+        self._priorities = _list_priorities(record.state, options.priorities)
+        self._now = take_snapshot(record, self._priorities)
+        self._prepare_answers()
 
     @property
     def state(self) -> Reroute:
@@ -92,7 +97,7 @@ class Keeper:
     @property
     def stand_ins(self) -> dict[int, int]:
         """The unit that has the circuits of each failed unit at present."""
-        return {home: unit for unit, home in self._now.record.homes}
+        return {home: stand_in for stand_in, home in self._now.record.homes}
 
     @property
     def refused(self) -> tuple[FailedParts, ...]:
@@ -107,7 +112,7 @@ class Keeper:
     @property
     def history(self) -> tuple[Reroute, ...]:
         """The states before the last changes, the oldest first."""
-        return tuple(memory.state for memory in self._history)
+        return tuple(record.state for record in self._history)
 
     def rollback(self) -> Reroute:
         """Return to the state before the last change.
@@ -118,16 +123,18 @@ class Keeper:
         Raises
         ------
         InputError
-            If nothing was applied, or so many changes were taken back as are remembered.
+            If nothing was applied, or so many changes were taken back as are remembered; or the
+            controller is closed.
         """
+        self._check_open()
         with self._tally.call("rollback"), self._lock:
             if not self._history:
                 raise InputError("nothing was applied that is remembered")
             record = self._now.record.back_to(self._history[-1])
-            now = self._take_over(record, "rollback", FailedParts())
+            now = self._take_over(record, ROLLED_BACK, FailedParts())
             self._history.pop()
             self._compact()
-        self._look_ahead()
+        self._prepare_answers()
         return now.state
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -135,6 +142,7 @@ class Keeper:
 
         The file is replaced at once or not at all.
         """
+        self._check_open()
         with self._lock:
             records = [*self._history, self._now.record]
         write_memory(path, records)
@@ -151,16 +159,17 @@ class Keeper:
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
     ) -> Self:
-        """Load a saved controller; arguments as of the class.
+        """Load a saved controller; arguments are those of the class.
 
         Raises
         ------
         FormatError
             If the file cannot be read, or is no such file.
         """
+        options = Options(prepare, background, history, on_event, priorities)
         *past, present = read_memory(path).records
         controller = cls.__new__(cls)
-        controller._set_up(present, prepare, background, history, journal, on_event, priorities)
+        controller._set_up(present, options, journal)
         controller._history.extend(past)
         return controller
 
@@ -180,7 +189,8 @@ class Keeper:
     ) -> Self:
         """Keep a controller in files: after a crash each change is there whose call returned.
 
-        The snapshot is `path`; a journal beside it has the changes since, and refusals.
+        The snapshot is `path`; a journal beside it has the changes since, and refusals. `close`
+        releases the files, as does the end of a ``with`` block.
 
         Parameters
         ----------
@@ -202,25 +212,52 @@ class Keeper:
             Naming the broken line. A last line that ends early is cut off, with a warning in the
             log.
         """
-        store = Journal(path, durable, compact_lines)
+        options = Options(prepare, background, history, on_event, priorities)
+        journal = Journal(path, durable, compact_lines)
         try:
-            records = store.read(integer("history", history, at_least=0))
+            records = journal.read(integer("history", history, at_least=0))
             if not records and state is None:
-                raise InputError("is not there: a state to begin with", path=os.fspath(path))
-            *past, present = records or [begin(state)]
+                raise InputError("is not there: a state to begin with", path=path_name(path))
+            *past, present = records or [begin_record(state)]
             controller = cls.__new__(cls)
-            controller._set_up(present, prepare, background, history, None, on_event, priorities)
+            controller._set_up(present, options)
             controller._history.extend(past)
-            store.compact([*controller._history, controller._now.record], anyway=not store.started)
+            remembered = [*controller._history, controller._now.record]
+            journal.compact(remembered, always=not journal.has_snapshot)
         except BaseException:
-            store.close()
+            journal.close()
             raise
-        controller._store = store
+        controller._journal = journal
         return controller
+
+    def close(self) -> None:
+        """Release the files that `Rerouter.open` has opened.
+
+        Every call after this one raises `InputError`, except a second `close`; the properties keep
+        what they were.
+        """
+        with self._lock:
+            self._is_closed = True
+            self._background.stop()
+            if self._journal is not None:
+                self._journal.close()
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all is prepared in the background; tell whether it is."""
-        return self._behind.wait(timeout_s)
+        self._check_open()
+        return self._background.wait(timeout_s)
 
     def figures(self) -> dict[str, Any]:
         """Return how things go, by name; `to_prometheus` makes text of it.
@@ -233,68 +270,117 @@ class Keeper:
             ``replaced``, ``answered`` or ``refused``; ``changes_undoable``; of a controller in
             files ``journal_lines`` and ``snapshot_age_s``.
         """
-        record, store = self._now.record, self._store
-        units, closed = record.state.units, record.closed_to(FailedParts())
-        avoid = closed.failed_chips if units.n_chips else closed.failed_ports
-        per_rack = units.n_units // units.racks
-        left = Counter(u // per_rack for u in record.state.live_spares if u not in avoid)
-        parts = Counter[tuple[str, str]]()
-        lists = ((parts_in(record.state),), record.answered, record.refused)
-        for state, failures in zip(("replaced", "answered", "refused"), lists, strict=True):
-            for kind, numbers in zip(KINDS, unite(failures), strict=True):
-                parts[kind, state] += len(numbers)
-        found = self._tally.figures() | {
-            "spares": {rack: left[rack] for rack in range(units.n_units // per_rack)},
-            "parts": dict(parts),
+        self._check_open()
+        record = self._now.record
+        figures = self._tally.figures() | {
+            "spares": _count_spares(record),
+            "parts": _count_parts(record),
             "changes_undoable": len(self._history),
         }
-        return found if store is None else found | store.figures()
+        if self._journal is not None:
+            figures |= self._journal.figures()
+        return figures
 
-    def _note(self, what: str, record: Record, own: Set[int] = frozenset()) -> None:
-        """Go on to a record of the same state; past ones are told of chips that failed alone."""
-        before = self._now.record
-        if record is not before:
-            if self._store is not None:
-                self._store.write(what, before, record)
-            self._now = self._now._replace(record=record)
-            for k, past in enumerate(list(self._history) if own else ()):
-                self._history[k] = past.reported(own)
-            self._compact()
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InputError("the controller is closed: open it again")
 
-    def _change(self, record: Record, what: str, parts: FailedParts) -> Snapshot:
-        """Go on to a new state, and remember the last one."""
+    def _note(self, event: str, record: Record, reported: Set[int] = frozenset()) -> None:
+        """Go on to a record of the same state; the caller holds the lock.
+
+        Past records learn of chips that are `reported` to have failed by themselves.
+        """
+        self._check_open()
         before = self._now.record
-        now = self._take_over(record, what, parts)
-        self._history.append(before.before(record))
+        if record is before:
+            return
+        if self._journal is not None:
+            self._journal.write(event, before, record)
+        self._now = self._now._replace(record=record)
+        if reported:
+            for k, past in enumerate(list(self._history)):
+                self._history[k] = past.with_reported_chips(reported)
+        self._compact()
+
+    def _change(self, record: Record, event: str, parts: FailedParts) -> Snapshot:
+        """Go on to a new state, and remember the last one; the caller holds the lock."""
+        before = self._now.record
+        now = self._take_over(record, event, parts)
+        self._history.append(before.with_answered_of(record))
         self._compact()
         return now
 
-    def _take_over(self, record: Record, what: str, parts: FailedParts) -> Snapshot:
-        """Go on to a state, once that is noted in the journal."""
-        now = look(record, self._priorities, self._now)
+    def _take_over(self, record: Record, event: str, parts: FailedParts) -> Snapshot:
+        """Go on to a state, once that is noted on disk; the caller holds the lock."""
+        self._check_open()
+        now = take_snapshot(record, self._priorities, self._now)
+        if self._notes is not None:
+            stand_ins = {home: stand_in for stand_in, home in record.homes}
+            add_note(self._notes, event, parts, stand_ins)
         if self._journal is not None:
-            add_line(self._journal, what, parts, {home: unit for unit, home in record.homes})
-        if self._store is not None:
-            self._store.write(what, self._now.record, record)
+            self._journal.write(event, self._now.record, record)
         self._now = now
         return now
 
-    def close(self) -> None:
-        """Release the files that `Rerouter.open` has opened."""
-        with self._lock:
-            if self._store is not None:
-                self._store.close()
-
     def _compact(self) -> None:
         """Begin a new journal where the old one is long; if that fails, the old one goes on."""
-        if self._store is not None:
+        if self._journal is not None:
             with suppress(OSError):
-                self._store.compact([*self._history, self._now.record])
+                self._journal.compact([*self._history, self._now.record])
 
-    def _look_ahead(self) -> None:
-        """Prepare answers, or let it be done; outside the lock."""
+    def _prepare_answers(self) -> None:
+        """Prepare answers, here or in the background; the caller does not hold the lock."""
         now = self._now
-        if not self._background:
-            prepare(now, self._ahead, limits=_PATIENCE, going_on=lambda: self._now is now)
+        if not self._in_background:
+            prepare_answers(
+                now,
+                self._ahead,
+                limits=_LIMITS_IN_FOREGROUND,
+                is_wanted=lambda: self._now is now,
+            )
         elif self._ahead:
-            self._behind.put(now)
+            self._background.put(now)
+
+
+def _list_priorities(state: Reroute, priorities: Mapping[int, int] | None) -> NDArray[np.int64]:
+    """Return ``priorities[circuit]``, those of the jobs that own the circuits."""
+    if priorities is None:
+        priorities = {}
+    if not isinstance(priorities, Mapping):
+        message = f"priorities = {priorities!r:.60}: a mapping of jobs is expected"
+        raise InputError(message, where="priorities")
+    priority_of_job = {
+        job: integer(f"priorities[{job!r:.60}]", priority, at_least=0)
+        for job, priority in priorities.items()
+    }
+    owners = state.owners.tolist()
+    of_circuit = [priority_of_job.get(job, 0) for job in owners]
+    try:
+        return np.array(of_circuit, dtype=np.int64)
+    except OverflowError:
+        raise InputError("priorities: at most 64 bits", where="priorities") from None
+
+
+def _count_spares(record: Record) -> dict[int, int]:
+    """Count the spares of each rack that work and are not pending."""
+    units = record.state.units
+    pending = record.waiting_parts
+    pending_units = pending.failed_chips if units.n_chips else pending.failed_ports
+    units_per_rack = units.n_units // units.racks
+    live = (unit for unit in record.state.live_spares if unit not in pending_units)
+    count = Counter(unit // units_per_rack for unit in live)
+    return {rack: count[rack] for rack in range(units.n_units // units_per_rack)}
+
+
+def _count_parts(record: Record) -> dict[tuple[str, str], int]:
+    """Count the failed parts by kind and by what was done about them."""
+    count = Counter[tuple[str, str]]()
+    failures_by_state = {
+        "replaced": (parts_in(record.state),),
+        "answered": record.answered,
+        "refused": record.refused,
+    }
+    for state, failures in failures_by_state.items():
+        for kind, numbers in zip(KINDS, unite(failures), strict=True):
+            count[kind, state] += len(numbers)
+    return dict(count)

@@ -1,4 +1,4 @@
-"""The memory of a controller, as a file, and the changes from one record to the next."""
+"""The memory of a controller as a file, and the changes from one record to the next as JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -19,20 +20,28 @@ from optmatch.control.reroutes.failed_parts import (
     list_parts,
     parts_in,
     subtract,
-    unite,
 )
 from optmatch.io.contents import read_bytes
-from optmatch.io.fields import check_keys, check_object
+from optmatch.io.fields import check_keys, check_object, shorten
 from optmatch.io.problems import check_format, problem_from_tree, problem_to_tree
-from optmatch.io.text import canonical, digest, layout, parse
+from optmatch.io.text import canonical, digest, layout, parse, pointer
 from optmatch.model import FormatError, InputError, integer
 from optmatch.model.files import check_target, path_name, replace_file
 from optmatch.problems import Reroute
 
-_FORMAT, _BEFORE = "optmatch/rerouter/2", "optmatch/rerouter/1"
-_LISTS = ("spares", *FailedParts._fields)
-_BESIDE = ("homes", "refused", "cut_off", "answered")
-_KEYS = ("circuits", "routes", "cell_states", *_LISTS, *_BESIDE)
+_FORMAT = "optmatch/rerouter/2"
+_FORMER_FORMAT = "optmatch/rerouter/1"
+
+_STATE_LISTS = ("spares", *FailedParts._fields)
+"""The fields of a state that are lists of numbers; a change replaces each as a whole."""
+
+_RECORD_KEYS = ("homes", "refused", "cut_off", "answered")
+"""What a record has beside its state."""
+
+_CHANGE_KEYS = ("circuits", "routes", "cell_states", *_STATE_LISTS, *_RECORD_KEYS)
+
+_LARGEST = 2**31 - 1
+"""The largest number of a port, a cell or a fibre that arrays hold."""
 
 
 class Memory(NamedTuple):
@@ -43,6 +52,7 @@ class Memory(NamedTuple):
     journal: int = 0
     """The number of the journal that goes on from here."""
     sha256: str = ""
+    """The digest of the content; empty for a file of the format before."""
 
 
 def write_memory(
@@ -50,16 +60,20 @@ def write_memory(
 ) -> Memory:
     """Write records, the present last, in place of the old file.
 
-    The file has the present record in full; of earlier records it has the differences.
+    The file has the present record in full. It has each earlier record as its differences from the
+    one after it.
     """
-    present, steps = records[-1], list[dict[str, Any]]()
-    for later, record in zip(reversed(records), reversed(records[:-1]), strict=False):
-        steps.append(list_changes(later, record))
+    present = records[-1]
+    later_first = list(reversed(records))
+    differences = [
+        list_changes(later, record)
+        for later, record in pairwise(later_first)
+    ]
     tree = {
         "format": _FORMAT,
         "state": problem_to_tree(present.state),
-        **_beside(present),
-        "before": steps,
+        **_record_to_tree(present),
+        "before": differences,
         "journal": journal,
     }
     sha256 = digest(canonical(tree))
@@ -68,115 +82,264 @@ def write_memory(
     return Memory(list(records), journal, sha256)
 
 
-def _beside(record: Record) -> dict[str, Any]:
-    refused, answered = (
-        [
-            {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
-            for parts in fs
-        ]
-        for fs in (record.refused, record.answered)
-    )
-    homes = [list(pair) for pair in record.homes]
-    cut_off = list(record.cut_off)
-    return {"homes": homes, "refused": refused, "cut_off": cut_off, "answered": answered}
+def read_memory(path: str | os.PathLike[str]) -> Memory:
+    """Read a file that `write_memory` has written, in this format or the one before.
+
+    Raises
+    ------
+    FormatError, InputError
+        If the file cannot be read, is damaged, or its records contradict themselves.
+    """
+    name = path_name(path)
+    tree = parse(read_bytes(path), name)
+    try:
+        check_object(tree, "")
+        if check_format(tree, "", _FORMER_FORMAT, _FORMAT) == _FORMER_FORMAT:
+            return Memory(_read_former_records(tree))
+        return _read_memory_tree(tree)
+    except InputError as exc:
+        exc.path = name
+        raise
+
+
+def _read_former_records(tree: dict[str, Any]) -> list[Record]:
+    check_keys(tree, "", known=("format", "memories"), needed=("memories",))
+    entries = _check_list(tree["memories"], "/memories")
+    if not entries:
+        raise FormatError("no state in it", where="/memories")
+    return [_read_record(entry, f"/memories/{k}") for k, entry in enumerate(entries)]
+
+
+def _read_memory_tree(tree: dict[str, Any]) -> Memory:
+    keys = ("format", "state", *_RECORD_KEYS, "before", "journal", "sha256")
+    check_keys(tree, "", known=keys, needed={*keys} - {"answered"})
+    sha256 = tree.pop("sha256")
+    if sha256 != digest(canonical(tree)):
+        raise FormatError("does not fit the content", where="/sha256")
+
+    record_keys = {key: tree[key] for key in _RECORD_KEYS if key in tree}
+    later_first = [_read_record({"state": tree["state"], **record_keys}, "")]
+    for k, changes in enumerate(_check_list(tree["before"], "/before")):
+        later_first.append(apply_changes(later_first[-1], changes, f"/before/{k}"))
+    journal = integer("journal", tree["journal"], at_least=0)
+    return Memory(later_first[::-1], journal, sha256)
+
+
+def _read_record(entry: Any, where: str) -> Record:
+    """Build a record from its state in full and what stands beside it."""
+    check_object(entry, where)
+    needed = ("state", "homes", "refused")
+    check_keys(entry, where, known=("state", *_RECORD_KEYS), needed=needed)
+    state = problem_from_tree(entry["state"], f"{where}/state")
+    if not isinstance(state, Reroute):
+        raise FormatError(f"kind {state.kind!r}: a reroute is expected", where=f"{where}/state")
+
+    fields = {key: entry[key] for key in _RECORD_KEYS if key in entry}
+    record = Record(state, **_read_record_fields(fields, where))
+    if "cut_off" not in entry:
+        # The former format kept parts that the state answers among those refused.
+        record = record.without(parts_in(state))
+    return check_record(record, where)
+
+
+def _record_to_tree(record: Record) -> dict[str, Any]:
+    """Return what a record has beside its state, as JSON."""
+    return {
+        "homes": [list(pair) for pair in record.homes],
+        "refused": [_failure_to_tree(failure) for failure in record.refused],
+        "cut_off": list(record.cut_off),
+        "answered": [_failure_to_tree(failure) for failure in record.answered],
+    }
+
+
+def _failure_to_tree(failure: FailedParts) -> dict[str, list[int]]:
+    return {field: list(parts) for field, parts in failure._asdict().items() if parts}
 
 
 def list_changes(before: Record, after: Record) -> dict[str, Any]:
-    """List the differences of a later record (or an earlier one), as JSON."""
+    """List the differences of a later record (or an earlier one), as JSON.
+
+    Circuits, routes and cells are listed one by one, as rows that begin with their number; the
+    other fields that differ are listed as a whole.
+    """
     old, new = before.state, after.state
-    rows = np.flatnonzero((old.circuits != new.circuits).any(axis=1)).tolist()
-    found: dict[str, Any] = {"circuits": [[k, *new.circuits[k].tolist()] for k in rows]}
-    found["routes"] = [
-        [k, list(way)]
-        for k, (way, known) in enumerate(zip(new.routes, old.routes, strict=True))
-        if way != known
+    changes: dict[str, Any] = {}
+
+    changed_circuits = np.flatnonzero((old.circuits != new.circuits).any(axis=1))
+    changes["circuits"] = [[k, *new.circuits[k].tolist()] for k in changed_circuits.tolist()]
+    pairs = zip(new.routes, old.routes, strict=True)
+    changes["routes"] = [
+        [k, list(route)] for k, (route, old_route) in enumerate(pairs) if route != old_route
     ]
     if old.cell_states is not None and new.cell_states is not None:
-        cells = np.flatnonzero(old.cell_states != new.cell_states).tolist()
-        found["cell_states"] = [[c, int(new.cell_states[c])] for c in cells]
-    found = {key: entries for key, entries in found.items() if entries}
-    for key in _LISTS:
+        changed_cells = np.flatnonzero(old.cell_states != new.cell_states)
+        changes["cell_states"] = [[c, int(new.cell_states[c])] for c in changed_cells.tolist()]
+    changes = {key: rows for key, rows in changes.items() if rows}
+
+    for key in _STATE_LISTS:
         if getattr(old, key) != getattr(new, key):
-            found[key] = list(getattr(new, key))
-    known_beside = _beside(before)
-    return found | {k: v for k, v in _beside(after).items() if v != known_beside[k]}
+            changes[key] = list(getattr(new, key))
+    old_fields = _record_to_tree(before)
+    for key, value in _record_to_tree(after).items():
+        if value != old_fields[key]:
+            changes[key] = value
+    return changes
 
 
-def change(record: Record, changes: Any, where: str) -> Record:
-    """Return the record after the changes from `list_changes`; each change is checked."""
+def apply_changes(record: Record, changes: Any, where: str) -> Record:
+    """Return the record after the changes from `list_changes`; each change is checked.
+
+    Raises
+    ------
+    InputError
+        If a change is malformed, names what is not there, or leads to no record of a controller.
+    """
     check_object(changes, where)
-    check_keys(changes, where, known=_KEYS, needed=())
-    state, new = record.state, dict[str, Any]()
-    tables = {"circuits": state.circuits, "cell_states": state.cell_states}
-    for key, table in tables.items():
-        if key in changes and table is not None:
-            new[key] = np.array(table)
-            for k, *values in changes[key]:
-                new[key][_place(key, k, len(table))] = values if key == "circuits" else values[0]
+    check_keys(changes, where, known=_CHANGE_KEYS, needed=())
+    state = record.state
+    new_fields = dict[str, Any]()
+
+    if "circuits" in changes:
+        circuits = np.array(state.circuits)
+        for k, source, destination in _read_rows(changes, "circuits", 3, where):
+            circuits[_check_index("circuits", k, len(circuits))] = source, destination
+        new_fields["circuits"] = circuits
+    if "cell_states" in changes and state.cell_states is not None:
+        cell_states = np.array(state.cell_states)
+        for cell, cell_state in _read_rows(changes, "cell_states", 2, where):
+            if cell_state not in (-1, 0, 1):
+                raise FormatError(f"cell_states: {cell_state}: -1, 0 or 1 are expected")
+            cell_states[_check_index("cell_states", cell, len(cell_states))] = cell_state
+        new_fields["cell_states"] = cell_states
     if "routes" in changes:
-        routes = list(state.routes)
-        for k, way in changes["routes"]:
-            routes[_place("routes", k, len(routes))] = tuple(way)
-        new["routes"] = tuple(routes)
-    new |= {key: tuple(changes[key]) for key in _LISTS if key in changes}
-    after = replace(state, **new) if new else state
-    beside = {key: changes[key] for key in _BESIDE if key in changes}
-    return check_record(record._replace(state=after, **_read_beside(beside)), where)
+        new_fields["routes"] = _change_routes(state.routes, changes["routes"], where)
+    for key in _STATE_LISTS:
+        if key in changes:
+            new_fields[key] = list_parts(key, _check_list(changes[key], pointer(where, key)))
+
+    after = replace(state, **new_fields) if new_fields else state
+    fields = {key: changes[key] for key in _RECORD_KEYS if key in changes}
+    changed = record._replace(state=after, **_read_record_fields(fields, where))
+    return check_record(changed, where)
 
 
-def _place(name: str, k: Any, count: int) -> int:
-    at = integer(name, k, at_least=0)
-    if at >= count:
-        raise FormatError(f"{name}[{at}]: there are {count}")
-    return at
+def _change_routes(
+    routes: Sequence[tuple[int, ...]], entries: Any, where: str
+) -> tuple[tuple[int, ...], ...]:
+    """Replace some routes; each entry is the number of a circuit and its new route."""
+    place = pointer(where, "routes")
+    changed = list(routes)
+    for entry in _check_list(entries, place):
+        if not isinstance(entry, list) or len(entry) != 2:
+            raise FormatError(
+                f"{shorten(entry)}: a circuit and its route are expected", where=place
+            )
+        circuit, route = entry
+        index = _check_index("routes", circuit, len(changed))
+        parts = _check_list(route, place)
+        changed[index] = tuple(_check_number("routes", part) for part in parts)
+    return tuple(changed)
 
 
-def _read_beside(entry: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _read_rows(changes: dict[str, Any], key: str, length: int, where: str) -> list[list[int]]:
+    """Read rows of so many whole numbers."""
+    place = pointer(where, key)
+    rows = _check_list(changes[key], place)
+    for row in rows:
+        if not isinstance(row, list) or len(row) != length:
+            raise FormatError(f"{shorten(row)}: {length} numbers are expected", where=place)
+        for entry in row:
+            _check_number(key, entry)
+    return rows
+
+
+def _check_list(tree: Any, where: str) -> list[Any]:
+    if not isinstance(tree, list):
+        raise FormatError(f"{shorten(tree)}: a list is expected here", where=where)
+    return tree
+
+
+def _check_number(name: str, value: Any) -> int:
+    """Refuse numbers that no array of ports, cells or fibres holds."""
+    checked = integer(name, value, at_least=-1)
+    if checked > _LARGEST:
+        raise FormatError(f"{name}: {checked}: at most {_LARGEST} is expected")
+    return checked
+
+
+def _check_index(name: str, index: Any, count: int) -> int:
+    checked = integer(name, index, at_least=0)
+    if checked >= count:
+        raise FormatError(f"{name}[{checked}]: there are {count}")
+    return checked
+
+
+def _read_record_fields(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    """Read the fields that a record has beside its state; those that are absent stay so."""
+    fields: dict[str, Any] = {}
     if "homes" in entry:
-        pairs = ([integer("homes", u, at_least=0) for u in pair] for pair in entry["homes"])
-        found["homes"] = tuple((stand_in, home) for stand_in, home in pairs)
-    for key in {"refused", "answered"} & entry.keys():
-        for failure in entry[key]:
-            check_keys(failure, f"/{key}", known=FailedParts._fields, needed=())
-        found[key] = tuple(
-            FailedParts(**{field: list_parts(field, parts) for field, parts in failure.items()})
-            for failure in entry[key]
-        )
+        pairs = _read_rows(entry, "homes", 2, where)
+        fields["homes"] = tuple((stand_in, home) for stand_in, home in pairs)
+    for key in ("refused", "answered"):
+        if key in entry:
+            place = pointer(where, key)
+            failures = _check_list(entry[key], place)
+            fields[key] = tuple(_read_failure(failure, place) for failure in failures)
     if "cut_off" in entry:
-        found["cut_off"] = list_parts("cut_off", entry["cut_off"])
-    return found
+        parts = _check_list(entry["cut_off"], pointer(where, "cut_off"))
+        fields["cut_off"] = list_parts("cut_off", parts)
+    return fields
+
+
+def _read_failure(entry: Any, where: str) -> FailedParts:
+    check_object(entry, where)
+    check_keys(entry, where, known=FailedParts._fields, needed=())
+    fields = {
+        field: list_parts(field, _check_list(parts, pointer(where, field)))
+        for field, parts in entry.items()
+    }
+    return FailedParts(**fields)
 
 
 def check_record(record: Record, where: str) -> Record:
-    """Refuse circuits without light, units that do not exist, or stand in twice; return it."""
-    state, count = record.state, record.state.n_units
+    """Refuse a record that no controller can have, and return any other.
+
+    All circuits have light; a unit stands in for one unit at most; pending parts exist, and have
+    not failed in the state; units that were cut off have failed.
+    """
+    state = record.state
     if state.hit.any():
         raise FormatError(f"circuit {state.hit.argmax()} has no light", where=where or "/")
+
     for units in zip(*record.homes, strict=True):
         for unit in units:
-            if unit >= count:
-                raise FormatError(f"homes: unit {unit}: units are 0 .. {count - 1}", where=where)
+            if not 0 <= unit < state.n_units:
+                allowed = f"units are 0 .. {state.n_units - 1}"
+                raise FormatError(f"homes: unit {unit}: {allowed}", where=where)
             if units.count(unit) > 1:
                 raise FormatError(f"homes: unit {unit} stands there twice", where=where)
-    waits = unite(record.waiting)
-    if subtract(waits, parts_in(state)) != waits or not all(map(any, record.waiting)):
+
+    pending = record.waiting_parts
+    if subtract(pending, parts_in(state)) != pending or not all(map(any, record.waiting)):
         raise FormatError("refused: a part that is answered, or none", where=where)
-    check_failure(state, waits)
+    check_failure(state, pending)
     if not set(record.cut_off) <= set(state.failed_chips):
         raise FormatError("cut_off: a chip that has not failed", where=where)
     return record
 
 
-def add_line(journal: Path, what: str, parts: FailedParts, stand_ins: dict[int, int]) -> None:
-    """Add a change to a journal, as a whole line of JSON, or raise an `OSError`."""
-    named = {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
-    line = {"what": what, **named, "stand_ins": list(map(list, stand_ins.items()))}
+def add_note(journal: Path, event: str, parts: FailedParts, stand_ins: dict[int, int]) -> None:
+    """Add a change to a file of notes, as a whole line of JSON, or raise an `OSError`."""
+    line = {
+        "what": event,
+        **_failure_to_tree(parts),
+        "stand_ins": [list(pair) for pair in stand_ins.items()],
+    }
     with journal.open("ab", buffering=0) as file:
-        append(file, (json.dumps(line) + "\n").encode(), journal)
+        append_bytes(file, (json.dumps(line) + "\n").encode(), journal)
 
 
-def append(file: Any, text: bytes, path: Path, *, sync: bool = False) -> None:
+def append_bytes(file: BinaryIO, text: bytes, path: Path, *, sync: bool = False) -> None:
     """Add bytes to an open file, all of them or none, or raise an `OSError`."""
     size = os.fstat(file.fileno()).st_size
     try:
@@ -185,50 +348,7 @@ def append(file: Any, text: bytes, path: Path, *, sync: bool = False) -> None:
         if sync:
             os.fsync(file.fileno())
     except OSError as exc:
-        exc.filename = path_name(path)
+        exc.filename = os.fspath(path)
         if path.is_file():
             file.truncate(size)
         raise
-
-
-def read_memory(path: str | os.PathLike[str]) -> Memory:
-    """Read the files that `write_memory` has written, in this version or the one before."""
-    name = path_name(path)
-    tree = parse(read_bytes(path), name)
-    try:
-        check_object(tree, "")
-        if check_format(tree, "", _BEFORE, _FORMAT) == _BEFORE:
-            check_keys(tree, "", known=("format", "memories"), needed=("memories",))
-            found = [_read(entry, f"/memories/{k}") for k, entry in enumerate(tree["memories"])]
-            if not found:
-                raise FormatError("no state in it", where="/memories")
-            return Memory(found)
-        keys = ("format", "state", *_BESIDE, "before", "journal", "sha256")
-        check_keys(tree, "", known=keys, needed={*keys} - {"answered"})
-        sha256 = tree.pop("sha256")
-        if sha256 != digest(canonical(tree)):
-            raise FormatError("does not fit the content", where="/sha256")
-        beside = {key: tree[key] for key in _BESIDE if key in tree}
-        records = [_read({"state": tree["state"], **beside}, "")]
-        for k, step in enumerate(tree["before"]):
-            records.append(change(records[-1], step, f"/before/{k}"))
-        return Memory(records[::-1], integer("journal", tree["journal"], at_least=0), sha256)
-    except InputError as exc:
-        exc.path = name
-        raise
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as exc:
-        raise FormatError(f"is no memory of a controller: {exc!r}", path=name) from exc
-
-
-def _read(entry: Any, where: str) -> Record:
-    check_object(entry, where)
-    known = ("state", *_BESIDE)
-    check_keys(entry, where, known=known, needed=known[:3])
-    state = problem_from_tree(entry["state"], f"{where}/state")
-    if not isinstance(state, Reroute):
-        raise FormatError(f"kind {state.kind!r}: a reroute is expected", where=f"{where}/state")
-    beside = _read_beside({key: entry[key] for key in known[1:] if key in entry})
-    record = Record(state, **beside)
-    if "cut_off" not in entry:  # version 1 kept answered parts among those refused
-        record = record.without(parts_in(state))
-    return check_record(record, where)

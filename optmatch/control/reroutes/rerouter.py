@@ -12,14 +12,15 @@ from optmatch.control.reroutes.answering import (
     Answer,
     Proposal,
     Snapshot,
-    decide,
     failure_of_unit,
-    find_closed,
+    find_answer,
+    find_closed_part,
     start_clock,
 )
 from optmatch.control.reroutes.failed_parts import (
     FailedParts,
     Parts,
+    Record,
     Stuck,
     check_failure,
     list_failure,
@@ -27,7 +28,8 @@ from optmatch.control.reroutes.failed_parts import (
     subtract,
     take_out,
 )
-from optmatch.control.reroutes.keeper import Keeper, begin
+from optmatch.control.reroutes.journal import ANSWERED, REFUSED
+from optmatch.control.reroutes.keeper import Keeper, Options, begin_record
 from optmatch.model import InputError, OptMatchError, integer
 from optmatch.problems import Reroute
 
@@ -95,7 +97,8 @@ class Rerouter(Keeper):
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
     ) -> None:
-        self._set_up(begin(state), prepare, background, history, journal, on_event, priorities)
+        options = Options(prepare, background, history, on_event, priorities)
+        self._set_up(begin_record(state), options, journal)
 
     @property
     def offers(self) -> tuple[Proposal, ...]:
@@ -107,19 +110,25 @@ class Rerouter(Keeper):
 
         The next call begins with the failures that were not reached.
         """
-        clock, now, known = start_clock(deadline_s), self._now, self._offers
-        if known is not None and known[0] is now.record:
-            return known[1]
-        found, waiting = list[Proposal](), now.record.waiting
-        first = self._turn % max(1, len(waiting))
-        with self._tally.call("retry"), self._behind.asked():
-            for failure in (*waiting[first:], *waiting[:first]):
+        self._check_open()
+        clock = start_clock(deadline_s)
+        now = self._now
+        if self._offers is not None and self._offers[0] is now.record:
+            return self._offers[1]
+
+        pending = now.record.waiting
+        first = self._n_retried % max(1, len(pending))
+        found = list[Proposal]()
+        with self._tally.call("retry"), self._background.pause():
+            for failure in (*pending[first:], *pending[:first]):
                 if clock.remaining_s <= 0:
                     break
-                self._turn += 1
-                answered = decide(now, failure, clock)
-                if isinstance(answered, Answer):
-                    found.append(_propose(now, failure, answered, 0.0))
+                self._n_retried += 1
+                answer = find_answer(now, failure, clock)
+                if isinstance(answer, Answer):
+                    found.append(_make_proposal(now, failure, answer, 0.0))
+
+        # Offers are complete, and kept, only if all failures were reached.
         offers = tuple(found)
         if clock.remaining_s > 0:
             self._offers = now.record, offers
@@ -156,7 +165,8 @@ class Rerouter(Keeper):
         Raises
         ------
         InputError
-            If no part is named, or one does not exist, is named twice, or has failed before. A
+            If no part is named, or one does not exist, is named twice, or has failed before, be it
+            in another way: a stuck cell that dies has to be repaired before it is reported dead. A
             chip that is only cut off may be reported: it stays failed when its server works again.
         InfeasibleError
             If it is proved that nothing helps: too few spares, or an end that is cut off.
@@ -164,7 +174,7 @@ class Rerouter(Keeper):
             If no way was found; method ``ilp`` may find one, or prove that there is none. `offers`
             looks for one again, without a deadline.
         """
-        failure = list_failure(chip, port, fibre, cell, stuck)
+        failure = list_failure(chip=chip, port=port, fibre=fibre, cell=cell, stuck=stuck)
         return self._ask("fail", failure, deadline_s, report=True)
 
     def what_if(
@@ -178,7 +188,7 @@ class Rerouter(Keeper):
         deadline_s: float | None = None,
     ) -> Proposal:
         """Say what `fail` would say, and put nothing on record; arguments and errors as there."""
-        failure = list_failure(chip, port, fibre, cell, stuck)
+        failure = list_failure(chip=chip, port=port, fibre=fibre, cell=cell, stuck=stuck)
         return self._ask("what_if", failure, deadline_s, report=False)
 
     def drain(
@@ -203,60 +213,73 @@ class Rerouter(Keeper):
             Seconds from now until the parts leave in any case. The search may take as long; from
             now on the parts are on record as failed, and no other proposal uses them.
         """
-        failure = list_failure(chip, port, fibre, cell, None)
+        failure = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
         return self._ask("drain", failure, by_s, report=by_s is not None)
 
     def _ask(
         self, call: str, failure: FailedParts, deadline_s: float | None, *, report: bool
     ) -> Proposal:
-        """Search; with `report` put the failure on record."""
+        """Search an answer; with `report` put the failure on record."""
+        self._check_open()
         clock = start_clock(deadline_s)
-        with self._tally.call(call, failure), self._behind.asked():
-            failure = self._claim(failure) if report else failure
+        with self._tally.call(call, failure), self._background.pause():
+            if report:
+                failure = self._report_cut_off_chips(failure)
+
+            # The record may change while the search runs: then the search begins anew, until the
+            # time is up.
             while True:
                 now = self._now
-                answered = decide(now, failure, clock)
-                late = clock.remaining_s <= 0.0
-                if self._settle(now, failure, answered, report=report, anyway=late):
-                    break  # or else the record has changed in the meantime
-            if isinstance(answered, Answer):
-                return _propose(now, failure, answered, clock.elapsed_s)
-            raise answered
+                answer = find_answer(now, failure, clock)
+                is_late = clock.remaining_s <= 0.0
+                if self._put_on_record(now, failure, answer, report=report, even_if_stale=is_late):
+                    break
+            if isinstance(answer, Answer):
+                return _make_proposal(now, failure, answer, clock.elapsed_s)
+            raise answer
 
-    def _claim(self, failure: FailedParts) -> FailedParts:
+    def _report_cut_off_chips(self, failure: FailedParts) -> FailedParts:
         """Note that chips which are cut off have failed themselves; return all other parts."""
         with self._lock:
             record = self._now.record
-            own = set(failure.failed_chips).intersection(record.cut_off)
-            left = subtract(failure, FailedParts(tuple(own)))
-            if own:
-                check_failure(record.state, left)
-                self._note("refuse", record.reported(own), own)
-        return left
+            reported = set(failure.failed_chips).intersection(record.cut_off)
+            others = subtract(failure, FailedParts(tuple(reported)))
+            if reported:
+                check_failure(record.state, others)
+                self._note(REFUSED, record.with_reported_chips(reported), reported)
+        return others
 
-    def _settle(
+    def _put_on_record(
         self,
-        now: Snapshot,
+        asked: Snapshot,
         failure: FailedParts,
-        found: Answer | OptMatchError,
+        answer: Answer | OptMatchError,
         *,
         report: bool,
-        anyway: bool,
+        even_if_stale: bool,
     ) -> bool:
-        """Put a failure on record, unless its answer is out of date; tell whether it is not."""
+        """Put a failure on record if `report` says so; return False if its answer is stale.
+
+        An answer is stale if the state has changed since it was `asked` for, or if a part that it
+        uses has failed.
+        """
         with self._lock:
             record = self._now.record
-            stale = now.state is not record.state
-            if isinstance(found, Answer):
+            is_stale = asked.state is not record.state
+            if isinstance(answer, Answer) and not is_stale:
                 closed = record.closed_to(failure)
-                stale = stale or find_closed(now.state, found.transition, closed) is not None
-            if stale and not anyway:
+                used = find_closed_part(asked.state, answer.transition, closed)
+                is_stale = used is not None
+            if is_stale and not even_if_stale:
                 return False
-            left = subtract(failure, parts_in(record.state)) if stale else failure
-            if report and any(left):
-                way = isinstance(found, Answer)
-                after = record.answer(left) if way else record.refuse(left)
-                self._note("answer" if way else "refuse", after)
+
+            # Parts of the failure that a change has answered in the meantime are not pending.
+            pending = subtract(failure, parts_in(record.state)) if is_stale else failure
+            if report and any(pending):
+                if isinstance(answer, Answer):
+                    self._note(ANSWERED, record.answer(pending))
+                else:
+                    self._note(REFUSED, record.refuse(pending))
             return True
 
     def apply(self, proposal: Proposal) -> Reroute:
@@ -265,35 +288,26 @@ class Rerouter(Keeper):
         Raises
         ------
         InputError
-            If the state has changed since it was made, or a part that it uses has failed.
+            If the state has changed since it was made, or a part that it uses has failed; or the
+            controller is closed.
         """
+        self._check_open()
         if not isinstance(proposal, Proposal):
             raise InputError(f"proposal of type {type(proposal).__name__}", where="proposal")
-        with self._tally.call("apply", proposal.failure), self._lock:
-            record, failure = self._now.record, proposal.failure
+        failure = proposal.failure
+        with self._tally.call("apply", failure), self._lock:
+            record = self._now.record
             if proposal.state is not record.state:
                 raise InputError("the state has changed since this was proposed: ask again")
-            used = find_closed(record.state, proposal.transition, record.closed_to(failure))
+            closed = record.closed_to(failure)
+            used = find_closed_part(record.state, proposal.transition, closed)
             if used is not None:
                 raise InputError(f"{used} has failed since this was proposed: ask again")
-            homes, changes, what = dict(record.homes), failure._asdict(), "fail"
             if proposal.restored is None:
-                for lost, spare in proposal.transition.moves.tolist():
-                    homes[spare] = homes.pop(lost, lost)
+                now = self._change(_record_after_failure(record, proposal), "fail", failure)
             else:
-                what, stand_ins = "give back", tuple(proposal.transition.moves[:, 0].tolist())
-                for stand_in in stand_ins:
-                    del homes[stand_in]
-                if subtract(failure, record.closed_to(FailedParts())) == failure:
-                    changes = {"spares": stand_ins}  # else the stand-in has failed
-            after = record.state.after(proposal.transition, changes)
-            reported = record.closed_to(FailedParts()).failed_chips  # these fail on their own
-            cut_off = (*record.cut_off, *(u for u in proposal.cut_off if u not in reported))
-            new = record.without(failure)._replace(
-                state=after, homes=tuple(homes.items()), cut_off=cut_off
-            )
-            now = self._change(new, what, failure)
-        self._look_ahead()
+                now = self._change(_record_after_return(record, proposal), "give back", failure)
+        self._prepare_answers()
         return now.state
 
     def repair(
@@ -311,10 +325,11 @@ class Rerouter(Keeper):
         InputError
             If no part is named, or one has not failed.
         """
-        repaired = list_failure(chip, port, fibre, cell, None)
+        self._check_open()
+        repaired = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
         with self._tally.call("repair", repaired), self._lock:
             now = self._change(take_out(self._now.record, repaired), "repair", repaired)
-        self._look_ahead()
+        self._prepare_answers()
         return now.state
 
     restore = repair
@@ -332,27 +347,74 @@ class Rerouter(Keeper):
         InfeasibleError, LimitReached
             As for `fail`.
         """
-        clock, unit = start_clock(deadline_s), integer("unit", unit, at_least=0)
-        now, stand_ins = self._now, self.stand_ins
-        stand_in = stand_ins.get(unit, -1)
+        self._check_open()
+        clock = start_clock(deadline_s)
+        unit = integer("unit", unit, at_least=0)
+        now = self._now
+        stand_in = self.stand_ins.get(unit, -1)
         leaving = failure_of_unit(now.state, stand_in)
         closed = now.record.closed_to(leaving)
-        units = closed.failed_chips if now.state.units.n_chips else closed.failed_ports
-        if stand_in < 0 or unit not in now.state.spares or unit in units:
+        pending_units = closed.failed_chips if now.state.units.n_chips else closed.failed_ports
+        if stand_in < 0 or unit not in now.state.spares or unit in pending_units:
             raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
-        with self._tally.call("give_back", leaving), self._behind.asked():
-            answered = decide(now, leaving, clock, only=(unit,))
-            if isinstance(answered, Answer):
-                way = _propose(now, leaving, answered, clock.elapsed_s)
-                return replace(way, restored=(unit, stand_in))
-            raise answered
+
+        with self._tally.call("give_back", leaving), self._background.pause():
+            answer = find_answer(now, leaving, clock, only_unit=unit)
+            if not isinstance(answer, Answer):
+                raise answer
+            proposal = _make_proposal(now, leaving, answer, clock.elapsed_s)
+            return replace(proposal, restored=(unit, stand_in))
 
 
-def _with_cut_off(failure: FailedParts, found: Answer) -> FailedParts:
-    chips = tuple(sorted({*failure.failed_chips, *found.cut_off}))
-    return failure._replace(failed_chips=chips)
+def _record_after_failure(record: Record, proposal: Proposal) -> Record:
+    """Return the record once the answer to a failure is applied."""
+    homes = dict(record.homes)
+    for lost, spare in proposal.transition.moves.tolist():
+        homes[spare] = homes.pop(lost, lost)  # a stand-in may be lost in turn
+    return _record_after(record, proposal, homes, proposal.failure._asdict())
 
 
-def _propose(now: Snapshot, failure: FailedParts, found: Answer, decided_s: float) -> Proposal:
-    failure = _with_cut_off(failure, found)
-    return Proposal(now.state, failure, found.transition, None, decided_s, found.cut_off)
+def _record_after_return(record: Record, proposal: Proposal) -> Record:
+    """Return the record once units have their circuits back; their stand-ins are spares again."""
+    homes = dict(record.homes)
+    stand_ins = tuple(proposal.transition.moves[:, 0].tolist())
+    for stand_in in stand_ins:
+        del homes[stand_in]
+
+    # A stand-in that is pending has failed: it becomes a failed part of the state, and no spare.
+    is_pending = subtract(proposal.failure, record.waiting_parts) != proposal.failure
+    changes: dict[str, tuple[int, ...]] = {"spares": stand_ins}
+    if is_pending:
+        changes = proposal.failure._asdict()
+    return _record_after(record, proposal, homes, changes)
+
+
+def _record_after(
+    record: Record,
+    proposal: Proposal,
+    homes: dict[int, int],
+    changes: dict[str, tuple[int, ...]],
+) -> Record:
+    """Return the record after a transition; `changes` are added to fields of its state."""
+    # Chips that are pending by themselves do not work again with the fibres of their server.
+    reported = record.waiting_parts.failed_chips
+    cut_off = [unit for unit in proposal.cut_off if unit not in reported]
+    return record.without(proposal.failure)._replace(
+        state=record.state.after(proposal.transition, changes),
+        homes=tuple(homes.items()),
+        cut_off=(*record.cut_off, *cut_off),
+    )
+
+
+def _make_proposal(
+    snapshot: Snapshot, failure: FailedParts, answer: Answer, decided_s: float
+) -> Proposal:
+    """Make a proposal of an answer; chips that it cuts off are a part of the failure."""
+    chips = tuple(sorted({*failure.failed_chips, *answer.cut_off}))
+    return Proposal(
+        state=snapshot.state,
+        failure=failure._replace(failed_chips=chips),
+        transition=answer.transition,
+        decided_s=decided_s,
+        cut_off=answer.cut_off,
+    )

@@ -37,6 +37,10 @@ def list_stages(
 
     Parameters
     ----------
+    state
+        The state before the failure.
+    transition
+        The recovery.
     detect_s
         Until the failure is reported.
     decide_s
@@ -50,20 +54,28 @@ def list_stages(
     restart_s
         Until the job runs on: processes, communicators, a checkpoint.
     """
-    given = {"detect_s": detect_s, "decide_s": decide_s, "program_s": program_s}
-    given |= {"cell_s": cell_s, "lock_s": lock_s, "restart_s": restart_s}
-    takes = {name: number(name, value) for name, value in given.items()}
-    set_s = takes["program_s"] + takes["cell_s"]
-    parts = [("detect", takes["detect_s"]), ("decide", takes["decide_s"])]
+    detect_s = number("detect_s", detect_s)
+    decide_s = number("decide_s", decide_s)
+    set_s = number("program_s", program_s) + number("cell_s", cell_s)
+    lock_s = number("lock_s", lock_s)
+    restart_s = number("restart_s", restart_s)
+
+    durations = [("detect", detect_s), ("decide", decide_s)]
     if state.fabric.graph is None and len(transition.changed):
-        parts.append(("program switches", set_s))
-    for kind, steps in groupby(kind for kind, _, _ in transition.steps.tolist()):
-        names = {SET: ("set cells", set_s), RAISE: ("raise circuits", takes["lock_s"])}
-        name, takes_s = names.get(kind, (f"{STEP_NAMES[kind]} circuits", 0.0))
-        parts.append((f"{name} ({len(list(steps))})", takes_s))
-    parts.append(("restart", takes["restart_s"]))
-    stages, now_s = list[Stage](), 0.0
-    for name, takes_s in parts:
-        stages.append(Stage(name, now_s, now_s + takes_s))
-        now_s += takes_s
+        durations.append(("program switches", set_s))
+    for kind, group in groupby(transition.steps[:, 0].tolist()):
+        n_steps = len(list(group))
+        if kind == SET:
+            durations.append((f"set cells ({n_steps})", set_s))
+        elif kind == RAISE:
+            durations.append((f"raise circuits ({n_steps})", lock_s))
+        else:
+            durations.append((f"{STEP_NAMES[kind]} circuits ({n_steps})", 0.0))
+    durations.append(("restart", restart_s))
+
+    stages = list[Stage]()
+    now_s = 0.0
+    for name, duration_s in durations:
+        stages.append(Stage(name, now_s, now_s + duration_s))
+        now_s += duration_s
     return tuple(stages)

@@ -405,7 +405,7 @@ def test_a_search_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one searches, others ask, apply and undo."""
     controller = om.Rerouter(rack_state(), prepare=False)
     searching, go_on = threading.Event(), threading.Event()
-    real = om.Rerouter.what_if.__globals__["decide"]
+    real = om.Rerouter.what_if.__globals__["find_answer"]
 
     def decide(now: Any, failure: Any, clock: Any, **more: Any) -> Any:
         if failure.failed_chips == (33,):
@@ -413,7 +413,7 @@ def test_a_search_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
             assert go_on.wait(60)
         return real(now, failure, clock, **more)
 
-    monkeypatch.setitem(om.Rerouter.what_if.__globals__, "decide", decide)
+    monkeypatch.setitem(om.Rerouter.what_if.__globals__, "find_answer", decide)
     thread = threading.Thread(target=lambda: controller.what_if(chip=33))
     thread.start()
     assert searching.wait(60)
@@ -477,7 +477,7 @@ def test_what_was_not_reached_is_tried_first_next_time(monkeypatch: pytest.Monke
         clock.remaining_s = 0.0
         return LimitReached("no way")
 
-    monkeypatch.setitem(om.Rerouter.retry.__globals__, "decide", decide)
+    monkeypatch.setitem(om.Rerouter.retry.__globals__, "find_answer", decide)
     monkeypatch.setitem(om.Rerouter.retry.__globals__, "start_clock", lambda _: clock)
     for _ in range(3):
         clock.remaining_s = 1.0

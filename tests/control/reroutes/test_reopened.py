@@ -1,0 +1,174 @@
+"""Controllers in files: what is written can be read back, and nothing is written after `close`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.io.text import canonical, digest
+from optmatch.solvers.reroutes.states import hold_matching
+from tests.helpers.modes import examples
+from tests.helpers.reopened import STATES, describe, half_matching, run
+
+MESH = om.HexMesh(4, 4, ports=8)
+
+
+def mesh_state() -> om.Reroute:
+    """Hold two pairs of ports of a mesh; four ports are spares."""
+    return hold_matching(MESH, [1, 0, 3, 2, -1, -1, -1, -1], seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STATES)
+def test_what_is_written_is_read_back_after_random_operations(name: str) -> None:
+    """One in ten is followed by a reopen that must give an equal controller."""
+    (controller,) = run(examples(60, plain=10), seed=12, names=[name])
+    assert controller.violations == []
+
+
+@pytest.mark.parametrize("first, second", [("cross", None), ("bar", "cross"), (None, "bar")])
+def test_a_broken_cell_is_refused_in_another_state_before_it_is_written(
+    first: Any, second: Any, tmp_path: Path
+) -> None:
+    state = mesh_state()
+    dark = int(np.flatnonzero(np.asarray(state.cell_states) < 0)[0])
+    controller = om.Rerouter.open(tmp_path / "a.json", state, prepare=False)
+    controller.apply(controller.fail(cell=dark, stuck=first))
+    before = describe(controller)
+    with pytest.raises(om.InputError, match=f"cell {dark} has failed already, it is"):
+        controller.fail(cell=dark, stuck=second)
+    controller.save(tmp_path / "b.json")
+    controller.close()
+    for read in (om.Rerouter.open(tmp_path / "a.json"), om.Rerouter.load(tmp_path / "b.json")):
+        assert describe(read) == before
+        read.repair(cell=dark)
+        read.apply(read.fail(cell=dark, stuck=second))
+        read.close()
+
+
+def calls_of(controller: om.Rerouter, folder: Path) -> dict[str, Callable[[], object]]:
+    """List a call of each method."""
+    proposal = controller.what_if(port=0)
+    return {
+        "fail": lambda: controller.fail(port=1),
+        "what_if": lambda: controller.what_if(port=1),
+        "drain": lambda: controller.drain(port=1),
+        "apply": lambda: controller.apply(proposal),
+        "repair": lambda: controller.repair(port=1),
+        "restore": lambda: controller.restore(port=1),
+        "give_back": lambda: controller.give_back(1),
+        "rollback": controller.rollback,
+        "retry": controller.retry,
+        "offers": lambda: controller.offers,
+        "save": lambda: controller.save(folder / "saved.json"),
+        "wait": controller.wait,
+        "figures": controller.figures,
+        "with": controller.__enter__,
+    }
+
+
+@pytest.mark.parametrize("in_files", [True, False])
+def test_every_call_after_close_is_an_error_and_writes_nothing(
+    in_files: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.json"
+    if in_files:
+        controller = om.Rerouter.open(path, mesh_state(), prepare=False)
+    else:
+        controller = om.Rerouter(mesh_state(), prepare=False)
+    calls = calls_of(controller, tmp_path)
+    public = {name for name in dir(om.Rerouter) if not name.startswith("_")}
+    properties = {"state", "stand_ins", "refused", "answered", "history"}
+    assert set(calls) == public - properties - {"load", "open", "close"} | {"with"}
+    controller.close()
+    controller.close()
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    for call in calls.values():
+        with pytest.raises(om.InputError, match="the controller is closed"):
+            call()
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert not controller.state.failed_ports
+
+
+def test_a_block_closes_its_controller(tmp_path: Path) -> None:
+    with om.Rerouter.open(tmp_path / "a.json", mesh_state(), prepare=False) as controller:
+        controller.apply(controller.fail(port=0))
+        with pytest.raises(om.InputError, match="in use by process"):
+            om.Rerouter.open(tmp_path / "a.json")
+    with om.Rerouter.open(tmp_path / "a.json", prepare=False) as again:
+        assert again.state == controller.state
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"circuits": [[0, 10**18, 1]]},
+        {"circuits": [[0, 2**31, 1]]},
+        {"circuits": [[0]]},
+        {"circuits": [3]},
+        {"circuits": 3},
+        {"circuits": [[0, "a", 1]]},
+        {"cell_states": [[0, 10**18]]},
+        {"cell_states": [[10**18, 0]]},
+        {"cell_states": [[0, 0, 0]]},
+        {"spares": 7},
+        {"spares": [[]]},
+        {"spares": [10**18]},
+        {"homes": [[1]]},
+        {"homes": [[1, 10**18]]},
+        {"homes": [1]},
+        {"refused": [1]},
+        {"refused": {"failed_ports": 1}},
+        {"refused": [{"failed_ports": 3}]},
+        {"refused": [{"failed_ports": [10**18]}]},
+        {"cut_off": 3},
+        {"cut_off": [[1]]},
+        {"answered": [{}]},
+        {"routes": [[0, [1]]]},
+        {"routes": [[0]]},
+        {"failed_ports": [True]},
+        7,
+    ],
+    ids=json.dumps,
+)
+def test_a_journal_with_a_right_checksum_and_a_wrong_change_is_refused_by_its_line(
+    changes: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.json"
+    om.Rerouter.open(path, mesh_state(), prepare=False).close()
+    body = canonical({"what": "fail", "changes": changes})
+    snapshot = json.loads(path.read_text())["sha256"][:16]
+    checksum = digest(snapshot.encode() + body)[:16].encode()
+    journal = tmp_path / "a.json.1.journal"
+    assert journal.exists()
+    journal.write_bytes(checksum + b" " + body + b"\n")
+    with pytest.raises(om.InputError) as caught:
+        om.Rerouter.open(path)
+    assert caught.value.path == f"{journal}:1"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda path: om.Rerouter.open(3),  # type: ignore[arg-type]
+        lambda path: om.Rerouter.load(None),  # type: ignore[arg-type]
+        lambda path: om.Rerouter(mesh_state(), prepare=False).save(3),  # type: ignore[arg-type]
+        lambda path: om.Rerouter(mesh_state(), priorities=3),  # type: ignore[arg-type]
+        lambda path: om.Rerouter(mesh_state(), priorities={0: 10**30}),
+        lambda path: om.Rerouter(mesh_state(), on_event=3),  # type: ignore[arg-type]
+        lambda path: om.Rerouter(mesh_state(), journal=3),  # type: ignore[arg-type]
+        lambda path: om.Rerouter.open(path / "a\0b", mesh_state()),
+    ],
+)
+def test_wrong_arguments_are_refused(wrong: Callable[[Path], object], tmp_path: Path) -> None:
+    with pytest.raises(om.InputError):
+        wrong(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_states_of_this_file_have_spares() -> None:
+    assert half_matching(8) == [1, 0, 3, 2, 5, 4, -1, -1]

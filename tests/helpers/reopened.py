@@ -1,0 +1,288 @@
+"""Random operations on controllers in files, judged by a replay that knows only what was reported.
+
+One operation in ten closes the controller and opens it again: it must be equal to the one before.
+``python -m tests.helpers.reopened OPERATIONS [SEED]`` runs for long on all fabrics in turn.
+
+The replay keeps the set of parts that were reported and not repaired. From these it says which
+parts must have failed in the state or be pending. Where there are cells, the verifier traces the
+light of every circuit.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import optmatch as om
+from optmatch.solvers.reroutes.states import fill_rack, hold_matching
+
+KINDS_OF_FIELDS = {
+    "failed_chips": "chip",
+    "failed_ports": "port",
+    "failed_fibres": "fibre",
+    "stuck_bar": "cell",
+    "stuck_cross": "cell",
+    "dead_cells": "cell",
+}
+
+Part = tuple[str, int]
+
+
+def half_matching(n_ports: int) -> list[int]:
+    """Join neighbouring ports in pairs, but for the last quarter, which are spares."""
+    matching = np.arange(n_ports) ^ 1
+    matching[3 * n_ports // 4 // 2 * 2 :] = -1
+    return matching.tolist()  # type: ignore[no-any-return]
+
+
+def _directed_matching(n_ports: int) -> list[int]:
+    """Join each source with the next destination, but for the last quarter."""
+    matching = np.arange(1, n_ports + 1)
+    matching[3 * n_ports // 4 :] = -1
+    return matching.tolist()
+
+
+STATES: dict[str, Callable[[], om.Reroute]] = {
+    "rack": lambda: fill_rack(om.RackFabric()),
+    "joined racks": lambda: fill_rack(om.RackFabric(racks=2, joined=True)),
+    "pod": lambda: fill_rack(
+        om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=8, joined=True, through=False),
+        [((0, 0, 0), (4, 4, 2))],
+    ),
+    "mesh": lambda: hold_matching(om.HexMesh(4, 4, ports=12), half_matching(12), seed=0),
+    "long mesh": lambda: hold_matching(om.HexMesh(2, 5, ports=8), half_matching(8), seed=0),
+    "dilated Benes": lambda: hold_matching(om.DilatedBenes(8), _directed_matching(8), seed=0),
+    "crossbar": lambda: hold_matching(om.Crossbar(6), _directed_matching(6), seed=0),
+    "Benes": lambda: hold_matching(om.Benes(8), _directed_matching(8), seed=0),
+}
+
+
+def describe(controller: om.Rerouter) -> tuple[Any, ...]:
+    """Return all that a controller remembers, to be compared."""
+    return (
+        controller.state,
+        controller.stand_ins,
+        controller.refused,
+        controller.answered,
+        controller.history,
+    )
+
+
+def parts_of(holder: Any) -> set[Part]:
+    """List the failed parts of a state or of a failure; cells without their faults."""
+    return {
+        (kind, number)
+        for field, kind in KINDS_OF_FIELDS.items()
+        for number in getattr(holder, field)
+    }
+
+
+class Reopened:
+    """One controller in files, and the replay beside it."""
+
+    def __init__(self, name: str, folder: Path, seed: int) -> None:
+        self.name = name
+        self.path = folder / f"{name}.json"
+        self.rng = np.random.default_rng(seed)
+        self.controller = self._open(STATES[name]())
+        state = self.controller.state
+        counts = {
+            "chip": state.units.n_chips,
+            "port": state.fabric.n_ports,
+            "fibre": state.units.n_fibres,
+            "cell": state.fabric.n_cells,
+        }
+        self.counts = {kind: count for kind, count in counts.items() if count}
+        self.reported: set[Part] = set()
+        """Parts that were reported, and not repaired since."""
+        self.proposals: list[Any] = []
+        self.n_reopened = 0
+        self.outcomes = Counter[str]()
+        self.violations: list[str] = []
+
+    def _open(self, state: om.Reroute | None) -> om.Rerouter:
+        return om.Rerouter.open(
+            self.path, state, prepare=False, history=6, compact_lines=30, durable="interval"
+        )
+
+    def operate(self) -> None:
+        """Do one thing at random, and check what must hold after it."""
+        draw = self.rng.random()
+        try:
+            if draw < 0.4:
+                self._fail()
+            elif draw < 0.6:
+                self._apply()
+            elif draw < 0.8:
+                self._repair()
+            elif draw < 0.87:
+                self._roll_back()
+            elif draw < 0.92:
+                for unit in list(self.controller.stand_ins)[:2]:
+                    self.proposals.append(self.controller.give_back(unit, deadline_s=0.3))
+            elif draw < 0.96:
+                self.proposals += self.controller.retry(deadline_s=0.3)
+            else:
+                self.controller.save(self.path.with_suffix(".saved"))
+        except om.InputError:
+            self.outcomes["refused"] += 1
+        except om.OptMatchError:
+            self.outcomes["no way"] += 1
+        else:
+            self.outcomes["done"] += 1
+        self._check()
+        if self.rng.random() < 0.1:
+            self.reopen()
+
+    def _draw_part(self) -> tuple[str, int]:
+        kind = str(self.rng.choice(list(self.counts)))
+        if self.reported and self.rng.random() < 0.15:  # a part that has failed fails once more
+            of_kind = sorted(self.reported)
+            return of_kind[int(self.rng.integers(len(of_kind)))]
+        return kind, int(self.rng.integers(self.counts[kind]))
+
+    def _fail(self) -> None:
+        kind, number = self._draw_part()
+        stuck: Any = None
+        if kind == "cell":
+            stuck = (None, "bar", "cross")[int(self.rng.integers(3))]
+        failed: Any = {kind: number}
+        if kind != "cell" and self.rng.random() < 0.2:
+            failed[kind] = sorted({number, int(self.rng.integers(self.counts[kind]))})
+        if self.rng.random() < 0.1:
+            self.controller.what_if(**failed, stuck=stuck, deadline_s=0.3)
+            return
+        try:
+            proposal = self.controller.fail(**failed, stuck=stuck, deadline_s=0.3)
+        except om.InputError:
+            raise
+        except om.OptMatchError:
+            self._report(kind, failed[kind])
+            raise
+        self._report(kind, failed[kind])
+        self.proposals.append(proposal)
+
+    def _report(self, kind: str, numbers: Any) -> None:
+        self.reported |= {(kind, number) for number in np.atleast_1d(numbers).tolist()}
+
+    def _apply(self) -> None:
+        if self.proposals:
+            k = int(self.rng.integers(max(0, len(self.proposals) - 3), len(self.proposals)))
+            self.controller.apply(self.proposals.pop(k))
+
+    def _repair(self) -> None:
+        if self.reported:
+            parts = sorted(self.reported)
+            kind, number = parts[int(self.rng.integers(len(parts)))]
+            failed: Any = {kind: number}
+            self.controller.repair(**failed)
+            self.reported.discard((kind, number))
+
+    def _roll_back(self) -> None:
+        """Take a change back: what was pending before stays so, and past failures are back."""
+        controller = self.controller
+        pending = {
+            part for f in (*controller.refused, *controller.answered) for part in parts_of(f)
+        }
+        past = parts_of(controller.history[-1]) if controller.history else set()
+        state = controller.rollback()
+        if parts_of(state) != past:
+            self._complain("a rollback leads to another state than that in the history")
+        now_pending = {
+            part for f in (*controller.refused, *controller.answered) for part in parts_of(f)
+        }
+        self.reported = now_pending | past
+        if not pending <= self.reported:
+            self._complain(f"{sorted(pending - self.reported)} is lost after a rollback")
+
+    def _check(self) -> None:
+        """Compare the record with the replay, and trace the light of all circuits."""
+        controller = self.controller
+        state = controller.state
+        pending = set[Part]()
+        for failure in (*controller.refused, *controller.answered):
+            parts = parts_of(failure)
+            if parts & pending:
+                self._complain(f"{sorted(parts & pending)} is pending twice")
+            pending |= parts
+        in_state = parts_of(state)
+        if pending & in_state:
+            self._complain(f"{sorted(pending & in_state)} is pending and answered")
+        lost = self.reported - pending - in_state
+        if lost:
+            self._complain(f"{sorted(lost)} was reported and is not on record")
+        if state.hit.any():
+            self._complain("a circuit has no light")
+        if state.cell_states is not None:
+            _check_light(state, self._complain)
+        used_ports = {port for ends in state.circuits.tolist() for port in ends}
+        per_unit = state.units.ports_per_unit
+        if {port // per_unit for port in used_ports} & set(state.spares):
+            self._complain("a spare is in use")
+
+    def _complain(self, text: str) -> None:
+        self.violations.append(f"{self.name}: {text}")
+
+    def reopen(self) -> None:
+        """Close the controller, and open its files: all that it remembers must be equal."""
+        before = describe(self.controller)
+        saved = self.path.with_suffix(".copy")
+        self.controller.save(saved)
+        self.controller.close()
+        self.controller = self._open(None)
+        if describe(self.controller) != before:
+            self._complain("the controller that was opened again differs")
+        loaded = om.Rerouter.load(saved, prepare=False, history=6)
+        if describe(loaded) != before:
+            self._complain("the controller that was saved and loaded differs")
+        self.proposals.clear()  # they are of the states of the controller that was closed
+        self.n_reopened += 1
+
+
+def _check_light(state: om.Reroute, complain: Callable[[str], None]) -> None:
+    """Let the verifier trace the circuits through the cells, broken ones as they are."""
+    matching = np.full(state.fabric.n_ports, -1)
+    for source, destination in state.circuits.tolist():
+        matching[source] = destination
+        if state.fabric.bidirectional:
+            matching[destination] = source
+    cell_states = np.asarray(state.cell_states)[None]
+    schedule = om.Schedule(
+        matchings=matching[None], durations_s=np.ones(1), cell_states=cell_states
+    )
+    report = om.verify(om.Routing(state.broken_fabric, matching), schedule)
+    if not report.ok:
+        complain(report.complaint)
+
+
+def run(n_operations: int, seed: int, names: list[str] | None = None) -> list[Reopened]:
+    """Operate controllers of all fabrics in turn; return them with their violations."""
+    folder = Path(tempfile.mkdtemp())
+    controllers = [Reopened(name, folder, seed + k) for k, name in enumerate(names or STATES)]
+    for number in range(n_operations):
+        controllers[number % len(controllers)].operate()
+    for controller in controllers:
+        controller.controller.close()
+    shutil.rmtree(folder)
+    return controllers
+
+
+def main(n_operations: int, seed: int) -> int:
+    """Run, and print what was done and what is wrong."""
+    controllers = run(n_operations, seed)
+    for controller in controllers:
+        print(controller.name, dict(controller.outcomes), controller.n_reopened, "opened again")
+    violations = Counter(text for c in controllers for text in c.violations)
+    for text, count in violations.most_common(20):
+        print(count, text)
+    print(f"{n_operations} operations, {violations.total()} violations; seed {seed}")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0))
