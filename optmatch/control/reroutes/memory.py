@@ -65,10 +65,7 @@ def write_memory(
     """
     present = records[-1]
     later_first = list(reversed(records))
-    differences = [
-        list_changes(later, record)
-        for later, record in pairwise(later_first)
-    ]
+    differences = [list_changes(later, record) for later, record in pairwise(later_first)]
     tree = {
         "format": _FORMAT,
         "state": problem_to_tree(present.state),
