@@ -11,184 +11,273 @@ from optmatch.model import IDLE, Schedule
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailTimeline
 from optmatch.verify.rails.context import MOST_TOLD, Context
+from optmatch.verify.report import Rule
 from optmatch.verify.routing.light import check_light
+
+# Ports
+SWITCH_HAS_PORTS = Rule("the switch has its ports")
+RAIL_FITS_SWITCH = Rule("a rail fits its switch")
+ONLY_GPUS_HAVE_CIRCUITS = Rule("only ports of GPUs have circuits")
+
+# Times
+STEP_REPEATS = Rule("a step ends with the circuits it begins with")
+FIRST_STATE_IS_THERE = Rule("the first state is there")
+ASKED_BEFORE_SET_UP = Rule("a state is asked for before it is set up")
+ONE_AFTER_ANOTHER = Rule("reconfigurations follow one another")
+PORT_KEEPS_CIRCUIT = Rule("a port gets no new circuit before its last one is up")
+
+# States of the cells
+MUTUAL = Rule("circuits of bidirectional ports are mutual")
+IDEAL_HAS_NO_CELLS = Rule("an ideal switch has no cells")
+EVERY_CELL_HAS_STATE = Rule("every cell has a state")
 
 
 class Sent(NamedTuple):
-    """Sends over ports; rows of (operation, port of the switch)."""
+    """Sends over ports: an entry for each port of the switch that an operation sends over."""
 
     operation: NDArray[np.int64]
     port: NDArray[np.int64]
 
 
-class Rail(NamedTuple):
-    """One rail in the replay.
+class UsedPorts(NamedTuple):
+    """The ports that some operations use: an entry for each port of each operation."""
 
-    A *spell* is the time for which a port keeps its circuit, or none. Circuits of a port stand
-    together, in the order of time; their columns have one entry each.
+    row: NDArray[np.int64]
+    """The place of the operation in the list that was asked for."""
+    number: NDArray[np.int64]
+    """The number of the port at its GPU."""
+    port: NDArray[np.int64]
+    """The port of the switch."""
+
+
+class Arrival(NamedTuple):
+    """Where circuits lead."""
+
+    rank: NDArray[np.int64]
+    """The rank at which they arrive; -1 without a circuit."""
+    number: NDArray[np.int64]
+    """The number of the port there, at its GPU."""
+
+
+class Rail(NamedTuple):
+    """The circuits of one rail over a step.
+
+    A *spell* is the time for which a port keeps its circuit, or has none. The spells of a port
+    stand together, in the order of time.
     """
 
     ranks: NDArray[np.int64]
-    starts_s: NDArray[np.float64]
-    """Of the states."""
-    key: NDArray[np.int64]
-    """``key[spell]``: the port times the number of states, plus the first state of the spell."""
+    """The ranks on the rail, ascending: their GPUs are numbered in this order."""
+    state_starts_s: NDArray[np.float64]
+    """``state_starts_s[state]``: when the reconfiguration to it starts."""
+    spell_key: NDArray[np.int64]
+    """``spell_key[spell]``: the port times the number of states, plus its first state."""
     since_s: NDArray[np.float64]
-    """When the change to the circuit began; -inf if it was there."""
+    """``since_s[spell]``: when the change to the circuit began; -inf if it was there."""
     until_s: NDArray[np.float64]
-    """When it is given up."""
-    arrives: NDArray[np.int64]
-    """The port at which it arrives, as GPUs count them: GPU times ports plus port; -1 if none."""
-    port_of: NDArray[np.int64]
-    """``port_of[GPU port]``: the port of the switch."""
+    """``until_s[spell]``: when the circuit is given up; inf if it stays."""
+    gpu_port: NDArray[np.int64]
+    """``gpu_port[spell]``: where the circuit arrives, as GPU times ports plus port; -1 if dark."""
+    switch_port: NDArray[np.int64]
+    """``switch_port[gpu port]``: the port of the switch."""
     ports_per_gpu: int
     stops_s: NDArray[np.float64]
     """When all circuits of the rail go dark for a reconfiguration; empty if only some do."""
     delay_s: float
 
-    def list_ports(
-        self, ranks: NDArray[np.integer], masks: NDArray[np.integer]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """List the ports of ranks that bits name.
-
-        Returns for each port the row of `ranks`, its number at the GPU, and its number at the
-        switch.
-        """
-        row, number = np.nonzero(masks[:, None] >> np.arange(self.ports_per_gpu) & 1)
+    def list_ports(self, ranks: NDArray[np.integer], masks: NDArray[np.integer]) -> UsedPorts:
+        """List the ports that operations use; of each its rank, and its ports as bits."""
+        bits = masks[:, None] >> np.arange(self.ports_per_gpu) & 1
+        row, number = np.nonzero(bits)
         gpu = np.searchsorted(self.ranks, ranks[row])
-        return row, number, self.port_of[gpu * self.ports_per_gpu + number]
+        return UsedPorts(row, number, self.switch_port[gpu * self.ports_per_gpu + number])
 
     def spell_at(self, time_s: NDArray[np.float64], port: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the spells of ports at some times; of one before the step, the first."""
-        state = np.maximum(np.searchsorted(self.starts_s, time_s, side="right") - 1, 0)
-        return np.searchsorted(self.key, port * len(self.starts_s) + state, side="right") - 1
+        """Return the spells of ports of the switch at some times; before the step, the first."""
+        n_states = len(self.state_starts_s)
+        n_started = np.searchsorted(self.state_starts_s, time_s, side="right")
+        state = np.maximum(n_started - 1, 0)
+        return np.searchsorted(self.spell_key, port * n_states + state, side="right") - 1
 
-    def reached(self, spell: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the ranks at which circuits arrive, -1 without one, and the ports there."""
-        at = self.arrives[spell]
-        return np.where(at < 0, -1, self.ranks[at // self.ports_per_gpu]), at % self.ports_per_gpu
+    def arrival(self, spell: NDArray[np.int64]) -> Arrival:
+        """Return where the circuits of some spells lead."""
+        gpu_port = self.gpu_port[spell]
+        rank = np.where(gpu_port < 0, -1, self.ranks[gpu_port // self.ports_per_gpu])
+        return Arrival(rank, gpu_port % self.ports_per_gpu)
 
     def dark_s(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add up how long the whole rail is dark between two times."""
-        total = np.zeros(len(start))
-        for begin in self.stops_s:
-            overlap = np.minimum(end, begin + self.delay_s) - np.maximum(start, begin)
-            total += np.maximum(overlap, 0.0)
-        return total
+        """Add up how long the whole rail is dark between two times, in seconds."""
+        total_s = np.zeros(len(start))
+        for stop_s in self.stops_s:
+            overlap_s = np.minimum(end, stop_s + self.delay_s) - np.maximum(start, stop_s)
+            total_s += np.maximum(overlap_s, 0.0)
+        return total_s
 
 
 def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
-    """Find when each circuit of a timeline is set up and given up."""
-    matchings, starts = timeline.matchings, timeline.starts_s
+    """Find when each circuit of a timeline is set up and given up, for one rail.
+
+    Parameters
+    ----------
+    job
+        Has the switch and its delay.
+    ranks
+        The ranks on the rail, ascending.
+    timeline
+        The states of the switch of the rail.
+    """
+    network = job.network
+    matchings = timeline.matchings
+    starts_s = timeline.starts_s
     n_states, n_ports = matchings.shape
-    new = np.ones(matchings.shape, dtype=bool)
-    np.not_equal(matchings[1:], matchings[:-1], out=new[1:])
-    port, state = np.nonzero(new.T)
-    since = np.where(state > 0, starts[state], -np.inf)
-    until = np.append(since[1:], np.inf)[: len(since)]
-    until[np.isneginf(until)] = np.inf  # the next spell belongs to the next port
-    live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
-    k, delay_s = job.network.ports_per_gpu, job.network.delay_s
-    port_of = live[: len(ranks) * k]
-    gpu_port = np.full(n_ports + 1, -1)  # the last for `IDLE`
-    gpu_port[port_of] = np.arange(len(port_of))
-    arrives = gpu_port[matchings[state, port]]
-    stops_s = starts[1:] if job.network.switching == "all-stop" else starts[:0]
-    key = port * n_states + state
-    return Rail(ranks, starts, key, since, until, arrives, port_of, k, stops_s, delay_s)
+
+    # A spell begins in the first state, and whenever the port changes its circuit.
+    begins = np.ones(matchings.shape, dtype=bool)
+    begins[1:] = matchings[1:] != matchings[:-1]
+    port, state = np.nonzero(begins.T)
+    since_s = np.where(state > 0, starts_s[state], -np.inf)
+    until_s = np.append(since_s[1:], np.inf)[: len(since_s)]
+    until_s[np.isneginf(until_s)] = np.inf  # the next spell belongs to the next port
+
+    live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
+    switch_port = live_ports[: len(ranks) * network.ports_per_gpu]
+    gpu_port_of = np.full(n_ports + 1, -1)  # by port of the switch; the last entry is for `IDLE`
+    gpu_port_of[switch_port] = np.arange(len(switch_port))
+    return Rail(
+        ranks=ranks,
+        state_starts_s=starts_s,
+        spell_key=port * n_states + state,
+        since_s=since_s,
+        until_s=until_s,
+        gpu_port=gpu_port_of[matchings[state, port]],
+        switch_port=switch_port,
+        ports_per_gpu=network.ports_per_gpu,
+        stops_s=starts_s[1:] if network.switching == "all-stop" else starts_s[:0],
+        delay_s=network.delay_s,
+    )
 
 
 def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
-    """Check the states of a timeline and their times; False if they fit no rail."""
-    job, findings, timeline = context.job, context.findings, context.plan.rails[number]
-    where, matchings = f"rails[{number}]", timeline.matchings
-    needed = n_gpus * job.network.ports_per_gpu
-    expected = needed if job.fabric is None else job.fabric.n_ports
+    """Check the states of a timeline and their times; return False if they fit no rail.
+
+    Parameters
+    ----------
+    context
+        The plan.
+    number
+        The place of the timeline in ``plan.rails``.
+    n_gpus
+        The GPUs on each of its rails.
+    """
+    job = context.job
+    findings = context.findings
+    timeline = context.plan.rails[number]
+    matchings = timeline.matchings
+    where = f"rails[{number}]"
+    n_needed = n_gpus * job.network.ports_per_gpu
+    n_ports = n_needed if job.fabric is None else job.fabric.n_ports
     width = matchings.shape[1]
-    if not findings.expect("the switch has its ports", f"{where}.matchings", width, expected):
+    if not findings.expect(SWITCH_HAS_PORTS, f"{where}.matchings", width, n_ports):
         return False
-    if job.network.radix is not None and needed > job.network.radix:
-        findings.refuse("a rail fits its switch", where, needed, job.network.radix)
-    live = np.arange(expected) if job.fabric is None else job.fabric.live_ports
-    foreign = np.isin(np.arange(expected), live[:needed], invert=True)
-    strange = (matchings != IDLE) & (foreign | foreign[matchings])
-    for state, port in np.argwhere(strange)[:MOST_TOLD]:
-        at, got = f"{where}.matchings[{state}, {port}]", int(matchings[state, port])
-        findings.refuse("only ports of GPUs have circuits", at, got, IDLE)
+    if job.network.radix is not None and n_needed > job.network.radix:
+        findings.refuse(RAIL_FITS_SWITCH, where, n_needed, job.network.radix)
+
+    # The first live ports of the switch are those of the GPUs.
+    live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
+    foreign = np.isin(np.arange(n_ports), live_ports[:n_needed], invert=True)
+    wrong = (matchings != IDLE) & (foreign | foreign[matchings])
+    for state, port in np.argwhere(wrong)[:MOST_TOLD]:
+        place = f"{where}.matchings[{state}, {port}]"
+        findings.refuse(ONLY_GPUS_HAVE_CIRCUITS, place, int(matchings[state, port]), IDLE)
+
     if not np.array_equal(matchings[0], matchings[-1]):
-        rule = "a step ends with the circuits it begins with"
-        findings.refuse(
-            rule, f"{where}.matchings[-1]", "other circuits", "those of the first state"
-        )
+        place = f"{where}.matchings[-1]"
+        findings.refuse(STEP_REPEATS, place, "other circuits", "those of the first state")
     _check_state_times(context, timeline, where)
-    _check_targets(context, timeline, where)
-    _check_states(context, timeline, where)
+    _check_port_times(context, timeline, where)
+    _check_cell_states(context, timeline, where)
     return True
 
 
 def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> None:
-    job, findings, slack = context.job, context.findings, context.slack_s
-    asked, starts = timeline.asked_s, timeline.starts_s
-    findings.expect("the first state is there", f"{where}.starts_s[0]", float(starts[0]), 0.0)
-    findings.expect("the first state is there", f"{where}.asked_s[0]", float(asked[0]), 0.0)
-    for state in np.flatnonzero((asked < 0) | (asked > starts + slack))[:MOST_TOLD]:
-        findings.refuse(
-            "a state is asked for before it is set up",
-            f"{where}.asked_s[{state}]",
-            float(asked[state]),
-            f"from 0 to {starts[state]:g}",
-        )
-    if job.network.switching == "all-stop":
-        for state in (
-            np.flatnonzero(np.diff(starts[1:]) < job.network.delay_s - slack)[:MOST_TOLD] + 2
-        ):
-            findings.refuse(
-                "reconfigurations follow one another",
-                f"{where}.starts_s[{state}]",
-                float(starts[state]),
-                float(starts[state - 1] + job.network.delay_s),
-            )
+    """Check when states are asked for and set up.
+
+    The first state is there. Each other one is asked for before it is set up, and where the whole
+    switch waits, only after the one before it is up. `where` names the timeline.
+    """
+    network = context.job.network
+    findings = context.findings
+    slack_s = context.slack_s
+    asked_s = timeline.asked_s
+    starts_s = timeline.starts_s
+    for name, first_s in (("starts_s", starts_s[0]), ("asked_s", asked_s[0])):
+        findings.expect(FIRST_STATE_IS_THERE, f"{where}.{name}[0]", float(first_s), 0.0)
+
+    wrong = (asked_s < 0) | (asked_s > starts_s + slack_s)
+    for state in np.flatnonzero(wrong)[:MOST_TOLD]:
+        place = f"{where}.asked_s[{state}]"
+        expected = f"from 0 to {starts_s[state]:g}"
+        findings.refuse(ASKED_BEFORE_SET_UP, place, float(asked_s[state]), expected)
+
+    if network.switching == "all-stop":
+        # The first state was there; between the others the whole switch waits for the delay.
+        early = np.diff(starts_s[1:]) < network.delay_s - slack_s
+        for state in np.flatnonzero(early)[:MOST_TOLD] + 2:
+            place = f"{where}.starts_s[{state}]"
+            earliest_s = float(starts_s[state - 1] + network.delay_s)
+            findings.refuse(ONE_AFTER_ANOTHER, place, float(starts_s[state]), earliest_s)
 
 
-def _check_targets(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check that no port, sending or receiving, is turned again before its circuit is up."""
-    rows, delay_s = timeline.matchings, context.job.network.delay_s
-    state, port = np.nonzero((rows[1:] != rows[:-1]) & (rows[1:] != IDLE))
+def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
+    """Check that no port, sending or receiving, is turned again before its circuit is up.
+
+    All changes are sorted by port and time, once by the sending and once by the receiving port:
+    neighbours are then one delay apart at least. `where` names the timeline.
+    """
+    matchings = timeline.matchings
+    delay_s = context.job.network.delay_s
+    new_circuit = (matchings[1:] != matchings[:-1]) & (matchings[1:] != IDLE)
+    state, port = np.nonzero(new_circuit)
     state += 1
-    for side, ports in (("from", port), ("to", rows[state, port])):
-        order = np.lexsort([state, ports])
-        at, began_s = ports[order], timeline.starts_s[state[order]]
-        early = (np.diff(at) == 0) & (np.diff(began_s) < delay_s - context.slack_s)
-        for k in np.flatnonzero(early)[:MOST_TOLD].tolist():
-            context.findings.refuse(
-                "a port gets no new circuit before its last one is up",
-                f"{where}.starts_s[{state[order[k + 1]]}], circuit {side} port {at[k]}",
-                float(began_s[k + 1]),
-                float(began_s[k] + delay_s),
-            )
+    for side, side_ports in (("from", port), ("to", matchings[state, port])):
+        order = np.lexsort([state, side_ports])
+        ports = side_ports[order]
+        states = state[order]
+        began_s = timeline.starts_s[states]
+        early = (np.diff(ports) == 0) & (np.diff(began_s) < delay_s - context.slack_s)
+        for row in np.flatnonzero(early)[:MOST_TOLD].tolist():
+            place = f"{where}.starts_s[{states[row + 1]}], circuit {side} port {ports[row]}"
+            earliest_s = float(began_s[row] + delay_s)
+            context.findings.refuse(PORT_KEEPS_CIRCUIT, place, float(began_s[row + 1]), earliest_s)
 
 
-def _check_states(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Trace the light of every state, and check that bidirectional circuits are mutual."""
-    matchings, fabric, findings = timeline.matchings, context.job.fabric, context.findings
-    if fabric is not None and fabric.bidirectional:
-        back = np.take_along_axis(matchings, matchings, 1)
-        own = np.broadcast_to(np.arange(matchings.shape[1]), matchings.shape)
-        for state, port in np.argwhere((matchings != IDLE) & ((back != own) | (matchings == own))):
-            findings.refuse(
-                "circuits of bidirectional ports are mutual",
-                f"{where}.matchings[{state}, {port}]",
-                int(matchings[state, port]),
-                "a port that comes back",
-            )
-            return
-    if fabric is None or fabric.graph is None:
-        findings.expect("an ideal switch has no cells", where, timeline.cell_states, None)
-        return
-    shape = len(matchings), fabric.n_cells
+def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> None:
+    """Check the states of the cells: the light of every state reaches its partners.
+
+    Without a fabric of cells there are no states, and circuits of bidirectional ports must be
+    mutual. `where` names the timeline.
+    """
+    matchings = timeline.matchings
     states = timeline.cell_states
-    got: tuple[int, ...] | None = None if states is None else states.shape
-    if not findings.expect("every cell has a state", f"{where}.cell_states", got, shape):
+    fabric = context.job.fabric
+    findings = context.findings
+    if fabric is not None and fabric.bidirectional:
+        port_itself = np.broadcast_to(np.arange(matchings.shape[1]), matchings.shape)
+        partner_of_partner = np.take_along_axis(matchings, matchings, 1)
+        mutual = (partner_of_partner == port_itself) & (matchings != port_itself)
+        for state, port in np.argwhere((matchings != IDLE) & ~mutual)[:1]:
+            place = f"{where}.matchings[{state}, {port}]"
+            got = int(matchings[state, port])
+            findings.refuse(MUTUAL, place, got, "a port that comes back")
+            return  # no light can be traced
+
+    if fabric is None or fabric.graph is None:
+        findings.expect(IDEAL_HAS_NO_CELLS, where, states, None)
         return
-    every = Schedule(matchings=matchings, durations_s=np.ones(len(matchings)), cell_states=states)
-    check_light(fabric, every, findings)
+    shape: tuple[int, ...] | None = None if states is None else states.shape
+    expected = (len(matchings), fabric.n_cells)
+    if not findings.expect(EVERY_CELL_HAS_STATE, f"{where}.cell_states", shape, expected):
+        return
+    durations_s = np.ones(len(matchings))  # light does not depend on them
+    schedule = Schedule(matchings=matchings, durations_s=durations_s, cell_states=states)
+    check_light(fabric, schedule, findings)

@@ -16,6 +16,7 @@ from optmatch.verify.report import Findings
 MOST_TOLD = 5
 """The most places of one rule that are named; further ones are counted."""
 _SLACK = 1e-12
+"""Relative to the step: double precision has 1e-16, and a time is a sum of thousands."""
 
 
 class Context(NamedTuple):
@@ -33,8 +34,8 @@ class Context(NamedTuple):
 
     @property
     def group_size(self) -> NDArray[np.int64]:
-        """``group_size[group]``: how many ranks it has; 1 of group -1."""
-        return np.array([*(len(group.ranks) for group in self.step.groups), 1])
+        """``group_size[group]``: the number of its ranks; 1 for group -1, which is none."""
+        return count_members(self.step)
 
     def refuse(
         self,
@@ -44,56 +45,120 @@ class Context(NamedTuple):
         got: ArrayLike,
         expected: ArrayLike,
     ) -> None:
-        """Refuse the operations marked as wrong, and name the first few; arrays by row."""
+        """Refuse the operations in the rows marked as wrong; the first few are named.
+
+        Parameters
+        ----------
+        rule
+            The rule that they break.
+        operations
+            ``operations[row]``; an operation may stand in several rows, and is named once.
+        wrong
+            ``wrong[row]``.
+        got, expected
+            Numbers for the message, by row or one for all.
+        """
         if not wrong.any():
             return
-        marked, first = np.unique(operations[wrong], return_index=True)
-        given, wanted = (np.broadcast_to(each, wrong.shape)[wrong] for each in (got, expected))
-        for operation, row in zip(marked[:MOST_TOLD].tolist(), first.tolist(), strict=False):
+        named, first_row = np.unique(operations[wrong], return_index=True)
+        got_wrong = np.broadcast_to(got, wrong.shape)[wrong]
+        expected_wrong = np.broadcast_to(expected, wrong.shape)[wrong]
+        for operation, row in zip(named.tolist()[:MOST_TOLD], first_row, strict=False):
             where = self.step.describe(operation)
-            self.findings.refuse(rule, where, float(given[row]), float(wanted[row]))
-        if len(marked) > MOST_TOLD:
-            more = len(marked) - MOST_TOLD
-            self.findings.refuse(rule, f"{more} more operations", "the same", "none")
+            self.findings.refuse(rule, where, float(got_wrong[row]), float(expected_wrong[row]))
+        if len(named) > MOST_TOLD:
+            n_further = len(named) - MOST_TOLD
+            self.findings.refuse(rule, f"{n_further} more operations", "the same", "none")
 
 
-Transfers = list[tuple[int, int, float]]
-"""The sends of one round: sender and receiver, by their places, and the part of the size."""
+def count_members(step: Step) -> NDArray[np.int64]:
+    """Return the number of ranks of each group; the last entry, 1, is that of group -1."""
+    return np.array([*(len(group.ranks) for group in step.groups), 1])
+
+
+class Transfer(NamedTuple):
+    """One send in a round of a collective."""
+
+    sender: int
+    """By its place in the group."""
+    receiver: int
+    share: float
+    """The part of the size of the operation that is sent."""
+
+
+Transfers = list[Transfer]
+"""The sends of one round; each member sends to one other at most, and all shares are equal."""
 
 
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
-    """List sender, receiver and bytes of each transfer; none for collectives around rings."""
-    if n < 3:  # two ranks exchange all they have in every algorithm
+    """List the rounds of a collective that is done by recursive halving, or along a binary tree.
+
+    Parameters
+    ----------
+    algorithm
+        ``"halving"``: recursive halving and doubling, of a power of two of members. ``"tree"``: a
+        reduction up a binomial tree and a broadcast down. Any other one goes around a ring.
+    kind
+        The collective, such as ``"all-reduce"``.
+    n
+        The number of members.
+
+    Returns
+    -------
+    list of Transfers
+        Empty for a collective around a ring, and for one of two members, who exchange all they
+        have in every algorithm.
+    """
+    if n < 3:
         return []
-    levels = range((n - 1).bit_length())
+    bits = range((n - 1).bit_length())
     if algorithm == "halving":
-        whole = 1.0 if kind == "all-gather" else 1.0 / n
-        double = [[(p, p ^ 1 << b, whole * 2**b) for p in range(n)] for b in levels]
-        known = {
-            "reduce-scatter": double[::-1],
-            "all-gather": double,
-            "all-reduce": double[::-1] + double,
+        # Of an all-gather the size is the shard of a rank; of the others, the whole buffer.
+        shard = 1.0 if kind == "all-gather" else 1.0 / n
+        doubling = [
+            [Transfer(rank, rank ^ 1 << bit, shard * 2**bit) for rank in range(n)] for bit in bits
+        ]
+        halving = doubling[::-1]
+        rounds = {
+            "reduce-scatter": halving,
+            "all-gather": doubling,
+            "all-reduce": halving + doubling,
         }
-        return known.get(kind, [])
+        return rounds.get(kind, [])
     if algorithm == "tree":
-        up = [[(p, p - 2**b, 1.0) for p in range(2**b, n, 2 ** (b + 1))] for b in levels]
-        down = [[(parent, child, 1.0) for child, parent, _ in level] for level in up[::-1]]
+        up = [
+            [Transfer(child, child - 2**bit, 1.0) for child in range(2**bit, n, 2 ** (bit + 1))]
+            for bit in bits
+        ]
+        down = [
+            [Transfer(sent.receiver, sent.sender, sent.share) for sent in level]
+            for level in up[::-1]
+        ]
         return {"all-reduce": up + down, "broadcast": down}.get(kind, [])
     return []
 
 
-def list_in_rounds(
-    job: RailJob, operations: NDArray[np.int64]
-) -> Iterator[tuple[NDArray[np.int64], int, list[Transfers]]]:
-    """List the operations, among some, that are done in rounds, with members and transfers."""
+class InRounds(NamedTuple):
+    """Operations that are done in the same rounds."""
+
+    operations: NDArray[np.int64]
+    n_members: int
+    rounds: list[Transfers]
+
+
+def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRounds]:
+    """List those of some operations that are done in rounds, by kind and size of their group."""
     step = job.step()
     for dimension, algorithm in job.collectives.items():
-        joined = [g.rail >= 0 and g.dimension == dimension for g in step.groups]
-        counts = [len(g.ranks) * on for g, on in zip(step.groups, joined, strict=True)]
-        sizes = np.array([*counts, 0])[step.group[operations]]
-        for n in np.unique(sizes[sizes > 2]).tolist():
-            kinds = np.where(sizes == n, step.kind[operations], COMPUTE)
+        # The number of members of the group, 0 if its collectives use no such algorithm.
+        n_joined = [
+            len(group.ranks) if group.rail >= 0 and group.dimension == dimension else 0
+            for group in step.groups
+        ]
+        n_members = np.array([*n_joined, 0])[step.group[operations]]
+        for n in np.unique(n_members[n_members > 2]).tolist():
+            kinds = np.where(n_members == n, step.kind[operations], COMPUTE)
             for kind in np.unique(kinds[kinds != COMPUTE]).tolist():
-                transfers = list_transfers(algorithm, OPERATIONS[kind], n)
-                if transfers:
-                    yield operations[kinds == kind], n, transfers
+                rounds = list_transfers(algorithm, OPERATIONS[kind], n)
+                if rounds:
+                    yield InRounds(operations[kinds == kind], n, rounds)

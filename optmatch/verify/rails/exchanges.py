@@ -1,177 +1,406 @@
-"""The replay of collectives in several rounds: rings, pairs, and everyone with everyone else."""
+"""The replay of collectives whose circuits change: in rounds of sends, and all-to-alls.
+
+An all-to-all of more than two is done in one of three ways. *In rounds* each member meets all
+others, one after the other or over several ports at once. *In stages* the circuits of all members
+lead the same number of places further on, and parts take several hops. Otherwise it goes around a
+ring that stays, which `optmatch.verify.rails.routes` checks.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.verify.rails.circuits import Rail
-from optmatch.verify.rails.context import Context, Transfers, list_in_rounds
+from optmatch.verify.rails.context import Context, InRounds, Transfers, list_in_rounds
 from optmatch.verify.rails.work import measure_work
+from optmatch.verify.report import Rule
+
+CIRCUITS_OF_EACH_ROUND = Rule("in each round of a collective its circuits are there")
+ENDS_WITH_LAST_ROUND = Rule("a collective ends with the last of its rounds")
+EVERYONE_TO_EVERYONE = Rule("in an all-to-all everyone sends to everyone else")
+LASTS_AS_BYTES_NEED = Rule("an operation lasts as long as its bytes need on its ports")
+
+Places = NDArray[np.int64]
+Seconds = NDArray[np.float64]
 
 
-def check_in_rounds(context: Context, rail: Rail, riding: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Replay the collectives of a rail that are done in rounds, of the operations that ride it.
+# Collectives in rounds of sends: recursive halving, trees
+
+
+class _Senders(NamedTuple):
+    """The ports over which the members of some collectives send; an entry for each port."""
+
+    operation: Places
+    collective: Places
+    """The number of the collective, from 0."""
+    place: Places
+    """The place of the rank in the group."""
+    port: Places
+    """The port of the switch."""
+    n_ports: Places
+    """The number of ports that the operation uses."""
+
+
+class _Rounds(NamedTuple):
+    """When the rounds of collectives end, and which circuits are missing."""
+
+    end_s: Seconds
+    """``end_s[collective]``."""
+    end_after_stop_s: Seconds
+    """The same if the rail stops at that moment and the collective ends after the stop."""
+    lacks_circuit: NDArray[np.bool_]
+    """``lacks_circuit[sender]``."""
+
+
+def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
+    """Replay the collectives on a rail that are done in rounds of sends.
 
     A round begins when the last one has ended and the circuits of all who send are up, and lasts
     as long as its bytes need; the collective ends with its last round. If the rail stops at that
-    moment, it may end before the stop or after it. Returns the operations that were replayed.
+    moment, it may end before the stop or after it.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    riding
+        The operations on the rail, ascending.
+
+    Returns
+    -------
+    int64 array
+        The operations that were replayed.
     """
-    found = [np.empty(0, dtype=np.int64)]
-    for own, n, transfers in list_in_rounds(context.job, riding):
-        _replay(context, rail, own, n, transfers)
-        found.append(own)
-    return np.concatenate(found)
+    replayed = [np.empty(0, dtype=np.int64)]
+    for group in list_in_rounds(context.job, riding):
+        _check_group_in_rounds(context, rail, group)
+        replayed.append(group.operations)
+    return np.concatenate(replayed)
 
 
-def _replay(
-    context: Context, rail: Rail, own: NDArray[np.int64], n: int, transfers: list[Transfers]
-) -> None:
-    step, plan, slack = context.step, context.plan, context.slack_s
-    _, heads, of = np.unique(step.match[own], return_index=True, return_inverse=True)
-    members = np.array([step.groups[group].ranks for group in step.group[own[heads]].tolist()])
-    row, _, ports = rail.list_ports(step.rank[own], plan.ports[own])
-    n_ports = np.bincount(row, minlength=len(own))[row]
-    operation, call_of = own[row], of.reshape(-1)[row]
-    seats = (np.arange(len(members))[:, None] * step.n_ranks + members).reshape(-1)
-    in_order = np.argsort(seats)
-    seat = np.searchsorted(seats[in_order], call_of * step.n_ranks + step.rank[operation])
-    place = in_order[seat] % n
-    cursor = plan.start_s[own[heads]].copy()
-    late = cursor
-    spell = rail.spell_at(plan.start_s[operation], ports)
-    lost = np.zeros(len(row), dtype=bool)
-    for each in transfers:
-        target = np.full(n, -1)
-        target[[sender for sender, _, _ in each]] = [receiver for _, receiver, _ in each]
-        _, _, share = each[0]
-        sends = np.flatnonzero(target[place] >= 0)
-        call = call_of[sends]
-        wanted = members[call, target[place[sends]]]
-        rate = n_ports[sends] * context.job.network.port_bytes_per_s
-        lasts = share * step.size_bytes[operation[sends]] / rate + context.job.network.latency_s
-        at = spell[sends] = _seek(rail, spell[sends], wanted, cursor[call] + lasts - slack)
-        missing = rail.reached(at)[0] != wanted
-        since = rail.since_s[at] + rail.delay_s
-        np.maximum.at(cursor, call, np.where(missing, -np.inf, since))
-        length = np.zeros(len(cursor))
-        np.maximum.at(length, call, lasts)
-        late = _advance(rail, cursor, length, -slack)
-        cursor = _advance(rail, cursor, length, slack)
-        missing |= rail.until_s[at] < cursor[call] - slack
-        lost[sends[missing]] = True
-    rule = "in each round of a collective its circuits are there"
-    context.refuse(rule, operation, lost, plan.start_s[operation], np.nan)
-    ends, after = cursor[call_of], plan.end_s[operation]
-    stops = np.clip(after - ends, 0.0, late[call_of] - ends)
-    stops = np.rint(stops / (rail.delay_s or 1.0)) * rail.delay_s
-    wrong = (np.abs(after - ends - stops) > slack) & ~np.isin(call_of, call_of[lost])
-    rule = "a collective ends with the last of its rounds"
-    context.refuse(rule, operation, wrong, after, ends)
+def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
+    """Replay collectives that are done in the same rounds, and compare their circuits and ends.
+
+    Each round needs its circuits, and the collective ends when its last round does.
+    """
+    step = context.step
+    plan = context.plan
+
+    # The parts of a collective have one number in `match`; any of them knows its group and start.
+    _, first_part, collective_of = np.unique(
+        step.match[group.operations], return_index=True, return_inverse=True
+    )
+    first_operation = group.operations[first_part]
+    members = np.array([step.groups[g].ranks for g in step.group[first_operation].tolist()])
+    start_s = plan.start_s[first_operation]
+    senders = _list_senders(context, rail, group, collective_of.reshape(-1), members)
+    rounds = _replay_rounds(context, rail, group.rounds, senders, members, start_s)
+
+    operation = senders.operation
+    lacks = rounds.lacks_circuit
+    context.refuse(CIRCUITS_OF_EACH_ROUND, operation, lacks, plan.start_s[operation], np.nan)
+
+    # A collective may end later than the replay by whole stops of the rail that begin just then.
+    end_s = rounds.end_s[senders.collective]
+    planned_s = plan.end_s[operation]
+    longest_stop_s = rounds.end_after_stop_s[senders.collective] - end_s
+    stopped_s = np.clip(planned_s - end_s, 0.0, longest_stop_s)
+    stopped_s = np.rint(stopped_s / (rail.delay_s or 1.0)) * rail.delay_s
+    off = np.abs(planned_s - end_s - stopped_s) > context.slack_s
+    replayed = ~np.isin(senders.collective, senders.collective[lacks])
+    context.refuse(ENDS_WITH_LAST_ROUND, operation, off & replayed, planned_s, end_s)
 
 
-def _seek(
+def _list_senders(
+    context: Context, rail: Rail, group: InRounds, collective_of: Places, members: Places
+) -> _Senders:
+    """List the ports of operations; ``collective_of[row]`` and ``members[collective, place]``."""
+    step = context.step
+    used = rail.list_ports(step.rank[group.operations], context.plan.ports[group.operations])
+    operation = group.operations[used.row]
+    collective = collective_of[used.row]
+    n_ports = np.bincount(used.row, minlength=len(group.operations))[used.row]
+
+    # Find each rank among the members of its collective by a key of both.
+    member_keys = (np.arange(len(members))[:, None] * step.n_ranks + members).ravel()
+    order = np.argsort(member_keys)
+    key = collective * step.n_ranks + step.rank[operation]
+    place = order[np.searchsorted(member_keys[order], key)] % group.n_members
+    return _Senders(operation, collective, place, used.port, n_ports)
+
+
+def _replay_rounds(
+    context: Context,
     rail: Rail,
-    spell: NDArray[np.int64],
-    wanted: NDArray[np.int64],
-    least_s: NDArray[np.float64],
-) -> NDArray[np.int64]:
-    """Find the first spell of a port, from one on, that leads to a rank and lasts so long.
+    rounds: list[Transfers],
+    senders: _Senders,
+    members: Places,
+    start_s: Seconds,
+) -> _Rounds:
+    """Follow collectives round by round.
 
-    Returns the last spell of the port, if there is none.
+    ``members[collective, place]`` are ranks, and ``start_s[collective]`` is when it starts.
     """
-    spell, going = spell.copy(), np.arange(len(spell))
-    while len(going):
-        here = spell[going]
-        until = rail.until_s[here]
-        fits = (rail.reached(here)[0] == wanted[going]) & (until >= least_s[going])
-        going = going[~fits & (until < np.inf)]
-        spell[going] += 1
+    network = context.job.network
+    slack_s = context.slack_s
+    n_collectives, n_members = members.shape
+    spell = rail.spell_at(context.plan.start_s[senders.operation], senders.port)
+    lacks_circuit = np.zeros(len(spell), dtype=bool)
+    now_s = start_s.copy()  # by collective: when its next round may begin
+    after_stop_s = now_s
+    for transfers in rounds:
+        receiver_of = np.full(n_members, -1)  # by place
+        for transfer in transfers:
+            receiver_of[transfer.sender] = transfer.receiver
+        sends = np.flatnonzero(receiver_of[senders.place] >= 0)
+        collective = senders.collective[sends]
+        receiver = members[collective, receiver_of[senders.place[sends]]]
+        size_bytes = transfers[0].share * context.step.size_bytes[senders.operation[sends]]
+        rate = senders.n_ports[sends] * network.port_bytes_per_s
+        send_s = size_bytes / rate + network.latency_s
+
+        # The round waits for the circuits of all who send, and lasts as long as the longest send.
+        earliest_end_s = now_s[collective] + send_s - slack_s
+        spell[sends] = _seek_circuit(rail, spell[sends], receiver, earliest_end_s)
+        in_use = spell[sends]
+        missing = rail.arrival(in_use).rank != receiver
+        up_s = np.where(missing, -np.inf, rail.since_s[in_use] + rail.delay_s)
+        np.maximum.at(now_s, collective, up_s)
+        round_s = np.zeros(n_collectives)
+        np.maximum.at(round_s, collective, send_s)
+        after_stop_s = _advance(rail, now_s, round_s, -slack_s)
+        now_s = _advance(rail, now_s, round_s, slack_s)
+
+        missing |= rail.until_s[in_use] < now_s[collective] - slack_s
+        lacks_circuit[sends[missing]] = True
+    return _Rounds(now_s, after_stop_s, lacks_circuit)
+
+
+def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
+    """Find the first spell of each port that leads to a rank and lasts long enough.
+
+    Parameters
+    ----------
+    rail
+        The circuits.
+    spell
+        ``spell[port]``: the spell to begin with.
+    receiver
+        ``receiver[port]``: the rank that the circuit has to lead to.
+    earliest_end_s
+        ``earliest_end_s[port]``: the circuit has to stay at least until then.
+
+    Returns
+    -------
+    int64 array, shape (ports,)
+        The last spell of the port, if none fits.
+    """
+    spell = spell.copy()
+    searching = np.arange(len(spell))
+    while len(searching):
+        current = spell[searching]
+        until_s = rail.until_s[current]
+        leads_there = rail.arrival(current).rank == receiver[searching]
+        fits = leads_there & (until_s >= earliest_end_s[searching])
+        has_next = until_s < np.inf
+        searching = searching[~fits & has_next]
+        spell[searching] += 1
     return spell
 
 
-def _advance(
-    rail: Rail, begin: NDArray[np.float64], lasts: NDArray[np.float64], slack: float
-) -> NDArray[np.float64]:
-    """Return when an operation that begins then ends, if the rail may be dark meanwhile."""
-    stops, delay = rail.stops_s, rail.delay_s
-    if not len(stops):
-        return begin + lasts
-    number = np.searchsorted(stops, begin, side="right")
-    inside = np.minimum(begin - stops[np.maximum(number - 1, 0)], delay)
-    dark = np.where(number > 0, (number - 1) * delay + inside, 0.0)
-    light = begin - dark + lasts  # how long the rail is up before the end
-    before = np.searchsorted(stops - np.arange(len(stops)) * delay, light - slack, side="left")
-    return np.maximum(begin, light + before * delay)
+def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> Seconds:
+    """Return when work that begins at some times ends, if it rests while the rail is dark.
 
-
-def check_exchanges(
-    context: Context, rail: Rail, operations: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Check all-to-alls of more than two that are done in rounds; others go around a ring.
-
-    Each pair needs a circuit for as long as its part needs; the operation lasts as many rounds as
-    its ports need for all others, and a reconfiguration between each two, or as long as the rail
-    is dark meanwhile; the latency of messages is spread evenly over the rounds.
-
-    Returns the operations that are done in rounds, since circuits change or there is a port for
-    everyone; and apart from them those in stages (`check_stages`): they have fewer circuits than
-    there are others, or all ports of each to one rank.
+    Times are turned into time in light, in which the work is done without a rest, and back. Work
+    that ends at the very moment of a stop, up to the slack, ends before it; with a negative slack
+    it ends after it.
     """
-    step, plan, slack = context.step, context.plan, context.slack_s
-    row, _, port = rail.list_ports(step.rank[operations], plan.ports[operations])
-    start, end = plan.start_s[operations], plan.end_s[operations]
-    others = context.group_size[step.group[operations]] - 1
-    n_ports = np.bincount(row, minlength=len(operations))
-    rounds = -(-others // np.maximum(n_ports, 1))
-    sent = measure_work(context.job, operations).sent_bytes
-    part_s = sent / others / context.job.network.port_bytes_per_s
-    part_s += others * context.job.network.latency_s / rounds
-    dark = rail.dark_s(start, end)
-    in_rounds = (rounds == 1) & (np.abs(end - start - dark - part_s) <= slack)
-    spell = rail.spell_at(start[row] + slack, port)
-    reached, _ = rail.reached(spell)
-    most, least = np.full(len(operations), -1), np.full(len(operations), step.n_ranks)
-    np.maximum.at(most, row, reached)
-    np.minimum.at(least, row, reached)
-    in_rounds &= most != least  # all ports to one rank are a ring
-    in_rounds[row[rail.until_s[spell] < end[row] - slack]] = True
+    stops_s = rail.stops_s
+    delay_s = rail.delay_s
+    if not len(stops_s):
+        return begin_s + lasts_s
+    n_stops = np.searchsorted(stops_s, begin_s, side="right")
+    in_last_stop_s = np.minimum(begin_s - stops_s[np.maximum(n_stops - 1, 0)], delay_s)
+    dark_s = np.where(n_stops > 0, (n_stops - 1) * delay_s + in_last_stop_s, 0.0)
+    light_end_s = begin_s - dark_s + lasts_s
+
+    light_stops_s = stops_s - np.arange(len(stops_s)) * delay_s
+    n_stops_before_end = np.searchsorted(light_stops_s, light_end_s - slack_s, side="left")
+    return np.maximum(begin_s, light_end_s + n_stops_before_end * delay_s)
+
+
+# All-to-alls
+
+
+class Exchanges(NamedTuple):
+    """All-to-alls whose circuits change."""
+
+    in_rounds: Places
+    """Each member meets all others."""
+    in_stages: Places
+    """Each member has fewer circuits than there are others, or all of its ports lead to one."""
+
+
+class _AllToAlls(NamedTuple):
+    """All-to-alls of more than two, and what their rounds need; an entry for each operation."""
+
+    operation: Places
+    start_s: Seconds
+    end_s: Seconds
+    n_others: Places
+    """The other members."""
+    n_rounds: Places
+    """The rounds that its ports need for all others."""
+    part_s: Seconds
+    """How long one round lasts."""
+    dark_s: Seconds
+    """How long the rail is dark from start to end."""
+
+
+def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchanges:
+    """Check all-to-alls of more than two that are done in rounds.
+
+    Each pair needs a circuit for as long as its part needs. The operation lasts as many rounds as
+    its ports need for all others, and a reconfiguration between each two, or as long as the rail
+    is dark meanwhile. The latency of messages is spread evenly over the rounds.
+
+    Returns
+    -------
+    Exchanges
+        The operations that were checked, and those in stages, which `check_stages` checks. The
+        others go around a ring.
+    """
+    used = rail.list_ports(context.step.rank[operations], context.plan.ports[operations])
+    exchanges = _measure_rounds(context, rail, operations, used.row)
+    row = used.row
+    spell = rail.spell_at(exchanges.start_s[row] + context.slack_s, used.port)
+    reached = rail.arrival(spell).rank
+    all_to_one = _is_single_valued(row, reached, len(operations))
+
+    # In rounds: circuits change, or there is a port for everyone and it takes one round.
+    duration_s = exchanges.end_s - exchanges.start_s
+    one_round = exchanges.n_rounds == 1
+    lasts_a_part = np.abs(duration_s - exchanges.dark_s - exchanges.part_s) <= context.slack_s
+    in_rounds = one_round & lasts_a_part & ~all_to_one
+    changes = rail.until_s[spell] < exchanges.end_s[row] - context.slack_s
+    in_rounds[row[changes]] = True
     if not in_rounds.any():
-        return operations[:0], operations[:0]
-    circuits = np.zeros(len(operations), np.int64)
-    np.maximum.at(circuits, row, 1 + rail.spell_at(end[row] - slack, port) - spell)
-    staged = in_rounds & np.where(n_ports > 1, most == least, circuits < others)
-    in_rounds &= ~staged
-    served: list[NDArray[np.int64]] = []
-    wide = step.n_ranks + 1
-    here = in_rounds[row]
-    of, spell = row[here], spell[here]
-    while len(of):  # all ports go on from spell to spell at once
-        since = np.maximum(start[of], rail.since_s[spell] + rail.delay_s)
-        until = np.minimum(end[of], rail.until_s[spell])
-        held = until - since - rail.dark_s(since, np.maximum(since, until))
-        enough = held >= part_s[of] - slack
-        served.append(of[enough] * wide + rail.reached(spell[enough])[0] + 1)
-        more = rail.until_s[spell] < end[of]
-        of, spell = of[more], spell[more] + 1
-    every = np.sort(np.concatenate([*served, of]))  # `np.unique` is slow on such keys
-    of, rank = np.divmod(every[np.diff(every, prepend=-1) > 0], wide)
-    rank -= 1
-    groups = step.group[operations].astype(np.int64)
-    members = [group * wide + k for group in np.unique(groups) for k in step.groups[group].ranks]
-    counts = np.isin(groups[of] * wide + rank, members) & (rank != step.rank[operations[of]])
-    count = np.bincount(of[counts], minlength=len(operations))
-    rule = "in an all-to-all everyone sends to everyone else"
-    context.refuse(rule, operations, in_rounds & (count != others), count, others)
-    between = dark if len(rail.stops_s) else (rounds - 1) * rail.delay_s
-    needed = rounds * part_s + between
-    wrong = in_rounds & (np.abs(end - start - needed) > slack)
-    rule = "an operation lasts as long as its bytes need on its ports"
-    context.refuse(rule, operations, wrong, end - start, needed)
-    return operations[in_rounds], operations[staged]
+        return Exchanges(operations[:0], operations[:0])
+
+    # In stages: several ports that lead to one rank, or one port with too few circuits.
+    last_spell = rail.spell_at(exchanges.end_s[row] - context.slack_s, used.port)
+    n_circuits = np.zeros(len(operations), np.int64)
+    np.maximum.at(n_circuits, row, 1 + last_spell - spell)
+    n_ports = np.bincount(row, minlength=len(operations))
+    in_stages = in_rounds & np.where(n_ports > 1, all_to_one, n_circuits < exchanges.n_others)
+    in_rounds &= ~in_stages
+
+    of_rounds = in_rounds[row]
+    n_served = _count_served(context, rail, exchanges, row[of_rounds], spell[of_rounds])
+    wrong = in_rounds & (n_served != exchanges.n_others)
+    context.refuse(EVERYONE_TO_EVERYONE, operations, wrong, n_served, exchanges.n_others)
+
+    # With a switch that stops as a whole, the stops are the changes between rounds.
+    changes_s = (exchanges.n_rounds - 1) * rail.delay_s
+    between_s = exchanges.dark_s if len(rail.stops_s) else changes_s
+    needed_s = exchanges.n_rounds * exchanges.part_s + between_s
+    wrong = in_rounds & (np.abs(duration_s - needed_s) > context.slack_s)
+    context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, duration_s, needed_s)
+    return Exchanges(operations[in_rounds], operations[in_stages])
 
 
-def check_stages(context: Context, rail: Rail, operations: NDArray[np.int64]) -> None:
+def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Places) -> _AllToAlls:
+    """Find how many rounds operations need on their ports, and how long a round lasts.
+
+    ``row`` has an entry for each port: the place of its operation in the list.
+    """
+    network = context.job.network
+    start_s = context.plan.start_s[operations]
+    end_s = context.plan.end_s[operations]
+    n_others = context.group_size[context.step.group[operations]] - 1
+    n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
+    n_rounds = -(-n_others // n_ports)
+    part_bytes = measure_work(context.job, operations).sent_bytes / n_others
+    part_s = part_bytes / network.port_bytes_per_s + n_others * network.latency_s / n_rounds
+    dark_s = rail.dark_s(start_s, end_s)
+    return _AllToAlls(operations, start_s, end_s, n_others, n_rounds, part_s, dark_s)
+
+
+def _is_single_valued(row: Places, value: Places, n_rows: int) -> NDArray[np.bool_]:
+    """Return for each row whether all its values are equal; values are -1 or more."""
+    largest = np.full(n_rows, -1)
+    smallest = np.full(n_rows, np.iinfo(np.int64).max)
+    np.maximum.at(largest, row, value)
+    np.minimum.at(smallest, row, value)
+    single_valued: NDArray[np.bool_] = largest == smallest
+    return single_valued
+
+
+def _count_served(
+    context: Context, rail: Rail, exchanges: _AllToAlls, row: Places, spell: Places
+) -> Places:
+    """Count the other members that each operation has a circuit to, for as long as a part needs.
+
+    Parameters
+    ----------
+    context, rail, exchanges
+        The plan, the circuits and the operations.
+    row, spell
+        An entry for each port: the place of its operation, and its spell at the start.
+
+    Returns
+    -------
+    int64 array, shape (operations,)
+    """
+    step = context.step
+    key_base = step.n_ranks + 1  # keys of (operation, rank + 1)
+    served = []
+    while len(row):
+        # All ports go on from spell to spell at once.
+        since_s = np.maximum(exchanges.start_s[row], rail.since_s[spell] + rail.delay_s)
+        until_s = np.minimum(exchanges.end_s[row], rail.until_s[spell])
+        dark_s = rail.dark_s(since_s, np.maximum(since_s, until_s))
+        enough = until_s - since_s - dark_s >= exchanges.part_s[row] - context.slack_s
+        served.append(row[enough] * key_base + rail.arrival(spell[enough]).rank + 1)
+        goes_on = rail.until_s[spell] < exchanges.end_s[row]
+        row = row[goes_on]
+        spell = spell[goes_on] + 1
+
+    # Each pair once: sorting and comparing is much quicker than `np.unique` on such keys.
+    keys = np.sort(np.concatenate([*served, row]))
+    keys = keys[np.diff(keys, prepend=-1) > 0]
+    served_by = keys // key_base
+    rank = keys % key_base - 1
+    group = step.group[exchanges.operation].astype(np.int64)
+    member_keys = [
+        number * key_base + member
+        for number in np.unique(group)
+        for member in step.groups[number].ranks
+    ]
+    is_member = np.isin(group[served_by] * key_base + rank, member_keys)
+    is_other = rank != step.rank[exchanges.operation[served_by]]
+    return np.bincount(served_by[is_member & is_other], minlength=len(exchanges.operation))
+
+
+class _Stages(NamedTuple):
+    """The circuits of all-to-alls in stages; an entry for each port of each operation."""
+
+    row: Places
+    """The place of the operation in the list."""
+    spell: Places
+    """The spell of the port at the start."""
+    last_spell: Places
+    """The spell of the port at the end."""
+    n_members: Places
+    strides: Places
+    """``strides[entry, stage]``: how many places further on the circuit leads; 0 past the last
+    stage, -1 if it leads to no member."""
+
+
+def check_stages(context: Context, rail: Rail, operations: Places) -> None:
     """Check all-to-alls in stages.
 
     In a stage the circuit of each member leads the same number of places further on in its group,
@@ -179,78 +408,159 @@ def check_stages(context: Context, rail: Rail, operations: NDArray[np.int64]) ->
     lasts as long as what a circuit carries, each hop with the latency of a message; then comes a
     reconfiguration.
     """
-    step, plan, slack = context.step, context.plan, context.slack_s
-    row, _, port = rail.list_ports(step.rank[operations], plan.ports[operations])
-    if not len(row):
+    stages = _list_stages(context, rail, operations)
+    if not len(stages.row):
         return
-    wide, group = step.n_ranks + 1, step.group[operations[row]].astype(np.int64)
-    named = np.unique(group).tolist()
-    keys = np.concatenate([k * wide + np.array(step.groups[k].ranks) for k in named])
-    places = np.concatenate([np.arange(len(step.groups[k].ranks)) for k in named])
+    row = stages.row
+    operation = operations[row]
+
+    # All ports of all members of a collective have the same strides, and parts get everywhere.
+    _, first, collective = np.unique(
+        context.step.match[operation], return_index=True, return_inverse=True
+    )
+    expected_strides = stages.strides[first][collective.reshape(-1)]
+    wrong = (stages.strides != expected_strides).any(axis=1)
+    n_hops = _count_hops_of_all(stages)
+    wrong |= n_hops[:, 0] < 0
+
+    end_s, lacks_circuit = _replay_stages(context, rail, operations, stages, n_hops)
+    wrong |= lacks_circuit
+    context.refuse(EVERYONE_TO_EVERYONE, operation, wrong, stages.strides[:, 0], np.nan)
+    start_s = context.plan.start_s[operation]
+    planned_s = context.plan.end_s[operation]
+    off = ~wrong & (np.abs(planned_s - end_s) > context.slack_s)
+    context.refuse(LASTS_AS_BYTES_NEED, operation, off, planned_s - start_s, end_s - start_s)
+
+
+def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
+    """Find how far the circuits of each operation lead in its group, stage by stage.
+
+    A stage is a spell of each port. An operation with fewer stages than the longest one has
+    strides of 0 in those that it lacks.
+    """
+    step = context.step
+    used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
+    operation = operations[used.row]
+    group = step.group[operation].astype(np.int64)
+    n_members = context.group_size[group]
+    spell = rail.spell_at(context.plan.start_s[operation] + context.slack_s, used.port)
+    last_spell = rail.spell_at(context.plan.end_s[operation] - context.slack_s, used.port)
+
+    n_stages = 1 + int((last_spell - spell).max(initial=0))
+    strides = np.zeros((len(operation), n_stages), np.int64)
+    place = _find_places(context, group, step.rank[operation].astype(np.int64))
+    for stage in range(n_stages):
+        reached = rail.arrival(np.minimum(spell + stage, last_spell)).rank
+        next_place = _find_places(context, group, reached)
+        stride = np.where(next_place < 0, -1, (next_place - place) % n_members)
+        strides[:, stage] = np.where(spell + stage > last_spell, 0, stride)
+    return _Stages(used.row, spell, last_spell, n_members, strides)
+
+
+def _find_places(context: Context, group: Places, rank: Places) -> Places:
+    """Return the places of ranks in groups, -1 for a rank that is no member; entry by entry."""
+    if not len(group):
+        return group
+    groups = context.step.groups
+    key_base = context.step.n_ranks + 1
+    numbers = np.unique(group).tolist()
+    keys = np.concatenate(
+        [number * key_base + np.array(groups[number].ranks) for number in numbers]
+    )
+    places = np.concatenate([np.arange(len(groups[number].ranks)) for number in numbers])
     order = np.argsort(keys)
+    key = group * key_base + rank
+    entry = order[np.searchsorted(keys[order][:-1], key)]
+    return np.where(keys[entry] == key, places[entry], -1)
 
-    def place(ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        wanted = group * wide + ranks
-        at = order[np.searchsorted(keys[order][:-1], wanted)]
-        return np.where(keys[at] == wanted, places[at], -1)
 
-    n = context.group_size[group]
-    start, end = plan.start_s[operations[row]], plan.end_s[operations[row]]
-    spell, last = rail.spell_at(start + slack, port), rail.spell_at(end - slack, port)
-    strides = np.zeros((len(row), 1 + int((last - spell).max())), np.int64)
-    own = place(step.rank[operations[row]].astype(np.int64))
-    for k in range(strides.shape[1]):
-        to = place(rail.reached(np.minimum(spell + k, last))[0])
-        strides[:, k] = np.where(spell + k > last, 0, np.where(to < 0, -1, (to - own) % n))
-    _, lead, of = np.unique(step.match[operations[row]], return_index=True, return_inverse=True)
-    wrong = (strides != strides[lead][of.reshape(-1)]).any(axis=1)
-    ways, which = np.unique(np.column_stack([n, strides]), axis=0, return_inverse=True)
-    hops = np.array([count_hops(int(way[0]), way[1:]) for way in ways])[which.reshape(-1)]
-    wrong |= hops[:, 0] < 0
+def _count_hops_of_all(stages: _Stages) -> Places:
+    """Return ``hops[entry, stage]`` as `count_hops` does; equal strides are counted once."""
+    cases = np.column_stack([stages.n_members, stages.strides])
+    different, case_of = np.unique(cases, axis=0, return_inverse=True)
+    hops = np.array([count_hops(int(case[0]), case[1:]) for case in different])
+    return hops[case_of.reshape(-1)]
 
+
+def _replay_stages(
+    context: Context, rail: Rail, operations: Places, stages: _Stages, n_hops: Places
+) -> tuple[Seconds, NDArray[np.bool_]]:
+    """Replay operations stage by stage.
+
+    A stage lasts as long as the parts need that a circuit carries: ``n_hops[entry, stage]``. Then
+    comes a reconfiguration.
+
+    Returns
+    -------
+    end_s : float64 array
+        When the last stage ends, by entry of `stages`.
+    lacks_circuit : bool array
+        Whether a circuit is not there for the whole of its stage, by entry of `stages`.
+    """
+    row = stages.row
     work = measure_work(context.job, operations)
     rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
-    part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (n - 1)
-    at_s = start - rail.delay_s
-    for k in range(strides.shape[1]):
-        here = np.minimum(spell + k, last)
-        begin_s = at_s + rail.delay_s
-        done_s = begin_s + hops[:, k] * part_s
-        held = rail.since_s[here] + rail.delay_s <= begin_s + slack
-        held &= rail.until_s[here] >= done_s - slack
-        wrong |= (spell + k <= last) & ~held
-        at_s = np.where(spell + k <= last, done_s, at_s)
-    rule = "in an all-to-all everyone sends to everyone else"
-    context.refuse(rule, operations[row], wrong, strides[:, 0], np.nan)
-    late = ~wrong & (np.abs(end - at_s) > slack)
-    rule = "an operation lasts as long as its bytes need on its ports"
-    context.refuse(rule, operations[row], late, end - start, at_s - start)
+    part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (stages.n_members - 1)
+    lacks_circuit = np.zeros(len(row), dtype=bool)
+    end_s = context.plan.start_s[operations[row]] - rail.delay_s  # no change before the first
+    for stage in range(stages.strides.shape[1]):
+        is_stage = stages.spell + stage <= stages.last_spell
+        spell = np.minimum(stages.spell + stage, stages.last_spell)
+        begin_s = end_s + rail.delay_s
+        done_s = begin_s + n_hops[:, stage] * part_s
+        is_up = rail.since_s[spell] + rail.delay_s <= begin_s + context.slack_s
+        stays = rail.until_s[spell] >= done_s - context.slack_s
+        lacks_circuit |= is_stage & ~(is_up & stays)
+        end_s = np.where(is_stage, done_s, end_s)
+    return end_s, lacks_circuit
 
 
 def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
-    """Count the parts that a circuit carries in each stage; all -1 if some get nowhere.
+    """Count the parts that a circuit carries in each stage of an all-to-all.
 
-    Of the ways with fewest hops a part takes the one with fewest in the last stage, then in the
-    stage before, and so on.
+    A part for the member `d` places further on makes some hops in each stage, so that all strides
+    add up to `d` modulo `n`. It takes the fewest hops in all; of those ways the one with fewest in
+    the last stage, then in the stage before, and so on.
+
+    Parameters
+    ----------
+    n
+        The members.
+    strides
+        How many places further on a hop leads, by stage; -1 where it leads to no member.
+
+    Returns
+    -------
+    list of int
+        The hops of all parts of one member in each stage; all -1 if some part gets nowhere.
     """
+    unreachable = [-1] * len(strides)
+    if (strides < 0).any():
+        return unreachable
+
+    # fewest[stage][distance]: the hops of the shortest way through the stages before.
     fewest: list[dict[int, int]] = [{0: 0}]
     for stride in strides.tolist():
-        best: dict[int, int] = {}
-        for distance, hops in fewest[-1].items():
-            for more in range(n):
-                to, total = (distance + more * stride) % n, hops + more
-                best[to] = min(best.get(to, total), total)
-        fewest.append(best)
+        after: dict[int, int] = {}
+        for distance, hops_before in fewest[-1].items():
+            for hops_here in range(n):
+                reached = (distance + hops_here * stride) % n
+                hops = hops_before + hops_here
+                after[reached] = min(after.get(reached, hops), hops)
+        fewest.append(after)
+    if len(fewest[-1]) < n:
+        return unreachable
+
+    # Follow the way of each part back, with as few hops as possible in each stage.
     counts = [0] * len(strides)
-    if (strides < 0).any() or len(fewest[-1]) < n:
-        return [-1] * len(strides)
-    for distance in range(n):
-        at = distance
-        for k in reversed(range(len(strides))):
-            total = fewest[k + 1][at]
-            more = next(
-                j for j in range(n) if fewest[k].get((at - j * int(strides[k])) % n) == total - j
-            )
-            counts[k] += more
-            at = (at - more * int(strides[k])) % n
+    for destination in range(n):
+        distance = destination
+        for stage in reversed(range(len(strides))):
+            stride = int(strides[stage])
+            total = fewest[stage + 1][distance]
+            hops_here = 0
+            while fewest[stage].get((distance - hops_here * stride) % n) != total - hops_here:
+                hops_here += 1
+            counts[stage] += hops_here
+            distance = (distance - hops_here * stride) % n
     return counts

@@ -16,10 +16,18 @@ from optmatch.verify.rails.circuits import Rail, Sent, check_timeline, open_rail
 from optmatch.verify.rails.context import Context
 from optmatch.verify.rails.exchanges import check_exchanges, check_in_rounds, check_stages
 from optmatch.verify.rails.routes import check_forwarded, check_routes
-from optmatch.verify.rails.times import bound_changes, bound_step, check_times, list_load
-from optmatch.verify.report import Findings
+from optmatch.verify.rails.times import bound_changes, bound_step, check_times, describe_load
+from optmatch.verify.report import Findings, Rule
 
-_AT_ONCE = 1 << 18
+BOUND_OF_ALL_LINKS = Rule("the lower bound is not below that of all links")
+ANSWER_IS_PLAN = Rule("the answer is a plan")
+EVERY_OPERATION_HAS_TIMES = Rule("every operation has its times")
+EVERY_RAIL_HAS_TIMELINE = Rule("every rail has a timeline")
+NO_RAIL_NO_PORT = Rule("what rides no rail uses no port")
+PORTS_OF_ITS_GPU = Rule("an operation on a rail uses ports of its GPU")
+ONE_OPERATION_PER_PORT = Rule("a port sends for one operation at a time")
+
+_CHUNK = 1 << 18
 """The number of all-to-alls that are followed at once, to bound memory."""
 
 
@@ -28,84 +36,109 @@ def verify_rails(
     problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
 ) -> None:
     """Replay a plan and, of a solution, check its claims."""
-    findings.figures["lower_bound_recomputed"] = bound_step(problem)
+    counted_s = bound_step(problem)
+    findings.figures["lower_bound_recomputed"] = counted_s
     if not isinstance(subject, Solution):
         _replay(problem, subject, findings)
         return
-    floor = "the lower bound is not below that of all links"
-    network, least = problem.network, findings.figures["lower_bound_recomputed"]
+
+    # A higher bound counts changes of circuits, where its argument holds.
+    network = problem.network
     one_way = problem.fabric is None or not problem.fabric.bidirectional
     if network.ports_per_gpu == 1 and network.switching == "per-circuit" and one_way:
-        checked = bound_changes(problem)
-        if checked > least:
-            findings.figures["lower_bound_checked"] = checked
+        checked_s = bound_changes(problem)
+        if checked_s > counted_s:
+            findings.figures["lower_bound_checked"] = checked_s
             findings.proof = "counting"
     replay = partial(_replay, problem, findings=findings)
-    check_solution(problem, subject, findings, replay=replay, floor=floor)
+    check_solution(problem, subject, findings, replay=replay, floor=BOUND_OF_ALL_LINKS)
 
 
 def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
-    """Apply all rules of plans; False if there is nothing to apply them to."""
+    """Apply all rules of plans: to times, then to the states of switches, then to circuits.
+
+    Returns False if there is nothing to apply them to: the objective cannot be recomputed.
+    """
     step = job.step()
     if not isinstance(plan, RailPlan):
-        findings.refuse("the answer is a plan", "answer", type(plan).__name__, "RailPlan")
+        findings.refuse(ANSWER_IS_PLAN, "answer", type(plan).__name__, "RailPlan")
         return False
-    if not findings.expect(
-        "every operation has its times", "start_s", len(plan.start_s), step.n_operations
-    ):
+    n_times = len(plan.start_s)
+    if not findings.expect(EVERY_OPERATION_HAS_TIMES, "start_s", n_times, step.n_operations):
         return False
-    members = ranks_of_rails(step)
+    ranks_of_rail = ranks_of_rails(step)
     planned = sorted(rail for timeline in plan.rails for rail in timeline.rails)
-    if not findings.expect("every rail has a timeline", "rails", planned, list(members)):
+    if not findings.expect(EVERY_RAIL_HAS_TIMELINE, "rails", planned, list(ranks_of_rail)):
         return False
+
     context = Context(job, step, plan, findings)
     check_times(context)
-    loud = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
-    rule = "what rides no rail uses no port"
-    context.refuse(rule, loud, np.ones(len(loud), bool), plan.ports[loud], 0)
-    sound = [
-        check_timeline(context, k, len(members[timeline.rails[0]]))
-        for k, timeline in enumerate(plan.rails)
+    wrong = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
+    context.refuse(NO_RAIL_NO_PORT, wrong, np.ones(len(wrong), bool), plan.ports[wrong], 0)
+
+    # All timelines are checked, also after a wrong one.
+    fits = [
+        check_timeline(context, number, len(ranks_of_rail[timeline.rails[0]]))
+        for number, timeline in enumerate(plan.rails)
         if timeline.rails
     ]
-    if not all(sound):
+    if not all(fits):
         findings.skipped.append("circuits: states that are no matchings of a rail define none")
         return False
     if not check_forwarded(context):
         findings.skipped.append("circuits: what is forwarded has no route")
         return False
-    known: dict[tuple[str, bytes], int] = {}
-    for timeline in plan.rails:
-        load = None
-        for number in timeline.rails:
-            riding = np.flatnonzero(step.rail == number)
-            own = list_load(context, members[number], riding, known)
-            if load is None or not all(map(np.array_equal, own, load)):  # else: as checked
-                _check_rail(context, open_rail(job, members[number], timeline), riding)
-            load = load or own
+    _check_rails(context, ranks_of_rail)
     _add_figures(plan, findings)
     return True
 
 
+def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> None:
+    """Check all rails; of those that share a timeline and have the same load, one."""
+    numbers_of_groups: dict[tuple[str, bytes], int] = {}
+    for timeline in context.plan.rails:
+        checked_load = None
+        for rail_number in timeline.rails:
+            ranks = ranks_of_rail[rail_number]
+            riding = np.flatnonzero(context.step.rail == rail_number)
+            load = describe_load(context, ranks, riding, numbers_of_groups)
+            if checked_load is None or not all(map(np.array_equal, load, checked_load)):
+                _check_rail(context, open_rail(context.job, ranks, timeline), riding)
+            if checked_load is None:
+                checked_load = load
+
+
 def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:
-    """Apply all rules of circuits to the operations on one rail."""
-    job, step, ports = context.job, context.step, context.plan.ports
-    wrong = (ports[riding] <= 0) | (ports[riding] >> job.network.ports_per_gpu != 0)
-    rule = "an operation on a rail uses ports of its GPU"
-    context.refuse(rule, riding, wrong, ports[riding], 1)
+    """Apply all rules of circuits to the operations on one rail, which are ascending.
+
+    Operations whose circuits change meanwhile are replayed in rounds or stages, all others along
+    routes that stay. In the end no port may send for two of them at once.
+    """
+    step = context.step
+    ports = context.plan.ports[riding]
+    wrong = (ports <= 0) | (ports >> context.job.network.ports_per_gpu != 0)
+    context.refuse(PORTS_OF_ITS_GPU, riding, wrong, ports, 1)
     if wrong.any():
         return
+
+    # All-to-alls of more than two, without those that are forwarded: these go around a ring.
     senders = riding[step.kind[riding] != RECV]
-    several = context.group_size[step.group[senders]] > 2
-    scattered = senders[(step.kind[senders] == ALL_TO_ALL) & several]
+    of_several = context.group_size[step.group[senders]] > 2
+    scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]
     forwarded = np.unique(step.match[context.plan.relays[:, 0]])
-    scattered = scattered[~np.isin(step.match[scattered], forwarded)]  # these go around a ring
-    parts = np.array_split(scattered, 1 + len(scattered) // _AT_ONCE)
-    exchanges = [check_exchanges(context, rail, part) for part in parts]
-    staged = np.concatenate([scattered[:0], *(stages for _, stages in exchanges)])
-    check_stages(context, rail, staged)
+    scattered = scattered[~np.isin(step.match[scattered], forwarded)]
+    chunks = np.array_split(scattered, 1 + len(scattered) // _CHUNK)
+    exchanges = [check_exchanges(context, rail, chunk) for chunk in chunks]
+    in_stages = np.concatenate([scattered[:0], *(exchange.in_stages for exchange in exchanges)])
+    check_stages(context, rail, in_stages)
+
+    # What is left sends over circuits that stay for the whole operation.
     changing = np.concatenate(
-        [*(rounds for rounds, _ in exchanges), staged, check_in_rounds(context, rail, riding)]
+        [
+            *(exchange.in_rounds for exchange in exchanges),
+            in_stages,
+            check_in_rounds(context, rail, riding),
+        ]
     )
     staying = senders[~np.isin(senders, changing)]
     sent = check_routes(context, rail, riding, staying)
@@ -113,28 +146,37 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
 
 
 def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:
-    """Check that a port sends for one operation at a time."""
-    step, plan = context.step, context.plan
-    row, _, ports = rail.list_ports(step.rank[changing], plan.ports[changing])
-    operation = np.concatenate([sent.operation, changing[row]])
-    port = np.concatenate([sent.port, ports])
+    """Check that a port sends for one operation at a time.
+
+    `changing` are operations whose circuits change; all others have their ports in `sent`.
+    """
+    step = context.step
+    plan = context.plan
+    used = rail.list_ports(step.rank[changing], plan.ports[changing])
+    operation = np.concatenate([sent.operation, changing[used.row]])
+    port = np.concatenate([sent.port, used.port])
+
+    # Sorted by port and time, an overlap shows between neighbours.
     order = np.lexsort([plan.end_s[operation], plan.start_s[operation], port])
-    operation, port = operation[order], port[order]
-    start, end = plan.start_s[operation][1:], plan.end_s[operation][:-1]
-    overlap = (np.diff(port) == 0) & (start < end - context.slack_s)
-    rule = "a port sends for one operation at a time"
-    context.refuse(rule, operation[1:], overlap, start, end)
+    operation = operation[order]
+    port = port[order]
+    start_s = plan.start_s[operation][1:]
+    end_before_s = plan.end_s[operation][:-1]
+    overlap = (np.diff(port) == 0) & (start_s < end_before_s - context.slack_s)
+    context.refuse(ONE_OPERATION_PER_PORT, operation[1:], overlap, start_s, end_before_s)
 
 
 def _add_figures(plan: RailPlan, findings: Findings) -> None:
-    figures = findings.figures
-    figures["objective"] = plan.step_s
-    figures["reconfigurations"] = sum(
-        timeline.n_reconfigurations * len(timeline.rails) for timeline in plan.rails
-    )
-    changed = 0
+    """Add the objective, and how often switches and circuits change, over all rails."""
+    n_reconfigurations = 0
+    n_circuits_changed = 0
     for timeline in plan.rails:
-        rows = timeline.matchings
-        new = (rows[1:] != rows[:-1]) & (rows[1:] != IDLE)
-        changed += int(new.sum()) * len(timeline.rails)
-    figures["circuits_changed"] = changed
+        matchings = timeline.matchings
+        new_circuit = (matchings[1:] != matchings[:-1]) & (matchings[1:] != IDLE)
+        n_circuits_changed += int(new_circuit.sum()) * len(timeline.rails)
+        n_reconfigurations += timeline.n_reconfigurations * len(timeline.rails)
+    findings.figures |= {
+        "objective": plan.step_s,
+        "reconfigurations": n_reconfigurations,
+        "circuits_changed": n_circuits_changed,
+    }

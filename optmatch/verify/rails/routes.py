@@ -1,8 +1,8 @@
 """The replay of data along routes: a direct send is a route of one hop.
 
-Data that are forwarded pass through the ranks between as they come: all hops are held from the
-start of the operation to its end. So it lasts as long as its bytes need on the ports of its
-narrowest hop, and each message is late by the latency of every hop.
+Data that are forwarded pass through the ranks on the way as they come: all circuits of a route are
+up from the start of the operation to its end. The operation therefore lasts as long as its bytes
+need on the ports of its narrowest hop, and each message is late by the latency of every hop.
 """
 
 from __future__ import annotations
@@ -13,185 +13,286 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems.rails.training.step import ALL_TO_ALL, RECV, SEND
-from optmatch.verify.rails.circuits import Rail, Sent
+from optmatch.verify.rails.circuits import Arrival, Rail, Sent, UsedPorts
 from optmatch.verify.rails.context import MOST_TOLD, Context, list_in_rounds
 from optmatch.verify.rails.work import measure_work
+from optmatch.verify.report import Rule
+
+FORWARDED_IS_SENT = Rule("what is forwarded is sent over a rail, and not in rounds")
+FORWARDER_EXISTS = Rule("who forwards has that rank and those ports")
+OWN_RAIL = Rule("data are forwarded on their own rail")
+CIRCUITS_STAY = Rule("its circuits are there from start to end")
+HANDED_ON_WHERE_THEY_ARRIVE = Rule("data are handed on where they arrive")
+MESSAGE_ARRIVES = Rule("a message goes to its receiver")
+RECEIVER_USES_PORTS = Rule("a receiver uses the ports at which the message arrives")
+HOP_LEADS_TO_ONE_RANK = Rule("all ports of a hop lead to the same rank")
+ONE_RING = Rule("the circuits of a collective make one ring over its group")
+LASTS_AS_BYTES_NEED = Rule("an operation lasts as long as its bytes need on its ports")
+
+Places = NDArray[np.int64]
 
 
 class Hops(NamedTuple):
-    """The hops of operations, each with all its ports; arrays by hop."""
+    """The hops of operations, each with all its ports; an entry for each hop."""
 
-    operation: NDArray[np.int64]
-    rank: NDArray[np.int64]
-    """From where."""
-    ports: NDArray[np.int64]
-    """Over which of its ports, as bits."""
-    onward: NDArray[np.int64]
-    """The rank that the hop leads to; -1 for the last hop, to the receiver of the data."""
+    operation: Places
+    rank: Places
+    """The rank that sends."""
+    ports: Places
+    """The ports that it sends over, as bits."""
+    next_rank: Places
+    """The rank that forwards next; -1 for the last hop, to the receiver of the data."""
+
+
+class _HopPorts(NamedTuple):
+    """The circuits of hops; an entry for each port of each hop."""
+
+    hop: Places
+    """The place of the hop in `Hops`."""
+    number: Places
+    """The number of the port at its GPU."""
+    port: Places
+    """The port of the switch."""
+    operation: Places
+    next_rank: Places
+    """As in `Hops`."""
+    spell: Places
+    """The spell of the port at the start of the operation."""
+    reached: Arrival
+    """Where its circuit leads."""
 
 
 def check_forwarded(context: Context) -> bool:
-    """Check that only sends over a rail are forwarded, and from ranks that are there."""
-    step, relays = context.step, context.plan.relays
+    """Check that only sends over a rail are forwarded, by ranks and ports that are there.
+
+    Returns False if not: then it is not known how data go.
+    """
+    step = context.step
+    relays = context.plan.relays
     operation, rank, ports = relays.T.astype(np.int64)
-    several = [operations for operations, _, _ in list_in_rounds(context.job, operation)]
-    sent = (step.rail[operation] >= 0) & (step.kind[operation] != RECV)
-    sent &= ~np.isin(operation, np.concatenate([operation[:0], *several]))
+    in_rounds = [group.operations for group in list_in_rounds(context.job, operation)]
+    is_sent = (step.rail[operation] >= 0) & (step.kind[operation] != RECV)
+    is_sent &= ~np.isin(operation, np.concatenate([operation[:0], *in_rounds]))
     exists = (rank >= 0) & (rank < step.n_ranks)
     exists &= (ports > 0) & (ports >> context.job.network.ports_per_gpu == 0)
-    rules = (
-        ("what is forwarded is sent over a rail, and not in rounds", sent),
-        ("who forwards has that rank and those ports", exists),
-    )
-    for rule, right in rules:
-        for row in np.flatnonzero(~right)[:MOST_TOLD]:
-            where = f"relays[{row}]"
-            context.findings.refuse(rule, where, relays[row].tolist(), "a hop of a route")
-    return all(bool(right.all()) for _, right in rules)
+
+    for rule, obeyed in ((FORWARDED_IS_SENT, is_sent), (FORWARDER_EXISTS, exists)):
+        for row in np.flatnonzero(~obeyed)[:MOST_TOLD]:
+            relay = relays[row].tolist()
+            context.findings.refuse(rule, f"relays[{row}]", relay, "a hop of a route")
+    return bool(is_sent.all() and exists.all())
 
 
-def check_routes(
-    context: Context, rail: Rail, riding: NDArray[np.int64], operations: NDArray[np.int64]
-) -> Sent:
+def check_routes(context: Context, rail: Rail, riding: Places, operations: Places) -> Sent:
     """Follow the circuits of operations, hop by hop, to where their data arrive.
 
-    `operations` are those of the `riding`, which are ascending, that send over the rail while
-    their circuits stay.
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    riding
+        All operations on the rail, ascending.
+    operations
+        Those that send over the rail while their circuits stay, ascending.
+
+    Returns
+    -------
+    Sent
+        The ports that they send over; empty if data leave the rail.
     """
-    step, plan, k = context.step, context.plan, rail.ports_per_gpu
+    step = context.step
     hops = _list_hops(context, operations)
-    away = ~np.isin(hops.rank, rail.ranks)
-    if away.any():
-        _refuse(context, "data are forwarded on their own rail", hops, np.flatnonzero(away))
+    off_rail = ~np.isin(hops.rank, rail.ranks)
+    if off_rail.any():
+        _refuse_hops(context, OWN_RAIL, hops, np.flatnonzero(off_rail))
         return Sent(operations[:0], operations[:0])
-    hop, number, port = rail.list_ports(hops.rank, hops.ports)
-    operation, onward = hops.operation[hop], hops.onward[hop]
-    start, end = plan.start_s[operation], plan.end_s[operation]
-    spell = rail.spell_at(start + context.slack_s, port)
-    reached, arrives = rail.reached(spell)
-    wait = rail.delay_s if not len(rail.stops_s) else 0.0  # a stop counts as part of its time
-    up = (reached >= 0) & (rail.since_s[spell] + wait <= start + context.slack_s)
-    up &= rail.until_s[spell] >= end - context.slack_s
-    _refuse(context, "its circuits are there from start to end", hops, hop[~up])
-    astray = (reached >= 0) & (onward >= 0) & (reached != onward)
-    _refuse(context, "data are handed on where they arrive", hops, hop[astray])
 
-    last = np.flatnonzero(onward < 0)
-    there = last[reached[last] >= 0]
-    message = there[step.kind[operation[there]] == SEND]
-    sends, to = operation[message], reached[message]
-    rule = "a message goes to its receiver"
-    context.refuse(rule, sends, to != step.peer[sends], to, step.peer[sends])
-    _check_receivers(context, riding, sends, arrives[message])
-
-    # Each port has a ring of its own; what is forwarded is one ring, however wide its hops are.
-    forwarded = np.isin(step.match[operation], step.match[plan.relays[:, 0]])
-    place = np.searchsorted(operations, operation) * k + np.where(forwarded, 0, number)
-    leads_to = np.full(len(operations) * k, -1)
-    leads_to[place[there]] = reached[there]
-    apart = hop[there][leads_to[place[there]] != reached[there]]
-    _refuse(context, "all ports of a hop lead to the same rank", hops, apart)
-    is_lane = np.zeros(len(leads_to), dtype=bool)
-    is_lane[place[last[step.kind[operation[last]] != SEND]]] = True
-    lanes = np.flatnonzero(is_lane)
-    _check_rings(context, operations[lanes // k], lanes % k, leads_to[lanes])
-    _check_lengths(context, rail, operations, hops)
-    return Sent(operation, port)
+    used = _list_hop_ports(context, rail, hops)
+    _check_circuits(context, rail, hops, used)
+    is_last = used.next_rank < 0
+    arrives = is_last & (used.reached.rank >= 0)
+    is_message = step.kind[used.operation] == SEND
+    _check_messages(context, riding, used, np.flatnonzero(arrives & is_message))
+    _check_collectives(context, rail, operations, hops, used)
+    _check_durations(context, rail, operations, hops)
+    return Sent(used.operation, used.port)
 
 
-def _list_hops(context: Context, operations: NDArray[np.int64]) -> Hops:
+def _list_hops(context: Context, operations: Places) -> Hops:
     """Put the route of each operation together: its own rank, then those that forward."""
-    step, plan = context.step, context.plan
-    at = np.searchsorted(operations, plan.relays[:, 0])
-    own = np.append(operations, -1)[at] == plan.relays[:, 0]
-    rows = plan.relays[own].astype(np.int64)
-    operation = np.concatenate([operations, rows[:, 0]])
-    rank = np.concatenate([step.rank[operations], rows[:, 1]])
-    ports = np.concatenate([plan.ports[operations], rows[:, 2]])
+    step = context.step
+    plan = context.plan
+    relay_operation = plan.relays[:, 0]
+    position = np.searchsorted(operations, relay_operation)
+    is_listed = np.append(operations, -1)[position] == relay_operation
+    relays = plan.relays[is_listed].astype(np.int64)
+
+    # The hops of an operation in the order of its route: a stable sort keeps that of the relays.
+    operation = np.concatenate([operations, relays[:, 0]])
     order = np.argsort(operation, kind="stable")
-    operation, rank, ports = operation[order], rank[order], ports[order]
-    more = np.append(operation[1:] == operation[:-1], False)[: len(operation)]
-    return Hops(operation, rank, ports, np.where(more, np.roll(rank, -1), -1))
+    operation = operation[order]
+    rank = np.concatenate([step.rank[operations], relays[:, 1]])[order]
+    ports = np.concatenate([plan.ports[operations], relays[:, 2]])[order]
+    goes_on = np.append(operation[1:] == operation[:-1], False)[: len(operation)]
+    return Hops(operation, rank, ports, np.where(goes_on, np.roll(rank, -1), -1))
 
 
-def _check_receivers(
-    context: Context,
-    riding: NDArray[np.int64],
-    sends: NDArray[np.int64],
-    arrives: NDArray[np.int64],
-) -> None:
-    """Check that a receiver states the ports at which the message arrives."""
-    step, ports = context.step, context.plan.ports
+def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
+    """Find the circuit of each port of each hop, at the start of its operation."""
+    used: UsedPorts = rail.list_ports(hops.rank, hops.ports)
+    operation = hops.operation[used.row]
+    spell = rail.spell_at(context.plan.start_s[operation] + context.slack_s, used.port)
+    return _HopPorts(
+        hop=used.row,
+        number=used.number,
+        port=used.port,
+        operation=operation,
+        next_rank=hops.next_rank[used.row],
+        spell=spell,
+        reached=rail.arrival(spell),
+    )
+
+
+def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -> None:
+    """Check that all circuits are up from start to end, and lead to the rank that forwards."""
+    start_s = context.plan.start_s[used.operation]
+    end_s = context.plan.end_s[used.operation]
+    # Where the switch stops as a whole, the stop is part of the time of the operation.
+    delay_s = 0.0 if len(rail.stops_s) else rail.delay_s
+    has_circuit = used.reached.rank >= 0
+    is_up = rail.since_s[used.spell] + delay_s <= start_s + context.slack_s
+    stays = rail.until_s[used.spell] >= end_s - context.slack_s
+    _refuse_hops(context, CIRCUITS_STAY, hops, used.hop[~(has_circuit & is_up & stays)])
+
+    goes_on = used.next_rank >= 0
+    astray = has_circuit & goes_on & (used.reached.rank != used.next_rank)
+    _refuse_hops(context, HANDED_ON_WHERE_THEY_ARRIVE, hops, used.hop[astray])
+
+
+def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
+    """Check that messages reach their receivers, at the ports that the receivers state.
+
+    `rows` are the last hops of messages that arrive somewhere.
+    """
+    step = context.step
+    sends = used.operation[rows]
+    reached = used.reached.rank[rows]
+    receiver = step.peer[sends]
+    context.refuse(MESSAGE_ARRIVES, sends, reached != receiver, reached, receiver)
+
+    # A receive has the same number in `match` as its send.
     receives = riding[step.kind[riding] == RECV]
     receives = receives[np.argsort(step.match[receives])]
-    number = np.searchsorted(step.match[receives], step.match[sends])
-    found = np.zeros(len(receives), dtype=np.int64)
-    np.bitwise_or.at(found, number, 1 << arrives)
-    to, wanted = receives[number], found[number]
-    rule = "a receiver uses the ports at which the message arrives"
-    context.refuse(rule, to, ports[to] != wanted, ports[to], wanted)
+    receive_of_send = np.searchsorted(step.match[receives], step.match[sends])
+    arrives_at = np.zeros(len(receives), dtype=np.int64)  # ports as bits
+    np.bitwise_or.at(arrives_at, receive_of_send, 1 << used.reached.number[rows])
+    operation = receives[receive_of_send]
+    stated = context.plan.ports[operation]
+    expected = arrives_at[receive_of_send]
+    context.refuse(RECEIVER_USES_PORTS, operation, stated != expected, stated, expected)
 
 
-def _check_rings(
-    context: Context,
-    operation: NDArray[np.int64],
-    lane: NDArray[np.int64],
-    reached: NDArray[np.int64],
+def _check_collectives(
+    context: Context, rail: Rail, operations: Places, hops: Hops, used: _HopPorts
 ) -> None:
-    """Check that on each lane of a collective the circuits make one ring over the group."""
+    """Check that the circuits of each collective make rings over its group.
+
+    Each port of a member has a ring of its own, called a lane. What is forwarded is one lane,
+    however wide its hops are.
+    """
     step = context.step
-    size = context.group_size[step.group[operation]]
-    ring = step.match[operation].astype(np.int64) * context.job.network.ports_per_gpu + lane
+    is_forwarded = np.isin(step.match[used.operation], step.match[context.plan.relays[:, 0]])
+    lane = np.where(is_forwarded, 0, used.number)
+    key = np.searchsorted(operations, used.operation) * rail.ports_per_gpu + lane
+    is_last = used.next_rank < 0
+    arrives = is_last & (used.reached.rank >= 0)
+
+    leads_to = np.full(len(operations) * rail.ports_per_gpu, -1)  # by key of operation and lane
+    leads_to[key[arrives]] = used.reached.rank[arrives]
+    differs = leads_to[key[arrives]] != used.reached.rank[arrives]
+    _refuse_hops(context, HOP_LEADS_TO_ONE_RANK, hops, used.hop[arrives][differs])
+
+    is_lane = np.zeros(len(leads_to), dtype=bool)
+    is_lane[key[is_last & (step.kind[used.operation] != SEND)]] = True
+    lanes = np.flatnonzero(is_lane)
+    operation = operations[lanes // rail.ports_per_gpu]
+    _check_rings(context, operation, lanes % rail.ports_per_gpu, leads_to[lanes])
+
+
+def _check_rings(context: Context, operation: Places, lane: Places, reached: Places) -> None:
+    """Check that on each lane of a collective the circuits make one ring over the group.
+
+    An entry for each lane of each operation; ``reached`` is the rank that it leads to. A ring is
+    whole if each member is reached once and all are on one cycle. Cycles are found by pointer
+    doubling: after r rounds `lowest` is the lowest entry within 2**r steps.
+    """
+    step = context.step
+    n_members = context.group_size[step.group[operation]]
+    ports_per_gpu = context.job.network.ports_per_gpu
+    ring = step.match[operation].astype(np.int64) * ports_per_gpu + lane
+
+    # The entry that each one leads to: same ring, and the rank that is reached.
+    entries = np.arange(len(operation))
     key = ring * step.n_ranks + step.rank[operation]
     order = np.argsort(key)
-    wanted = np.where(reached >= 0, ring * step.n_ranks + reached, -1)
-    onward = order[np.searchsorted(key[order][:-1], wanted)]
-    inside = key[onward] == wanted
-    onward = np.where(inside, onward, np.arange(len(operation)))
-    once = np.bincount(onward, minlength=len(operation)) == 1
-    first = np.arange(len(operation))  # the first of those that are reached from here
-    _, of_ring, count = np.unique(ring, return_inverse=True, return_counts=True)
-    of_ring = of_ring.reshape(-1)
-    for _ in range(int(size.max(initial=1)).bit_length()):
-        first = np.minimum(first, first[onward])
-        onward = onward[onward]
-    smallest = np.full(len(count), len(operation))
-    np.minimum.at(smallest, of_ring, np.arange(len(operation)))
-    whole = inside & once & (first == smallest[of_ring]) & (count[of_ring] == size)
-    rule = "the circuits of a collective make one ring over its group"
-    context.refuse(rule, operation, ~whole, step.group[operation], np.nan)
+    next_key = np.where(reached >= 0, ring * step.n_ranks + reached, -1)
+    next_entry = order[np.searchsorted(key[order][:-1], next_key)]
+    leads_inside = key[next_entry] == next_key
+    next_entry = np.where(leads_inside, next_entry, entries)
+    reached_once = np.bincount(next_entry, minlength=len(entries)) == 1
+
+    lowest = entries
+    for _ in range(int(n_members.max(initial=1)).bit_length()):
+        lowest = np.minimum(lowest, lowest[next_entry])
+        next_entry = next_entry[next_entry]
+    _, ring_number, n_entries = np.unique(ring, return_inverse=True, return_counts=True)
+    ring_number = ring_number.reshape(-1)
+    lowest_of_ring = np.full(len(n_entries), len(entries))
+    np.minimum.at(lowest_of_ring, ring_number, entries)
+
+    one_cycle = lowest == lowest_of_ring[ring_number]
+    has_all = n_entries[ring_number] == n_members
+    makes_ring = leads_inside & reached_once & one_cycle & has_all
+    context.refuse(ONE_RING, operation, ~makes_ring, step.group[operation], np.nan)
 
 
-def _check_lengths(
-    context: Context, rail: Rail, operations: NDArray[np.int64], hops: Hops
-) -> None:
-    """Check that operations last as long as their bytes and all hops need."""
-    step, work = context.step, measure_work(context.job, operations)
-    start, end = context.plan.start_s[operations], context.plan.end_s[operations]
+def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hops) -> None:
+    """Check that operations last as long as their bytes and all hops need.
+
+    The narrowest hop of any part of a communication decides its rate, and the longest route its
+    latency.
+    """
+    step = context.step
+    work = measure_work(context.job, operations)
+    start_s = context.plan.start_s[operations]
+    end_s = context.plan.end_s[operations]
     match = step.match[operations]
+
+    n_matches = int(match.max(initial=-1)) + 1
     width = np.bitwise_count(hops.ports.astype(np.uint64)).astype(np.int64)
-    top = int(match.max(initial=-1)) + 1
-    narrowest, longest = np.full(top, rail.ports_per_gpu), np.zeros(top, np.int64)
+    narrowest = np.full(n_matches, rail.ports_per_gpu)
     np.minimum.at(narrowest, step.match[hops.operation], width)
-    count = np.bincount(np.searchsorted(operations, hops.operation), minlength=len(operations))
-    np.maximum.at(longest, match, count)
-    size = context.group_size[step.group[operations]]
+    hops_per_operation = np.bincount(
+        np.searchsorted(operations, hops.operation), minlength=len(operations)
+    )
+    most_hops = np.zeros(n_matches, np.int64)
+    np.maximum.at(most_hops, match, hops_per_operation)
+
     # An all-to-all that goes around a ring passes half of all others on the way.
-    around = np.where(step.kind[operations] == ALL_TO_ALL, size / 2, 1.0)
+    n_members = context.group_size[step.group[operations]]
+    around = np.where(step.kind[operations] == ALL_TO_ALL, n_members / 2, 1.0)
     rate = narrowest[match] * context.job.network.port_bytes_per_s
-    needed: NDArray[np.float64] = work.sent_bytes * around / rate
-    needed += work.latency_s * longest[match] + rail.dark_s(start, end)
-    wrong = np.abs(end - start - needed) > context.slack_s
-    rule = "an operation lasts as long as its bytes need on its ports"
-    context.refuse(rule, operations, wrong, end - start, needed)
+    send_s: NDArray[np.float64] = work.sent_bytes * around / rate
+    needed_s = send_s + work.latency_s * most_hops[match] + rail.dark_s(start_s, end_s)
+    wrong = np.abs(end_s - start_s - needed_s) > context.slack_s
+    context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, end_s - start_s, needed_s)
 
 
-def _refuse(context: Context, rule: str, hops: Hops, wrong: NDArray[np.int64]) -> None:
+def _refuse_hops(context: Context, rule: str, hops: Hops, wrong: Places) -> None:
+    """Refuse hops, by their places; the first few are named."""
     for hop in np.unique(wrong)[:MOST_TOLD].tolist():
-        onward = int(hops.onward[hop])
-        context.findings.refuse(
-            rule,
-            context.step.describe(int(hops.operation[hop])),
-            f"from rank {hops.rank[hop]}, over ports {hops.ports[hop]:b}",
-            f"to rank {onward}" if onward >= 0 else "to whom the data are for",
-        )
+        where = context.step.describe(int(hops.operation[hop]))
+        got = f"from rank {hops.rank[hop]}, over ports {hops.ports[hop]:b}"
+        next_rank = int(hops.next_rank[hop])
+        expected = f"to rank {next_rank}" if next_rank >= 0 else "to whom the data are for"
+        context.findings.refuse(rule, where, got, expected)

@@ -1,9 +1,10 @@
-"""The rules of time in a rail plan: order, lengths, and ranks that do the same."""
+"""The rules of time in a rail plan: order, durations, equal ranks; and bounds of the step time."""
 
 from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +13,19 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND, Step
 from optmatch.verify.rails.context import Context, list_in_rounds
 from optmatch.verify.rails.work import Column, list_before, measure_work
+from optmatch.verify.report import Rule
+
+NOT_BEFORE_STEP = Rule("no operation starts before the step")
+AFTER_WHAT_IT_WAITS_FOR = Rule("an operation starts after what it waits for")
+LASTS_AS_WORK_NEEDS = Rule("an operation lasts as long as its work or its bytes need")
+PARTS_TOGETHER = Rule("all parts of a communication {do} together")
+STEP_ENDS_WITH_LAST = Rule("the step ends with its last operation or reconfiguration")
 
 Places = NDArray[np.int64]
 
 
 def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List the operations of some ranks, in their order."""
+    """List the operations of some ranks, rank after rank."""
     spans = [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in ranks]
     return np.concatenate([np.empty(0, np.int64), *spans])
 
@@ -25,247 +33,372 @@ def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
 def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64]:
     """List ranks such that each other rank has the same program and `columns` as one of them.
 
-    Programs are the same if all entries are equal, but for the names of ranks and groups: of
-    groups only dimension, size and whether they ride a rail count, of peers how far away they are.
+    Programs are the same if all entries are equal but for the names of ranks and groups. Of groups
+    only dimension, size and whether they ride a rail count, of peers how far away they are.
     """
-    shapes = [(g.dimension, len(g.ranks), g.rail >= 0) for g in step.groups]
-    numbers = {shape: k for k, shape in enumerate(dict.fromkeys(shapes))}
-    shape = np.array([*(numbers[each] for each in shapes), -1])
-    known: dict[int, list[tuple[NDArray[np.generic], ...]]] = {}
-    found = []
+    shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
+    number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
+    shape_of_group = np.array([*(number_of_shape[shape] for shape in shapes), -1])
+
+    # Ranks whose first columns have the same hash are compared entry by entry.
+    programs_by_hash: dict[int, list[tuple[NDArray[np.generic], ...]]] = {}
+    distinct = []
     for rank, (first, end) in enumerate(pairwise(step.rank_start.tolist())):
-        peer, offsets = step.peer[first:end], step.dep_start[first : end + 1]
-        rows = (
+        peer = step.peer[first:end]
+        dep_start = step.dep_start[first : end + 1]
+        program = (
             *(column[first:end] for column in (*columns, step.size_bytes, step.duration_s)),
             step.kind[first:end],
-            shape[step.group[first:end]],
+            shape_of_group[step.group[first:end]],
             np.where(peer < 0, step.n_ranks, peer - rank),
-            offsets - offsets[0],
-            step.dep[offsets[0] : offsets[-1]] - first,
+            dep_start - dep_start[0],
+            step.dep[dep_start[0] : dep_start[-1]] - first,
         )
-        same = known.setdefault(hash(rows[0].tobytes()), [])
-        if not any(all(map(np.array_equal, rows, others)) for others in same):
-            same.append(rows)
-            found.append(rank)
-    return np.array(found, dtype=np.int64)
+        similar = programs_by_hash.setdefault(hash(program[0].tobytes()), [])
+        if not any(all(map(np.array_equal, program, other)) for other in similar):
+            similar.append(program)
+            distinct.append(rank)
+    return np.array(distinct, dtype=np.int64)
 
 
-def list_load(
+def describe_load(
     context: Context,
     ranks: NDArray[np.int64],
     riding: NDArray[np.int64],
-    known: dict[tuple[str, bytes], int],
+    numbers_of_groups: dict[tuple[str, bytes], int],
 ) -> tuple[NDArray[np.generic], ...]:
-    """Describe operations on a rail, without names: rails of equal descriptions differ in nothing.
+    """Describe operations on a rail without names: rails of equal descriptions differ in nothing.
 
-    GPUs are those of the rail, from 0; a group is its dimension and its members, which `known`
-    numbers; a communication is its first operation.
+    GPUs are those of the rail, from 0; a group is its dimension and its members; a communication
+    is its first operation.
+
+    Parameters
+    ----------
+    context
+        The plan.
+    ranks
+        The ranks on the rail, ascending.
+    riding
+        The operations on the rail, ascending.
+    numbers_of_groups
+        The numbers of groups that were described before; new ones are added.
+
+    Returns
+    -------
+    tuple of arrays
+        To be compared entry by entry.
     """
-    step, plan = context.step, context.plan
-    place = np.full(step.n_ranks + 1, -1)  # the last entry: no rank
-    place[ranks] = np.arange(len(ranks))
+    step = context.step
+    plan = context.plan
+    gpu_of_rank = np.full(step.n_ranks + 1, -1)  # the last entry: no rank
+    gpu_of_rank[ranks] = np.arange(len(ranks))
+
     groups = step.group[riding]
-    group = np.full(len(step.groups), -1)
-    for k in np.flatnonzero(np.bincount(groups)).tolist():
-        one = step.groups[k]
-        group[k] = known.setdefault((one.dimension, place[[*one.ranks]].tobytes()), len(known))
-    _, first, of = np.unique(step.match[riding], return_index=True, return_inverse=True)
-    at = np.searchsorted(riding, plan.relays[:, 0])
-    own = np.append(riding, -1)[at] == plan.relays[:, 0]
-    columns = (step.kind, step.size_bytes, plan.start_s, plan.end_s, plan.ports)
+    number_of_group = np.full(len(step.groups), -1)
+    for index in np.flatnonzero(np.bincount(groups)).tolist():
+        group = step.groups[index]
+        key = (group.dimension, gpu_of_rank[[*group.ranks]].tobytes())
+        number_of_group[index] = numbers_of_groups.setdefault(key, len(numbers_of_groups))
+
+    _, first, communication = np.unique(step.match[riding], return_index=True, return_inverse=True)
+    position = np.searchsorted(riding, plan.relays[:, 0])
+    rides_here = np.append(riding, -1)[position] == plan.relays[:, 0]
     return (
         np.arange(len(ranks)),
-        *(column[riding] for column in columns),
-        *(place[column[riding]] for column in (step.rank, step.peer)),
-        group[groups],
-        first[of],
-        at[own],
-        place[plan.relays[own, 1]],
-        plan.relays[own, 2],
+        step.kind[riding],
+        step.size_bytes[riding],
+        plan.start_s[riding],
+        plan.end_s[riding],
+        plan.ports[riding],
+        gpu_of_rank[step.rank[riding]],
+        gpu_of_rank[step.peer[riding]],
+        number_of_group[groups],
+        first[communication],
+        position[rides_here],
+        gpu_of_rank[plan.relays[rides_here, 1]],
+        plan.relays[rides_here, 2],
     )
 
 
-_AT_ONCE = 1 << 20
+_CHUNK = 1 << 20
 """The number of operations that are compared with their communication at once."""
 
 
 def check_times(context: Context) -> None:
     """Check order, simultaneity, and what lasts as long as it must without a rail.
 
-    Order and durations are checked at one of all ranks that do the same at the same time.
+    Order and durations are checked for one of all ranks that do the same at the same time.
     """
-    step, plan, slack = context.step, context.plan, context.slack_s
-    for early in np.flatnonzero(plan.start_s < 0)[:1]:
-        rule = "no operation starts before the step"
-        context.findings.refuse(rule, step.describe(int(early)), float(plan.start_s[early]), 0.0)
-    own = list_operations(step, list_distinct(step, plan.start_s, plan.end_s))
-    start, end = plan.start_s[own], plan.end_s[own]
-    before, after = list_before(step, own)
-    latest = np.full(len(own), -np.inf)
-    np.maximum.at(latest, after, end[before])
-    rule = "an operation starts after what it waits for"
-    context.refuse(rule, own, start < latest - slack, start, latest)
-    fixed_s = measure_work(context.job, own).fixed_s
-    wrong = (step.rail[own] < 0) & (np.abs(end - start - fixed_s) > slack)
-    rule = "an operation lasts as long as its work or its bytes need"
-    context.refuse(rule, own, wrong, end - start, fixed_s)
+    step = context.step
+    plan = context.plan
+    slack_s = context.slack_s
+    for operation in np.flatnonzero(plan.start_s < 0)[:1].tolist():
+        where = step.describe(operation)
+        context.findings.refuse(NOT_BEFORE_STEP, where, float(plan.start_s[operation]), 0.0)
+
+    operations = list_operations(step, list_distinct(step, plan.start_s, plan.end_s))
+    start_s = plan.start_s[operations]
+    end_s = plan.end_s[operations]
+    precedence = list_before(step, operations)
+    earliest_s = np.full(len(operations), -np.inf)
+    np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
+    early = start_s < earliest_s - slack_s
+    context.refuse(AFTER_WHAT_IT_WAITS_FOR, operations, early, start_s, earliest_s)
+
+    duration_s = end_s - start_s
+    fixed_s = measure_work(context.job, operations).fixed_s
+    off = (step.rail[operations] < 0) & (np.abs(duration_s - fixed_s) > slack_s)
+    context.refuse(LASTS_AS_WORK_NEEDS, operations, off, duration_s, fixed_s)
+
     _check_together(context, "start", plan.start_s)
     _check_together(context, "end", plan.end_s)
-    last = float(plan.end_s.max(initial=0.0))
+    _check_end_of_step(context)
+
+
+def _check_end_of_step(context: Context) -> None:
+    """Check that the step ends with its last operation or its last reconfiguration."""
+    plan = context.plan
+    last_s = float(plan.end_s.max(initial=0.0))
     for timeline in plan.rails:
         if timeline.n_reconfigurations:
-            last = max(last, float(timeline.starts_s[-1]) + context.job.network.delay_s)
-    if abs(plan.step_s - last) > slack:
-        rule = "the step ends with its last operation or reconfiguration"
-        context.findings.refuse(rule, "step_s", plan.step_s, last)
+            up_s = float(timeline.starts_s[-1]) + context.job.network.delay_s
+            last_s = max(last_s, up_s)
+    if abs(plan.step_s - last_s) > context.slack_s:
+        context.findings.refuse(STEP_ENDS_WITH_LAST, "step_s", plan.step_s, last_s)
 
 
-def _check_together(context: Context, name: str, times: NDArray[np.float64]) -> None:
-    """Check that all parts of a communication have one time."""
+def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> None:
+    """Check that all parts of a communication start, or end, at one time.
+
+    ``time_s[operation]``. Operations are compared in chunks, to bound memory.
+    """
     match = context.step.match
-    blocks = [slice(at, at + _AT_ONCE) for at in range(0, len(match), _AT_ONCE)]
-    common = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication
-    for own in blocks:
-        common[match[own]] = times[own]
-    differ = [(match[own] >= 0) & (common[match[own]] != times[own]) for own in blocks]
-    wrong = np.flatnonzero(np.concatenate([*differ, np.empty(0, bool)]))
-    rule = f"all parts of a communication {name} together"
-    every = np.ones(len(wrong), dtype=bool)
-    context.refuse(rule, wrong, every, times[wrong], common[match[wrong]])
+    chunks = [slice(first, first + _CHUNK) for first in range(0, len(match), _CHUNK)]
+    common_s = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication
+    for chunk in chunks:
+        common_s[match[chunk]] = time_s[chunk]
+    differs = [(match[chunk] >= 0) & (common_s[match[chunk]] != time_s[chunk]) for chunk in chunks]
+    wrong = np.flatnonzero(np.concatenate([*differs, np.empty(0, bool)]))
+    all_wrong = np.ones(len(wrong), dtype=bool)
+    rule = PARTS_TOGETHER.format(do=do)
+    context.refuse(rule, wrong, all_wrong, time_s[wrong], common_s[match[wrong]])
+
+
+# Bounds of the step time
+
+
+class _EventGraph(NamedTuple):
+    """The work of a step as a graph of events: all parts of a communication are one event."""
+
+    event: Places
+    """``event[row]``: of each operation of the list."""
+    lasts_s: Column
+    """``lasts_s[event]``: at least, with all links up."""
+    before: Places
+    """Pairs of events: ``before[pair]`` ends before ``after[pair]`` begins."""
+    after: Places
+
+
+def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph:
+    """Build the graph of events of some operations; ``least_s[row]`` is how long each lasts."""
+    match = step.match[operations]
+    key = np.where(match >= 0, match, ~np.arange(len(operations)))  # below 0: an event alone
+    _, first, event = np.unique(key, return_index=True, return_inverse=True)
+    event = event.reshape(-1)
+    precedence = list_before(step, operations)
+    return _EventGraph(event, least_s[first], event[precedence.before], event[precedence.after])
 
 
 def bound_step(job: RailJob, *, one_port: bool = False) -> float:
     """Return when the last operation ends if all links are there: a bound of every plan.
 
-    With `one_port` all-to-alls take as long as `_exchange_s` says.
+    This is the longest path of the graph of events. A plan cannot be faster: each operation lasts
+    at least as long as with all links, and all that is before another stays before it.
 
-    The longest path, found level by level. A plan cannot be faster: each operation lasts at least
-    as long as with all links, and all that is before another stays before it. In a job of a
-    model only one pipeline counts: rank 0, and the ranks that exchange messages with it, directly
-    or through others. To leave out other pipelines can only make the bound lower.
+    In a job of a model only one pipeline counts: rank 0, and the ranks that exchange messages with
+    it, directly or through others. To leave out other pipelines can only make the bound lower.
+
+    Parameters
+    ----------
+    job
+        The job.
+    one_port
+        Whether all-to-alls take as long as GPUs need that have one port each.
+
+    Returns
+    -------
+    float
+        Seconds.
     """
-    step, own = job.step(), np.arange(job.step().n_operations)
+    step = job.step()
+    operations = np.arange(step.n_operations)
     if job.workload.recorded is None:
-        own = list_operations(step, _list_pipeline(step))
-    event = np.arange(len(own))
-    match = step.match[own]
-    event[match >= 0] = len(own) + np.unique(match[match >= 0], return_inverse=True)[1]
-    lasts = np.zeros(int(event.max(initial=-1)) + 1)
-    lasts[event] = _exchange_s(job, own) if one_port else measure_work(job, own).full_s
-    before, after = (event[column] for column in list_before(step, own))
-    return float((_begin(lasts, before, after) + lasts).max(initial=0.0))
+        operations = list_operations(step, _list_pipeline(step))
+    if one_port:
+        least_s = _measure_with_one_port(job, operations)
+    else:
+        least_s = measure_work(job, operations).full_s
+    graph = _build_graph(step, operations, least_s)
+    begin_s = _find_earliest(graph.lasts_s, graph.before, graph.after)
+    return float((begin_s + graph.lasts_s).max(initial=0.0))
 
 
-def _exchange_s(job: RailJob, own: Places) -> Column:
+def _measure_with_one_port(job: RailJob, operations: Places) -> Column:
     """Return how long operations last at least if each GPU has a circuit to one other at a time.
 
-    Rules let an all-to-all of n go around a ring, n / 2 times its bytes; or in s stages, with a
-    change before each but the first: parts that differ go different ways, and as many ways of h
-    hops lead through s stages as there are multisets of h of them.
+    The rules let an all-to-all of n go around a ring, where it passes n / 2 times its bytes; or in
+    s stages, with a change before each but the first. In stages parts with different destinations
+    go different ways, and as many ways of h hops lead through s stages as there are multisets of h
+    of them: C(h + s - 1, h).
     """
-    step, work = job.step(), measure_work(job, own)
-    members = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group[own]]
-    many = (step.kind[own] == ALL_TO_ALL) & (step.rail[own] >= 0) & (members > 2)
-    for in_rounds, _, _ in list_in_rounds(job, own):
-        many &= ~np.isin(own, in_rounds)
-    least = work.full_s.copy()
-    for n in np.unique(members[many]).tolist():
-        rows = np.flatnonzero(many & (members == n))
-        part_s, late_s = work.full_s[rows] / (n - 1), work.latency_s[rows]
-        best = (work.full_s[rows] - late_s) * n / 2 + late_s
-        for stages in range(2, n):
-            ways = np.array([math.comb(hops + stages - 1, hops) for hops in range(1, n)])
-            sent = np.repeat(np.arange(1, n), np.minimum(ways, n))[: n - 1]
-            best = np.minimum(best, sent.sum() * part_s + (stages - 1) * job.network.delay_s)
-        least[rows] = best
-    return least
+    step = job.step()
+    work = measure_work(job, operations)
+    n_members = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group[operations]]
+    in_ring_or_stages = (step.kind[operations] == ALL_TO_ALL) & (step.rail[operations] >= 0)
+    in_ring_or_stages &= n_members > 2
+    for group in list_in_rounds(job, operations):
+        in_ring_or_stages &= ~np.isin(operations, group.operations)
+
+    least_s = work.full_s.copy()
+    for n in np.unique(n_members[in_ring_or_stages]).tolist():
+        rows = np.flatnonzero(in_ring_or_stages & (n_members == n))
+        latency_s = work.latency_s[rows]
+        send_s = work.full_s[rows] - latency_s
+        part_s = work.full_s[rows] / (n - 1)  # one part over one hop, with its latency
+        fastest_s = send_s * n / 2 + latency_s
+        for n_stages in range(2, n):
+            n_ways = np.array([math.comb(hops + n_stages - 1, hops) for hops in range(1, n)])
+            hops_of_part = np.repeat(np.arange(1, n), np.minimum(n_ways, n))[: n - 1]
+            changes_s = (n_stages - 1) * job.network.delay_s
+            fastest_s = np.minimum(fastest_s, hops_of_part.sum() * part_s + changes_s)
+        least_s[rows] = fastest_s
+    return least_s
 
 
-def _begin(lasts: Column, before: Places, after: Places) -> Column:
-    """Return the earliest begin of each event: when all events that it waits for have ended."""
+def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
+    """Return the earliest begin of each event: the longest path to it, level by level (Kahn).
+
+    ``lasts_s[event]``; each pair of `before` and `after` is an edge.
+    """
+    n_events = len(lasts_s)
     after = after[np.argsort(before, kind="stable")]
-    first = np.append(0, np.cumsum(np.bincount(before, minlength=len(lasts))))
-    missing = np.bincount(after, minlength=len(lasts))
-    begin = np.zeros(len(lasts))
-    level, place = np.flatnonzero(missing == 0), np.zeros(len(lasts), np.int64)
+    n_edges = np.bincount(before, minlength=n_events)
+    first_edge = np.append(0, np.cumsum(n_edges))  # of the edges from each event
+    n_waiting_for = np.bincount(after, minlength=n_events)
+    begin_s = np.zeros(n_events)
+    level = np.flatnonzero(n_waiting_for == 0)
+    position = np.zeros(n_events, np.int64)  # scratch, to list each event once
     while len(level):
-        ends = begin[level] + lasts[level]
-        counts = first[level + 1] - first[level]
-        skipped = np.cumsum(counts) - counts
-        edges = np.repeat(first[level] - skipped, counts) + np.arange(counts.sum())
-        np.maximum.at(begin, after[edges], np.repeat(ends, counts))
-        np.subtract.at(missing, after[edges], 1)
-        reached = after[edges]
-        level = reached[missing[reached] == 0]
-        place[level] = np.arange(len(level))
-        level = level[place[level] == np.arange(len(level))]  # each once
-    return begin
+        end_s = begin_s[level] + lasts_s[level]
+        n_level_edges = first_edge[level + 1] - first_edge[level]
+        n_earlier = np.cumsum(n_level_edges) - n_level_edges
+        edge = np.repeat(first_edge[level] - n_earlier, n_level_edges)
+        edge = edge + np.arange(n_level_edges.sum())
+        reached = after[edge]
+        np.maximum.at(begin_s, reached, np.repeat(end_s, n_level_edges))
+        np.subtract.at(n_waiting_for, reached, 1)
+
+        level = reached[n_waiting_for[reached] == 0]
+        position[level] = np.arange(len(level))
+        level = level[position[level] == np.arange(len(level))]
+    return begin_s
 
 
 def bound_changes(job: RailJob) -> float:
     """Return the least step time of plans with one port for each GPU, changes counted.
 
     A port that meets two others, one after the other, is dark twice, as a step ends with the
-    circuits it begins with; so is the one of two GPUs that take turns at a third.
+    circuits it begins with. So is the port of one of two GPUs that take turns at a third. A plan
+    therefore needs two delays, or its GPUs meet no two others.
     """
-    least = bound_step(job, one_port=True)
-    twice = 2 * job.network.delay_s
-    return least if twice <= least else max(least, min(bound_staying(job), twice))
+    least_s = bound_step(job, one_port=True)
+    two_changes_s = 2 * job.network.delay_s
+    if two_changes_s <= least_s:
+        return least_s
+    return max(least_s, min(bound_staying(job), two_changes_s))
 
 
 def bound_staying(job: RailJob) -> float:
     """Return the least step time of plans in which each GPU, with one port, meets no two others.
 
-    A GPU then sends to one other and receives from one, so whoever communicates is on
-    one ring with the others, and a collective needs all of that ring, since each member passes
-    data on to the next. No two collectives of a ring overlap. Of any of them the first waits for
-    its head, and what comes after the last is no shorter than the least tail: so long a step
-    takes, and no subset counts more than those that heads and tails cut off.
+    A GPU then sends to one other and receives from one, so those who communicate are on one ring.
+    A collective needs all of its ring, since each member passes data on to the next: the
+    collectives of one ring exclude each other, and the ring is a single machine.
+
+    One-machine bound (Jackson 1955, Carlier 1982): for every set S of collectives,
+    ``step >= min head(S) + sum duration(S) + min tail(S)``, where the head is the earliest start
+    and the tail the least time from the end of a collective to the end of the step. It suffices to
+    try ``S = {head >= r and tail >= q}`` for all r and q.
     """
     step = job.step()
-    own, work = np.arange(step.n_operations), measure_work(job, np.arange(step.n_operations))
-    events = np.where(step.match >= 0, step.match, ~own)
-    _, first, event = np.unique(events, return_index=True, return_inverse=True)
-    before, after = (event[column] for column in list_before(step, own))
-    lasts = work.full_s[first]
-    head, tail = _begin(lasts, before, after), _begin(lasts, after, before)
+    operations = np.arange(step.n_operations)
+    work = measure_work(job, operations)
+    graph = _build_graph(step, operations, work.full_s)
+    n_events = len(graph.lasts_s)
+    head_s = _find_earliest(graph.lasts_s, graph.before, graph.after)
+    tail_s = _find_earliest(graph.lasts_s, graph.after, graph.before)
+
+    # Ports that take part in one communication are on one ring.
     riding = np.flatnonzero(step.rail >= 0)
-    port = step.rail[riding].astype(np.int64) * step.n_ranks + step.rank[riding]
-    ring = _join(np.unique(port, return_inverse=True)[1], event[riding], len(first))
-    members = np.array([len(group.ranks) for group in step.groups])[step.group[riding]]
-    many = step.kind[riding] == ALL_TO_ALL  # half around the ring
-    rate, needed = job.network.port_bytes_per_s, lasts.copy()
-    passed = work.sent_bytes[riding] * members / 2 / rate + work.latency_s[riding]
-    needed[event[riding[many]]] = passed[many]
-    collective = np.unique(event[riding[step.kind[riding] < SEND]])
-    least = 0.0
-    for each in np.unique(ring[collective]).tolist():
-        row = collective[ring[collective] == each]
-        row = row[np.argsort(-head[row])]
-        for after_s in np.unique(tail[row]).tolist():
-            late = row[tail[row] >= after_s]
-            least = max(least, float((head[late] + np.cumsum(needed[late])).max()) + after_s)
-    return least
+    port_key = step.rail[riding].astype(np.int64) * step.n_ranks + step.rank[riding]
+    port = np.unique(port_key, return_inverse=True)[1]
+    ring_of_event = _join_rings(port, graph.event[riding], n_events)
+
+    # An all-to-all passes half of its members on the way around a ring.
+    n_members = np.array([len(group.ranks) for group in step.groups])[step.group[riding]]
+    is_all_to_all = step.kind[riding] == ALL_TO_ALL
+    around_bytes = work.sent_bytes[riding] * n_members / 2
+    around_s = around_bytes / job.network.port_bytes_per_s + work.latency_s[riding]
+    duration_s = graph.lasts_s.copy()
+    duration_s[graph.event[riding[is_all_to_all]]] = around_s[is_all_to_all]
+
+    collectives = np.unique(graph.event[riding[step.kind[riding] < SEND]])
+    bound_s = 0.0
+    for ring in np.unique(ring_of_event[collectives]).tolist():
+        jobs = collectives[ring_of_event[collectives] == ring]
+        bound_s = max(bound_s, _bound_machine(head_s[jobs], duration_s[jobs], tail_s[jobs]))
+    return bound_s
 
 
-def _join(port: Places, event: Places, n_events: int) -> Places:
-    """Return by event a number that is the same if ports have events in common, step by step."""
-    least = np.unique(port)
+def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
+    """Return the one-machine bound of jobs that exclude each other, by head, duration and tail."""
+    by_head = np.argsort(-head_s)
+    bound_s = 0.0
+    for least_tail_s in np.unique(tail_s).tolist():
+        jobs = by_head[tail_s[by_head] >= least_tail_s]
+        # The first jobs of this list are those with a head of at least that of the last one.
+        ends_s = head_s[jobs] + np.cumsum(duration_s[jobs])
+        bound_s = max(bound_s, float(ends_s.max()) + least_tail_s)
+    return bound_s
+
+
+def _join_rings(port: Places, event: Places, n_events: int) -> Places:
+    """Join ports that have an event in common into rings (label propagation with shortcuts).
+
+    An entry for each operation: its port and its event, both numbered from 0.
+
+    Returns
+    -------
+    int64 array, shape (events,)
+        A number that is the same for all events of a ring.
+    """
+    label = np.unique(port)  # by port: the lowest port that it is known to be joined to
     while True:
-        lowest = np.full(n_events, len(least))
-        np.minimum.at(lowest, event, least[port])
-        fresh = least.copy()
-        np.minimum.at(fresh, port, lowest[event])
-        if np.array_equal(fresh, least):
-            return lowest
-        least = fresh[fresh]
+        lowest_of_event = np.full(n_events, len(label))
+        np.minimum.at(lowest_of_event, event, label[port])
+        new_label = label.copy()
+        np.minimum.at(new_label, port, lowest_of_event[event])
+        if np.array_equal(new_label, label):
+            return lowest_of_event
+        label = new_label[new_label]
 
 
 def _list_pipeline(step: Step) -> NDArray[np.int64]:
-    """List rank 0, and all that exchange messages with it, directly or through others."""
-    found, many = np.arange(1), 0
-    while len(found) > many:
-        many = len(found)
-        found = np.union1d(found, step.peer[list_operations(step, found)])
-        found = found[found >= 0]
-    return found
+    """List rank 0, and all ranks that exchange messages with it, directly or through others."""
+    ranks = np.arange(1)
+    n_before = 0
+    while len(ranks) > n_before:
+        n_before = len(ranks)
+        ranks = np.union1d(ranks, step.peer[list_operations(step, ranks)])
+        ranks = ranks[ranks >= 0]
+    return ranks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,19 +9,34 @@ from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
 from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, RECV, SEND, Step
-from optmatch.verify.rails.context import list_in_rounds
+from optmatch.verify.rails.context import count_members, list_in_rounds
 
 Column = NDArray[np.float64]
-_FACTORS: dict[str, tuple[Callable[[Column], Column], Callable[[Column], Column]]] = {
-    # bytes that a member of a group of n sends per byte of size, and the number of messages
-    "all-reduce": (lambda n: 2 * (n - 1) / n, lambda n: 2 * (n - 1)),
-    "all-gather": (lambda n: n - 1, lambda n: n - 1),
-    "reduce-scatter": (lambda n: (n - 1) / n, lambda n: n - 1),
-    "all-to-all": (lambda n: (n - 1) / n, lambda n: n - 1),
-    "broadcast": (lambda n: 1 + 0 * n, lambda n: 1 + 0 * n),
-    "send": (lambda n: 1 + 0 * n, lambda n: 1 + 0 * n),
-    "recv": (lambda n: 1 + 0 * n, lambda n: 1 + 0 * n),
-}
+
+
+class Sending(NamedTuple):
+    """What each member of a group sends in a collective around a ring."""
+
+    share: Column
+    """Bytes that are sent for each byte of the size."""
+    n_messages: Column
+    """Messages, one after the other."""
+
+
+def _count_sends(kind: str, n_members: Column) -> Sending:
+    """Return what members of groups of so many send in an operation of a kind."""
+    one = np.ones_like(n_members)
+    n_others = n_members - 1
+    sendings = {
+        "all-reduce": Sending(2 * n_others / n_members, 2 * n_others),
+        "all-gather": Sending(n_others, n_others),
+        "reduce-scatter": Sending(n_others / n_members, n_others),
+        "all-to-all": Sending(n_others / n_members, n_others),
+        "broadcast": Sending(one, one),
+        "send": Sending(one, one),
+        "recv": Sending(one, one),
+    }
+    return sendings[kind]
 
 
 class Work(NamedTuple):
@@ -30,6 +44,7 @@ class Work(NamedTuple):
 
     sent_bytes: Column
     latency_s: Column
+    """Of all messages, one after the other."""
     fixed_s: Column
     """How long the operation lasts if it rides no rail."""
     full_s: Column
@@ -37,57 +52,102 @@ class Work(NamedTuple):
 
 
 def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
-    """Find from sizes and groups how much operations send, and how long they last."""
+    """Return how much operations send and how long they last, from sizes and groups alone.
+
+    The operations are ascending.
+    """
     step = job.step()
-    members = np.array([*(len(group.ranks) for group in step.groups), 1], dtype=np.float64)
-    n, kinds = members[step.group[operations]], step.kind[operations]
+    network = job.network
+    kinds = step.kind[operations]
     size_bytes = step.size_bytes[operations]
-    sent, messages = np.zeros(len(n)), np.zeros(len(n))
-    for kind, (share, count) in _FACTORS.items():
-        of = kinds == OPERATIONS.index(kind)
-        sent[of] = share(n[of]) * size_bytes[of]
-        messages[of] = count(n[of])
-    for own, _, transfers in list_in_rounds(job, operations):
-        rows = np.searchsorted(operations, own)
-        sent[rows] = sum(each[0][2] for each in transfers) * size_bytes[rows]
-        messages[rows] = len(transfers)
-    latency = messages * job.network.latency_s
-    inside = sent / job.network.scale_up_bytes_per_s + latency
-    inside = np.where(kinds == COMPUTE, step.duration_s[operations], inside)
-    all_ports = job.network.port_bytes_per_s * job.network.ports_per_gpu
-    full = np.where(step.rail[operations] >= 0, sent / all_ports + latency, inside)
-    return Work(sent, latency, inside, full)
+    n_members = count_members(step).astype(np.float64)[step.group[operations]]
+
+    sent_bytes = np.zeros(len(operations))
+    n_messages = np.zeros(len(operations))
+    for number, kind in enumerate(OPERATIONS):
+        rows = kinds == number
+        if number != COMPUTE and rows.any():
+            sending = _count_sends(kind, n_members[rows])
+            sent_bytes[rows] = sending.share * size_bytes[rows]
+            n_messages[rows] = sending.n_messages
+    for group in list_in_rounds(job, operations):
+        rows_in_rounds = np.searchsorted(operations, group.operations)
+        share = sum(transfers[0].share for transfers in group.rounds)
+        sent_bytes[rows_in_rounds] = share * size_bytes[rows_in_rounds]
+        n_messages[rows_in_rounds] = len(group.rounds)
+
+    latency_s = n_messages * network.latency_s
+    inside_s = sent_bytes / network.scale_up_bytes_per_s + latency_s
+    fixed_s = np.where(kinds == COMPUTE, step.duration_s[operations], inside_s)
+    rate = network.port_bytes_per_s * network.ports_per_gpu
+    full_s = np.where(step.rail[operations] >= 0, sent_bytes / rate + latency_s, fixed_s)
+    return Work(sent_bytes, latency_s, fixed_s, full_s)
 
 
-def list_before(
-    step: Step, operations: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pair operations with those that have to end before they start, by place in the list.
+class Precedence(NamedTuple):
+    """Pairs of operations, by their places in a list: one ends before the other starts."""
 
-    The list has all operations of some ranks, ascending. Predecessors of an operation: its
-    dependencies, and the one before it in its stream. A rank has a stream for what it computes,
-    one for the collectives of each dimension inside its server, one for those on its rail, and one
-    for what it sends to each other rank and for what it receives from there.
+    before: NDArray[np.int64]
+    after: NDArray[np.int64]
+
+
+def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
+    """Pair operations with those that have to end before they start.
+
+    The predecessors of an operation are its dependencies and the one before it in its stream. A
+    rank has a stream for what it computes, one for the collectives of each dimension inside its
+    server, one for those on its rail, and one for what it sends to, and one for what it receives
+    from, each other rank.
+
+    Parameters
+    ----------
+    step
+        All operations.
+    operations
+        All operations of some ranks, ascending.
+    """
+    rank = step.rank[operations]
+    kind = step.kind[operations]
+    stream, n_streams = _number_streams(step, operations)
+    is_message = np.isin(kind, [SEND, RECV])
+    before = []
+    after = []
+
+    # Messages: a stream for each rank, dimension, peer and direction.
+    messages = np.flatnonzero(is_message)
+    keys = np.stack([rank, stream, step.peer[operations], kind])[:, messages]
+    order = np.lexsort(keys)
+    same_stream = (np.diff(keys[:, order], axis=1) == 0).all(axis=0)
+    before.append(messages[order[:-1][same_stream]])
+    after.append(messages[order[1:][same_stream]])
+
+    # Everything else: the operations of a rank stand together, in program order.
+    for number in range(n_streams):
+        rows = np.flatnonzero((stream == number) & ~is_message)
+        same_rank = rank[rows[:-1]] == rank[rows[1:]]
+        before.append(rows[:-1][same_rank])
+        after.append(rows[1:][same_rank])
+
+    # Dependencies: those of row r are dep[dep_start[r]:dep_start[r + 1]] of its operation.
+    first = step.dep_start[operations]
+    n_dependencies = step.dep_start[operations + 1] - first
+    dependent = np.repeat(np.arange(len(operations)), n_dependencies)
+    n_earlier_rows = np.cumsum(n_dependencies) - n_dependencies
+    entry = np.repeat(first - n_earlier_rows, n_dependencies) + np.arange(len(dependent))
+    before.append(np.searchsorted(operations, step.dep[entry]))
+    after.append(dependent)
+    return Precedence(np.concatenate(before), np.concatenate(after))
+
+
+def _number_streams(step: Step, operations: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Return the stream of each operation by dimension and place, and the number of streams.
+
+    Stream ``2 d`` is inside the server, ``2 d + 1`` on the rail; the last dimension is that of
+    computation, which has no group.
     """
     dimensions = sorted({group.dimension for group in step.groups})
-    number = np.array([*(dimensions.index(g.dimension) for g in step.groups), len(dimensions)])
-    rank, kind = step.rank[operations], step.kind[operations]
-    which = 2 * number[step.group[operations]] + (step.rail[operations] >= 0)
-    messages = np.flatnonzero(np.isin(kind, [SEND, RECV]))
-    ends = np.stack([rank, which, step.peer[operations], kind])[:, messages]
-    order = np.lexsort(ends)
-    same = (np.diff(ends[:, order], axis=1) == 0).all(axis=0)
-    before, after = [messages[order[:-1][same]]], [messages[order[1:][same]]]
-    which[messages] = -1
-    for each in range(2 * len(dimensions) + 2):  # operations of a rank stand together
-        own = np.flatnonzero(which == each)
-        same = rank[own[:-1]] == rank[own[1:]]
-        before.append(own[:-1][same])
-        after.append(own[1:][same])
-    first = step.dep_start[operations]
-    counts = step.dep_start[operations + 1] - first
-    depends = np.repeat(np.arange(len(operations)), counts)
-    skipped = np.cumsum(counts) - counts
-    dep = step.dep[np.repeat(first - skipped, counts) + np.arange(len(depends))]
-    before.append(np.searchsorted(operations, dep))
-    return np.concatenate(before), np.concatenate([*after, depends])
+    numbers = [dimensions.index(group.dimension) for group in step.groups]
+    dimension_of_group = np.array([*numbers, len(dimensions)])
+    on_rail = step.rail[operations] >= 0
+    stream = 2 * dimension_of_group[step.group[operations]] + on_rail
+    return stream, 2 * len(dimensions) + 2

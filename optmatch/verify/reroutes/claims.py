@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +14,15 @@ from optmatch.fabrics import UNREACHED, Faulty, RackFabric, RouteLengths, units_
 from optmatch.model import Schedule, Solution
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bounds import check_solution
-from optmatch.verify.report import Findings, ProofError
+from optmatch.verify.report import Findings, ProofError, Rule
 from optmatch.verify.reroutes.failure import Failure, assess_failure
 from optmatch.verify.reroutes.replay import replay_transition
 from optmatch.verify.routing.proofs import Circuit, ProofChecker
 
+ANSWER_IS_TRANSITION = Rule("the answer is a transition")
+
 _MOST_HANDOVERS = 720
+"""All assignments of spares to lost units are tried up to 6!; further ones take too long."""
 
 
 def verify_reroute(
@@ -33,8 +35,7 @@ def verify_reroute(
     def replay(answer: object) -> bool:
         if isinstance(answer, Transition):
             return replay_transition(failure, answer, findings)
-        kind = type(answer).__name__
-        findings.refuse("the answer is a transition", "answer", kind, "Transition")
+        findings.refuse(ANSWER_IS_TRANSITION, "answer", type(answer).__name__, "Transition")
         return False
 
     if isinstance(subject, Solution):
@@ -44,8 +45,11 @@ def verify_reroute(
         replay(subject)
 
 
+# Certificates
+
+
 def _check_proof(failure: Failure, proof: object) -> float:
-    """Return the result of a proof: that there is no answer."""
+    """Return infinity, the bound of a valid proof: it shows that there is no answer."""
     if isinstance(proof, CutProof):
         _check_cut(failure, proof)
     elif isinstance(proof, BlockProof):
@@ -58,174 +62,238 @@ def _check_proof(failure: Failure, proof: object) -> float:
 
 
 def _check_cut(failure: Failure, proof: CutProof) -> None:
-    """Count the circuits that must leave the servers, and those that can."""
-    rack = failure.problem.units
-    if proof.servers[-1] >= rack.n_servers:
-        raise ProofError(f"server {proof.servers[-1]}: servers are 0 .. {rack.n_servers - 1}")
-    inside = np.isin(np.arange(rack.n_servers), proof.servers)
-    failed = failure.problem.failed_fibres
-    ends = np.delete(rack.edges[rack.edge_of_fibre], list(failed), axis=0).tolist()
-    fibres = sum(max(a, b) < len(inside) and inside[a] and not inside[b] for a, b in ends)
-    for switch in {max(pair) for pair in ends if max(pair) >= len(inside)}:  # light passes it
-        to_it = sum(b == switch and bool(inside[a]) for a, b in ends)
-        fibres += min(to_it, sum(a == switch and not inside[b] for a, b in ends))
-    needed = _must_cross(failure, inside[rack.server_of_unit])
-    if needed <= fibres:
-        raise ProofError(f"{needed} circuits must leave the servers, {fibres} fibres do")
+    """Count the circuits that must leave a set of servers, and the fibres that do."""
+    units = failure.problem.units
+    n_servers = units.n_servers
+    if proof.servers[-1] >= n_servers:
+        raise ProofError(f"server {proof.servers[-1]}: servers are 0 .. {n_servers - 1}")
+    inside = np.isin(np.arange(n_servers), proof.servers)  # by server
+    failed = list(failure.problem.failed_fibres)
+    ends = np.delete(units.edges[units.edge_of_fibre], failed, axis=0).tolist()
+
+    n_leaving = 0
+    fibres_to_switch: dict[int, int] = {}  # from a server inside
+    fibres_from_switch: dict[int, int] = {}  # to a server outside
+    for tail, head in ends:
+        if head >= n_servers:
+            fibres_to_switch[head] = fibres_to_switch.get(head, 0) + bool(inside[tail])
+        elif tail >= n_servers:
+            fibres_from_switch[tail] = fibres_from_switch.get(tail, 0) + (not inside[head])
+        elif inside[tail] and not inside[head]:
+            n_leaving += 1
+    # Light passes a switch, by as many circuits as there are fibres on both of its sides.
+    for switch, n_fibres in fibres_to_switch.items():
+        n_leaving += min(n_fibres, fibres_from_switch.get(switch, 0))
+
+    n_needed = _must_cross(failure, inside[units.server_of_unit])
+    if n_needed <= n_leaving:
+        raise ProofError(f"{n_needed} circuits must leave the servers, {n_leaving} fibres do")
 
 
-def _must_cross(failure: Failure, inside: Any) -> float:
-    """Count the circuits that leave a set of units, for the cheapest handover of lost ones."""
-    fixed = 0
-    costs = {unit: [0, 0] for unit in sorted(failure.lost)}  # with the spare outside, or inside
-    for source, destination in failure.problem.circuits.tolist():
-        a, b = failure.unit(source), failure.unit(destination)
-        if a in failure.lost and b in failure.lost:
+def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
+    """Count the circuits that leave a set of units, for the best handover of lost units.
+
+    ``inside[unit]``. A circuit between two lost units is not counted. Infinite if there are not
+    enough spares.
+    """
+    n_fixed = 0  # circuits that leave the set whatever is handed over
+    # For each lost unit, its circuits that leave the set if its spare is outside, and if inside.
+    if_outside = dict.fromkeys(sorted(failure.lost), 0)
+    if_inside = dict.fromkeys(sorted(failure.lost), 0)
+    for ports in failure.problem.circuits.tolist():
+        source, destination = map(failure.unit, ports)
+        if source in failure.lost and destination in failure.lost:
             continue
-        if a in failure.lost:
-            costs[a][1] += not inside[b]
-        elif b in failure.lost:
-            costs[b][0] += bool(inside[a])
+        if source in failure.lost:
+            if_inside[source] += not inside[destination]
+        elif destination in failure.lost:
+            if_outside[destination] += bool(inside[source])
         else:
-            fixed += bool(inside[a]) and not inside[b]
-    spares_inside = sum(bool(inside[spare]) for spare in failure.spares)
-    spares_outside = len(failure.spares) - spares_inside
-    steps = sorted(into - out for out, into in costs.values())
-    outside = fixed + sum(out for out, _ in costs.values())
-    least = max(0, len(steps) - spares_outside)
-    counts = range(least, spares_inside + 1)
-    return min((outside + sum(steps[:k]) for k in counts), default=math.inf)
+            n_fixed += bool(inside[source]) and not inside[destination]
+
+    # Choose how many units go inside: those first for which it adds fewest circuits.
+    n_spares_inside = sum(bool(inside[spare]) for spare in failure.spares)
+    n_spares_outside = len(failure.spares) - n_spares_inside
+    added_inside = sorted(if_inside[unit] - if_outside[unit] for unit in if_inside)
+    n_all_outside = n_fixed + sum(if_outside.values())
+    least_inside = max(0, len(added_inside) - n_spares_outside)
+    totals = [
+        n_all_outside + sum(added_inside[:n_inside])
+        for n_inside in range(least_inside, n_spares_inside + 1)
+    ]
+    return min(totals, default=math.inf)
 
 
 def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) -> None:
     """Check that for each handover, in their order, a proof shows that cells hold no routing."""
-    fabric, lost = failure.problem.fabric, sorted(failure.lost)
+    fabric = failure.problem.fabric
+    lost = sorted(failure.lost)
     if failure.graph is None or failure.per_unit != 1:
         raise ProofError("proofs of routings, where ports are not what spares replace")
     handovers = list(permutations(sorted(failure.spares), len(lost)))
     if len(handovers) != len(proofs):
         raise ProofError(f"{len(proofs)} proofs for {len(handovers)} handovers")
+
     checker = ProofChecker(failure.graph)
-    starts, ends = fabric.source_terminals.tolist(), fabric.destination_terminals.tolist()
+    starts = fabric.source_terminals.tolist()
+    ends = fabric.destination_terminals.tolist()
     for handover, proof in zip(handovers, proofs, strict=True):
-        after = dict(zip(lost, handover, strict=True))
-        circuits = sorted(
-            tuple(after.get(port, port) for port in pair)
-            for pair in failure.problem.circuits.tolist()
-        )
-        if fabric.bidirectional:
-            circuits = sorted((min(pair), max(pair)) for pair in circuits)
-        asked = [Circuit(starts[a], ends[b]) for a, b in circuits]
-        if proof is None or not checker.show_infeasible(proof, asked):
+        spare_of = dict(zip(lost, handover, strict=True))
+        pairs = []
+        for ports in failure.problem.circuits.tolist():
+            source, destination = (spare_of.get(port, port) for port in ports)
+            if fabric.bidirectional and source > destination:
+                source, destination = destination, source
+            pairs.append((source, destination))
+        circuits = [Circuit(starts[source], ends[target]) for source, target in sorted(pairs)]
+        if proof is None or not checker.show_infeasible(proof, circuits):
             raise ProofError(f"the proof for the handover {handover} does not hold")
-
-
-def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
-    """Bound the levels: hit circuits change, and routes are not shorter than the way is far.
-
-    The best handover of lost units counts; of more than 720 none is looked at, and each end of a
-    circuit may be any spare by itself.
-    """
-    if len(failure.lost) > len(failure.spares):
-        return None
-    lost, spares = sorted(failure.lost), sorted(failure.spares)
-    problem, hit, lengths = failure.problem, sorted(failure.hit), _route_lengths(failure)
-    ends = np.array(
-        [[failure.unit(port) for port in pair] for pair in problem.circuits[hit].tolist()],
-        dtype=np.int64,
-    ).reshape(-1, 2)
-    if not problem.units.through:  # wherever racks go, their chips stay as far from each other
-        handovers: Iterable[tuple[int, ...]] = [tuple(lost)]
-    elif math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
-        lengths = RouteLengths(*(_shorten_to_any(table, lost, spares) for table in lengths))
-        handovers = [tuple(lost)]
-    else:
-        handovers = permutations(spares, len(lost))
-    found, after = [], np.arange(problem.units.n_units)
-    for handover in handovers:
-        after[lost] = handover
-        levels = _bound_routes(problem, lengths, after[ends])
-        if levels is not None:
-            found.append(levels)
-    return (0, len(hit), 0, *min(found)) if found else None
-
-
-def _bound_routes(
-    problem: Reroute, lengths: RouteLengths, ends: NDArray[np.int64]
-) -> tuple[int, int] | None:
-    """Bound the worst loss and the length of routes between these units, ``(circuits, 2)``."""
-    cells, fibres = (table[ends[:, 0], ends[:, 1]].astype(np.int64) for table in lengths)
-    if (cells == UNREACHED).any():  # then both are
-        return None
-    cell_loss, fibre_loss = problem.loss_units
-    losses = (int(c) * cell_loss + int(f) * fibre_loss for c, f in zip(cells, fibres, strict=True))
-    return max(losses, default=0), int(cells.sum() + fibres.sum())
-
-
-def _shorten_to_any(
-    table: NDArray[np.int32], lost: list[int], spares: list[int]
-) -> NDArray[np.int32]:
-    """Let each lost unit be as near as the nearest spare."""
-    near = table.copy()
-    near[lost] = near[spares].min(axis=0)
-    near[:, lost] = near[:, spares].min(axis=1, keepdims=True)
-    return near
-
-
-def _route_lengths(failure: Failure) -> RouteLengths:
-    """Return the shortest routes: of a switch as its cells are now, of a rack without failures."""
-    problem = failure.problem
-    cells = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
-    if isinstance(problem.fabric, RackFabric) or not any(cells):
-        return problem.units.route_lengths()
-    return units_of(Faulty(problem.fabric, *cells)).route_lengths()
 
 
 def check_block(failure: Failure, proof: BlockProof) -> None:
     """Follow all light that working cells let through, and count circuits.
 
-    The `ProofError` says where light gets through, or that there are as many waveguides as
-    circuits.
+    The proof names chips, and links that all light from them (or to them) has to pass. More
+    circuits of the chips than links have no answer.
+
+    Raises
+    ------
+    ProofError
+        If light gets around the links, or there are as many links as circuits.
     """
-    fabric, chips = failure.problem.fabric, set(proof.chips.tolist())
+    fabric = failure.problem.fabric
+    chips = set(proof.chips.tolist())
     if failure.graph is None or failure.per_unit == 1:
         raise ProofError("a block of chips, where there is no rack with cells")
     for chip in sorted(chips):
         if not 0 <= chip < failure.problem.units.n_units or chip in failure.lost:
             raise ProofError(f"chip {chip}: is none, or is lost")
-    live = [port for port in range(fabric.n_ports) if port not in failure.dead_ports]
-    of_chips = [port for port in live if failure.unit(port) in chips]
-    starts, goals = (of_chips, live) if proof.leaving else (live, of_chips)
-    ends = {int(fabric.destination_terminals[port]): port for port in goals}
+
+    live_ports = [port for port in range(fabric.n_ports) if port not in failure.dead_ports]
+    ports_of_chips = [port for port in live_ports if failure.unit(port) in chips]
+    if proof.leaving:
+        sources, destinations = ports_of_chips, live_ports
+    else:
+        sources, destinations = live_ports, ports_of_chips
+    port_at = {int(fabric.destination_terminals[port]): port for port in destinations}
     links = set(proof.links.tolist())
-    for left in _light_from(failure, fabric.source_terminals[starts].tolist(), links):
-        if left in ends:
-            raise ProofError(f"light reaches port {ends[left]} around the links")
-    side = 0 if proof.leaving else 1
-    units = [failure.unit(port) for port in failure.problem.circuits[:, side].tolist()]
-    circuits = sum(unit in chips for unit in units)
-    if circuits <= len(links):
-        raise ProofError(f"{circuits} circuits of the chips, {len(links)} links")
+    for terminal in _light_from(failure, fabric.source_terminals[sources].tolist(), links):
+        if terminal in port_at:
+            raise ProofError(f"light reaches port {port_at[terminal]} around the links")
+
+    end = 0 if proof.leaving else 1
+    units = [failure.unit(port) for port in failure.problem.circuits[:, end].tolist()]
+    n_circuits = sum(unit in chips for unit in units)
+    if n_circuits <= len(links):
+        raise ProofError(f"{n_circuits} circuits of the chips, {len(links)} links")
 
 
-def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Iterable[int]:
-    """Yield the terminals by which light leaves the graph, whatever states cells are in."""
-    graph, whole = failure.graph, failure.problem.fabric.graph
-    assert graph is not None
-    assert whole is not None
-    link_of = whole.links.of_terminal.tolist()  # numbers of the graph without faults
-    mate, exits = graph.mate.tolist(), graph.exits.tolist()
-    entering = failure.fibre_of_terminal.tolist()
-    failed = set(failure.problem.failed_fibres)
+def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Iterator[int]:
+    """Yield the terminals by which light leaves the graph, whatever states cells are in.
+
+    A search from the terminals `starts`, which passes neither `links` nor failed fibres.
+    """
+    graph = failure.graph
+    whole_graph = failure.problem.fabric.graph
+    assert graph is not None and whole_graph is not None
+    link_of = whole_graph.links.of_terminal.tolist()  # numbers of the graph without faults
+    mate = graph.mate.tolist()
+    exits = graph.exits.tolist()
+    fibre_of = failure.fibre_of_terminal.tolist()
+    failed_fibres = set(failure.problem.failed_fibres)
+
     waiting = [start for start in starts if link_of[start] not in links]
-    seen = set(waiting)
+    entered = set(waiting)
     while waiting:
         for left in exits[waiting.pop()]:
             if link_of[left] in links:
                 continue
-            onward = mate[left]
-            if onward < 0:
+            next_terminal = mate[left]
+            if next_terminal < 0:
                 yield left
-            elif onward not in seen and entering[onward] not in failed:
-                seen.add(onward)
-                waiting.append(onward)
+            elif next_terminal not in entered and fibre_of[next_terminal] not in failed_fibres:
+                entered.add(next_terminal)
+                waiting.append(next_terminal)
+
+
+# Lower bounds
+
+
+def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
+    """Bound the levels of the objective: hit circuits change, and take the shortest routes.
+
+    The best handover of lost units counts. Where there are too many, none is looked at: each end
+    of a circuit may then be any spare by itself.
+
+    Returns
+    -------
+    tuple of int or None
+        As `LEVELS` of the replay; None if no handover has a route for all circuits.
+    """
+    problem = failure.problem
+    lost = sorted(failure.lost)
+    spares = sorted(failure.spares)
+    hit = sorted(failure.hit)
+    if len(lost) > len(spares):
+        return None
+    lengths = _route_lengths(failure)
+    end_ports = problem.circuits[hit].astype(np.int64)
+    end_units = end_ports // failure.per_unit  # (circuits, 2)
+
+    handovers: Iterable[tuple[int, ...]] = [tuple(lost)]
+    if problem.units.through:
+        if math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
+            lengths = RouteLengths(
+                _shorten_to_any(lengths.cells, lost, spares),
+                _shorten_to_any(lengths.fibres, lost, spares),
+            )
+        else:
+            handovers = permutations(spares, len(lost))
+    # Without light through chips a rack moves as a whole, and its chips stay as far apart.
+
+    best: tuple[int, int] | None = None
+    unit_after = np.arange(problem.units.n_units)
+    for handover in handovers:
+        unit_after[lost] = handover
+        levels = _bound_routes(problem, lengths, unit_after[end_units])
+        if levels is not None and (best is None or levels < best):
+            best = levels
+    return None if best is None else (0, len(hit), 0, *best)
+
+
+def _bound_routes(
+    problem: Reroute, lengths: RouteLengths, ends: NDArray[np.int64]
+) -> tuple[int, int] | None:
+    """Bound the worst loss and the total length of routes between units.
+
+    ``ends[circuit]`` is the pair of units. The loss is in hundredths of a dB, the length in cells
+    and fibres. None if two units have no route.
+    """
+    cells = lengths.cells[ends[:, 0], ends[:, 1]].astype(np.int64)
+    fibres = lengths.fibres[ends[:, 0], ends[:, 1]].astype(np.int64)
+    if (cells == UNREACHED).any():  # where cells are not reached, fibres are not either
+        return None
+    cell_loss, fibre_loss = problem.loss_units
+    worst_loss = 0
+    for n_cells, n_fibres in zip(cells.tolist(), fibres.tolist(), strict=True):
+        worst_loss = max(worst_loss, n_cells * cell_loss + n_fibres * fibre_loss)
+    return worst_loss, int(cells.sum() + fibres.sum())
+
+
+def _shorten_to_any(
+    table: NDArray[np.int32], lost: list[int], spares: list[int]
+) -> NDArray[np.int32]:
+    """Let each lost unit be as near as the nearest spare; ``table[unit, unit]`` are lengths."""
+    nearest = table.copy()
+    nearest[lost] = nearest[spares].min(axis=0)
+    nearest[:, lost] = nearest[:, spares].min(axis=1, keepdims=True)
+    return nearest
+
+
+def _route_lengths(failure: Failure) -> RouteLengths:
+    """Return the shortest routes: of a switch as its cells are now, of a rack without failures."""
+    problem = failure.problem
+    faults = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
+    if isinstance(problem.fabric, RackFabric) or not any(faults):
+        return problem.units.route_lengths()
+    return units_of(Faulty(problem.fabric, *faults)).route_lengths()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,134 +16,177 @@ from optmatch.problems import Reroute
 
 @dataclass
 class Failure:
-    """The state after the failure, before anything is done."""
+    """The state after the failure, before anything is done.
+
+    A *unit* is what a spare replaces: a chip of a rack, or a port of a switch.
+    """
 
     problem: Reroute
     graph: CellGraph | None
-    """The cells with their faults."""
+    """The cells with their faults; None where circuits lead over fibres alone."""
     states: NDArray[np.int8]
     """``states[cell]``, stuck ones as they are; empty without cells."""
     fibre_of_terminal: NDArray[np.int32]
     """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
     per_unit: int
+    """Ports of a unit."""
     dead_ports: set[int] = field(default_factory=set)
     hit: set[int] = field(default_factory=set)
+    """Circuits that have lost their light."""
     lost: set[int] = field(default_factory=set)
+    """Units that have to be replaced."""
     spares: set[int] = field(default_factory=set)
+    """Units that can replace them."""
 
     def unit(self, port: int) -> int:
         """Return the unit that a port belongs to."""
         return port // self.per_unit
 
     def foreign(self, circuit: int) -> bool:
-        """Tell whether a circuit is of a job without hit circuits."""
+        """Return whether a circuit is of a job without hit circuits."""
         owners = self.problem.owners
         return all(owners[circuit] != owners[other] for other in self.hit)
 
 
 def assess_failure(problem: Reroute) -> Failure:
-    """Look at a problem: circuits that the failure hits, lost units, spares that are left."""
+    """Find the circuits that a failure hits, the lost units, and the spares that are left."""
     fabric = problem.fabric
-    per_unit = problem.units.ports_per_unit
+    units = problem.units
     failure = Failure(
-        problem, None, np.empty(0, dtype=np.int8), problem.units.fibre_of_terminal, per_unit
+        problem=problem,
+        graph=None,
+        states=np.empty(0, dtype=np.int8),
+        fibre_of_terminal=units.fibre_of_terminal,
+        per_unit=units.ports_per_unit,
     )
     if fabric.graph is not None:
-        faults = np.full(fabric.n_cells, FREE, dtype=np.int8)
-        states = np.array(problem.cell_states)
-        for cells, state in ((problem.stuck_bar, BAR), (problem.stuck_cross, CROSS)):
-            for cell in cells:
-                faults[cell] = states[cell] = state
-        faults[list(problem.dead_cells)] = DEAD
-        failure.graph, failure.states = break_cells(fabric.graph, faults), states
+        _break_cells(failure, fabric.graph)
     for chip in problem.failed_chips:
-        failure.dead_ports.update(range(chip * per_unit, chip * per_unit + per_unit))
+        first_port = chip * failure.per_unit
+        failure.dead_ports.update(range(first_port, first_port + failure.per_unit))
     failure.dead_ports.update(problem.failed_ports)
-    if not problem.units.through:
-        _find_racks(failure)
-        return failure
-    _find_lost(failure)
-    _find_hit(failure)
+
+    # Where no light passes a chip on its way, racks are replaced as a whole.
+    if units.through:
+        _find_lost_units(failure)
+        _find_hit_circuits(failure)
+    else:
+        _find_lost_racks(failure)
     return failure
+
+
+def _break_cells(failure: Failure, graph: CellGraph) -> None:
+    """Set the graph and the states of the cells as they are after the failure."""
+    problem = failure.problem
+    faults = np.full(graph.n_cells, FREE, dtype=np.int8)
+    states = np.array(problem.cell_states)
+    for cells, state in ((problem.stuck_bar, BAR), (problem.stuck_cross, CROSS)):
+        for cell in cells:
+            faults[cell] = state
+            states[cell] = state
+    faults[list(problem.dead_cells)] = DEAD
+    failure.graph = break_cells(graph, faults)
+    failure.states = states
 
 
 def rack_of(problem: Reroute, chip: int) -> int:
     """Return the rack of a chip."""
-    return chip // (problem.units.n_units // problem.units.racks)
+    chips_per_rack = problem.units.n_units // problem.units.racks
+    return chip // chips_per_rack
 
 
-def _find_racks(failure: Failure) -> None:
-    """Find the racks of failed parts that are in use, and those of spares that all work."""
-    problem, unit, chips = failure.problem, failure.unit, range(failure.problem.units.n_units)
-    ends, lost = problem.units.edges[problem.units.edge_of_fibre].tolist(), set[int]()
-    failed = set(problem.failed_fibres)
-    racks_of_fibre = {
-        fibre: {rack_of(problem, chip_at) for chip_at in _chips_at(problem, ends[fibre])}
-        for fibre in failed
-    }
-    for pair, route in zip(problem.circuits.tolist(), problem.routes, strict=True):
-        lost.update(rack_of(problem, unit(port)) for port in pair if port in failure.dead_ports)
-        for fibre in failed.intersection(route):
-            lost |= racks_of_fibre[fibre]
-    used = {rack_of(problem, chip) for chip in chips if chip not in problem.spares}
-    used.update(rack_of(problem, unit(port)) for port in failure.dead_ports)
-    used.update(*racks_of_fibre.values())
-    for circuit, pair in enumerate(problem.circuits.tolist()):
-        if any(rack_of(problem, unit(port)) in lost for port in pair):
+def _find_lost_racks(failure: Failure) -> None:
+    """Find racks with failed parts in use, which are lost, and racks of spares that work.
+
+    All chips of a lost rack are lost units, and all circuits of them are hit.
+    """
+    problem = failure.problem
+    chips = range(problem.units.n_units)
+    failed_fibres = set(problem.failed_fibres)
+    racks_of_fibre = {fibre: _racks_at(problem, fibre) for fibre in failed_fibres}
+    racks_of_dead_ports = {rack_of(problem, failure.unit(port)) for port in failure.dead_ports}
+
+    lost_racks = set[int]()
+    for ports, route in zip(problem.circuits.tolist(), problem.routes, strict=True):
+        dead_ends = failure.dead_ports.intersection(ports)
+        lost_racks.update(rack_of(problem, failure.unit(port)) for port in dead_ends)
+        for fibre in failed_fibres.intersection(route):
+            lost_racks |= racks_of_fibre[fibre]
+
+    # A spare rack has spares alone, and no failed part, in use or not.
+    not_spare = {rack_of(problem, chip) for chip in chips if chip not in problem.spares}
+    not_spare = not_spare.union(racks_of_dead_ports, *racks_of_fibre.values())
+
+    for circuit, ports in enumerate(problem.circuits.tolist()):
+        if any(rack_of(problem, failure.unit(port)) in lost_racks for port in ports):
             failure.hit.add(circuit)
-    failure.lost.update(chip for chip in chips if rack_of(problem, chip) in lost)
-    failure.spares.update(chip for chip in chips if rack_of(problem, chip) not in used)
+    failure.lost.update(chip for chip in chips if rack_of(problem, chip) in lost_racks)
+    failure.spares.update(chip for chip in chips if rack_of(problem, chip) not in not_spare)
 
 
-def _chips_at(problem: Reroute, ends: list[int]) -> list[int]:
-    """Return a chip at each end of a fibre that is no switch."""
-    size = problem.units.n_units // problem.units.n_servers
-    return [end * size for end in ends if end < problem.units.n_servers]
+def _racks_at(problem: Reroute, fibre: int) -> set[int]:
+    """Return the racks at the ends of a fibre; an end may be a switch, which is in none."""
+    units = problem.units
+    chips_per_server = units.n_units // units.n_servers
+    servers = [end for end in units.edges[units.edge_of_fibre[fibre]] if end < units.n_servers]
+    return {rack_of(problem, int(server) * chips_per_server) for server in servers}
 
 
-def _find_lost(failure: Failure) -> None:
-    """Find the units that have fewer live ports than circuits out, or circuits in."""
-    outs: dict[int, int] = {}
-    ins: dict[int, int] = {}
-    for source, destination in failure.problem.circuits.tolist():
-        outs[failure.unit(source)] = outs.get(failure.unit(source), 0) + 1
-        into = outs if failure.problem.fabric.bidirectional else ins
-        into[failure.unit(destination)] = into.get(failure.unit(destination), 0) + 1
-    for unit in range(failure.problem.units.n_units):
+def _find_lost_units(failure: Failure) -> None:
+    """Find units with fewer live ports than circuits out, or circuits in; and live spares."""
+    problem = failure.problem
+    n_units = problem.units.n_units
+    circuits_out = [0] * n_units
+    circuits_in = [0] * n_units
+    for source, destination in problem.circuits.tolist():
+        circuits_out[failure.unit(source)] += 1
+        # A bidirectional port serves one circuit, whichever end of it the port is.
+        at_destination = circuits_out if problem.fabric.bidirectional else circuits_in
+        at_destination[failure.unit(destination)] += 1
+
+    for unit in range(n_units):
         ports = range(unit * failure.per_unit, (unit + 1) * failure.per_unit)
-        live = sum(port not in failure.dead_ports for port in ports)
-        if live < max(outs.get(unit, 0), ins.get(unit, 0)):
+        n_live = sum(port not in failure.dead_ports for port in ports)
+        if n_live < max(circuits_out[unit], circuits_in[unit]):
             failure.lost.add(unit)
-        if live > 0 and unit in failure.problem.spares:
+        if n_live > 0 and unit in problem.spares:
             failure.spares.add(unit)
 
 
-def _find_hit(failure: Failure) -> None:
+def _find_hit_circuits(failure: Failure) -> None:
+    """Find circuits of dead ports or lost units, and those whose light passes a failed part."""
     problem = failure.problem
-    for circuit, ends in enumerate(problem.circuits.tolist()):
-        if any(port in failure.dead_ports or failure.unit(port) in failure.lost for port in ends):
+    for circuit, ports in enumerate(problem.circuits.tolist()):
+        if any(port in failure.dead_ports or failure.unit(port) in failure.lost for port in ports):
             failure.hit.add(circuit)
-    gone = set(problem.failed_fibres)
     if failure.graph is None:
-        failure.hit.update(k for k, route in enumerate(problem.routes) if gone & set(route))
+        failed_fibres = set(problem.failed_fibres)
+        for circuit, route in enumerate(problem.routes):
+            if not failed_fibres.isdisjoint(route):
+                failure.hit.add(circuit)
         return
-    light = light_of(problem, problem.fabric.graph, problem.cell_states[None], problem.circuits)  # type: ignore[index]
+
+    # The light as it was before the failure: where it passes a cell that is no longer so, it goes.
+    whole_graph = problem.fabric.graph
+    states = problem.cell_states
+    assert whole_graph is not None and states is not None
+    light = trace_circuits(problem, whole_graph, states, problem.circuits)
     cells = light.entered // 4
-    wrong = np.asarray(problem.cell_states)[cells] != failure.states[cells]
-    wrong |= np.isin(cells, problem.dead_cells)
-    wrong |= np.isin(failure.fibre_of_terminal[light.entered], problem.failed_fibres)
-    failure.hit.update(light.beam[wrong].tolist())
+    hit = states[cells] != failure.states[cells]
+    hit |= np.isin(cells, problem.dead_cells)
+    hit |= np.isin(failure.fibre_of_terminal[light.entered], problem.failed_fibres)
+    failure.hit.update(light.beam[hit].tolist())
 
 
-def light_of(
-    problem: Reroute, graph: Any, states: NDArray[np.int8], circuits: NDArray[np.int32]
+def trace_circuits(
+    problem: Reroute, graph: CellGraph, states: NDArray[np.int8], circuits: NDArray[np.int32]
 ) -> Light:
-    """Trace all circuits through one row of states."""
-    starts = problem.fabric.source_terminals[circuits[:, 0]]
-    return trace(graph, states, starts[None].astype(np.int64))
+    """Trace circuits from their sources; ``states[cell]``, ``circuits[beam, end]`` are ports."""
+    starts = problem.fabric.source_terminals[circuits[:, 0]].astype(np.int64)
+    return trace(graph, states[None], starts[None])
 
 
 def split_by_beam(light: Light, beams: int) -> list[list[int]]:
     """List the terminals that each beam of a single slot enters, in order."""
-    ends = np.searchsorted(light.beam, np.arange(beams + 1))
-    return [light.entered[a:b].tolist() for a, b in pairwise(ends.tolist())]
+    first = np.searchsorted(light.beam, np.arange(beams + 1)).tolist()
+    return [light.entered[begin:end].tolist() for begin, end in pairwise(first)]

@@ -4,140 +4,169 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.fabrics.light import trace
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import SET
-from optmatch.verify.report import Findings
-from optmatch.verify.reroutes.failure import Failure, split_by_beam
+from optmatch.verify.report import Findings, Rule
+from optmatch.verify.reroutes.failure import Failure, split_by_beam, trace_circuits
 from optmatch.verify.reroutes.steps import replay_steps
 
 LEVELS = ("disturbed", "changed", "cells_set", "worst_loss_centidb", "length")
+"""The levels of the objective; each is a figure too."""
+
+# What is spoken of
+CHANGED_EXIST = Rule("changed circuits exist, and ascend")
+FIBRES_EXIST = Rule("fibres exist")
+
+# Spares
+LOST_ARE_REPLACED = Rule("what is lost is taken over, and nothing else")
+SPARE_IS_LIVE = Rule("a live spare takes over")
+ONE_SPARE_EACH = Rule("each takes over one")
+RACKS_MOVE_WHOLE = Rule("racks move as a whole, chip by chip")
+END_FOLLOWS_UNIT = Rule("an end stays at its unit, or goes to the spare")
+PORT_IS_ALIVE = Rule("a port in use is alive")
+
+# Routes
+FIBRE_STARTS_AT_LIGHT = Rule("a fibre starts where the light is")
+NO_LIGHT_THROUGH_CHIP = Rule("no light passes a chip")
+FIBRE_IS_ALIVE = Rule("a fibre in use is alive")
+ROUTE_ENDS_AT_SERVER = Rule("a route ends at its server")
+LIGHT_TAKES_ROUTE = Rule("light takes its route")
 
 
 def replay_transition(failure: Failure, transition: Transition, findings: Findings) -> bool:
-    """Apply all rules of a transition; tell whether its objective could be computed."""
-    problem, before = failure.problem, len(findings.violations)
-    _check_numbers(problem, transition, findings)
-    if len(findings.violations) > before:
+    """Apply all rules of a transition; return whether its objective could be computed."""
+    violations_before = len(findings.violations)
+    _check_numbers(failure.problem, transition, findings)
+    if len(findings.violations) > violations_before:
         findings.skipped.append("routes and steps: circuits that do not exist")
         return False
+
     _check_moves(failure, transition, findings)
     _check_ends(failure, transition, findings)
-    if failure.graph is None and len(findings.violations) == before:
+    if failure.graph is None and len(findings.violations) == violations_before:
         _check_fibres(failure, transition, findings)
-    if len(findings.violations) > before:
+    if len(findings.violations) > violations_before:
         findings.skipped.append("steps: the circuits at the end are not right")
         return False
+
     if not replay_steps(failure, transition, findings):
         findings.skipped.append("light: the steps cannot be taken")
         return False
     if failure.graph is not None:
-        _check_routes(failure, transition, findings)
+        _check_light(failure, transition, findings)
     _add_figures(failure, transition, findings)
     return True
 
 
 def _check_numbers(problem: Reroute, transition: Transition, findings: Findings) -> None:
-    """All that is spoken of exists, and circuits are listed once."""
+    """Check that all circuits and fibres exist, and that circuits are listed once."""
     changed = transition.changed.tolist()
-    rule = "changed circuits exist, and ascend"
     exist = all(0 <= circuit < len(problem.circuits) for circuit in changed)
-    findings.expect(rule, "changed", exist and changed == sorted(set(changed)), True)
-    most = problem.units.n_fibres
-    for k, route in enumerate(transition.routes if problem.fabric.graph is None else ()):
-        if not all(0 <= fibre < most for fibre in route):
-            findings.refuse("fibres exist", f"routes[{k}]", route, f"0 .. {most - 1}")
+    ascend = changed == sorted(set(changed))
+    findings.expect(CHANGED_EXIST, "changed", exist and ascend, True)
+    if problem.fabric.graph is not None:
+        return  # a route is one of cells there
+    n_fibres = problem.units.n_fibres
+    for number, route in enumerate(transition.routes):
+        if not all(0 <= fibre < n_fibres for fibre in route):
+            findings.refuse(FIBRES_EXIST, f"routes[{number}]", route, f"0 .. {n_fibres - 1}")
 
 
 def _check_moves(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Each lost unit has a live spare of its own, and no other unit moves."""
-    lost, spares = transition.moves[:, 0].tolist(), transition.moves[:, 1].tolist()
-    rule = "what is lost is taken over, and nothing else"
-    findings.expect(rule, "moves", sorted(lost), sorted(failure.lost))
-    for k, spare in enumerate(spares):
-        rule = "a live spare takes over"
-        findings.expect(rule, f"moves[{k}, 1] = {spare}", spare in failure.spares, True)
-    findings.expect("each takes over one", "moves", len(set(spares)), len(spares))
-    if failure.problem.units.through:
-        return
-    units, other_rack = failure.problem.units, dict[int, int]()
-    size = units.n_units // units.racks
-    for k, (chip, spare) in enumerate(zip(lost, spares, strict=True)):
-        rack = other_rack.setdefault(chip // size, spare // size)
-        rule, place = "racks move as a whole, chip by chip", rack * size + chip % size
-        findings.expect(rule, f"moves[{k}, 1]", spare, place)
+    """Check that each lost unit has a live spare of its own, and that no other unit moves."""
+    lost = transition.moves[:, 0].tolist()
+    spares = transition.moves[:, 1].tolist()
+    findings.expect(LOST_ARE_REPLACED, "moves", sorted(lost), sorted(failure.lost))
+    for number, spare in enumerate(spares):
+        where = f"moves[{number}, 1] = {spare}"
+        findings.expect(SPARE_IS_LIVE, where, spare in failure.spares, True)
+    findings.expect(ONE_SPARE_EACH, "moves", len(set(spares)), len(spares))
+    if not failure.problem.units.through:
+        _check_racks_move_whole(failure, lost, spares, findings)
+
+
+def _check_racks_move_whole(
+    failure: Failure, lost: list[int], spares: list[int], findings: Findings
+) -> None:
+    """Check that all chips of a lost rack go to the same places of one other rack."""
+    units = failure.problem.units
+    chips_per_rack = units.n_units // units.racks
+    spare_rack_of: dict[int, int] = {}  # by lost rack, as its first chip says
+    for number, (chip, spare) in enumerate(zip(lost, spares, strict=True)):
+        rack = chip // chips_per_rack
+        spare_rack = spare_rack_of.setdefault(rack, spare // chips_per_rack)
+        expected = spare_rack * chips_per_rack + chip % chips_per_rack
+        findings.expect(RACKS_MOVE_WHOLE, f"moves[{number}, 1]", spare, expected)
 
 
 def _check_ends(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Check that ends stay at their unit, or go to the spare of it, and that ports live."""
+    spare_of = dict(transition.moves.tolist())
     changed = transition.changed.tolist()
-    after = dict(transition.moves.tolist())
     for circuit, ports in zip(changed, transition.circuits.tolist(), strict=True):
         for end, port in enumerate(ports):
             where = f"circuit {circuit}, end {end}"
-            unit = failure.unit(int(failure.problem.circuits[circuit, end]))
-            rule = "an end stays at its unit, or goes to the spare"
-            findings.expect(rule, where, failure.unit(port), after.get(unit, unit))
-            findings.expect("a port in use is alive", where, port in failure.dead_ports, False)
+            unit_before = failure.unit(int(failure.problem.circuits[circuit, end]))
+            expected = spare_of.get(unit_before, unit_before)
+            findings.expect(END_FOLLOWS_UNIT, where, failure.unit(port), expected)
+            findings.expect(PORT_IS_ALIVE, where, port in failure.dead_ports, False)
 
 
 def _check_fibres(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Routes lead over live fibres from server to server."""
-    rack = failure.problem.units
-    ends, server_of_unit = rack.edges[rack.edge_of_fibre].tolist(), rack.server_of_unit.tolist()
+    """Check that routes lead over live fibres from server to server."""
+    units = failure.problem.units
+    ends_of_fibre = units.edges[units.edge_of_fibre].tolist()
     changed = transition.changed.tolist()
-    rows = zip(changed, transition.circuits.tolist(), transition.routes, strict=True)
-    for circuit, (source, destination), route in rows:
+    routed = zip(changed, transition.circuits.tolist(), transition.routes, strict=True)
+    for circuit, (source, destination), route in routed:
         where = f"route of circuit {circuit}"
-        at = server_of_unit[failure.unit(source)]
+        server = int(units.server_of_unit[failure.unit(source)])
         for fibre in route:
-            tail, head = ends[fibre]
-            findings.expect("a fibre starts where the light is", where, tail, at)
-            passed = fibre != route[0] and tail < rack.n_servers and not rack.through
-            findings.expect("no light passes a chip", where, passed, False)
-            dead = fibre in failure.problem.failed_fibres
-            findings.expect("a fibre in use is alive", where, dead, False)
-            at = head
-        end = server_of_unit[failure.unit(destination)]
-        findings.expect("a route ends at its server", where, at, end)
+            tail, head = ends_of_fibre[fibre]
+            findings.expect(FIBRE_STARTS_AT_LIGHT, where, tail, server)
+            # Behind its first fibre a route may pass switches, but servers only if light can.
+            is_first = fibre == route[0]
+            passes_chip = not is_first and tail < units.n_servers and not units.through
+            findings.expect(NO_LIGHT_THROUGH_CHIP, where, passes_chip, False)
+            is_dead = fibre in failure.problem.failed_fibres
+            findings.expect(FIBRE_IS_ALIVE, where, is_dead, False)
+            server = head
+        expected = int(units.server_of_unit[failure.unit(destination)])
+        findings.expect(ROUTE_ENDS_AT_SERVER, where, server, expected)
 
 
-def _final_light(failure: Failure, transition: Transition) -> list[list[int]]:
-    """Trace the changed circuits through the cells as they are in the end."""
+def _check_light(failure: Failure, transition: Transition, findings: Findings) -> None:
+    """Check that light takes the stated routes through the cells as they are in the end."""
+    assert failure.graph is not None
     states = failure.states.copy()
     for kind, cell, state in transition.steps.tolist():
         if kind == SET:
             states[cell] = state
-    starts = failure.problem.fabric.source_terminals[transition.circuits[:, 0]]
-    assert failure.graph is not None
-    light = trace(failure.graph, states[None], starts[None].astype(np.int64))
-    return split_by_beam(light, len(starts))
-
-
-def _check_routes(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Let the light go where the routes say."""
-    for circuit, got, said in zip(
-        transition.changed.tolist(),
-        _final_light(failure, transition),
-        transition.routes,
-        strict=True,
-    ):
-        findings.expect("light takes its route", f"circuit {circuit}", tuple(got), said)
+    light = trace_circuits(failure.problem, failure.graph, states, transition.circuits)
+    traced = split_by_beam(light, len(transition.circuits))
+    changed = transition.changed.tolist()
+    for circuit, route, stated in zip(changed, traced, transition.routes, strict=True):
+        findings.expect(LIGHT_TAKES_ROUTE, f"circuit {circuit}", tuple(route), stated)
 
 
 def _add_figures(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Compute the levels of the objective."""
-    problem, changed = failure.problem, transition.changed.tolist()
-    cell_loss, fibre_loss = problem.loss_units
-    worst = length = 0
+    """Compute the levels of the objective: the loss and length of routes are of changed ones."""
+    worst_loss = 0  # in hundredths of a dB
+    length = 0
     for route in transition.routes:
-        cells, fibres = 0, len(route)
-        if failure.graph is not None:
-            cells = len(route)
-            fibres = int(np.count_nonzero(failure.fibre_of_terminal[list(route)] >= 0))
-        worst = max(worst, cells * cell_loss + fibres * fibre_loss)
-        length += cells + fibres
-    disturbed = sum(failure.foreign(circuit) for circuit in changed)
-    levels = (disturbed, len(changed), transition.n_set, worst, length)
+        if failure.graph is None:
+            n_cells = 0
+            n_fibres = len(route)
+        else:
+            n_cells = len(route)
+            fibres = failure.fibre_of_terminal[list(route)]
+            n_fibres = int(np.count_nonzero(fibres >= 0))
+        cell_loss, fibre_loss = failure.problem.loss_units
+        worst_loss = max(worst_loss, n_cells * cell_loss + n_fibres * fibre_loss)
+        length += n_cells + n_fibres
+
+    changed = transition.changed.tolist()
+    n_disturbed = sum(failure.foreign(circuit) for circuit in changed)
+    levels = (n_disturbed, len(changed), transition.n_set, worst_loss, length)
     findings.figures.update(zip(LEVELS, levels, strict=True))
     findings.figures["objective"] = levels

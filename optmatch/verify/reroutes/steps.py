@@ -2,133 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from optmatch.model import FREE
 from optmatch.problems import Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
-from optmatch.verify.report import Findings
+from optmatch.verify.report import Findings, Rule
 from optmatch.verify.reroutes.failure import Failure
+
+ONLY_CHANGED_ARE_TOUCHED = Rule("only circuits that change are touched")
+DROPPED_IF_UP = Rule("a circuit is dropped if it is up, and raised if not")
+NO_PART_TWICE = Rule("no part is passed twice")
+ONE_CIRCUIT_PER_PART = Rule("a port, a fibre, a waveguide has one circuit at a time")
+NO_FAILED_FIBRE = Rule("no light goes through a failed fibre")
+LIGHT_AFTER_EVERY_STEP = Rule("every circuit that is up has its light, after every step")
+WORKING_CELLS_ARE_SET = Rule("only cells that work are set")
+ALL_UP_AT_END = Rule("at the end every circuit is up")
+CHANGED_ARE_RAISED = Rule("every changed circuit is raised anew")
+
+
+class Part(NamedTuple):
+    """What one circuit at a time can use."""
+
+    kind: str
+    """``"port out"``, ``"port in"``, ``"fibre"`` or ``"link"``."""
+    number: int
 
 
 def replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
-    """Take all steps; tell whether they can be taken and lead to the new circuits.
+    """Take all steps; return whether they can be taken and lead to the new circuits.
 
     At every moment each circuit that is up has its ports, fibres and waveguides for itself, and
     its light arrives. Circuits that the transition does not change are never dropped. Light
     depends on the cells that it passes and on no others, so after a cell is set the circuits that
     pass it are traced again; at the beginning all are.
     """
-    before = len(findings.violations)
+    violations_before = len(findings.violations)
     replay = Replay(failure, transition, findings)
     for circuit in range(len(failure.problem.circuits)):
         if circuit not in failure.hit:
-            way = failure.problem.routes[circuit] if failure.graph is None else ()
-            replay.raise_circuit(circuit, way, "the beginning")
-    for number, (kind, which, state) in enumerate(transition.steps.tolist()):
+            fibres = failure.problem.routes[circuit] if failure.graph is None else ()
+            replay.raise_circuit(circuit, fibres, "the beginning")
+    for number, (kind, target, state) in enumerate(transition.steps.tolist()):
         where = f"steps[{number}]"
         if kind == SET:
-            replay.set_cell(which, state, where)
-        elif findings.expect(
-            "only circuits that change are touched", where, which in replay.after, True
-        ):
-            replay.touch(which, kind, where)
+            replay.set_cell(target, state, where)
+        elif findings.expect(ONLY_CHANGED_ARE_TOUCHED, where, target in replay.new_ports, True):
+            replay.touch(target, kind, where)
         replay.count_dark()
     replay.finish()
     findings.figures["dark_steps"] = replay.dark_steps
-    return len(findings.violations) == before
+    return len(findings.violations) == violations_before
 
 
 class Replay:
     """The fabric in the course of a transition."""
 
     def __init__(self, failure: Failure, transition: Transition, findings: Findings) -> None:
-        self.failure, self.findings = failure, findings
+        self.failure = failure
+        self.findings = findings
         changed = transition.changed.tolist()
-        self.after = dict(zip(changed, transition.circuits.tolist(), strict=True))
-        self.routes = dict(zip(changed, transition.routes, strict=True))
-        self.ends = failure.problem.circuits.tolist()
-        self.states = failure.states.tolist()
+        self.new_ports = dict(zip(changed, transition.circuits.tolist(), strict=True))
+        self.new_routes = dict(zip(changed, transition.routes, strict=True))
+        self.ports = failure.problem.circuits.tolist()  # of each circuit, as they are now
+        self.states = failure.states.tolist()  # by cell
         self.up: set[int] = set()
-        self.users: dict[Hashable, int] = {}
+        self.user_of: dict[Part, int] = {}
+        """The circuit that uses a part."""
         self.passing: dict[int, set[int]] = {}
         """The circuits whose light passes a cell."""
-        self.moved: set[int] = set()
+        self.raised_anew: set[int] = set()
         self.dark_steps = 0
+        """Steps times circuits that are dark then, though the failure did not hit them."""
         graph = failure.graph
         if graph is not None:
-            self.mate, self.exits = graph.mate.tolist(), graph.exits.tolist()
+            fabric = failure.problem.fabric
+            self.mate = graph.mate.tolist()
+            self.exits = graph.exits.tolist()
             self.link_of = graph.links.of_terminal.tolist()
-            self.starts = failure.problem.fabric.source_terminals.tolist()
-            self.stops = failure.problem.fabric.destination_terminals.tolist()
+            self.starts = fabric.source_terminals.tolist()
+            self.stops = fabric.destination_terminals.tolist()
 
     def touch(self, circuit: int, kind: int, where: str) -> None:
         """Drop or raise a circuit that changes."""
-        rule = "a circuit is dropped if it is up, and raised if not"
-        if not self.findings.expect(rule, where, circuit in self.up, kind == DROP):
+        if not self.findings.expect(DROPPED_IF_UP, where, circuit in self.up, kind == DROP):
             return
         if kind == RAISE:
-            self.ends[circuit] = self.after[circuit]
-            self.moved.add(circuit)
-            self.raise_circuit(circuit, self.routes[circuit], where)
+            self.ports[circuit] = self.new_ports[circuit]
+            self.raised_anew.add(circuit)
+            self.raise_circuit(circuit, self.new_routes[circuit], where)
             return
         self.up.discard(circuit)
-        self.users = {part: user for part, user in self.users.items() if user != circuit}
+        self.user_of = {part: user for part, user in self.user_of.items() if user != circuit}
         for circuits in self.passing.values():
             circuits.discard(circuit)
 
     def raise_circuit(self, circuit: int, fibres: Sequence[int], where: str) -> None:
-        """Give a circuit light, and all that it uses."""
+        """Give a circuit light, and all parts that it uses; `fibres` matter without cells."""
         self.up.add(circuit)
-        source, destination = self.ends[circuit]
-        both = self.failure.problem.fabric.bidirectional
-        parts: list[tuple[str, int]] = [("port out", source)]
-        parts.append(("port out" if both else "port in", destination))
+        source, destination = self.ports[circuit]
+        # A bidirectional port is one part, whichever end of a circuit it is.
+        is_bidirectional = self.failure.problem.fabric.bidirectional
+        arrival = "port out" if is_bidirectional else "port in"
+        parts = [Part("port out", source), Part(arrival, destination)]
         if self.failure.graph is None:
-            parts += [("fibre", fibre) for fibre in fibres]
+            parts += [Part("fibre", fibre) for fibre in fibres]
         else:
-            parts += [("link", link) for link in self.follow(circuit, where)]
+            parts += [Part("link", link) for link in self.follow(circuit, where)]
+
         if len(set(parts)) < len(parts):
-            self.findings.refuse(
-                "no part is passed twice", where, f"circuit {circuit}", "each once"
-            )
+            self.findings.refuse(NO_PART_TWICE, where, f"circuit {circuit}", "each once")
         for part in parts:
-            user = self.users.setdefault(part, circuit)
+            user = self.user_of.setdefault(part, circuit)
             if user != circuit:
-                self.findings.refuse(
-                    "a port, a fibre, a waveguide has one circuit at a time",
-                    where,
-                    f"{part[0]} {part[1]}: circuits {user} and {circuit}",
-                    "one",
-                )
+                got = f"{part.kind} {part.number}: circuits {user} and {circuit}"
+                self.findings.refuse(ONE_CIRCUIT_PER_PART, where, got, "one")
 
     def follow(self, circuit: int, where: str) -> list[int]:
-        """Trace a circuit, note the cells, and return the links it uses."""
-        source, destination = self.ends[circuit]
-        at, left, links = self.starts[source], -1, []
-        fibres = self.failure.fibre_of_terminal
-        failed = self.failure.problem.failed_fibres
-        while at >= 0 and self.states[at // 4] != FREE:
-            self.passing.setdefault(at // 4, set()).add(circuit)
-            links.append(self.link_of[at])
-            if int(fibres[at]) in failed:
-                rule, got = "no light goes through a failed fibre", f"fibre {fibres[at]}"
-                self.findings.refuse(rule, where, f"circuit {circuit}: {got}", "a live one")
-            left = self.exits[at][self.states[at // 4]]
-            at = self.mate[left]
-        rule = "every circuit that is up has its light, after every step"
-        got = f"lost in free cell {at // 4}" if at >= 0 else f"leaves at terminal {left}"
+        """Trace a circuit, note the cells that it passes, and return the links it uses."""
+        source, destination = self.ports[circuit]
+        failed_fibres = self.failure.problem.failed_fibres
+        links = []
+        entered = self.starts[source]
+        left = -1
+        while entered >= 0 and self.states[entered // 4] != FREE:
+            cell = entered // 4
+            self.passing.setdefault(cell, set()).add(circuit)
+            links.append(self.link_of[entered])
+            fibre = int(self.failure.fibre_of_terminal[entered])
+            if fibre in failed_fibres:
+                got = f"circuit {circuit}: fibre {fibre}"
+                self.findings.refuse(NO_FAILED_FIBRE, where, got, "a live one")
+            left = self.exits[entered][self.states[cell]]
+            entered = self.mate[left]
+
         if left != self.stops[destination]:
+            if entered >= 0:
+                end = f"lost in free cell {entered // 4}"
+            else:
+                end = f"leaves at terminal {left}"
+            got = f"circuit {circuit}: {end}"
             expected = f"terminal {self.stops[destination]}"
-            self.findings.refuse(rule, where, f"circuit {circuit}: {got}", expected)
-        return [*links, self.link_of[left]] if left >= 0 else links
+            self.findings.refuse(LIGHT_AFTER_EVERY_STEP, where, got, expected)
+        if left >= 0:
+            links.append(self.link_of[left])
+        return links
 
     def set_cell(self, cell: int, state: int, where: str) -> None:
         """Set a cell, and trace the circuits that pass it again."""
         problem = self.failure.problem
-        works = 0 <= cell < len(self.states)
-        works = works and cell not in problem.stuck and cell not in problem.dead_cells
-        if not self.findings.expect("only cells that work are set", where, works, True):
+        exists = 0 <= cell < len(self.states)
+        works = exists and cell not in problem.stuck and cell not in problem.dead_cells
+        if not self.findings.expect(WORKING_CELLS_ARE_SET, where, works, True):
             return
         if self.states[cell] == state:
             return
@@ -138,12 +164,13 @@ class Replay:
 
     def count_dark(self) -> None:
         """Count the circuits that are dark now without having been hit."""
-        healthy = len(self.ends) - len(self.failure.hit)
-        self.dark_steps += healthy - len(self.up.difference(self.failure.hit))
+        n_healthy = len(self.ports) - len(self.failure.hit)
+        n_healthy_up = len(self.up.difference(self.failure.hit))
+        self.dark_steps += n_healthy - n_healthy_up
 
     def finish(self) -> None:
-        """Check that all are up on their new ports."""
-        dark = sorted(set(range(len(self.ends))) - self.up)
-        self.findings.expect("at the end every circuit is up", "steps", dark, [])
-        stale = sorted(set(self.after) - self.moved)
-        self.findings.expect("every changed circuit is raised anew", "steps", stale, [])
+        """Check that all circuits are up, and that those that change are on their new ports."""
+        dark = sorted(set(range(len(self.ports))) - self.up)
+        self.findings.expect(ALL_UP_AT_END, "steps", dark, [])
+        not_raised = sorted(set(self.new_ports) - self.raised_anew)
+        self.findings.expect(CHANGED_ARE_RAISED, "steps", not_raised, [])

@@ -26,7 +26,7 @@ from optmatch.problems.rails.training.step import (
 )
 from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.transfers import fold_transfers
-from optmatch.verify.rails.context import list_transfers
+from optmatch.verify.rails.context import Transfers, list_transfers
 from tests.helpers.modes import SOAK
 from tests.helpers.rails import fixed_point, make_job, small_job
 
@@ -43,7 +43,7 @@ def planned(algorithm: Algorithm, kind: int, n: int) -> list[Sends]:
     ]
 
 
-def checked(algorithm: str, kind: int, n: int) -> list[Sends]:
+def checked(algorithm: str, kind: int, n: int) -> list[Transfers]:
     """List the sends that the verifier wants."""
     return list_transfers(algorithm, OPERATIONS[kind], n)
 
