@@ -76,7 +76,7 @@ def count_members(step: Step) -> NDArray[np.int64]:
     return np.array([*(len(group.ranks) for group in step.groups), 1])
 
 
-class Transfer(NamedTuple):
+class MemberSend(NamedTuple):
     """One send in a round of a collective."""
 
     sender: int
@@ -86,7 +86,7 @@ class Transfer(NamedTuple):
     """The part of the size of the operation that is sent."""
 
 
-Transfers = list[Transfer]
+Transfers = list[MemberSend]
 """The sends of one round; each member sends to one other at most, and all shares are equal."""
 
 
@@ -116,7 +116,8 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
         # Of an all-gather the size is the shard of a rank; of the others, the whole buffer.
         shard = 1.0 if kind == "all-gather" else 1.0 / n
         doubling = [
-            [Transfer(rank, rank ^ 1 << bit, shard * 2**bit) for rank in range(n)] for bit in bits
+            [MemberSend(rank, rank ^ 1 << bit, shard * 2**bit) for rank in range(n)]
+            for bit in bits
         ]
         halving = doubling[::-1]
         rounds = {
@@ -127,11 +128,11 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
         return rounds.get(kind, [])
     if algorithm == "tree":
         up = [
-            [Transfer(child, child - 2**bit, 1.0) for child in range(2**bit, n, 2 ** (bit + 1))]
+            [MemberSend(child, child - 2**bit, 1.0) for child in range(2**bit, n, 2 ** (bit + 1))]
             for bit in bits
         ]
         down = [
-            [Transfer(sent.receiver, sent.sender, sent.share) for sent in level]
+            [MemberSend(sent.receiver, sent.sender, sent.share) for sent in level]
             for level in up[::-1]
         ]
         return {"all-reduce": up + down, "broadcast": down}.get(kind, [])

@@ -22,7 +22,7 @@ ALL_UP_AT_END = Rule("at the end every circuit is up")
 CHANGED_ARE_RAISED = Rule("every changed circuit is raised anew")
 
 
-class Part(NamedTuple):
+class UsedPart(NamedTuple):
     """What one circuit at a time can use."""
 
     kind: str
@@ -68,7 +68,7 @@ class Replay:
         self.ports = failure.problem.circuits.tolist()  # of each circuit, as they are now
         self.states = failure.states.tolist()  # by cell
         self.up: set[int] = set()
-        self.user_of: dict[Part, int] = {}
+        self.user_of: dict[UsedPart, int] = {}
         """The circuit that uses a part."""
         self.passing: dict[int, set[int]] = {}
         """The circuits whose light passes a cell."""
@@ -105,11 +105,11 @@ class Replay:
         # A bidirectional port is one part, whichever end of a circuit it is.
         is_bidirectional = self.failure.problem.fabric.bidirectional
         arrival = "port out" if is_bidirectional else "port in"
-        parts = [Part("port out", source), Part(arrival, destination)]
+        parts = [UsedPart("port out", source), UsedPart(arrival, destination)]
         if self.failure.graph is None:
-            parts += [Part("fibre", fibre) for fibre in fibres]
+            parts += [UsedPart("fibre", fibre) for fibre in fibres]
         else:
-            parts += [Part("link", link) for link in self.follow(circuit, where)]
+            parts += [UsedPart("link", link) for link in self.follow(circuit, where)]
 
         if len(set(parts)) < len(parts):
             self.findings.refuse(NO_PART_TWICE, where, f"circuit {circuit}", "each once")
