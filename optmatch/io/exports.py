@@ -17,7 +17,7 @@ from optmatch.io.arrays import detach
 from optmatch.io.collectives.msccl import write_msccl, write_rounds, write_traces
 from optmatch.io.collectives.mscclpp import write_mscclpp
 from optmatch.io.files import save_tree
-from optmatch.io.netlists import gdsfactory
+from optmatch.io.netlists import gdsfactory, phases
 from optmatch.io.rails import simulators, timeline
 from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
 from optmatch.io.switches.exports import (
@@ -90,7 +90,7 @@ def _no_option(option: str) -> str:
 def _csv(solution: Solution) -> str:
     """Write the phases of the cells; of what has no cells the timeline."""
     if solution.schedule is not None and solution.schedule.cell_states is not None:
-        return gdsfactory.write_phases_csv(solution)
+        return phases.write_phases_csv(solution)
     return timeline.timeline_csv(solution)
 
 
@@ -162,13 +162,13 @@ EXPORTERS: dict[str, Exporter] = {
     "json": Exporter(
         "phases theta and phi of all set cells, with their convention",
         (),
-        gdsfactory.write_phases_json,
+        phases.write_phases_json,
         cells=True,
     ),
     "smartlight": Exporter(
         'a line for each slot: [cell, "x" | "="] of all set cells, JSON',
         (),
-        gdsfactory.write_smartlight,
+        phases.write_smartlight,
         cells=True,
     ),
     "netlist": Exporter(

@@ -116,6 +116,9 @@ def netlist_from_tree(
     all_flaws = list(flaws)
     wiring = WiringReader(tree, declared, pins or (), all_flaws).read()
     all_flaws += find_array_flaws(wiring)
+    info = mapping(wiring.top, "info", [])
+    names_of_ports = _texts(info, "port_names")
+    wiring.ports = [(names_of_ports.get(name, name), pin) for name, pin in wiring.ports]
     wiring.leave_out(leave_out, all_flaws)
     parts = make_parts(wiring.instances, wiring.used_pins(), declared, conventions)
     parts = _leave_out_parts_without_cells(wiring, parts)
@@ -127,7 +130,7 @@ def netlist_from_tree(
     names_of = {name: part.names for name, part in parts.items()}
     all_flaws += find_flaws(list(parts), wiring.joins, wiring.ports, wiring.open_pins, names_of)
     if tx is None and rx is None:
-        tx, rx = _find_directions(port_names, directed)
+        tx, rx = _find_directions(port_names, directed, info)
         if directed and not tx:
             all_flaws.append("no port is called in... or out...: say with tx and rx what sends")
     all_flaws += find_port_flaws(wiring.ports, tx, rx)
@@ -137,7 +140,6 @@ def netlist_from_tree(
 
     _warn_of_guesses(parts, declared)
     cells = _keep_cells(parts, wiring)
-    info = mapping(wiring.top, "info", [])
     ends = _place(cells.instances, mapping(wiring.top, "placements", []), info.get("cell_length"))
     netlist = Netlist(
         instances=cells.instances,
@@ -149,7 +151,7 @@ def netlist_from_tree(
         ends=ends,
         circuits=cells.circuits if any(cells.circuits) else (),
     )
-    return netlist.rename(_texts(info, "cell_names"), _texts(info, "port_names"))
+    return netlist.rename(_texts(info, "cell_names"), {})
 
 
 def _texts(info: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -216,13 +218,20 @@ def _list_unused_pins(parts: Mapping[str, Part], used: Mapping[str, Sequence[str
 
 
 def _find_directions(
-    names: Sequence[str], directed: bool | None
+    names: Sequence[str], directed: bool | None, info: Mapping[str, Any]
 ) -> tuple[list[str] | None, list[str] | None]:
-    """Split ports in those that send and those that receive, by their names.
+    """Split ports in those that send and those that receive, by their names or by the info.
 
     In gdsfactory all ports are o1, o2, ..., which says nothing; names with O and a digit mean an
     output only beside names with I and a digit.
     """
+    senders = info.get("tx")
+    receivers = info.get("rx")
+    if directed is None and isinstance(senders, list) and isinstance(receivers, list):
+        return (
+            [str(name) for name in senders if str(name) in names],
+            [str(name) for name in receivers if str(name) in names],
+        )
     tx = [name for name in names if re.match(r"in|i\d", name, re.IGNORECASE)]
     rx = [name for name in names if re.match(r"out|o\d", name, re.IGNORECASE)]
     if not tx and all(re.match(r"o\d", name) for name in rx):

@@ -1,38 +1,38 @@
-"""Netlists of gdsfactory and sax, as fabrics, and cell states for the tools that drive a chip."""
+"""Netlists of gdsfactory and sax: read as fabrics, and written with the states of cells."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Fabric, Faulty, Netlist
+from optmatch.fabrics import CellGraph, Fabric, Faulty, Netlist
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
 from optmatch.fabrics.netlists.flaws import CONVENTIONS
 from optmatch.fabrics.netlists.tree import netlist_from_tree
-from optmatch.io.contents import read_bytes
-from optmatch.io.fields import shorten
-from optmatch.io.text import layout, parse
-from optmatch.model import (
-    BAR,
-    FREE,
-    FormatError,
-    InputError,
-    Solution,
-    SolverUnavailable,
-    check_size,
-    naming,
-)
-from optmatch.model.files import path_name
+from optmatch.io.netlists.phases import stated_cells
+from optmatch.io.netlists.yaml_trees import read_tree
+from optmatch.io.text import layout
+from optmatch.model import BAR, CROSS, FREE, InputError, Solution, naming
 
-_STATES = {0: "bar", 1: "cross"}
+__all__ = [
+    "layout_tree",
+    "netlist_tree",
+    "read_netlist",
+    "read_tree",
+    "write_layout",
+    "write_netlist",
+]
+
+_STATE_NAMES = {BAR: "bar", CROSS: "cross"}
+
+_STEP_UM = 1200.0, 400.0
+"""From one cell to the next in layouts: so far that every waveguide finds its way."""
 
 
 def read_netlist(
@@ -42,14 +42,17 @@ def read_netlist(
     components: Mapping[str, str] | None = None,
     directed: bool | None = None,
     open_pins: bool = False,
+    tx: Sequence[str] | None = None,
+    rx: Sequence[str] | None = None,
+    leave_out: Sequence[str] = (),
 ) -> Netlist:
-    """Read a netlist of 2x2 cells, and of parts that pass light between them, as a fabric.
+    """Read a netlist of switches, and of parts that pass light between them, as a fabric.
 
     Parameters
     ----------
     path
-        YAML or JSON, of the form that gdsfactory and sax share, or that of PICBench.
-    pins, components, directed, open_pins
+        YAML or JSON, of the form that gdsfactory and sax share, or that of kfactory or PICBench.
+    pins, components, directed, open_pins, tx, rx, leave_out
         As of `netlist_from_tree`.
 
     Raises
@@ -89,78 +92,11 @@ def read_netlist(
             components=components,
             directed=directed,
             open_pins=open_pins,
+            tx=tx,
+            rx=rx,
+            leave_out=leave_out,
             flaws=flaws,
         )
-
-
-def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
-    """Read YAML or JSON; keys that are there twice, which YAML would drop, are `flaws`."""
-    content = read_bytes(path)
-    if content.lstrip()[:1] == b"{":
-        return parse(content, path_name(path))
-    try:
-        import yaml
-    except ImportError as exc:
-        raise SolverUnavailable("YAML needs PyYAML: pip install 'optmatch[netlist]'") from exc
-
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 10 times as fast
-    try:
-        _check_events(yaml.parse(content, loader), path_name(path))
-        reader = loader(content)
-        node = reader.get_single_node()
-        flaws += _repeated_keys(node)
-        return None if node is None else reader.construct_document(node)
-    except (InputError, MemoryError):
-        raise
-    except Exception as exc:  # of values that do not fit their tags PyYAML raises nearly anything
-        mark = getattr(exc, "problem_mark", None)
-        place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
-        problem = getattr(exc, "problem", None) or "a mapping is expected"
-        raise FormatError(f"{problem}: not YAML", path=f"{path_name(path)}{place}") from exc
-
-
-def _check_events(events: Iterable[Any], path: str) -> None:
-    """Refuse a document that is too deep, refers to itself, or grows, before it is built."""
-    levels: list[tuple[str | None, int, bool]] = [(None, 0, False)]
-    size: dict[str, int] = {}  # events of a node that has an anchor
-    repeats = 0
-    for count, event in enumerate(events):
-        kind = type(event).__name__
-        if kind == "ScalarEvent" and any("\ud800" <= letter <= "\udfff" for letter in event.value):
-            message = f"{shorten(event.value)}: half of a pair of surrogates"
-            raise FormatError(message, path=f"{path}:{event.start_mark.line + 1}")
-        if kind.endswith("StartEvent"):
-            anchor = getattr(event, "anchor", None)
-            levels.append((anchor, count, levels[-1][2] or anchor is not None))
-            check_size("depth", len(levels), "")
-        elif kind.endswith("EndEvent"):
-            anchor, first, _ = levels.pop()
-            size[anchor or ""] = count - first
-        elif kind == "AliasEvent":
-            if levels[-1][2]:
-                message = f"*{event.anchor}: an alias within what has an anchor"
-                raise FormatError(message, path=f"{path}:{event.start_mark.line + 1}")
-            repeats += size.get(event.anchor, 1)
-            check_size("repeats", repeats, "")
-
-
-def _repeated_keys(node: Any) -> list[str]:
-    """Find keys that are there twice, below a node as PyYAML composes them."""
-    found, waiting, visited = [], [node], set[int]()
-    while waiting:
-        node = waiting.pop()
-        if node is None or isinstance(node.value, str) or id(node) in visited:
-            continue
-        visited.add(id(node))
-        seen = set()
-        for entry in node.value:
-            key, value = entry if isinstance(entry, tuple) else (None, entry)
-            waiting.append(value)
-            if key is not None and isinstance(key.value, str):
-                if key.value in seen:
-                    found.append(f"{key.value} is there twice, line {key.start_mark.line + 1}")
-                seen.add(key.value)
-    return found
 
 
 def netlist_tree(
@@ -169,64 +105,146 @@ def netlist_tree(
     component: str = "mzi2x2",
     pins: Sequence[str] = TERMINAL_NAMES,
 ) -> dict[str, Any]:
-    """Write a fabric with cells as a netlist; `pins` are the names of a1, a2, b1, b2.
+    """Write a fabric with cells as a netlist.
 
-    ``states[cell]`` become settings of the cells; None for none. A fabric without cells raises
-    `InputError`.
+    Names are those that sax and gdsfactory take: letters, digits and underscores. Where a cell or
+    a port has another name, it stands under ``info``, and `netlist_from_tree` gives it back.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells; faults are not written.
+    states
+        ``states[cell]``: 0 bar, 1 cross, -1 free; they become settings of the cells. None for no
+        settings.
+    component
+        The name of a cell's component.
+    pins
+        The names of a1, a2, b1, b2.
+
+    Raises
+    ------
+    InputError
+        If the fabric has no cells.
     """
     fabric = fabric.fabric if isinstance(fabric, Faulty) else fabric
     graph = fabric.graph
     if graph is None:
         raise InputError("a switch without cells has no netlist", where="fabric")
-    names = (
-        list(fabric.instances)
-        if isinstance(fabric, Netlist)
-        else [f"cell{cell}" for cell in range(graph.n_cells)]
-    )
+    if isinstance(fabric, Netlist):
+        cell_names = list(fabric.instances)
+    else:
+        cell_names = [f"cell{cell}" for cell in range(graph.n_cells)]
+    cells = make_valid(cell_names)
+    ports = make_valid([name for name, _ in _list_ports(fabric)])
+    terminal_of_port = [terminal for _, terminal in _list_ports(fabric)]
 
     def pin(terminal: int) -> str:
-        return f"{names[terminal // 4]},{pins[terminal % 4]}"
+        """Name a terminal as the pin of a cell."""
+        return f"{cells[terminal // 4]},{pins[terminal % 4]}"
 
     mate = graph.mate.tolist()
-    ports = _ports(fabric)
-    used = set(ports.values())
-    stated = np.full(graph.n_cells, FREE) if states is None else states
-    given = [_STATES.get(int(state)) for state in stated]
-    placements = {}
-    for name, (a, b) in zip(names, graph.ends.tolist(), strict=True):
-        angle = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
-        placements[name] = {"x": (a[0] + b[0]) / 2, "y": (a[1] + b[1]) / 2, "rotation": angle}
+    used = set(terminal_of_port)
     return {
         "instances": {
-            name: {"component": component, "settings": {} if state is None else {"state": state}}
-            for name, state in zip(names, given, strict=True)
+            name: {"component": component, "settings": settings}
+            for name, settings in zip(cells, _list_settings(graph, states), strict=True)
         },
-        "connections": {pin(t): pin(u) for t, u in enumerate(mate) if u > t},
-        "ports": {name: pin(terminal) for name, terminal in ports.items()},
-        "placements": placements,
+        "connections": {pin(t): pin(other) for t, other in enumerate(mate) if other > t},
+        "ports": {
+            name: pin(terminal) for name, terminal in zip(ports, terminal_of_port, strict=True)
+        },
+        "placements": dict(zip(cells, _list_placements(graph), strict=True)),
         "info": {
             "cell_length": 1.0,
-            "open_pins": [pin(t) for t, u in enumerate(mate) if u < 0 and t not in used],
+            "open_pins": [pin(t) for t, other in enumerate(mate) if other < 0 and t not in used],
+            **_list_changed("cell_names", cells, cell_names),
+            **_list_changed("port_names", ports, [name for name, _ in _list_ports(fabric)]),
+            **_list_directions(fabric),
         },
     }
 
 
-def _ports(fabric: Fabric) -> dict[str, int]:
+def make_valid(names: Iterable[str]) -> list[str]:
+    """Return names of letters, digits and underscores, all different, in the same order.
+
+    Examples
+    --------
+    >>> make_valid(["c1+c2", "c1.c2", "m", "3"])
+    ['c1_c2', 'c1_c2_2', 'm', '_3']
+    """
+    originals = list(names)
+    taken = {name for name in originals if name.isidentifier() and name.isascii()}
+    valid = []
+    for name in originals:
+        if name in taken:
+            valid.append(name)
+            continue
+        base = re.sub(r"[^0-9A-Za-z_]", "_", name) or "_"
+        base = f"_{base}" if base[0].isdigit() else base
+        candidate = base
+        number = 2
+        while candidate in taken:
+            candidate = f"{base}_{number}"
+            number += 1
+        taken.add(candidate)
+        valid.append(candidate)
+    return valid
+
+
+def _list_changed(
+    key: str, written: Sequence[str], originals: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """Return an entry of info with the names that are written in another way, if there are any."""
+    changed = {
+        name: original
+        for name, original in zip(written, originals, strict=True)
+        if name != original
+    }
+    return {key: changed} if changed else {}
+
+
+def _list_directions(fabric: Fabric) -> dict[str, list[str]]:
+    """Return entries of info with the ports that send and that receive, for a read netlist."""
+    if isinstance(fabric, Netlist) and fabric.tx is not None and fabric.rx is not None:
+        return {"tx": list(fabric.tx), "rx": list(fabric.rx)}
+    return {}
+
+
+def _list_settings(graph: CellGraph, states: NDArray[np.int8] | None) -> list[dict[str, str]]:
+    """Return the settings of each cell: its state, or none where it is free."""
+    stated = np.full(graph.n_cells, FREE) if states is None else states
+    names = [_STATE_NAMES.get(int(state)) for state in stated]
+    return [{} if name is None else {"state": name} for name in names]
+
+
+def _list_placements(graph: CellGraph) -> list[dict[str, float]]:
+    """Return the middle of each cell in lengths of a cell, and its rotation in degrees."""
+    placements = []
+    for a, b in graph.ends.tolist():
+        rotation = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
+        x = (a[0] + b[0]) / 2
+        y = (a[1] + b[1]) / 2
+        placements.append({"x": x, "y": y, "rotation": rotation})
+    return placements
+
+
+def _list_ports(fabric: Fabric) -> list[tuple[str, int]]:
     """Name the terminals of the ports, such that a reader finds the same ports again."""
     sources = fabric.source_terminals.tolist()
     if fabric.bidirectional:
-        names = [name.replace(" ", "_") for name in fabric.port_names]
-        return dict(zip(names, sources, strict=True))
+        names = fabric.port_names
+        if not isinstance(fabric, Netlist):
+            names = tuple(name.replace(" ", "_") for name in names)
+        return list(zip(names, sources, strict=True))
     if isinstance(fabric, Netlist) and fabric.tx is not None and fabric.rx is not None:
-        tx, rx = list(fabric.tx), list(fabric.rx)
+        tx = list(fabric.tx)
+        rx = list(fabric.rx)
     else:
         tx = [f"in{port}" for port in range(fabric.n_ports)]
         rx = [f"out{port}" for port in range(fabric.n_ports)]
-    return dict(zip([*tx, *rx], [*sources, *fabric.destination_terminals.tolist()], strict=True))
-
-
-_STEP_UM = 1200.0, 400.0
-"""From one cell to the next in layouts: so far that every waveguide finds its way."""
+    terminals = [*sources, *fabric.destination_terminals.tolist()]
+    return list(zip([*tx, *rx], terminals, strict=True))
 
 
 def layout_tree(
@@ -237,18 +255,23 @@ def layout_tree(
 ) -> dict[str, Any]:
     """Write a fabric as a layout that gdsfactory builds: cells on a staircase, joins as routes.
 
-    Cells have no settings, which the component would refuse; their states are in ``info``.
+    Cells have no settings, which the component would refuse; their states are in ``info``. The
+    parameters are those of `netlist_tree`.
     """
     tree = netlist_tree(fabric, states, component, pins)
     joins = tree.pop("connections")
-    tree["routes"] = {f"link{k}": {"links": dict([pair])} for k, pair in enumerate(joins.items())}
-    across, up = _STEP_UM
+    tree["routes"] = {
+        f"link{number}": {"links": dict([join])} for number, join in enumerate(joins.items())
+    }
+    step_x, step_y = _STEP_UM
     tree["placements"] = {
-        name: {"x": across * k, "y": up * k} for k, name in enumerate(tree["instances"])
+        name: {"x": step_x * number, "y": step_y * number}
+        for number, name in enumerate(tree["instances"])
     }
     settings = {name: entry.pop("settings") for name, entry in tree["instances"].items()}
-    stated = {name: entry["state"] for name, entry in settings.items() if entry}
-    tree["info"] = {"states": stated, "open_pins": tree["info"]["open_pins"]}
+    state_of_cell = {name: entry["state"] for name, entry in settings.items() if entry}
+    del tree["info"]["cell_length"]
+    tree["info"] = {"states": state_of_cell, **tree["info"]}
     return tree
 
 
@@ -267,75 +290,12 @@ def write_layout(solution: Solution, **names: Any) -> str | dict[str, str]:
 
 
 def _write_slots(
-    solution: Solution, make: Callable[..., dict[str, Any]], names: Mapping[str, Any]
+    solution: Solution, make_tree: Callable[..., dict[str, Any]], names: Mapping[str, Any]
 ) -> str | dict[str, str]:
+    """Write the fabric of a solution with the cell states of each slot."""
     states = stated_cells(solution)
-    texts = [layout(make(solution.problem.fabric, row, **names)) + "\n" for row in states]
+    fabric = solution.problem.fabric
+    texts = [layout(make_tree(fabric, row, **names)) + "\n" for row in states]
     if len(texts) == 1:
         return texts[0]
     return {f".{slot}.yml": text for slot, text in enumerate(texts)}
-
-
-def stated_cells(solution: Solution) -> NDArray[np.int8]:
-    """Return the cell states of a schedule; `InputError` without a schedule, or without cells."""
-    if solution.schedule is None:
-        found = f"{solution.problem.kind}, {solution.status.value}"
-        raise InputError(f"{found}: there is no schedule with cell states")
-    if solution.schedule.cell_states is None:
-        raise InputError("a switch without cells: there are no cell states to write")
-    return solution.schedule.cell_states
-
-
-CONVENTION = (
-    "T = j e^{j phi} [[sin theta, cos theta], [cos theta, -sin theta]], from (a1, a2) to (b1, b2):"
-    " theta is half the difference of the phases of both arms, phi half their sum;"
-    " theta = 0 is cross, theta = pi/2 is bar"
-)
-"""The convention of phases; `Device` computes with the same."""
-
-_SMARTLIGHT = {0: "=", 1: "x"}
-
-
-def write_smartlight(solution: Solution) -> str:
-    """Write the set cells of each slot as the SmartLight API takes them.
-
-    A line for each slot: a JSON list of ``[cell, "x" | "="]``, cross and bar, as for
-    ``manual_circuit_configuration``. Free cells are left out. A solution without cell states is
-    refused, as by `stated_cells`.
-    """
-    rows = (
-        [[cell, _SMARTLIGHT[state]] for cell, state in enumerate(row) if state != FREE]
-        for row in stated_cells(solution).tolist()
-    )
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def write_phases_csv(solution: Solution) -> str:
-    """Write slot, cell, state and both phases of every set cell, by lines."""
-    text = io.StringIO()
-    text.write(f"# {CONVENTION}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["slot", "cell", "state", "theta_rad", "phi_rad"])
-    writer.writerows(
-        [slot, cell, name, repr(theta), repr(phi)]
-        for slot, cell, name, theta, phi in _phases(solution)
-    )
-    return text.getvalue()
-
-
-def write_phases_json(solution: Solution) -> str:
-    """Write the same as one JSON object with the convention."""
-    slots: list[list[dict[str, object]]] = [[] for _ in stated_cells(solution)]
-    for slot, cell, name, theta, phi in _phases(solution):
-        slots[slot].append({"cell": cell, "state": name, "theta_rad": theta, "phi_rad": phi})
-    tree = {"format": "optmatch/phases/1", "convention": CONVENTION, "slots": slots}
-    return layout(tree) + "\n"
-
-
-def _phases(solution: Solution) -> Iterator[tuple[int, int, str, float, float]]:
-    """Yield slot, cell, state, theta and phi of every set cell."""
-    for slot, row in enumerate(stated_cells(solution).tolist()):
-        for cell, state in enumerate(row):
-            if state != FREE:
-                theta = math.pi / 2 if state == BAR else 0.0
-                yield slot, cell, _STATES[state], theta, 0.0

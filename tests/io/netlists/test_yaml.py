@@ -54,7 +54,6 @@ def test_any_value_in_any_place(value: str, tmp_path: Path) -> None:
         ("- !!bool maybe", r"a\.yml: .*: not YAML"),
         ("- !!python/object/apply:os.system [ls]", r"a\.yml:1:3: could not determine a construct"),
         ('- "\\ud83d"', r"a\.yml:1:6: found invalid Unicode character escape code: not YAML"),
-        ("- 2001-02-30", r"a\.yml: .*: not YAML"),
     ],
 )
 def test_what_is_no_value_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
@@ -85,7 +84,7 @@ def test_aliases_repeat_no_more_than_is_allowed(
     with pytest.raises(om.InputError, match=r"21 repeats: at most 20 \(OPTMATCH_MAX_REPEATS\)"):
         om.read_netlist(path)
     path.write_text("a: {b: &b [1, 2, 3, 4]}\nc: [*b, *b, *b]\nd: &d e\nf: [*d, *d]\n")
-    assert read_tree(path, [])["c"] == [[1, 2, 3, 4]] * 3
+    assert read_tree(path, [])["c"] == [["1", "2", "3", "4"]] * 3
 
 
 def test_a_name_cannot_write_to_the_terminal(tmp_path: Path) -> None:
@@ -95,3 +94,48 @@ def test_a_name_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     done = call("generate", "all-to-all", "--netlist", path, "-o", tmp_path / "a.json")
     assert done.exit_code == 2
     assert r"component \x1b[31m\u202eé of m1 is not known" in done.stderr
+
+
+def test_scalars_stay_names(tmp_path: Path) -> None:
+    """As `on`, `off` and `1_0`, which YAML takes for values."""
+    (tmp_path / "a.yml").write_text(
+        "instances: {on: switch, off: switch, 1_0: straight, 2001-02-30: bend, 1e3: bend}\n"
+        "connections: {'on,o3': '1_0,o1', '1_0,o2': 'off,o2', 'on,o4': '2001-02-30,o1',\n"
+        "  '2001-02-30,o2': '1e3,o2', '1e3,o1': 'off,o1'}\n"
+        "ports: {no: 'on,o1', yes: 'on,o2', 007: 'off,o3', ~: 'off,o4'}\n"
+        "placements: {on: {x: 0, y: 1.5}, off: {x: 1e1, y: .5, rotation: null}}\n"
+    )
+    fabric = om.read_netlist(tmp_path / "a.yml")
+    assert fabric.instances == ("on", "off")
+    assert fabric.port_names == ("no", "yes", "007", "None")
+    assert fabric.ends is not None
+
+
+def test_templates_of_gdsfactory_have_their_defaults(tmp_path: Path) -> None:
+    text = (
+        "default_settings:\n  cell:\n    value: mzi2x2\n  length:\n    value: 10.5\n"
+        "instances:\n  m:\n    component: {{ settings.cell }}\n"
+        "    settings:\n      length: {{ settings.length }}\n"
+        "ports: {in0: 'm,o2', in1: 'm,o1', out0: 'm,o3', out1: 'm,o4'}\n"
+    )
+    path = tmp_path / "a.yml"
+    path.write_text(text)
+    assert om.read_netlist(path).instances == ("m",)
+    path.write_text(text.replace("settings.cell", "settings.cell | upper"))
+    with pytest.raises(om.FormatError, match="it is a template: export component"):
+        om.read_netlist(path)
+    path.write_text(text[text.index("instances:") :])
+    with pytest.raises(om.FormatError, match="it is a template"):
+        om.read_netlist(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.spi", "x"), ("a.txt", "* netlist\n.SUBCKT top a b\n"), ("a.gds", "")],
+)
+def test_formats_without_names_of_pins_are_refused(
+    name: str, content: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(om.FormatError, match="pins have no names: export the netlist of the lay"):
+        om.read_netlist(tmp_path / name)

@@ -1,0 +1,145 @@
+"""Cell states and phases of a schedule for the tools that drive a chip: CSV, JSON, SmartLight."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellGraph
+from optmatch.fabrics.netlists.circuits import CellCircuit, cell_circuits, find_differences
+from optmatch.io.text import layout
+from optmatch.model import BAR, CROSS, FREE, InputError, Solution
+
+CONVENTION = (
+    "T = j e^{j phi} [[sin theta, cos theta], [cos theta, -sin theta]], from (a1, a2) to (b1, b2):"
+    " theta is half the difference of the phases of both arms, phi half their sum;"
+    " theta = 0 is cross, theta = pi/2 is bar"
+)
+"""The convention of phases; `Device` computes with the same."""
+
+_STATE_NAMES = {BAR: "bar", CROSS: "cross"}
+_SMARTLIGHT = {BAR: "=", CROSS: "x"}
+
+
+def stated_cells(solution: Solution) -> NDArray[np.int8]:
+    """Return the cell states of a schedule; `InputError` without a schedule, or without cells."""
+    if solution.schedule is None:
+        found = f"{solution.problem.kind}, {solution.status.value}"
+        raise InputError(f"{found}: there is no schedule with cell states")
+    if solution.schedule.cell_states is None:
+        raise InputError("a switch without cells: there are no cell states to write")
+    return solution.schedule.cell_states
+
+
+def _cell_labels(solution: Solution) -> list[int] | list[str]:
+    """Return how cells are called in files: by their names, or by numbers if they have none."""
+    graph: CellGraph = solution.problem.fabric.graph
+    return graph.list_cells(range(graph.n_cells))
+
+
+class CellPhases(NamedTuple):
+    """The phases that set one cell in one slot."""
+
+    slot: int
+    cell: int | str
+    """The name of the cell, or its number."""
+    state: int
+    theta_rad: float
+    """Half the phase of arm 1 less that of arm 2."""
+    phi_rad: float
+    """Half their sum; 0 where both arms have a phase shifter, which share the difference."""
+    shifters: dict[str, float]
+    """The phase of each phase shifter of the cell by name, from 0 to a whole turn; empty where the
+    parts of the cell are not known."""
+
+
+def find_phases(solution: Solution) -> Iterator[CellPhases]:
+    """Yield the phases of every cell that is set, slot by slot."""
+    fabric = solution.problem.fabric
+    labels = _cell_labels(solution)
+    circuits = cell_circuits(fabric)
+    difference_rad = find_differences(fabric)
+    for slot, row in enumerate(stated_cells(solution).tolist()):
+        for cell, state in enumerate(row):
+            if state == FREE:
+                continue
+            theta_rad = float(difference_rad[cell, state]) / 2
+            phi_rad, shifters = _share_phase(circuits[cell], theta_rad)
+            yield CellPhases(slot, labels[cell], state, theta_rad, phi_rad, shifters)
+
+
+def _share_phase(circuit: CellCircuit | None, theta_rad: float) -> tuple[float, dict[str, float]]:
+    """Give the difference of the arms to the phase shifters that a cell has.
+
+    Returns phi and the phases of all shifters. The first one of an arm has all of its phase.
+    """
+    if circuit is None:
+        return 0.0, {}
+    arm_1, arm_2 = circuit.arms
+    phi_rad = 0.0
+    if not arm_2:
+        phi_rad = theta_rad
+    elif not arm_1:
+        phi_rad = -theta_rad
+    phases = dict.fromkeys((*arm_1, *arm_2), 0.0)
+    for arm, phase_rad in ((arm_1, phi_rad + theta_rad), (arm_2, phi_rad - theta_rad)):
+        if arm:
+            phases[arm[0]] = math.fmod(phase_rad + 2 * math.pi, 2 * math.pi)
+    return phi_rad, phases
+
+
+def write_smartlight(solution: Solution) -> str:
+    """Write the set cells of each slot as the SmartLight API takes them.
+
+    A line for each slot: a JSON list of ``[cell, "x" | "="]``, cross and bar, as for
+    ``manual_circuit_configuration``. Free cells are left out. A solution without cell states is
+    refused, as by `stated_cells`.
+    """
+    states = stated_cells(solution)
+    labels = _cell_labels(solution)
+    lines = []
+    for row in states.tolist():
+        entries = [
+            [labels[cell], _SMARTLIGHT[state]] for cell, state in enumerate(row) if state != FREE
+        ]
+        lines.append(json.dumps(entries) + "\n")
+    return "".join(lines)
+
+
+def write_phases_csv(solution: Solution) -> str:
+    """Write slot, cell, state and both phases of every set cell, by lines."""
+    text = io.StringIO()
+    text.write(f"# {CONVENTION}\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["slot", "cell", "state", "theta_rad", "phi_rad"])
+    for entry in find_phases(solution):
+        phases = [repr(entry.theta_rad), repr(entry.phi_rad)]
+        writer.writerow([entry.slot, entry.cell, _STATE_NAMES[entry.state], *phases])
+    return text.getvalue()
+
+
+def write_phases_json(solution: Solution) -> str:
+    """Write the same as one JSON object with the convention.
+
+    Cells whose parts are known have the phase of each of their shifters too.
+    """
+    slots: list[list[dict[str, object]]] = [[] for _ in stated_cells(solution)]
+    for entry in find_phases(solution):
+        row: dict[str, object] = {
+            "cell": entry.cell,
+            "state": _STATE_NAMES[entry.state],
+            "theta_rad": entry.theta_rad,
+            "phi_rad": entry.phi_rad,
+        }
+        if entry.shifters:
+            row["shifters_rad"] = entry.shifters
+        slots[entry.slot].append(row)
+    tree = {"format": "optmatch/phases/1", "convention": CONVENTION, "slots": slots}
+    return layout(tree) + "\n"
