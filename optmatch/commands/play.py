@@ -106,7 +106,7 @@ def play(
         resume=resume,
         restore=restore,
     )
-    opened = _open_switches(switches)
+    opened = open_switches(switches)
     progress = _Progress(None if loop else rounds)
     try:
         with naming(name_of(file)):
@@ -127,7 +127,7 @@ def play(
     ctx.exit(SOLVED if report.is_whole else INTERRUPTED)
 
 
-def _open_switches(given: tuple[str, ...]) -> dict[str, Switch]:
+def open_switches(given: tuple[str, ...]) -> dict[str, Switch]:
     """Open all switches by their names; a single one may go without."""
     from optmatch.switches import open_switch
 

@@ -147,10 +147,13 @@ def _before_and_after(problem: Reroute, answer: Transition) -> Schedule:
     """Put the circuits that still have light in one slot, and all after the change in another."""
     first, after = _after_the_failure(problem), problem.after(answer)
     second = _lit(after, np.arange(len(after.circuits)))
+    states = None
+    if first.cell_states is not None:
+        states = np.concatenate([first.cell_states, second.cell_states])
     return Schedule(
         matchings=np.concatenate([first.matchings, second.matchings]),
         durations_s=np.ones(2),
-        cell_states=np.concatenate([first.cell_states, second.cell_states]),
+        cell_states=states,
     )
 
 
@@ -160,12 +163,14 @@ def _after_the_failure(problem: Reroute) -> Schedule:
 
 def _lit(problem: Reroute, ways: NDArray[np.intp]) -> Schedule:
     """Put some circuits in a slot, with the cells that they pass."""
+    matching = _matching(problem, problem.circuits[ways])
+    if problem.cell_states is None:
+        return Schedule(matchings=[matching], durations_s=[1.0])
     lit = np.array(
         [t // 4 for k in ways.tolist() for t in problem.circuit_routes[k]], dtype=np.int64
     )
     row = np.full(problem.fabric.n_cells, FREE)
     row[lit] = np.array(problem.cell_states)[lit]
-    matching = _matching(problem, problem.circuits[ways])
     return Schedule(matchings=[matching], durations_s=[1.0], cell_states=[row])
 
 
@@ -318,7 +323,8 @@ def _down(places: NDArray[np.float64]) -> list[tuple[float, float]]:
 def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict[str, Any]:
     """Show each step of a transition on a mesh as a slot: circuits that shine, cells as set."""
     circuits = np.array(problem.circuits)
-    states = np.array(problem.cell_states)
+    has_cells = problem.cell_states is not None
+    states = np.array(problem.cell_states if has_cells else [], dtype=np.int8)
     shines = np.ones(len(circuits), dtype=bool)
     names, matchings, rows = [], [], []
 
@@ -343,7 +349,9 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
                 circuits[which] = ends[which]
         show(text)
     schedule = Schedule(
-        matchings=np.array(matchings), durations_s=np.ones(len(rows)), cell_states=np.array(rows)
+        matchings=np.array(matchings),
+        durations_s=np.ones(len(rows)),
+        cell_states=np.array(rows) if has_cells else None,
     )
     data = page_data((problem.fabric, schedule, keep_colours(problem, answer)), names=names)
     title = problem.kind.capitalize()

@@ -24,7 +24,9 @@ from optmatch.io.switches.exports import NamedSwitch, name_switches
 from optmatch.io.text import digest
 from optmatch.model import InputError, Solution, VerificationError, number
 from optmatch.switches.journal import PlayJournal, Position
+from optmatch.switches.matching import match_all_switches
 from optmatch.switches.protocol import Switch, SwitchError
+from optmatch.switches.threads import run_in_thread
 
 _CLAIM_EVERY_S = 5.0
 """How often a claim is renewed while a slot is held."""
@@ -236,38 +238,7 @@ def play(
         )
     player = _Player(solution, switch, options or PlayOptions(), ports, on_moment)
     stop = stop or threading.Event()
-    return _run_in_thread(lambda: player.run(stop), stop)
-
-
-def _run_in_thread(run: Callable[[], PlayReport], stop: threading.Event) -> PlayReport:
-    """Run a function in a thread of its own, so that Ctrl-C does not end it halfway.
-
-    A KeyboardInterrupt in the calling thread sets `stop`; the function ends the slot that it is
-    in, and its report is returned. An event tells the end: after an interrupted `Thread.join` a
-    thread counts as dead (CPython issue 90882).
-    """
-    ended = threading.Event()
-    outcome: list[PlayReport] = []
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            outcome.append(run())
-        except BaseException as error:  # raised again in the calling thread
-            failure.append(error)
-        finally:
-            ended.set()
-
-    threading.Thread(target=work, name="optmatch player", daemon=True).start()
-    while True:
-        try:
-            ended.wait()
-            break
-        except KeyboardInterrupt:
-            stop.set()
-    if failure:
-        raise failure[0]
-    return outcome[0]
+    return run_in_thread(lambda: player.run(stop), stop)
 
 
 class _Player:
@@ -285,7 +256,7 @@ class _Player:
         self.options = options
         self.on_moment = on_moment
         self.plans = tuple(plan for plan in name_switches(solution, ports) if plan.plan.n_states)
-        self.switches = _match_switches(self.plans, switch)
+        self.switches = match_all_switches(self.plans, switch)
         self.moments = list_moments(self.plans)
         self.own_sides = [_own_sides(plan, options.only_ports) for plan in self.plans]
         self._check_durations()
@@ -331,6 +302,8 @@ class _Player:
     def _begin(self) -> None:
         """Open the journal, and compare what is there with what may be there."""
         options = self.options
+        for switch in self.switches:
+            switch.read()  # refuses what is no such switch, and rows that contradict their keys
         if options.journal is not None:
             names = [switch.name for switch in self.switches]
             header = {"plan": self.plan_digest, "switches": names}
@@ -448,7 +421,7 @@ class _Player:
         own_sides = self.own_sides[index]
         return frozenset(
             circuit
-            for circuit in self.switches[index].read().circuits
+            for circuit in self.switches[index].read_circuits()
             if circuit.a_side in own_sides or circuit.b_side in own_sides
         )
 
@@ -496,30 +469,6 @@ class _Player:
         """Write a line of the journal, if there is one."""
         if self.journal is not None:
             self.journal.write(sync=sync, at=round(time.time(), 6), **entry)
-
-
-def _match_switches(
-    plans: Sequence[NamedSwitch], switch: Switch | Mapping[str, Switch]
-) -> tuple[Switch, ...]:
-    """Return the switch of each plan."""
-    if not isinstance(switch, Mapping):
-        if len(plans) != 1:
-            names = ", ".join(plan.plan.name for plan in plans[:4])
-            raise InputError(
-                f"the plan has {len(plans)} switches ({names} ...): name a switch for each",
-                where="switch",
-            )
-        return (switch,)
-    matched = []
-    for plan in plans:
-        found = switch.get(plan.plan.name, switch.get(plan.plan.file_name))
-        if found is None:
-            raise InputError(f"no switch is given for {plan.plan.name!r}", where="switch")
-        matched.append(found)
-    unknown = set(switch) - {name for p in plans for name in (p.plan.name, p.plan.file_name)}
-    if unknown:
-        raise InputError(f"the plan has no switch {sorted(unknown)[0]!r}", where="switch")
-    return tuple(matched)
 
 
 def _own_sides(plan: NamedSwitch, only_ports: frozenset[int] | None) -> frozenset[str]:

@@ -52,6 +52,12 @@ class Switch(Protocol):
     def read(self) -> SwitchReading:
         """Return all circuits and what is known of the ports."""
 
+    def read_circuits(self) -> tuple[CrossConnect, ...]:
+        """Return all circuits, in as short a time as the switch allows."""
+
+    def read_statuses(self) -> Mapping[str, str]:
+        """Return the status of each side, as `read`, in as short a time as the switch allows."""
+
     def apply(self, difference: Difference) -> None:
         """Remove and add circuits; as a whole, or removals first where a side moves.
 

@@ -100,7 +100,7 @@ def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> 
     Parameters
     ----------
     fabric
-        A switch with cells.
+        A switch with cells, or an ideal switch.
     matching
         ``matching[source] = destination``, -1 for none; ports in no circuit are spares.
     seed
@@ -117,16 +117,18 @@ def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> 
     >>> hold_matching(HexMesh(3, 3, ports=6), [1, 0, 3, 2, -1, -1]).spares
     (4, 5)
     """
+    problem = Routing(fabric, matching)
+    idle = np.setdiff1d(np.arange(fabric.n_ports), problem.circuits).tolist()
+    if fabric.graph is None:  # a switch that holds any matching needs no routes
+        return Reroute(fabric, problem.circuits, spares=tuple(idle))
+
     with uncounted():
         from optmatch.solvers.routing.methods import route_by_negotiation
-
-    problem = Routing(fabric, matching)
     solution = route_by_negotiation(
         problem, Limits(time_s=60.0), np.random.default_rng(seed), ignore
     )
     if solution.schedule is None or solution.schedule.cell_states is None:
         raise InfeasibleError(f"no routing of the matching was found: {solution.status.value}")
-    idle = np.setdiff1d(np.arange(fabric.n_ports), problem.circuits).tolist()
     return Reroute(
         fabric, problem.circuits, spares=tuple(idle), cell_states=solution.schedule.cell_states[0]
     )

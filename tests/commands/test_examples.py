@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+import optmatch as om
 from optmatch.cli import main
 from optmatch.commands.shared.examples import EXAMPLES
 from tests.helpers.command import call
@@ -47,8 +48,10 @@ def test_every_help_ends_with_its_example() -> None:
 
 @pytest.mark.slow
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after another in a folder that has a list of phases and a spec."""
+    """One after another in a folder that has a list of phases, a spec, and a running state."""
     monkeypatch.chdir(tmp_path)
+    circuits = [[0, 1], [1, 0]]
+    om.save(om.Reroute(om.IdealSwitch(3), circuits, spares=(2,)), "running.json")
     (tmp_path / "spec.toml").write_text(SPEC)
     (tmp_path / "phases.csv").write_text(PHASES)
     (tmp_path / "groups.json").write_text('{"dp.0": [0, 1]}')

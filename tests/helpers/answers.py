@@ -27,6 +27,11 @@ def _reroute_mesh() -> Any:
     return replace(mesh, failed_ports=(0,))
 
 
+def _reroute_ideal() -> Any:
+    circuits = [[0, 1], [1, 2], [2, 0]]
+    return om.Reroute(om.IdealSwitch(5), circuits, spares=(3, 4), failed_ports=(1,))
+
+
 def _slice() -> Any:
     rack = om.RackFabric(racks=2, joined=True)
     first = om.solve(om.SliceAllocation(rack, (2, 2, 2)), seed=0).answer
@@ -59,6 +64,7 @@ PROBLEMS: dict[str, Callable[[], Any]] = {
     "rail-job": lambda: small_job(delay_s=0.005),
     "reroute": _reroute,
     "reroute-mesh": _reroute_mesh,
+    "reroute-ideal": _reroute_ideal,
     "slice-allocation": _slice,
     "collective": lambda: om.Collective("all-to-all", 8, 1e6, **_COLLECTIVE),
     "collective-planes": lambda: om.Collective("all-reduce", 4, 1e6, planes=2, **_COLLECTIVE),

@@ -110,8 +110,10 @@ class SonicAgent:
         self.removals_first = removals_first
         self.violations: list[str] = []
         self.failed_sides: set[str] = set()
+        self.failing: list[str] = []
         self.circuits: dict[str, float] = {}
         """When each circuit that is carried out is tuned, on the monotonic clock."""
+        self.used_sides: set[str] = set()
         self.tuned: set[str] = set()
         self.history: list[tuple[float, str, str]] = []
         """Time, ``tuned`` or ``removed``, and the circuit."""
@@ -122,6 +124,8 @@ class SonicAgent:
                 for side in (f"{number}A", f"{number}B"):
                     pipe.hset(f"OCS_PORT|{side}", mapping={"label": side, "state": "normal"})
             pipe.execute()
+        self.writes = self.state.pipeline(transaction=False)
+        """What is to be reported, sent after each bulk."""
         self.listener = redis.Redis(port=port, db=4, decode_responses=True).pubsub()
         self.listener.psubscribe(PREFIX + "*")
         self.ended = threading.Event()
@@ -135,11 +139,7 @@ class SonicAgent:
 
     def fail(self, side: str) -> None:
         """Let a side fail: whatever uses it reports that."""
-        self.failed_sides.add(side)
-        self._report_side(side, "failed", "")
-        for name in list(self.circuits):
-            if side in name.split("-"):
-                self._report(name, "failed")
+        self.failing.append(side)  # reported by the thread that writes everything else
 
     def _work(self) -> None:
         next_look_s = 0.0
@@ -147,11 +147,21 @@ class SonicAgent:
             try:
                 self._take_bulk()
                 self._tune()
+                while self.failing:
+                    self._report_failure(self.failing.pop())
                 if time.monotonic() >= next_look_s:
                     self._catch_up()
                     next_look_s = time.monotonic() + 0.1
             except redis.exceptions.ConnectionError:
                 time.sleep(0.05)
+
+    def _report_failure(self, side: str) -> None:
+        self.failed_sides.add(side)
+        self._report_side(side, "failed", "")
+        for name in list(self.circuits):
+            if side in name.split("-"):
+                self._report(name, "failed")
+        self.writes.execute()
 
     def _catch_up(self) -> None:
         """Carry out what was not heard of, as while the database was gone."""
@@ -179,20 +189,22 @@ class SonicAgent:
         for step, names in reversed(steps) if self.removals_first else steps:
             for name in names:
                 step(name)
+        self.writes.execute()
 
     def _add(self, name: str) -> None:
-        used = {side for other in self.circuits for side in other.split("-")}
-        if used & set(name.split("-")):
+        if self.used_sides & set(name.split("-")):
             self.violations.append(f"{name}: a side is in use")
             return
+        self.used_sides |= set(name.split("-"))
         self.circuits[name] = time.monotonic() + self.delay_of(name)
         self._report(name, "tuning")
 
     def _remove(self, name: str) -> None:
         del self.circuits[name]
+        self.used_sides -= set(name.split("-"))
         self.tuned.discard(name)
         self.history.append((time.monotonic(), "removed", name))
-        self.state.delete(f"OCS_CROSS_CONNECT{self.suffix}|{name}")
+        self.writes.delete(f"OCS_CROSS_CONNECT{self.suffix}|{name}")
         for side in name.split("-"):
             self._report_side(side, "blocked", "")
 
@@ -203,19 +215,21 @@ class SonicAgent:
                 self.tuned.add(name)
                 self.history.append((time.monotonic(), "failed" if failed else "tuned", name))
                 self._report(name, "failed" if failed else "tuned")
+        self.writes.execute()
 
     def _report(self, name: str, status: str) -> None:
         a_side, b_side = name.split("-")
         row: Any = {"a_side": a_side, "b_side": b_side}
         for column, side in (("a_side_status", a_side), ("b_side_status", b_side)):
-            row[column] = "failed" if side in self.failed_sides else status
-        self.state.hset(f"OCS_CROSS_CONNECT{self.suffix}|{name}", mapping=row)
+            well = "tuned" if status == "failed" else status
+            row[column] = "failed" if side in self.failed_sides else well
+        self.writes.hset(f"OCS_CROSS_CONNECT{self.suffix}|{name}", mapping=row)
         self._report_side(a_side, row["a_side_status"], b_side)
         self._report_side(b_side, row["b_side_status"], a_side)
 
     def _report_side(self, side: str, status: str, target: str) -> None:
         row = {"status": status, "target_simplex_port_id": target}
-        self.state.hset(f"OCS_PORT{self.suffix}|{side}", mapping=row)
+        self.writes.hset(f"OCS_PORT{self.suffix}|{side}", mapping=row)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ EXAMPLES = {
     "instances submit": "mesh.schedule.json",
     "plot": "mesh.schedule.json -o mesh.html",
     "export": "mesh.schedule.json --to perfetto -o mesh.trace.json",
+    "watch": "pool --begin running.json --switch dry: --for 100ms",
     "play": "mesh.schedule.json --switch dry: --rounds 1",
     "cost": "--gpus 1024,2048",
     "methods": "--json",

@@ -109,7 +109,7 @@ _UNITS_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
-    """Seconds, or a number with its unit: 250ms, 1m, 2h."""
+    """Seconds, or a number with its unit: 250ms, 1m, 2h; or what a journal has measured."""
 
     name = "duration"
 
@@ -117,6 +117,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # no generic class be
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return seconds >= 0."""
+        if str(value).startswith("measured:"):
+            return self._measured(str(value), param, ctx)
         found = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?) *([a-z]*)", str(value).strip().lower())
         unit_s = _UNITS_S.get(found[2] or "s") if found else None
         try:
@@ -127,6 +129,20 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # no generic class be
             rule = "a time >= 0 is expected, in seconds or as 250ms, 1m, 2h"
             self.fail(f"{value!r}: {rule}", param, ctx)
         return time_s
+
+    def _measured(
+        self, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return a percentile of the delays that a journal of `optmatch play` has measured."""
+        from optmatch.switches import measured_delays
+
+        match = re.fullmatch(r"measured:(p50|p99|longest):(.+)", text)
+        if match is None:
+            self.fail(
+                f"{text!r}: measured:p50:JOURNAL, measured:p99: or longest: expected", param, ctx
+            )
+        delays = measured_delays(match[2])
+        return float(getattr(delays, f"{match[1]}_s"))
 
 
 NETLIST_OPTIONS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from optmatch.io.switches import polatis, sonic
@@ -49,7 +49,13 @@ def name_switches(
     InputError
         If the answer has no circuits, or the file lacks a switch or a port.
     """
-    plans = list_planned_switches(solution)
+    return name_ports(list_planned_switches(solution), ports)
+
+
+def name_ports(
+    plans: Sequence[PlannedSwitch], ports: str | os.PathLike[str] | None
+) -> tuple[NamedSwitch, ...]:
+    """Give switches the names of their ports; arguments and errors as of `name_switches`."""
     if ports is None:
         return tuple(
             NamedSwitch(plan, PortTable.numbered(plan.matchings.shape[1], plan.labels))

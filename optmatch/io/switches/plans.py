@@ -100,9 +100,7 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
     """
     answer, problem = solution.answer, solution.problem
     if isinstance(answer, Transition) and isinstance(problem, Reroute):
-        if isinstance(problem.fabric, RackFabric):
-            return _switches_of_rack_transition(problem, problem.fabric, answer)
-        return (_switch_of_transition(problem, answer),)
+        return switches_of_transition(problem, answer)
     if isinstance(answer, Allocation) and isinstance(problem, SliceAllocation):
         return _switches_of_slice(problem.fabric, answer)
     planes_of_epochs = list_plane_epochs(solution)
@@ -171,25 +169,44 @@ def _lit_circuits_by_step(
     return states
 
 
-def _switch_of_transition(problem: Reroute, transition: Transition) -> PlannedSwitch:
-    """Return the one switch of a transition, with a state for each step that changes circuits."""
+def switches_of_transition(problem: Reroute, transition: Transition) -> tuple[PlannedSwitch, ...]:
+    """Return what each switch holds before a failure, without the circuits hit, after each step.
+
+    Parameters
+    ----------
+    problem
+        The running state with the failure in it.
+    transition
+        The answer to it.
+    """
+    states = [list(lit.values()) for lit in _lit_circuits_by_step(problem, transition)]
+    return _switches_of_states(problem, states)
+
+
+def switches_of_state(problem: Reroute) -> tuple[PlannedSwitch, ...]:
+    """Return the one state that each switch holds for the circuits of a running state."""
+    has_fibres = problem.fabric.graph is None
+    lit = [
+        _LitCircuit(source, destination, problem.routes[circuit] if has_fibres else ())
+        for circuit, (source, destination) in enumerate(problem.circuits.tolist())
+    ]
+    return _switches_of_states(problem, [lit])
+
+
+def _switches_of_states(
+    problem: Reroute, states: Sequence[Sequence[_LitCircuit]]
+) -> tuple[PlannedSwitch, ...]:
+    """Return the switches of racks, or the one switch, with a matching for each state."""
     fabric = problem.fabric
-    states = _lit_circuits_by_step(problem, transition)
+    if isinstance(fabric, RackFabric):
+        return _rack_switches(fabric, states)
     matchings = np.full((len(states), fabric.n_ports), IDLE, dtype=np.int32)
     for state, lit in enumerate(states):
-        for circuit in lit.values():
+        for circuit in lit:
             matchings[state, circuit.source_port] = circuit.destination_port
             if fabric.bidirectional:
                 matchings[state, circuit.destination_port] = circuit.source_port
-    return _without_times("switch", fabric.labels, matchings)
-
-
-def _switches_of_rack_transition(
-    problem: Reroute, rack: RackFabric, transition: Transition
-) -> tuple[PlannedSwitch, ...]:
-    """Return the switches of racks, with a state of all of them for each step."""
-    states = [list(lit.values()) for lit in _lit_circuits_by_step(problem, transition)]
-    return _rack_switches(rack, states)
+    return (_without_times("switch", fabric.labels, matchings),)
 
 
 def _switches_of_slice(rack: RackFabric, allocation: Allocation) -> tuple[PlannedSwitch, ...]:

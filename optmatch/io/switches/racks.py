@@ -34,6 +34,14 @@ class RackNode(NamedTuple):
     """``labels[k]``: what is at input k and at output k."""
 
 
+class RackPart(NamedTuple):
+    """A part of racks that can fail."""
+
+    kind: str
+    """``port`` or ``fibre``."""
+    number: int
+
+
 class RackNodes:
     """The switches of some racks, and how circuits pass them.
 
@@ -116,6 +124,27 @@ class RackNodes:
 
         if rack.through:
             yield destination_port // n_inner, self._input(route[-1]), destination_port % n_inner
+
+    def part_at(self, node: int, place: int, *, is_input: bool) -> RackPart:
+        """Return what is at an input or an output of a switch.
+
+        Parameters
+        ----------
+        node
+            The place of the switch in `list_nodes`.
+        place
+            The number of its input or output.
+        is_input
+            Whether it is an input, where fibres arrive.
+        """
+        rack = self.rack
+        is_server = rack.through and node < rack.n_servers
+        if is_server and place < self.n_chip_ports:
+            return RackPart("port", node * self.n_chip_ports + place)
+        graph_node = node if rack.through else node + rack.n_servers
+        node_of_fibre = self.head_of_fibre if is_input else self.tail_of_fibre
+        fibres = np.flatnonzero(node_of_fibre == graph_node)
+        return RackPart("fibre", int(fibres[place - self._first_place(graph_node)]))
 
     def _number(self, node: int) -> int:
         """Return the place of a node in `list_nodes`."""

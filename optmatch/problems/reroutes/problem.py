@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import UNREACHED, Fabric, Faulty, RackFabric, Units, units_of
+from optmatch.fabrics import UNREACHED, Fabric, Faulty, IdealSwitch, RackFabric, Units, units_of
 from optmatch.fabrics.cellgraph import check_parts
 from optmatch.model import (
     BAR,
@@ -126,7 +126,7 @@ class Reroute(_Looked):
     Parameters
     ----------
     fabric
-        A rack, or a switch with cells.
+        A rack, a switch with cells, or an ideal switch, whose ports are the units.
     circuits
         ``circuits[circuit] = source port, destination port``; int32, shape (circuits, 2). On
         bidirectional ports each circuit stands once.
@@ -196,8 +196,13 @@ class Reroute(_Looked):
         fabric = self.fabric
         if isinstance(fabric, Faulty):
             raise InputError("fabric: list its faults as failures", where="fabric")
-        if fabric.graph is None and not isinstance(fabric, RackFabric):
-            raise InputError("fabric: a rack, or a switch with cells", where="fabric")
+        if fabric.graph is None and not isinstance(fabric, RackFabric | IdealSwitch):
+            raise InputError(
+                "fabric: a rack, a switch with cells, or an ideal switch", where="fabric"
+            )
+        if isinstance(fabric, IdealSwitch) and not self.routes:
+            # Light of an ideal switch passes no fibre of ours.
+            self._set(routes=((),) * len(self.circuits))
         check_ends(fabric, self.circuits)
         self._set(_units=units_of(fabric))
         owners, circuits = len(self.owners), len(self.circuits)

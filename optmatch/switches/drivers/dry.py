@@ -39,8 +39,15 @@ class DrySwitch:
 
     def read(self) -> SwitchReading:
         """Return the circuits; all of them are tuned."""
-        statuses = {side: "tuned" for circuit in self._circuits for side in circuit}
-        return SwitchReading(sort_circuits(self._circuits), statuses)
+        return SwitchReading(sort_circuits(self._circuits), self.read_statuses())
+
+    def read_circuits(self) -> tuple[CrossConnect, ...]:
+        """Return the circuits."""
+        return sort_circuits(self._circuits)
+
+    def read_statuses(self) -> dict[str, str]:
+        """Return ``tuned`` for each side of a circuit."""
+        return {side: "tuned" for circuit in self._circuits for side in circuit}
 
     def apply(self, difference: Difference) -> None:
         """Print and take over a change."""

@@ -61,11 +61,20 @@ class PolatisSwitch:
 
     def read(self) -> SwitchReading:
         """Return all circuits; the switch says nothing about its ports."""
+        return SwitchReading(self.read_circuits(), {})
+
+    def read_circuits(self) -> tuple[CrossConnect, ...]:
+        """Return all circuits."""
         answer = self._ask(READ_CIRCUITS)
         try:
-            return SwitchReading(sort_circuits(read_lists(answer, self.n_ports)), {})
+            return sort_circuits(read_lists(answer, self.n_ports))
         except InputError as error:
             raise SwitchError(f"{self.name}: {error}") from None
+
+    def read_statuses(self) -> dict[str, str]:
+        """Return nothing, once the switch has answered: it says nothing about its ports."""
+        self._ask(READ_SIZE)
+        return {}
 
     def apply(self, difference: Difference) -> None:
         """Send a command that removes, then one that adds, each carried out before the next."""
@@ -85,7 +94,7 @@ class PolatisSwitch:
         """Wait until the switch lists all circuits."""
         started_s = time.monotonic()
         while True:
-            listed = set(self.read().circuits)
+            listed = set(self.read_circuits())
             absent = {circuit: "absent" for circuit in circuits if circuit not in listed}
             elapsed_s = time.monotonic() - started_s
             if not absent or elapsed_s >= time_limit_s:

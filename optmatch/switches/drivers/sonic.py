@@ -14,7 +14,12 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from optmatch.io.switches.circuits import CrossConnect, Difference, sort_circuits
+from optmatch.io.switches.circuits import (
+    CrossConnect,
+    Difference,
+    circuit_named,
+    sort_circuits,
+)
 from optmatch.io.switches.sonic import CIRCUIT_TABLE, PORT_TABLE, circuit_of_row, state_of_port
 from optmatch.model import InputError, SolverUnavailable
 from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
@@ -31,6 +36,9 @@ CLAIM_KEY = "OPTMATCH_PLAYER|claim"
 CLAIM_S = 30
 """How long a claim lasts unless it is renewed."""
 
+WHOLE_READING_S = 5.0
+"""How long the list of ports of a switch may be out of date for those who watch it."""
+
 PATIENCE_S = 10.0
 """How long a lost connection is tried again."""
 
@@ -38,7 +46,8 @@ REMOVAL_S = 1.0
 """How long removed circuits may be reported before others are set in their place."""
 
 _POLL_S = 0.002
-_POLL_MOST_S = 0.02
+_POLL_MOST_S = 0.005
+_WHOLE_LOOK_S = 0.25
 _FIRST_RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
 
@@ -94,6 +103,8 @@ class SonicSwitch:
         except ValueError as error:
             raise InputError(f"switch {self.name!r}: {error}", where="url") from None
         self._spellings: tuple[str, ...] = STATE_SPELLINGS
+        self._sides: tuple[str, ...] = ()
+        self._next_whole_reading_s = 0.0
 
     def read(self) -> SwitchReading:
         """Return all circuits of CONFIG_DB, and the status of all ports of STATE_DB.
@@ -130,6 +141,39 @@ class SonicSwitch:
         except InputError as error:
             raise SwitchError(f"{self.name}: {error}") from None
         return SwitchReading(sort_circuits(circuits), statuses)
+
+    def read_circuits(self) -> tuple[CrossConnect, ...]:
+        """Return all circuits by their keys in CONFIG_DB, without a look at their rows."""
+
+        def scan() -> set[str]:
+            return set(self._config.scan_iter(match=f"{CIRCUIT_TABLE}|*", count=1000))
+
+        try:
+            return tuple(circuit_named(key.partition("|")[2]) for key in self._persist(scan))
+        except InputError as error:
+            raise SwitchError(f"{self.name}: {error}") from None
+
+    def read_statuses(self) -> dict[str, str]:
+        """Return the status of all sides that the last whole reading found, in one round trip.
+
+        A whole reading is made first, and again after `WHOLE_READING_S`.
+        """
+        if time.monotonic() >= self._next_whole_reading_s:
+            self._next_whole_reading_s = time.monotonic() + WHOLE_READING_S
+            statuses = dict(self.read().status_of_side)
+            self._sides = tuple(statuses)
+            return statuses
+        suffix = self._spellings[0]
+
+        def ask() -> list[str | None]:
+            with self._state.pipeline(transaction=False) as pipeline:
+                for side in self._sides:
+                    pipeline.hget(f"{PORT_TABLE}{suffix}|{side}", "status")
+                answers: list[str | None] = pipeline.execute()
+            return answers
+
+        told = zip(self._sides, self._persist(ask), strict=True)
+        return {side: status for side, status in told if status is not None}
 
     def apply(self, difference: Difference) -> None:
         """Change circuits in one transaction, or in two, removals first, where a side moves."""
@@ -176,13 +220,21 @@ class SonicSwitch:
         started_s = time.monotonic()
         waiting = list(circuits)
         statuses: dict[CrossConnect, str] = {}
+        next_whole_look_s = 0.0
         pause_s = _POLL_S
         while waiting:
-            statuses = self._persist(partial(self._circuit_statuses, waiting))
-            waiting = [circuit for circuit in waiting if statuses[circuit] != "tuned"]
+            # One circuit is asked for again and again, the others once it is tuned: hundreds of
+            # rows at every look would keep the database from the agent. A failure of another one
+            # is seen at the next whole look.
             elapsed_s = time.monotonic() - started_s
-            has_failed = any(statuses[circuit] == "failed" for circuit in waiting)
-            if has_failed or elapsed_s >= time_limit_s:
+            is_over = elapsed_s >= time_limit_s
+            first = waiting[:1]
+            statuses |= self._persist(partial(self._circuit_statuses, first))
+            if statuses[first[0]] == "tuned" or is_over or elapsed_s >= next_whole_look_s:
+                statuses |= self._persist(partial(self._circuit_statuses, waiting))
+                waiting = [circuit for circuit in waiting if statuses[circuit] != "tuned"]
+                next_whole_look_s = elapsed_s + _WHOLE_LOOK_S
+            if is_over or "failed" in statuses.values():
                 break
             if waiting:
                 time.sleep(min(pause_s, max(0.0, time_limit_s - elapsed_s)))

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import optmatch as om
 from optmatch.cli import main
+from optmatch.fabrics import SelectedPorts
 from optmatch.io import dumps, loads
 from optmatch.problems import CutProof, Reroute
 from optmatch.solvers.reroutes.changes import RouteNeeds, order_steps
@@ -54,7 +55,10 @@ MESH = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
         ({"owners": [1, 2]}, "2 owners of 1 circuits"),
         ({"fibre_loss_db": -1.0}, "fibre_loss_db = -1: from 0 to 1000"),
         ({"cell_loss_db": 1e8}, "cell_loss_db = 1e+08"),
-        ({"fabric": om.IdealSwitch(4)}, "fabric: a rack, or a switch with cells"),
+        (
+            {"fabric": SelectedPorts(om.IdealSwitch(4), (0, 1))},
+            "fabric: a rack, a switch with cells, or an ideal switch",
+        ),
         ({"fabric": om.Faulty(MESH)}, "fabric: list its faults as failures"),
         ({"fabric": MESH, "circuits": [[0, 1]], "routes": ()}, "cell_states: needed where there"),
     ],

@@ -1,0 +1,104 @@
+"""`optmatch watch`: failed ports of real switches become failures of a controller."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from optmatch.commands.play import open_switches
+from optmatch.commands.shared.options import Duration
+from optmatch.commands.shared.outcome import name_of, print_object, read_problem
+from optmatch.model import InputError, naming
+
+if TYPE_CHECKING:
+    from optmatch.switches import WatchEvent
+
+
+@click.command()
+@click.argument("file", metavar="STATE", type=click.Path())
+@click.option(
+    "--switch",
+    "switches",
+    multiple=True,
+    required=True,
+    metavar="[NAME=]URL",
+    help="The switch of the state; of racks one for each server or inter-rack switch that is"
+    " watched, as server-3=redis://...",
+)
+@click.option("--ports", type=click.Path(), help="CSV with the sides of each port: port,A,B.")
+@click.option(
+    "--begin",
+    type=click.Path(),
+    help="A problem file of kind reroute, to begin with where STATE is not there yet.",
+)
+@click.option("--apply", is_flag=True, help="Apply answers; otherwise they are only told.")
+@click.option(
+    "--time-limit", type=Duration(), default=10.0, help="How long circuits may take to be tuned."
+)
+@click.option("--for", "watch_s", type=Duration(), help="Stop after this time.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each event.")
+def watch(
+    file: str,
+    switches: tuple[str, ...],
+    ports: str | None,
+    begin: str | None,
+    apply: bool,
+    time_limit: float,
+    watch_s: float | None,
+    as_json: bool,
+) -> None:
+    """Watch switches: a port that fails is a failure, and is answered.
+
+    STATE is a controller in files, as `om.Rerouter.open` keeps it: each change is on record there
+    before it is sent. At the start, circuits on the switches that differ from the record are told,
+    or with --apply mended.
+    """
+    from optmatch.control.reroutes.rerouter import Rerouter
+    from optmatch.problems import Reroute
+    from optmatch.switches import Watcher
+
+    state = None
+    if not Path(file).exists():
+        if begin is None:
+            raise InputError("is not there: --begin PROBLEM says what runs", path=name_of(file))
+        problem = read_problem(begin)
+        if not isinstance(problem, Reroute):
+            raise InputError(f"kind {problem.kind}: a running state is a reroute", path=begin)
+        state = problem
+    stop = threading.Event()
+
+    def tell(event: WatchEvent) -> None:
+        if as_json:
+            print_object("watch", {"at": round(time.time(), 3), **event._asdict()})
+        else:
+            took = f" ({1e3 * event.time_s:.0f} ms)" if event.time_s else ""
+            click.echo(f"{event.what}: {event.message}{took}")
+
+    opened = open_switches(switches)
+    timer = None
+    controller = Rerouter.open(file, state, prepare=False)
+    try:
+        with naming(name_of(file)):
+            watcher = Watcher(
+                controller,
+                opened.get("", opened),
+                apply=apply,
+                ports=ports,
+                time_limit_s=time_limit,
+                on_event=tell,
+            )
+        if watch_s is not None:
+            timer = threading.Timer(watch_s, stop.set)
+            timer.daemon = True
+            timer.start()
+        watcher.run_until(stop)
+    finally:
+        if timer is not None:
+            timer.cancel()
+        controller.close()
+        for switch in opened.values():
+            switch.close()

@@ -1,0 +1,40 @@
+"""Work that Ctrl-C does not end halfway."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+Outcome = TypeVar("Outcome")
+
+
+def run_in_thread(run: Callable[[], Outcome], stop: threading.Event) -> Outcome:
+    """Run a function in a thread of its own, so that Ctrl-C does not end it halfway.
+
+    A KeyboardInterrupt in the calling thread sets `stop`; the function ends what it has
+    begun, and its result is returned. An event tells the end: after an interrupted `Thread.join` a
+    thread counts as dead (CPython issue 90882).
+    """
+    ended = threading.Event()
+    outcome: list[Outcome] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(run())
+        except BaseException as error:  # raised again in the calling thread
+            failure.append(error)
+        finally:
+            ended.set()
+
+    threading.Thread(target=work, name="optmatch player", daemon=True).start()
+    while True:
+        try:
+            ended.wait()
+            break
+        except KeyboardInterrupt:
+            stop.set()
+    if failure:
+        raise failure[0]
+    return outcome[0]

@@ -1,0 +1,191 @@
+"""From a failed port to tuned circuits, on stand-ins of SONiC switches over a real database."""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.io.switches.plans import switches_of_state
+from optmatch.io.switches.ports import PortTable
+from optmatch.switches import (
+    CrossConnect,
+    Difference,
+    DrySwitch,
+    SonicSwitch,
+    SwitchError,
+    Watcher,
+    WatchEvent,
+)
+from tests.helpers.sonic_agent import sonic_switch
+
+needs_redis = pytest.mark.skipif(
+    shutil.which("redis-server") is None, reason="needs redis-server: apt install redis-server"
+)
+
+
+def ring_state(n_ports: int, n_used: int) -> om.Reroute:
+    """Return a ring of circuits on an ideal switch, with the other ports as spares."""
+    circuits = [[port, (port + 1) % n_used] for port in range(n_used)]
+    return om.Reroute(om.IdealSwitch(n_ports), circuits, spares=tuple(range(n_used, n_ports)))
+
+
+def set_up(switch: Any, state: om.Reroute) -> None:
+    """Set the circuits of a state."""
+    (held,) = switches_of_state(state)
+    table = PortTable.numbered(held.matchings.shape[1])
+    switch.apply(Difference((), table.circuits_of(held.matchings[0])))
+
+
+def names_for(state: om.Reroute) -> set[str]:
+    """Name the circuits of a state of one switch."""
+    return {f"{source + 1}A-{destination + 1}B" for source, destination in state.circuits.tolist()}
+
+
+class FailingSwitch(DrySwitch):
+    """A rehearsal whose sides can fail."""
+
+    def __init__(self) -> None:
+        super().__init__(write=lambda line: None)
+        self.failed_sides: set[str] = set()
+        self.is_gone = False
+
+    def read_statuses(self) -> dict[str, str]:
+        """Return the status of sides, of which some have failed; nothing, if it is gone."""
+        if self.is_gone:
+            raise SwitchError("dry: cannot be reached")
+        return super().read_statuses() | dict.fromkeys(self.failed_sides, "failed")
+
+
+def watched(state: om.Reroute, **options: Any) -> tuple[Watcher, FailingSwitch, list[WatchEvent]]:
+    """Return a watcher of a rehearsal that holds the state, and the events it will tell."""
+    switch = FailingSwitch()
+    set_up(switch, state)
+    events: list[WatchEvent] = []
+    watcher = Watcher(om.Rerouter(state), switch, on_event=events.append, **options)
+    return watcher, switch, events
+
+
+def test_a_failed_port_is_repaired() -> None:
+    watcher, switch, events = watched(ring_state(8, 6), apply=True)
+    watcher.look()
+    assert events == []
+    switch.failed_sides.add("3B")
+    watcher.look()
+    watcher.look()
+    assert [event.what for event in events] == ["failed", "repaired"]
+    state = watcher.controller.state
+    assert state.failed_ports == (2,) and 2 not in state.circuits
+    assert {circuit.name for circuit in switch.read_circuits()} == names_for(state)
+
+
+def test_answers_are_only_told_by_default() -> None:
+    state = ring_state(8, 6)
+    watcher, switch, events = watched(state)
+    switch.failed_sides.add("3A")
+    watcher.look()
+    assert [event.what for event in events] == ["failed", "proposed"]
+    assert {circuit.name for circuit in switch.read_circuits()} == names_for(state)
+
+
+def test_too_many_failures_are_told() -> None:
+    watcher, switch, events = watched(ring_state(5, 4), apply=True)
+    switch.failed_sides |= {"1A", "2A"}
+    watcher.look()
+    assert [event.what for event in events] == ["failed", "repaired", "unanswered"]
+    assert "no spare" in events[-1].message or "spares" in events[-1].message
+
+
+def test_a_switch_that_is_gone_comes_back() -> None:
+    watcher, switch, events = watched(ring_state(6, 4))
+    switch.is_gone = True
+    watcher.look()
+    watcher.look()
+    switch.is_gone = False
+    watcher.look()
+    assert [event.what for event in events] == ["lost", "back"]
+
+
+def test_a_restart_mends_what_a_crash_left() -> None:
+    """After each step of a repair that was cut off, the circuits of the record are set."""
+    state = ring_state(8, 6)
+    controller = om.Rerouter(state)
+    controller.apply(controller.fail(port=2))
+    wanted = names_for(controller.state)
+    for there in (names_for(state), names_for(state) & wanted, wanted, set[str]()):
+        circuits = [CrossConnect(*name.split("-")) for name in there]
+        switch = DrySwitch(circuits, write=lambda line: None)
+        events: list[WatchEvent] = []
+        told = Watcher(controller, switch, on_event=events.append)
+        told.reconcile()
+        assert [event.what for event in events] == ([] if there == wanted else ["differs"])
+        Watcher(controller, switch, apply=True).reconcile()
+        assert {circuit.name for circuit in switch.read_circuits()} == wanted
+
+
+def test_chips_of_a_rack() -> None:
+    """A port of a chip and a fibre fail; all servers follow, and hold what the state says."""
+    state = om.fill_rack(om.RackFabric())
+    switches: dict[str, Any] = {}
+    for planned in switches_of_state(state):
+        table = PortTable.numbered(planned.matchings.shape[1])
+        switches[planned.name] = FailingSwitch()
+        switches[planned.name].apply(Difference((), table.circuits_of(planned.matchings[0])))
+    events: list[WatchEvent] = []
+    watcher = Watcher(om.Rerouter(state), switches, apply=True, on_event=events.append)
+    switches["server 0"].failed_sides.add("2A")
+    watcher.look()
+    switches["server 3"].failed_sides.add("30A")
+    watcher.look()
+    assert [event.what for event in events].count("repaired") == 2, events
+    after = watcher.controller.state
+    assert after.failed_ports and after.failed_fibres
+    for planned in switches_of_state(after):
+        table = PortTable.numbered(planned.matchings.shape[1])
+        held = set(switches[planned.name].read_circuits())
+        assert held == set(table.circuits_of(planned.matchings[0]))
+
+
+@needs_redis
+@pytest.mark.slow
+def test_on_a_real_database(tmp_path: Path) -> None:
+    n_ports = 32
+    state = ring_state(n_ports, 28)
+    with sonic_switch(tmp_path, n_ports, delay_s=0.02) as (server, agent):
+        sonic = SonicSwitch(server.url)
+        set_up(sonic, state)
+        assert not sonic.wait(sonic.read_circuits(), 10.0).status_of_untuned
+        events: list[WatchEvent] = []
+        controller = om.Rerouter.open(tmp_path / "state", state)
+        watcher = Watcher(controller, sonic, apply=True, on_event=events.append)
+        stop = threading.Event()
+        thread = threading.Thread(target=lambda: watcher.run_until(stop))
+        thread.start()
+        for number, port in enumerate((3, 9, 20), 1):
+            agent.fail(f"{port + 1}A")
+            wait_until(lambda: len(events) == 2 * number)  # noqa: B023 - called in this round
+        stop.set()
+        thread.join(20)
+        controller.close()
+        assert [event.what for event in events] == ["failed", "repaired"] * 3
+        assert agent.violations == []
+        names = {circuit.name for circuit in sonic.read_circuits()}
+        reopened = om.Rerouter.open(tmp_path / "state")
+        assert names == names_for(reopened.state)
+        assert set(np.flatnonzero(np.isin(range(n_ports), (3, 9, 20)))) == set(
+            reopened.state.failed_ports
+        )
+        reopened.close()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until a condition holds, for twenty seconds at most."""
+    give_up_s = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
