@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -57,18 +57,14 @@ def watch(
     before it is sent. At the start, circuits on the switches that differ from the record are told,
     or with --apply mended.
     """
-    from optmatch.control.reroutes.rerouter import Rerouter
-    from optmatch.problems import Reroute
+    import optmatch as om
     from optmatch.switches import Watcher
 
-    state = None
+    state: Any = None
     if not Path(file).exists():
         if begin is None:
             raise InputError("is not there: --begin PROBLEM says what runs", path=name_of(file))
-        problem = read_problem(begin)
-        if not isinstance(problem, Reroute):
-            raise InputError(f"kind {problem.kind}: a running state is a reroute", path=begin)
-        state = problem
+        state = read_problem(begin)
     stop = threading.Event()
 
     def tell(event: WatchEvent) -> None:
@@ -80,7 +76,7 @@ def watch(
 
     opened = open_switches(switches)
     timer = None
-    controller = Rerouter.open(file, state, prepare=False)
+    controller = om.Rerouter.open(file, state, prepare=False)
     try:
         with naming(name_of(file)):
             watcher = Watcher(

@@ -23,4 +23,4 @@ from .protocol import (
     SwitchReading as SwitchReading,
     Tuning as Tuning,
 )
-from .watcher import Watcher as Watcher, WatchEvent as WatchEvent
+from .reroutes.watcher import Watcher as Watcher, WatchEvent as WatchEvent

@@ -35,4 +35,4 @@ def test_a_problem_of_another_kind(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     om.save(om.AllToAll(om.IdealSwitch(4)), path)
     done = call("watch", tmp_path / "state", "--switch", "dry:", "--begin", path)
-    assert done.exit_code == 2 and "kind all-to-all" in done.output
+    assert done.exit_code == 2 and "a Reroute is expected" in done.output

@@ -1,0 +1,1 @@
+"""Running states on real switches: failures are seen, answered and repaired."""
