@@ -56,6 +56,14 @@ class Call(NamedTuple):
     """Seconds since 1970."""
 
 
+class _CallTimes:
+    """The histogram of one call while it grows."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+
 class Tally:
     """Counts calls by outcome, and the times that they took; for any threads.
 
@@ -66,40 +74,63 @@ class Tally:
         self._on_event = on_event
         self._lock = threading.Lock()
         self._calls = Counter[tuple[str, str]]()
-        self._times = dict[str, tuple[list[int], list[float]]]()
+        self._times = dict[str, _CallTimes]()
 
     @contextmanager
     def call(self, name: str, parts: Any = None) -> Iterator[None]:
         """Count the calls in this block, by outcome."""
-        outcome, started = "done", time.perf_counter()
+        outcome = "done"
+        started_s = time.perf_counter()
         try:
             yield
         except Exception as exc:
-            kinds = (word for kind, word in _OUTCOMES.items() if isinstance(exc, kind))
-            outcome = next(kinds, "error")
+            outcome = _outcome_of(exc)
             raise
         finally:
-            took_s = time.perf_counter() - started
-            with self._lock:
-                self._calls[name, outcome] += 1
-                counts, sums = self._times.setdefault(name, ([0] * (len(BUCKETS_S) + 1), [0.0]))
-                counts[bisect_left(BUCKETS_S, took_s)] += 1
-                sums[0] += took_s
-            if self._on_event is not None:
-                try:
-                    self._on_event(Call(name, outcome, parts, took_s, time.time()))
-                except Exception:
-                    _LOG.exception("on_event failed")
+            took_s = time.perf_counter() - started_s
+            self._count(name, outcome, took_s)
+            self._tell(Call(name, outcome, parts, took_s, time.time()))
+
+    def _count(self, name: str, outcome: str, took_s: float) -> None:
+        with self._lock:
+            self._calls[name, outcome] += 1
+            times = self._times.setdefault(name, _CallTimes())
+            times.counts[bisect_left(BUCKETS_S, took_s)] += 1
+            times.sum_s += took_s
+
+    def _tell(self, call: Call) -> None:
+        """Tell `on_event` of a call; an error in it does not reach the caller."""
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(call)
+        except Exception:
+            _LOG.exception("on_event failed")
 
     def figures(self) -> dict[str, Any]:
         """Return ``calls[call, outcome]`` and ``call_s[call]``."""
         with self._lock:
-            times = {n: Histogram(tuple(counts), s) for n, (counts, [s]) in self._times.items()}
-            return {"calls": dict(self._calls), "call_s": times}
+            histograms = {
+                name: Histogram(tuple(times.counts), times.sum_s)
+                for name, times in self._times.items()
+            }
+            return {"calls": dict(self._calls), "call_s": histograms}
 
 
-_LABELS = {"calls": ("call", "outcome"), "call_s": ("call",), "spares": ("rack",)}
-_LABELS |= {"parts": ("kind", "state")}
+def _outcome_of(error: Exception) -> str:
+    for kind, outcome in _OUTCOMES.items():
+        if isinstance(error, kind):
+            return outcome
+    return "error"
+
+
+_LABELS = {
+    "calls": ("call", "outcome"),
+    "call_s": ("call",),
+    "spares": ("rack",),
+    "parts": ("kind", "state"),
+}
+"""The labels of figures that are mappings, one for each part of a key."""
 
 
 def to_prometheus(sources: Mapping[str, Mapping[str, Any]]) -> str:
@@ -125,25 +156,42 @@ def to_prometheus(sources: Mapping[str, Mapping[str, Any]]) -> str:
     """
     lines = list[str]()
     for figure, (kind, sentence) in _METRICS.items():
-        name = "optmatch_" + figure.removesuffix("_s") + "_seconds" * figure.endswith("_s")
-        name += "_total" * (kind == "counter")
+        name = _metric_name(figure, kind)
         rows = list[str]()
         for source, figures in sources.items():
-            found = figures.get(figure, {})
-            for keys, value in found.items() if isinstance(found, dict) else [((), found)]:
-                keys = keys if isinstance(keys, tuple) else (keys,)
-                named = [("source", source), *zip(_LABELS.get(figure, ()), keys, strict=True)]
-                rows += _rows(name, named, value)
+            for labels, value in _labelled_values(figure, figures.get(figure, {})):
+                rows += _metric_rows(name, [("source", source), *labels], value)
         if rows:
             lines += [f"# HELP {name} {sentence}", f"# TYPE {name} {kind}", *rows]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _rows(name: str, labels: list[tuple[str, Any]], value: Any) -> Iterator[str]:
+def _metric_name(figure: str, kind: str) -> str:
+    """Return the name of a metric: units and counters have endings of their own."""
+    name = f"optmatch_{figure}"
+    if figure.endswith("_s"):
+        name = name.removesuffix("_s") + "_seconds"
+    if kind == "counter":
+        name += "_total"
+    return name
+
+
+def _labelled_values(figure: str, found: Any) -> Iterator[tuple[list[tuple[str, Any]], Any]]:
+    """List the values of a figure with their labels; a plain number has none."""
+    if not isinstance(found, dict):
+        yield [], found
+        return
+    for key, value in found.items():
+        parts = key if isinstance(key, tuple) else (key,)
+        yield list(zip(_LABELS.get(figure, ()), parts, strict=True)), value
+
+
+def _metric_rows(name: str, labels: list[tuple[str, Any]], value: Any) -> Iterator[str]:
+    """Write a value, or a histogram with a cumulative count for each upper end of a bucket."""
     if not isinstance(value, Histogram):
         yield f"{name}{_braces(labels)} {value}"
         return
-    ends = [*(f"{end:g}" for end in BUCKETS_S), "+Inf"]
+    ends = [*(f"{end_s:g}" for end_s in BUCKETS_S), "+Inf"]
     for end, count in zip(ends, accumulate(value.counts), strict=True):
         yield f"{name}_bucket{_braces([*labels, ('le', end)])} {count}"
     yield f"{name}_sum{_braces(labels)} {value.sum_s}"

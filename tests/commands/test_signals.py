@@ -21,7 +21,7 @@ from tests.helpers.signals import MARK, Ended, Interrupted
 TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
 MOMENTS = 2 if TIMES == 1 else 40
 NAMES = ["solve", "study", "compare", "simulate", "faults"]
-NAMES += ["execute", "sweep", "export"] if TIMES > 1 else []
+NAMES += ["jitter", "sweep", "export"] if TIMES > 1 else []
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 BUSY_S = 0.5  # beside the half second that a search is given to report
 RAIL_JOB = str(INSTANCES / "rails" / "h200-dp2-windows.json")
@@ -55,7 +55,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "compare": f"compare {demand} --methods solstice,eclipse,best --json",
         "simulate": f"simulate {RAIL_JOB} {DATA / 'answers' / 'demand.schedule.json'} --json",
         "faults": f"faults {DATA / 'good' / 'routed.schedule.json'} --samples 30 --seed 0 --json",
-        "execute": f"simulate {PLAN} --execute 3 --json",
+        "jitter": f"simulate {PLAN} --jitter 0.1 --runs 30 --json",
         "sweep": f"sweep {spec} -j 2 --json -o {answers}/rows.sqlite",
         "export": f"export {PLAN} --to perfetto -o {answers}/trace.json",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,16 +28,61 @@ CUT_SHORT = 63
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[int]:
+def running(folder: Path, request_time_s: float = 10.0) -> Iterator[int]:
     """Start the service, yield its port, and kill it, whatever it is doing."""
+    start = (
+        f"import asyncio, sys; sys.path.insert(0, {str(SERVICE.parent)!r}); import service;"
+        f" service.REQUEST_TIME_S = {request_time_s}; asyncio.run(service.main({str(folder)!r}))"
+    )
     with subprocess.Popen(
-        [sys.executable, str(SERVICE), str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", start], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
             yield int(process.stdout.readline().rsplit(":", 1)[1])
         finally:
             process.kill()
+
+
+HOSTILE_CONTENTS = [
+    b"[100000000000000000000000000, 1, 0]",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b'{"\\ud800": 1}',
+    b'{"\\udfff": [1]}',
+    b"[NaN]",
+    b"[1e999]",
+    b"9" * 5000,
+    b"\xff\xfe",
+    b"",
+    b"null",
+    b'"x"',
+    b'{"chip": 100000000000000000000000000}',
+    b'{"chip": [[[]]]}',
+    b'{"chip": {"chip": 1}}',
+    b'{"chip": 1, "deadline_s": 100}',
+    b'{"self": 1}',
+    b'{"cell": 0, "stuck": []}',
+    b'{"chip": "' + b"x" * 500_000 + b'"}',
+]
+HOSTILE_REQUESTS: dict[str, tuple[bytes, int]] = {
+    "no HTTP": (b"hello\r\n\r\n", 400),
+    "another version": (b"GET / HTTP/2\r\n\r\n", 400),
+    "a length that is no number": (b"POST /fail HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+    "a length of many digits": (
+        b"POST /fail HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        413,
+    ),
+    "too much content": (
+        b"POST /fail HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n" + bytes(3_000_000),
+        413,
+    ),
+    "chunks": (b"POST /fail HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+    "long headers": (b"GET /failed HTTP/1.1\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", 431),
+    "a request that never ends": (b"POST /fail HTTP/1.1\r\nContent-Length: 10\r\n\r\n{", 408),
+    "headers that never end": (b"POST /fail HTTP/1.1\r\nX: ", 408),
+    "letters of the path": (b"GET /\xe9\xff HTTP/1.1\r\n\r\n", 404),
+}
 
 
 class Client:
@@ -51,6 +97,12 @@ class Client:
     def ask(self, verb: str, path: str, content: Any = None) -> tuple[int, str]:
         """Send a request; return status and text."""
         self.link.request(verb, path, None if content is None else json.dumps(content))
+        answer = self.link.getresponse()
+        return answer.status, answer.read().decode()
+
+    def send(self, verb: str, path: str, content: bytes) -> tuple[int, str]:
+        """Send bytes that may be no JSON; return status and text."""
+        self.link.request(verb, path, content)
         answer = self.link.getresponse()
         return answer.status, answer.read().decode()
 
@@ -122,5 +174,28 @@ def test_bad_requests_are_answered(tmp_path: Path) -> None:
         assert client.ask("POST", "/fail", [1])[0] == 400
         assert client.ask("POST", "/route", [1, 2, 0])[0] == 400
         assert client.ask("GET", "/nothing") == (404, "no GET /nothing\n")
+        for content in HOSTILE_CONTENTS:
+            for path in ("/route", "/fail", "/repair"):
+                status, text = client.send("POST", path, content)
+                assert status == 400 and len(text) < 4000 and "Traceback" not in text, content
         assert client.ask("POST", "/fail", {"chip": [1, 2, 3, 4, 5]})[0] == 409
         assert json.loads(client.ask("GET", "/failed")[1])["waiting"] == [1, 2, 3, 4, 5]
+
+
+@compiled_only
+@pytest.mark.parametrize("name", HOSTILE_REQUESTS)
+def test_every_request_is_answered_and_slow_clients_are_cut_off(name: str, tmp_path: Path) -> None:
+    """The time that a request may take is cut to a second; nobody else waits meanwhile."""
+    content, status = HOSTILE_REQUESTS[name]
+    with running(tmp_path, request_time_s=1.0) as port, ExitStack() as links:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
+            link.sendall(content)
+            other = Client(port, range(1), 0)
+            links.callback(other.link.close)
+            assert other.ask("GET", "/failed")[0] == 200
+            answer = b""
+            while b"\r\n\r\n" not in answer:
+                part = link.recv(65536)
+                assert part, f"closed without an answer after {answer!r}"
+                answer += part
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())

@@ -10,7 +10,7 @@ import click
 from optmatch.commands.rails.simulate import (
     OPTIONS,
     POLICIES,
-    execute_job,
+    replay_triggers,
     shake_job,
     simulate_job,
 )
@@ -30,7 +30,7 @@ from optmatch.model import InputError, Solution
 
 _CHANGES = {"switching": "switching", "delay": "delay_s", "packet_rate": "packet_bytes_per_s"}
 
-_RAILS = ("jitter", "runs", "steps", "triggers", "loss", "seed", "output")
+_RAILS = ("jitter", "runs", "triggers", "seed", "output")
 
 
 @click.command()
@@ -67,7 +67,7 @@ def simulate(
 
     Of demands: when each flow ends, what waits, what is left; exit code 5 if something is. Of
     rail jobs: the time of a step, and how much of it waits for switches; with --jitter many
-    steps, with --execute by controllers, exit code 5 if data go into the dark.
+    steps.
     """
     rails = {name: changes.pop(name) for name in _RAILS}
     given = {_CHANGES[name]: value for name, value in changes.items() if value is not None}
@@ -79,17 +79,17 @@ def simulate(
         problem = subject.problem if isinstance(subject, Solution) else subject
         if isinstance(problem, RailJob):
             chosen: Any = problem if subject is problem else subject
-            if given and (rails["steps"] is not None or rails["jitter"] is not None):
-                raise InputError("--jitter and --execute take the job as it is")
+            if given and (rails["triggers"] is not None or rails["jitter"] is not None):
+                raise InputError("--jitter and --triggers take the job as it is")
             if rails["output"] is not None and rails["jitter"] is None:
                 raise InputError("-o is for --jitter")
-            if rails["steps"] is not None:
-                return execute_job(file, chosen, rails, as_json)
+            if rails["triggers"] is not None:
+                chosen = replay_triggers(rails["triggers"], chosen)
             if rails["jitter"] is not None:
                 return shake_job(file, chosen, policy, {**rails, "force": force}, as_json)
             return simulate_job(file, chosen, policy, given, phases, as_json)
         if policy is not None or phases or any(each is not None for each in rails.values()):
-            raise InputError("--policy, --phases, --jitter, --execute and -o are for rail jobs")
+            raise InputError("--policy, --phases, --jitter, --triggers and -o are for rail jobs")
         return _run(file, as_solution(subject, file), given, flows, as_json)
 
     ctx.exit(for_each(files, run, as_json=as_json))

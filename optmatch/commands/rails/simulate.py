@@ -10,16 +10,13 @@ import click
 
 from optmatch.commands.shared.options import FORCE
 from optmatch.commands.shared.outcome import (
-    CHECK_FAILED,
     SOLVED,
     name_of,
-    paint,
     print_object,
     print_rows,
     say,
 )
-from optmatch.commands.shared.progress import listening
-from optmatch.model import InputError, Solution
+from optmatch.model import InputError, Limit, Solution, Status
 
 if TYPE_CHECKING:
     from optmatch.problems import RailJob
@@ -117,19 +114,9 @@ OPTIONS = (
     ),
     click.option("--runs", type=int, help="With --jitter: how many steps.  [default: 100]"),
     click.option(
-        "--execute",
-        "steps",
-        type=int,
-        help="Rail jobs: let controllers, one for each rail, run so many steps of a plan.",
-    ),
-    click.option(
-        "--triggers", type=click.Path(), help="With --execute: the triggers, instead of a plan's."
-    ),
-    click.option(
-        "--loss",
-        type=float,
-        help="With --execute: the part of messages that is lost, late, and doubled.  "
-        "[default: 0.01]",
+        "--triggers",
+        type=click.Path(),
+        help="Rail jobs: replay what follows from these triggers, if nothing is late.",
     ),
     click.option("--seed", type=int, help="The seed of everything random.  [default: 0]"),
     click.option(
@@ -138,7 +125,6 @@ OPTIONS = (
     FORCE,
 )
 _PLANNED = ("on-demand", "provisioned", "prefetch")
-_COUNTS = ("sent_bytes", "dark_bytes", "messages", "lost", "fallbacks")
 
 
 def shake_job(
@@ -189,52 +175,31 @@ def shake_job(
     return SOLVED
 
 
-def execute_job(
-    file: str, subject: RailJob | Solution, options: dict[str, Any], as_json: bool
-) -> int:
-    """Print what happens while controllers play triggers; a check fails if data meet the dark."""
-    import numpy as np
+def replay_triggers(path: str, subject: RailJob | Solution) -> Solution:
+    """Return the plan that follows from a file of triggers, with the times of its replay.
 
-    from optmatch.control.rails.executor import execute
-    from optmatch.control.rails.ranks import Faults
+    Raises
+    ------
+    InputError
+        If the file is none of this job, or no valid plan follows from its order.
+    """
+    from optmatch.entrances import verify
     from optmatch.io.rails.triggers import read_triggers
-    from optmatch.problems.rails.execution.derivation import derive_triggers
+    from optmatch.problems.rails.execution.orders import check_triggers, retime
 
     job: Any = subject.problem if isinstance(subject, Solution) else subject
-    if options["triggers"] is not None:
-        plan = read_triggers(options["triggers"], job)
-    elif isinstance(subject, Solution):
-        plan = derive_triggers(job, _plan_of(subject))
-    else:
-        raise InputError("--execute needs a plan, or --triggers")
-    given: dict[str, Any] = {}
-    if options["jitter"] is not None:
-        given["jitter"] = options["jitter"]
-    if options["loss"] is not None:
-        given |= dict.fromkeys(("loss", "late", "twice"), options["loss"])
-    with listening(name_of(file)) as listen:
-        done = execute(
-            job,
-            plan,
-            steps=options["steps"],
-            faults=Faults(**given),
-            seed=options["seed"] or 0,
-            on_event=listen,
-        )
-    figures = {
-        "steps": len(done.step_s),
-        "mean_s": float(done.step_s.mean()),
-        "p99_s": float(np.percentile(done.step_s, 99)),
-        **{name: getattr(done, name) for name in _COUNTS},
-    }
-    dark = done.dark_bytes > 0
-    if as_json:
-        print_object("execution", {"file": file, **figures})
-    else:
-        verdict = "DATA INTO THE DARK" if dark else "no data into the dark"
-        click.echo(f"{name_of(file)}: {paint(verdict, not dark)}")
-        print_rows(figures)
-    return CHECK_FAILED if dark else SOLVED
+    triggers = read_triggers(path, job)
+    plan = retime(job, check_triggers(job, triggers), triggers)
+    for violation in verify(job, plan).violations[:1]:
+        raise InputError(f"no valid plan follows from its order: {violation}", path=path)
+    return Solution(
+        problem=job,
+        answer=plan,
+        status=Status.FEASIBLE,
+        limit=Limit.EXHAUSTED,
+        objective=plan.step_s,
+        method="triggers",
+    )
 
 
 def _plan_of(solution: Solution) -> RailPlan:

@@ -217,7 +217,24 @@ def _search_answer(
 def _search_transition(
     snapshot: Snapshot, failure: FailedParts, closed: FailedParts, only_unit: int | None
 ) -> Transition:
-    """Repair the routing of a state, or let whole racks take over where no light is routed."""
+    """Repair the routing of a state, or let whole racks take over where no light is routed.
+
+    Parameters
+    ----------
+    snapshot
+        The state in which it fails.
+    failure
+        The failed parts, chips that are cut off included.
+    closed
+        Pending parts, which the answer does not use.
+    only_unit
+        The one unit that may take over; None for all live spares.
+
+    Raises
+    ------
+    InfeasibleError, LimitReached
+        If it is proved that there is no way, or none was found.
+    """
     from optmatch.solvers.reroutes.changes import make_transition
     from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut
     from optmatch.solvers.reroutes.repair import Recovery, repair
@@ -334,7 +351,11 @@ def find_cut_off_chips(
 
 
 def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts) -> str | None:
-    """Name a closed part that a transition uses; None if it uses none."""
+    """Name a closed part that a transition uses; None if it uses none.
+
+    Looked at are the units that take over, the ports at which circuits end that did not before,
+    and all cells and fibres of the new routes.
+    """
     if not any(closed):
         return None
     units = state.units
@@ -424,7 +445,11 @@ def _list_hit_circuits(
 
 
 def _list_single_failures(snapshot: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
-    """List the failures of one part each whose answers are to be prepared."""
+    """List the failures of one part each whose answers are to be prepared.
+
+    These are the failures of all working units and, where `ahead` is ``"all"``, of each fibre and
+    cell that light passes: a cell may die, or be stuck in the state that it is not in.
+    """
     if not ahead:
         return
     state = snapshot.state

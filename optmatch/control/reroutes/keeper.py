@@ -63,7 +63,17 @@ class Keeper:
     """Keeps the record of a `Rerouter`: all changes of it go through here, one at a time."""
 
     def _set_up(self, record: Record, options: Options, notes_path: Any = None) -> None:
-        """Begin with a record; `notes_path` is the file that each change adds a line to."""
+        """Begin with a record, and prepare answers to the next failures.
+
+        Parameters
+        ----------
+        record
+            The present record.
+        options
+            How the controller works; each option is checked here.
+        notes_path
+            The file that each change adds a line of JSON to, None for none.
+        """
         form_of(Ahead).check("prepare", options.prepare)
         form_of(bool).check("background", options.background)
         if options.on_event is not None and not callable(options.on_event):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,16 +27,23 @@ from optmatch.model import (
     integer,
 )
 from optmatch.model.declarations import Amount, form_of
-from optmatch.model.limits import for_other_threads
 from optmatch.problems.routing import Routing, check_cells
 
 if TYPE_CHECKING:
     from optmatch.solvers.routing.row_router import RowRouter
 
-_TYPES = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.int64)
 Preference = Literal["worst-loss-db", "worst-snr-db", "power-mw"]
-_SHARE = 256  # matchings that a thread takes at a time
-_ROUTED, _NO_MATCHING, _WRONG_STATES = 1, -1, -3  # as of `optmatch.solvers.routing.rows`
+
+_ARRAY_TYPES = (np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.int64))
+"""The types of states, routes and lengths in a `Routed`."""
+
+_MATCHINGS_PER_SHARE = 256
+"""How many matchings a thread takes at a time: a few milliseconds of work."""
+
+# Outcomes of a row, as `optmatch.solvers.routing.rows` numbers them.
+_ROUTED = 1
+_NO_MATCHING = -1
+_WRONG_STATES = -3
 
 
 class Routed(NamedTuple):
@@ -61,6 +67,14 @@ class RoutedBatch(NamedTuple):
     """``lengths[k, source]``: cells on the route."""
     held: NDArray[np.bool_]
     """``held[k]``: False if no states hold matching k, or none were found in time."""
+
+
+class _Workspace(NamedTuple):
+    """What one thread needs to route and to check; no two use it at once."""
+
+    router: RowRouter
+    marks: NDArray[np.int32]
+    """The scratch array of the check of light."""
 
 
 class Router:
@@ -123,43 +137,35 @@ class Router:
 
         form_of(Fabric).check("fabric", fabric)
         fabric.require_switch()
-        self._wanted = form_of(Preference | None).check("prefer", prefer), cells
+        self._prefer = form_of(Preference | None).check("prefer", prefer)
+        self._cells = cells
         check_cells(fabric, str(prefer), cells)
         self._time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
         self.fabric = fabric
-        self._new, self._quick = new_row_router, quick
-        self._wires = quick.wires_of(fabric) if check and fabric.graph is not None else None
-        first = new_row_router(fabric, prefer, cells)
-        ports, self._n_cells = fabric.n_ports, fabric.n_cells  # looked up once
-        self._shapes = (self._n_cells,), (ports, first.width), (ports,)
-        self._idle = [(first, quick.new_marks(fabric))]
+        self._new_row_router = new_row_router
+        self._quick = quick
+        self._wires = None
+        if check and fabric.graph is not None:
+            self._wires = quick.wires_of(fabric)
 
-        self._options: dict[str, Any] = {
-            "check": check,
-            "time_limit_s": time_limit_s,
-            "prefer": prefer,
-            "cells": cells,
-        }
-
-    def __repr__(self) -> str:
-        parts = [f"{self.fabric.title}, {self.fabric.n_ports} ports, {self._n_cells} cells"]
-        for name in ("check", "time_limit_s", "prefer"):  # `cells` are too many to be shown
-            value = self._options[name]
-            if value is not None and value is not False:
-                parts.append(f"{name}={value!r}")
-        return f"<Router {', '.join(parts)}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Compiled workspaces stay behind: the copy makes its own.
-        return partial(Router, self.fabric, **self._options), ()
+        # Looked up once: a call takes microseconds, and properties of fabrics count.
+        first = _Workspace(new_row_router(fabric, prefer, cells), quick.new_marks(fabric))
+        self._n_cells = fabric.n_cells
+        self._n_ports = fabric.n_ports
+        self._shapes = (
+            (self._n_cells,),
+            (self._n_ports, first.router.width),
+            (self._n_ports,),
+        )
+        self._idle_workspaces = [first]
 
     def empty(self) -> Routed:
         """Make room for an answer, to be given as `out` again and again."""
-        cells, routes, ports = self._shapes
+        states_shape, routes_shape, lengths_shape = self._shapes
         return Routed(
-            np.full(cells, FREE, dtype=np.int8),
-            np.zeros(routes, dtype=np.int32),
-            np.zeros(ports, dtype=np.int64),
+            states=np.full(states_shape, FREE, dtype=np.int8),
+            routes=np.zeros(routes_shape, dtype=np.int32),
+            lengths=np.zeros(lengths_shape, dtype=np.int64),
         )
 
     def route(self, matching: ArrayLike, *, out: Routed | None = None) -> Routed:
@@ -203,38 +209,44 @@ class Router:
             If the check of an answer fails: a defect.
         """
         rows = _typed("matchings", matchings, 2, np.int32)
-        count, ports = rows.shape
-        if count and ports != self._shapes[2][0]:
-            Routing(self.fabric, rows[0])
+        n_rows, n_ports = rows.shape
+        if n_rows and n_ports != self._n_ports:
+            Routing(self.fabric, rows[0])  # raises the error of a row of this length
         if threads is None:
-            threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+            has_affinity = hasattr(os, "sched_getaffinity")
+            threads = len(os.sched_getaffinity(0)) if has_affinity else 1
         threads = integer("threads", threads, at_least=1)
-        states = np.empty((count, self._n_cells), dtype=np.int8)
-        lengths = np.zeros((count, ports), dtype=np.int64)
-        held = np.empty(count, dtype=np.int8)
 
-        def work(first: int) -> None:
-            part = slice(first, first + _SHARE)
-            seat = self._take()
+        states = np.empty((n_rows, self._n_cells), dtype=np.int8)
+        lengths = np.zeros((n_rows, n_ports), dtype=np.int64)
+        outcome = np.empty(n_rows, dtype=np.int8)
+
+        def route_share(first: int) -> None:
+            share = slice(first, first + _MATCHINGS_PER_SHARE)
+            workspace = self._take_workspace()
             routes = np.empty(self._shapes[1], dtype=np.int32)
-            seat[0].route(rows[part], states[part], routes, lengths[part], held[part])
-            self._check(
-                seat, rows[part][held[part] == _ROUTED], states[part][held[part] == _ROUTED]
+            workspace.router.route(
+                rows[share], states[share], routes, lengths[share], outcome[share]
             )
-            self._idle.append(seat)
+            is_routed = outcome[share] == _ROUTED
+            self._check_light(workspace, rows[share][is_routed], states[share][is_routed])
+            self._idle_workspaces.append(workspace)
 
-        shares = range(0, count, _SHARE)
+        shares = range(0, n_rows, _MATCHINGS_PER_SHARE)
         if threads == 1 or len(shares) < 2:
             for first in shares:
-                work(first)
+                route_share(first)
         else:
             with ThreadPoolExecutor(min(threads, len(shares))) as pool:
-                list(pool.map(for_other_threads(work), shares))
-        for k in np.flatnonzero(held == _NO_MATCHING)[:1]:
-            _refuse(self.fabric, rows, int(k))
-        for k in np.flatnonzero(held != _ROUTED).tolist():
-            self._insist_in_batch(rows[k], states[k], lengths[k], held[k : k + 1])
-        return RoutedBatch(states, lengths, held == _ROUTED)
+                list(pool.map(route_share, shares))
+
+        # One row that is no matching refuses the batch; rows that were not routed get a search.
+        for k in np.flatnonzero(outcome == _NO_MATCHING)[:1].tolist():
+            _refuse_row(self.fabric, rows, k)
+        is_held = outcome == _ROUTED
+        for k in np.flatnonzero(~is_held).tolist():
+            is_held[k] = self._search_in_batch(rows[k], states[k], lengths[k])
+        return RoutedBatch(states, lengths, is_held)
 
     def reroute(
         self, states: ArrayLike, matching: ArrayLike, *, out: Routed | None = None
@@ -273,85 +285,122 @@ class Router:
     ) -> Routed:
         """Route a matching: anew, or from given states."""
         row = _typed("matching", matching, 1, np.int32)
-        out = self.empty() if out is None else self._accept(out)
-        rows, states, done = row[None], out.states[None], _WRONG_STATES
-        if len(row) != len(out.lengths):
-            Routing(self.fabric, row)  # says so
-        seat = self._take()
+        routed = self.empty() if out is None else self._check_out(out)
+        if len(row) != self._n_ports:
+            Routing(self.fabric, row)  # raises the error of a row of this length
+
+        workspace = self._take_workspace()
         try:
-            if given is None:
-                held = np.empty(1, dtype=np.int8)
-                seat[0].route(rows, states, out.routes, out.lengths[None], held)
-                done = int(held[0])
-            elif len(given) == self._n_cells:
-                done = seat[0].change(given, row, out.states, out.routes, out.lengths)
-            if done == _WRONG_STATES:
+            outcome = self._route_row(workspace.router, row, given, routed)
+            if outcome == _WRONG_STATES:
                 raise InputError(f"states: not -1, 0 or 1 for each of {self._n_cells} cells")
-            if done != _ROUTED:
-                self._insist(seat[0], row, out)
-            self._check(seat, rows, states)
+            if outcome != _ROUTED:
+                self._search(workspace.router, row, routed)
+            self._check_light(workspace, row[None], routed.states[None])
         finally:
-            self._idle.append(seat)
-        return out
+            self._idle_workspaces.append(workspace)
+        return routed
 
-    def _take(self) -> tuple[RowRouter, NDArray[np.int32]]:
-        """Take a workspace that is not in use, or make a new one."""
+    def _route_row(
+        self,
+        router: RowRouter,
+        row: NDArray[np.int32],
+        given: NDArray[np.int8] | None,
+        routed: Routed,
+    ) -> int:
+        """Route a matching by the fast methods; return the outcome."""
+        states, routes, lengths = routed
+        if given is None:
+            outcome = np.empty(1, dtype=np.int8)
+            router.route(row[None], states[None], routes, lengths[None], outcome)
+            return int(outcome[0])
+        if len(given) != self._n_cells:
+            return _WRONG_STATES
+        return router.change(given, row, states, routes, lengths)
+
+    def _take_workspace(self) -> _Workspace:
+        """Take a workspace that no thread uses, or make a new one."""
         try:
-            return self._idle.pop()
+            return self._idle_workspaces.pop()
         except IndexError:
-            return self._new(self.fabric, *self._wanted), self._quick.new_marks(self.fabric)
+            router = self._new_row_router(self.fabric, self._prefer, self._cells)
+            return _Workspace(router, self._quick.new_marks(self.fabric))
 
-    def _accept(self, out: Routed) -> Routed:
-        states, routes, lengths = out
-        wrong = (states.shape, routes.shape, lengths.shape) != self._shapes
-        if wrong or (states.dtype, routes.dtype, lengths.dtype) != _TYPES:
+    def _check_out(self, out: Routed) -> Routed:
+        """Refuse arrays that the kernels cannot write to."""
+        try:
+            states, routes, lengths = out
+            shapes = states.shape, routes.shape, lengths.shape
+            types = states.dtype, routes.dtype, lengths.dtype
+        except (AttributeError, TypeError, ValueError):
+            raise InputError("out: arrays from `empty` are expected", where="out") from None
+        if shapes != self._shapes or types != _ARRAY_TYPES:
             raise InputError("out: arrays of another router; take those of `empty`", where="out")
         return out
 
-    def _insist(self, router: RowRouter, row: NDArray[np.int32], out: Routed) -> None:
-        """Route the matchings that the first try left out, or raise why one cannot be routed."""
-        prefer, cells = self._wanted
-        problem = Routing(self.fabric, row, objective=prefer or "total-cells", cells=cells)
-        found = solve(problem, seed=0, time_limit_s=self._time_limit_s)
-        if found.status is Status.INFEASIBLE:
-            reason = found.stats.get("reason", "no states of the cells hold this matching")
+    def _search(self, router: RowRouter, row: NDArray[np.int32], routed: Routed) -> None:
+        """Route a matching that the fast methods left out, by the default method of `Routing`.
+
+        Raises
+        ------
+        InfeasibleError, LimitReached
+            If no states hold it, or none were found in time.
+        """
+        problem = Routing(
+            self.fabric, row, objective=self._prefer or "total-cells", cells=self._cells
+        )
+        solution = solve(problem, seed=0, time_limit_s=self._time_limit_s)
+        if solution.status is Status.INFEASIBLE:
+            reason = solution.stats.get("reason", "no states of the cells hold this matching")
             raise InfeasibleError(str(reason))
-        if found.schedule is None:
+        if solution.schedule is None:
             raise LimitReached("no states that hold this matching were found in time")
-        if found.schedule.cell_states is not None:
-            out.states[:] = found.schedule.cell_states[0]
-            router.read(row, out.states, out.routes, out.lengths)
+        if solution.schedule.cell_states is not None:
+            routed.states[:] = solution.schedule.cell_states[0]
+            router.read(row, routed.states, routed.routes, routed.lengths)
 
-    def _insist_in_batch(
-        self,
-        row: NDArray[np.int32],
-        states: NDArray[np.int8],
-        lengths: NDArray[np.int64],
-        held: NDArray[np.int8],
-    ) -> None:
-        seat, states[:], lengths[:] = self._take(), FREE, 0
+    def _search_in_batch(
+        self, row: NDArray[np.int32], states: NDArray[np.int8], lengths: NDArray[np.int64]
+    ) -> bool:
+        """Search for one row of a batch; return whether states were found."""
+        states[:] = FREE
+        lengths[:] = 0
+        workspace = self._take_workspace()
         try:
-            self._insist(seat[0], row, Routed(states, self.empty().routes, lengths))
-            held[0] = _ROUTED
+            self._search(workspace.router, row, Routed(states, self.empty().routes, lengths))
         except (InfeasibleError, LimitReached):
-            held[0] = 0
-        self._idle.append(seat)
+            return False
+        finally:
+            self._idle_workspaces.append(workspace)
+        return True
 
-    def _check(self, seat: Any, rows: NDArray[np.int32], states: NDArray[np.int8]) -> None:
-        """Trace the light, if that is asked for."""
+    def _check_light(
+        self, workspace: _Workspace, rows: NDArray[np.int32], states: NDArray[np.int8]
+    ) -> None:
+        """Trace the light of rows, if that is asked for.
+
+        Raises
+        ------
+        VerificationError
+            If a circuit of a row has no light of its own.
+        """
         if self._wires is None:
             return
-        dark = self._quick.find_dark(self._wires, seat[1], rows, states)
-        if dark >= 0:
-            problem = Routing(self.fabric, rows[dark])
-            answer = Schedule(
-                matchings=rows[dark][None], durations_s=np.ones(1), cell_states=states[dark][None]
-            )
-            raise VerificationError(f"router: {verify(problem, answer).complaint}")
+        dark_row = self._quick.find_dark(self._wires, workspace.marks, rows, states)
+        if dark_row < 0:
+            return
+        # The full verifier says what is wrong.
+        problem = Routing(self.fabric, rows[dark_row])
+        schedule = Schedule(
+            matchings=rows[dark_row][None],
+            durations_s=np.ones(1),
+            cell_states=states[dark_row][None],
+        )
+        raise VerificationError(f"router: {verify(problem, schedule).complaint}")
 
 
 def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
-    """Return an array as kernels want it: of one type, in one piece, not to be written to."""
+    """Return an array as kernels are compiled for: of one type, contiguous, read-only."""
     array = value if isinstance(value, np.ndarray) else frozen(name, value, ndim, dtype)
     if array.dtype != dtype or array.ndim != ndim or not array.flags.c_contiguous:
         return frozen(name, value, ndim, dtype)
@@ -361,7 +410,7 @@ def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
     return array
 
 
-def _refuse(fabric: Fabric, rows: NDArray[np.int32], k: int) -> None:
+def _refuse_row(fabric: Fabric, rows: NDArray[np.int32], k: int) -> None:
     """Raise an error that names the flaw of a row."""
     try:
         Routing(fabric, rows[k])
