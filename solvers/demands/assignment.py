@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.demands.entries import UNLIMITED_WORK
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 CHOICES = 16
 """The number of problems that come in turn whose column prices are kept."""
@@ -22,100 +23,148 @@ RANKED = 1024
 class AssignmentSpace(NamedTuple):
     """Room to work in, so that kernels allocate nothing."""
 
-    value: NDArray[np.float64]  # (n, n)
+    value: NDArray[np.float64]  # (n, n): in, the value of a circuit from row to column
     weight: NDArray[np.float64]  # (n, n): the weight of a tick of service on this circuit
-    row_price: NDArray[np.float64]
-    column_price: NDArray[np.float64]
+    row_price: NDArray[np.float64]  # (n,): dual of rows
+    column_price: NDArray[np.float64]  # (n,): dual of columns
     known_price: NDArray[np.float64]  # (choices, n): of columns, for each length in the last slot
-    distance: NDArray[np.float64]
-    column_of: NDArray[np.int64]
-    row_of: NDArray[np.int64]
-    before: NDArray[np.int64]
-    open_columns: NDArray[np.int64]
-    rows_seen: NDArray[np.int64]
-    columns_seen: NDArray[np.int64]
-    sizes: NDArray[np.int64]  # (ranked): remaining demands, of which lengths are chosen
-    bounds: NDArray[np.float64]  # (ranked): the most that a slot of each length may serve
+    distance: NDArray[np.float64]  # (n,): of columns, from the row that a search began at
+    column_of: NDArray[np.int64]  # (n,): out, of rows
+    row_of: NDArray[np.int64]  # (n,): of columns, -1 for none
+    before: NDArray[np.int64]  # (n,): the row by which a column was reached
+    open_columns: NDArray[np.int64]  # (n,): columns that are not settled come first
+    rows_seen: NDArray[np.int64]  # (n,): rows of settled columns
+    columns_seen: NDArray[np.int64]  # (n,): settled columns
+    sizes: NDArray[np.int64]  # (ranked,): remaining demands, of which lengths are chosen
+    bounds: NDArray[np.float64]  # (ranked,): the most that a slot of each length may serve
+    work: NDArray[np.int64]  # (1,): places that may still be looked at
 
 
 def new_workspace(n: int) -> AssignmentSpace:
     """Make room for demands of n ports."""
-    squares, indices = np.zeros((2, n, n)), np.zeros((6, n), dtype=np.int64)
-    lines = [np.zeros(shape) for shape in (n, n, (CHOICES, n), n)]
-    ranked = np.zeros(RANKED, dtype=np.int64), np.zeros(RANKED)
-    return AssignmentSpace._make([*squares, *lines, *indices, *ranked])
+    value, weight = np.zeros((2, n, n))
+    return AssignmentSpace(
+        value,
+        weight,
+        row_price=np.zeros(n),
+        column_price=np.zeros(n),
+        known_price=np.zeros((CHOICES, n)),
+        distance=np.zeros(n),
+        column_of=np.zeros(n, dtype=np.int64),
+        row_of=np.zeros(n, dtype=np.int64),
+        before=np.zeros(n, dtype=np.int64),
+        open_columns=np.zeros(n, dtype=np.int64),
+        rows_seen=np.zeros(n, dtype=np.int64),
+        columns_seen=np.zeros(n, dtype=np.int64),
+        sizes=np.zeros(RANKED, dtype=np.int64),
+        bounds=np.zeros(RANKED),
+        work=np.array([UNLIMITED_WORK]),
+    )
+
+
+@inner_kernel
+def _take_best_columns(space):
+    """Set row prices, and give rows their best columns where these are free."""
+    n = len(space.value)
+    space.row_of[:] = -1
+    for row in range(n):
+        best = 0
+        most = space.value[row, 0] - space.column_price[0]
+        for column in range(1, n):
+            gain = space.value[row, column] - space.column_price[column]
+            if gain > most:
+                best = column
+                most = gain
+        space.row_price[row] = most
+        space.column_of[row] = -1
+        if space.row_of[best] < 0:
+            space.row_of[best] = row
+            space.column_of[row] = best
+    space.work[0] -= n * n
+
+
+@inner_kernel
+def _find_free_column(space, start):
+    """Search the shortest augmenting path from a free row (Dijkstra); update the prices.
+
+    Returns the free column at its end; ``space.before`` has the way back.
+    """
+    n = len(space.value)
+    for k in range(n):
+        space.distance[k] = np.inf
+        space.open_columns[k] = k
+    n_open = n
+    n_seen = 0
+    row = start
+    row_distance = 0.0
+    end = -1
+    while end < 0:
+        # Relax the row, and find the nearest column; of equally near ones a free one.
+        nearest = np.inf
+        place = -1
+        for k in range(n_open):
+            column = space.open_columns[k]
+            reduced_cost = (
+                space.row_price[row] + space.column_price[column] - space.value[row, column]
+            )
+            if row_distance + reduced_cost < space.distance[column]:
+                space.distance[column] = row_distance + reduced_cost
+                space.before[column] = row
+            distance = space.distance[column]
+            if distance < nearest or (distance == nearest and space.row_of[column] < 0):
+                nearest = distance
+                place = k
+        space.work[0] -= n_open
+        row_distance = nearest
+        column = space.open_columns[place]
+        n_open -= 1
+        space.open_columns[place] = space.open_columns[n_open]
+        if space.row_of[column] < 0:
+            end = column
+        else:
+            row = space.row_of[column]
+            space.rows_seen[n_seen] = row
+            space.columns_seen[n_seen] = column
+            n_seen += 1
+
+    # Settled lines move by how much nearer than the end they are.
+    space.row_price[start] -= row_distance
+    for k in range(n_seen):
+        nearer = row_distance - space.distance[space.columns_seen[k]]
+        space.row_price[space.rows_seen[k]] -= nearer
+        space.column_price[space.columns_seen[k]] += nearer
+    return end
 
 
 @kernel
 def assign(space):
-    """Write the perfect matching of greatest ``space.value`` to ``space.column_of``; return it.
+    """Find the perfect matching of greatest ``space.value``: the linear assignment problem.
 
     By shortest augmenting paths, with row + column price >= value throughout. Any column prices
-    will do to start from; those of similar values make the paths few and short.
+    will do to start from; those of similar values make the paths few and short. O(n**3).
+
+    Writes it to ``space.column_of`` and returns its value; -inf if ``space.work`` was used up
+    before it was found.
     """
-    value, row_price, column_price = space.value, space.row_price, space.column_price
-    column_of, row_of = space.column_of, space.row_of
-    n = len(value)
-    row_of[:] = -1
-    for row in range(n):
-        best = 0
-        most = value[row, 0] - column_price[0]
-        for column in range(1, n):
-            left = value[row, column] - column_price[column]
-            if left > most:
-                best, most = column, left
-        row_price[row] = most
-        column_of[row] = -1
-        if row_of[best] < 0:
-            row_of[best] = row
-            column_of[row] = best
+    n = len(space.value)
+    _take_best_columns(space)
     for start in range(n):
-        if column_of[start] >= 0:
+        if space.column_of[start] >= 0:
             continue
-        for k in range(n):
-            space.distance[k] = np.inf
-            space.open_columns[k] = k
-        n_open, seen = n, 0
-        row, far, end = start, 0.0, -1
-        while end < 0:
-            nearest, place = np.inf, -1
-            for k in range(n_open):
-                column = space.open_columns[k]
-                d = far + row_price[row] + column_price[column] - value[row, column]
-                if d < space.distance[column]:
-                    space.distance[column] = d
-                    space.before[column] = row
-                d = space.distance[column]
-                if d < nearest or (d == nearest and row_of[column] < 0):
-                    nearest, place = d, k
-            far = nearest
-            column = space.open_columns[place]
-            n_open -= 1
-            space.open_columns[place] = space.open_columns[n_open]
-            if row_of[column] < 0:
-                end = column
-            else:
-                row = row_of[column]
-                space.rows_seen[seen] = row
-                space.columns_seen[seen] = column
-                seen += 1
-        row_price[start] -= far
-        for k in range(seen):
-            left = far - space.distance[space.columns_seen[k]]
-            row_price[space.rows_seen[k]] -= left
-            column_price[space.columns_seen[k]] += left
-        column = end
-        while True:
+        if space.work[0] < 0:
+            return -np.inf
+        column = _find_free_column(space, start)
+        while True:  # exchange columns along the path
             row = space.before[column]
-            row_of[column] = row
-            after = column_of[row]
-            column_of[row] = column
+            space.row_of[column] = row
+            next_column = space.column_of[row]
+            space.column_of[row] = column
             if row == start:
                 break
-            column = after
+            column = next_column
     total = 0.0
     for row in range(n):
-        total += value[row, column_of[row]]
+        total += space.value[row, space.column_of[row]]
     return total
 
 

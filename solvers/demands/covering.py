@@ -1,4 +1,4 @@
-"""Covers of the rest of a demand: by heaviest circuits, or each demand in one slot.
+"""Covers of a demand over its full matrix: by ratings of slots, or first fit, heaviest first.
 
 A slot of length a serves min(a, rest) on each of its circuits and costs a plus the delay. Which
 length and which matching serve most for their time is Eclipse's question (Venkatakrishnan et al.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.solvers.demands.assignment import CHOICES, RANKED, assign, new_workspace
+from optmatch.solvers.demands.assignment import CHOICES, RANKED, assign
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
@@ -38,6 +38,7 @@ ECLIPSE = Rating(0.0, 0.0)
 
 @inner_kernel
 def _greatest(rows, columns):
+    """Return the greatest value of both vectors."""
     most = rows[0]
     for k in range(len(rows)):
         most = max(most, max(rows[k], columns[k]))
@@ -48,210 +49,282 @@ def _greatest(rows, columns):
 def _weigh(space, rest, delay, pressure):
     """Set the weight of a tick of service on each circuit; return how many have a demand."""
     n = len(rest)
-    rows, columns = space.row_price, space.column_price
-    rows[:] = 0.0
-    columns[:] = 0.0
-    count = 0
+    row_load = space.row_price
+    column_load = space.column_price
+    row_load[:] = 0.0
+    column_load[:] = 0.0
+    n_entries = 0
     for i in range(n):
         for j in range(n):
             if rest[i, j] > 0:
-                rows[i] += rest[i, j] + delay
-                columns[j] += rest[i, j] + delay
-                count += 1
-    if count == 0:
+                row_load[i] += rest[i, j] + delay
+                column_load[j] += rest[i, j] + delay
+                n_entries += 1
+    if n_entries == 0:
         return 0
-    most = _greatest(rows, columns)
+
+    most = _greatest(row_load, column_load)
     for k in range(n):
-        rows[k] = np.exp(pressure * (rows[k] / most - 1.0))
-        columns[k] = np.exp(pressure * (columns[k] / most - 1.0))
+        row_load[k] = np.exp(pressure * (row_load[k] / most - 1.0))
+        column_load[k] = np.exp(pressure * (column_load[k] / most - 1.0))
     for i in range(n):
         for j in range(n):
-            space.weight[i, j] = rows[i] + columns[j] if rest[i, j] > 0 else 0.0
-    return count
+            space.weight[i, j] = row_load[i] + column_load[j] if rest[i, j] > 0 else 0.0
+    space.work[0] -= 2 * n * n
+    return n_entries
 
 
 @inner_kernel
-def _rate(space, rest, length, extra):
-    """Set the worth of each circuit in a slot of this length; return a bound on all matchings."""
+def _rate(space, rest, length, bonus):
+    """Set the worth of each circuit in a slot of a length; return a bound on all matchings.
+
+    An entry that is finished earns `bonus` ticks more. No matching is worth more than the best
+    circuits of all rows together, or of all columns.
+    """
     n = len(rest)
-    columns = space.distance
-    columns[:] = 0.0
+    column_best = space.distance
+    column_best[:] = 0.0
     rows_total = 0.0
     for i in range(n):
-        best = 0.0
+        row_best = 0.0
         for j in range(n):
-            left = rest[i, j]
-            if left > 0:
-                v = space.weight[i, j] * (left + extra if left <= length else length)
-                best = max(best, v)
-                columns[j] = max(columns[j], v)
-            else:
-                v = 0.0
-            space.value[i, j] = v
-        rows_total += best
+            ticks = rest[i, j]
+            value = 0.0
+            if ticks > 0:
+                value = space.weight[i, j] * (ticks + bonus if ticks <= length else length)
+                row_best = max(row_best, value)
+                column_best[j] = max(column_best[j], value)
+            space.value[i, j] = value
+        rows_total += row_best
     columns_total = 0.0
     for j in range(n):
-        columns_total += columns[j]
+        columns_total += column_best[j]
+    space.work[0] -= n * n
     return min(rows_total, columns_total)
 
 
 @inner_kernel
-def _lengths(rest, count, choices, sizes):
-    """Pick some of the distinct remaining demands, evenly by rank; of many a part is ranked.
-
-    Writes them to `sizes`; returns how many there are.
-    """
-    stride = 1 + count // RANKED
-    place = 0
-    for i in range(len(rest)):
-        for j in range(len(rest)):
-            if rest[i, j] > 0:
-                place += 1
-                if place % stride == 0:
-                    sizes[place // stride - 1] = rest[i, j]
-    count = place // stride
+def _sort_sizes(sizes, count):
+    """Sort the first `count` sizes, ascending (Shell's sort; steps of Knuth)."""
     step = 1
     while step < count:
         step = 3 * step + 1
-    while step > 1:  # Shell's sort
+    while step > 1:
         step //= 3
         for k in range(step, count):
-            size, at = sizes[k], k
-            while at >= step and sizes[at - step] > size:
-                sizes[at] = sizes[at - step]
-                at -= step
-            sizes[at] = size
-    distinct = 0
-    for k in range(count):
+            size = sizes[k]
+            place = k
+            while place >= step and sizes[place - step] > size:
+                sizes[place] = sizes[place - step]
+                place -= step
+            sizes[place] = size
+
+
+@inner_kernel
+def _choose_lengths(rest, n_entries, choices, sizes):
+    """Pick some of the distinct remaining demands, evenly by rank; of many a part is ranked.
+
+    Writes them to `sizes`, ascending; returns how many there are.
+    """
+    # At most RANKED of them: every so many.
+    stride = 1 + n_entries // RANKED
+    number = 0
+    for i in range(len(rest)):
+        for j in range(len(rest)):
+            if rest[i, j] > 0:
+                number += 1
+                if number % stride == 0:
+                    sizes[number // stride - 1] = rest[i, j]
+    n_ranked = number // stride
+    _sort_sizes(sizes, n_ranked)
+
+    n_distinct = 0
+    for k in range(n_ranked):
         if k == 0 or sizes[k] != sizes[k - 1]:
-            sizes[distinct] = sizes[k]
-            distinct += 1
-    if distinct <= choices:
-        return distinct
+            sizes[n_distinct] = sizes[k]
+            n_distinct += 1
+    if n_distinct <= choices:
+        return n_distinct
     for k in range(choices):
-        sizes[k] = sizes[k * (distinct - 1) // (choices - 1)]
+        sizes[k] = sizes[k * (n_distinct - 1) // (choices - 1)]
     return choices
 
 
 @inner_kernel
-def _bound_all(space, rest, delay, extra, count):
+def _bound_lengths(space, rest, delay, bonus, count):
     """Set the most that a slot of each length may serve by time; order the lengths by it."""
-    sizes, bounds = space.sizes, space.bounds
+    sizes = space.sizes
+    bounds = space.bounds
     for k in range(count):
         size = sizes[k]
-        bound = _rate(space, rest, size, extra) / (size + delay)
-        at = k
-        while at > 0 and bounds[at - 1] < bound:
-            sizes[at], bounds[at] = sizes[at - 1], bounds[at - 1]
-            at -= 1
-        sizes[at], bounds[at] = size, bound
+        bound = _rate(space, rest, size, bonus) / (size + delay)
+        place = k
+        while place > 0 and bounds[place - 1] < bound:
+            sizes[place] = sizes[place - 1]
+            bounds[place] = bounds[place - 1]
+            place -= 1
+        sizes[place] = size
+        bounds[place] = bound
+
+
+@inner_kernel
+def _find_best_slot(space, rest, terms, count, matching):
+    """Write the matching that serves most for its time, of `count` lengths; return its length.
+
+    Lengths are tried in the order of their bounds, and none whose bound is below what is known.
+    Column prices of the last slot make an assignment quick; they scale with the time of a slot.
+    """
+    bonus = terms.rating.finish_bonus * terms.delay
+    best_rate = -1.0
+    best_length = np.int64(0)
+    for k in range(count):
+        if space.bounds[k] <= best_rate:
+            break
+        length = space.sizes[k]
+        time = length + terms.delay
+        _rate(space, rest, length, bonus)
+        known = min(k, len(space.known_price) - 1)
+        for j in range(len(rest)):
+            space.column_price[j] = space.known_price[known, j] * time
+        rate = assign(space) / time
+        if space.work[0] < 0:
+            break
+        for j in range(len(rest)):
+            space.known_price[known, j] = space.column_price[j] / time
+        if rate > best_rate:
+            best_rate = rate
+            best_length = length
+            for i in range(len(rest)):
+                matching[i] = space.column_of[i]
+    return best_length
+
+
+class RatedTerms(NamedTuple):
+    """What a cover by ratings is asked to do."""
+
+    delay: int  # ticks before each slot
+    shortest: int  # no slot is shorter, in ticks
+    rating: Rating
 
 
 @kernel
-def cover(space, rest, delay, rating, matchings, lengths, done, shortest):
-    """Choose slots until `rest` is served or ``matchings`` is full; return their number.
+def cover(space, rest, terms, matchings, lengths, done):
+    """Choose slots by a rating until the rest is served or there is no room.
 
-    Each slot ends one of its circuits at least, so this ends. A length is not tried if its bound
-    is below the known service of another one.
+    Parameters
+    ----------
+    space : AssignmentSpace
+        Scratch; ``space.work`` limits the work, and is negative after the kernel if it had to end.
+    rest : int array, shape (n, n)
+        In and out: ``rest[source, destination]`` in ticks, what is not served.
+    terms : RatedTerms
+    matchings : int32 array, shape (slots, n)
+        Out: the destination of each source, from slot `done` on.
+    lengths : int array, shape (slots,)
+        Out: how long each is held, in ticks.
+    done : int
+        Slots that were written before.
+
+    Returns
+    -------
+    int
+        How many slots are written now. Each ends one of its circuits at least, so this ends.
     """
     n = len(rest)
     while done < len(matchings):
-        count = _weigh(space, rest, delay, rating.pressure)
-        if count == 0:
+        n_entries = _weigh(space, rest, terms.delay, terms.rating.pressure)
+        if n_entries == 0:
             break
-        extra = rating.finish_bonus * delay
-        count = _lengths(rest, count, max(2, rating.choices), space.sizes)
-        _bound_all(space, rest, delay, extra, count)
-        best = -1.0
-        for k in range(count):
-            if space.bounds[k] <= best:
-                break
-            size = space.sizes[k]
-            _rate(space, rest, size, extra)
-            known = min(k, len(space.known_price) - 1)
-            for j in range(n):
-                space.column_price[j] = space.known_price[known, j] * (size + delay)
-            rate = assign(space) / (size + delay)
-            for j in range(n):
-                space.known_price[known, j] = space.column_price[j] / (size + delay)
-            if rate > best:
-                best = rate
-                lengths[done] = max(shortest, size)
-                for i in range(n):
-                    matchings[done, i] = space.column_of[i]
-        least = 1 << 62
+        count = _choose_lengths(rest, n_entries, max(2, terms.rating.choices), space.sizes)
+        bonus = terms.rating.finish_bonus * terms.delay
+        _bound_lengths(space, rest, terms.delay, bonus, count)
+        length = _find_best_slot(space, rest, terms, count, matchings[done])
+        if space.work[0] < 0:
+            break
+
+        least = np.int64(1) << 62
         for i in range(n):
-            if rest[i, matchings[done, i]] > 0:
-                least = min(least, rest[i, matchings[done, i]])
-        lengths[done] = max(lengths[done], least)
+            ticks = rest[i, matchings[done, i]]
+            if ticks > 0:
+                least = min(least, ticks)
+        length = max(terms.shortest, max(length, least))
+        lengths[done] = length
         for i in range(n):
             j = matchings[done, i]
-            rest[i, j] -= min(rest[i, j], lengths[done])
+            rest[i, j] -= min(rest[i, j], length)
         done += 1
     return done
 
 
-@kernel
-def cover_busiest(space, rest, matchings, lengths):
-    """Peel matchings off that hold all ports with most partners left, the heaviest such ones.
+_WORD = 62
+"""Slots in one word of the sets of slots in which a port is busy."""
 
-    By Konig's theorem such matchings exist, so as many are enough as the busiest port has
-    partners. ``lengths`` are those of the heaviest circuits.
+_FULL = (1 << _WORD) - 1
+
+
+class BusySlots(NamedTuple):
+    """In which slots each port is busy, as sets of bits: bit k of word w is slot 62 w + k."""
+
+    words: NDArray[np.int64]  # (n, words)
+    first_open: NDArray[np.int64]  # (n,): the first word that is not full
+
+
+@inner_kernel
+def _first_common_slot(rows, row, columns, column):
+    """Return the first slot in which both a row and a column are free."""
+    word = max(rows.first_open[row], columns.first_open[column])
+    while rows.words[row, word] | columns.words[column, word] == _FULL:
+        word += 1
+    busy = rows.words[row, word] | columns.words[column, word]
+    slot = _WORD * word
+    while busy & 1:
+        busy >>= 1
+        slot += 1
+    return slot
+
+
+@inner_kernel
+def _occupy(ports, port, slot):
+    """Make a port busy in a slot."""
+    word = slot // _WORD
+    ports.words[port, word] |= np.int64(1) << (slot - _WORD * word)
+    while ports.words[port, ports.first_open[port]] == _FULL:
+        ports.first_open[port] += 1
+
+
+@kernel
+def _first_fit(places, rows, columns, partner, first_places):
+    """Give each circuit the first slot in which both its ports are free.
+
+    Parameters
+    ----------
+    places : int array, shape (entries,)
+        ``source * n + destination``, in the order in which circuits choose.
+    rows, columns : BusySlots
+        Scratch: all free.
+    partner : int32 array, shape (slots, n)
+        Out: the destination of each source.
+    first_places : int array, shape (slots,)
+        Out: the place that came first to each slot.
+
+    Returns
+    -------
+    int
+        The number of slots; none of them is left out.
     """
-    n = len(rest)
-    rows, columns = space.row_price, space.column_price
-    heaviest = 0.0
-    for i in range(n):
-        for j in range(n):
-            heaviest = max(heaviest, float(rest[i, j]))
-    for slot in range(len(matchings)):
-        rows[:] = 0.0
-        columns[:] = 0.0
-        for i in range(n):
-            for j in range(n):
-                if rest[i, j] > 0:
-                    rows[i] += 1.0
-                    columns[j] += 1.0
-        most = _greatest(rows, columns)
-        for i in range(n):
-            for j in range(n):
-                space.value[i, j] = 0.0
-                if rest[i, j] > 0:
-                    busy = (1.0 if rows[i] == most else 0.0) + (1.0 if columns[j] == most else 0.0)
-                    space.value[i, j] = rest[i, j] / heaviest + 2.0 * n * busy
-        columns[:] = 0.0
-        assign(space)
-        lengths[slot] = 0
-        for i in range(n):
-            j = space.column_of[i]
-            matchings[slot, i] = -1
-            if rest[i, j] > 0:
-                matchings[slot, i] = j
-                lengths[slot] = max(lengths[slot], rest[i, j])
-                rest[i, j] = 0
-
-
-_WORD = 62  # slots in one word, whose bits are those in which a port is busy
-
-
-@kernel
-def _first_free(entries, row_busy, column_busy, partner, firsts):
-    """Give each circuit the first slot in which both its ports are free; return the slots used."""
-    used = 0
-    for k in range(len(entries)):
-        i, j, word = entries[k] // len(row_busy), entries[k] % len(row_busy), 0
-        while row_busy[i, word] | column_busy[j, word] == (1 << _WORD) - 1:
-            word += 1
-        busy, slot, bit = row_busy[i, word] | column_busy[j, word], _WORD * word, 1
-        while busy & bit:
-            slot, bit = slot + 1, bit << 1
-        row_busy[i, word] |= bit
-        column_busy[j, word] |= bit
-        partner[slot, i] = j
-        if slot == used:  # no slot is left out
-            firsts[slot] = entries[k]
-            used += 1
-    return used
+    n = partner.shape[1]
+    n_slots = 0
+    for place in places:
+        source = place // n
+        destination = place - source * n
+        slot = _first_common_slot(rows, source, columns, destination)
+        _occupy(rows, source, slot)
+        _occupy(columns, destination, slot)
+        partner[slot, source] = destination
+        if slot == n_slots:
+            first_places[slot] = place
+            n_slots += 1
+    return n_slots
 
 
 def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
@@ -259,31 +332,28 @@ def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
 
     There are at most twice as many slots, less one, as the busiest port has partners.
     """
-    n, ticks = len(demand), demand.ravel()
-    entries = np.flatnonzero(ticks)
-    lighter = ticks.max() - ticks[entries]
-    if int(ticks.max()) < 2**62 // demand.size:  # numbers are sorted faster than their places
-        entries = np.sort(lighter * demand.size + entries) % demand.size
+    n = len(demand)
+    ticks = demand.ravel()
+    places = np.flatnonzero(ticks)
+    heaviest = int(ticks.max())
+    lighter = heaviest - ticks[places]
+    if heaviest < 2**62 // demand.size:
+        # Ticks and place in one number are sorted faster than places by ticks.
+        places = np.sort(lighter * demand.size + places) % demand.size
     else:
-        entries = entries[np.argsort(lighter, kind="stable")]
-    degree = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
+        places = places[np.argsort(lighter, kind="stable")]
+
+    is_entry = demand > 0
+    degree = int(max(is_entry.sum(axis=0).max(), is_entry.sum(axis=1).max()))
+    n_words = 2 + 2 * degree // _WORD
+    busy = [
+        BusySlots(np.zeros((n, n_words), dtype=np.int64), np.zeros(n, dtype=np.int64))
+        for _ in range(2)
+    ]
     matchings = np.full((2 * degree, n), IDLE, dtype=np.int32)
-    busy = np.zeros((2, n, 1 + 2 * degree // _WORD), dtype=np.int64)
-    heaviest = np.empty(2 * degree, dtype=np.int64)  # of each slot, the first that came
-    used = _first_free(entries, busy[0], busy[1], matchings, heaviest)
-    return Plan(matchings[:used], np.maximum(ticks[heaviest[:used]], shortest))
-
-
-def cover_by_busiest(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Put each demand into one of as many slots as the busiest port has partners.
-
-    Each slot is the heaviest matching that holds all ports that are busiest then.
-    """
-    slots = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
-    matchings = np.full((slots, len(demand)), IDLE, dtype=np.int32)
-    ticks = np.zeros(slots, dtype=np.int64)
-    cover_busiest(new_workspace(len(demand)), demand.copy(), matchings, ticks)
-    return Plan(matchings, np.maximum(ticks, shortest))
+    first_places = np.empty(2 * degree, dtype=np.int64)
+    used = _first_fit(places, busy[0], busy[1], matchings, first_places)
+    return Plan(matchings[:used], np.maximum(ticks[first_places[:used]], shortest))
 
 
 def complete(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:

@@ -37,36 +37,51 @@ class Plan(NamedTuple):
         return int(self.ticks.sum()) + delay * len(self.ticks)
 
 
+@kernel
+def _add_service(matchings, ticks, served):
+    """Add to ``served[source, destination]`` how long each circuit is up."""
+    for slot in range(len(ticks)):
+        for source in range(matchings.shape[1]):
+            destination = matchings[slot, source]
+            if destination >= 0:
+                served[source, destination] += ticks[slot]
+
+
 def serve(plan: Plan) -> NDArray[np.int64]:
-    """``served[source, destination]``: how long each circuit is up."""
+    """Return ``served[source, destination]``: how long each circuit is up, in ticks."""
     n = plan.matchings.shape[1]
     served = np.zeros((n, n), dtype=np.int64)
-    slots, sources = np.nonzero(plan.matchings != IDLE)
-    np.add.at(served, (sources, plan.matchings[slots, sources]), plan.ticks[slots])
+    _add_service(plan.matchings, plan.ticks, served)
     return served
 
 
 @kernel
 def _trim(demand, served, matchings, ticks, order, shortest):
+    """Shorten slots in an order by the time that no demand needs; `served` and `ticks` change."""
     for slot in order:
+        # The least service beyond the demand, of all circuits that have a demand.
         slack = ticks[slot]
-        for i in range(len(demand)):
-            j = matchings[slot, i]
-            if j >= 0 and demand[i, j] > 0:
-                slack = min(slack, served[i, j] - demand[i, j])
+        for source in range(len(demand)):
+            destination = matchings[slot, source]
+            if destination >= 0 and demand[source, destination] > 0:
+                spare = served[source, destination] - demand[source, destination]
+                slack = min(slack, spare)
+
+        # A slot without use goes; others are no shorter than the shortest slot.
         if slack < ticks[slot]:
             slack = max(0, min(slack, ticks[slot] - shortest))
         if slack > 0:
             ticks[slot] -= slack
-            for i in range(len(demand)):
-                j = matchings[slot, i]
-                if j >= 0:
-                    served[i, j] -= slack
+            for source in range(len(demand)):
+                destination = matchings[slot, source]
+                if destination >= 0:
+                    served[source, destination] -= slack
 
 
 def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Shorten each slot by the time that no demand needs, shortest first; drop empty slots."""
-    served, ticks = serve(plan), plan.ticks.copy()
+    served = serve(plan)
+    ticks = plan.ticks.copy()
     _trim(demand, served, plan.matchings, ticks, np.argsort(ticks, kind="stable"), shortest)
     return Plan(plan.matchings, ticks).take(ticks > 0)
 
@@ -80,23 +95,30 @@ def join(first: Plan, second: Plan) -> Plan:
 
 
 def tidy(plan: Plan) -> Plan:
-    """Put slots with the same matching together, the longest slots first."""
+    """Put slots with the same matching together, the longest slots first.
+
+    Slots of the same length come in the order of their matchings, read as numbers.
+    """
     if not len(plan.ticks):
         return plan
-    held = dict[bytes, int]()
+    ticks_of = dict[bytes, int]()
     rows = (plan.matchings + 1).astype(">u4")  # bytes that sort as the numbers do
     for row, ticks in zip(rows, plan.ticks.tolist(), strict=True):
-        held[row.tobytes()] = held.get(row.tobytes(), 0) + ticks
-    order = sorted(held)
-    found = np.frombuffer(b"".join(order), dtype=">u4").reshape(len(order), rows.shape[1])
-    merged = Plan(found.astype(np.int32) - 1, np.array([held[row] for row in order]))
-    return merged.take(np.argsort(-merged.ticks, kind="stable"))
+        content = row.tobytes()
+        ticks_of[content] = ticks_of.get(content, 0) + ticks
+    contents = sorted(ticks_of)
+    merged = np.frombuffer(b"".join(contents), dtype=">u4").reshape(-1, rows.shape[1])
+    ticks = np.array([ticks_of[content] for content in contents])
+    order = np.argsort(-ticks, kind="stable")
+    return Plan(merged.astype(np.int32) - 1, ticks).take(order)
 
 
 def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Take out circuits without demand, drop empty slots, lengthen slots that are too short."""
-    sources = np.arange(plan.matchings.shape[1])
-    asked = (plan.matchings != IDLE) & (demand[sources, plan.matchings] > 0)
-    matchings = np.where(asked, plan.matchings, IDLE).astype(np.int32)
-    kept = asked.any(axis=1) & (plan.ticks > 0)
-    return Plan(matchings[kept], np.maximum(plan.ticks[kept], shortest))
+    n = plan.matchings.shape[1]
+    places = plan.matchings + np.arange(n) * n  # of idle ports any place
+    is_demanded = demand.ravel().take(places, mode="clip") > 0
+    is_demanded &= plan.matchings != IDLE
+    matchings = np.where(is_demanded, plan.matchings, np.int32(IDLE))
+    is_used = is_demanded.any(axis=1) & (plan.ticks > 0)
+    return Plan(matchings[is_used], np.maximum(plan.ticks[is_used], shortest))

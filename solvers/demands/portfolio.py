@@ -1,8 +1,8 @@
 """Methods `portfolio` and `best`: several covers; then parts of the best rebuilt.
 
-`portfolio` takes the plans of the fitting rules and keeps the best.
-`best` goes on from there: some slots are taken out, their service is covered anew by a rule drawn
-at random, and the result is kept if it is not longer (a large neighbourhood search).
+`portfolio` takes the plans of the rules that fit into the time and keeps the best. `best` goes on
+from there: some slots are taken out, their service is covered anew by a rule drawn at random, and
+the result is kept if it is not longer (a large neighbourhood search).
 """
 
 from __future__ import annotations
@@ -10,39 +10,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.model import Limit, Limits, OnEvent, Solution, counted_time, uncounted
+from optmatch.model import Limit, Limits, OnEvent, Solution, TimeUp, counted_time, uncounted
 from optmatch.problems import Demand
 from optmatch.solvers.demands import few_ports
-from optmatch.solvers.demands.birkhoff import decompose, stuff
-from optmatch.solvers.demands.covering import (
-    ECLIPSE,
-    Rating,
-    complete,
-    cover_by_busiest,
-    cover_heaviest_first,
-)
-from optmatch.solvers.demands.covers import cover_by
+from optmatch.solvers.demands.assignment import CHOICES
+from optmatch.solvers.demands.covering import ECLIPSE, Rating
+from optmatch.solvers.demands.covers import cover_by, yield_solstice, yield_tms
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
-from optmatch.solvers.demands.quick_cover import yield_plans
+from optmatch.solvers.demands.quick_cover import cover_part_anew
+from optmatch.solvers.demands.quick_rules import FIRST, RULES, QuickTask, Rule, Size
 from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
 from optmatch.solvers.params import DemandParams
 
-_RULES = (Rating(1.0, 3.0, 8), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5, 3.0), ECLIPSE)
-_FIRST_RULES = 3  # the number of fitting rules that run where time is short
+RATINGS = (
+    Rating(1.0, 3.0, 8),
+    Rating(0.5, 10.0),
+    Rating(1.0, 10.0),
+    Rating(0.5, 3.0),
+    ECLIPSE,
+)
+_FIRST_RULES = 3  # rules that run before the exact model is asked
 _STUCK = 400  # rebuilds that bring nothing, until the search goes on from the plan of a rule
-_PART = 80  # rules that take less of the time than this part run where time is short, too
-_MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
-_SMALL = 5  # ports: where slots take a delay, rebuilds of covers find as much as decompositions
-_HUGE = 128  # ports: beyond, rules that cannot look at the clock are left out
-_MOST = 256  # ports: beyond, a single slot of the best rating may take seconds
+_MANY = 6000  # entries: from so many on, a move that covers most of them anew takes seconds
 _FEW_PORTS = 3  # with packets or several planes: so few that the exact model is quick
-_DENSE = 4e6  # circuits times ports: from so many on, without a limit some rules are left out
-_QUICK = 3e7  # the same: beyond, there are fewer rebuilds without a limit
 _WORK = 0.1  # work of the exact model, about in seconds; rebuilds follow
+
+_LONGEST_RULE_S = 10.0
+"""Without any limit, rules that are estimated to take longer are left out."""
+
+_ALL_MOVES_S = 20.0
+"""Without any limit, all moves together take about so long at most."""
 
 
 def solve_best(
@@ -105,113 +106,175 @@ def _try_exact(
     return finish_small(problem, found, clock, rng, on_event, work=_WORK)
 
 
-def _trimmed(work: CoverTask, plan: Plan) -> Plan:
+class TimedRule(NamedTuple):
+    """A rule of the portfolio, and what it is estimated to take, in seconds."""
+
+    estimate_s: float
+    build: Callable[[CoverTask], Iterator[Plan]]
+
+
+def list_rules(work: CoverTask) -> list[TimedRule]:
+    """Return all rules in the order in which they run: heaviest first, then the quickest first.
+
+    They are the rules of `quick_rules`, those that papers and other methods name, and ratings. A
+    rule's estimate is a function of the numbers of ports, entries and partners.
+    """
+    size = Size.of(work.demand)
+    square = size.n_ports**2
+    assignments_s = 2e-7 * square * size.degree + 5e-9 * (
+        size.n_ports * size.n_entries * size.degree
+    )
+    rules = [TimedRule(rule.estimate_s(size), partial(_yield_quick, rule=rule)) for rule in RULES]
+    rules += [
+        TimedRule(rating.choices / CHOICES * assignments_s, partial(_yield_rated, rating=rating))
+        for rating in RATINGS
+    ]
+    # Measured on demands of 32 to 256 ports, as those of `quick_rules`.
+    rules += [
+        TimedRule(0.005 + 1e-9 * square * (500 + 20 * size.degree), yield_tms),
+        TimedRule(0.005 + 1e-9 * square * (10_000 + 300 * size.degree), yield_solstice),
+    ]
+    first = TimedRule(0.0, partial(_yield_quick, rule=FIRST))
+    return [first, *sorted(rules, key=lambda rule: rule.estimate_s)]
+
+
+def _yield_quick(work: CoverTask, rule: Rule) -> Iterator[Plan]:
+    """Yield the plan of a quick rule, unless it cannot be made in the time that is left."""
+    deadline = counted_time() + work.clock.remaining_s
+    task = QuickTask(work.demand, work.delay, work.shortest, deadline)
+    try:
+        plan = rule.build(task)
+    except TimeUp:
+        return
+    yield plan
+
+
+def _yield_rated(work: CoverTask, rating: Rating) -> Iterator[Plan]:
+    yield cover_by(work, rating)
+
+
+def _tidy_and_trim(work: CoverTask, plan: Plan) -> Plan:
     return trim(tidy(plan), work.demand, work.shortest)
 
 
-def _rules(work: CoverTask) -> list[Callable[[], Plan]]:
-    """List fitting rules: exact decompositions where delays are short, else covers."""
-    demand, shortest = work.demand, work.shortest
-    lines = np.concatenate([demand.sum(axis=0), demand.sum(axis=1)])
-    meetings = np.concatenate([(demand > 0).sum(axis=0), (demand > 0).sum(axis=1)])
-    short = work.delay * int(meetings.max()) * 20 < int(lines.max())
-    rated = [partial(cover_by, work, rating) for rating in _RULES]
-    exact = [partial(_exactly, work)] if work.delay == 0 or len(demand) > _SMALL else []
-    colours = [
-        partial(cover_heaviest_first, demand, shortest),
-        partial(cover_by_busiest, demand, shortest),
-    ]
-    if len(demand) > _HUGE:
-        return [colours[0], *exact, *rated]
-    first = exact if work.delay == 0 or (short and (lines == lines[0]).all()) else []
-    covers = [*colours, *rated] if np.count_nonzero(demand) > _MANY else [*rated, *colours]
-    return [*first, *covers, *([] if first else exact)]
-
-
-def _exactly(work: CoverTask) -> Plan:
-    """Decompose the stuffed demand: the sum of durations is then the least that there is."""
-    left = work.clock.remaining_s
-    deadline = None if left == np.inf else counted_time() + left / 2
-    terms = decompose(stuff(work.demand), "bottleneck", deadline=deadline)
-    plan = Plan(terms.permutations, np.maximum(terms.weights, work.shortest))
-    return trim(complete(plan, work.demand, work.shortest), work.demand, work.shortest)
-
-
-def _cover_many(work: CoverTask) -> Iterator[Plan]:
-    """Yield plans of many ports, each one found and finished within the time that is left."""
-    began_s = counted_time()
-    first = cover_heaviest_first(work.demand, work.shortest)
-    yield first
-    deadline = counted_time() + work.clock.remaining_s - (counted_time() - began_s)
-    endless = work.clock.limits.time_s is not None
-    yield from yield_plans(first, work.demand, work.delay, deadline, None, endless=endless)
+def _is_unlimited(work: CoverTask) -> bool:
+    """Tell whether nothing but the number of moves ends the search."""
+    return work.clock.limits.time_s is None and work.clock.limits.iterations is None
 
 
 def yield_all(work: CoverTask) -> Iterator[Plan]:
-    """Yield the plans of method `portfolio`, one of each rule."""
-    if len(work.demand) > _MOST:
-        yield from _cover_many(work)
-        return
-    for rule in _rules(work):
-        yield _trimmed(work, rule())
+    """Yield the plans of method `portfolio`: those of all rules that fit into the time.
+
+    A rule runs if it is estimated to take no more than half of the time that is left, so that the
+    search that follows has some; without any limit, if it takes no more than `_LONGEST_RULE_S`.
+    """
+    longest_s = _LONGEST_RULE_S if _is_unlimited(work) else np.inf
+    for number, rule in enumerate(list_rules(work)):
+        affordable_s = min(longest_s, work.clock.remaining_s / 2)
+        if number > 0 and rule.estimate_s > affordable_s:
+            return
+        for plan in rule.build(work):
+            yield _tidy_and_trim(work, plan)
 
 
 def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterator[Plan]:
-    """Yield the plans of `best`: those of the rules, then rebuilds of parts of the best one."""
-    limits, size = work.clock.limits, len(work.demand) * np.count_nonzero(work.demand)
-    unlimited = limits.time_s is None and limits.iterations is None
-    if len(work.demand) > _MOST:
-        most = 2 + int(rebuilds * min(1.0, _QUICK / size))
-        yield from islice(_cover_many(work), most if unlimited else None)
-        return
-    best, firsts = work.former, list[Plan]()
-    took_s = 0.0
-    quick = len(work.demand) >= 16 and np.isfinite(work.clock.remaining_s)
-    half_s = (limits.time_s or np.inf) / 2
-    for k, rule in enumerate(_rules(work)):
-        if unlimited and size > _DENSE and k > _FIRST_RULES:
-            break
-        if quick and k >= _FIRST_RULES and _PART * took_s > work.clock.remaining_s:
-            break  # else the steps are those without a limit, of which more are never worse
-        if best is not None and len(work.demand) > _HUGE and work.clock.elapsed_s > half_s:
-            break
-        began_s = work.clock.elapsed_s
-        plan = _trimmed(work, rule())
+    """Yield the plans of `best`: those of the rules, then rebuilds of parts of the best one.
+
+    A large neighbourhood search. After `_STUCK` rebuilds without any gain it goes on from the plan
+    of a rule that is drawn.
+    """
+    best = work.former
+    plans_of_rules: list[Plan] = []
+    for plan in yield_all(work):
         if best is None or plan.cost(work.delay) < best.cost(work.delay):
             best = plan
-        took_s = (work.clock.elapsed_s - began_s) / 4  # a rebuild covers only a part
-        firsts.append(plan)
+        plans_of_rules.append(plan)
         yield plan
-    moves = idle = 0
-    while best is not None and len(best.ticks) > 1 and work.clock.remaining_s > took_s:
-        if unlimited and moves >= rebuilds:
+
+    moves = _Moves(work)
+    n_moves = 0
+    n_in_vain = 0
+    while best is not None and len(best.ticks) > 1 and moves.fit():
+        if _is_unlimited(work) and n_moves >= moves.affordable(rebuilds):
             break
-        moves += 1
+        n_moves += 1
+        rebuilt = moves.rebuild_part(best)
+        if rebuilt is None:
+            return
+        n_in_vain = 0 if rebuilt.cost(work.delay) < best.cost(work.delay) else n_in_vain + 1
+        if rebuilt.cost(work.delay) <= best.cost(work.delay):
+            best = rebuilt
+        yield rebuilt
+        if n_in_vain > _STUCK and plans_of_rules:
+            best = plans_of_rules[int(work.rng.integers(len(plans_of_rules)))]
+            n_in_vain = 0
+
+
+class _Moves:
+    """The moves of the search: over the full matrix with ratings, or over the list of entries."""
+
+    def __init__(self, work: CoverTask) -> None:
+        self._work = work
+        self._size = Size.of(work.demand)
+        matrix_s = 2e-7 * self._size.n_ports**2 * self._size.degree + 2e-9 * (
+            self._size.n_ports * self._size.n_entries * self._size.degree
+        )
+        self._estimate_s = {"matrix": matrix_s / 4, "entries": 0.0}
+        """How long a move of each kind takes; a move covers a part of the demand."""
+        self._took_s = dict(self._estimate_s)
+        """How long the last one took."""
+
+    def fit(self) -> bool:
+        """Tell whether the time that is left suffices for a move."""
+        return self._work.clock.remaining_s > min(self._took_s.values())
+
+    def affordable(self, rebuilds: int) -> int:
+        """Return how many moves are made without a limit: fewer where each takes long.
+
+        That follows from estimates alone, so that the result is a function of the problem.
+        """
+        longest_s = max(1e-6, self._estimate_s["matrix"])
+        return min(rebuilds, max(2, int(_ALL_MOVES_S / longest_s)))
+
+    def rebuild_part(self, plan: Plan) -> Plan | None:
+        """Return a plan of which some slots are new; None if time is up."""
+        work = self._work
+        kinds = [kind for kind, took_s in self._took_s.items() if took_s < work.clock.remaining_s]
+        if _is_unlimited(work):
+            kinds = [kind for kind in kinds if self._estimate_s[kind] < _LONGEST_RULE_S / 10]
+        kind = "entries" if "matrix" not in kinds else str(work.rng.choice(kinds))
         began_s = work.clock.elapsed_s
-        plan = _trimmed(work, _replace_some(work, best))
-        took_s = work.clock.elapsed_s - began_s
-        idle = 0 if plan.cost(work.delay) < best.cost(work.delay) else idle + 1
-        if plan.cost(work.delay) <= best.cost(work.delay):
-            best = plan
-        yield plan
-        if idle > _STUCK and firsts:
-            best, idle = firsts[int(work.rng.integers(len(firsts)))], 0
+        if kind == "matrix":
+            found = _tidy_and_trim(work, _replace_some(work, plan))
+        else:
+            deadline = counted_time() + work.clock.remaining_s
+            task = QuickTask(work.demand, work.delay, work.shortest, deadline)
+            try:
+                found = cover_part_anew(task, plan, work.rng, self._size)
+            except TimeUp:
+                return None
+        self._took_s[kind] = work.clock.elapsed_s - began_s
+        return found
 
 
 def _replace_some(work: CoverTask, plan: Plan) -> Plan:
     """Take out some slots, the least useful ones first, and cover their service anew."""
-    rng, slots, ports = work.rng, len(plan.ticks), np.arange(len(work.demand))
-    used = np.where(plan.matchings >= 0, work.demand[ports, plan.matchings], 0)
-    use = np.minimum(used, plan.ticks[:, None]).sum(axis=1) / (plan.ticks + work.delay)
-    chance = use / use.max() + rng.random(slots) * rng.choice([0.3, 1.0, 5.0])
-    few = rng.random() < 0.5 or np.count_nonzero(work.demand) > _MANY
-    most = min(slots, 10) if few else slots  # few are quick, many lead further
-    kept = np.argsort(chance, kind="stable")[int(rng.integers(2, max(3, most) + 1)) :]
-    base = plan.take(kept)
+    rng = work.rng
+    ports = np.arange(len(work.demand))
+    asked = np.where(plan.matchings >= 0, work.demand[ports, plan.matchings], 0)
+    served = np.minimum(asked, plan.ticks[:, None]).sum(axis=1)
+    use = served / (plan.ticks + work.delay)
+    rank = use / use.max() + rng.random(len(plan.ticks)) * rng.choice([0.3, 1.0, 5.0])
+
+    # Few slots are quick to cover, many lead further.
+    is_small = rng.random() < 0.5 or np.count_nonzero(work.demand) > _MANY
+    most = min(len(plan.ticks), 10) if is_small else len(plan.ticks)
+    n_out = int(rng.integers(2, max(3, most) + 1))
+    base = plan.take(np.argsort(rank, kind="stable")[n_out:])
     rest = np.maximum(work.demand - serve(base), 0)
     rating = Rating(
-        float(rng.choice([0.5, 1.0])),
-        float(rng.choice([3.0, 10.0])),
-        int(rng.choice([6, 12, 20])),
+        finish_bonus=float(rng.choice([0.5, 1.0])),
+        pressure=float(rng.choice([3.0, 10.0])),
+        choices=int(rng.choice([6, 12, 20])),
     )
     return join(base, cover_by(work, rating, rest))

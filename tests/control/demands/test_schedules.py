@@ -13,7 +13,7 @@ import optmatch as om
 from optmatch.control.demands import schedules
 from optmatch.control.demands.schedules import Slots, decompose, schedule
 from optmatch.problems.demands import traffic
-from optmatch.solvers.demands import quick_cover
+from optmatch.solvers.demands import quick_cover, quick_rules
 from tests.helpers.modes import compiled_only
 
 DELAY_S = 20e-6
@@ -150,7 +150,7 @@ def test_labels_of_a_frame_or_a_graph_stay() -> None:
 def test_more_time_and_a_former_answer_are_never_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is counted in looks at the clock, so that other processes make no difference."""
     looks = itertools.count()
-    for module in (quick_cover, schedules):
+    for module in (quick_cover, quick_rules, schedules):
         monkeypatch.setattr(module, "counted_time", lambda: next(looks) * 1e-4)
     rng = np.random.default_rng(35)
     for n, density in itertools.product((3, 5, 8), (0.3, 1.0)):

@@ -14,18 +14,19 @@ from scipy.optimize import linear_sum_assignment
 import optmatch as om
 from optmatch.model import Limits, TimeUp
 from optmatch.problems import completion_s
-from optmatch.solvers.demands import quick_cover
+from optmatch.solvers.demands import quick_cover, quick_rules
 from optmatch.solvers.demands.covering import (
     ECLIPSE,
     Rating,
     complete,
-    cover_by_busiest,
     cover_heaviest_first,
 )
 from optmatch.solvers.demands.covers import cover_by
 from optmatch.solvers.demands.entries import Left, PortVectors, assign_entries
+from optmatch.solvers.demands.entry_covers import CHOICES, LARGEST, LEAST
 from optmatch.solvers.demands.plans import Plan, serve, trim
-from optmatch.solvers.demands.quick_cover import CHOICES, cover_quickly, plan_quickly
+from optmatch.solvers.demands.quick_cover import cover_quickly, plan_quickly
+from optmatch.solvers.demands.quick_rules import QuickTask, cover_critical_lines
 from optmatch.solvers.demands.realisable import Realiser
 from optmatch.solvers.demands.scheduling import (
     CoverTask,
@@ -33,7 +34,7 @@ from optmatch.solvers.demands.scheduling import (
     leave_to_packets,
     order_slots,
 )
-from tests.helpers.modes import PLAIN, compiled_only, examples
+from tests.helpers.modes import PLAIN, examples
 
 pytestmark = pytest.mark.kernels
 
@@ -188,7 +189,7 @@ def test_heavy_demands_come_first_and_busy_ports_are_held(seed: int) -> None:
             taken[slot] |= ends
             assert first.matchings[slot, i] == j
     rest = demand.copy()
-    for matching, ticks in zip(*cover_by_busiest(demand), strict=True):
+    for matching, ticks in zip(*cover_critical_lines(demand), strict=True):
         partners = [(rest > 0).sum(axis=axis) for axis in (1, 0)]
         most = max(partners[0].max(), partners[1].max())
         held = [(i, j) for i, j in enumerate(matching.tolist()) if j >= 0]
@@ -344,30 +345,62 @@ def test_more_time_is_never_worse(
     demand[rng.integers(n), rng.integers(n)] += 3
     costs = []
     for limit in (0, 10, 20, 40, 80):
-        monkeypatch.setattr(quick_cover, "counted_time", partial(look, count()))
+        clock = partial(look, count())
+        monkeypatch.setattr(quick_cover, "counted_time", clock)
+        monkeypatch.setattr(quick_rules, "counted_time", clock)
         plan = plan_quickly(demand, delay, limit * LOOK_S, previous)
         assert (serve(plan) >= demand).all()
         costs.append(plan.cost(delay))
         if changed:
-            monkeypatch.setattr(quick_cover, "counted_time", partial(look, count()))
+            clock = partial(look, count())
+            monkeypatch.setattr(quick_cover, "counted_time", clock)
+            monkeypatch.setattr(quick_rules, "counted_time", clock)
             assert plan.cost(delay) <= plan_quickly(demand, delay, limit * LOOK_S).cost(delay)
     assert costs == sorted(costs, reverse=True)
 
 
-def test_no_stable_slot_begins_that_would_end_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 300 partners of each row a slot takes 27 ms: a clock that stands does not start it."""
-    monkeypatch.setattr(quick_cover, "counted_time", lambda: 0.0)
-    monkeypatch.setattr(quick_cover, "cover", lambda *_: pytest.fail("a slot was begun"))
+def test_a_slot_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels get so much work as the time that is left allows: here, less than a slot takes."""
+    monkeypatch.setattr(quick_rules, "counted_time", lambda: 0.0)
+    demand = np.random.default_rng(0).integers(1, 99, (60, 60))
+    for rule in range(6):
+        task = QuickTask(demand, 2, deadline=1e-6)
+        with pytest.raises(TimeUp):
+            quick_rules.cover_by_rule(task, rule)
+
+
+def test_rules_that_take_too_long_leave_their_time_to_moves() -> None:
+    """A rule runs if its estimate fits, whatever the number of ports."""
+    demand = np.random.default_rng(0).integers(1, 99, (40, 40))
+    first = plan_quickly(demand, 2, 0.0)
+    task = QuickTask(demand, 2, deadline=np.inf)
+    everything = list(quick_cover.yield_plans(task, first, endless=False))
+    n_rules = len(quick_rules.rules_by_time(quick_rules.Size.of(demand)))
+    assert len(everything) == n_rules + 50
+    for plan in everything:
+        assert (serve(plan) >= demand).all()
     with pytest.raises(TimeUp):
-        quick_cover._Rest(np.ones((300, 300), np.int64), 2, deadline=0.02).cover(False)
+        list(quick_cover.yield_plans(task._replace(deadline=0.0), first, endless=True))
 
 
-@compiled_only
-def test_a_large_full_demand_is_patched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stable cover of all of it would take minutes."""
-    demand, marked = np.ones((700, 700), np.int64), Plan.of([], [], 700)
-    plan = plan_quickly(demand, 2, 0.0)
-    monkeypatch.setattr(quick_cover, "_patch", lambda *_: marked)
-    monkeypatch.setattr(quick_cover, "_finish", lambda found, _: found)
-    steps = quick_cover.yield_plans(plan, demand, 2, np.inf, None, endless=True)
-    assert next(steps) is marked
+def test_critical_lines_and_holds() -> None:
+    """As many slots as the busiest line has entries; holds of the largest and the least entry."""
+    rng = np.random.default_rng(3)
+    demand = rng.integers(1, 99, (9, 9)) * (rng.random((9, 9)) < 0.4)
+    demand[0, 0] = 5
+    degree = max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max())
+    assert len(cover_critical_lines(demand).ticks) == degree
+    for rule, extreme in ((LARGEST, max), (LEAST, min)):
+        plan = quick_rules.cover_by_rule(QuickTask(demand, 2), rule)
+        for rest, length, held in slots_of(plan, demand):
+            value = rest.astype(float)
+            assert sum(rest[pair] for pair in held) == pytest.approx(heaviest(value))
+            assert length == extreme(rest[pair] for pair in held)
+
+
+def test_terms_are_held_as_long_as_an_entry_needs_them() -> None:
+    """Of a heavy tail: the large entries are served before the terms that stuffing made."""
+    demand = np.diag([1000, 900, 50, 7]) + np.ones((4, 4), dtype=np.int64)
+    plan = quick_rules.decompose_and_trim(QuickTask(demand, 0))
+    assert (serve(plan) >= demand).all()
+    assert plan.ticks.sum() == 1004

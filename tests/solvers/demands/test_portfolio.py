@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import Clock, TimeUp
+from optmatch.model import Clock
 from optmatch.solvers.demands import portfolio
-from optmatch.solvers.demands.birkhoff import Terms, decompose
 from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.demands.portfolio import rebuild, yield_all
 from optmatch.solvers.demands.scheduling import CoverTask
@@ -43,12 +42,13 @@ def test_rules_then_so_many_rebuilds(n: int, delay: int) -> None:
 
 def test_rebuilds_start_from_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Plan] = []
-    replace_some = portfolio._replace_some
-    monkeypatch.setattr(
-        portfolio,
-        "_replace_some",
-        lambda work, plan: begun.append(plan) or replace_some(work, plan),  # type: ignore[func-returns-value]
-    )
+    rebuild_part = portfolio._Moves.rebuild_part
+
+    def noted(moves: Any, plan: Plan) -> Plan | None:
+        begun.append(plan)
+        return rebuild_part(moves, plan)
+
+    monkeypatch.setattr(portfolio._Moves, "rebuild_part", noted)
     seen: list[Plan] = []
     work = work_on(8, om.Limits())
     for plan in rebuild(work, 12):
@@ -59,93 +59,45 @@ def test_rebuilds_start_from_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(begun) == 12
 
 
-@pytest.mark.parametrize(
-    ("n", "huge", "began_s", "rules"),
-    [
-        (15, 20, 0.0, 8),
-        (16, 20, 0.0, 8),
-        (16, 16, 600.0, 5),
-        (6, 5, 0.0, 7),
-        (6, 5, 600.0, 1),
-    ],
-)
-def test_rules_where_time_is_short(
-    monkeypatch: pytest.MonkeyPatch, n: int, huge: int, began_s: float, rules: int
+@pytest.mark.parametrize(("n", "time_s"), [(6, 1e-3), (40, 1e-3), (40, 0.05), (40, 1000.0)])
+def test_a_rule_runs_if_its_estimate_fits(
+    monkeypatch: pytest.MonkeyPatch, n: int, time_s: float
 ) -> None:
-    monkeypatch.setattr(portfolio, "_HUGE", huge)
-    rebuilt: list[Plan] = []
-    monkeypatch.setattr(
-        portfolio,
-        "_replace_some",
-        lambda _, plan: rebuilt.append(plan) or plan,  # type: ignore[func-returns-value]
-    )
-    work = work_on(n, om.Limits(time_s=1000.0), began_s)
-    plans = list(rebuild(work))
-    assert len(plans) - len(rebuilt) == rules
-    assert rebuilt
-    assert 990 <= work.clock.elapsed_s <= 1010
+    """Into half of the time that is left, whatever the number of ports; the first one always."""
+    work = work_on(n, om.Limits(time_s=time_s))
+    clock = Clock(work.clock.limits, lambda: 0.0, 0.0)
+    work = work._replace(clock=clock)
+    rules = portfolio.list_rules(work)
+    fitting = [rule for rule in rules[1:] if rule.estimate_s <= time_s / 2]
+    assert [rule.estimate_s for rule in rules] == sorted(rule.estimate_s for rule in rules)
+    begun: list[float] = []
+
+    def yield_noted(rule: portfolio.TimedRule) -> portfolio.TimedRule:
+        def build(work: CoverTask) -> Any:
+            begun.append(rule.estimate_s)
+            yield from rules[0].build(work)
+
+        return rule._replace(build=build)
+
+    monkeypatch.setattr(portfolio, "list_rules", lambda _: [yield_noted(rule) for rule in rules])
+    assert len(list(yield_all(work))) == 1 + len(fitting)
+    assert begun == [rules[0].estimate_s, *(rule.estimate_s for rule in fitting)]
 
 
-def test_many_ports_get_plans_that_a_deadline_cuts_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portfolio, "_MOST", 8)
-    demand = work_on(9, om.Limits()).demand
-    for plans in (rebuild, yield_all):
-        found = list(plans(work_on(9, om.Limits())))
-        assert len(found) > 20
-        assert all((serve(plan) >= demand).all() for plan in found)
-        late = plans(work_on(9, om.Limits(time_s=5.0), 6.0))
-        next(late)
-        with pytest.raises(TimeUp):
-            list(late)
+@pytest.mark.parametrize("n", [9, 60])
+def test_no_rule_of_a_paper_beats_the_portfolio(n: int) -> None:
+    """Its plans are among those of the portfolio."""
+    work = work_on(n, om.Limits(time_s=30.0))
+    clock = Clock(work.clock.limits, lambda: 0.0, 0.0)
+    best = min(plan.cost(20) for plan in yield_all(work._replace(clock=clock)))
+    for method in ("greedy-cover", "solstice", "eclipse", "tms", "spectra", "birkhoff-bottleneck"):
+        objective = om.solve(work.problem, method, seed=0).objective
+        assert objective is not None
+        assert best <= objective * (1 + 1e-9)
 
 
-def exactly_of(monkeypatch: pytest.MonkeyPatch, work: CoverTask) -> tuple[list[Plan], int]:
-    """Take the plans of all rules as they are; say which of them is an exact decomposition."""
-    plans: list[Plan] = []
-    exact: list[int] = []
-
-    def noted(*args: Any, **options: Any) -> Terms:
-        exact.append(len(plans))
-        return decompose(*args, **options)
-
-    monkeypatch.setattr(portfolio, "_SMALL", 1)
-    monkeypatch.setattr(portfolio, "_trimmed", lambda _, plan: plan)
-    monkeypatch.setattr(portfolio, "decompose", noted)
-    for plan in yield_all(work):  # one by one: `noted` counts them
-        plans.append(plan)
-    (place,) = exact
-    return plans, place
-
-
-@pytest.mark.parametrize(("n", "delay", "rules"), [(5, 20, 7), (5, 0, 8), (6, 20, 8)])
-def test_few_ports_with_a_delay_are_not_decomposed(n: int, delay: int, rules: int) -> None:
-    assert len(list(yield_all(work_on(n, om.Limits(), delay=delay)))) == rules
-
-
-@pytest.mark.parametrize(
-    ("demand", "delay", "first"),
-    [
-        ([[9, 1], [1, 5]], 0, True),
-        ([[399, 1], [1, 399]], 9, True),  # 9 * 2 * 20 < 400
-        ([[399, 1], [1, 399]], 10, False),
-        ([[398, 1], [1, 399]], 9, False),
-        ([[399, 1, 0], [1, 0, 399], [0, 401, 0]], 9, False),
-    ],
-)
-def test_exact_decompositions_first_where_delays_are_short(
-    monkeypatch: pytest.MonkeyPatch, demand: list[list[int]], delay: int, first: bool
-) -> None:
-    problem = om.Demand.from_matrix(demand, delay_s=float(delay), quantum_s=1.0)
-    work = work_on(2, om.Limits())._replace(problem=problem, demand=problem.ticks, delay=delay)
-    plans, exact = exactly_of(monkeypatch, work)
-    assert exact == (0 if first else len(plans) - 1)
-
-
-def test_exact_decompositions_end_with_the_busiest_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    work = work_on(6, om.Limits(time_s=1000.0))
-    busiest = max(work.demand.sum(axis=0).max(), work.demand.sum(axis=1).max())
-    plans, exact = exactly_of(monkeypatch, work)
-    assert plans[exact].ticks.sum() == busiest
-    plans, exact = exactly_of(monkeypatch, work._replace(shortest=30))
-    assert plans[exact].ticks.min() == 30
-    assert (serve(plans[exact]) >= work.demand).all()
+def test_moves_end_with_the_time() -> None:
+    work = work_on(16, om.Limits(time_s=1000.0))
+    plans = list(itertools.islice(rebuild(work), 2000))
+    assert 900 <= work.clock.elapsed_s <= 1100
+    assert all((serve(plan) >= work.demand).all() for plan in plans)

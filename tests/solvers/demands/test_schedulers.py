@@ -16,10 +16,11 @@ from optmatch.model import Limits
 from optmatch.problems import CountProof
 from optmatch.problems.demands import traffic
 from optmatch.solvers.demands.assignment import assign, assign_afresh, new_workspace
-from optmatch.solvers.demands.covering import cover_by_busiest, cover_heaviest_first
+from optmatch.solvers.demands.covering import cover_heaviest_first
 from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
+from optmatch.solvers.demands.quick_rules import cover_critical_lines
 from optmatch.solvers.demands.realisable import shorten
 from optmatch.solvers.demands.scheduling import order_slots, spread
 from optmatch.testing.demands import best_demand
@@ -84,7 +85,7 @@ def test_assignments_start_from_any_prices(matrix: Matrix, seed: int) -> None:
 @settings(deadline=None, max_examples=40)
 def test_covers_serve_everything_in_few_slots(matrix: Matrix) -> None:
     busiest = int(max((matrix > 0).sum(axis=0).max(), (matrix > 0).sum(axis=1).max()))
-    fewest, first = cover_by_busiest(matrix), cover_heaviest_first(matrix)
+    fewest, first = cover_critical_lines(matrix), cover_heaviest_first(matrix)
     assert (serve(fewest) >= matrix).all()
     assert (serve(first) >= matrix).all()
     assert len(fewest.ticks) == busiest

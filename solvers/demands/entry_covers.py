@@ -1,0 +1,320 @@
+"""Covers of a demand, slot by slot, over the list of its entries.
+
+Six rules choose the next slot:
+
+- ``STABLE`` and ``RATED``: the length at which a slot serves most for its time, then a matching
+  for this length: a stable one, with at least half of the greatest value, or the best one. The
+  question is that of Eclipse (Venkatakrishnan et al. 2016, doi 10.1145/2896377.2901479), with two
+  terms more: an entry that is finished saves its ports a delay, and busy ports count more.
+- ``CRITICAL``: the heaviest matching that covers all lines with the most entries left, held for
+  its largest entry: as many slots as the busiest line has entries, which is the fewest (SPECTRA,
+  Liang et al. 2026, arXiv 2603.07373; Konig's theorem).
+- ``LARGEST``, ``MEDIAN``, ``LEAST``: the heaviest matching, held until its largest, median or
+  least entry is served.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.solvers.demands.entries import Left, PortVectors, assign_entries
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+
+STABLE, RATED, CRITICAL, LARGEST, MEDIAN, LEAST = range(6)
+
+CHOICES = 8
+"""Lengths that are compared for a slot: as many entries that are left, evenly spread."""
+
+_PRESSURE = 3.0
+"""Ports count as exp(pressure * load / greatest load): how much more busy ports count.
+`portfolio` has ratings with 3 and with 10, neither of which is the best everywhere."""
+
+
+class CoverTerms(NamedTuple):
+    """What a cover is asked to do."""
+
+    delay: int  # ticks before each slot
+    shortest: int  # no slot is shorter, in ticks
+    rule: int  # one of the six
+
+
+class SlotTable(NamedTuple):
+    """Room for the slots that a kernel finds."""
+
+    matchings: NDArray[np.int32]  # (slots, n): out, the destination of each source, -1 for none
+    ticks: NDArray[np.int64]  # (slots,): out
+
+
+@inner_kernel
+def _weigh(ports, left, count, delay):
+    """Set the value of a tick of service of each entry: the more, the busier its ports."""
+    row_load = ports.row_price
+    column_load = ports.column_price
+    n = len(row_load)
+    for port in range(n):
+        row_load[port] = 0.0
+        column_load[port] = 0.0
+    for entry in range(count):
+        row_load[left.row[entry]] += left.ticks[entry] + delay
+        column_load[left.column[entry]] += left.ticks[entry] + delay
+
+    most = 0.0
+    for port in range(n):
+        most = max(most, max(row_load[port], column_load[port]))
+    for port in range(n):
+        row_load[port] = np.exp(_PRESSURE * (row_load[port] / most - 1.0))
+        column_load[port] = np.exp(_PRESSURE * (column_load[port] / most - 1.0))
+    for entry in range(count):
+        left.worth[entry] = row_load[left.row[entry]] + column_load[left.column[entry]]
+
+
+@inner_kernel
+def _serves(ticks, length, delay):
+    """Return what a slot of a length serves of an entry; a finished entry saves a delay."""
+    return ticks + delay if ticks <= length else length
+
+
+@inner_kernel
+def _choose_length(left, count, delay):
+    """Return the length at which the best entries of all rows serve most for its time."""
+    lengths = left.lengths
+    total = left.total
+    most = left.most
+    choices = min(CHOICES, count)
+    # The loops over choices have a fixed length, so that they are compared side by side.
+    for k in range(CHOICES):
+        entry = min(k, choices - 1) * (count - 1) // max(1, choices - 1)
+        lengths[k] = left.ticks[entry]
+        total[k] = 0.0
+        most[k] = 0.0
+
+    row = -1
+    # Entries come row by row: the best values of a row are added up where the next one begins.
+    for entry in range(count):
+        if left.row[entry] != row:
+            row = left.row[entry]
+            for k in range(CHOICES):
+                total[k] += most[k]
+                most[k] = 0.0
+        worth = left.worth[entry]
+        ticks = float(left.ticks[entry])
+        for k in range(CHOICES):
+            value = worth * _serves(ticks, lengths[k], delay)
+            most[k] = value if value > most[k] else most[k]
+
+    best_rate = -1.0
+    best = 0
+    for k in range(choices):
+        rate = (total[k] + most[k]) / (lengths[k] + delay)
+        if rate > best_rate:
+            best_rate = rate
+            best = k
+    return left.ticks[best * (count - 1) // max(1, choices - 1)]
+
+
+@inner_kernel
+def _match_stably(ports, left, count, length, delay):
+    """Write a stable matching to ``ports.column_of``, -1 for none (Gale and Shapley).
+
+    Each row asks the best column that would take it; a row that is sent away asks again. It has at
+    least half of the greatest value (Manne and Halappanavar 2014).
+    """
+    offer = ports.column_price
+    n = len(offer)
+    for port in range(n):
+        offer[port] = 0.0
+        ports.column_of[port] = -1
+        ports.row_of[port] = -1
+        ports.first[port] = 0
+    for entry in range(count - 1, -1, -1):
+        ports.first[left.row[entry]] = entry
+
+    for start in range(count):
+        if start > 0 and left.row[start] == left.row[start - 1]:
+            continue
+        row = left.row[start]
+        while row >= 0:
+            best = -1
+            most = 0.0
+            entry = ports.first[row]
+            while entry < count and left.row[entry] == row:
+                value = left.worth[entry] * _serves(left.ticks[entry], length, delay)
+                column = left.column[entry]
+                if value > most and value > offer[column]:
+                    best = column
+                    most = value
+                entry += 1
+            ports.work[0] -= entry - ports.first[row]
+            if best < 0:
+                break
+            loser = ports.row_of[best]
+            ports.row_of[best] = row
+            ports.column_of[row] = best
+            offer[best] = most
+            if loser >= 0:
+                ports.column_of[loser] = -1
+            row = loser
+
+
+@inner_kernel
+def _value_critical_lines(ports, left, count):
+    """Value entries such that the heaviest matching covers all lines with most entries left."""
+    row_entries = ports.row_price
+    column_entries = ports.column_price
+    n = len(row_entries)
+    for port in range(n):
+        row_entries[port] = 0.0
+        column_entries[port] = 0.0
+    heaviest = 0.0
+    for entry in range(count):
+        row_entries[left.row[entry]] += 1.0
+        column_entries[left.column[entry]] += 1.0
+        heaviest = max(heaviest, float(left.ticks[entry]))
+    most = 0.0
+    for port in range(n):
+        most = max(most, max(row_entries[port], column_entries[port]))
+
+    # A critical line counts more than the ticks of all ports together.
+    for entry in range(count):
+        value = left.ticks[entry] / heaviest
+        if row_entries[left.row[entry]] == most:
+            value += 2.0 * n
+        if column_entries[left.column[entry]] == most:
+            value += 2.0 * n
+        left.value[entry] = value
+
+
+@inner_kernel
+def _sort(values, count):
+    """Sort the first `count` values, ascending (Shell's sort; steps of Knuth)."""
+    step = 1
+    while step < count:
+        step = 3 * step + 1
+    while step > 1:
+        step //= 3
+        for k in range(step, count):
+            value = values[k]
+            place = k
+            while place >= step and values[place - step] > value:
+                values[place] = values[place - step]
+                place -= step
+            values[place] = value
+
+
+@inner_kernel
+def _held_ticks(ports, left, count, rule):
+    """Return how long a heaviest matching is held, from the entries that it serves."""
+    matched = left.worth
+    n_matched = 0
+    least = np.int64(1) << 62
+    largest = np.int64(0)
+    for entry in range(count):
+        if ports.column_of[left.row[entry]] == left.column[entry]:
+            ticks = left.ticks[entry]
+            matched[n_matched] = ticks
+            n_matched += 1
+            least = min(least, ticks)
+            largest = max(largest, ticks)
+    if rule == MEDIAN:
+        _sort(matched, n_matched)
+        return max(least, np.int64(matched[n_matched // 2]))
+    return least if rule == LEAST else largest
+
+
+@inner_kernel
+def _serve_slot(ports, left, count, length, matching):
+    """Write the matching and take a slot's service off; return how many entries are left."""
+    for port in range(len(matching)):
+        matching[port] = -1
+    kept = 0
+    for entry in range(count):
+        row = left.row[entry]
+        column = left.column[entry]
+        ticks = left.ticks[entry]
+        if ports.column_of[row] == column:
+            matching[row] = column
+            ticks -= min(ticks, length)
+        if ticks > 0:
+            left.row[kept] = row
+            left.column[kept] = column
+            left.ticks[kept] = ticks
+            kept += 1
+    return kept
+
+
+@kernel
+def cover_entries(ports, left, count, terms, slots):
+    """Choose slots by a rule until no entries are left or there is no room.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        Scratch; ``ports.work`` limits the work, and is negative after the kernel if it had to end.
+    left : Left
+        In and out: the entries that are left, row by row.
+    count : int
+        The number of these entries.
+    terms : CoverTerms
+    slots : SlotTable
+
+    Returns
+    -------
+    (int, int)
+        How many slots were written, and how many entries are left.
+    """
+    done = 0
+    while count > 0 and done < len(slots.ticks):
+        length = np.int64(0)
+        is_rated = terms.rule in (STABLE, RATED)
+        if is_rated:
+            _weigh(ports, left, count, terms.delay)
+            length = _choose_length(left, count, terms.delay)
+            for entry in range(count):
+                served = _serves(left.ticks[entry], length, terms.delay)
+                left.value[entry] = left.worth[entry] * served
+        elif terms.rule == CRITICAL:
+            _value_critical_lines(ports, left, count)
+        else:
+            for entry in range(count):
+                left.value[entry] = left.ticks[entry]
+        ports.work[0] -= 8 * count
+
+        if terms.rule == STABLE:
+            _match_stably(ports, left, count, length, terms.delay)
+        else:
+            assign_entries(ports, left, count)
+        if ports.work[0] < 0:
+            break
+
+        # A slot ends one of its entries at least, and with it the loop.
+        if is_rated:
+            length = max(length, _held_ticks(ports, left, count, LEAST))
+        else:
+            length = _held_ticks(ports, left, count, terms.rule)
+        length = max(length, terms.shortest)
+        slots.ticks[done] = length
+        count = _serve_slot(ports, left, count, length, slots.matchings[done])
+        done += 1
+    return done, count
+
+
+def list_entries(demand: NDArray[np.int64]) -> Left:
+    """List the entries of a demand, row by row, with the scratch that kernels need."""
+    row, column = np.nonzero(demand)
+    scratch = np.empty((2, len(row)))
+    choices = np.empty((3, CHOICES))
+    return Left(row, column, demand[row, column], *scratch, *choices)
+
+
+def copy_entries(left: Left) -> Left:
+    """Copy entries for a kernel that takes them off; scratch is shared."""
+    return left._replace(row=left.row.copy(), column=left.column.copy(), ticks=left.ticks.copy())
+
+
+__all__ = [
+    "CHOICES", "CRITICAL", "LARGEST", "LEAST", "MEDIAN", "RATED", "STABLE", "CoverTerms", "Left",
+    "PortVectors", "SlotTable", "copy_entries", "cover_entries", "list_entries",
+]  # fmt: skip

@@ -1,0 +1,202 @@
+"""Rules that make a whole plan of a demand quickly, each with an estimate of its own time.
+
+Which rules run is decided by these estimates alone: they are functions of the number of ports, of
+entries, and of partners of the busiest port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import TimeUp, counted_time
+from optmatch.solvers.demands.birkhoff import decompose, stuff
+from optmatch.solvers.demands.covering import complete, cover_heaviest_first
+from optmatch.solvers.demands.entries import UNLIMITED_WORK, port_vectors
+from optmatch.solvers.demands.entry_covers import (
+    CRITICAL,
+    LARGEST,
+    LEAST,
+    MEDIAN,
+    RATED,
+    STABLE,
+    CoverTerms,
+    SlotTable,
+    copy_entries,
+    cover_entries,
+    list_entries,
+)
+from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.kernels.decorators import kernel
+
+_SLICE_S = 0.0003
+"""A kernel runs about so long between two looks at the clock."""
+
+_WORK_PER_S = 4e8
+"""Entries that kernels look at in a second; on two machines 2 to 6e8."""
+
+
+class Size(NamedTuple):
+    """What the time of a rule depends on."""
+
+    n_ports: int
+    n_entries: int
+    degree: int
+    """The entries of the line with most of them."""
+
+    @classmethod
+    def of(cls, demand: NDArray[np.int64]) -> Size:
+        """Measure a demand, ``demand[source, destination]``."""
+        is_entry = demand > 0
+        of_rows = is_entry.sum(axis=1)
+        of_columns = is_entry.sum(axis=0)
+        degree = int(max(of_rows.max(initial=0), of_columns.max(initial=0)))
+        return cls(len(demand), int(of_rows.sum()), degree)
+
+
+class QuickTask(NamedTuple):
+    """A demand that is to be covered, all numbers in ticks."""
+
+    demand: NDArray[np.int64]  # (n, n)
+    delay: int
+    shortest: int = 1
+    """No slot is shorter."""
+    deadline: float = np.inf
+    """When to stop, by `counted_time`."""
+
+
+class Rule(NamedTuple):
+    """A way to make a plan."""
+
+    name: str
+    build: Callable[[QuickTask], Plan]
+    """Makes a plan, or raises `TimeUp` soon after the deadline of the task."""
+    estimate_s: Callable[[Size], float]
+
+
+def cover_by_rule(task: QuickTask, rule: int) -> Plan:
+    """Cover a demand slot by slot; `rule` is one of those of `entry_covers`.
+
+    Raises
+    ------
+    TimeUp
+        If the deadline comes before the end of the plan.
+    """
+    n = len(task.demand)
+    ports = port_vectors(n)
+    left = copy_entries(list_entries(task.demand))
+    terms = CoverTerms(task.delay, task.shortest, rule)
+    count = len(left.row)
+    plans = [Plan.of([], [], n)]
+    slots_at_once = 1
+    while count > 0:
+        began_s = counted_time()
+        if began_s >= task.deadline:
+            raise TimeUp
+        remaining_s = task.deadline - began_s
+        ports.work[0] = int(min(UNLIMITED_WORK, remaining_s * _WORK_PER_S))
+        slots = SlotTable(
+            np.empty((slots_at_once, n), np.int32), np.empty(slots_at_once, np.int64)
+        )
+        n_slots, count = cover_entries(ports, left, count, terms, slots)
+        plans.append(Plan(slots.matchings[:n_slots], slots.ticks[:n_slots]))
+        if ports.work[0] < 0:
+            raise TimeUp
+
+        # The first slots tell how many fit between two looks at the clock.
+        took_s = counted_time() - began_s
+        slots_at_once = int(np.clip(n_slots * _SLICE_S / max(took_s, 1e-6), 1, 128))
+    return Plan(
+        np.concatenate([plan.matchings for plan in plans]),
+        np.concatenate([plan.ticks for plan in plans]),
+    )
+
+
+@kernel
+def hold_as_needed(rest, permutations, ticks):
+    """Shorten terms in turn to what their largest unserved entry still needs.
+
+    ``rest[source, destination]`` is what is unserved, in and out; ``ticks`` in and out, 0 for
+    terms without use.
+    """
+    for term in range(len(ticks)):
+        needed = np.int64(0)
+        for source in range(len(rest)):
+            needed = max(needed, rest[source, permutations[term, source]])
+        ticks[term] = min(ticks[term], needed)
+        for source in range(len(rest)):
+            destination = permutations[term, source]
+            served = min(rest[source, destination], ticks[term])
+            rest[source, destination] -= served
+
+
+def decompose_and_trim(task: QuickTask) -> Plan:
+    """Stuff and decompose a demand (Birkhoff, von Neumann), and hold terms as long as needed.
+
+    Large entries come first: what stuffing makes of a heavy tail comes last, and is served then.
+    """
+    if counted_time() >= task.deadline:
+        raise TimeUp
+    deadline = None if task.deadline == np.inf else task.deadline
+    terms = decompose(stuff(task.demand), "bottleneck", deadline=deadline)
+    if terms.residual.any():
+        raise TimeUp
+    ticks = terms.weights.copy()
+    hold_as_needed(task.demand.copy(), terms.permutations, ticks)
+    plan = Plan(terms.permutations, np.maximum(ticks, task.shortest)).take(ticks > 0)
+    return complete(plan, task.demand, task.shortest)
+
+
+def _entry_rule(name: str, rule: int, ns_per_entry: float, slots_per_partner: float) -> Rule:
+    """Make the rule of a cover slot by slot, of which each looks at all entries that are left."""
+
+    def estimate_s(size: Size) -> float:
+        slots = size.degree * slots_per_partner + 1
+        return 5e-5 + 1e-9 * ns_per_entry * size.n_entries * slots / 2
+
+    return Rule(name, partial(cover_by_rule, rule=rule), estimate_s)
+
+
+def _decomposition_s(size: Size) -> float:
+    """Estimate `decompose_and_trim`: sorting the matrix, and words of columns for each term."""
+    return 0.001 + 1e-9 * size.n_ports**2 * (60 + 3 * size.degree)
+
+
+def cover_critical_lines(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
+    """Put each entry into one of as many slots as the busiest port has partners.
+
+    Each slot is the heaviest matching that holds all ports that are busiest then, for its largest
+    entry.
+    """
+    return cover_by_rule(QuickTask(demand, 0, shortest), CRITICAL)
+
+
+def heaviest_first(task: QuickTask) -> Plan:
+    """Put each entry, heaviest first, into the first slot in which both its ports are free."""
+    return cover_heaviest_first(task.demand, task.shortest)
+
+
+FIRST = Rule("heaviest first", heaviest_first, lambda size: 1e-4 + 1e-7 * size.n_entries)
+"""The rule that always runs: it takes time for entries, not for entries times slots."""
+
+RULES = (
+    _entry_rule("stable", STABLE, 20, 2.0),
+    _entry_rule("critical lines", CRITICAL, 150, 1.0),
+    _entry_rule("maximum weight, largest", LARGEST, 150, 1.0),
+    _entry_rule("maximum weight, median", MEDIAN, 100, 3.0),
+    _entry_rule("rated", RATED, 200, 2.0),
+    Rule("trimmed decomposition", decompose_and_trim, _decomposition_s),
+    _entry_rule("maximum weight, least", LEAST, 100, 20.0),
+)
+"""The other rules. Nanoseconds for an entry and a slot were measured on demands of 64 to 2,048
+ports (experts, stencils, Solstice, uniform, Pareto): 15 to 70 for stable matchings, 12 to 950 for
+the heaviest ones, by how similar the entries are."""
+
+
+def rules_by_time(size: Size) -> list[tuple[float, Rule]]:
+    """Return all other rules with their estimates in seconds, the quickest first."""
+    return sorted(((rule.estimate_s(size), rule) for rule in RULES), key=lambda pair: pair[0])

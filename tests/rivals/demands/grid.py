@@ -1,0 +1,139 @@
+"""Cells of demands, drawn from the whole product of what a problem may say, and races."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import optmatch as om
+from tests.rivals.demands import covers
+from tests.rivals.demands.models import DRAWS
+from tests.rivals.demands.plans import IntMatrix, Slot, cost_of
+from tests.rivals.demands.planted import planted_weights
+from tests.rivals.races import Race
+
+RIVALS: dict[str, Callable[[IntMatrix, int], list[Slot]]] = {
+    "critical lines": covers.critical_lines,
+    "maximum weight, largest": covers.maximum_weight_largest,
+    "maximum weight, median": covers.maximum_weight_median,
+    "maximum weight, least": covers.maximum_weight_least,
+    "trimmed decomposition": covers.trimmed_decomposition,
+    "Solstice": covers.solstice,
+    "Eclipse": covers.eclipse,
+    "Reco": covers.reco,
+    "planted weights": planted_weights,
+}
+"""Every rival by its name."""
+
+PORTS = (2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 33, 48, 64, 65, 96, 128, 150, 192, 256)
+MANY_PORTS = (257, 384, 512, 768, 1024, 2048)
+DELAYS_S = (1e-6, 2e-5, 1e-4, 1e-3, 1e-2)
+LIMITS_S = (0.005, 0.05, 0.3, 2.0)
+SMALLEST_TIME_S = 0.05
+"""A rival counts if it took no more than our limit, or this."""
+GIVE_UP_S = 3.0
+"""Rivals that would take longer than this for so many ports are left out."""
+
+
+class Cell(NamedTuple):
+    """A problem, and how it is asked for."""
+
+    model: str
+    demand_s: NDArray[np.float64]
+    delay_s: float
+    limit_s: float
+    entrance: str
+    """``"schedule"`` or ``"solve"``."""
+    planes: int = 1
+    switching: str = "all-stop"
+    min_slot_s: float = 0.0
+
+
+def draw_cells(rng: np.random.Generator, count: int, most_ports: int = 2048) -> Iterator[Cell]:
+    """Draw so many cells of `most_ports` at most."""
+    for _ in range(count):
+        model = str(rng.choice(list(DRAWS)))
+        small = [n for n in PORTS if n <= most_ports]
+        many = [n for n in MANY_PORTS if n <= most_ports]
+        n = int(rng.choice(many if many and rng.random() < 0.12 else small))
+        demand_s = DRAWS[model](n, rng)
+        if not demand_s.any():
+            continue
+        delay_s = float(rng.choice(DELAYS_S))
+        entrance = str(rng.choice(["schedule", "solve"]))
+        cell = Cell(model, demand_s, delay_s, float(rng.choice(LIMITS_S)), entrance)
+        if entrance == "solve" and rng.random() < 0.3:
+            cell = cell._replace(
+                planes=int(rng.choice([1, 1, 2, 4])),
+                switching=str(rng.choice(["all-stop", "per-circuit"])),
+                min_slot_s=float(rng.choice([0.0, delay_s])),
+            )
+        yield cell
+
+
+def race(cell: Cell) -> Race:
+    """Plan a cell, and let all rivals try it."""
+    problem = om.Demand.from_matrix(
+        cell.demand_s,
+        delay_s=cell.delay_s,
+        planes=cell.planes,
+        switching=cell.switching,
+        min_slot_s=cell.min_slot_s,
+    )
+    _ask(cell, problem)  # compiles what it needs
+    began_s = time.process_time()
+    ours = _ask(cell, problem)
+    cpu_s = time.process_time() - began_s
+    rival_s, rival_name = np.inf, "none"
+    for name, rival in RIVALS.items():
+        if _guess_s(name, problem.ticks) > GIVE_UP_S:
+            continue
+        began_s = time.process_time()
+        slots = rival(problem.ticks, problem.delay_ticks)
+        took_s = time.process_time() - began_s
+        slots = [slot._replace(ticks=max(slot.ticks, problem.min_slot_ticks)) for slot in slots]
+        plan_s = cost_of(slots, problem.delay_ticks, cell.planes) * problem.tick_s
+        if plan_s < rival_s and took_s <= max(cell.limit_s, SMALLEST_TIME_S):
+            rival_s, rival_name = plan_s, name
+    return Race(describe(cell), ours, rival_s, rival_name, cpu_s)
+
+
+def _ask(cell: Cell, problem: om.Demand) -> float:
+    """Return the seconds of our plan."""
+    if cell.entrance == "schedule":
+        slots = om.schedule(cell.demand_s, cell.delay_s, time_limit_s=cell.limit_s)
+        return float(slots.completion_s)
+    solution = om.solve(problem, seed=0, time_limit_s=cell.limit_s)
+    objective: Any = solution.objective
+    return np.inf if objective is None else float(objective)
+
+
+def _guess_s(name: str, ticks: IntMatrix) -> float:
+    """Guess what a rival takes: assignments cost n**2.5, and there are so many of them."""
+    n, entries = len(ticks), int(np.count_nonzero(ticks))
+    degree = max(np.count_nonzero(ticks, axis=0).max(), np.count_nonzero(ticks, axis=1).max())
+    assignment_s = 4e-9 * n**2.5 + 2e-5
+    slots = {
+        "critical lines": degree,
+        "maximum weight, largest": 1.5 * degree,
+        "maximum weight, median": 4 * degree,
+        "maximum weight, least": entries / 2,
+        "Eclipse": 48 * degree,
+        "planted weights": 8 * degree,
+    }
+    n_assignments = slots.get(name, entries / 8 if name == "Solstice" else degree)
+    return float(n_assignments * assignment_s)
+
+
+def describe(cell: Cell) -> str:
+    """Name all that a cell says."""
+    words = [cell.model, f"{len(cell.demand_s)} ports", f"delay {cell.delay_s:g} s"]
+    words += [f"{cell.entrance} {cell.limit_s:g} s"]
+    words += [f"{cell.planes} planes"] * (cell.planes > 1)
+    words += ["per circuit"] * (cell.switching == "per-circuit")
+    words += [f"slots of {cell.min_slot_s:g} s at least"] * (cell.min_slot_s > 0)
+    return ", ".join(words)
