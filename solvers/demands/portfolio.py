@@ -22,7 +22,7 @@ from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.covers import cover_by, yield_solstice, yield_tms
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
 from optmatch.solvers.demands.quick_cover import cover_part_anew
-from optmatch.solvers.demands.quick_rules import FIRST, RULES, QuickTask, Rule, Size
+from optmatch.solvers.demands.quick_rules import FIRST, RULES, PlanRule, QuickTask, Size
 from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
 from optmatch.solvers.params import DemandParams
 
@@ -138,7 +138,7 @@ def list_rules(work: CoverTask) -> list[TimedRule]:
     return [first, *sorted(rules, key=lambda rule: rule.estimate_s)]
 
 
-def _yield_quick(work: CoverTask, rule: Rule) -> Iterator[Plan]:
+def _yield_quick(work: CoverTask, rule: PlanRule) -> Iterator[Plan]:
     """Yield the plan of a quick rule, unless it cannot be made in the time that is left."""
     deadline = counted_time() + work.clock.remaining_s
     task = QuickTask(work.demand, work.delay, work.shortest, deadline)

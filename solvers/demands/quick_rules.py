@@ -69,7 +69,7 @@ class QuickTask(NamedTuple):
     """When to stop, by `counted_time`."""
 
 
-class Rule(NamedTuple):
+class PlanRule(NamedTuple):
     """A way to make a plan."""
 
     name: str
@@ -151,14 +151,14 @@ def decompose_and_trim(task: QuickTask) -> Plan:
     return complete(plan, task.demand, task.shortest)
 
 
-def _entry_rule(name: str, rule: int, ns_per_entry: float, slots_per_partner: float) -> Rule:
+def _entry_rule(name: str, rule: int, ns_per_entry: float, slots_per_partner: float) -> PlanRule:
     """Make the rule of a cover slot by slot, of which each looks at all entries that are left."""
 
     def estimate_s(size: Size) -> float:
         slots = size.degree * slots_per_partner + 1
         return 5e-5 + 1e-9 * ns_per_entry * size.n_entries * slots / 2
 
-    return Rule(name, partial(cover_by_rule, rule=rule), estimate_s)
+    return PlanRule(name, partial(cover_by_rule, rule=rule), estimate_s)
 
 
 def _decomposition_s(size: Size) -> float:
@@ -180,7 +180,7 @@ def heaviest_first(task: QuickTask) -> Plan:
     return cover_heaviest_first(task.demand, task.shortest)
 
 
-FIRST = Rule("heaviest first", heaviest_first, lambda size: 1e-4 + 1e-7 * size.n_entries)
+FIRST = PlanRule("heaviest first", heaviest_first, lambda size: 1e-4 + 1e-7 * size.n_entries)
 """The rule that always runs: it takes time for entries, not for entries times slots."""
 
 RULES = (
@@ -189,7 +189,7 @@ RULES = (
     _entry_rule("maximum weight, largest", LARGEST, 150, 1.0),
     _entry_rule("maximum weight, median", MEDIAN, 100, 3.0),
     _entry_rule("rated", RATED, 200, 2.0),
-    Rule("trimmed decomposition", decompose_and_trim, _decomposition_s),
+    PlanRule("trimmed decomposition", decompose_and_trim, _decomposition_s),
     _entry_rule("maximum weight, least", LEAST, 100, 20.0),
 )
 """The other rules. Nanoseconds for an entry and a slot were measured on demands of 64 to 2,048
@@ -197,6 +197,6 @@ ports (experts, stencils, Solstice, uniform, Pareto): 15 to 70 for stable matchi
 the heaviest ones, by how similar the entries are."""
 
 
-def rules_by_time(size: Size) -> list[tuple[float, Rule]]:
+def rules_by_time(size: Size) -> list[tuple[float, PlanRule]]:
     """Return all other rules with their estimates in seconds, the quickest first."""
     return sorted(((rule.estimate_s(size), rule) for rule in RULES), key=lambda pair: pair[0])
