@@ -23,6 +23,7 @@ from optmatch.model import (
     uncounted,
 )
 from optmatch.problems import Collective, Routing
+from optmatch.problems.collectives.problem import facing_lanes
 from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.frame import conclude
 
@@ -90,10 +91,15 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
         return None, ""
     fabric, ports = problem.fabric, problem.ports
     matchings = np.full((plan.n_epochs, fabric.n_ports), IDLE, dtype=np.int32)
-    for lane in range(ports if plan.n_epochs else 0):
-        epoch, rank = np.nonzero(plan.circuits[:, lane] != IDLE)
-        to = plan.circuits[epoch, lane, rank]
-        matchings[epoch, rank * ports + lane] = to * ports + lane
+    if plan.n_epochs:
+        # One-way circuits join ports of equal numbers; two-way circuits may join others.
+        circuits = plan.circuits.astype(np.int64)
+        epoch, lane, rank = np.nonzero(circuits != IDLE)
+        peer = circuits[epoch, lane, rank]
+        peer_lane = lane
+        if problem.two_way:
+            peer_lane = facing_lanes(circuits, ports)[epoch, lane, rank]
+        matchings[epoch, rank * ports + lane] = peer * ports + peer_lane
     states = None
     if fabric.graph is not None:
         states = _route(problem, matchings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -79,8 +79,8 @@ class Collective(Displayed):
         The number of switches that work side by side; each can change its circuits while others
         send.
     two_way
-        Whether a circuit joins two ports in both directions, so that each matching is an
-        involution.
+        Whether a circuit joins two ports in both directions. The two ports are on the same plane;
+        they may have different numbers, as in a ring of an odd number of ranks.
     start
         Before the first round: ``"free"``: any circuits are there. ``"dark"``: none, so that the
         first cost a delay. Or the circuits that are there, as in
@@ -297,7 +297,7 @@ def _set_start(problem: Collective) -> None:
     start = problem.start
     if start.shape != (problem.lanes, problem.n_ranks):
         _refuse("start", start.shape, f"circuits of shape {(problem.lanes, problem.n_ranks)}")
-    check_circuits("start", start[None], two_way=problem.two_way)
+    check_circuits("start", start[None], two_way=problem.two_way, ports=problem.ports)
 
 
 def _set_late(problem: Collective) -> None:
@@ -326,38 +326,104 @@ def _set_steps(problem: Collective) -> None:
         _refuse("steps", "given", "no late ranks and no first circuits, if steps are given,")
 
 
-def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool) -> None:
-    """Refuse lanes that are no matchings of ranks, join a rank to itself, or are no involutions.
+def check_circuits(
+    name: str, circuits: ArrayLike, *, two_way: bool, ports: int | None = None
+) -> None:
+    """Refuse circuits that the ports of a rank cannot have.
 
-    The last only where they have to be.
+    One-way circuits of a lane are a matching of ranks. Two-way circuits of a plane lead back as
+    often as they lead there; they may join ports of different numbers. No rank faces itself.
 
+    Parameters
+    ----------
+    name
+        The array, for messages.
+    circuits
+        ``circuits[epoch, lane, rank]``: the rank to which this rank transmits, or -1. Lanes are
+        ``plane * ports + port``.
+    two_way
+        Whether a circuit joins two ports in both directions.
+    ports
+        The ports of a rank on each plane; None: all lanes are on one plane.
 
-    ``circuits[epoch, lane, rank]``: the rank to which this rank transmits, or -1.
+    Raises
+    ------
+    InputError
+        Naming the first rank whose circuit is wrong.
     """
-    array = np.asarray(circuits)
-    lanes, n = array.shape[1:]
-    rows = array.reshape(-1, n)
-    ordered = np.sort(rows, axis=1)
-    twice = (np.diff(ordered, axis=1) == 0) & (ordered[:, 1:] != IDLE)
-    back = np.take_along_axis(rows, rows.clip(0, n - 1), axis=1)
-    rules: tuple[tuple[NDArray[np.bool_], Callable[[int, int], str]], ...] = (
-        ((rows < IDLE) | (rows >= n), lambda row, k: f"rank {k} sends to {rows[row, k]} of {n}"),
-        (
-            twice,
-            lambda row, k: f"lane {row % lanes} leads to rank {ordered[row, k]} more than once",
-        ),
-        (rows == np.arange(n), lambda row, k: f"rank {k} sends to itself"),
-        (
-            (rows != IDLE) & (back != np.arange(n)) & two_way,
-            lambda row, k: (
-                f"a circuit leads from rank {k} to {rows[row, k]}, none back, but"
-                " circuits are two-way"
-            ),
-        ),
-    )
-    for wrong, tell in rules:
-        for row, k in np.argwhere(wrong)[:1].tolist():
-            raise InputError(f"{name}: {tell(row, k)}", where=name)
+    lanes_of_epochs = np.asarray(circuits).astype(np.int64)
+    _, n_lanes, n = lanes_of_epochs.shape
+    rows = lanes_of_epochs.reshape(-1, n)
+
+    def refuse(rule: str) -> None:
+        raise InputError(f"{name}: {rule}", where=name)
+
+    for row, rank in np.argwhere((rows < IDLE) | (rows >= n))[:1].tolist():
+        refuse(f"rank {rank} sends to {rows[row, rank]} of {n}")
+    if not two_way:
+        peers = np.sort(rows, axis=1)
+        repeated = (np.diff(peers, axis=1) == 0) & (peers[:, 1:] != IDLE)
+        for row, place in np.argwhere(repeated)[:1].tolist():
+            refuse(f"lane {row % n_lanes} leads to rank {peers[row, place]} more than once")
+    for _, rank in np.argwhere(rows == np.arange(n))[:1].tolist():
+        refuse(f"rank {rank} sends to itself")
+    if two_way:
+        lane_of_end = facing_lanes(lanes_of_epochs, ports or n_lanes)
+        alone = (lanes_of_epochs != IDLE) & (lane_of_end == IDLE)
+        for epoch, lane, rank in np.argwhere(alone)[:1].tolist():
+            peer = lanes_of_epochs[epoch, lane, rank]
+            refuse(
+                f"a circuit leads from rank {rank} to {peer}, none back, but circuits are two-way"
+            )
+
+
+def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
+    """Return the lane at the other end of each two-way circuit.
+
+    If several circuits of a plane join two ranks, then the first lane of one rank that leads to
+    the other faces the first lane there that leads back, the second one the second, and so on.
+
+    Parameters
+    ----------
+    circuits
+        ``circuits[epoch, lane, rank]`` as of a plan; its entries are ranks, or -1.
+    ports
+        The ports of a rank on each plane.
+
+    Returns
+    -------
+    ``facing[epoch, lane, rank]``: the lane of the peer; -1 where no circuit leads back, or none
+    is there.
+
+    Examples
+    --------
+    A ring of three ranks with two ports each: port 0 of each rank faces port 1 of the next.
+
+    >>> facing_lanes(np.array([[[1, 2, 0], [2, 0, 1]]]), ports=2).tolist()
+    [[[1, 1, 1], [0, 0, 0]]]
+    """
+    n = circuits.shape[2]
+    epoch, lane, rank = np.nonzero(circuits != IDLE)
+    peer = circuits[epoch, lane, rank]
+    plane = epoch * circuits.shape[1] + lane // ports
+
+    # Each circuit gets a number among those of its plane that lead from the same rank to the same.
+    there = (plane * n + rank) * n + peer
+    order = np.lexsort((lane, there))
+    first_of_pair = np.searchsorted(there[order], there[order])
+    number = np.empty(len(there), dtype=np.int64)
+    number[order] = np.arange(len(there)) - first_of_pair
+
+    # The circuit back with the same number ends at the lane that this one faces.
+    by_pair = np.lexsort((number, there))
+    back = (plane * n + peer) * n + rank
+    place = np.searchsorted(there[by_pair], back) + number
+    place = np.minimum(place, len(there) - 1)
+    match = by_pair[place] if len(there) else place
+    found = there[match] == back if len(there) else place > 0
+    facing = np.full(circuits.shape, IDLE, dtype=np.int64)
+    facing[epoch, lane, rank] = np.where(found, lane[match], IDLE)
+    return facing
 
 
 def check_rails(name: str, circuits: NDArray[np.int32], island: int) -> None:

@@ -335,11 +335,7 @@ def _check_schedule(
         return
     if not check_shapes(fabric, schedule, findings):
         return
-    wanted = np.full((plan.n_epochs, fabric.n_ports), IDLE)
-    at, lane, rank = np.nonzero(plan.circuits != IDLE)
-    to = plan.circuits[at, lane, rank]
-    wanted[at, rank * problem.ports + lane] = to * problem.ports + lane
-    if not np.array_equal(schedule.matchings, wanted):
+    if not _has_circuits(problem, plan, schedule):
         findings.refuse(
             "the schedule has the circuits of the plan", "matchings", "others", "those"
         )
@@ -354,3 +350,28 @@ def _check_schedule(
         rule, where = "a slot ends with the rounds of its circuits", f"durations_s[{slot}]"
         findings.refuse(rule, where, float(slot_ends_s[slot]), float(wanted[slot]))
     check_light(fabric, schedule, findings)
+
+
+def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule) -> bool:
+    """Tell whether the matchings of ports are the circuits of ranks, and no others.
+
+    One-way circuits join ports of equal numbers. A two-way circuit may join others, but it leads
+    back from the port to which it leads.
+    """
+    ports, n_ports = problem.ports, problem.fabric.n_ports
+    if schedule.matchings.shape != (plan.n_epochs, n_ports):
+        return False
+    peer_of_port = np.full((plan.n_epochs, n_ports), IDLE)
+    used = plan.n_epochs and problem.n_ranks * ports
+    if used:
+        by_rank = plan.circuits.swapaxes(1, 2).reshape(plan.n_epochs, used)
+        peer_of_port[:, :used] = by_rank
+    lit = schedule.matchings != IDLE
+    facing_rank = np.where(lit, schedule.matchings // ports, IDLE)
+    if not np.array_equal(facing_rank, peer_of_port):
+        return False
+    epoch, port = np.nonzero(lit)
+    facing_port = schedule.matchings[epoch, port]
+    if problem.two_way:
+        return bool((schedule.matchings[epoch, facing_port] == port).all())
+    return bool((facing_port % ports == port % ports).all())
