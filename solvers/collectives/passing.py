@@ -1,9 +1,15 @@
-"""All-reduces in which ranks pass received data on, beside the sum that they are added to.
+"""All-reduces over a torus, in which ranks pass received data on, beside the sums they add up.
 
-Ranks are places of a torus, whose sides are factors of n. A side of q places takes q - 1 rounds
-around rings. Over the first sides sums are scattered, and gathered again in the end; over the
-others each rank passes on what comes, and adds it up: half as many rounds, of more bytes. So small
-buffers are only passed on. Sums, and what is passed on, have places of their own.
+Ranks are places of a torus, whose sides are factors of n, each a ring over circuits of its own.
+
+- Over a *scattered* side sums are scattered, and gathered again in the end.
+- Over a *windowed* side of q places and m windows, m a divisor of q, sums are scattered over m
+  neighbours each, then the sums of windows go round from root to root, m hops at a time, and in the
+  end each root gathers its window: q + m - 2 rounds of one in m parts.
+- Over a *passed* side each rank passes on what comes, and adds it up: one window, so q - 1 rounds,
+  half as many as a scattered side takes, of more bytes.
+
+Small buffers are only passed on. Sums, and what is passed on, have places of their own.
 """
 
 from __future__ import annotations
@@ -30,85 +36,179 @@ class Sides(NamedTuple):
 
     seconds: float
     scattered: tuple[int, ...] = ()
+    windowed: tuple[int, int] = (1, 1)
+    """Places and windows; (1, 1) if there is no such side."""
     passed: tuple[int, ...] = ()
 
 
 def choose(problem: Collective) -> Sides:
     """Return the fastest sides, by dynamic programming over the factors of n."""
     n, delay_s = problem.n_ranks, problem.delay_s
-    each_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
     whole_s = problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes)
 
-    def factors(left: int) -> list[int]:
-        most = 2 if problem.two_way else left
-        return [q for q in range(2, most + 1) if left % q == 0]
+    def list_factors(places: int) -> list[int]:
+        most = 2 if problem.two_way else places  # two-way circuits of one port make no rings
+        return [side for side in range(2, most + 1) if places % side == 0]
 
     @cache
-    def passing(left: int, chunks: int) -> Sides:
-        if left == 1:
+    def choose_passed(places: int, chunks: int) -> Sides:
+        """Return the fastest passed sides for so many places, with parts of one in `chunks`."""
+        if places == 1:
             return Sides(0.0)
-        ways = [Sides(float("inf"))]
-        for q in factors(left):
-            seconds, _, passed = passing(left // q, chunks)
-            seconds += delay_s + (q - 1) * (each_s + whole_s / chunks)
-            ways.append(Sides(seconds, (), (q, *passed)))
-        return min(ways)
+        options = []
+        for side in list_factors(places):
+            inner = choose_passed(places // side, chunks)
+            seconds = inner.seconds + delay_s + (side - 1) * (round_s + whole_s / chunks)
+            options.append(Sides(seconds, passed=(side, *inner.passed)))
+        return min(options)
 
     @cache
-    def scattering(left: int) -> Sides:
-        chunks = n // left
-        if left == 1:
+    def choose_all(places: int) -> Sides:
+        """Return the fastest sides for the places that the sides scattered before leave over."""
+        chunks = n // places
+        if places == 1:
             return Sides(-delay_s)  # the last circuits serve both halves
-        ways = [passing(left, chunks)]
-        for q in factors(left):
-            seconds, scattered, passed = scattering(left // q)
-            seconds += 2 * (delay_s + (q - 1) * (each_s + whole_s / (chunks * q)))
-            ways.append(Sides(seconds, (q, *scattered), passed))
-        return min(ways)
+        options = [choose_passed(places, chunks)]
+        for side in list_factors(places):
+            inner = choose_all(places // side)
+            turns_s = (side - 1) * (round_s + whole_s / (chunks * side))
+            seconds = inner.seconds + 2 * (delay_s + turns_s)
+            options.append(inner._replace(seconds=seconds, scattered=(side, *inner.scattered)))
+            for windows in range(2, side):
+                if side % windows:
+                    continue
+                inner = choose_passed(places // side, chunks * windows)
+                # The circuits come back for the gather, unless no passed sides are in between.
+                changes_s = (1 if places == side else 2) * delay_s
+                turns_s = (side + windows - 2) * (round_s + whole_s / (chunks * windows))
+                seconds = inner.seconds + changes_s + turns_s
+                options.append(inner._replace(seconds=seconds, windowed=(side, windows)))
+        return min(options)
 
-    found = scattering(n)
-    return found._replace(seconds=found.seconds - delay_s)  # the first circuits are there
+    chosen = choose_all(n)
+    return chosen._replace(seconds=chosen.seconds - delay_s)  # the first circuits are there
+
+
+class _TorusRounds:
+    """The sends of an all-reduce over a torus, round by round."""
+
+    def __init__(self, n: int, chunk_count: int) -> None:
+        self.ranks = np.arange(n)
+        self.chunks = np.arange(chunk_count)
+        self.rows: list[NDArray[np.int64]] = []
+
+    def add_round(
+        self,
+        step: int,
+        side: int,
+        chosen: NDArray[np.bool_],
+        kind: int,
+        places: tuple[int, int] = (SUM, SUM),
+    ) -> None:
+        """Append a round in which each rank sends its chosen chunks one place on around its ring.
+
+        Parameters
+        ----------
+        step, side
+            Neighbours on the ring are `step` ranks apart, and it has `side` places.
+        chosen
+            ``chosen[rank, chunk]``.
+        kind
+            Copy, reduce or keep.
+        places
+            From and into which place of the chunk the data go.
+        """
+        last = self.ranks // step % side == side - 1
+        successor = np.where(last, self.ranks - (side - 1) * step, self.ranks + step)
+        rank, chunk = np.nonzero(chosen)
+        told = np.tile((kind, *places), (len(rank), 1))
+        turn = np.full(len(rank), len(self.rows))
+        self.rows.append(np.column_stack([turn, rank, successor[rank], chunk, told]))
+
+    def holds(self, step: int, width: int, window: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return ``[rank, chunk]``: the chunk is of this window of a side, among those of the rank.
+
+        The sides before leave a rank the chunks that are equal to it modulo `step`; the digit of
+        a chunk above that, modulo `width`, is its window.
+        """
+        mine = self.ranks[:, None] % step == self.chunks % step
+        chosen: NDArray[np.bool_] = mine & (window[:, None] == self.chunks // step % width)
+        return chosen
+
+    def scatter(self, step: int, side: int, windows: int) -> None:
+        """Add the rounds after which each place has the sum of a window, over `windows` places."""
+        for turn in range(windows - 1):
+            window = (self.ranks // step - 1 - turn) % side % windows
+            self.add_round(step, side, self.holds(step, windows, window), REDUCE)
+
+    def gather(self, step: int, side: int, windows: int) -> None:
+        """Add the rounds in which whole sums are copied on, to `windows` places."""
+        for turn in range(windows - 1):
+            window = (self.ranks // step - turn) % side % windows
+            self.add_round(step, side, self.holds(step, windows, window), COPY)
+
+    def pass_on(self, step: int, side: int, windows: int) -> None:
+        """Add the rounds in which sums of windows go round, from each root to the next.
+
+        A root adds what comes to its sum, and keeps it beside the sum to send it on; on its last
+        trip it is only added.
+        """
+        trips = side // windows - 1
+        for trip in range(trips):
+            for hop in range(windows):
+                window = (self.ranks // step - hop) % side % windows
+                origin = SUM if trip == 0 and hop == 0 else PASSED
+                kind, target = COPY, PASSED
+                if hop == windows - 1:
+                    kind = KEEP
+                    if trip == trips - 1:
+                        kind, target = REDUCE, SUM
+                chosen = self.holds(step, windows, window)
+                self.add_round(step, side, chosen, kind, (origin, target))
 
 
 def list_rounds(n: int, sides: Sides) -> Rounds:
     """List the rounds of an all-reduce of n ranks over a torus."""
-    ranks = np.arange(n)
-    count = int(np.prod(sides.scattered, dtype=np.int64))
-    chunks = np.arange(count)
-    rows: list[NDArray[np.int64]] = []
+    side, windows = sides.windowed
+    count = int(np.prod(sides.scattered, dtype=np.int64)) * windows
+    rounds = _TorusRounds(n, count)
+    scattered: list[tuple[int, int]] = []
+    step = 1
+    for scattered_side in sides.scattered:
+        scattered.append((step, scattered_side))
+        rounds.scatter(step, scattered_side, scattered_side)
+        step *= scattered_side
+    windowed_step = step
+    rounds.scatter(step, side, windows)
+    rounds.pass_on(step, side, windows)
+    step *= side
 
-    def add(step: int, side: int, chosen: NDArray[np.bool_], *told: int) -> None:
-        """Append a round in which each rank sends chosen chunks onward around its ring."""
-        last = ranks // step % side == side - 1
-        onward = np.where(last, ranks - (side - 1) * step, ranks + step)
-        at, chunk = np.nonzero(chosen)
-        said = np.tile(told, (len(at), 1))
-        turn = np.full(len(at), len(rows))
-        rows.append(np.column_stack([turn, at, onward[at], chunk, said]))
-
-    step, levels = 1, []
-    for side in sides.scattered:
-        levels.append((step, side))
-        step *= side
-    for low, side in levels:
-        for turn in range(side - 1):
-            which = (ranks // low - 1 - turn) % side
-            mine = ranks[:, None] % low == chunks % low
-            add(low, side, mine & (which[:, None] == chunks // low % side), REDUCE, SUM, SUM)
-    for side in sides.passed:
-        for turn in range(side - 1):
-            kind = (REDUCE, SUM) if turn == side - 2 else (KEEP, PASSED)
-            add(
-                step, side, ranks[:, None] % count == chunks, kind[0], PASSED * (turn > 0), kind[1]
-            )
-        step *= side
-    for low, side in levels[::-1]:
-        for turn in range(side - 1):
-            which = (ranks // low - turn) % side
-            mine = ranks[:, None] % low == chunks % low
-            add(low, side, mine & (which[:, None] == chunks // low % side), COPY, SUM, SUM)
-    sends = np.concatenate(rows)
+    # Passed sides: each rank sends on the whole part that all its ring has, one window of it.
+    for passed_side in sides.passed:
+        held = rounds.ranks % windowed_step + windowed_step * (
+            rounds.ranks // windowed_step % side % windows
+        )
+        _pass_whole(rounds, step, passed_side, held)
+        step *= passed_side
+    rounds.gather(windowed_step, side, windows)
+    for low, scattered_side in reversed(scattered):
+        rounds.gather(low, scattered_side, scattered_side)
+    sends = np.concatenate(rounds.rows)
     return Rounds(sends[:, :5], count, places=sends[:, 5:])
+
+
+def _pass_whole(
+    rounds: _TorusRounds, step: int, side: int, chunk_of_rank: NDArray[np.int64]
+) -> None:
+    """Add the rounds in which the one chunk that a rank is the root of goes round its ring."""
+    chosen = chunk_of_rank[:, None] == rounds.chunks
+    for turn in range(side - 1):
+        origin = SUM if turn == 0 else PASSED
+        if turn == side - 2:
+            rounds.add_round(step, side, chosen, REDUCE, (origin, SUM))
+        else:
+            rounds.add_round(step, side, chosen, KEEP, (origin, PASSED))
 
 
 def sum_up(gathered: Laid) -> Laid:

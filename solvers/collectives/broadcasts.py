@@ -1,0 +1,244 @@
+"""Pipelined broadcasts: pieces of a buffer spread over several ports, the rarest piece first.
+
+In each round a rank sends over each circuit a piece that the receiver lacks and that the fewest
+ranks have. Over a line this is the usual pipeline; over circuits along the dimensions of a
+hypercube in turn it takes as many rounds as the schedule of Johnsson and Ho (1989), pieces +
+log2 n - 1; over several ports different pieces leave the root at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from optmatch.model import IDLE
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import COPY
+from optmatch.solvers.collectives.offers import MOST_OFFERED_SENDS, Offer
+from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
+from optmatch.solvers.collectives.topologies import IntArray, list_topologies
+from optmatch.solvers.kernels.decorators import kernel
+
+UNKNOWN = 1 << 30
+"""The round in which a piece comes that has not come yet."""
+MOST_PIECES = 512
+"""A buffer is cut into so many pieces at most."""
+PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
+"""Numbers of pieces that are tried, as parts of what the formula says. With 0.5, 1 and 2 alone
+plans take up to 4 % longer."""
+MOST_STEPS = 60_000_000
+"""Looks at pieces of one simulation, about 0.1 s; longer ones are not tried."""
+
+
+class Cycle(NamedTuple):
+    """Circuits that are set up one after another, again and again."""
+
+    name: str
+    peer: IntArray
+    """``peer[configuration, lane, rank]``."""
+    held: int
+    """For how many rounds each configuration is held."""
+    depth: int
+    """About how many rounds a piece takes to all ranks."""
+
+
+class PieceArrays(NamedTuple):
+    """What `spread_pieces` finds."""
+
+    round_of: IntArray
+    """``round_of[rank, piece]``: when it comes, -1 at the root."""
+    source_of: IntArray
+    """``source_of[rank, piece]``: from which rank."""
+    n_owners: IntArray
+    """``n_owners[piece]``: how many ranks have a piece, or are being sent it."""
+
+
+@kernel
+def spread_pieces(peer, held, root, most_rounds, arrays):
+    """Simulate a broadcast in which each circuit carries the rarest piece that is of use.
+
+    Parameters
+    ----------
+    peer : int array, shape (configurations, lanes, n)
+        Where each port leads, -1 if it is dark.
+    held : int
+        The configurations change after so many rounds, and come again after the last one.
+    root : int
+        The rank that has all pieces.
+    most_rounds : int
+        The simulation gives up after so many rounds.
+    arrays : PieceArrays
+        Out.
+
+    Returns
+    -------
+    The number of rounds; 0 if it gave up.
+    """
+    n_configs, n_lanes, n = peer.shape
+    n_pieces = arrays.round_of.shape[1]
+    round_of = arrays.round_of
+    round_of[:, :] = UNKNOWN
+    round_of[root, :] = -1
+    arrays.n_owners[:] = 1
+    n_missing = (n - 1) * n_pieces
+    for turn in range(most_rounds):
+        config = turn // held % n_configs
+        # The root comes first, so that the pieces that it begins count as less rare for others.
+        for distance in range(n):
+            rank = (root + distance) % n
+            for lane in range(n_lanes):
+                receiver = peer[config, lane, rank]
+                if receiver < 0 or receiver == root:
+                    continue
+                rarest = -1
+                for piece in range(n_pieces):
+                    if round_of[rank, piece] >= turn or round_of[receiver, piece] < UNKNOWN:
+                        continue
+                    if rarest < 0 or arrays.n_owners[piece] < arrays.n_owners[rarest]:
+                        rarest = piece
+                if rarest >= 0:
+                    round_of[receiver, rarest] = turn
+                    arrays.source_of[receiver, rarest] = rank
+                    arrays.n_owners[rarest] += 1
+                    n_missing -= 1
+        if n_missing == 0:
+            return turn + 1
+    return 0
+
+
+def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
+    """Offer pipelined broadcasts over circuits that stay, and over those that change in turn."""
+    n, lanes = problem.n_ranks, problem.lanes
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    whole_s = problem.size_bytes / problem.rate_bytes_per_s
+    for cycle in (*_list_static(problem), *_list_changing(problem)):
+        change_s = problem.delay_s / cycle.held if len(cycle.peer) > 1 else 0.0
+        fixed_s = round_s + change_s
+
+        # With depth + pieces / lanes rounds the best number of pieces is where the time for more
+        # rounds equals what shorter rounds save.
+        balance = cycle.depth * lanes * whole_s / fixed_s if fixed_s else math.inf
+        best = max(1, round(math.sqrt(min(balance, MOST_PIECES**2))))
+        near = {max(1, min(MOST_PIECES, round(best * factor))) for factor in PIECE_FACTORS}
+        for pieces in sorted({1, 2, 3, 4} | near):
+            rounds = cycle.depth + pieces
+            if 4 * rounds * n * lanes * pieces > MOST_STEPS:
+                continue
+            simulated = _simulate(problem, cycle, pieces)
+            if simulated is None:
+                continue
+            n_rounds, arrays = simulated
+            piece_bytes = float(chunk_sizes(problem, pieces)[0])
+            n_changes = (n_rounds - 1) // cycle.held if len(cycle.peer) > 1 else 0
+            seconds = n_rounds * (round_s + piece_bytes / problem.rate_bytes_per_s)
+            yield Offer(
+                seconds + n_changes * problem.delay_s,
+                (n - 1) * pieces,
+                cycle.name,
+                partial(_lay_broadcast, problem, cycle, n_rounds, arrays),
+            )
+
+
+def _simulate(
+    problem: Collective, cycle: Cycle, pieces: int
+) -> tuple[int, PieceArrays] | None:
+    """Return the rounds of a broadcast and how pieces come; None if not all pieces arrive."""
+    n = problem.n_ranks
+    arrays = PieceArrays(
+        np.empty((n, pieces), dtype=np.int64),
+        np.full((n, pieces), IDLE),
+        np.empty(pieces, dtype=np.int64),
+    )
+    most_rounds = 4 * (cycle.depth + pieces) + len(cycle.peer) * cycle.held
+    n_rounds = spread_pieces(cycle.peer, cycle.held, problem.root, most_rounds, arrays)
+    return (n_rounds, arrays) if n_rounds else None
+
+
+def _lay_broadcast(
+    problem: Collective, cycle: Cycle, n_rounds: int, arrays: PieceArrays
+) -> Laid:
+    """Lay out the sends of a simulated broadcast."""
+    rank, piece = np.nonzero(arrays.round_of >= 0)
+    turn = arrays.round_of[rank, piece]
+    sends = np.column_stack(
+        [turn, arrays.source_of[rank, piece], rank, piece, np.full(len(turn), COPY)]
+    )
+    sends = sends[np.argsort(turn, kind="stable")]
+    config = np.arange(n_rounds) // cycle.held % len(cycle.peer)
+    return lay(problem, Rounds(sends, arrays.round_of.shape[1], cycle.peer[config]))
+
+
+def _list_static(problem: Collective) -> Iterator[Cycle]:
+    """List the topologies that stay, each with its depth from the root."""
+    for topology in list_topologies(problem):
+        depth = _depth_from(topology.peer, problem.root)
+        if depth:
+            yield Cycle(topology.name, topology.peer[None], 1, depth)
+    tree = _lay_tree(problem)
+    if tree is not None:
+        yield Cycle("tree", tree[None], 1, _depth_from(tree, problem.root))
+
+
+def _lay_tree(problem: Collective) -> IntArray | None:
+    """Lay the tree of least depth: each rank has a port for each child, and one for its parent."""
+    n, lanes = problem.n_ranks, problem.lanes
+    if problem.two_way and problem.planes > 1:
+        return None
+    children = lanes - 1 if problem.two_way else lanes
+    if children < 2:
+        return None
+    peer = np.full((lanes, n), IDLE)
+    for place in range(1, n):
+        parent = (place - 1) // children
+        port = (place - 1) % children
+        rank, parent_rank = (place + problem.root) % n, (parent + problem.root) % n
+        peer[port, parent_rank] = rank
+        if problem.two_way:
+            peer[lanes - 1, rank] = parent_rank
+    return peer
+
+
+def _depth_from(peer: IntArray, root: int) -> int:
+    """Return the hops from the root to the farthest rank by breadth-first search; 0 if none."""
+    n = peer.shape[1]
+    reached = np.zeros(n, dtype=np.bool_)
+    reached[root] = True
+    layer = np.array([root])
+    depth = 0
+    while not reached.all():
+        following = np.unique(peer[:, layer])
+        following = following[following >= 0]
+        layer = following[~reached[following]]
+        if not len(layer):
+            return 0
+        reached[layer] = True
+        depth += 1
+    return depth
+
+
+def _list_changing(problem: Collective) -> Iterator[Cycle]:
+    """List circuits along 1, 2, 4, ... places in turn, as many at once as there are lanes.
+
+    Two-way circuits pair ranks whose numbers differ in one bit; one-way circuits lead onward
+    around the ring of all ranks, so that any number of ranks is possible.
+    """
+    n, lanes = problem.n_ranks, problem.lanes
+    n_bits = (n - 1).bit_length()
+    if n < 3 or lanes >= n_bits:
+        return
+    ranks = np.arange(n)
+    rows = []
+    for bit in range(n_bits):
+        paired = ranks ^ (1 << bit)
+        pairs = np.where(paired < n, paired, IDLE)
+        rows.append(pairs if problem.two_way or n == 1 << n_bits else (ranks + (1 << bit)) % n)
+    period = n_bits // math.gcd(n_bits, lanes)
+    order = np.arange(period * lanes).reshape(period, lanes) % n_bits
+    peer = np.array(rows)[order]
+    for held in (1, 2, 4) if problem.delay_s else (1,):
+        yield Cycle("hypercube", peer, held, math.ceil(n_bits / lanes) * held)

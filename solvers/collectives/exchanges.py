@@ -1,0 +1,396 @@
+"""All-to-alls over several ports: blocks go one hop in each round, over circuits with level loads.
+
+Over a graph that stays each block takes a shortest way to its destination. In each round all blocks
+that are not there yet go one hop on, each over the circuit of its rank that has carried least in
+this round among those that lead nearer. Over circulants that change all ranks do the same, so an
+*offset* stands for the blocks of all ranks that go so many places onward: it is a sum of shifts of
+the configurations, as few as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Clock
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import COPY
+from optmatch.solvers.collectives.circulant import list_shifts
+from optmatch.solvers.collectives.offers import MOST_OFFERED_SENDS, Offer
+from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.rounds import Rounds, as_rounds, without_nothing
+from optmatch.solvers.collectives.topologies import (
+    IntArray,
+    Topology,
+    inverse_circuits,
+    lay_circulant,
+    list_topologies,
+)
+from optmatch.solvers.kernels.decorators import kernel
+
+FAR = 1 << 30
+"""The distance of ranks that cannot be reached."""
+MOST_CONFIGURATIONS = 12
+"""Numbers of configurations of circulants that are tried."""
+SHIFT_SETS = 4
+"""Sets of shifts whose rounds are counted, for each number of configurations."""
+
+
+class Hops(NamedTuple):
+    """The ways of all blocks over a graph that stays."""
+
+    distance: IntArray
+    """``distance[destination, rank]``: the fewest hops from a rank."""
+    at: IntArray
+    """``at[source, destination]``: where a block is; scratch."""
+    load: NDArray[np.float64]
+    """``load[lane, rank]``: the bytes of the round that goes on; scratch."""
+    busiest: NDArray[np.float64]
+    """``busiest[round]``: the bytes of the busiest circuit."""
+
+
+@kernel
+def measure_distances(source, distance, queue):
+    """Write the fewest hops to each destination from all ranks, by breadth-first search.
+
+    Parameters
+    ----------
+    source : int array, shape (lanes, n)
+        The rank from which data come in over this port, -1 if it is dark.
+    distance : int array, shape (n, n)
+        Out: ``distance[destination, rank]``; `FAR` where there is no way.
+    queue : int array, shape (n,)
+        Scratch.
+
+    Returns
+    -------
+    The longest distance.
+    """
+    n_lanes, n = source.shape
+    longest = 0
+    for destination in range(n):
+        for rank in range(n):
+            distance[destination, rank] = FAR
+        distance[destination, destination] = 0
+        queue[0] = destination
+        n_queued = 1
+        first = 0
+        while first < n_queued:
+            rank = queue[first]
+            first += 1
+            for lane in range(n_lanes):
+                before = source[lane, rank]
+                if before >= 0 and distance[destination, before] == FAR:
+                    distance[destination, before] = distance[destination, rank] + 1
+                    queue[n_queued] = before
+                    n_queued += 1
+        longest = max(longest, distance[destination, queue[n_queued - 1]])
+        if n_queued < n:
+            return FAR
+    return longest
+
+
+@kernel
+def move_blocks(peer, demand, turn, hops, lane_of):
+    """Move all blocks one hop nearer to their destinations.
+
+    Blocks of one round are looked at by destination, so that those of one source do not all find
+    the same circuits free.
+
+    Parameters
+    ----------
+    peer : int array, shape (lanes, n)
+    demand : float array, shape (n, n)
+        The bytes of each block; blocks without any do not move.
+    turn : int
+        The number of the round.
+    hops : Hops
+        Read and written.
+    lane_of : int array, shape (n, n)
+        Out: the lane over which each block goes, -1 for blocks that do not move.
+
+    Returns
+    -------
+    How many blocks have moved.
+    """
+    n_lanes, n = peer.shape
+    hops.load[:, :] = 0.0
+    n_moved = 0
+    for shift in range(1, n):
+        for first in range(n):
+            destination = (first + shift) % n
+            rank = hops.at[first, destination]
+            lane_of[first, destination] = -1
+            if rank == destination or demand[first, destination] == 0.0:
+                continue
+            nearer = hops.distance[destination, rank] - 1
+            best = -1
+            for lane in range(n_lanes):
+                to = peer[lane, rank]
+                if to < 0 or hops.distance[destination, to] != nearer:
+                    continue
+                if best < 0 or hops.load[lane, rank] < hops.load[best, rank]:
+                    best = lane
+            hops.load[best, rank] += demand[first, destination]
+            hops.busiest[turn] = max(hops.busiest[turn], hops.load[best, rank])
+            lane_of[first, destination] = best
+            hops.at[first, destination] = peer[best, rank]
+            n_moved += 1
+    return n_moved
+
+
+def list_static_offers(problem: Collective) -> Iterator[Offer]:
+    """Offer all-to-alls over each topology that stays."""
+    n = problem.n_ranks
+    for topology in list_topologies(problem):
+        source = inverse_circuits(topology.peer, two_way=problem.two_way)
+        distance = np.empty((n, n), dtype=np.int64)
+        n_rounds = measure_distances(source, distance, np.empty(n, dtype=np.int64))
+        if n_rounds == FAR:
+            continue
+        n_sends = int(distance[problem.demand.T > 0].sum())
+        if n_sends > MOST_OFFERED_SENDS:
+            continue
+        hops, _ = _route(problem, topology, distance, n_rounds)
+        fixed_s = n_rounds * (problem.alpha_s + (problem.hop_s or 0.0))
+        seconds = fixed_s + float(hops.busiest.sum()) / problem.rate_bytes_per_s
+        build = partial(_lay_static, problem, topology, distance, n_rounds)
+        yield Offer(seconds * (1 - 1e-9), n_sends, topology.name, build)
+
+
+def _route(
+    problem: Collective, topology: Topology, distance: IntArray, n_rounds: int
+) -> tuple[Hops, list[tuple[IntArray, ...]]]:
+    """Move all blocks, and list (sources, destinations, chunks) of the sends of each round."""
+    n = problem.n_ranks
+    demand = problem.demand
+    at = np.repeat(np.arange(n), n).reshape(n, n)
+    load = np.empty(topology.peer.shape)
+    hops = Hops(distance, at, load, np.zeros(n_rounds))
+    parts: list[tuple[IntArray, ...]] = []
+    lane_of = np.full((n, n), -1)
+    for turn in range(n_rounds):
+        before = at.copy()
+        move_blocks(topology.peer, demand, turn, hops, lane_of)
+        first, destination = np.nonzero(before != at)
+        parts.append(
+            (before[first, destination], at[first, destination], first * n + destination)
+        )
+    return hops, parts
+
+
+def _lay_static(
+    problem: Collective, topology: Topology, distance: IntArray, n_rounds: int
+) -> Laid:
+    """Lay out an all-to-all over a topology that stays."""
+    _, parts = _route(problem, topology, distance, n_rounds)
+    n = problem.n_ranks
+    rounds = as_rounds(parts, COPY, n * n)
+    matchings = np.broadcast_to(topology.peer, (rounds.n_rounds, *topology.peer.shape))
+    return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
+
+
+class ShiftRoutes(NamedTuple):
+    """An even all-to-all over circulants: each configuration has a shift for each lane."""
+
+    topologies: tuple[Topology, ...]
+    moves: tuple[tuple[tuple[int, IntArray, IntArray], ...], ...]
+    """By round, of each lane that is used: the lane, the offsets that it carries, and how far
+    their blocks have come before."""
+    config_of_round: tuple[int, ...]
+
+
+@kernel
+def count_shifts(shifts, exponents, distance, loads):
+    """Write every offset as a sum of the fewest shifts; ties go to shifts with lower loads.
+
+    Parameters
+    ----------
+    shifts : int array, shape (shifts,)
+    exponents : int array, shape (n, shifts)
+        Out: how often each shift is taken for an offset.
+    distance : int array, shape (n,)
+        Out: the number of shifts, `FAR` for offsets that are no sum.
+    loads : int array, shape (shifts,)
+        Out: how often all offsets together take a shift.
+
+    Returns
+    -------
+    The largest distance.
+    """
+    n, n_shifts = exponents.shape
+    distance[:] = FAR
+    exponents[:, :] = 0
+    loads[:] = 0
+    distance[0] = 0
+    n_known = 1
+    hops = 0
+    while n_known < n:
+        hops += 1
+        n_before = n_known
+        for offset in range(n):
+            if distance[offset] < FAR:
+                continue
+            best = -1
+            best_load = 0
+            for k in range(n_shifts):
+                before = (offset - shifts[k]) % n
+                if distance[before] != hops - 1:
+                    continue
+                # The way is that to the offset before, and one shift more.
+                load = loads[k] + 1
+                for other in range(n_shifts):
+                    if exponents[before, other] > 0:
+                        load = max(load, loads[other] + exponents[before, other])
+                if best < 0 or load < best_load:
+                    best = k
+                    best_load = load
+            if best >= 0:
+                before = (offset - shifts[best]) % n
+                for other in range(n_shifts):
+                    exponents[offset, other] = exponents[before, other]
+                exponents[offset, best] += 1
+                for other in range(n_shifts):
+                    loads[other] += exponents[offset, other]
+                distance[offset] = hops
+                n_known += 1
+        if n_known == n_before:
+            return FAR
+    return hops
+
+
+def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+    """Offer even all-to-alls over circulants with different shifts on all lanes."""
+    n, lanes = problem.n_ranks, problem.lanes
+    if problem.demand_bytes is not None or n < 3:
+        return
+    width = lanes // 2 if problem.two_way else lanes
+    if width < 1 or lanes >= n - 1:
+        return
+    for count in range(1, min(MOST_CONFIGURATIONS, -(-(n - 1) // lanes)) + 1):
+        if clock.exceeded(0) is not None:
+            return
+        for shifts in _list_shift_sets(problem, count * width, clock):
+            for groups in (shifts.reshape(count, width), shifts.reshape(width, count).T):
+                routes = _route_offsets(problem, groups)
+                if routes is not None:
+                    seconds, n_sends = _time_routes(problem, routes)
+                    build = partial(_lay_routes, problem, routes)
+                    yield Offer(seconds, n_sends, f"{count} circulants", build)
+                if count == 1:
+                    break
+
+
+def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[IntArray]:
+    """Yield sets of so many shifts: geometric ones, and those of a hill climb for few hops."""
+    n = problem.n_ranks
+    largest = n // 2 if problem.two_way else n - 1
+    radix = max(2, round((2 if problem.two_way else 1) * largest ** (1 / size)))
+    for base in range(max(2, radix - 1), radix + 2):
+        shifts = np.unique([base**k for k in range(size) if base**k <= largest])
+        missing = size - len(shifts)
+        others = np.setdiff1d(np.arange(1, largest + 1), shifts)[:missing]
+        if len(others) == missing:
+            yield np.sort(np.concatenate([shifts, others]))
+    if not problem.two_way and size * n * n <= 3_000_000:
+        for shifts in list_shifts(n, size, clock=clock)[:SHIFT_SETS]:
+            if (shifts > 0).all():
+                yield np.sort(shifts)
+
+
+def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
+    """Route all offsets over the shifts of each configuration, ``groups[configuration, place]``.
+
+    In each round an offset goes one hop, over the lane that has carried least in this round.
+    """
+    n = problem.n_ranks
+    topologies = []
+    for group in groups:
+        topology = lay_circulant(problem, tuple(group.tolist()))
+        if topology is None:
+            return None
+        topologies.append(topology)
+    shifts = np.array([topology.shifts for topology in topologies])
+    n_configs, lanes = shifts.shape
+    exponents = np.empty((n, shifts.size), dtype=np.int64)
+    loads = np.empty(shifts.size, dtype=np.int64)
+    distance = np.empty(n, dtype=np.int64)
+    if count_shifts(shifts.reshape(-1), exponents, distance, loads) >= FAR:
+        return None
+    left = exponents.reshape(n, n_configs, lanes)
+    come = np.zeros(n, dtype=np.int64)
+    moves = []
+    config_of_round = []
+    for config in range(n_configs):
+        while left[:, config].any():
+            lane_of = _choose_lane_of_offsets(left[:, config])
+            row = []
+            for lane in np.unique(lane_of[lane_of >= 0]).tolist():
+                offsets = np.flatnonzero(lane_of == lane)
+                row.append((lane, offsets, come[offsets]))
+                come[offsets] += shifts[config, lane]
+                left[offsets, config, lane] -= 1
+            moves.append(tuple(row))
+            config_of_round.append(config)
+    return ShiftRoutes(tuple(topologies), tuple(moves), tuple(config_of_round))
+
+
+def _choose_lane_of_offsets(left: IntArray) -> IntArray:
+    """Return ``lane[offset]`` of a round, -1 for offsets that do not move.
+
+    ``left[offset, lane]`` says how often an offset still has to take a lane. Offsets without a
+    choice are placed first; the others go where the load is least.
+    """
+    n, lanes = left.shape
+    lane_of = np.full(n, -1)
+    choices = (left > 0).sum(axis=1)
+    lane_of[choices == 1] = (left > 0).argmax(axis=1)[choices == 1]
+    loads = np.bincount(lane_of[choices == 1], minlength=lanes)
+    for offset in np.flatnonzero(choices > 1).tolist():
+        possible = np.flatnonzero(left[offset])
+        lane = int(possible[loads[possible].argmin()])
+        lane_of[offset] = lane
+        loads[lane] += 1
+    return lane_of
+
+
+def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
+    """Return the seconds of an all-to-all over circulants, and how many sends it has."""
+    n = problem.n_ranks
+    block_s = problem.size_bytes / n / problem.rate_bytes_per_s
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    seconds = (len(routes.topologies) - 1) * problem.delay_s
+    n_sends = 0
+    for row, config in zip(routes.moves, routes.config_of_round, strict=True):
+        # Lanes with equal shifts share what goes over all of them.
+        shifts = routes.topologies[config].shifts
+        per_shift: dict[int, int] = {}
+        for lane, offsets, _ in row:
+            per_shift[shifts[lane]] = per_shift.get(shifts[lane], 0) + len(offsets)
+            n_sends += n * len(offsets)
+        busiest = max(count / shifts.count(shift) for shift, count in per_shift.items())
+        seconds += round_s + busiest * block_s
+    return seconds, n_sends
+
+
+def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
+    """Lay out an all-to-all over circulants."""
+    n = problem.n_ranks
+    ranks = np.arange(n)[:, None]
+    parts: list[tuple[IntArray, ...]] = []
+    for row, config in zip(routes.moves, routes.config_of_round, strict=True):
+        shifts = routes.topologies[config].shifts
+        sends = []
+        for lane, offsets, come in row:
+            at = (ranks + come) % n
+            chunk = ranks * n + (ranks + offsets) % n
+            sends.append(np.stack([at, (at + shifts[lane]) % n, chunk]).reshape(3, -1))
+        source, target, chunk = np.concatenate(sends, axis=1)
+        parts.append((source, target, chunk))
+    peer = np.array([topology.peer for topology in routes.topologies])
+    rounds: Rounds = as_rounds(parts, COPY, n * n)
+    return lay(problem, rounds._replace(matchings=peer[list(routes.config_of_round)]))

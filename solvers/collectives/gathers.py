@@ -1,0 +1,515 @@
+"""All-gathers over several ports, and the reduce-scatters and all-reduces that are made of them.
+
+Data spread breadth first (BFB schedules of Zhao et al.): in each round a rank takes from its
+neighbours all blocks that it lacks and that they had before. Blocks that several neighbours can
+send are taken from the one that has sent least in this round. Circuits stay, or change between
+configurations that are held for some rounds each. A reduce-scatter is an all-gather over the
+reversed circuits that runs backwards; an all-reduce is both, or an all-gather of whole buffers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import LONGEST_S
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import COPY, REDUCE
+from optmatch.solvers.collectives.offers import MOST_OFFERED_SENDS, Offer
+from optmatch.solvers.collectives.passing import sum_up
+from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.rounds import (
+    Rounds,
+    as_rounds,
+    chunk_sizes,
+    one_after_another,
+)
+from optmatch.solvers.collectives.topologies import (
+    IntArray,
+    Topology,
+    inverse_circuits,
+    lay_circulant,
+    list_shift_sets,
+    list_topologies,
+)
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+
+UNKNOWN = 1 << 30
+"""The round in which a block comes that has not come yet."""
+
+
+class Sequence(NamedTuple):
+    """Configurations of circuits, one after another, each held for some rounds."""
+
+    topologies: tuple[Topology, ...]
+    held: tuple[int, ...]
+    """Rounds of all configurations but the last one, which is held until all is done."""
+
+    @property
+    def is_circulant(self) -> bool:
+        """Whether all ranks have the same shifts, so that one rank stands for all."""
+        return all(topology.shifts for topology in self.topologies)
+
+    def reversed_shifts(self, n: int) -> Sequence:
+        """Return the circulants whose circuits lead back."""
+        back = [
+            Topology(
+                topology.name,
+                inverse_circuits(topology.peer, two_way=False),
+                tuple((n - shift) % n for shift in topology.shifts),
+            )
+            for topology in self.topologies
+        ]
+        return Sequence(tuple(back), self.held)
+
+
+class OffsetArrays(NamedTuple):
+    """What `spread_offsets` finds, in arrays that it writes."""
+
+    round_of: IntArray
+    """``round_of[offset, piece]``: when it comes, -1 for the own block."""
+    lane_of: IntArray
+    """``lane_of[offset, piece]``: over which lane."""
+    loads: IntArray
+    """``loads[round]``: the most pieces on a lane; as long as there may be rounds."""
+    config_of_round: IntArray
+    lane_load: IntArray
+    """Scratch, ``lane_load[lane]``: the pieces of this round."""
+
+
+class BlockArrays(NamedTuple):
+    """What `spread_blocks` finds, and the arrays that it works in."""
+
+    round_of: IntArray
+    """``round_of[rank, block]``: when it comes, -1 for the own block."""
+    lane_of: IntArray
+    """``lane_of[rank, block, piece]``: over which lane."""
+    loads: IntArray
+    """``loads[round]``: the most pieces on any circuit; as long as there may be rounds."""
+    arrived: IntArray
+    """Scratch, ``arrived[rank, place]``: the blocks of a rank in the order of arrival."""
+    n_arrived: IntArray
+    """Scratch, by rank: how many blocks it has."""
+    n_before: IntArray
+    """Scratch, by rank: how many it had when the round began."""
+    first_new: IntArray
+    """Scratch, by rank: the place of the first block that came in the last round."""
+    n_choices: IntArray
+    """Scratch, by block: how many circuits can bring it."""
+    wanted: IntArray
+    """Scratch: the blocks that can come to a rank in this round."""
+    lane_load: IntArray
+    """Scratch, ``lane_load[lane]``: the pieces of this rank and round."""
+
+
+class Gather(NamedTuple):
+    """How an all-gather spreads over a sequence of circuits, before sends are listed."""
+
+    sequence: Sequence
+    pieces: int
+    """A block is cut into so many pieces, which may come from different neighbours."""
+    loads: IntArray
+    """``loads[round]``: the most pieces that any circuit carries."""
+    config_of_round: IntArray
+    source: IntArray
+    """``source[configuration, lane, rank]``: from where data come over each port."""
+    round_of: IntArray
+    """``round_of[rank, block]``; of circulants ``round_of[offset, piece]``. Own blocks have -1."""
+    lane_of: IntArray
+    """``lane_of[rank, block, piece]``; of circulants ``lane_of[offset, piece]``."""
+
+    def seconds(self, block_bytes: float, problem: Collective) -> float:
+        """Return the time of the rounds and of the changes between them, in seconds."""
+        round_s = problem.alpha_s + (problem.hop_s or 0.0)
+        most_bytes = float(self.loads.sum()) * block_bytes / self.pieces
+        changes_s = (len(self.sequence.topologies) - 1) * problem.delay_s
+        return changes_s + len(self.loads) * round_s + most_bytes / problem.rate_bytes_per_s
+
+
+@kernel
+def spread_offsets(shifts, held, most_load, result):
+    """Spread the blocks of a circulant breadth first, as one rank receives them.
+
+    The block at offset o belongs to the rank o places before the receiver. It comes over the lane
+    of shift s if the neighbour s places before the receiver has it, for which its offset is o - s.
+
+    Parameters
+    ----------
+    shifts : int array, shape (configurations, lanes)
+    held : int array, shape (configurations,)
+        Rounds of each configuration; the last one is held until all blocks have come.
+    most_load : int
+        No lane carries more pieces in a round. A small limit levels the loads, but takes rounds.
+    result : OffsetArrays
+        Out.
+
+    Returns
+    -------
+    The number of rounds; 0 if some block never comes, or comes too late for the arrays.
+    """
+    n, pieces = result.lane_of.shape
+    n_lanes = shifts.shape[1]
+    round_of = result.round_of
+    round_of[:, :] = UNKNOWN
+    round_of[0, :] = -1
+    n_missing = (n - 1) * pieces
+    turn = 0
+    config = 0
+    turns_of_config = 0
+    lane_load = result.lane_load
+    while n_missing:
+        if turn == len(result.loads):
+            return 0
+        if config < len(shifts) - 1 and turns_of_config == held[config]:
+            config += 1
+            turns_of_config = 0
+        lane_load[:] = 0
+        n_before = n_missing
+
+        # Blocks that only one neighbour can send are placed first; the others level the loads.
+        for with_choice in range(2):
+            for offset in range(n):
+                for piece in range(pieces):
+                    if round_of[offset, piece] < UNKNOWN:
+                        continue
+                    n_choices = 0
+                    best = -1
+                    for lane in range(n_lanes):
+                        neighbour_offset = (offset - shifts[config, lane]) % n
+                        if round_of[neighbour_offset, piece] >= turn:
+                            continue
+                        n_choices += 1
+                        if best < 0 or lane_load[lane] < lane_load[best]:
+                            best = lane
+                    if n_choices == 0 or (n_choices > 1) != (with_choice == 1):
+                        continue
+                    if lane_load[best] < most_load:
+                        result.lane_of[offset, piece] = best
+                        round_of[offset, piece] = turn
+                        lane_load[best] += 1
+                        n_missing -= 1
+        if n_missing == n_before and config == len(shifts) - 1:
+            return 0
+        for lane in range(n_lanes):
+            result.loads[turn] = max(result.loads[turn], lane_load[lane])
+        result.config_of_round[turn] = config
+        turn += 1
+        turns_of_config += 1
+    return turn
+
+
+@kernel
+def spread_blocks(source, arrays):
+    """Spread the blocks of all ranks breadth first over circuits that stay.
+
+    A block that a neighbour has had for more than a round has come already, so only the blocks
+    that came in the last round are looked at: O(n^2 lanes) in all.
+
+    Parameters
+    ----------
+    source : int array, shape (lanes, n)
+        The rank whose data come in over this port of a rank, -1 if it is dark.
+    arrays : BlockArrays
+        Written; `loads` has zeros at first.
+
+    Returns
+    -------
+    The number of rounds; 0 if some block never comes.
+    """
+    n = source.shape[1]
+    arrays.round_of[:, :] = UNKNOWN
+    for rank in range(n):
+        arrays.round_of[rank, rank] = -1
+        arrays.arrived[rank, 0] = rank
+        arrays.n_arrived[rank] = 1
+        arrays.first_new[rank] = 0
+        arrays.n_choices[rank] = 0
+    turn = 0
+    n_blocks = n
+    while n_blocks < n * n:
+        if turn == len(arrays.loads):
+            return 0
+        for rank in range(n):
+            arrays.n_before[rank] = arrays.n_arrived[rank]
+        n_came = 0
+        for rank in range(n):
+            n_wanted = list_wanted_blocks(source, arrays, rank)
+            choose_lanes(source, arrays, rank, n_wanted, turn)
+            for place in range(n_wanted):
+                block = arrays.wanted[place]
+                arrays.n_choices[block] = 0
+                arrays.round_of[rank, block] = turn
+                arrays.arrived[rank, arrays.n_arrived[rank]] = block
+                arrays.n_arrived[rank] += 1
+            n_came += n_wanted
+        if n_came == 0:
+            return 0
+        n_blocks += n_came
+        for rank in range(n):
+            arrays.first_new[rank] = arrays.n_before[rank]
+        turn += 1
+    return turn
+
+
+@inner_kernel
+def list_wanted_blocks(source, arrays, rank):
+    """List the blocks that can come to a rank in this round, and count the circuits for each.
+
+    Writes `wanted` and `n_choices`; returns the number of blocks.
+    """
+    n_wanted = 0
+    for lane in range(source.shape[0]):
+        neighbour = source[lane, rank]
+        if neighbour < 0:
+            continue
+        for place in range(arrays.first_new[neighbour], arrays.n_before[neighbour]):
+            block = arrays.arrived[neighbour, place]
+            if arrays.round_of[rank, block] < UNKNOWN:
+                continue
+            if arrays.n_choices[block] == 0:
+                arrays.wanted[n_wanted] = block
+                n_wanted += 1
+            arrays.n_choices[block] += 1
+    return n_wanted
+
+
+@inner_kernel
+def choose_lanes(source, arrays, rank, n_wanted, turn):
+    """Choose the lane of each piece of the wanted blocks of a rank, so that loads are level.
+
+    Blocks that only one circuit can bring are placed first; the others go to the lane with the
+    least pieces so far. Writes `lane_of` and `loads`.
+    """
+    n_lanes = source.shape[0]
+    arrays.lane_load[:] = 0
+    for with_choice in range(2):
+        for place in range(n_wanted):
+            block = arrays.wanted[place]
+            if (arrays.n_choices[block] > 1) != (with_choice == 1):
+                continue
+            for piece in range(arrays.lane_of.shape[2]):
+                best = -1
+                for lane in range(n_lanes):
+                    neighbour = source[lane, rank]
+                    if neighbour < 0 or arrays.round_of[neighbour, block] >= turn:
+                        continue
+                    if best < 0 or arrays.lane_load[lane] < arrays.lane_load[best]:
+                        best = lane
+                arrays.lane_of[rank, block, piece] = best
+                arrays.lane_load[best] += 1
+    for lane in range(n_lanes):
+        arrays.loads[turn] = max(arrays.loads[turn], arrays.lane_load[lane])
+
+
+def spread(
+    n: int, sequence: Sequence, pieces: int, *, two_way: bool, most_load: int = UNKNOWN
+) -> Gather | None:
+    """Spread an all-gather over a sequence of circuits; None if it does not reach all ranks.
+
+    `most_load` limits the pieces on a circuit in a round; it is heeded for circulants only.
+    """
+    peer = np.array([topology.peer for topology in sequence.topologies])
+    source = inverse_circuits(peer, two_way=two_way)
+    loads = np.zeros(2 * n + len(peer), dtype=np.int64)
+    config_of_round = np.zeros(len(loads), dtype=np.int64)
+    if sequence.is_circulant:
+        shifts = np.array([topology.shifts for topology in sequence.topologies])
+        held = np.array([*sequence.held, 0])
+        round_of = np.empty((n, pieces), dtype=np.int64)
+        lane_of = np.zeros((n, pieces), dtype=np.int64)
+        lane_load = np.zeros(peer.shape[1], dtype=np.int64)
+        result = OffsetArrays(round_of, lane_of, loads, config_of_round, lane_load)
+        n_rounds = spread_offsets(shifts, held, most_load, result)
+    else:
+        round_of = np.empty((n, n), dtype=np.int64)
+        lane_of = np.zeros((n, n, pieces), dtype=np.int64)
+        arrived = np.empty((n, n), dtype=np.int64)
+        scratch = [np.zeros(n, dtype=np.int64) for _ in range(5)]
+        lane_load = np.zeros(peer.shape[1], dtype=np.int64)
+        arrays = BlockArrays(round_of, lane_of, loads, arrived, *scratch, lane_load)
+        n_rounds = spread_blocks(source[0], arrays)
+    if not n_rounds:
+        return None
+    return Gather(
+        sequence,
+        pieces,
+        loads[:n_rounds],
+        config_of_round[:n_rounds],
+        source,
+        round_of,
+        lane_of,
+    )
+
+
+def list_gather_sends(gather: Gather) -> Rounds:
+    """List the sends of an all-gather; chunks are ``block * pieces + piece``."""
+    n, pieces = gather.source.shape[2], gather.pieces
+    peer = np.array([topology.peer for topology in gather.sequence.topologies])
+    ranks = np.arange(n)
+    parts = []
+    for turn, config in enumerate(gather.config_of_round.tolist()):
+        if gather.sequence.is_circulant:
+            offset, piece = np.nonzero(gather.round_of == turn)
+            shifts = np.array(gather.sequence.topologies[config].shifts)
+            shift = shifts[gather.lane_of[offset, piece]]
+            receiver = np.broadcast_to(ranks[:, None], (n, len(offset)))
+            origin = (receiver - shift) % n
+            block = (receiver - offset) % n
+        else:
+            receiver, block = (each[:, None] for each in np.nonzero(gather.round_of == turn))
+            lane = gather.lane_of[receiver[:, 0], block[:, 0]]  # (blocks, pieces)
+            origin = gather.source[config][lane, receiver]
+            piece = np.arange(pieces)
+        chunk = block * pieces + piece
+        receiver = np.broadcast_to(receiver, chunk.shape)
+        parts.append((origin.reshape(-1), receiver.reshape(-1), chunk.reshape(-1)))
+    return as_rounds(parts, COPY, n * pieces)._replace(matchings=peer[gather.config_of_round])
+
+
+def run_backwards(gathered: Rounds, *, two_way: bool) -> Rounds:
+    """Turn an all-gather into the reduce-scatter that runs backwards, over reversed circuits."""
+    turn, source, destination, chunk, _ = gathered.sends.T
+    turn = gathered.n_rounds - 1 - turn
+    rows = np.column_stack([turn, destination, source, chunk, np.full(len(turn), REDUCE)])
+    assert gathered.matchings is not None
+    circuits = inverse_circuits(gathered.matchings[::-1], two_way=two_way)
+    return Rounds(rows[np.argsort(turn, kind="stable")], gathered.chunk_count, circuits)
+
+
+def list_sequences(problem: Collective) -> Iterator[Sequence]:
+    """Yield sequences of circuits that are worth a try for a gather over several ports."""
+    for topology in list_topologies(problem):
+        yield Sequence((topology,), ())
+    n = problem.n_ranks
+    most = math.ceil(math.log(n, problem.lanes + 1)) + 1 if n > 1 else 0
+    for count in range(2, most + 1):
+        yield from _list_changes(problem, count)
+
+
+def _list_changes(problem: Collective, count: int) -> Iterator[Sequence]:
+    """Yield sequences of so many circulants, each of which multiplies the ranks that are reached.
+
+    Configuration c adds a digit to the base m: its shifts are those of a circulant of m ranks, in
+    steps of m^c. The base is as small as n allows.
+    """
+    n, lanes = problem.n_ranks, problem.lanes
+    base = math.ceil(n ** (1 / count) - 1e-9)
+    sets = {
+        tuple(sorted(shifts))
+        for shifts in [tuple(range(1, lanes + 1)), *list_shift_sets(base, lanes, two_way=False)]
+    }
+    if problem.two_way:
+        half = lanes // 2
+        sets = {tuple(range(1, half + 1)), *list_shift_sets(base, lanes, two_way=True)}
+    for shifts in sorted(some for some in sets if some):
+        rounds = _rounds_to_cover(base, shifts, lanes, two_way=problem.two_way)
+        scaled = [tuple(base**digit * shift % n for shift in shifts) for digit in range(count)]
+        if not rounds or not all(all(each) for each in scaled):
+            continue
+        laid = [lay_circulant(problem, each) for each in scaled]
+        if all(topology is not None for topology in laid):
+            kept = tuple(topology for topology in laid if topology is not None)
+            yield Sequence(kept, (rounds,) * (count - 1))
+
+
+def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way: bool) -> int:
+    """Return the rounds after which sums of shifts have reached `base` numbers in a row; or 0."""
+    steps = set(shifts[:lanes])
+    reach = {0}
+    if two_way:
+        steps |= {-shift for shift in steps}
+    lowest = -((base - 1) // 2) if two_way else 0
+    wanted = set(range(lowest, lowest + base))
+    for turn in range(1, base + 1):
+        reach |= {number + step for number in reach for step in steps if abs(number) <= 2 * base}
+        if wanted <= reach:
+            return turn
+    return 0
+
+
+def block_bytes(problem: Collective, pieces: int) -> float:
+    """Return the bytes of a block, padding included, if it is cut into so many pieces."""
+    halves = {"all-reduce", "reduce-scatter", "all-gather"}
+    assert problem.operation in halves
+    chunk: NDArray[np.float64] = chunk_sizes(problem, problem.n_ranks * pieces)
+    return float(chunk[0]) * pieces
+
+
+def list_gather_offers(problem: Collective) -> Iterator[Offer]:
+    """Offer all-gathers, reduce-scatters and all-reduces over the sequences of circuits."""
+    n, lanes = problem.n_ranks, problem.lanes
+    phases = 2 if problem.operation == "all-reduce" else 1
+    for sequence in list_sequences(problem):
+        limits = [(1, UNKNOWN)]
+        if lanes > 1:
+            limits.append((lanes, UNKNOWN))
+        if lanes > 1 and sequence.is_circulant:
+            limits += [(lanes, lanes << power) for power in range(4)]
+        for pieces, most_load in limits:
+            n_sends = phases * n * (n - 1) * pieces
+            if n_sends > MOST_OFFERED_SENDS:
+                continue
+            gather = spread(n, sequence, pieces, two_way=problem.two_way, most_load=most_load)
+            if gather is None:
+                break
+            scatter = _spread_back(problem, gather, most_load)
+            if scatter is None:
+                break
+            size = block_bytes(problem, pieces)
+            kinds = sequence.topologies
+            name = " then ".join(dict.fromkeys(topology.name for topology in kinds))
+            used = {
+                "all-gather": (gather,),
+                "reduce-scatter": (scatter,),
+                "all-reduce": (scatter, gather),
+            }[problem.operation]
+            seconds = sum(each.seconds(size, problem) for each in used)
+            yield Offer(seconds, n_sends, name, partial(_lay_gather, problem, scatter, gather))
+            if problem.operation == "all-reduce":
+                yield from _offer_one_pass(problem, gather, name)
+
+
+def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather | None:
+    """Spread an all-gather over the reversed circuits, which a reduce-scatter runs backwards."""
+    n, sequence = problem.n_ranks, gather.sequence
+    if problem.two_way or problem.operation == "all-gather":
+        return gather
+    if sequence.is_circulant:
+        back = sequence.reversed_shifts(n)
+        return spread(n, back, gather.pieces, two_way=False, most_load=most_load)
+    (topology,) = sequence.topologies
+    turned = topology._replace(peer=inverse_circuits(topology.peer, two_way=False))
+    return spread(n, Sequence((turned,), ()), gather.pieces, two_way=False)
+
+
+def _lay_gather(problem: Collective, scatter: Gather, gather: Gather) -> Laid:
+    """Lay out an all-gather, or what is made of it."""
+    gathered = list_gather_sends(gather)
+    if problem.operation == "all-gather":
+        return lay(problem, gathered)
+    scattered = run_backwards(list_gather_sends(scatter), two_way=problem.two_way)
+    if problem.operation == "reduce-scatter":
+        return lay(problem, scattered)
+    return lay(problem, one_after_another(scattered, gathered))
+
+
+def _offer_one_pass(problem: Collective, gather: Gather, name: str) -> Iterator[Offer]:
+    """Offer an all-reduce in which whole buffers are gathered, and added up by every rank."""
+    n = problem.n_ranks
+    whole_bytes = n * problem.size_bytes
+    if whole_bytes > LONGEST_S * problem.rate_bytes_per_s:
+        return
+    buffers = replace(problem, operation="all-gather", size_bytes=whole_bytes)
+    size = block_bytes(buffers, gather.pieces)
+    seconds = gather.seconds(size, problem)
+
+    def build() -> Laid:
+        return sum_up(lay(buffers, list_gather_sends(gather)))
+
+    yield Offer(seconds, n * (n - 1) * gather.pieces, f"{name} of buffers", build)

@@ -1,0 +1,265 @@
+"""Topologies that stay: graphs whose degree is the number of ports of a rank.
+
+One-way circuits: circulants, generalised de Bruijn and Kautz graphs (Imase and Itoh 1981, 1983).
+Two-way circuits: paths, circulants with both directions of each shift, complete graphs between few
+ranks, de Bruijn graphs without directions, and random regular graphs, whose diameter is close to
+the least that the degree allows (Bollobas and de la Vega 1982).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE, uncounted
+from optmatch.problems import Collective
+
+IntArray = NDArray[np.int64]
+
+RANDOM_GRAPHS = 4
+"""Random regular graphs that are tried; their diameters differ by one at most in practice."""
+
+
+class Topology(NamedTuple):
+    """Circuits of all ports of all ranks."""
+
+    name: str
+    peer: IntArray
+    """``peer[lane, rank]``: the rank to which this port leads, -1 if it is dark."""
+    shifts: tuple[int, ...] = ()
+    """Of circulants: all ranks have circuits to the ranks so many places onward."""
+
+
+def list_topologies(problem: Collective) -> list[Topology]:
+    """List the topologies that the ports of a problem can hold, each once."""
+    n = problem.n_ranks
+    if n < 2:
+        return []
+    if problem.lanes >= n - 1:
+        # All ranks are neighbours. A two-way shift stands for its opposite, too.
+        most = n // 2 if problem.two_way else n - 1
+        shift_sets: list[tuple[int, ...]] = [tuple(range(1, most + 1))]
+    else:
+        shift_sets = list(list_shift_sets(n, problem.lanes, two_way=problem.two_way))
+    found = [lay_circulant(problem, shifts) for shifts in shift_sets]
+    if problem.two_way:
+        found += [_lay_path(problem), *_lay_matchings(problem), *_lay_undirected(problem)]
+    elif 1 < problem.lanes < n - 1:
+        found += [_lay_arcs(problem, "de-bruijn", 1, 0), _lay_arcs(problem, "kautz", -1, -1)]
+    return [topology for topology in found if topology is not None]
+
+
+def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int, ...]]:
+    """Yield sets of shifts for circulants; of two-way circuits a shift stands for both directions.
+
+    The first set makes rings around all ranks, over which data travel farthest and no byte is sent
+    in vain. The others are geometric, with steps from 2 up to the root of n that makes the diameter
+    least, so that small data need fewer rounds.
+    """
+    count = lanes // 2 if two_way else lanes
+    if not count:
+        return
+    largest = n // 2 if two_way else n - 1
+    coprime = [shift for shift in range(1, largest + 1) if np.gcd(shift, n) == 1]
+    seen = {tuple(coprime[:count])}
+    yield tuple(coprime[:count])
+    if count == 1:
+        return
+    root = round(n ** (1 / count))
+    for base in range(2, max(4, root + 3)):
+        shifts = {base**power % n for power in range(count)} - {0}
+        if two_way:
+            shifts = {min(shift, n - shift) for shift in shifts}
+        ordered = tuple(sorted(shifts))
+        if ordered not in seen and np.gcd.reduce((n, *ordered)) == 1:
+            seen.add(ordered)
+            yield ordered
+
+
+def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
+    """Return ``source[..., lane, rank]``: the rank whose data come in over this port, -1 if none.
+
+    Two-way circuits bring data from where they lead.
+    """
+    if two_way:
+        return peer
+    flat = peer.reshape(-1, peer.shape[-1])
+    source = np.full_like(flat, IDLE)
+    lane, rank = np.nonzero(flat != IDLE)
+    source[lane, flat[lane, rank]] = rank
+    return source.reshape(peer.shape)
+
+
+def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | None:
+    """Give the shifts of a circulant to ports, in turn until all ports are used."""
+    n, lanes = problem.n_ranks, problem.lanes
+    ranks = np.arange(n)
+    if not problem.two_way:
+        onward = [shifts[lane % len(shifts)] for lane in range(lanes)]
+        peer = (ranks + np.array(onward)[:, None]) % n
+        return Topology("circulant", peer, tuple(onward))
+
+    # A shift of half of the ranks pairs them, and takes one port; others take two, for both ways.
+    wanted: list[tuple[int, int]] = []
+    signed: list[int] = []
+    used = 0
+    number = 0
+    while number < max(len(shifts), lanes):
+        shift = shifts[number % len(shifts)]
+        width = 1 if 2 * shift == n else 2
+        number += 1
+        if used + width > lanes:
+            continue
+        used += width
+        signed += [shift] if width == 1 else [shift, n - shift]
+        sources = ranks[: n // 2] if width == 1 else ranks
+        wanted += [(rank, (rank + shift) % n) for rank in sources.tolist()]
+    if lanes > used and n % 2 == 0:  # an odd port leads to the rank opposite
+        signed.append(n // 2)
+        wanted += [(rank, rank + n // 2) for rank in range(n // 2)]
+    laid = assign_ports(problem, wanted)
+    return None if laid is None else Topology("circulant", laid, tuple(signed))
+
+
+def _lay_path(problem: Collective) -> Topology | None:
+    """Join neighbours of a line: even pairs by the one half of the ports, odd pairs by the other.
+
+    Paths need no odd cycle, so they fit where each plane has one port and n is odd.
+    """
+    n = problem.n_ranks
+    if problem.lanes < 2 or n < 3:
+        return None
+    peer = np.full((problem.lanes, n), IDLE)
+    for lane in range(problem.lanes - problem.lanes % 2):
+        lower = np.arange(lane % 2, n - 1, 2)
+        peer[lane, lower] = lower + 1
+        peer[lane, lower + 1] = lower
+    return Topology("path", peer)
+
+
+def _lay_arcs(problem: Collective, name: str, sign: int, first: int) -> Topology:
+    """Lay the graph in which x leads to ``sign * (d x + k) + first`` for k = 0 ... d - 1.
+
+    It is a de Bruijn graph for sign 1 and a Kautz graph for sign and first -1, of any number of
+    ranks. Circuits of a rank to itself are left out.
+    """
+    n, degree = problem.n_ranks, problem.lanes
+    ranks = np.arange(n)
+    counts = np.zeros((n, n), dtype=np.int64)
+    for k in range(degree):
+        np.add.at(counts, (ranks, (sign * (degree * ranks + k) + first) % n), 1)
+    peer = split_into_matchings(counts, degree)
+    return Topology(name, np.where(peer == ranks, IDLE, peer))
+
+
+def _lay_undirected(problem: Collective) -> Iterator[Topology | None]:
+    """Lay de Bruijn and Kautz graphs whose arcs carry both directions, two ports for each arc."""
+    n, degree = problem.n_ranks, problem.lanes // 2
+    if degree < 2 or problem.lanes >= n - 1:
+        return
+    for name, sign, first in (("de-bruijn", 1, 0), ("kautz", -1, -1)):
+        arcs = [
+            (rank, (sign * (degree * rank + k) + first) % n)
+            for rank in range(n)
+            for k in range(degree)
+        ]
+        peer = assign_ports(problem, [(rank, other) for rank, other in arcs if rank != other])
+        yield None if peer is None else Topology(name, peer)
+
+
+def _lay_matchings(problem: Collective) -> Iterator[Topology]:
+    """Lay random regular graphs: a random perfect matching for each lane. n is even."""
+    n = problem.n_ranks
+    if n % 2 or problem.lanes < 3 or problem.lanes >= n - 1:
+        return
+    for seed in range(RANDOM_GRAPHS):
+        rng = np.random.default_rng(seed)
+        peer = np.empty((problem.lanes, n), dtype=np.int64)
+        for lane in range(problem.lanes):
+            left, right = rng.permutation(n).reshape(2, -1)
+            peer[lane, left] = right
+            peer[lane, right] = left
+        yield Topology("random-regular", peer)
+
+
+def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
+    """Split a regular directed multigraph into perfect matchings of senders and receivers.
+
+    By Koenig's theorem a graph whose ranks all send and receive `degree` circuits is a union of so
+    many matchings; one after another is found by Hopcroft and Karp's algorithm.
+
+    Parameters
+    ----------
+    counts
+        ``counts[source, destination]``: the number of circuits.
+    degree
+        The sum of each row and each column.
+
+    Returns
+    -------
+    ``peer[lane, rank]``.
+    """
+    with uncounted():
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    left = counts.copy()
+    peer = np.empty((degree, len(counts)), dtype=np.int64)
+    for lane in range(degree):
+        peer[lane] = maximum_bipartite_matching(csr_array(left > 0), perm_type="column")
+        left[np.arange(len(counts)), peer[lane]] -= 1
+    return peer
+
+
+def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray | None:
+    """Give each two-way circuit a plane, and a port at both of its ends.
+
+    Circuits of one cycle or path get planes in turn where each plane has one port (an odd cycle
+    cannot); otherwise the first plane with a free port at both ends. Ports of equal numbers are
+    preferred.
+
+    Returns
+    -------
+    ``peer[lane, rank]``; None if some circuit finds no ports.
+    """
+    n, ports, planes = problem.n_ranks, problem.ports, problem.planes
+    peer = np.full((planes, ports, n), IDLE)
+    for first, second in _in_path_order(pairs) if ports == 1 else pairs:
+        free_first = peer[:, :, first] == IDLE
+        free_second = peer[:, :, second] == IDLE
+        both = np.argwhere(free_first & free_second)
+        if len(both):
+            plane, port = both[0]
+            peer[plane, port, first] = second
+            peer[plane, port, second] = first
+            continue
+        possible = np.flatnonzero(free_first.any(axis=1) & free_second.any(axis=1))
+        if not len(possible):
+            return None
+        plane = possible[0]
+        peer[plane, int(free_first[plane].argmax()), first] = second
+        peer[plane, int(free_second[plane].argmax()), second] = first
+    return peer.reshape(planes * ports, n)
+
+
+def _in_path_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Order circuits so that each one follows a neighbour, along the cycles that they make."""
+    circuits_of: dict[int, list[int]] = {}
+    for number, pair in enumerate(pairs):
+        for rank in pair:
+            circuits_of.setdefault(rank, []).append(number)
+    ordered = list[tuple[int, int]]()
+    done = set[int]()
+    for start in range(len(pairs)):
+        number: int | None = start
+        rank = pairs[start][0]
+        while number is not None and number not in done:
+            done.add(number)
+            ordered.append(pairs[number])
+            first, second = pairs[number]
+            rank = second if rank == first else first
+            number = next((each for each in circuits_of[rank] if each not in done), None)
+    return ordered
