@@ -93,6 +93,8 @@ class Stats(TypedDict, total=False):
     """The number of rounds that start when the last late rank is ready, or later."""
     algorithm: str
     """The algorithm that the rounds of a collective come from."""
+    topology: str
+    """The circuits of a collective over several ports, by the name of their graph."""
     runners_up: list[str]
     """Other methods of a collective with their times, the fastest first: ``"ring 3.8e-05 s"``."""
     servers: int

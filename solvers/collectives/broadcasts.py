@@ -18,10 +18,10 @@ import numpy as np
 from optmatch.model import IDLE
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
-from optmatch.solvers.collectives.offers import MOST_OFFERED_SENDS, Offer
+from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
-from optmatch.solvers.collectives.topologies import IntArray, list_topologies
+from optmatch.solvers.collectives.topologies import IntArray, count_parallel, list_topologies
 from optmatch.solvers.kernels.decorators import kernel
 
 UNKNOWN = 1 << 30
@@ -120,9 +120,10 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
         change_s = problem.delay_s / cycle.held if len(cycle.peer) > 1 else 0.0
         fixed_s = round_s + change_s
 
-        # With depth + pieces / lanes rounds the best number of pieces is where the time for more
-        # rounds equals what shorter rounds save.
-        balance = cycle.depth * lanes * whole_s / fixed_s if fixed_s else math.inf
+        # With depth - 1 + pieces / lanes rounds the best number of pieces is where the time for
+        # more rounds equals what shorter rounds save.
+        filling = max(1, cycle.depth - 1)
+        balance = filling * lanes * whole_s / fixed_s if fixed_s else math.inf
         best = max(1, round(math.sqrt(min(balance, MOST_PIECES**2))))
         near = {max(1, min(MOST_PIECES, round(best * factor))) for factor in PIECE_FACTORS}
         for pieces in sorted({1, 2, 3, 4} | near):
@@ -135,7 +136,8 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
             n_rounds, arrays = simulated
             piece_bytes = float(chunk_sizes(problem, pieces)[0])
             n_changes = (n_rounds - 1) // cycle.held if len(cycle.peer) > 1 else 0
-            seconds = n_rounds * (round_s + piece_bytes / problem.rate_bytes_per_s)
+            busiest = _count_busiest(cycle, n_rounds, arrays)
+            seconds = n_rounds * round_s + busiest * piece_bytes / problem.rate_bytes_per_s
             yield Offer(
                 seconds + n_changes * problem.delay_s,
                 (n - 1) * pieces,
@@ -144,9 +146,7 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
             )
 
 
-def _simulate(
-    problem: Collective, cycle: Cycle, pieces: int
-) -> tuple[int, PieceArrays] | None:
+def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> tuple[int, PieceArrays] | None:
     """Return the rounds of a broadcast and how pieces come; None if not all pieces arrive."""
     n = problem.n_ranks
     arrays = PieceArrays(
@@ -159,9 +159,30 @@ def _simulate(
     return (n_rounds, arrays) if n_rounds else None
 
 
-def _lay_broadcast(
-    problem: Collective, cycle: Cycle, n_rounds: int, arrays: PieceArrays
-) -> Laid:
+def _count_busiest(cycle: Cycle, n_rounds: int, arrays: PieceArrays) -> float:
+    """Return the pieces on the busiest circuit of each round, of all rounds together.
+
+    Each circuit carries one piece, but parallel circuits share theirs evenly.
+    """
+    width = np.array([count_parallel(peer) for peer in cycle.peer])
+    if width.max() == 1:
+        return float(n_rounds)
+    n = width.shape[2]
+    n_parallel = np.zeros((len(width), n, n))
+    config, lane, rank = np.nonzero(width)
+    n_parallel[config, rank, cycle.peer[config, lane, rank]] = width[config, lane, rank]
+    receiver, piece = np.nonzero(arrays.round_of >= 0)
+    turn = arrays.round_of[receiver, piece]
+    source = arrays.source_of[receiver, piece]
+    pair_of_round, count = np.unique((turn * n + source) * n + receiver, return_counts=True)
+    turn, pair = np.divmod(pair_of_round, n * n)
+    load = count / n_parallel[turn // cycle.held % len(width), pair // n, pair % n]
+    busiest = np.zeros(n_rounds)
+    np.maximum.at(busiest, turn, load)
+    return float(busiest.sum())
+
+
+def _lay_broadcast(problem: Collective, cycle: Cycle, n_rounds: int, arrays: PieceArrays) -> Laid:
     """Lay out the sends of a simulated broadcast."""
     rank, piece = np.nonzero(arrays.round_of >= 0)
     turn = arrays.round_of[rank, piece]

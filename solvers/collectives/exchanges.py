@@ -1,10 +1,10 @@
-"""All-to-alls over several ports: blocks go one hop in each round, over circuits with level loads.
+"""All-to-alls over several ports: blocks go one hop in a round, over circuits with level loads.
 
-Over a graph that stays each block takes a shortest way to its destination. In each round all blocks
-that are not there yet go one hop on, each over the circuit of its rank that has carried least in
-this round among those that lead nearer. Over circulants that change all ranks do the same, so an
-*offset* stands for the blocks of all ranks that go so many places onward: it is a sum of shifts of
-the configurations, as few as possible.
+Over a graph that stays each block takes a shortest way to its destination. In each round all
+blocks that are not there yet go one hop on, each over the circuit of its rank that has carried
+least in this round among those that lead nearer. Over circulants that change all ranks do the
+same, so an *offset* stands for the blocks of all ranks that go so many places onward: it is a sum
+of shifts of the configurations, as few as possible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import list_shifts
-from optmatch.solvers.collectives.offers import MOST_OFFERED_SENDS, Offer
+from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import Rounds, as_rounds, without_nothing
 from optmatch.solvers.collectives.topologies import (
@@ -40,17 +40,15 @@ SHIFT_SETS = 4
 """Sets of shifts whose rounds are counted, for each number of configurations."""
 
 
-class Hops(NamedTuple):
+class BlockMoves(NamedTuple):
     """The ways of all blocks over a graph that stays."""
 
     distance: IntArray
     """``distance[destination, rank]``: the fewest hops from a rank."""
     at: IntArray
-    """``at[source, destination]``: where a block is; scratch."""
+    """``at[source, destination]``: where a block is."""
     load: NDArray[np.float64]
     """``load[lane, rank]``: the bytes of the round that goes on; scratch."""
-    busiest: NDArray[np.float64]
-    """``busiest[round]``: the bytes of the busiest circuit."""
 
 
 @kernel
@@ -95,7 +93,7 @@ def measure_distances(source, distance, queue):
 
 
 @kernel
-def move_blocks(peer, demand, turn, hops, lane_of):
+def move_blocks(peer, demand, hops):
     """Move all blocks one hop nearer to their destinations.
 
     Blocks of one round are looked at by destination, so that those of one source do not all find
@@ -106,25 +104,15 @@ def move_blocks(peer, demand, turn, hops, lane_of):
     peer : int array, shape (lanes, n)
     demand : float array, shape (n, n)
         The bytes of each block; blocks without any do not move.
-    turn : int
-        The number of the round.
-    hops : Hops
-        Read and written.
-    lane_of : int array, shape (n, n)
-        Out: the lane over which each block goes, -1 for blocks that do not move.
-
-    Returns
-    -------
-    How many blocks have moved.
+    hops : BlockMoves
+        `at` and `load` are written.
     """
     n_lanes, n = peer.shape
     hops.load[:, :] = 0.0
-    n_moved = 0
     for shift in range(1, n):
         for first in range(n):
             destination = (first + shift) % n
             rank = hops.at[first, destination]
-            lane_of[first, destination] = -1
             if rank == destination or demand[first, destination] == 0.0:
                 continue
             nearer = hops.distance[destination, rank] - 1
@@ -136,11 +124,13 @@ def move_blocks(peer, demand, turn, hops, lane_of):
                 if best < 0 or hops.load[lane, rank] < hops.load[best, rank]:
                     best = lane
             hops.load[best, rank] += demand[first, destination]
-            hops.busiest[turn] = max(hops.busiest[turn], hops.load[best, rank])
-            lane_of[first, destination] = best
             hops.at[first, destination] = peer[best, rank]
-            n_moved += 1
-    return n_moved
+
+
+def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+    """Offer all-to-alls over topologies that stay, and over circulants that change."""
+    yield from list_static_offers(problem)
+    yield from list_changing_offers(problem, clock)
 
 
 def list_static_offers(problem: Collective) -> Iterator[Offer]:
@@ -149,46 +139,32 @@ def list_static_offers(problem: Collective) -> Iterator[Offer]:
     for topology in list_topologies(problem):
         source = inverse_circuits(topology.peer, two_way=problem.two_way)
         distance = np.empty((n, n), dtype=np.int64)
-        n_rounds = measure_distances(source, distance, np.empty(n, dtype=np.int64))
-        if n_rounds == FAR:
+        if measure_distances(source, distance, np.empty(n, dtype=np.int64)) == FAR:
             continue
+        n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
+        # The loads of circuits are at least their mean, if all of them are level.
         n_sends = int(distance[problem.demand.T > 0].sum())
-        if n_sends > MOST_OFFERED_SENDS:
-            continue
-        hops, _ = _route(problem, topology, distance, n_rounds)
+        moved_bytes = float((distance * problem.demand.T).sum())
+        mean_bytes = moved_bytes / np.count_nonzero(topology.peer >= 0)
         fixed_s = n_rounds * (problem.alpha_s + (problem.hop_s or 0.0))
-        seconds = fixed_s + float(hops.busiest.sum()) / problem.rate_bytes_per_s
+        seconds = fixed_s + mean_bytes / problem.rate_bytes_per_s
         build = partial(_lay_static, problem, topology, distance, n_rounds)
         yield Offer(seconds * (1 - 1e-9), n_sends, topology.name, build)
-
-
-def _route(
-    problem: Collective, topology: Topology, distance: IntArray, n_rounds: int
-) -> tuple[Hops, list[tuple[IntArray, ...]]]:
-    """Move all blocks, and list (sources, destinations, chunks) of the sends of each round."""
-    n = problem.n_ranks
-    demand = problem.demand
-    at = np.repeat(np.arange(n), n).reshape(n, n)
-    load = np.empty(topology.peer.shape)
-    hops = Hops(distance, at, load, np.zeros(n_rounds))
-    parts: list[tuple[IntArray, ...]] = []
-    lane_of = np.full((n, n), -1)
-    for turn in range(n_rounds):
-        before = at.copy()
-        move_blocks(topology.peer, demand, turn, hops, lane_of)
-        first, destination = np.nonzero(before != at)
-        parts.append(
-            (before[first, destination], at[first, destination], first * n + destination)
-        )
-    return hops, parts
 
 
 def _lay_static(
     problem: Collective, topology: Topology, distance: IntArray, n_rounds: int
 ) -> Laid:
-    """Lay out an all-to-all over a topology that stays."""
-    _, parts = _route(problem, topology, distance, n_rounds)
+    """Move all blocks over a topology that stays, and lay out the sends of each round."""
     n = problem.n_ranks
+    at = np.repeat(np.arange(n), n).reshape(n, n)
+    hops = BlockMoves(distance, at, np.empty(topology.peer.shape))
+    parts: list[tuple[IntArray, ...]] = []
+    for _ in range(n_rounds):
+        before = at.copy()
+        move_blocks(topology.peer, problem.demand, hops)
+        first, destination = np.nonzero(before != at)
+        parts.append((before[first, destination], at[first, destination], first * n + destination))
     rounds = as_rounds(parts, COPY, n * n)
     matchings = np.broadcast_to(topology.peer, (rounds.n_rounds, *topology.peer.shape))
     return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
@@ -314,6 +290,8 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
         if topology is None:
             return None
         topologies.append(topology)
+    if len({len(topology.shifts) for topology in topologies}) > 1:
+        return None
     shifts = np.array([topology.shifts for topology in topologies])
     n_configs, lanes = shifts.shape
     exponents = np.empty((n, shifts.size), dtype=np.int64)

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import LONGEST_S
+from optmatch.model import LONGEST_S, Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.solvers.collectives.offers import MOST_OFFERED_SENDS, Offer
+from optmatch.solvers.collectives.offers import Offer, is_affordable
 from optmatch.solvers.collectives.passing import sum_up
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
@@ -33,6 +33,7 @@ from optmatch.solvers.collectives.rounds import (
 from optmatch.solvers.collectives.topologies import (
     IntArray,
     Topology,
+    count_parallel,
     inverse_circuits,
     lay_circulant,
     list_shift_sets,
@@ -40,11 +41,13 @@ from optmatch.solvers.collectives.topologies import (
 )
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
+FloatArray = NDArray[np.float64]
+
 UNKNOWN = 1 << 30
 """The round in which a block comes that has not come yet."""
 
 
-class Sequence(NamedTuple):
+class CircuitSequence(NamedTuple):
     """Configurations of circuits, one after another, each held for some rounds."""
 
     topologies: tuple[Topology, ...]
@@ -56,7 +59,7 @@ class Sequence(NamedTuple):
         """Whether all ranks have the same shifts, so that one rank stands for all."""
         return all(topology.shifts for topology in self.topologies)
 
-    def reversed_shifts(self, n: int) -> Sequence:
+    def reversed_shifts(self, n: int) -> CircuitSequence:
         """Return the circulants whose circuits lead back."""
         back = [
             Topology(
@@ -66,7 +69,7 @@ class Sequence(NamedTuple):
             )
             for topology in self.topologies
         ]
-        return Sequence(tuple(back), self.held)
+        return CircuitSequence(tuple(back), self.held)
 
 
 class OffsetArrays(NamedTuple):
@@ -76,11 +79,11 @@ class OffsetArrays(NamedTuple):
     """``round_of[offset, piece]``: when it comes, -1 for the own block."""
     lane_of: IntArray
     """``lane_of[offset, piece]``: over which lane."""
-    loads: IntArray
-    """``loads[round]``: the most pieces on a lane; as long as there may be rounds."""
+    loads: FloatArray
+    """``loads[round]``: the most pieces on a circuit; as long as there may be rounds."""
     config_of_round: IntArray
-    lane_load: IntArray
-    """Scratch, ``lane_load[lane]``: the pieces of this round."""
+    lane_load: FloatArray
+    """Scratch, ``lane_load[lane]``: the pieces of this round on each of its circuits."""
 
 
 class BlockArrays(NamedTuple):
@@ -90,7 +93,7 @@ class BlockArrays(NamedTuple):
     """``round_of[rank, block]``: when it comes, -1 for the own block."""
     lane_of: IntArray
     """``lane_of[rank, block, piece]``: over which lane."""
-    loads: IntArray
+    loads: FloatArray
     """``loads[round]``: the most pieces on any circuit; as long as there may be rounds."""
     arrived: IntArray
     """Scratch, ``arrived[rank, place]``: the blocks of a rank in the order of arrival."""
@@ -104,18 +107,18 @@ class BlockArrays(NamedTuple):
     """Scratch, by block: how many circuits can bring it."""
     wanted: IntArray
     """Scratch: the blocks that can come to a rank in this round."""
-    lane_load: IntArray
-    """Scratch, ``lane_load[lane]``: the pieces of this rank and round."""
+    lane_load: FloatArray
+    """Scratch, ``lane_load[lane]``: the pieces of this rank and round on each circuit."""
 
 
 class Gather(NamedTuple):
     """How an all-gather spreads over a sequence of circuits, before sends are listed."""
 
-    sequence: Sequence
+    sequence: CircuitSequence
     pieces: int
     """A block is cut into so many pieces, which may come from different neighbours."""
-    loads: IntArray
-    """``loads[round]``: the most pieces that any circuit carries."""
+    loads: FloatArray
+    """``loads[round]``: the most pieces on any circuit; parallel circuits share evenly."""
     config_of_round: IntArray
     source: IntArray
     """``source[configuration, lane, rank]``: from where data come over each port."""
@@ -128,12 +131,12 @@ class Gather(NamedTuple):
         """Return the time of the rounds and of the changes between them, in seconds."""
         round_s = problem.alpha_s + (problem.hop_s or 0.0)
         most_bytes = float(self.loads.sum()) * block_bytes / self.pieces
-        changes_s = (len(self.sequence.topologies) - 1) * problem.delay_s
+        changes_s = int(self.config_of_round[-1]) * problem.delay_s
         return changes_s + len(self.loads) * round_s + most_bytes / problem.rate_bytes_per_s
 
 
 @kernel
-def spread_offsets(shifts, held, most_load, result):
+def spread_offsets(shifts, width, held, most_load, result):
     """Spread the blocks of a circulant breadth first, as one rank receives them.
 
     The block at offset o belongs to the rank o places before the receiver. It comes over the lane
@@ -142,10 +145,12 @@ def spread_offsets(shifts, held, most_load, result):
     Parameters
     ----------
     shifts : int array, shape (configurations, lanes)
+    width : int array, shape (configurations, lanes)
+        How many circuits have the shift of this lane, at the first of them; 0 at the others.
     held : int array, shape (configurations,)
         Rounds of each configuration; the last one is held until all blocks have come.
     most_load : int
-        No lane carries more pieces in a round. A small limit levels the loads, but takes rounds.
+        No circuit carries more pieces in a round. A small limit levels loads, but takes rounds.
     result : OffsetArrays
         Out.
 
@@ -182,7 +187,7 @@ def spread_offsets(shifts, held, most_load, result):
                     best = -1
                     for lane in range(n_lanes):
                         neighbour_offset = (offset - shifts[config, lane]) % n
-                        if round_of[neighbour_offset, piece] >= turn:
+                        if width[config, lane] == 0 or round_of[neighbour_offset, piece] >= turn:
                             continue
                         n_choices += 1
                         if best < 0 or lane_load[lane] < lane_load[best]:
@@ -192,7 +197,7 @@ def spread_offsets(shifts, held, most_load, result):
                     if lane_load[best] < most_load:
                         result.lane_of[offset, piece] = best
                         round_of[offset, piece] = turn
-                        lane_load[best] += 1
+                        lane_load[best] += 1.0 / width[config, best]
                         n_missing -= 1
         if n_missing == n_before and config == len(shifts) - 1:
             return 0
@@ -205,7 +210,7 @@ def spread_offsets(shifts, held, most_load, result):
 
 
 @kernel
-def spread_blocks(source, arrays):
+def spread_blocks(source, width, arrays):
     """Spread the blocks of all ranks breadth first over circuits that stay.
 
     A block that a neighbour has had for more than a round has come already, so only the blocks
@@ -215,6 +220,8 @@ def spread_blocks(source, arrays):
     ----------
     source : int array, shape (lanes, n)
         The rank whose data come in over this port of a rank, -1 if it is dark.
+    width : int array, shape (lanes, n)
+        How many ports of the rank have this source, at the first of them; 0 at the others.
     arrays : BlockArrays
         Written; `loads` has zeros at first.
 
@@ -239,8 +246,8 @@ def spread_blocks(source, arrays):
             arrays.n_before[rank] = arrays.n_arrived[rank]
         n_came = 0
         for rank in range(n):
-            n_wanted = list_wanted_blocks(source, arrays, rank)
-            choose_lanes(source, arrays, rank, n_wanted, turn)
+            n_wanted = list_wanted_blocks(source, width, arrays, rank)
+            choose_lanes((source, width), arrays, rank, n_wanted, turn)
             for place in range(n_wanted):
                 block = arrays.wanted[place]
                 arrays.n_choices[block] = 0
@@ -258,7 +265,7 @@ def spread_blocks(source, arrays):
 
 
 @inner_kernel
-def list_wanted_blocks(source, arrays, rank):
+def list_wanted_blocks(source, width, arrays, rank):
     """List the blocks that can come to a rank in this round, and count the circuits for each.
 
     Writes `wanted` and `n_choices`; returns the number of blocks.
@@ -266,7 +273,7 @@ def list_wanted_blocks(source, arrays, rank):
     n_wanted = 0
     for lane in range(source.shape[0]):
         neighbour = source[lane, rank]
-        if neighbour < 0:
+        if width[lane, rank] == 0:
             continue
         for place in range(arrays.first_new[neighbour], arrays.n_before[neighbour]):
             block = arrays.arrived[neighbour, place]
@@ -280,12 +287,13 @@ def list_wanted_blocks(source, arrays, rank):
 
 
 @inner_kernel
-def choose_lanes(source, arrays, rank, n_wanted, turn):
+def choose_lanes(circuits, arrays, rank, n_wanted, turn):
     """Choose the lane of each piece of the wanted blocks of a rank, so that loads are level.
 
     Blocks that only one circuit can bring are placed first; the others go to the lane with the
-    least pieces so far. Writes `lane_of` and `loads`.
+    least pieces so far. `circuits` are source and width. Writes `lane_of` and `loads`.
     """
+    source, width = circuits
     n_lanes = source.shape[0]
     arrays.lane_load[:] = 0
     for with_choice in range(2):
@@ -297,18 +305,18 @@ def choose_lanes(source, arrays, rank, n_wanted, turn):
                 best = -1
                 for lane in range(n_lanes):
                     neighbour = source[lane, rank]
-                    if neighbour < 0 or arrays.round_of[neighbour, block] >= turn:
+                    if width[lane, rank] == 0 or arrays.round_of[neighbour, block] >= turn:
                         continue
                     if best < 0 or arrays.lane_load[lane] < arrays.lane_load[best]:
                         best = lane
                 arrays.lane_of[rank, block, piece] = best
-                arrays.lane_load[best] += 1
+                arrays.lane_load[best] += 1.0 / width[best, rank]
     for lane in range(n_lanes):
         arrays.loads[turn] = max(arrays.loads[turn], arrays.lane_load[lane])
 
 
 def spread(
-    n: int, sequence: Sequence, pieces: int, *, two_way: bool, most_load: int = UNKNOWN
+    n: int, sequence: CircuitSequence, pieces: int, *, two_way: bool, most_load: int = UNKNOWN
 ) -> Gather | None:
     """Spread an all-gather over a sequence of circuits; None if it does not reach all ranks.
 
@@ -316,24 +324,33 @@ def spread(
     """
     peer = np.array([topology.peer for topology in sequence.topologies])
     source = inverse_circuits(peer, two_way=two_way)
-    loads = np.zeros(2 * n + len(peer), dtype=np.int64)
+    loads = np.zeros(2 * n + len(peer))
     config_of_round = np.zeros(len(loads), dtype=np.int64)
     if sequence.is_circulant:
         shifts = np.array([topology.shifts for topology in sequence.topologies])
         held = np.array([*sequence.held, 0])
         round_of = np.empty((n, pieces), dtype=np.int64)
         lane_of = np.zeros((n, pieces), dtype=np.int64)
-        lane_load = np.zeros(peer.shape[1], dtype=np.int64)
+        lane_load = np.zeros(shifts.shape[1])
+        width = count_parallel(shifts.T).T
         result = OffsetArrays(round_of, lane_of, loads, config_of_round, lane_load)
-        n_rounds = spread_offsets(shifts, held, most_load, result)
+        n_rounds = spread_offsets(shifts, width, held, most_load, result)
     else:
         round_of = np.empty((n, n), dtype=np.int64)
         lane_of = np.zeros((n, n, pieces), dtype=np.int64)
-        arrived = np.empty((n, n), dtype=np.int64)
-        scratch = [np.zeros(n, dtype=np.int64) for _ in range(5)]
-        lane_load = np.zeros(peer.shape[1], dtype=np.int64)
-        arrays = BlockArrays(round_of, lane_of, loads, arrived, *scratch, lane_load)
-        n_rounds = spread_blocks(source[0], arrays)
+        arrays = BlockArrays(
+            round_of=round_of,
+            lane_of=lane_of,
+            loads=loads,
+            arrived=np.empty((n, n), dtype=np.int64),
+            n_arrived=np.zeros(n, dtype=np.int64),
+            n_before=np.zeros(n, dtype=np.int64),
+            first_new=np.zeros(n, dtype=np.int64),
+            n_choices=np.zeros(n, dtype=np.int64),
+            wanted=np.zeros(n, dtype=np.int64),
+            lane_load=np.zeros(peer.shape[1]),
+        )
+        n_rounds = spread_blocks(source[0], count_parallel(source[0]), arrays)
     if not n_rounds:
         return None
     return Gather(
@@ -382,17 +399,17 @@ def run_backwards(gathered: Rounds, *, two_way: bool) -> Rounds:
     return Rounds(rows[np.argsort(turn, kind="stable")], gathered.chunk_count, circuits)
 
 
-def list_sequences(problem: Collective) -> Iterator[Sequence]:
+def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
     """Yield sequences of circuits that are worth a try for a gather over several ports."""
     for topology in list_topologies(problem):
-        yield Sequence((topology,), ())
+        yield CircuitSequence((topology,), ())
     n = problem.n_ranks
     most = math.ceil(math.log(n, problem.lanes + 1)) + 1 if n > 1 else 0
     for count in range(2, most + 1):
         yield from _list_changes(problem, count)
 
 
-def _list_changes(problem: Collective, count: int) -> Iterator[Sequence]:
+def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
     """Yield sequences of so many circulants, each of which multiplies the ranks that are reached.
 
     Configuration c adds a digit to the base m: its shifts are those of a circulant of m ranks, in
@@ -413,9 +430,9 @@ def _list_changes(problem: Collective, count: int) -> Iterator[Sequence]:
         if not rounds or not all(all(each) for each in scaled):
             continue
         laid = [lay_circulant(problem, each) for each in scaled]
-        if all(topology is not None for topology in laid):
-            kept = tuple(topology for topology in laid if topology is not None)
-            yield Sequence(kept, (rounds,) * (count - 1))
+        kept = tuple(topology for topology in laid if topology is not None)
+        if len(kept) == count and len({len(topology.shifts) for topology in kept}) == 1:
+            yield CircuitSequence(kept, (rounds,) * (count - 1))
 
 
 def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way: bool) -> int:
@@ -441,7 +458,7 @@ def block_bytes(problem: Collective, pieces: int) -> float:
     return float(chunk[0]) * pieces
 
 
-def list_gather_offers(problem: Collective) -> Iterator[Offer]:
+def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """Offer all-gathers, reduce-scatters and all-reduces over the sequences of circuits."""
     n, lanes = problem.n_ranks, problem.lanes
     phases = 2 if problem.operation == "all-reduce" else 1
@@ -453,7 +470,7 @@ def list_gather_offers(problem: Collective) -> Iterator[Offer]:
             limits += [(lanes, lanes << power) for power in range(4)]
         for pieces, most_load in limits:
             n_sends = phases * n * (n - 1) * pieces
-            if n_sends > MOST_OFFERED_SENDS:
+            if not is_affordable(n_sends, clock) and pieces > 1:
                 continue
             gather = spread(n, sequence, pieces, two_way=problem.two_way, most_load=most_load)
             if gather is None:
@@ -485,7 +502,7 @@ def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather 
         return spread(n, back, gather.pieces, two_way=False, most_load=most_load)
     (topology,) = sequence.topologies
     turned = topology._replace(peer=inverse_circuits(topology.peer, two_way=False))
-    return spread(n, Sequence((turned,), ()), gather.pieces, two_way=False)
+    return spread(n, CircuitSequence((turned,), ()), gather.pieces, two_way=False)
 
 
 def _lay_gather(problem: Collective, scatter: Gather, gather: Gather) -> Laid:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,16 +28,19 @@ from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
 from optmatch.solvers.collectives.conclusion import FoundPlan, run
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
+from optmatch.solvers.collectives.promises import GATHERS, promise
 from optmatch.solvers.collectives.rounds import Rounds, one_after_another
 from optmatch.solvers.frame import stoppable
 from optmatch.solvers.method import Run
 
-MOST_RANKS = 8
-"""The most ranks of the joint model."""
-MOST_SEARCHED, WORK = 5, 0.2
-"""The most ranks for which `best` searches, and how long each of ten searches may be."""
-MOST_SPLIT = 64
-"""The most ranks between which blocks are split."""
+MOST_JOINT_RANKS = 8
+"""The most ranks of the joint model of circuits, routes and rounds."""
+MOST_SEARCHED_RANKS = 5
+"""The most ranks for which `best` tries the joint model; a search of 6 rarely ends in time."""
+JOINT_WORK_S = 0.2
+"""How long each of ten joint searches of `best` may be, in seconds as CP-SAT counts them."""
+MOST_SPLIT_RANKS = 64
+"""The most ranks between which blocks are split by linear programmes; more take minutes each."""
 
 Find = Callable[[Collective, Clock], FoundPlan]
 
@@ -55,11 +58,16 @@ def _run(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    best = partial(_best, on_event, start)
-    find = partial(_joint, on_event, best) if name == "ilp" else FINDERS.get(name, best)
-    nothing = problem.n_ranks == 1 or not problem.size_bytes
-    if nothing and problem.steps is None:
-        find = partial(_follow, "ring" if problem.n_ranks == 1 else "direct")
+    """Solve a problem by the method of a name."""
+    best = partial(_find_best, on_event, start)
+    find: Find = best
+    if name == "ilp":
+        find = partial(_find_jointly, on_event, best)
+    elif name in FINDERS:
+        find = FINDERS[name]
+    nothing_to_send = problem.n_ranks == 1 or not problem.size_bytes
+    if nothing_to_send and problem.steps is None:
+        find = partial(_follow_algorithm, "ring" if problem.n_ranks == 1 else "direct")
     return run(problem, limits, on_event, name, lambda clock: find(problem, clock))
 
 
@@ -72,26 +80,67 @@ def suits(problem: Collective, name: str) -> bool:
     if name == "overlap":
         return problem.steps is not None or problem.planes > 1
     if name == "ilp":
-        few = problem.n_ranks <= MOST_RANKS and problem.lanes == 1 and not problem.late_s
-        return problem.steps is not None or few
+        small = problem.n_ranks <= MOST_JOINT_RANKS and problem.lanes == 1 and not problem.late_s
+        return problem.steps is not None or small
     if problem.steps is not None:
         return False
-    if name == "stragglar":
-        return problem.operation == "all-reduce" and bool(problem.late_s)
-    if name == "mixed-radix":
-        sums = ("all-gather", "reduce-scatter", "all-reduce")
-        return problem.operation in sums and not problem.two_way and problem.n_ranks > 1
-    if name == "circulant":
-        even = problem.operation == "all-to-all" and problem.demand_bytes is None
-        return even and not problem.two_way and problem.n_ranks > 1
-    if name == "split":
-        whole = problem.demand_bytes is None or problem.align_bytes or problem.two_way
-        return not whole and 1 < problem.n_ranks <= MOST_SPLIT
-    if name in ("one-pass", "composed"):
-        pairs = problem.two_way and name == "one-pass"  # sides of two places
-        odd = pairs and problem.n_ranks & (problem.n_ranks - 1) != 0
-        return problem.operation == "all-reduce" and problem.n_ranks > 1 and not odd
-    return name == "rewire"
+    takes = _TAKES.get(name)
+    return takes is None or takes(problem)
+
+
+def _takes_late_ranks(problem: Collective) -> bool:
+    return problem.operation == "all-reduce" and bool(problem.late_s)
+
+
+def _takes_gathers(problem: Collective) -> bool:
+    return problem.operation in GATHERS and not problem.two_way and problem.n_ranks > 1
+
+
+def _takes_even_exchanges(problem: Collective) -> bool:
+    even = problem.operation == "all-to-all" and problem.demand_bytes is None
+    return even and not problem.two_way and problem.n_ranks > 1
+
+
+def _takes_uneven_exchanges(problem: Collective) -> bool:
+    """Blocks are cut anywhere, so they must not be padded; matchings are one-way."""
+    uneven = problem.demand_bytes is not None and not problem.align_bytes and not problem.two_way
+    return uneven and problem.n_ranks > 1
+
+
+def _takes_few_uneven_exchanges(problem: Collective) -> bool:
+    return _takes_uneven_exchanges(problem) and problem.n_ranks <= MOST_SPLIT_RANKS
+
+
+def _takes_tori(problem: Collective) -> bool:
+    """Two-way circuits make sides of two places only, so the ranks are a power of two."""
+    odd = problem.two_way and problem.n_ranks & (problem.n_ranks - 1) != 0
+    return problem.operation == "all-reduce" and problem.n_ranks > 1 and not odd
+
+
+def _takes_all_reduces(problem: Collective) -> bool:
+    return problem.operation == "all-reduce" and problem.n_ranks > 1
+
+
+def _takes_several_ports(problem: Collective) -> bool:
+    return problem.lanes > 1 and problem.n_ranks > 2 and problem.operation != "broadcast"
+
+
+def _takes_pipelines(problem: Collective) -> bool:
+    return problem.operation == "broadcast" and problem.n_ranks > 2
+
+
+_TAKES: dict[str, Callable[[Collective], bool]] = {
+    "stragglar": _takes_late_ranks,
+    "mixed-radix": _takes_gathers,
+    "circulant": _takes_even_exchanges,
+    "split": _takes_few_uneven_exchanges,
+    "skewed": _takes_uneven_exchanges,
+    "one-pass": _takes_tori,
+    "composed": _takes_all_reduces,
+    "topologies": _takes_several_ports,
+    "pipelined": _takes_pipelines,
+}
+"""Which problems a method takes, of those without steps and islands; others take all."""
 
 
 def single_rounds(problem: Collective) -> dict[str, Rounds]:
@@ -104,49 +153,49 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
     return {name: list_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
 
 
-def _follow(name: str, problem: Collective, clock: Clock) -> FoundPlan:
+def _follow_algorithm(name: str, problem: Collective, clock: Clock) -> FoundPlan:
     """Give each round of an algorithm its own circuits."""
     return FoundPlan(lay(problem, list_rounds(problem, name)), {"algorithm": name})
 
 
-def _rewire(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
     """Change circuits only where it pays; of all algorithms the fastest."""
     with uncounted():
         from optmatch.solvers.collectives.rewire import choose, rewire
 
     rounds = single_rounds(problem)
-    choices = {name: choose(problem, each) for name, each in rounds.items()}
-    name = min(choices, key=lambda each: choices[each].time_s)
-    others = {each: choice.time_s for each, choice in choices.items() if each != name}
-    stats = {"algorithm": name, "runners_up": _ranked(others)}
-    return FoundPlan(rewire(problem, rounds[name], choices[name]), stats)
+    choices = {name: choose(problem, some) for name, some in rounds.items()}
+    fastest = min(choices, key=lambda name: choices[name].time_s)
+    others = {name: choice.time_s for name, choice in choices.items() if name != fastest}
+    stats = {"algorithm": fastest, "runners_up": _rank_names(others)}
+    return FoundPlan(rewire(problem, rounds[fastest], choices[fastest]), stats)
 
 
-def _overlap(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
     """Let planes change circuits while others send; take the fastest of all algorithms."""
     with uncounted():
         from optmatch.solvers.collectives.overlap import read_steps, share
 
     if problem.steps is not None:
-        found, bound = share(read_steps(problem, None), clock)
-        return FoundPlan(lay_shares(problem, None, found), {}, lower_bound=bound)
-    best: tuple[str, Laid] | None = None
-    times: dict[str, float] = {}
+        shares, bound_s = share(read_steps(problem, None), clock)
+        return FoundPlan(lay_shares(problem, None, shares), {}, lower_bound=bound_s)
+    best: Laid | None = None
+    best_name = ""
+    times_s: dict[str, float] = {}
     for name, rounds in single_rounds(problem).items():
         steps = read_steps(problem, rounds)
-        if best is not None and steps.at_least_s >= best[1].plan.time_s:
+        if best is not None and steps.at_least_s >= best.plan.time_s:
             continue
-        found, _ = share(steps, clock, prove=False)
-        laid = lay_shares(problem, rounds, found)
-        times[name] = laid.plan.time_s
-        if best is None or laid.plan.time_s < best[1].plan.time_s:
-            best = name, laid
-    assert best is not None
-    del times[best[0]]
-    return FoundPlan(best[1], {"algorithm": best[0], "runners_up": _ranked(times)})
+        shares, _ = share(steps, clock, prove=False)
+        laid = lay_shares(problem, rounds, shares)
+        times_s[name] = laid.plan.time_s
+        if best is None or laid.plan.time_s < best.plan.time_s:
+            best, best_name = laid, name
+    del times_s[best_name]
+    return FoundPlan(best, {"algorithm": best_name, "runners_up": _rank_names(times_s)})
 
 
-def _stragglar(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     """Let the other ranks scatter sums while they wait, then spread the data of the late rank."""
     with uncounted():
         from optmatch.solvers.collectives.stragglar import schedule
@@ -162,26 +211,27 @@ def _stragglar(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(lay(problem, rounds), stats)
 
 
-def _mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
     """Gather, and scatter sums, in the fewest rounds that so many configurations allow."""
     with uncounted():
         from optmatch.solvers.collectives.circulant import make
 
     if problem.n_ranks == 2:  # where an all-reduce is one exchange
-        return _follow("ring", problem, clock)
+        return _follow_algorithm("ring", problem, clock)
     return FoundPlan(lay(problem, make(problem)), {"algorithm": "mixed-radix"})
 
 
-def _one_pass(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
     """Scatter sums over some sides of a torus, and pass data on over the other sides."""
     with uncounted():
-        from optmatch.solvers.collectives.passing import choose, list_rounds
+        from optmatch.solvers.collectives import passing
 
-    sides = choose(problem)
-    return FoundPlan(lay(problem, list_rounds(problem.n_ranks, sides)), {"algorithm": "one-pass"})
+    sides = passing.choose(problem)
+    rounds = passing.list_rounds(problem.n_ranks, sides)
+    return FoundPlan(lay(problem, rounds), {"algorithm": "one-pass"})
 
 
-def _composed(problem: Collective, clock: Clock, below_s: float = math.inf) -> FoundPlan:
+def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf) -> FoundPlan:
     """Let the best all-gather follow the best reduce-scatter; or gather buffers, and add up.
 
     A method that cannot be faster than `below_s` is not tried.
@@ -189,26 +239,28 @@ def _composed(problem: Collective, clock: Clock, below_s: float = math.inf) -> F
     with uncounted():
         from optmatch.solvers.collectives.passing import join, last_circuits, sum_up
 
-    found: list[Laid] = []
+    plans: list[Laid] = []
     whole = problem.n_ranks * problem.size_bytes
     if whole <= LONGEST_S * problem.rate_bytes_per_s:
         gather = replace(problem, operation="all-gather", size_bytes=whole)
         if gather.lower_bound() < below_s:
-            found.append(sum_up(_fastest(_try_all(gather, clock))))
+            plans.append(sum_up(_fastest(_try_all(gather, clock, below_s=below_s).found)))
     scatter = replace(problem, operation="reduce-scatter")
     then = replace(problem, operation="all-gather", start="free", late_s={})
     scatters: dict[str, FoundPlan] = {}
     if scatter.lower_bound() + then.lower_bound() < below_s:
-        scatters = _try_all(scatter, clock)
+        scatters = _try_all(scatter, clock).found
     for shared in (False, True):
-        some = {name: each for name, each in scatters.items() if _is_shared(each) == shared}
-        if some:
-            first = _fastest(some)
-            seconds = _try_all(replace(then, start=last_circuits(first, problem.planes)), clock)
-            more = {name: each for name, each in seconds.items() if _is_shared(each) == shared}
-            if more:
-                found.append(join(problem, first.plan, _fastest(more).plan))
-    best = min(found, key=lambda each: each.plan.time_s, default=None)
+        firsts = {name: plan for name, plan in scatters.items() if _is_shared(plan) == shared}
+        if not firsts:
+            continue
+        first = _fastest(firsts)
+        start = last_circuits(first, problem.planes)
+        seconds = _try_all(replace(then, start=start), clock).found
+        seconds = {name: plan for name, plan in seconds.items() if _is_shared(plan) == shared}
+        if seconds:
+            plans.append(join(problem, first.plan, _fastest(seconds).plan))
+    best = min(plans, key=lambda laid: laid.plan.time_s, default=None)
     return FoundPlan(best, {"algorithm": "composed"})
 
 
@@ -217,7 +269,7 @@ def _is_shared(found: FoundPlan) -> bool:
     return found.laid is not None and found.laid.held_s is None
 
 
-def _split(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_split(problem: Collective, clock: Clock) -> FoundPlan:
     """Let blocks of an uneven all-to-all go by several ways, and choose circuits for that."""
     with uncounted():
         from optmatch.solvers.collectives.split import SplitSearch
@@ -226,7 +278,16 @@ def _split(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(search.run(), {"algorithm": "split"}, limit=clock.exceeded(0))
 
 
-def _circulant(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_skewed(problem: Collective, clock: Clock) -> FoundPlan:
+    """Send the largest blocks of an uneven all-to-all by matchings, the rest over circulants."""
+    with uncounted():
+        from optmatch.solvers.collectives.skewed import find_skewed_plan
+
+    laid = find_skewed_plan(problem, clock)
+    return FoundPlan(laid, {"algorithm": "skewed"}, limit=clock.exceeded(0))
+
+
+def _find_circulant(problem: Collective, clock: Clock) -> FoundPlan:
     """Choose shifts and routes of an all-to-all together."""
     with uncounted():
         from optmatch.solvers.collectives import circulant
@@ -236,7 +297,34 @@ def _circulant(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(lay(problem, rounds), {"algorithm": "circulant"}, limit=limit)
 
 
-def _islands(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_over_topologies(problem: Collective, clock: Clock) -> FoundPlan:
+    """Use each port for another peer, over a graph that stays or changes a few times."""
+    with uncounted():
+        from optmatch.solvers.collectives.exchanges import list_exchange_offers
+        from optmatch.solvers.collectives.gathers import list_gather_offers
+        from optmatch.solvers.collectives.offers import take_best_offer
+
+    if problem.operation == "all-to-all":
+        offers = list_exchange_offers(problem, clock)
+    else:
+        offers = list_gather_offers(problem, clock)
+    laid, topology = take_best_offer(offers, clock)
+    stats = {"algorithm": "topologies", "topology": topology}
+    return FoundPlan(laid, stats, limit=clock.exceeded(0))
+
+
+def _find_pipelined(problem: Collective, clock: Clock) -> FoundPlan:
+    """Broadcast in pieces, of which different ones leave the root over different ports."""
+    with uncounted():
+        from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
+        from optmatch.solvers.collectives.offers import take_best_offer
+
+    laid, topology = take_best_offer(list_broadcast_offers(problem), clock)
+    stats = {"algorithm": "pipelined", "topology": topology}
+    return FoundPlan(laid, stats, limit=clock.exceeded(0))
+
+
+def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
     """Let islands hand on what has come over rails, while rails carry more."""
     with uncounted():
         from optmatch.solvers.collectives.islands import find
@@ -245,16 +333,19 @@ def _islands(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 FINDERS: dict[str, Find] = {
-    **{name: partial(_follow, name) for name in ALGORITHMS if name != "near-sums"},
-    "rewire": _rewire,
-    "overlap": _overlap,
-    "stragglar": _stragglar,
-    "mixed-radix": _mixed_radix,
-    "circulant": _circulant,
-    "split": _split,
-    "islands": _islands,
-    "one-pass": _one_pass,
-    "composed": _composed,
+    **{name: partial(_follow_algorithm, name) for name in ALGORITHMS if name != "near-sums"},
+    "topologies": _find_over_topologies,
+    "pipelined": _find_pipelined,
+    "skewed": _find_skewed,
+    "rewire": _find_rewired,
+    "overlap": _find_overlapped,
+    "stragglar": _find_around_late_rank,
+    "mixed-radix": _find_mixed_radix,
+    "circulant": _find_circulant,
+    "one-pass": _find_one_pass,
+    "composed": _find_composed,
+    "islands": _find_between_islands,
+    "split": _find_split,
 }
 """The function that finds a plan, by the name of the method."""
 
@@ -269,40 +360,85 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     times = ("size_bytes", "alpha_s", "hop_s", "rate_bytes_per_s", "delay_s")
     if replace(problem, **{name: getattr(former, name) for name in times}) != former:
         return None
-    arrays = plan.circuits.astype(np.int64), plan.epoch_of_round.astype(np.int64)
+    sends = plan.sends.astype(np.int64)
+    circuits = plan.circuits.astype(np.int64)
+    epoch_of_round = plan.epoch_of_round.astype(np.int64)
     links = plan.links.astype(np.int64)
-    laid = assemble(problem, plan.sends.astype(np.int64), len(plan.chunk_bytes), *arrays, links)
+    laid = assemble(problem, sends, len(plan.chunk_bytes), circuits, epoch_of_round, links)
     kept = {name: start.stats[name] for name in ("algorithm",) if name in start.stats}
     return FoundPlan(laid, kept)
 
 
+class _Tries(NamedTuple):
+    """What a row of methods found."""
+
+    found: dict[str, FoundPlan]
+    """The plans, by the name of the method."""
+    skipped: bool
+    """Whether some method was not tried, or was stopped, for want of time."""
+
+
 def _try_all(
-    problem: Collective, clock: Clock, known: dict[str, FoundPlan] | None = None
-) -> dict[str, FoundPlan]:
-    """Try the methods that fit while there is time, at least one; yield those that find a plan."""
+    problem: Collective,
+    clock: Clock,
+    known: dict[str, FoundPlan] | None = None,
+    below_s: float = math.inf,
+) -> _Tries:
+    """Try the methods that fit, while there is time.
+
+    Those whose time a formula tells come first, with the least time first: the first of them is
+    the best of them, and the others are left out. Searches follow, with the shortest first. No
+    method is tried whose promise is no better than the best plan so far, or than `below_s`, nor
+    one that takes longer than there is time; but the quickest one is tried in any case.
+    """
     found = dict(known or {})
-    for name, find in FINDERS.items():
-        if suits(problem, name) and (not found or clock.exceeded(0) is None):
-            if name == "composed":
-                find = partial(_composed, below_s=_fastest(found).plan.time_s)
-            try:
-                each = find(problem, clock)
-            except KeyboardInterrupt:
-                if not found:
-                    raise
-                clock.interrupted = True  # the methods that are left are not tried
-                break
-            if each.laid is not None:
-                found[name] = each
-    return found
+    promises = {name: promise(problem, name) for name in FINDERS if suits(problem, name)}
+
+    def turn_of(name: str) -> tuple[bool, float, float]:
+        each = promises[name]
+        first = each.seconds if each.is_formula else each.effort_s
+        return not each.is_formula, first, each.effort_s
+
+    order = sorted(promises, key=turn_of)
+    affordable = [name for name in order if promises[name].effort_s <= clock.remaining_s]
+    quickest = min(order, key=lambda name: promises[name].effort_s)
+    skipped = len(affordable) < len(order)
+    for name in affordable or [quickest]:
+        best_s = min(below_s, _fastest_s(found))
+        if found and promises[name].seconds >= best_s * (1 - RTOL):
+            continue
+        if found and promises[name].effort_s > clock.remaining_s:
+            skipped = True
+            continue
+        find = FINDERS[name]
+        if name == "composed":
+            find = partial(_find_composed, below_s=best_s)
+        try:
+            plan = find(problem, clock)
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            clock.interrupted = True  # the methods that are left are not tried
+            break
+        skipped = skipped or plan.limit is not None
+        if plan.laid is not None:
+            found[name] = plan
+    return _Tries(found, skipped)
+
+
+def _fastest_s(found: dict[str, FoundPlan]) -> float:
+    return min(
+        (plan.laid.plan.time_s for plan in found.values() if plan.laid is not None),
+        default=math.inf,
+    )
 
 
 def _fastest(found: dict[str, FoundPlan]) -> Laid:
-    laid = [each.laid for each in found.values() if each.laid is not None]
+    laid = [plan.laid for plan in found.values() if plan.laid is not None]
     return min(laid, key=lambda each: each.plan.time_s)
 
 
-def _best(
+def _find_best(
     on_event: OnEvent, start: Solution | None, problem: Collective, clock: Clock
 ) -> FoundPlan:
     """Try all methods that fit, and take the fastest."""
@@ -311,49 +447,62 @@ def _best(
     if former is not None and former.laid is not None:
         known["former"] = former
         on_event(NewBest(former.laid.plan.time_s))
-    found = _try_all(problem, clock, known)
-    times = {name: each.laid.plan.time_s for name, each in found.items() if each.laid is not None}
-    if problem.n_ranks <= MOST_SEARCHED and problem.steps is None and suits(problem, "ilp"):
+    tries = _try_all(problem, clock, known)
+    found = tries.found
+    times_s = {
+        name: plan.laid.plan.time_s for name, plan in found.items() if plan.laid is not None
+    }
+    small = problem.n_ranks <= MOST_SEARCHED_RANKS and problem.steps is None
+    if small and suits(problem, "ilp"):
         from optmatch.solvers.collectives.joint import find
 
-        laid = find(problem, clock, ignore, _fastest(found), WORK).laid
-        if laid is not None and laid.plan.time_s < min(times.values()) * (1 - RTOL):
+        laid = find(problem, clock, ignore, _fastest(found), JOINT_WORK_S).laid
+        if laid is not None and laid.plan.time_s < min(times_s.values()) * (1 - RTOL):
             found["joint"] = FoundPlan(laid._replace(plan=replace(laid.plan, among="all")), {})
-            times["joint"] = laid.plan.time_s
-    name = min(times, key=lambda each: times[each])
-    del times[name]
-    stats = {"algorithm": name, **found[name].stats, "runners_up": _ranked(times)}
-    bound = max(each.lower_bound for each in found.values())
-    limit = next((each.limit for each in found.values() if each.limit is not None), None)
+            times_s["joint"] = laid.plan.time_s
+    order = sorted(times_s, key=lambda name: times_s[name])
+    best = found[order[0]]
+    runners_up = {name: times_s[name] for name in order[1:]}
+    stats = {"algorithm": order[0], **best.stats, "runners_up": _rank_names(runners_up)}
+    bound_s = 0.0
+    if problem.steps is not None:
+        bound_s = max(plan.lower_bound for plan in found.values())
+    limit = next((plan.limit for plan in found.values() if plan.limit is not None), None)
+    if limit is None and tries.skipped:
+        limit = Limit.TIME
     if clock.stopped:
         limit = Limit.INTERRUPTED
-    return FoundPlan(found[name].laid, stats, bound if problem.steps is not None else 0.0, limit)
+    return FoundPlan(best.laid, stats, bound_s, limit)
 
 
-def _joint(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> FoundPlan:
+def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> FoundPlan:
     """Search circuits, routes and rounds together for a plan that is faster than all others."""
     if problem.steps is not None:
-        return _overlap(problem, clock)
+        return _find_overlapped(problem, clock)
     from optmatch.solvers.collectives.joint import find
 
     known = best(problem, clock)
     if known.laid is not None and len(known.laid.plan.parts):  # its family sends whole blocks
-        others = _try_all(problem, clock, {})
-        others.pop("split", None)
-        name = min(others, key=lambda each: others[each].laid.plan.time_s)  # type: ignore[union-attr]
-        known = others[name]._replace(stats={"algorithm": name})
+        whole = {
+            name: plan
+            for name, plan in _try_all(problem, clock).found.items()
+            if plan.laid is not None and not len(plan.laid.plan.parts)
+        }
+        name = min(whole, key=lambda each: _fastest_s({each: whole[each]}))
+        known = whole[name]._replace(stats={"algorithm": name})
     if clock.stopped:
         return known
     with stoppable() as stop:
         found = find(problem, clock, on_event, known.laid)
     if stop.limit is not None:
         return known._replace(limit=stop.limit)
-    better = {"algorithm": "joint", "runners_up": []}
-    same = known.laid is not None and found.laid is not None
-    same = same and found.laid.plan.time_s == known.laid.plan.time_s  # type: ignore[union-attr]
-    return found._replace(stats=(known.stats if same else better) | found.stats)
+    stats: dict[str, Any] = {"algorithm": "joint", "runners_up": []}
+    if found.laid is not None and found.laid.plan.time_s == _fastest_s({"known": known}):
+        stats = known.stats
+    return found._replace(stats=stats | found.stats)
 
 
-def _ranked(times: dict[str, float]) -> list[str]:
+def _rank_names(times_s: dict[str, float]) -> list[str]:
     """List names with their times, the fastest first."""
-    return [f"{name} {times[name]:.6g} s" for name in sorted(times, key=lambda each: times[each])]
+    order = sorted(times_s, key=lambda name: times_s[name])
+    return [f"{name} {times_s[name]:.6g} s" for name in order]

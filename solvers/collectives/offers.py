@@ -1,8 +1,8 @@
 """Offers: plans that are known by their time before they are made.
 
-A formula, or a short simulation, promises the seconds of a plan; only plans with the least promises
-are laid out. A promise is never more than the plan takes: late ranks and circuits that have to be
-set up first only make it longer.
+A formula, or a short simulation, promises the seconds of a plan; only plans with the least
+promises are laid out. A promise is never more than the plan takes: late ranks and circuits that
+have to be set up first only make it longer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from optmatch.model import RTOL, Clock
 from optmatch.solvers.collectives.plans import Laid
+from optmatch.solvers.collectives.promises import SENDS_PER_S
 
 
 class Offer(NamedTuple):
@@ -27,7 +28,14 @@ class Offer(NamedTuple):
 
 
 MOST_OFFERED_SENDS = 1 << 24
-"""Plans of more sends are not offered; laying out a million takes about a second."""
+"""Plans of more sends are not offered: they take gigabytes."""
+RESERVE = 1.5
+"""The search for offers ends when so many times is left as the best one takes to be laid out."""
+
+
+def is_affordable(n_sends: float, clock: Clock) -> bool:
+    """Tell whether there is memory and time to lay out so many sends."""
+    return n_sends <= MOST_OFFERED_SENDS and n_sends <= SENDS_PER_S * clock.remaining_s
 
 
 def take_best_offer(
@@ -38,9 +46,10 @@ def take_best_offer(
     Parameters
     ----------
     offers
-        All that there are. They are looked at while there is time.
+        All that there are. They are looked at while there is time to lay out the best of them.
     clock
-        When it has run out, the best so far is returned; the first plan is built in any case.
+        When it has run out, the best so far is returned. Plans that take longer to lay out than
+        there is time are left out.
     below_s
         Only plans faster than that are of use.
 
@@ -48,22 +57,24 @@ def take_best_offer(
     -------
     The fastest plan and its name; None if no offer is fast enough.
     """
-    waiting = []
+    waiting = list[Offer]()
     for offer in offers:
-        if offer.n_sends <= MOST_OFFERED_SENDS:
+        if offer.seconds < below_s * (1 - RTOL) and is_affordable(offer.n_sends, clock):
             waiting.append(offer)
-        if waiting and clock.exceeded(0) is not None:
-            break
+        if waiting:
+            promised = min(waiting, key=lambda each: each.seconds)
+            if not is_affordable(RESERVE * promised.n_sends, clock):
+                break
     waiting.sort(key=lambda offer: (offer.seconds, offer.n_sends))
     best: Laid | None = None
     best_name = ""
     for offer in waiting:
         if offer.seconds >= below_s * (1 - RTOL):
             break
+        if best is not None and not is_affordable(offer.n_sends, clock):
+            continue
         laid = offer.build()
         if laid.plan.time_s < below_s:
             best, best_name = laid, offer.name
             below_s = laid.plan.time_s
-        if clock.exceeded(0) is not None:
-            break
     return best, best_name

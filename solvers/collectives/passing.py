@@ -4,8 +4,8 @@ Ranks are places of a torus, whose sides are factors of n, each a ring over circ
 
 - Over a *scattered* side sums are scattered, and gathered again in the end.
 - Over a *windowed* side of q places and m windows, m a divisor of q, sums are scattered over m
-  neighbours each, then the sums of windows go round from root to root, m hops at a time, and in the
-  end each root gathers its window: q + m - 2 rounds of one in m parts.
+  neighbours each, then the sums of windows go round from root to root, m hops at a time, and in
+  the end each root gathers its window: q + m - 2 rounds of one in m parts.
 - Over a *passed* side each rank passes on what comes, and adds it up: one window, so q - 1 rounds,
   half as many as a scattered side takes, of more bytes.
 
@@ -127,7 +127,7 @@ class _TorusRounds:
         self.rows.append(np.column_stack([turn, rank, successor[rank], chunk, told]))
 
     def holds(self, step: int, width: int, window: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return ``[rank, chunk]``: the chunk is of this window of a side, among those of the rank.
+        """Return ``[rank, chunk]``: the chunk is one of the rank, and of this window of a side.
 
         The sides before leave a rank the chunks that are equal to it modulo `step`; the digit of
         a chunk above that, modulo `width`, is its window.

@@ -30,7 +30,8 @@ class Topology(NamedTuple):
     peer: IntArray
     """``peer[lane, rank]``: the rank to which this port leads, -1 if it is dark."""
     shifts: tuple[int, ...] = ()
-    """Of circulants: all ranks have circuits to the ranks so many places onward."""
+    """Of circulants: each rank has circuits to the ranks so many places onward, one for each
+    shift. A lane need not have the same shift at all ranks."""
 
 
 def list_topologies(problem: Collective) -> list[Topology]:
@@ -55,9 +56,9 @@ def list_topologies(problem: Collective) -> list[Topology]:
 def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int, ...]]:
     """Yield sets of shifts for circulants; of two-way circuits a shift stands for both directions.
 
-    The first set makes rings around all ranks, over which data travel farthest and no byte is sent
-    in vain. The others are geometric, with steps from 2 up to the root of n that makes the diameter
-    least, so that small data need fewer rounds.
+    The first set makes rings around all ranks, over which data travel farthest and no byte is
+    sent in vain. The others are geometric, with steps from 2 up to the root of n that makes the
+    diameter least, so that small data need fewer rounds.
     """
     count = lanes // 2 if two_way else lanes
     if not count:
@@ -93,35 +94,79 @@ def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
     return source.reshape(peer.shape)
 
 
+def count_parallel(peer: IntArray) -> IntArray:
+    """Return ``width[lane, rank]``: how many ports of a rank have the same peer.
+
+    It stands at the first lane with this peer; the others, and dark ports, have 0.
+    """
+    width = np.zeros_like(peer)
+    for lane, row in enumerate(peer):
+        same = peer == row
+        is_first = ~same[:lane].any(axis=0) & (row >= 0)
+        width[lane] = np.where(is_first, same.sum(axis=0), 0)
+    return width
+
+
 def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | None:
     """Give the shifts of a circulant to ports, in turn until all ports are used."""
     n, lanes = problem.n_ranks, problem.lanes
     ranks = np.arange(n)
     if not problem.two_way:
-        onward = [shifts[lane % len(shifts)] for lane in range(lanes)]
-        peer = (ranks + np.array(onward)[:, None]) % n
-        return Topology("circulant", peer, tuple(onward))
+        shift_of_lane = [shifts[lane % len(shifts)] for lane in range(lanes)]
+        peer = (ranks + np.array(shift_of_lane)[:, None]) % n
+        return Topology("circulant", peer, tuple(shift_of_lane))
 
-    # A shift of half of the ranks pairs them, and takes one port; others take two, for both ways.
-    wanted: list[tuple[int, int]] = []
-    signed: list[int] = []
-    used = 0
-    number = 0
-    while number < max(len(shifts), lanes):
+    peer = np.full((lanes, n), IDLE)
+    used_shifts = list[int]()
+    free_lanes = list(range(lanes))
+    for number in range(max(len(shifts), lanes)):
         shift = shifts[number % len(shifts)]
-        width = 1 if 2 * shift == n else 2
-        number += 1
-        if used + width > lanes:
+        if 2 * shift == n and free_lanes:  # opposite ranks, for whom one port is enough
+            peer[free_lanes.pop(0)] = (ranks + shift) % n
+            used_shifts.append(shift)
             continue
-        used += width
-        signed += [shift] if width == 1 else [shift, n - shift]
-        sources = ranks[: n // 2] if width == 1 else ranks
-        wanted += [(rank, (rank + shift) % n) for rank in sources.tolist()]
-    if lanes > used and n % 2 == 0:  # an odd port leads to the rank opposite
-        signed.append(n // 2)
-        wanted += [(rank, rank + n // 2) for rank in range(n // 2)]
-    laid = assign_ports(problem, wanted)
-    return None if laid is None else Topology("circulant", laid, tuple(signed))
+        pair = _choose_two_lanes(problem, free_lanes)
+        if pair is None:
+            break
+        onward, back = pair
+        free_lanes = [lane for lane in free_lanes if lane not in pair]
+        used_shifts += [shift, n - shift]
+        peer[onward] = (ranks + shift) % n
+        peer[back] = (ranks - shift) % n
+
+        # Two lanes on different planes each have to lead there and back: ranks along a cycle take
+        # them in turn, which needs an even number of ranks.
+        if onward // problem.ports != back // problem.ports:
+            is_second = _place_in_cycle(n, shift) % 2 == 1
+            if (is_second[peer[onward]] == is_second).any():
+                return None
+            swapped = peer[back, is_second]
+            peer[back, is_second] = peer[onward, is_second]
+            peer[onward, is_second] = swapped
+    if not used_shifts:
+        return None
+    for lane in free_lanes:  # an odd port leads to the rank opposite, where there is one
+        if n % 2 == 0:
+            peer[lane] = (ranks + n // 2) % n
+            used_shifts.append(n // 2)
+    return Topology("circulant", peer, tuple(used_shifts))
+
+
+def _choose_two_lanes(problem: Collective, free_lanes: list[int]) -> tuple[int, int] | None:
+    """Choose two lanes of one plane, or else of any; None if fewer are free."""
+    for place, lane in enumerate(free_lanes[:-1]):
+        if lane // problem.ports == free_lanes[place + 1] // problem.ports:
+            return lane, free_lanes[place + 1]
+    return (free_lanes[0], free_lanes[1]) if len(free_lanes) > 1 else None
+
+
+def _place_in_cycle(n: int, shift: int) -> IntArray:
+    """Return ``place[rank]``: how many shifts lead to a rank from the least rank of its cycle."""
+    place = np.zeros(n, dtype=np.int64)
+    cycles = int(np.gcd(n, shift))
+    for step in range(n // cycles):
+        place[(np.arange(cycles) + step * shift) % n] = step
+    return place
 
 
 def _lay_path(problem: Collective) -> Topology | None:
@@ -254,12 +299,12 @@ def _in_path_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     ordered = list[tuple[int, int]]()
     done = set[int]()
     for start in range(len(pairs)):
-        number: int | None = start
+        following: int | None = start
         rank = pairs[start][0]
-        while number is not None and number not in done:
-            done.add(number)
-            ordered.append(pairs[number])
-            first, second = pairs[number]
+        while following is not None and following not in done:
+            done.add(following)
+            ordered.append(pairs[following])
+            first, second = pairs[following]
             rank = second if rank == first else first
-            number = next((each for each in circuits_of[rank] if each not in done), None)
+            following = next((each for each in circuits_of[rank] if each not in done), None)
     return ordered

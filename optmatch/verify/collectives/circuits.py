@@ -159,9 +159,7 @@ def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) 
     if not findings.expect(rule, "circuits.shape", plan.circuits.shape, shape):
         return False
     try:
-        check_circuits(
-            "circuits", plan.circuits, two_way=problem.two_way, ports=problem.ports
-        )
+        check_circuits("circuits", plan.circuits, two_way=problem.two_way, ports=problem.ports)
     except InputError as exc:
         findings.refuse("each lane holds a matching", "circuits", exc.message, "a matching")
         return False

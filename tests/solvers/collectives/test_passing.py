@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.collectives.passing import choose, list_rounds
+from optmatch.solvers.collectives.passing import Sides, choose, list_rounds
 from tests.helpers.collectives import compute
 from tests.helpers.modes import examples
 
@@ -44,7 +44,7 @@ def test_sums_are_right(n: int) -> None:
             sides = choose(problem)
             assert compute(problem, solution.answer) and om.verify(problem, solution).ok
             assert solution.objective == pytest.approx(sides.seconds)
-            assert np.prod(sides.scattered + sides.passed) == n
+            assert np.prod((*sides.scattered, sides.windowed[0], *sides.passed)) == n
             seen.add((bool(sides.scattered), bool(sides.passed)))
     assert len(seen) > 1 or n == 2
 
@@ -63,8 +63,17 @@ def test_the_sides_are_the_fastest() -> None:
         least = np.inf
         for sides in products(24):
             for cut in range(len(sides) + 1):
-                rounds = list_rounds(24, type(choose(problem))(0.0, sides[:cut], sides[cut:]))
-                least = min(least, _seconds(problem, rounds.sends, rounds.chunk_count))
+                options = [Sides(0.0, scattered=sides[:cut], passed=sides[cut:])]
+                if cut < len(sides):
+                    side = sides[cut]
+                    options += [
+                        Sides(0.0, sides[:cut], (side, windows), sides[cut + 1 :])
+                        for windows in range(2, side)
+                        if side % windows == 0
+                    ]
+                for option in options:
+                    rounds = list_rounds(24, option)
+                    least = min(least, _seconds(problem, rounds.sends, rounds.chunk_count))
         assert choose(problem).seconds == pytest.approx(least)
 
 

@@ -1,0 +1,143 @@
+"""What known algorithms promise: seconds by a formula, and how many sends laying them out takes.
+
+A promise is never more than the plan takes, so that a plan whose promise is no better than what is
+known need not be made. Where there is no formula, the bound of the problem is the promise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from optmatch.problems import Collective
+from optmatch.solvers.collectives import passing
+from optmatch.solvers.collectives.circulant import split_rounds
+
+SENDS_PER_S = 1_500_000
+"""Sends that are made and laid out in a second. Measured: two million, of all-reduces of 1,024
+ranks on one core; with half of this number methods are left out that would be done in time."""
+GATHERS = ("all-reduce", "reduce-scatter", "all-gather")
+
+
+class Promise(NamedTuple):
+    """What is known of the plan of a method before it is made."""
+
+    seconds: float
+    """The plan takes no less."""
+    effort_s: float
+    """About how long it takes to make it, of CPU."""
+    is_formula: bool = True
+    """Whether the plan takes just so long if nothing is late; otherwise only a bound is known."""
+
+
+class _Round(NamedTuple):
+    """Equal rounds of an algorithm, one after another."""
+
+    times: int
+    blocks: float
+    """Blocks that each rank sends in each of them."""
+    new_circuits: bool = True
+    """Whether each of them needs circuits of its own."""
+
+
+def promise(problem: Collective, name: str) -> Promise:
+    """Return the promise of a method for a problem that it takes."""
+    n = problem.n_ranks
+    bound_s = problem.lower_bound()
+    if n < 3 or problem.steps is not None or problem.island > 1:
+        return Promise(bound_s, 0.0, is_formula=False)
+    if name == "one-pass":
+        sides = passing.choose(problem)
+        chunks = math.prod(sides.scattered) * sides.windowed[1]
+        sends = n * (2 * chunks + sides.windowed[0] + sum(sides.passed))
+        return Promise(max(bound_s, sides.seconds * (1 - 1e-9)), _sends_s(sends))
+    if name == "mixed-radix":
+        return Promise(_mixed_radix_s(problem), _sends_s(_phases(problem) * n * n))
+    if name == "direct" and problem.operation != "broadcast":
+        n_rounds = -(-(n - 1) // problem.lanes)
+        rounds: list[_Round] | None = [_Round(_phases(problem) * n_rounds, problem.lanes)]
+    else:
+        rounds = _list_rounds(problem, name)
+    if rounds is None:
+        return Promise(bound_s, _search_s(problem, name), is_formula=False)
+    n_sends = sum(each.times * each.blocks for each in rounds) * n
+    even = problem.demand_bytes is None
+    seconds = _time(problem, rounds) if even else bound_s
+    return Promise(max(bound_s, seconds * (1 - 1e-9)), _sends_s(n_sends))
+
+
+def _sends_s(sends: float) -> float:
+    return sends / SENDS_PER_S
+
+
+def _search_s(problem: Collective, name: str) -> float:
+    """Return about how long a search takes until it has its first plan."""
+    n = problem.n_ranks
+    blocks = n * n * (1 if problem.operation == "broadcast" else _phases(problem))
+    hops = math.log2(n) if problem.operation == "all-to-all" else 1.0
+    several_tries = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0}.get(name, 1.0)
+    return _sends_s(blocks * hops * several_tries)
+
+
+def _phases(problem: Collective) -> int:
+    return 2 if problem.operation == "all-reduce" else 1
+
+
+def _mixed_radix_s(problem: Collective) -> float:
+    """Return the time of gathers in the fewest rounds that any number of configurations allows."""
+    n, phases = problem.n_ranks, _phases(problem)
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    rounds_s = min(
+        phases * (len(held) - 1) * problem.delay_s + phases * round_s * sum(held)
+        for held in (split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1))
+    )
+    block_bytes = problem.size_bytes / n
+    moved = phases * (n - 1) * block_bytes / (problem.rate_bytes_per_s * problem.lanes)
+    return (rounds_s + moved) * (1 - 1e-9)
+
+
+def _time(problem: Collective, rounds: list[_Round]) -> float:
+    """Time rounds whose first circuits are there; equal circuits of all lanes share the bytes.
+
+    The two halves of an all-reduce share the circuits in its middle.
+    """
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s / problem.lanes
+    changes = sum(each.times for each in rounds if each.new_circuits)
+    changes = max(0, changes - (2 if problem.operation == "all-reduce" else 1))
+    seconds = sum(each.times * (round_s + each.blocks * block_s) for each in rounds)
+    return seconds + changes * problem.delay_s
+
+
+def _list_rounds(problem: Collective, name: str) -> list[_Round] | None:
+    """List the rounds of an algorithm; None of those whose rounds are not known beforehand."""
+    n, operation = problem.n_ranks, problem.operation
+    if name == "whole-buffers":
+        return [_Round((n - 1).bit_length(), n)]
+    if operation in GATHERS:
+        return _phases(problem) * _list_gather_rounds(n, name) or None
+    if operation == "broadcast":
+        return None
+    bits = range((n - 1).bit_length())
+    if name == "ring":
+        return [_Round(1, n - 1 - turn, new_circuits=False) for turn in range(n - 1)]
+    if name == "halving-doubling":
+        return [_Round(len(bits), n / 2)]
+    if name == "bruck":
+        counts = [sum(offset >> bit & 1 for offset in range(n)) for bit in bits]
+        return [_Round(1, count) for count in counts]
+    if name == "pairwise":
+        return [_Round(n - 1, 1)]
+    return None
+
+
+def _list_gather_rounds(n: int, name: str) -> list[_Round]:
+    """List the rounds of an all-gather; none of algorithms that are not known."""
+    bits = range((n - 1).bit_length())
+    if name == "ring":
+        return [_Round(n - 1, 1, new_circuits=False)]
+    if name in ("halving-doubling", "swing"):
+        return [_Round(1, 1 << bit) for bit in bits]
+    if name in ("bruck", "near-sums"):
+        return [_Round(1, min(1 << bit, n - (1 << bit))) for bit in bits]
+    return []

@@ -1,0 +1,193 @@
+"""Uneven all-to-alls of many ranks: greedy matchings for large blocks, circulants for the rest.
+
+In each round a maximum-weight matching joins ranks, in which no pair counts for more than a cap,
+so that the round is not longer than its bytes are worth; the cap that carries most bytes a second
+is taken. After any number of such rounds the rest of all blocks may go by the routes of an even
+all-to-all (Bruck's, or circulants with fewer configurations), whatever is left of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Clock, uncounted
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import COPY
+from optmatch.solvers.collectives.circulant import Circulant, list_shifts, route
+from optmatch.solvers.collectives.plans import Laid, assemble
+from optmatch.solvers.collectives.topologies import IntArray
+
+FloatArray = NDArray[np.float64]
+
+CAPS = (1.0, 0.7, 0.5, 0.25, 0.1)
+"""Caps of the bytes of a pair in a round, as parts of the largest block that is left."""
+REST_EVERY = 4
+"""After so many greedy rounds the rest is timed anew; timing it takes as long as a round."""
+MOST_CLIMBED = 160
+"""Up to so many ranks shifts of the rest are searched for; Bruck's serve more ranks."""
+
+
+class GreedyRound(NamedTuple):
+    """A round of direct sends."""
+
+    peer: IntArray
+    """``peer[lane, rank]``."""
+    sent_bytes: FloatArray
+    """``sent_bytes[lane, rank]``: what goes from a rank to its peer."""
+
+
+def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
+    """Return the fastest plan of some greedy rounds and a rest over circulants."""
+    demand = problem.demand
+    rests = list(_list_rests(problem, clock))
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    left = demand.copy()
+    greedy: list[GreedyRound] = []
+    seconds = 0.0
+    best_s, n_greedy, best_rest = min(
+        (_time_rest(problem, rest, left), 0, k) for k, rest in enumerate(rests)
+    )
+    for turn in range(4 * problem.n_ranks):
+        if clock.exceeded(0) is not None or not left.any():
+            break
+        greedy.append(_choose_round(problem, left))
+        busiest = float(greedy[-1].sent_bytes.max())
+        seconds += round_s + busiest / problem.rate_bytes_per_s + problem.delay_s * (turn > 0)
+        if seconds >= best_s:
+            break
+        if not left.any():
+            best_s, n_greedy, best_rest = seconds, turn + 1, -1
+        elif turn % REST_EVERY == REST_EVERY - 1:
+            for k, some_rest in enumerate(rests):
+                total_s = seconds + problem.delay_s + _time_rest(problem, some_rest, left)
+                if total_s < best_s:
+                    best_s, n_greedy, best_rest = total_s, turn + 1, k
+    rest = None if best_rest < 0 else rests[best_rest]
+    return _lay_skewed(problem, greedy[:n_greedy], rest)
+
+
+def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
+    """Choose the matchings of a round, one for each lane, and take what they carry from `left`."""
+    with uncounted():
+        from scipy.optimize import linear_sum_assignment
+
+    n = problem.n_ranks
+    ranks = np.arange(n)
+    fixed_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
+    largest = float(left.max())
+    best_value = -1.0
+    best_cap = largest
+    first_peer = ranks
+    for part in CAPS:
+        capped = np.minimum(left, part * largest)
+        _, peer = linear_sum_assignment(capped, maximize=True)
+        carried = float(capped[ranks, peer].sum())
+        value = carried / (fixed_s + part * largest / problem.rate_bytes_per_s)
+        if value > best_value:
+            best_value, best_cap, first_peer = value, part * largest, peer
+    peers = np.empty((problem.lanes, n), dtype=np.int64)
+    sent = np.empty((problem.lanes, n))
+    for lane in range(problem.lanes):
+        capped = np.minimum(left, best_cap)
+        peers[lane] = first_peer
+        if lane:
+            _, peers[lane] = linear_sum_assignment(capped, maximize=True)
+        sent[lane] = capped[ranks, peers[lane]]
+        left[ranks, peers[lane]] -= sent[lane]
+    return GreedyRound(peers, sent)
+
+
+def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
+    """Yield circulants for the rest: Bruck's, and those with fewer configurations."""
+    n = problem.n_ranks
+    powers = np.array([1 << k for k in range((n - 1).bit_length())])
+    yield Circulant(powers, (np.arange(n)[:, None] & powers) // powers)
+    if n <= MOST_CLIMBED:
+        for count in range(1, len(powers) + 3):
+            for shifts in list_shifts(n, count, clock=clock)[:1]:
+                yield route(n, shifts)
+
+
+def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntArray]]:
+    """Yield, for each round, the configuration, the offsets that move, and how far they are."""
+    n = len(circulant.exponents)
+    come = np.zeros(n, dtype=np.int64)
+    for config, shift in enumerate(circulant.shifts.tolist()):
+        for hop in range(int(circulant.exponents[:, config].max(initial=0))):
+            offsets = np.flatnonzero(circulant.exponents[:, config] > hop)
+            yield config, offsets, come[offsets]
+            come[offsets] += shift
+
+
+def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
+    """Return the seconds of what is left over a circulant, whose first circuits are there."""
+    n = problem.n_ranks
+    ranks = np.arange(n)[:, None]
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    seconds = 0.0
+    last_config = -1
+    for config, offsets, come in _list_rest_moves(circulant):
+        amounts = left[ranks, (ranks + offsets) % n]
+        at = (ranks + come) % n
+        load = np.bincount(at.reshape(-1), amounts.reshape(-1), n)
+        busiest_s = float(load.max()) / (problem.lanes * problem.rate_bytes_per_s)
+        seconds += round_s + busiest_s
+        if config != last_config and last_config >= 0:
+            seconds += problem.delay_s
+        last_config = config
+    return seconds if last_config >= 0 else math.inf
+
+
+def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant | None) -> Laid:
+    """Lay out greedy rounds, and then the rest; a block that is cut goes in parts."""
+    n, lanes = problem.n_ranks, problem.lanes
+    ranks = np.arange(n)
+    done = np.zeros((n, n))  # bytes of each block that have been sent, from its beginning on
+    rows = [np.empty((0, 5), dtype=np.int64)]
+    parts = [np.empty((0, 2))]
+    circuits: list[IntArray] = []
+    for turn, each in enumerate(greedy):
+        for lane in range(lanes):
+            source = np.flatnonzero(each.sent_bytes[lane] > 0)
+            target = each.peer[lane, source]
+            amount = each.sent_bytes[lane, source]
+            rows.append(_as_rows(turn, source, target, source * n + target))
+            parts.append(np.column_stack([done[source, target], amount]))
+            done[source, target] += amount
+        circuits.append(np.where(each.peer == ranks, -1, each.peer))
+    left = problem.demand - done
+    # Sums of what was taken may differ from the whole in the last bit.
+    left[left < 1e-12 * problem.demand] = 0.0
+    for config, offsets, come in [] if rest is None else _list_rest_moves(rest):
+        assert rest is not None
+        source = np.broadcast_to(ranks[:, None], (n, len(offsets))).reshape(-1)
+        target = ((ranks[:, None] + offsets) % n).reshape(-1)
+        at = ((ranks[:, None] + come) % n).reshape(-1)
+        kept = left[source, target] > 0
+        source, target, at = source[kept], target[kept], at[kept]
+        shift = int(rest.shifts[config])
+        if len(source):
+            rows.append(_as_rows(len(circuits), at, (at + shift) % n, source * n + target))
+            parts.append(np.column_stack([done[source, target], left[source, target]]))
+            circuits.append(np.tile((ranks + shift) % n, (lanes, 1)))
+    peer = np.array(circuits)
+    changes = np.append(True, (np.diff(peer, axis=0) != 0).any(axis=(1, 2)))
+    return assemble(
+        problem,
+        np.concatenate(rows),
+        n * n,
+        peer[changes],
+        np.cumsum(changes) - 1,
+        parts=np.concatenate(parts),
+    )
+
+
+def _as_rows(turn: int, source: IntArray, target: IntArray, chunk: IntArray) -> IntArray:
+    """Return rows of sends that copy chunks in one round."""
+    kind = np.full(len(source), COPY)
+    return np.column_stack([np.full(len(source), turn), source, target, chunk, kind])

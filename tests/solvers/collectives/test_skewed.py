@@ -1,0 +1,37 @@
+"""Uneven all-to-alls of many ranks: matchings for large blocks, circulants for the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from tests.helpers.collectives import compute
+from tests.helpers.modes import examples
+from tests.rivals.collectives.exchanges import greedy_matchings_s
+
+
+def draw_zipf(n: int, seed: int) -> om.Collective:
+    """Return 64 MB of each rank, spread over the others by Zipf."""
+    rng = np.random.default_rng(seed)
+    weights = 1.0 / np.arange(1, n)
+    demand = np.zeros((n, n))
+    for rank in range(n):
+        others = np.delete(np.arange(n), rank)
+        demand[rank, others] = 64e6 * rng.permutation(weights) / weights.sum()
+    return om.Collective("all-to-all", n, 0.0, demand_bytes=demand, alpha_s=2.7e-6, delay_s=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(examples(4, plain=1)))
+def test_blocks_arrive_whole(seed: int) -> None:
+    problem = draw_zipf(7 + seed, seed)
+    solution = om.solve(problem, "skewed", seed=0)
+    assert om.verify(problem, solution).ok and compute(problem, solution.answer)
+
+
+def test_many_ranks_are_no_slower_than_greedy_matchings() -> None:
+    problem = draw_zipf(96, 0)
+    solution = om.solve(problem, "skewed", seed=0)
+    assert solution.objective is not None
+    assert solution.objective <= min(greedy_matchings_s(problem), 4.15e-3)
+    assert om.verify(problem, solution).valid

@@ -1,0 +1,122 @@
+"""Graphs of several ports: what circuits they have, and how fast data spread over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.model import Limits
+from optmatch.problems.collectives.problem import check_circuits
+from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
+from optmatch.solvers.collectives.exchanges import list_exchange_offers
+from optmatch.solvers.collectives.gathers import list_gather_offers
+from optmatch.solvers.collectives.offers import Offer
+from optmatch.solvers.collectives.topologies import list_topologies, split_into_matchings
+from tests.helpers.collectives import compute
+from tests.helpers.modes import examples
+
+ALPHA_S = 2.7e-6
+
+
+def ask(operation: Any, n: int, size: float, **fields: Any) -> om.Collective:
+    """Return a problem with 2.7 us a round."""
+    return om.Collective(operation, n, size, alpha_s=ALPHA_S, **fields)
+
+
+@pytest.mark.parametrize("seed", range(examples(40, plain=8)))
+def test_every_topology_fits_the_ports_and_joins_all_ranks(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, ports, planes = int(rng.integers(3, 40)), int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    two_way = bool(rng.integers(2))
+    problem = ask("all-gather", n, 1e5, ports=ports, planes=planes, two_way=two_way)
+    for topology in list_topologies(problem):
+        assert topology.peer.shape == (problem.lanes, n)
+        check_circuits("peer", topology.peer[None], two_way=two_way, ports=ports)
+        ends = {(rank, int(to)) for row in topology.peer for rank, to in enumerate(row) if to >= 0}
+        for rank, to in ends:
+            if topology.shifts:
+                assert (to - rank) % n in topology.shifts
+
+
+def test_a_duplex_ring_of_an_odd_number_joins_ports_of_different_numbers() -> None:
+    problem = ask("all-reduce", 5, 1e6, ports=2, two_way=True)
+    solution = om.solve(problem, "topologies", seed=0)
+    assert om.verify(problem, solution).ok
+    assert solution.schedule is not None
+    ports = solution.schedule.matchings[0]
+    assert (ports[ports] == np.arange(10)).all()
+    assert (ports % 2 != np.arange(10) % 2).any()
+
+
+def test_a_regular_graph_is_split_into_matchings() -> None:
+    rng = np.random.default_rng(5)
+    counts = sum(np.eye(9, dtype=np.int64)[rng.permutation(9)] for _ in range(4))
+    peer = split_into_matchings(np.asarray(counts), 4)
+    again = np.zeros((9, 9), dtype=np.int64)
+    for row in peer:
+        assert sorted(row.tolist()) == list(range(9))
+        again[np.arange(9), row] += 1
+    assert (again == counts).all()
+
+
+def list_offers(problem: om.Collective) -> list[Offer]:
+    """List all that topologies offer for a problem."""
+    clock = Limits().start()
+    if problem.operation == "broadcast":
+        return list(list_broadcast_offers(problem))
+    if problem.operation == "all-to-all":
+        return list(list_exchange_offers(problem, clock))
+    return list(list_gather_offers(problem, clock))
+
+
+@pytest.mark.parametrize("seed", range(examples(24, plain=2)))
+def test_every_offer_keeps_its_promise_and_moves_the_right_data(seed: int) -> None:
+    """The verifier replays each plan, and real numbers are sent as it says."""
+    rng = np.random.default_rng(seed)
+    operations = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast")
+    problem = ask(
+        operations[seed % 5],
+        int(rng.integers(3, 12)),
+        float(10 ** rng.uniform(3, 8)),
+        ports=int(rng.integers(2, 5)),
+        planes=int(rng.integers(1, 3)),
+        two_way=bool(rng.integers(2)),
+        delay_s=float(10 ** rng.uniform(-7, -3)),
+        hop_s=[None, 1e-6][int(rng.integers(2))],
+    )
+    offers = list_offers(problem)
+    for offer in offers[:: max(1, len(offers) // 12)]:
+        plan = offer.build().plan
+        report = om.verify(problem, plan)
+        assert report.valid, (offer.name, report.complaint)
+        assert compute(problem, plan)
+        assert plan.time_s >= offer.seconds * (1 - 1e-9)
+        assert len(plan.sends) == offer.n_sends
+        if problem.operation != "all-to-all":
+            assert plan.time_s == pytest.approx(offer.seconds)
+
+
+@pytest.mark.parametrize(
+    ("problem", "at_most_s"),
+    [
+        (ask("all-reduce", 64, 1e9, ports=2, two_way=True, delay_s=1e-2), 19.87e-3),
+        (ask("all-reduce", 64, 1e9, ports=6, two_way=True, delay_s=1e-2), 6.60e-3),
+        (ask("all-reduce", 17, 1e5, ports=2, two_way=True, delay_s=1e-2), 37.7e-6),
+        (ask("all-gather", 64, 1e5, ports=2, delay_s=1e-3), 18.2e-6),
+        (ask("all-reduce", 64, 1e5, ports=2, delay_s=1e-3), 36.4e-6),
+        (ask("all-to-all", 64, 1e7, ports=2, delay_s=1e-2), 0.739e-3),
+        (ask("all-to-all", 64, 1e9, ports=2, delay_s=1e-2), 43.5e-3),
+        (ask("broadcast", 16, 1e7, ports=2, two_way=True, delay_s=1e-3), 0.206e-3),
+        (ask("broadcast", 64, 1e5, ports=2, delay_s=1e-3), 25.91e-6),
+        (ask("broadcast", 64, 1e7, delay_s=1e-6), 339.3e-6),
+    ],
+)
+@pytest.mark.slow
+def test_several_ports_are_as_fast_as_was_found(problem: om.Collective, at_most_s: float) -> None:
+    name = "pipelined" if problem.operation == "broadcast" else "topologies"
+    solution = om.solve(problem, name, seed=0)
+    assert solution.objective is not None and solution.objective <= at_most_s
+    assert om.verify(problem, solution).ok
