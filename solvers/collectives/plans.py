@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, ready_s
 
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
 
 class Shares(NamedTuple):
     """The part of each step that each plane does, and when; arrays of shape (steps, planes)."""
 
-    share_s: NDArray[np.float64]
+    share_s: FloatArray
     """How long a plane sends."""
-    start_s: NDArray[np.float64]
-    end_s: NDArray[np.float64]
+    start_s: FloatArray
+    end_s: FloatArray
 
     @property
     def time_s(self) -> float:
@@ -30,7 +33,7 @@ class Laid(NamedTuple):
     """A plan, and how long its circuits are there."""
 
     plan: CollectivePlan
-    held_s: NDArray[np.float64] | None = None
+    held_s: FloatArray | None = None
     """``held_s[epoch]``; None of plans whose planes change circuits by themselves."""
 
 
@@ -39,23 +42,28 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     matchings = rounds.matchings
     if matchings is None:
         matchings = lay_circuits(problem, rounds)
-    epochs: list[NDArray[np.int64]] = []
-    held = None if isinstance(problem.start, str) else problem.start.astype(np.int64)
-    of_round = np.zeros(len(matchings), dtype=np.int64)
+    held: IntArray | None = None
+    if not isinstance(problem.start, str):
+        held = problem.start.astype(np.int64)
+
+    # A new epoch begins where a round wants a circuit that is not there; circuits that no round
+    # needs may stay.
+    epochs: list[IntArray] = []
+    epoch_of_round = np.zeros(len(matchings), dtype=np.int64)
     for turn, wanted in enumerate(matchings):
         if held is None or ((wanted >= 0) & (wanted != held)).any():
             held = wanted
         if not epochs or held is not epochs[-1]:
             epochs.append(held)
-        of_round[turn] = len(epochs) - 1
+        epoch_of_round[turn] = len(epochs) - 1
     circuits = np.array(epochs).reshape(len(epochs), problem.lanes, problem.n_ranks)
-    laid = assemble(problem, rounds.sends, rounds.chunk_count, circuits, of_round)
+    laid = assemble(problem, rounds.sends, rounds.chunk_count, circuits, epoch_of_round)
     if rounds.places is None:
         return laid
     return laid._replace(plan=replace(laid.plan, places=rounds.places))
 
 
-def lay_circuits(problem: Collective, rounds: Rounds) -> NDArray[np.int64]:
+def lay_circuits(problem: Collective, rounds: Rounds) -> IntArray:
     """Return ``circuits[round, lane, rank]`` of rounds in which each rank sends to one other.
 
     All lanes have the same circuits. Two-way circuits along a ring need two lanes, which take
@@ -66,92 +74,100 @@ def lay_circuits(problem: Collective, rounds: Rounds) -> NDArray[np.int64]:
     if not problem.two_way:
         return np.repeat(partner[:, None], lanes, axis=1)
     circuits = np.full((rounds.n_rounds, lanes, n), -1)
-    for k, row in enumerate(partner):
-        sent = np.flatnonzero(row >= 0)
-        back = np.where(row[row[sent]] < 0, sent, row[row[sent]])
-        if (back == sent).all():
-            circuits[k][:, sent], circuits[k][:, row[sent]] = row[sent], sent
+    for turn, target in enumerate(partner):
+        # Exchanges of pairs, and sends to ranks that send nothing, need one lane.
+        senders = np.flatnonzero(target >= 0)
+        answers = target[target[senders]]
+        is_pair = (answers < 0) | (answers == senders)
+        if is_pair.all():
+            circuits[turn][:, senders] = target[senders]
+            circuits[turn][:, target[senders]] = senders
             continue
-        for at, lane in _take_turns(row):
-            circuits[k, lane, at], circuits[k, lane, row[at]] = row[at], at
+        for rank, lane in _alternate_lanes(target):
+            circuits[turn, lane, rank] = target[rank]
+            circuits[turn, lane, target[rank]] = rank
     return circuits
 
 
-def _take_turns(row: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Give each send along rings a lane, so that neighbours have different ones."""
-    found: list[tuple[int, int]] = []
-    seen = np.zeros(len(row), dtype=np.bool_)
-    for start in np.argsort(np.isin(np.arange(len(row)), row), kind="stable").tolist():
-        ring, at = [], start  # lines first, from their ends
-        while at >= 0 and not seen[at] and row[at] >= 0:
-            seen[at] = True
-            ring.append(at)
-            at = int(row[at])
-        odd = len(ring) % 2 == 1 and at == start
-        found += [
-            (rank, 2 if odd and k == len(ring) - 1 else k % 2) for k, rank in enumerate(ring)
-        ]
-    return found
+def _alternate_lanes(target: IntArray) -> list[tuple[int, int]]:
+    """Give each send along rings and lines a lane, so that neighbours have different ones.
+
+    Parameters
+    ----------
+    target
+        ``target[rank]``: to whom a rank sends, -1 for nobody.
+
+    Returns
+    -------
+    Pairs of sender and lane; lane 2 closes a ring of an odd number of ranks.
+    """
+    lane_of: list[tuple[int, int]] = []
+    seen = np.zeros(len(target), dtype=np.bool_)
+    is_receiver = np.isin(np.arange(len(target)), target)
+    for start in np.argsort(is_receiver, kind="stable").tolist():  # lines from their ends
+        chain: list[int] = []
+        rank = start
+        while rank >= 0 and not seen[rank] and target[rank] >= 0:
+            seen[rank] = True
+            chain.append(rank)
+            rank = int(target[rank])
+        is_odd_ring = len(chain) % 2 == 1 and rank == start
+        for place, sender in enumerate(chain):
+            closes = is_odd_ring and place == len(chain) - 1
+            lane_of.append((sender, 2 if closes else place % 2))
+    return lane_of
+
+
+class _HopLoads(NamedTuple):
+    """All hops of all sends: one for a direct send, one for each link of a forwarded send."""
+
+    turn: IntArray
+    source: IntArray
+    target: IntArray
+    amount: FloatArray
+    """Bytes."""
+    longest: IntArray
+    """``longest[round]``: the most hops of any send."""
 
 
 def assemble(
     problem: Collective,
-    sends: NDArray[np.int64],
+    sends: IntArray,
     chunk_count: int,
-    circuits: NDArray[np.int64],
-    epoch_of_round: NDArray[np.int64],
-    links: NDArray[np.int64] | None = None,
-    parts: NDArray[np.float64] | None = None,
+    circuits: IntArray,
+    epoch_of_round: IntArray,
+    links: IntArray | None = None,
+    parts: FloatArray | None = None,
 ) -> Laid:
     """Time a plan, and make it.
 
-    `sends`, `circuits`, `epoch_of_round`, `links` and `parts` are as in a `CollectivePlan`; the
-    data are cut into `chunk_count` equal chunks.
+    Parameters
+    ----------
+    sends, circuits, epoch_of_round, links, parts
+        As in a `CollectivePlan`; no links, or no parts, if None.
+    chunk_count
+        The data are cut into so many equal chunks; those of an all-to-all are its blocks.
     """
-    n = problem.n_ranks
     sizes = chunk_sizes(problem, chunk_count)
     n_rounds = len(epoch_of_round)
-    turn, source, target, chunk = sends.T[:4]
-    amounts = sizes[chunk] if parts is None else parts[:, 1]
-    hops = np.ones(len(sends), dtype=np.int64)
-    send = np.arange(len(sends))
-    if links is not None and len(links):
-        hops = np.maximum(np.bincount(links[:, 0], minlength=len(sends)), 1)
-        direct = np.ones(len(sends), dtype=np.bool_)
-        direct[links[:, 0]] = False
-        alone = send[direct]
-        send = np.concatenate([alone, links[:, 0]])
-        source = np.concatenate([source[alone], links[:, 1]])
-        target = np.concatenate([target[alone], links[:, 2]])
-        turn, amounts = turn[send], amounts[send]
-    passes = np.stack([turn, source, target], axis=1)  # ranks that forward have to be ready, too
-    links_s = np.zeros(n_rounds)
-    if problem.island > 1:
-        inside = source // problem.island == target // problem.island
-        links_s = _links_s(problem, passes[inside], amounts[inside], n_rounds)
-        turn, source, target, amounts = (each[~inside] for each in (turn, source, target, amounts))
-    at, which = np.unique((turn * n + source) * n + target, return_inverse=True)
-    loads = np.bincount(which.reshape(-1), weights=amounts, minlength=len(at))
-    round_of, pair = np.divmod(at, n * n)
-    lanes = circuits[epoch_of_round[round_of], :, pair // n] == (pair % n)[:, None]
-    busiest = np.zeros(n_rounds)
-    np.maximum.at(busiest, round_of, loads / lanes.sum(axis=1))
-    length_s = problem.alpha_s + busiest / problem.rate_bytes_per_s
-    if problem.hop_s is not None:
-        longest = np.zeros(n_rounds, dtype=np.int64)
-        np.maximum.at(longest, sends[:, 0], hops)
-        length_s = length_s + problem.hop_s * longest
-    if problem.island > 1:
-        length_s = np.maximum(np.where(busiest > 0, length_s, 0.0), links_s)
+    amounts = sizes[sends[:, 3]] if parts is None else parts[:, 1]
+    hops = _list_hops(sends, amounts, links, n_rounds)
+    length_s = _time_rounds(problem, hops, circuits, epoch_of_round)
+
+    # A round begins when its circuits are there and its ranks, those that forward included, are
+    # ready; circuits count as held from the end of their change on.
+    passes = np.stack([hops.turn, hops.source, hops.target], axis=1)
     begin_s = ready_s(problem, passes, n_rounds)
-    held_s, time_s, held = np.zeros(len(circuits)), 0.0, -1
-    for k, epoch in enumerate(epoch_of_round.tolist()):
+    held_s = np.zeros(len(circuits))
+    time_s = 0.0
+    held = -1
+    for turn, epoch in enumerate(epoch_of_round.tolist()):
         if epoch != held and (epoch or not _is_there(problem, circuits[0])):
             time_s += problem.delay_s
         held = epoch
-        begin_s[k] = max(time_s, begin_s[k])
-        held_s[epoch] += begin_s[k] - time_s + length_s[k]  # above 0, however late it is
-        time_s = begin_s[k] + length_s[k]
+        begin_s[turn] = max(time_s, begin_s[turn])
+        held_s[epoch] += begin_s[turn] - time_s + length_s[turn]  # above 0, however late it is
+        time_s = begin_s[turn] + length_s[turn]
     plan = CollectivePlan(
         sends=sends,
         chunk_bytes=sizes,
@@ -166,36 +182,94 @@ def assemble(
     return Laid(plan, held_s)
 
 
-def _links_s(
-    problem: Collective, passes: NDArray[np.int64], amounts: NDArray[np.float64], count: int
-) -> NDArray[np.float64]:
-    """Return how long ranks send inside their islands in each round."""
-    n, found = problem.n_ranks, np.zeros(count)
-    for end in (1, 2):
-        each = np.bincount(passes[:, 0] * n + passes[:, end], amounts, count * n)
-        busiest = each.reshape(count, n).max(axis=1)
+def _list_hops(
+    sends: IntArray, amounts: FloatArray, links: IntArray | None, n_rounds: int
+) -> _HopLoads:
+    """List the hops of sends, which carry so many bytes each."""
+    turn, source, target = sends.T[:3]
+    longest = np.zeros(n_rounds, dtype=np.int64)
+    if links is None or not len(links):
+        longest[turn] = 1
+        return _HopLoads(turn, source, target, amounts, longest)
+    n_hops = np.bincount(links[:, 0], minlength=len(sends))
+    np.maximum.at(longest, turn, np.maximum(n_hops, 1))
+    direct = np.flatnonzero(n_hops == 0)
+    send = np.concatenate([direct, links[:, 0]])
+    return _HopLoads(
+        turn[send],
+        np.concatenate([source[direct], links[:, 1]]),
+        np.concatenate([target[direct], links[:, 2]]),
+        amounts[send],
+        longest,
+    )
+
+
+def _time_rounds(
+    problem: Collective, hops: _HopLoads, circuits: IntArray, epoch_of_round: IntArray
+) -> FloatArray:
+    """Return how long each round lasts: its busiest circuit, its longest route, its islands."""
+    n, n_rounds = problem.n_ranks, len(epoch_of_round)
+    turn, source, target, amount, longest = hops
+    islands_s = np.zeros(n_rounds)
+    if problem.island > 1:
+        inside = source // problem.island == target // problem.island
+        islands_s = _time_islands(problem, hops, inside, n_rounds)
+        turn, source, target = turn[~inside], source[~inside], target[~inside]
+        amount = amount[~inside]
+
+    # Equal circuits of several lanes share what goes from one rank to another evenly.
+    pair_of_round, which = np.unique((turn * n + source) * n + target, return_inverse=True)
+    load = np.bincount(which.reshape(-1), weights=amount, minlength=len(pair_of_round))
+    round_of_pair, pair = np.divmod(pair_of_round, n * n)
+    peers = circuits[epoch_of_round[round_of_pair], :, pair // n]
+    n_circuits = (peers == (pair % n)[:, None]).sum(axis=1)
+    busiest = np.zeros(n_rounds)
+    np.maximum.at(busiest, round_of_pair, load / n_circuits)
+
+    length_s: FloatArray = problem.alpha_s + busiest / problem.rate_bytes_per_s
+    if problem.hop_s is not None:
+        length_s = length_s + problem.hop_s * longest
+    if problem.island > 1:
+        length_s = np.maximum(np.where(busiest > 0, length_s, 0.0), islands_s)
+    return length_s
+
+
+def _time_islands(
+    problem: Collective, hops: _HopLoads, inside: NDArray[np.bool_], n_rounds: int
+) -> FloatArray:
+    """Return how long the busiest rank sends, or receives, inside its island in each round."""
+    n = problem.n_ranks
+    length_s = np.zeros(n_rounds)
+    for end in (hops.source, hops.target):
+        bytes_of_rank = np.bincount(
+            hops.turn[inside] * n + end[inside], hops.amount[inside], n_rounds * n
+        )
+        busiest = bytes_of_rank.reshape(n_rounds, n).max(axis=1)
         seconds = problem.island_alpha_s + busiest / problem.island_rate_bytes_per_s
-        found = np.maximum(found, np.where(busiest > 0, seconds, 0.0))
-    return found
+        length_s = np.maximum(length_s, np.where(busiest > 0, seconds, 0.0))
+    return length_s
 
 
-def _count_late(problem: Collective, begin_s: NDArray[np.float64]) -> int:
+def _count_late(problem: Collective, begin_s: FloatArray) -> int:
     """Count the rounds that begin when the last late rank is ready, or later."""
     late = problem.late
     return int((begin_s >= late.max()).sum()) if late.any() else 0
 
 
-def _is_there(problem: Collective, circuits: NDArray[np.int64]) -> bool:
-    """Tell whether the first circuits cost no delay."""
+def _is_there(problem: Collective, circuits: IntArray) -> bool:
+    """Tell whether these first circuits ``[lane, rank]`` cost no delay."""
     if isinstance(problem.start, str):
         return problem.start == "free"
     return bool((circuits == problem.start).all())
 
 
 def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> Laid:
-    """Make a plan of shares of planes; `rounds` is None for steps from outside."""
-    count, planes = shares.share_s.shape
-    common = {
+    """Make a plan whose planes change circuits by themselves.
+
+    `rounds` is None for steps that are given from outside, of which nothing is known but shares.
+    """
+    n_steps, planes = shares.share_s.shape
+    common: dict[str, Any] = {
         "shares_bytes": shares.share_s * problem.ports * problem.rate_bytes_per_s,
         "start_s": shares.start_s,
         "end_s": shares.end_s,
@@ -203,16 +277,17 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
         "among": "all",
     }
     if rounds is None:
-        return Laid(CollectivePlan(**common))  # type: ignore[arg-type]
-    circuits = lay_circuits(problem, rounds).reshape(count, planes, problem.ports, -1)
-    circuits = np.where((shares.share_s > 0)[:, :, None, None], circuits, -1)
-    begin_s = np.where(shares.share_s > 0, shares.start_s, np.inf).min(axis=1, initial=np.inf)
+        return Laid(CollectivePlan(**common))
+    used = shares.share_s > 0
+    circuits = lay_circuits(problem, rounds).reshape(n_steps, planes, problem.ports, -1)
+    circuits = np.where(used[:, :, None, None], circuits, -1)
+    begin_s = np.where(used, shares.start_s, np.inf).min(axis=1, initial=np.inf)
     plan = CollectivePlan(
         sends=rounds.sends,
         chunk_bytes=chunk_sizes(problem, rounds.chunk_count),
-        circuits=circuits.reshape(count, problem.lanes, -1),
-        epoch_of_round=np.arange(count),
+        circuits=circuits.reshape(n_steps, problem.lanes, -1),
+        epoch_of_round=np.arange(n_steps),
         n_rounds_late=_count_late(problem, begin_s),
-        **common,  # type: ignore[arg-type]
+        **common,
     )
     return Laid(plan)

@@ -34,10 +34,10 @@ class Rounds(NamedTuple):
 
     def partners(self, n: int) -> NDArray[np.int64]:
         """Return ``partner[round, rank]``: to whom each of n ranks sends, -1 for nobody."""
-        found = np.full((self.n_rounds, n), -1)
+        partner = np.full((self.n_rounds, n), -1)
         turn, source, destination = self.sends.T[:3]
-        found[turn, source] = destination
-        return found
+        partner[turn, source] = destination
+        return partner
 
     def bytes_sent(self, problem: Collective) -> NDArray[np.float64]:
         """Return ``bytes_[round, rank]``: how much each rank sends."""
@@ -49,41 +49,64 @@ class Rounds(NamedTuple):
 
 
 def ready_s(problem: Collective, sends: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Return ``ready_s[round]``: when the last rank of each of so many rounds is ready."""
-    found, late = np.zeros(count), problem.late
+    """Return ``ready_s[round]``: when the last rank that takes part in each round is ready.
+
+    Parameters
+    ----------
+    sends
+        Rows that begin with round, source and destination.
+    count
+        The number of rounds.
+    """
+    ready = np.zeros(count)
+    late = problem.late
     turn, source, destination = sends.T[:3]
-    np.maximum.at(found, turn, np.maximum(late[source], late[destination]))
-    return found
+    np.maximum.at(ready, turn, np.maximum(late[source], late[destination]))
+    return ready
 
 
 def as_rounds(
     parts: Sequence[tuple[NDArray[np.int64], ...]], kind: int, chunk_count: int
 ) -> Rounds:
-    """Put together a list of (sources, destinations, chunks), one for each round."""
-    rows = [
-        np.column_stack(
-            [np.full(len(chunk), turn), source, destination, chunk, np.full(len(chunk), kind)]
-        )
-        for turn, (source, destination, chunk) in enumerate(parts)
-    ]
-    empty = np.empty((0, 5), dtype=np.int64)
-    return Rounds(np.concatenate([empty, *rows]), chunk_count)
+    """Put together the sends of rounds.
+
+    Parameters
+    ----------
+    parts
+        For each round arrays of sources, destinations and chunks, one entry for each send.
+    kind
+        All sends copy, or all reduce.
+    """
+    rows = [np.empty((0, 5), dtype=np.int64)]
+    for turn, (source, destination, chunk) in enumerate(parts):
+        turns = np.full(len(chunk), turn)
+        kinds = np.full(len(chunk), kind)
+        rows.append(np.column_stack([turns, source, destination, chunk, kinds]))
+    return Rounds(np.concatenate(rows), chunk_count)
 
 
 def backwards(gather: Rounds) -> Rounds:
-    """Turn an all-gather into the reduce-scatter that runs backwards."""
+    """Turn an all-gather into the reduce-scatter that runs backwards.
+
+    Each copy becomes a sum from its receiver to its sender, in the opposite order; circuits lead
+    the other way.
+    """
     turn, source, destination, chunk, _ = gather.sends.T
     turn = gather.n_rounds - 1 - turn
-    rows = np.column_stack([turn, destination, source, chunk, np.full(len(turn), REDUCE)])
-    matchings = None if gather.matchings is None else _inverse(gather.matchings[::-1])
+    kinds = np.full(len(turn), REDUCE)
+    rows = np.column_stack([turn, destination, source, chunk, kinds])
+    matchings = gather.matchings
+    if matchings is not None:
+        matchings = _invert_matchings(matchings[::-1])
     return Rounds(rows[np.argsort(turn, kind="stable")], gather.chunk_count, matchings)
 
 
-def _inverse(matchings: NDArray[np.int64]) -> NDArray[np.int64]:
-    found = np.full_like(matchings, -1)
-    at = np.nonzero(matchings >= 0)
-    found[at[0], at[1], matchings[at]] = at[2]
-    return found
+def _invert_matchings(matchings: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the one-way circuits ``[round, lane, rank]`` that lead the other way."""
+    inverse = np.full_like(matchings, -1)
+    turn, lane, rank = np.nonzero(matchings >= 0)
+    inverse[turn, lane, matchings[turn, lane, rank]] = rank
+    return inverse
 
 
 def one_after_another(first: Rounds, second: Rounds) -> Rounds:
@@ -97,11 +120,13 @@ def one_after_another(first: Rounds, second: Rounds) -> Rounds:
 
 
 def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
-    """Make an all-gather, or the sums that are made of it.
+    """Make an all-gather, or the sums that are made of it; other operations stay as they are.
 
-    Operations but all-reduce and reduce-scatter are left as they are. `gather` makes rounds in
-    which chunks go round in a direction, 1 or -1: the two halves of an all-reduce go opposite
-    ways, so that its middle rounds have the same circuits.
+    Parameters
+    ----------
+    gather
+        Makes rounds in which chunks go round in a direction, 1 or -1. The two halves of an
+        all-reduce go opposite ways, so that its middle rounds have the same circuits.
     """
     if operation not in ("all-reduce", "reduce-scatter"):
         return gather(1)
@@ -110,7 +135,10 @@ def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
 
 
 def chunk_sizes(problem: Collective, count: int) -> NDArray[np.float64]:
-    """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``."""
+    """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``.
+
+    The chunks of an all-to-all are its blocks; other buffers are cut evenly.
+    """
     if problem.operation == "all-to-all":
         sizes = problem.demand.reshape(-1)
     else:
@@ -124,8 +152,9 @@ def without_nothing(problem: Collective, rounds: Rounds) -> Rounds:
     """Leave out chunks of an uneven all-to-all that have no bytes, and rounds without any."""
     if problem.demand_bytes is None:
         return rounds
-    kept = rounds.sends[problem.demand_bytes.reshape(-1)[rounds.sends[:, 3]] > 0]
-    turns, numbers = np.unique(kept[:, 0], return_inverse=True)
-    kept = np.column_stack([numbers.reshape(-1), kept[:, 1:]])
+    has_bytes = problem.demand_bytes.reshape(-1)[rounds.sends[:, 3]] > 0
+    kept = rounds.sends[has_bytes]
+    turns, new_turn = np.unique(kept[:, 0], return_inverse=True)
+    kept = np.column_stack([new_turn.reshape(-1), kept[:, 1:]])
     matchings = None if rounds.matchings is None else rounds.matchings[turns]
     return Rounds(kept, rounds.chunk_count, matchings)
