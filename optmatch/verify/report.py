@@ -15,7 +15,7 @@ SHOWN = 20
 """How many violations and notes `str` of a report shows; the report has them all."""
 
 
-LONGEST_LETTERS = 1500
+LONGEST_LETTERS = 1000
 """A value of a violation is cut after so many letters, so that a message has fewer than 4,000."""
 
 

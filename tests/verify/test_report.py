@@ -89,3 +89,11 @@ def test_reports_are_frozen_values() -> None:
     with pytest.raises(AttributeError):
         om.Report().notes = ()  # type: ignore[misc]
     assert hash(om.Report(figures=FrozenMap({"slots": 1}))) != hash(om.Report())
+
+
+def test_messages_are_short_and_can_be_encoded() -> None:
+    """A name in a file may have any length, and letters that no encoding has."""
+    for where, got in (("x" * 10_000, "y" * 10_000), ("place \ud800", ["value \udfff"])):
+        told = str(Violation("rule", where, got, got))
+        assert len(told) < 4000
+        assert told.encode("utf-8")

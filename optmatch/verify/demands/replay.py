@@ -23,7 +23,7 @@ from optmatch.verify.report import Findings
 from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes
 
-WHOLE = 1e-6
+WHOLE = 1e-9
 """A duration is this close to a whole number of ticks, beside the rounding of float64."""
 
 MOST = 2.0**53

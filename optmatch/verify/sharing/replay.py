@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optmatch.model import Schedule, Score, Solution
 from optmatch.problems import Assignment, PortSharing
 from optmatch.verify.bounds import check_solution
-from optmatch.verify.report import Findings
+from optmatch.verify.report import Findings, Rule
 from optmatch.verify.sharing.supply import (
     Supply,
     check_bound,
@@ -22,14 +22,30 @@ from optmatch.verify.sharing.supply import (
 MOST_TOLD = 20
 """The most resources or jobs that are named for each rule."""
 
+ANSWER_IS_ASSIGNMENT = Rule("the answer is an assignment")
+ENTRY_PER_RESOURCE = Rule("each resource has an entry")
+JOB_EXISTS = Rule("the job exists")
+
+# Resources of a job
+ATTRIBUTES_SUFFICE = Rule("no attribute is below the bound")
+LEAVES_AFTER_REQUEST = Rule("a resource leaves after its job has asked")
+
+# Jobs
+NOT_MORE_THAN_WANTED = Rule("no job gets more than it wants")
+ALL_OR_NOTHING = Rule("the job gets all or nothing")
+CAP_IS_KEPT = Rule("no job exceeds its cap")
+DEMAND_IS_MET = Rule("every demand is met")
+
 
 def verify_sharing(
     problem: PortSharing, subject: Schedule | Assignment | Solution, findings: Findings
 ) -> None:
     """Check an assignment and, of a solution, its claims."""
     findings.step = 1.0 if problem.objective == "max-flow" else None
-    supply, served = Supply(problem), None
-    counted = findings.figures["lower_bound_recomputed"] = count_bound(problem, supply)
+    supply = Supply(problem)
+    counted = count_bound(problem, supply)
+    findings.figures["lower_bound_recomputed"] = counted
+    served: NDArray[np.int64] | None = None  # by job, once the answer is replayed
 
     def replay(answer: object) -> bool:
         nonlocal served
@@ -46,84 +62,114 @@ def verify_sharing(
 
 
 def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray[np.int64] | None:
-    """Check an assignment; return what each job gets if that could be counted."""
-    jobs, resources = problem.jobs, problem.resources
+    """Check an assignment, and count its objective.
+
+    Returns
+    -------
+    int64 array, shape (jobs,), or None
+        The number of resources that each job gets; None if they could not be counted.
+    """
     if not isinstance(answer, Assignment):
-        told = type(answer).__name__
-        findings.refuse("the answer is an assignment", "answer", told, "Assignment")
+        findings.refuse(ANSWER_IS_ASSIGNMENT, "answer", type(answer).__name__, "Assignment")
         return None
-    job_of = answer.job_of
-    if not findings.expect(
-        "each resource has an entry", "job_of", len(job_of), resources.n_resources
-    ):
+    job_of = answer.job_of  # by resource, -1 where it is unused
+    n_resources = problem.resources.n_resources
+    n_jobs = problem.jobs.n_jobs
+    if not findings.expect(ENTRY_PER_RESOURCE, "job_of", len(job_of), n_resources):
         return None
-    for resource in np.flatnonzero(job_of >= jobs.n_jobs)[:MOST_TOLD].tolist():
-        got, there = int(job_of[resource]), f"< {jobs.n_jobs}"
-        findings.refuse("the job exists", f"job_of[{resource}]", got, there)
+    for resource in np.flatnonzero(job_of >= n_jobs)[:MOST_TOLD].tolist():
+        where = f"job_of[{resource}]"
+        findings.refuse(JOB_EXISTS, where, int(job_of[resource]), f"< {n_jobs}")
     if findings.violations:
         return None
+
     used = np.flatnonzero(job_of >= 0)
+    served = np.bincount(job_of[used], minlength=n_jobs).astype(np.int64)
     _check_eligible(problem, used, job_of[used], findings)
-    served = np.zeros(jobs.n_jobs, dtype=np.int64)
-    np.add.at(served, job_of[used], 1)
-    for job in np.flatnonzero(served > jobs.demand)[:MOST_TOLD].tolist():
-        got, most = int(served[job]), int(jobs.demand[job])
-        findings.refuse("no job gets more than it wants", f"job {job}", got, most)
-    torn = (served > 0) & (served < jobs.demand)
-    for job in np.flatnonzero(jobs.whole & torn)[:MOST_TOLD].tolist():
-        got, both = int(served[job]), f"0 or {jobs.demand[job]}"
-        findings.refuse("the job gets all or nothing", f"job {job}", got, both)
-    if jobs.plane_caps is not None:
-        taken = np.zeros_like(jobs.plane_caps)
-        np.add.at(taken, (job_of[used], resources.planes[used]), 1)
-        for job, k in np.argwhere(taken > jobs.plane_caps)[:MOST_TOLD].tolist():
-            got, most = int(taken[job, k]), int(jobs.plane_caps[job, k])
-            findings.refuse("no job exceeds its cap", f"job {job}, plane {k}", got, most)
+    _check_amounts(problem, served, findings)
+    _check_caps(problem, used, job_of[used], findings)
     findings.figures["used"] = len(used)
-    findings.figures["jobs_served"] = int((served >= jobs.demand).sum())
-    _measure(problem, job_of, used, served, findings)
+    findings.figures["jobs_served"] = int((served >= problem.jobs.demand).sum())
+    findings.figures["objective"] = _measure_objective(problem, job_of, served, findings)
     return served
 
 
 def _check_eligible(
     problem: PortSharing, used: NDArray[np.intp], job: NDArray[np.int32], findings: Findings
 ) -> None:
-    """Compare each used resource with the bounds of its job, attribute by attribute."""
-    resources, jobs = problem.resources, problem.jobs
-    for k, (has, least) in enumerate(zip(resources.attributes, jobs.bounds, strict=True)):
-        for place in np.flatnonzero(has[used] < least[job])[:MOST_TOLD].tolist():
-            where = f"resource {used[place]}, attribute {k}, job {job[place]}"
-            got, want = float(has[used[place]]), float(least[job[place]])
-            findings.refuse("no attribute is below the bound", where, got, f">= {want:g}")
-    leaves_s, asked_s = resources.departures_s[used], jobs.arrivals_s[job]
-    for place in np.flatnonzero(leaves_s <= asked_s)[:MOST_TOLD].tolist():
-        where = f"resource {used[place]}, job {job[place]}"
-        rule = "a resource leaves after its job has asked"
-        findings.refuse(rule, where, float(leaves_s[place]), f"> {asked_s[place]:g}")
+    """Compare each used resource with the bounds of its job, and the times of both.
+
+    ``job[entry]`` has the resource ``used[entry]``.
+    """
+    resources = problem.resources
+    jobs = problem.jobs
+    bounds_of_attributes = zip(resources.attributes, jobs.bounds, strict=True)
+    for attribute, (value, bound) in enumerate(bounds_of_attributes):
+        too_low = value[used] < bound[job]
+        for entry in np.flatnonzero(too_low)[:MOST_TOLD].tolist():
+            where = f"resource {used[entry]}, attribute {attribute}, job {job[entry]}"
+            expected = f">= {float(bound[job[entry]]):g}"
+            findings.refuse(ATTRIBUTES_SUFFICE, where, float(value[used[entry]]), expected)
+
+    leaves_s = resources.departures_s[used]
+    asked_s = jobs.arrivals_s[job]
+    for entry in np.flatnonzero(leaves_s <= asked_s)[:MOST_TOLD].tolist():
+        where = f"resource {used[entry]}, job {job[entry]}"
+        expected = f"> {asked_s[entry]:g}"
+        findings.refuse(LEAVES_AFTER_REQUEST, where, float(leaves_s[entry]), expected)
 
 
-def _measure(
+def _check_amounts(problem: PortSharing, served: NDArray[np.int64], findings: Findings) -> None:
+    """Check that no job gets more than it wants, and whole jobs all or nothing."""
+    demand = problem.jobs.demand
+    for job in np.flatnonzero(served > demand)[:MOST_TOLD].tolist():
+        findings.refuse(NOT_MORE_THAN_WANTED, f"job {job}", int(served[job]), int(demand[job]))
+    partly = (served > 0) & (served < demand)
+    for job in np.flatnonzero(problem.jobs.whole & partly)[:MOST_TOLD].tolist():
+        findings.refuse(ALL_OR_NOTHING, f"job {job}", int(served[job]), f"0 or {demand[job]}")
+
+
+def _check_caps(
+    problem: PortSharing, used: NDArray[np.intp], job: NDArray[np.int32], findings: Findings
+) -> None:
+    """Check that no job has more resources of a plane than its cap there."""
+    caps = problem.jobs.plane_caps
+    if caps is None:
+        return
+    taken = np.zeros_like(caps)  # (jobs, planes)
+    np.add.at(taken, (job, problem.resources.planes[used]), 1)
+    for number, plane in np.argwhere(taken > caps)[:MOST_TOLD].tolist():
+        where = f"job {number}, plane {plane}"
+        cap = int(caps[number, plane])
+        findings.refuse(CAP_IS_KEPT, where, int(taken[number, plane]), cap)
+
+
+def _measure_objective(
     problem: PortSharing,
     job_of: NDArray[np.int32],
-    used: NDArray[np.intp],
     served: NDArray[np.int64],
     findings: Findings,
-) -> None:
-    """Count the objective."""
+) -> Score:
+    """Return the objective; less is better.
+
+    ``"max-flow"``: what is not served, over all jobs. ``"lexicographic"``: what each job lacks, in
+    the order of jobs. ``"max-min"``: the largest part of its due that a job lacks. ``"min-jct"``:
+    the mean time in seconds from a request to the last resource; all demands have to be met.
+    """
     jobs = problem.jobs
-    left = (jobs.demand - served).tolist()
-    objective: Score
+    lacking = (jobs.demand - served).tolist()
     if problem.objective == "max-flow":
-        objective = float(sum(left))
-    elif problem.objective == "lexicographic":
-        objective = tuple(left[job] for job in rank_jobs(problem))
-    elif problem.objective == "max-min":
-        objective = measure_lack(problem, served.tolist())
-    else:
-        last_s = jobs.arrivals_s.copy()
-        np.maximum.at(last_s, job_of[used], problem.resources.arrivals_s[used])
-        for job in [k for k, missing in enumerate(left) if missing][:MOST_TOLD]:
-            findings.refuse("every demand is met", f"job {job}", int(served[job]), left[job])
-        waits = (last_s - jobs.arrivals_s).tolist()
-        objective = math.fsum(waits) / len(waits) if waits else 0.0
-    findings.figures["objective"] = objective
+        return float(sum(lacking))
+    if problem.objective == "lexicographic":
+        return tuple(lacking[job] for job in rank_jobs(problem))
+    if problem.objective == "max-min":
+        return measure_lack(problem, served.tolist())
+
+    unmet = [job for job, count in enumerate(lacking) if count]
+    for job in unmet[:MOST_TOLD]:
+        findings.refuse(DEMAND_IS_MET, f"job {job}", int(served[job]), lacking[job])
+    used = np.flatnonzero(job_of >= 0)
+    last_s = jobs.arrivals_s.copy()  # by job: when its last resource is there
+    np.maximum.at(last_s, job_of[used], problem.resources.arrivals_s[used])
+    waits_s = (last_s - jobs.arrivals_s).tolist()
+    return math.fsum(waits_s) / len(waits_s) if waits_s else 0.0

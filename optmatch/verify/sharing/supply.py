@@ -13,108 +13,160 @@ from optmatch.model import Score
 from optmatch.problems import PortSharing, SupplyProof
 from optmatch.verify.report import ProofError
 
-_TABLE = 2**24
+_MAX_TABLE = 2**24
+"""Up to so many cells of the grid are counted in a table, which is faster than sorting."""
 
 
 class Supply:
-    """Resources by the cells of the grid that all bounds make.
+    """Resources by the cells of the grid that all bounds of jobs make.
+
+    Two resources in one cell serve the same jobs: no bound lies between their attributes.
 
     Attributes
     ----------
     counts
-        ``counts[cell]``: resources in it.
+        ``counts[cell]``: resources in it; cells without resources are left out.
     plane
-        ``plane[cell]``.
+        ``plane[cell]``; 0 where no job has caps.
     serves
         ``serves[cell, job]``.
+    caps
+        ``caps[job, plane]``, or None.
     """
 
     def __init__(self, problem: PortSharing) -> None:
-        resources, jobs = problem.resources, problem.jobs
-        pairs = [
-            (has, least, np.unique(least))
-            for has, least in zip(resources.attributes, jobs.bounds, strict=True)
-        ]
-        places = [_place(has, levels) for has, _, levels in pairs]
-        needs = [np.digitize(least, levels) for _, least, levels in pairs]
+        resources = problem.resources
+        jobs = problem.jobs
+
+        # The place of each resource along each axis, and the least place that each job needs.
+        places: list[NDArray[Any]] = []
+        needs: list[NDArray[Any]] = []
+        for values, bounds in zip(resources.attributes, jobs.bounds, strict=True):
+            levels = np.unique(bounds)
+            places.append(_count_reached(values, levels))
+            needs.append(np.digitize(bounds, levels))
         if resources.departure_s is not None:
             levels = np.unique(jobs.arrivals_s)
             places.append(np.digitize(resources.departure_s, levels, right=True))
             needs.append(np.digitize(jobs.arrivals_s, levels))
         planes = resources.planes.astype(np.int64)
-        places.append(planes if jobs.plane_caps is not None else np.zeros_like(planes))
-        shape = [int(place.max(initial=0)) + 1 for place in places]
-        if math.prod(shape) <= 2**62:
-            code = np.zeros(resources.n_resources, dtype=np.int64)
-            for place, width in zip(places, shape, strict=True):
-                code = code * width + place
-            if math.prod(shape) <= _TABLE:
-                table = np.bincount(code)
-                cells = np.flatnonzero(table)
-                self.counts = table[cells]
-            else:
-                cells, self.counts = np.unique(code, return_counts=True)
-            places = list(np.unravel_index(cells, shape))
-        else:
-            self.counts = np.ones(resources.n_resources, dtype=np.int64)
-        self.plane = places[-1]
+        places.append(np.zeros_like(planes) if jobs.plane_caps is None else planes)
+
+        cells, self.counts = _count_cells(places)
+        self.plane = cells[-1]
         self.serves = np.ones((len(self.counts), jobs.n_jobs), dtype=np.bool_)
-        for place, need in zip(places[:-1], needs, strict=True):
+        for place, need in zip(cells[:-1], needs, strict=True):
             self.serves &= place[:, None] >= need
         self.caps = jobs.plane_caps
 
-    def most(self, problem: PortSharing) -> list[int]:
+    def count_alone(self, problem: PortSharing) -> list[int]:
         """Return the resources that each job could get if it were alone."""
-        jobs, whole = problem.jobs, problem.jobs.whole
-        found = []
-        for job, wanted in enumerate(jobs.demand.tolist()):
-            mine = self.serves[:, job]
-            there = np.bincount(self.plane[mine], weights=self.counts[mine])
+        counts = []
+        for job, demand in enumerate(problem.jobs.demand.tolist()):
+            serves = self.serves[:, job]
+            per_plane = np.bincount(self.plane[serves], weights=self.counts[serves])
             if self.caps is not None:
-                there = np.minimum(there, self.caps[job, : len(there)])
-            got = min(wanted, int(there.sum()))
-            found.append(0 if whole[job] and got < wanted else got)
-        return found
+                per_plane = np.minimum(per_plane, self.caps[job, : len(per_plane)])
+            count = min(demand, int(per_plane.sum()))
+            gets_nothing = problem.jobs.whole[job] and count < demand
+            counts.append(0 if gets_nothing else count)
+        return counts
 
     def cut(self, proof: Any, demand: ArrayLike) -> int:
-        """Return the most that jobs with such demands get together, by a cut."""
-        wanted = np.asarray(demand, dtype=np.int64)
-        shape = (len(wanted), 1 if self.caps is None else self.caps.shape[1])
+        """Return the most that jobs get together, by a cut of the flow network.
+
+        The network leads from each job over its caps to the cells that serve it. The cut takes
+        the caps or the demand of a job where ``proof.tight[job, plane]`` is 1, and all cells that
+        serve a job where it is not.
+
+        Parameters
+        ----------
+        proof
+            The cut.
+        demand
+            ``demand[job]``: how many the job takes at most.
+
+        Raises
+        ------
+        ProofError
+            If it is no cut of so many jobs and planes.
+        """
+        demands = np.asarray(demand, dtype=np.int64)
+        shape = (len(demands), 1 if self.caps is None else self.caps.shape[1])
         if not isinstance(proof, SupplyProof) or proof.tight.shape != shape:
             raise ProofError(f"a cut says something of {shape[0]} jobs and {shape[1]} planes")
         tight = proof.tight == 1
         if self.caps is None:
-            at_jobs = wanted[tight[:, 0]].sum()
+            at_jobs = demands[tight[:, 0]].sum()
         else:
-            at_jobs = np.minimum(wanted, (self.caps * tight).sum(axis=1)).sum()
-        open_ = ~tight[:, self.plane].T & (wanted > 0)
-        return int(at_jobs) + int(self.counts[(self.serves & open_).any(axis=1)].sum())
+            capped = (self.caps * tight).sum(axis=1)
+            at_jobs = np.minimum(demands, capped).sum()
+        not_cut = ~tight[:, self.plane].T & (demands > 0)  # (cells, jobs)
+        cut_cells = (self.serves & not_cut).any(axis=1)
+        return int(at_jobs) + int(self.counts[cut_cells].sum())
 
 
-def _place(has: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[Any]:
-    """Return how many of the ascending levels each value has."""
+def _count_cells(
+    places: list[NDArray[Any]],
+) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
+    """Count the resources in each cell of a grid.
+
+    Parameters
+    ----------
+    places
+        For each axis the place of each resource.
+
+    Returns
+    -------
+    list of arrays, and int64 array
+        For each axis the place of each cell with resources, and how many it has. Where numbers of
+        cells would overflow, each resource has a cell of its own.
+    """
+    n_resources = len(places[0])
+    shape = [int(place.max(initial=0)) + 1 for place in places]
+    n_cells = math.prod(shape)
+    if n_cells > 2**62:
+        return places, np.ones(n_resources, dtype=np.int64)
+    cell_of = np.zeros(n_resources, dtype=np.int64)
+    for place, width in zip(places, shape, strict=True):
+        cell_of = cell_of * width + place
+    if n_cells <= _MAX_TABLE:
+        table = np.bincount(cell_of)
+        cells = np.flatnonzero(table)
+        counts = table[cells]
+    else:
+        cells, counts = np.unique(cell_of, return_counts=True)
+    return list(np.unravel_index(cells, shape)), counts
+
+
+def _count_reached(values: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[Any]:
+    """Return how many of the ascending levels each value reaches; few are compared one by one."""
     if len(levels) > 8:
-        return np.digitize(has, levels)
-    place = np.zeros(len(has), dtype=np.int8)
+        return np.digitize(values, levels)
+    n_reached = np.zeros(len(values), dtype=np.int8)
     for level in levels:
-        place += has >= level
-    return place
+        n_reached += values >= level
+    return n_reached
 
 
 def count_bound(problem: PortSharing, supply: Supply) -> Score:
-    """Return the bound that counting shows."""
-    most, demand = supply.most(problem), problem.jobs.demand.tolist()
-    left = [wanted - got for wanted, got in zip(demand, most, strict=True)]
+    """Return the bound of the objective that counting shows: each job as if it were alone.
+
+    For ``"max-flow"`` the jobs together also get no more than all resources that serve any.
+    """
+    demand = problem.jobs.demand.tolist()
+    alone = supply.count_alone(problem)
+    lacking = [wanted - count for wanted, count in zip(demand, alone, strict=True)]
     if problem.objective == "max-flow":
-        useful = int(supply.counts[supply.serves.any(axis=1)].sum())
-        return float(max(sum(left), sum(demand) - useful))
+        n_useful = int(supply.counts[supply.serves.any(axis=1)].sum())
+        return float(max(sum(lacking), sum(demand) - n_useful))
     if problem.objective == "lexicographic":
-        return tuple(left[job] for job in rank_jobs(problem))
+        return tuple(lacking[job] for job in rank_jobs(problem))
     if problem.objective == "max-min":
-        return measure_lack(problem, most)
-    if any(left):
+        return measure_lack(problem, alone)
+    if any(lacking):
         return math.inf
-    return _mean_wait(problem)
+    return _measure_mean_wait(problem)
 
 
 def check_bound(
@@ -124,12 +176,26 @@ def check_bound(
     certificate: Any,
     counted: Score,
 ) -> Score:
-    """Return the bound that a certificate shows: a cut; of an order of jobs one of each, or None.
+    """Return the bound that a certificate shows.
 
-    ``served[job]`` is of the answer, None if there is none; `counted` is what needs no
-    certificate. A part that is no cut of this problem is a `ProofError`.
+    Parameters
+    ----------
+    problem, supply
+        The question, and its resources by cells.
+    served
+        ``served[job]`` of the answer; None if there is none.
+    certificate
+        A cut; for an order of jobs, a tuple of a cut or None for each job.
+    counted
+        The bound that needs no certificate.
+
+    Raises
+    ------
+    ProofError
+        If a part is no cut of this problem, or there is no answer that it could bound.
     """
-    demand, total = problem.jobs.demand, int(problem.jobs.demand.sum())
+    demand = problem.jobs.demand
+    total = int(demand.sum())
     if problem.objective == "max-flow":
         return max(counted, float(total - supply.cut(certificate, demand)))
     if problem.objective == "min-jct":
@@ -138,9 +204,12 @@ def check_bound(
         raise ProofError("it bounds an answer, and there is none")
     if problem.objective == "lexicographic":
         return _check_levels(problem, supply, served, certificate, counted)
-    wants = _better(problem, served)
-    proved = supply.cut(certificate, wants) < sum(wants)
-    return max(counted, measure_lack(problem, served.tolist())) if proved else counted
+
+    # Max-min: the cut shows that not all jobs can get what a better answer would give them.
+    needs = _list_needs_of_better(problem, served)
+    if supply.cut(certificate, needs) < sum(needs):
+        return max(counted, measure_lack(problem, served.tolist()))
+    return counted
 
 
 def _check_levels(
@@ -148,78 +217,93 @@ def _check_levels(
     supply: Supply,
     served: NDArray[np.int64],
     certificate: Any,
-    counted: Score,
+    counted: Any,
 ) -> Score:
-    """Return the levels of the first jobs: those whose cuts show that they get no more.
+    """Return the levels of the first jobs, whose cuts show that they get no more.
 
-    A cut says that the jobs before a job leave it nothing more.
+    The cut of a job shows that the jobs before it, with what they have, leave it nothing more.
+    From the first job on for which this is not shown, the counted levels remain.
     """
     order = rank_jobs(problem)
     if not isinstance(certificate, tuple) or len(certificate) != len(order):
         raise ProofError(f"a cut or None for each of {len(order)} jobs is expected")
-    demand, whole = problem.jobs.demand, problem.jobs.whole
-    wanted = np.zeros_like(demand)
+    demand = problem.jobs.demand
+    taken = np.zeros_like(demand)  # by job: of the jobs before, what they have
     levels: list[int] = []
-    for place, (job, proof) in enumerate(zip(order, certificate, strict=True)):
-        wanted[job] = demand[job]
-        least = int(demand[job]) if whole[job] else 1  # further resources that it could get
+    for rank, (job, proof) in enumerate(zip(order, certificate, strict=True)):
+        taken[job] = demand[job]
         if served[job] < demand[job]:
-            most = int(wanted.sum()) if proof is None else supply.cut(proof, wanted)
-            if most >= int(served[order[:place]].sum() + served[job]) + least:
-                return (*levels, *counted[place:])
+            # A whole job could get only its whole demand, another one a single resource more.
+            least_gain = int(demand[job]) if problem.jobs.whole[job] else 1
+            most = int(taken.sum()) if proof is None else supply.cut(proof, taken)
+            if most >= int(served[order[: rank + 1]].sum()) + least_gain:
+                return (*levels, *counted[rank:])
         levels.append(int(demand[job] - served[job]))
-        wanted[job] = served[job]
+        taken[job] = served[job]
     return tuple(levels)
 
 
-def _better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
-    """Return what each job needs at least in an answer that is better than this one."""
-    worst, whole, wants = measure_lack(problem, served.tolist()), problem.jobs.whole, []
-    for job, (due, wanted) in enumerate(
-        zip(count_dues(problem), problem.jobs.demand.tolist(), strict=True)
-    ):
-        need = _least_better(due, worst) if due else 0
-        wants.append(wanted if whole[job] else need)
-    return wants
+def _list_needs_of_better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
+    """Return what each job needs at least in an answer whose worst job lacks less."""
+    worst = measure_lack(problem, served.tolist())
+    needs = []
+    for job, due in enumerate(count_dues(problem)):
+        if problem.jobs.whole[job]:
+            needs.append(int(problem.jobs.demand[job]))
+        else:
+            needs.append(_count_least_better(due, worst) if due else 0)
+    return needs
 
 
-def _least_better(due: float, worst: float) -> int:
-    """Return the fewest resources with which a job lacks less than that; else one too many."""
-    return bisect_left(range(int(due) + 1), True, key=lambda got: 1 - got / due < worst)
+def _count_least_better(due: float, worst: float) -> int:
+    """Return the fewest resources with which a job lacks less than `worst` of its due.
+
+    One more than its due, rounded down, if no number does.
+    """
+
+    def is_better(count: int) -> bool:
+        return 1 - count / due < worst
+
+    return bisect_left(range(int(due) + 1), True, key=is_better)
 
 
 def measure_lack(problem: PortSharing, served: list[int]) -> float:
-    """Return the largest part of its due that a job lacks."""
-    pairs = zip(served, count_dues(problem), strict=True)
-    return max([0.0, *(1 - got / due for got, due in pairs if due)])
+    """Return the largest part of its due that a job lacks; ``served[job]``."""
+    worst = 0.0
+    for count, due in zip(served, count_dues(problem), strict=True):
+        if due:
+            worst = max(worst, 1 - count / due)
+    return worst
 
 
-def _mean_wait(problem: PortSharing) -> float:
-    """Return the mean time to a last resource if each job were alone."""
-    resources, jobs = problem.resources, problem.jobs
+def _measure_mean_wait(problem: PortSharing) -> float:
+    """Return the mean time from a request to the last resource, each job alone, in seconds."""
+    resources = problem.resources
+    jobs = problem.jobs
     if resources.arrival_s is None or not jobs.n_jobs:
         return 0.0
-    waits, leaves_s = [], resources.departures_s
-    for job, (wanted, asked_s) in enumerate(
-        zip(jobs.demand.tolist(), jobs.arrivals_s.tolist(), strict=True)
-    ):
-        serves = np.ones(resources.n_resources, dtype=np.bool_)
-        for has, least in zip(resources.attributes, jobs.bounds, strict=True):
-            serves &= has >= least[job]
-        serves &= leaves_s > asked_s
-        come = np.sort(resources.arrival_s[serves])
-        waits.append(max(float(come[wanted - 1]) - asked_s, 0.0) if wanted else 0.0)
-    return math.fsum(waits) / len(waits)
+    waits_s = []
+    asked_of_jobs = zip(jobs.demand.tolist(), jobs.arrivals_s.tolist(), strict=True)
+    for job, (demand, asked_s) in enumerate(asked_of_jobs):
+        serves = resources.departures_s > asked_s
+        for values, bounds in zip(resources.attributes, jobs.bounds, strict=True):
+            serves &= values >= bounds[job]
+        arrivals_s = np.sort(resources.arrival_s[serves])
+        last_s = float(arrivals_s[demand - 1]) if demand else asked_s
+        waits_s.append(max(last_s - asked_s, 0.0))
+    return math.fsum(waits_s) / len(waits_s)
 
 
 def rank_jobs(problem: PortSharing) -> list[int]:
-    """Return the jobs, first served first."""
-    order = np.argsort(problem.jobs.arrivals_s, kind="stable")
-    found: list[int] = (order if problem.order is None else problem.order).tolist()
-    return found
+    """Return the jobs in their order, first served first: as given, or by arrival."""
+    if problem.order is not None:
+        given: list[int] = problem.order.tolist()
+        return given
+    by_arrival: list[int] = np.argsort(problem.jobs.arrivals_s, kind="stable").tolist()
+    return by_arrival
 
 
 def count_dues(problem: PortSharing) -> list[float]:
     """Return the due of each job: its fair share, or its demand if that is less."""
-    due: list[float] = np.minimum(problem.jobs.demand, problem.jobs.shares).tolist()
-    return due
+    dues: list[float] = np.minimum(problem.jobs.demand, problem.jobs.shares).tolist()
+    return dues

@@ -1,4 +1,4 @@
-"""Lower bounds of the load of slices: by counting, by cuts, and by trying all ways there are."""
+"""Lower bounds of the load of slices: by counting, by cuts, and by trying all placements."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import permutations, product
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.problems import LoadProof, SliceAllocation
@@ -17,91 +18,126 @@ from optmatch.verify.report import ProofError
 MOST_SLOTS = 16
 """All sets of so many slots are looked at."""
 MOST_STEPS = 60_000
-"""The most steps that are made to try all ways in one rack."""
+"""The most steps that are made to try all placements in one rack."""
 
 Shape = tuple[int, int, int]
+"""A place or a size along the three axes."""
 
 
 class Torus(NamedTuple):
-    """A slice as slots that exchange light."""
+    """A slice as slots that exchange light; a slot is the part of the slice on one server."""
 
     shape: Shape
     """The sides of the slice in chips."""
     slots: int
     weights: dict[tuple[int, int], int]
-    """Circuits by slot and slot."""
+    """``weights[slot, slot]``: the number of circuits from one to the other."""
     sides: Shape
+    """The sides of the slice in slots."""
     even: bool
     """Whether all slots hold equally many chips, so that it looks the same from each of them."""
 
 
 def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -> Shape | None:
-    """Return the chip next to one in a torus, perhaps a twisted one; None if there is none."""
-    side, longest, at = shape[axis], max(shape), place[axis] + step
-    around, short = not 0 <= at < side, twisted and shape[axis] < max(shape)
-    if side == 1 or (side == 2 and around and not short):
+    """Return the chip next to one in a torus, along an axis; None if there is none.
+
+    On the way around a short side, a twisted torus shifts all longest sides by the short one. A
+    side of one chip has no neighbours, and one of two has no second circuit to the same chip,
+    unless the way around is twisted.
+
+    Parameters
+    ----------
+    shape
+        The sides of the torus in chips.
+    twisted
+        Whether it is twisted.
+    place
+        The chip.
+    axis, step
+        0 to 2, and -1 or 1.
+    """
+    side = shape[axis]
+    longest = max(shape)
+    position = place[axis] + step
+    goes_around = not 0 <= position < side
+    is_shifted = twisted and goes_around and side < longest
+    if side == 1 or (side == 2 and goes_around and not is_shifted):
         return None
-    there = [*place]
-    there[axis] = at % side
-    for other, most in enumerate(shape):
-        if around and short and most == longest:
-            there[other] = (there[other] + side) % most
-    return there[0], there[1], there[2]
+    moved = list(place)
+    moved[axis] = position % side
+    if is_shifted:
+        for other, other_side in enumerate(shape):
+            if other_side == longest:
+                moved[other] = (moved[other] + side) % other_side
+    return moved[0], moved[1], moved[2]
 
 
 @lru_cache(maxsize=64)
 def measure(shape: Shape, server: Shape, twisted: bool = False) -> Torus:
-    """Count the circuits between the slots of a slice, axis by axis."""
-    x, y, z = _sides(shape, server)
+    """Count the circuits between the slots of a slice.
+
+    Parameters
+    ----------
+    shape, server
+        The sides of the slice and of a server, in chips.
+    twisted
+        Whether the torus is twisted.
+    """
+    sides = _sides(shape, server)
     weights: dict[tuple[int, int], int] = {}
-    for px, py, pz in product(*map(range, shape)):
-        here = _slot((px, py, pz), server, (x, y, z))
+    for x, y, z in product(*map(range, shape)):
+        slot = _slot((x, y, z), server, sides)
         for axis, step in product(range(3), (-1, 1)):
-            chip = neighbour(shape, twisted, (px, py, pz), axis, step)
-            there = here if chip is None else _slot(chip, server, (x, y, z))
-            if there != here:
-                weights[here, there] = weights.get((here, there), 0) + 1
+            chip = neighbour(shape, twisted, (x, y, z), axis, step)
+            if chip is None:
+                continue
+            pair = (slot, _slot(chip, server, sides))
+            if pair[0] != pair[1]:
+                weights[pair] = weights.get(pair, 0) + 1
     even = all(side % part == 0 or side < part for side, part in zip(shape, server, strict=True))
-    return Torus(shape, x * y * z, weights, (x, y, z), even)
+    return Torus(shape, math.prod(sides), weights, sides, even)
 
 
 def _sides(shape: Sequence[int], server: Shape) -> Shape:
+    """Return the sides of a slice in slots."""
     x, y, z = (math.ceil(side / part) for side, part in zip(shape, server, strict=True))
     return x, y, z
 
 
-def _slot(place: tuple[int, ...], server: Shape, sides: Shape) -> int:
-    x, y, z = (at // part for at, part in zip(place, server, strict=True))
+def _slot(chip: Shape, server: Shape, sides: Shape) -> int:
+    """Return the slot of a chip; the first axis counts fastest."""
+    x, y, z = (position // part for position, part in zip(chip, server, strict=True))
     return x + sides[0] * (y + sides[1] * z)
 
 
-def _fits(grid: Sequence[int], fabric: RackFabric) -> bool:
-    """Tell whether a torus of slots fits into a rack, or joined racks have servers enough."""
+def _fits(sides: Sequence[int], fabric: RackFabric) -> bool:
+    """Return whether a torus of slots fits into a rack, or joined racks have servers enough."""
     if fabric.joined:
-        return math.prod(grid) <= fabric.n_servers
-    return all(side <= most for side, most in zip(grid, fabric.server_grid, strict=True))
+        return math.prod(sides) <= fabric.n_servers
+    return all(side <= most for side, most in zip(sides, fabric.server_grid, strict=True))
 
 
 def _places(problem: SliceAllocation) -> list[list[int]]:
-    """List the free servers on which a slice can lie together: of a rack, or of all joined."""
-    free = problem.free_servers.tolist()
+    """List the free servers on which a slice can lie together: of each rack, or of all joined."""
+    free_servers = problem.free_servers.tolist()
     if problem.fabric.joined:
-        return [free]
-    racks = problem.fabric.server_coordinates[:, 0].tolist()
-    return [
-        [server for server in free if racks[server] == rack]
-        for rack in range(problem.fabric.racks)
-    ]
+        return [free_servers]
+    servers_of_rack: list[list[int]] = [[] for _ in range(problem.fabric.racks)]
+    for server in free_servers:
+        rack = int(problem.fabric.server_coordinates[server, 0])
+        servers_of_rack[rack].append(server)
+    return servers_of_rack
 
 
 def bound_load(problem: SliceAllocation) -> float:
     """Bound the load by the circuits of one pair of slots; infinite without servers enough."""
-    tori = list_tori(problem)
-    most = max(map(len, _places(problem)))
-    fitting = [torus for torus in tori if torus.slots <= most]
-    return min(
-        (float(max(torus.weights.values(), default=0)) for torus in fitting), default=math.inf
-    )
+    most_servers = max(len(servers) for servers in _places(problem))
+    bounds = [
+        float(max(torus.weights.values(), default=0))
+        for torus in list_tori(problem)
+        if torus.slots <= most_servers
+    ]
+    return min(bounds, default=math.inf)
 
 
 def list_tori(problem: SliceAllocation) -> list[Torus]:
@@ -112,106 +148,157 @@ def list_tori(problem: SliceAllocation) -> list[Torus]:
         for shape in dict.fromkeys(permutations(problem.shape))
         if _fits(_sides(shape, fabric.server), fabric)
     ]
-    return [torus for torus in fitting if torus.slots == min(each.slots for each in fitting)]
+    fewest = min((torus.slots for torus in fitting), default=0)
+    return [torus for torus in fitting if torus.slots == fewest]
+
+
+# Certificates: cuts, and trying all placements
 
 
 def check_load_proof(problem: SliceAllocation, proof: object) -> float:
-    """Return the bound that a proof shows; infinite if it shows that there is no slice.
+    """Return the bound that a certificate shows; infinite if it shows that there is no slice.
 
-    A `ProofError` if it is of another kind, or a cut names no servers of one rack, or nothing that
-    joined racks have.
+    Each place and each turn of the slice is refuted for all loads below the bound: by one of the
+    cuts, or by trying all placements. The bound is 0 where one of them is not refuted.
+
+    Raises
+    ------
+    ProofError
+        If it is of another kind, or a cut names no servers of one rack, or nothing that joined
+        racks have.
     """
     if not isinstance(proof, LoadProof):
         raise ProofError(f"a {type(proof).__name__} says nothing of loads")
-    fabric = problem.fabric
-    most = int(fabric.edge_fibres.max(initial=0))
-    racks = fabric.server_coordinates[:, 0].tolist()
-    by_place: dict[int, list[tuple[int, ...]]] = {}
-    for cut in proof.cuts:
-        if max(cut) >= fabric.n_servers + fabric.n_rack_switches:
-            raise ProofError(f"a cut names {max(cut)}, which is no server and no switch")
-        within = {0} if fabric.joined else {racks[server] for server in cut}
-        if len(within) != 1:
-            raise ProofError("a cut is no set of servers of one rack")
-        by_place.setdefault(within.pop(), []).append(cut)
-    for (place, servers), torus in product(enumerate(_places(problem)), list_tori(problem)):
-        if torus.slots <= len(servers):
-            asked = problem, torus, servers, proof.bound - 1
-            refuted = any(_cut_refutes(*asked, cut) for cut in by_place.get(place, []))
-            if not refuted and not _refuted_by_trying(*asked):
+    cuts_of_place = _sort_cuts(problem, proof)
+    for place, servers in enumerate(_places(problem)):
+        for torus in list_tori(problem):
+            if torus.slots > len(servers):
+                continue
+            cuts = cuts_of_place.get(place, [])
+            limit = proof.bound - 1
+            refuted = any(_cut_refutes(problem, torus, servers, limit, cut) for cut in cuts)
+            if not refuted and not _refuted_by_trying(problem, torus, servers, limit):
                 return 0.0
-    return math.inf if proof.bound > most else float(proof.bound)
+    most_fibres = int(problem.fabric.edge_fibres.max(initial=0))
+    return math.inf if proof.bound > most_fibres else float(proof.bound)
+
+
+def _sort_cuts(problem: SliceAllocation, proof: LoadProof) -> dict[int, list[tuple[int, ...]]]:
+    """Return the cuts of each place, by the number of the rack; 0 for joined racks."""
+    fabric = problem.fabric
+    rack_of_server = fabric.server_coordinates[:, 0].tolist()
+    n_nodes = fabric.n_servers + fabric.n_rack_switches
+    cuts: dict[int, list[tuple[int, ...]]] = {}
+    for cut in proof.cuts:
+        if max(cut) >= n_nodes:
+            raise ProofError(f"a cut names {max(cut)}, which is no server and no switch")
+        racks = {0} if fabric.joined else {rack_of_server[server] for server in cut}
+        if len(racks) != 1:
+            raise ProofError("a cut is no set of servers of one rack")
+        cuts.setdefault(racks.pop(), []).append(cut)
+    return cuts
 
 
 def _cut_refutes(
     problem: SliceAllocation, torus: Torus, servers: list[int], limit: int, cut: tuple[int, ...]
 ) -> bool:
-    """Tell whether fewer circuits fit over the border of a set of servers than must pass it."""
+    """Return whether fewer circuits fit over the border of a set of servers than must pass it.
+
+    Parameters
+    ----------
+    problem, torus
+        The question, and the slice as it is turned.
+    servers
+        The free servers of the place.
+    limit
+        No edge carries more circuits than this.
+    cut
+        The set of servers, and of switches between joined racks.
+    """
     if torus.slots > MOST_SLOTS or not torus.weights:
         return False
-    step = math.gcd(*torus.weights.values())
-    fabric, inside = problem.fabric, set(cut)
-    out = into = 0
+    # All circuits of a pair of slots take one route, so edges are filled in units of this many.
+    unit = math.gcd(*torus.weights.values())
+    fabric = problem.fabric
+    inside = set(cut)
     room = np.minimum(limit, fabric.edge_fibres) - problem.loads
-    for (u, v), left in zip(fabric.edges.tolist(), room.tolist(), strict=True):
-        if (u in inside) != (v in inside) and left >= step:
-            if u in inside:
-                out += left // step * step
-            else:
-                into += left // step * step
-    within = sum(server in inside for server in servers)
-    least = max(0, torus.slots - len(servers) + within)
-    return min(out, into) < min(_border(torus)[least : within + 1])
+    room_out = 0
+    room_in = 0
+    for (tail, head), free in zip(fabric.edges.tolist(), room.tolist(), strict=True):
+        usable = max(0, free // unit * unit)
+        if tail in inside and head not in inside:
+            room_out += usable
+        elif head in inside and tail not in inside:
+            room_in += usable
+
+    # So many slots may be inside; as many circuits leave a set of slots as enter it.
+    most_inside = sum(server in inside for server in servers)
+    least_inside = max(0, torus.slots - len(servers) + most_inside)
+    return min(room_out, room_in) < min(_border(torus)[least_inside : most_inside + 1])
 
 
 def _border(torus: Torus) -> list[int]:
-    """Return, for each number k, the fewest circuits that leave any k of the slots."""
+    """Return, for each number k, the fewest circuits that leave any k of the slots.
+
+    All sets of slots are looked at, as numbers whose bits are the slots.
+    """
     sets = np.arange(1 << torus.slots)
     leaving = np.zeros(len(sets), dtype=np.int64)
-    for (a, b), weight in torus.weights.items():
-        leaving += weight * ((sets >> a & 1) > (sets >> b & 1))
-    counts = sum((sets >> slot & 1 for slot in range(torus.slots)), np.zeros_like(sets))
-    return [int(leaving[counts == count].min()) for count in range(torus.slots + 1)]
+    for (source, destination), weight in torus.weights.items():
+        has_source = sets >> source & 1
+        has_destination = sets >> destination & 1
+        leaving += weight * (has_source > has_destination)
+    n_slots: NDArray[np.int64] = np.zeros_like(sets)
+    for slot in range(torus.slots):
+        n_slots += sets >> slot & 1
+    return [int(leaving[n_slots == count].min()) for count in range(torus.slots + 1)]
 
 
 def _refuted_by_trying(
     problem: SliceAllocation, torus: Torus, servers: list[int], limit: int
 ) -> bool:
-    """Tell whether no servers and routes keep the load; False also after too many steps."""
+    """Return whether no servers and routes keep the load; False also after too many steps."""
     attempt = _Attempt(problem, torus, servers, limit)
     try:
         return not any(attempt.place(0))
-    except _TooMany:
+    except _TooManySteps:
         return False
 
 
-class _TooMany(Exception):
-    """There are too many ways to try."""
+class _TooManySteps(Exception):
+    """There are too many placements to try."""
 
 
 class _Attempt:
-    """All ways to put the slots of a slice on some servers, with a route for each pair."""
+    """A depth-first search of all ways to put slots on servers, with a route for each pair."""
 
     def __init__(
         self, problem: SliceAllocation, torus: Torus, servers: list[int], limit: int
     ) -> None:
-        self.problem, self.torus, self.servers = problem, torus, servers
+        self.problem = problem
+        self.torus = torus
+        self.servers = servers
         room = np.minimum(limit, problem.fabric.edge_fibres) - problem.loads
         self.room: list[int] = room.tolist()
-        self.at: list[int] = []
-        self.owes = [[0, 0] for _ in range(torus.slots)]
-        for (a, b), weight in torus.weights.items():
-            self.owes[a][0] += weight
-            self.owes[b][1] += weight
-        self.leaving: dict[int, list[int]] = {server: [] for server in servers}
-        self.arriving: dict[int, list[int]] = {server: [] for server in servers}
-        for edge, (u, v) in enumerate(problem.fabric.edges.tolist()):
-            if u in self.leaving:
-                self.leaving[u].append(edge)
-            if v in self.arriving:
-                self.arriving[v].append(edge)
-        self.offered: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
-        self.steps = 0
+        """``room[edge]``: how many circuits still fit."""
+        self.server_of_slot: list[int] = []
+
+        # Circuits of each slot that have no route yet.
+        self.owed_out = [0] * torus.slots
+        self.owed_in = [0] * torus.slots
+        for (source, destination), weight in torus.weights.items():
+            self.owed_out[source] += weight
+            self.owed_in[destination] += weight
+
+        self.edges_out: dict[int, list[int]] = {server: [] for server in servers}
+        self.edges_in: dict[int, list[int]] = {server: [] for server in servers}
+        for edge, (tail, head) in enumerate(problem.fabric.edges.tolist()):
+            if tail in self.edges_out:
+                self.edges_out[tail].append(edge)
+            if head in self.edges_in:
+                self.edges_in[head].append(edge)
+        self.known_candidates: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
+        self.n_steps = 0
 
     def place(self, slot: int) -> Iterator[bool]:
         """Yield True for each way to place this slot and all after it."""
@@ -219,51 +306,54 @@ class _Attempt:
             yield True
             return
         for server in self.servers:
-            # An even torus looks the same from each slot: slot 0 may have the smallest server.
-            if server in self.at or (slot and self.torus.even and server < self.at[0]):
+            if server in self.server_of_slot:
                 continue
-            self.at.append(server)
+            # An even torus looks the same from each slot: slot 0 may have the smallest server.
+            if slot and self.torus.even and server < self.server_of_slot[0]:
+                continue
+            self.server_of_slot.append(server)
             if self.can_go_on():
-                jobs = [pair for pair in self.torus.weights if max(pair) == slot]
-                yield from self.route(slot, jobs)
-            self.at.pop()
+                pairs = [pair for pair in self.torus.weights if max(pair) == slot]
+                yield from self.route(slot, pairs)
+            self.server_of_slot.pop()
 
-    def route(self, slot: int, jobs: list[tuple[int, int]]) -> Iterator[bool]:
+    def route(self, slot: int, pairs: list[tuple[int, int]]) -> Iterator[bool]:
         """Yield True for each way to route these pairs and place the slots that follow."""
-        self.steps += 1
-        if self.steps > MOST_STEPS:
-            raise _TooMany
-        if not jobs:
+        self.n_steps += 1
+        if self.n_steps > MOST_STEPS:
+            raise _TooManySteps
+        if not pairs:
             yield from self.place(slot + 1)
             return
-        (a, b), weight = jobs[0], self.torus.weights[jobs[0]]
-        for way in self.candidates(self.at[a], self.at[b], weight):
-            if all(self.room[edge] >= weight for edge in way):
-                self.pass_(way, (a, b), weight)
+        pair = pairs[0]
+        weight = self.torus.weights[pair]
+        source, destination = (self.server_of_slot[end] for end in pair)
+        for route in self.candidates(source, destination, weight):
+            if all(self.room[edge] >= weight for edge in route):
+                self.fill(route, pair, weight)
                 if self.can_go_on():
-                    yield from self.route(slot, jobs[1:])
-                self.pass_(way, (a, b), -weight)
+                    yield from self.route(slot, pairs[1:])
+                self.fill(route, pair, -weight)
 
     def candidates(self, source: int, destination: int, weight: int) -> list[tuple[int, ...]]:
-        """Look the offered routes up once."""
-        key = source, destination, weight
-        if key not in self.offered:
-            self.offered[key] = self.problem.candidates(*key)
-        return self.offered[key]
+        """Return the routes that are offered, each as its edges; they are looked up once."""
+        key = (source, destination, weight)
+        if key not in self.known_candidates:
+            self.known_candidates[key] = self.problem.candidates(*key)
+        return self.known_candidates[key]
 
-    def pass_(self, way: tuple[int, ...], pair: tuple[int, int], weight: int) -> None:
-        """Take room on the edges of a way, or give it back."""
-        for edge in way:
+    def fill(self, route: tuple[int, ...], pair: tuple[int, int], weight: int) -> None:
+        """Take room on the edges of a route; a negative weight gives it back."""
+        for edge in route:
             self.room[edge] -= weight
-        self.owes[pair[0]][0] -= weight
-        self.owes[pair[1]][1] -= weight
+        self.owed_out[pair[0]] -= weight
+        self.owed_in[pair[1]] -= weight
 
     def can_go_on(self) -> bool:
-        """Tell whether each placed slot still has room for circuits that leave and arrive."""
-        return all(
-            sum(max(0, self.room[edge]) for edge in edges) >= owed
-            for server, owes in zip(self.at, self.owes, strict=False)
-            for edges, owed in zip(
-                (self.leaving[server], self.arriving[server]), owes, strict=True
-            )
-        )
+        """Return whether each placed slot still has room for circuits that leave and arrive."""
+        for slot, server in enumerate(self.server_of_slot):
+            room_out = sum(max(0, self.room[edge]) for edge in self.edges_out[server])
+            room_in = sum(max(0, self.room[edge]) for edge in self.edges_in[server])
+            if room_out < self.owed_out[slot] or room_in < self.owed_in[slot]:
+                return False
+        return True

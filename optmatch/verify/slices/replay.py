@@ -1,10 +1,11 @@
-"""The rules of slices: own servers, whole circuits, each on a way of its own, and a true bound."""
+"""The rules of slices: own servers, whole circuits, each on a route of its own, a true bound."""
 
 from __future__ import annotations
 
 import math
 from functools import partial
 from itertools import pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,12 +13,59 @@ from optmatch.fabrics import RackFabric
 from optmatch.model import Schedule, Solution
 from optmatch.problems import Allocation, SliceAllocation
 from optmatch.verify.bounds import check_solution
-from optmatch.verify.report import Findings
-from optmatch.verify.slices.bounds import Torus, bound_load, check_load_proof, list_tori, neighbour
+from optmatch.verify.report import Findings, Rule
+from optmatch.verify.slices.bounds import (
+    Shape,
+    Torus,
+    bound_load,
+    check_load_proof,
+    list_tori,
+    neighbour,
+)
 
-Shape = tuple[int, int, int]
 MOST_TOLD = 20
 """The most wrong circuits or fibres that are named; further ones are counted."""
+
+BOUND_OF_ONE_PAIR = Rule("the lower bound is not below one pair's circuits")
+ANSWER_IS_ALLOCATION = Rule("the answer is an allocation")
+SHAPE_AS_ASKED = Rule("the slice is the one asked for, on the fewest servers")
+
+# Servers
+SERVER_PER_SLOT = Rule("each slot has a server")
+SERVER_EXISTS = Rule("the server exists")
+SERVER_IS_FREE = Rule("the server is free")
+ONE_SLOT_PER_SERVER = Rule("a server has one slot")
+ONE_RACK = Rule("all servers are in one rack")
+
+# Circuits
+CIRCUIT_ONCE = Rule("each circuit is there once")
+NONE_SUPERFLUOUS = Rule("no circuit is superfluous")
+NONE_MISSING = Rule("no circuit is missing")
+
+# Routes
+ROUTE_PER_PAIR = Rule("each pair of slots has a route")
+ROUTE_JOINS_SLOTS = Rule("a route joins its slots")
+ROUTE_PASSES_FIBRES = Rule("a route passes fibres")
+ROUTE_IS_OFFERED = Rule("a route is one of those offered")
+SWITCH_AT_ITS_PLACE = Rule("an inter-rack switch joins servers at its place of the faces")
+SWITCH_AT_A_FACE = Rule("fibres to an inter-rack switch leave by a face")
+SWITCH_JOINS_TWO = Rule("an inter-rack switch joins two racks, or two faces of one")
+
+# Fibres
+USE_EXISTS = Rule("circuit and fibre exist")
+ONE_CIRCUIT_PER_FIBRE = Rule("a fibre carries one circuit")
+FIBRE_PER_EDGE = Rule("a circuit has a fibre on each edge of its route")
+
+
+class PortPair(NamedTuple):
+    """The ports of a circuit."""
+
+    source: int
+    destination: int
+
+
+SlotPair = tuple[int, int]
+"""The slots from and to which a circuit leads."""
 
 
 def verify_slice(
@@ -35,196 +83,253 @@ def verify_slice(
         findings,
         replay=partial(_replay, problem, findings=findings),
         prove=partial(check_load_proof, problem),
-        floor="the lower bound is not below one pair's circuits",
+        floor=BOUND_OF_ONE_PAIR,
     )
 
 
 def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> bool:
-    """Check an allocation; tell whether its load could be counted."""
+    """Check an allocation: its servers, circuits, routes and fibres.
+
+    Returns False if its load could not be counted.
+    """
     if not isinstance(answer, Allocation):
-        findings.refuse(
-            "the answer is an allocation", "answer", type(answer).__name__, "Allocation"
-        )
+        findings.refuse(ANSWER_IS_ALLOCATION, "answer", type(answer).__name__, "Allocation")
         return False
-    allowed = {torus.shape: torus for torus in list_tori(problem)}
-    if answer.shape not in allowed:
-        findings.refuse(
-            "the slice is the one asked for, on the fewest servers",
-            "shape",
-            answer.shape,
-            " or ".join(map(str, allowed)) or "none: it is too large",
-        )
+    torus_of_shape = {torus.shape: torus for torus in list_tori(problem)}
+    torus = torus_of_shape.get(answer.shape)
+    if torus is None:
+        shapes = " or ".join(map(str, torus_of_shape)) or "none: it is too large"
+        findings.refuse(SHAPE_AS_ASKED, "shape", answer.shape, shapes)
         return False
-    torus = allowed[answer.shape]
     if not _check_servers(problem, answer, torus, findings):
         return False
-    wanted = _expected_circuits(problem, answer)
-    given = [tuple(row) for row in answer.circuits.tolist()]
-    findings.expect("each circuit is there once", "circuits", len(given), len(set(given)))
-    for name, rows in (
-        ("no circuit is superfluous", set(given) - set(wanted)),
-        ("no circuit is missing", set(wanted) - set(given)),
-    ):
-        for row in sorted(rows)[:MOST_TOLD]:
-            findings.refuse(name, f"from port {row[0]} to port {row[1]}", "one", "none")
+
+    slots_of_circuit = _expected_circuits(problem, answer)
+    circuits = [PortPair(*row) for row in answer.circuits.tolist()]
+    _check_circuits(circuits, slots_of_circuit, findings)
     if findings.violations:
         return False
-    ways = _check_routes(problem, answer, torus, findings)
-    if ways is None:
+    routes = _check_routes(problem, answer, torus, findings)
+    if routes is None:
         return False
-    _check_fibres(problem, answer, [ways.get(wanted[row], []) for row in given], findings)
-    new = answer.fibres[:, 1]
-    before = np.flatnonzero(problem.lit_fibres)
-    lit = np.concatenate([before, new[new < problem.fabric.n_fibres]])
-    loads = np.bincount(problem.fabric.edge_of_fibre[lit], minlength=len(problem.fabric.edges))
-    used = sorted({edge for way in ways.values() for edge in way})
-    figures = findings.figures
-    figures["servers"] = len(answer.servers)
-    figures["circuits"] = len(given)
-    figures["fibres"] = len(answer.fibres)
-    figures["longest_route_hops"] = max(map(len, ways.values()), default=0)
-    figures["worst_load"] = int(loads[used].max(initial=0))
-    figures["objective"] = float(figures["worst_load"])
+    edges_of_circuit = [routes.get(slots_of_circuit[circuit], []) for circuit in circuits]
+    _check_fibres(problem, answer, edges_of_circuit, findings)
+    _add_figures(problem, answer, routes, findings)
     return True
+
+
+def _add_figures(
+    problem: SliceAllocation,
+    answer: Allocation,
+    routes: dict[SlotPair, list[int]],
+    findings: Findings,
+) -> None:
+    """Add the figures of a slice; the objective is the load of the fullest edge that it uses.
+
+    ``routes[pair]`` are edges.
+    """
+    fabric = problem.fabric
+    new_fibres = answer.fibres[:, 1]
+    new_fibres = new_fibres[new_fibres < fabric.n_fibres]
+    lit_fibres = np.concatenate([np.flatnonzero(problem.lit_fibres), new_fibres])
+    loads = np.bincount(fabric.edge_of_fibre[lit_fibres], minlength=len(fabric.edges))
+    used_edges = sorted({edge for route in routes.values() for edge in route})
+    worst_load = int(loads[used_edges].max(initial=0))
+    findings.figures |= {
+        "servers": len(answer.servers),
+        "circuits": len(answer.circuits),
+        "fibres": len(answer.fibres),
+        "longest_route_hops": max((len(route) for route in routes.values()), default=0),
+        "worst_load": worst_load,
+        "objective": float(worst_load),
+    }
 
 
 def _check_servers(
     problem: SliceAllocation, answer: Allocation, torus: Torus, findings: Findings
 ) -> bool:
-    servers, before = answer.servers.tolist(), len(findings.violations)
-    findings.expect("each slot has a server", "servers", len(servers), torus.slots)
-    free = set(problem.free_servers.tolist())
+    """Check that each slot has a free server of its own, and all are in one rack or joined.
+
+    Returns False if a rule is broken: then there are no chips between which circuits could be.
+    """
+    fabric = problem.fabric
+    servers = answer.servers.tolist()
+    violations_before = len(findings.violations)
+    findings.expect(SERVER_PER_SLOT, "servers", len(servers), torus.slots)
+    free_servers = set(problem.free_servers.tolist())
     for slot, server in enumerate(servers):
-        place = f"servers[{slot}]"
-        if not 0 <= server < problem.fabric.n_servers:
-            findings.refuse("the server exists", place, server, f"< {problem.fabric.n_servers}")
-        elif server not in free:
-            findings.refuse("the server is free", place, server, "neither placed nor reserved")
+        where = f"servers[{slot}]"
+        if not 0 <= server < fabric.n_servers:
+            findings.refuse(SERVER_EXISTS, where, server, f"< {fabric.n_servers}")
+        elif server not in free_servers:
+            findings.refuse(SERVER_IS_FREE, where, server, "neither placed nor reserved")
         elif server in servers[:slot]:
-            findings.refuse("a server has one slot", place, server, "another server")
-    if len(findings.violations) > before:
+            findings.refuse(ONE_SLOT_PER_SERVER, where, server, "another server")
+    if len(findings.violations) > violations_before:
         return False
-    racks = {int(problem.fabric.server_coordinates[server, 0]) for server in servers}
-    if problem.fabric.joined:
+
+    racks = {int(fabric.server_coordinates[server, 0]) for server in servers}
+    if fabric.joined:
         findings.figures["racks"] = len(racks)
         return True
-    findings.expect("all servers are in one rack", "servers", len(racks), 1)
-    return len(racks) == 1
+    return findings.expect(ONE_RACK, "servers", len(racks), 1)
 
 
-def _expected_circuits(
-    problem: SliceAllocation, answer: Allocation
-) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return the circuits by their ports, each with its slots."""
-    fabric, shape, part = problem.fabric, answer.shape, problem.fabric.server
+def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[PortPair, SlotPair]:
+    """Return the circuits that the slice needs by their ports, each with its slots.
+
+    A chip has two ports for each axis: ``2 axis`` towards lower places, ``2 axis + 1`` towards
+    higher ones.
+    """
+    fabric = problem.fabric
+    shape = answer.shape
+    slot_of_chip: dict[Shape, int] = {}
+    number_of_chip: dict[Shape, int] = {}
+    part = fabric.server
     sides = [math.ceil(side / size) for side, size in zip(shape, part, strict=True)]
-    chip_of: dict[Shape, tuple[int, int]] = {}
     for x, y, z in product(*map(range, shape)):
         slot = x // part[0] + sides[0] * (y // part[1] + sides[1] * (z // part[2]))
-        inner = x % part[0] + part[0] * (y % part[1] + part[1] * (z % part[2]))
-        server = int(answer.servers[slot])
-        chip_of[x, y, z] = server * fabric.chips_per_server + inner, slot
-    wanted = {}
-    for here, (chip, slot) in chip_of.items():
+        on_server = x % part[0] + part[0] * (y % part[1] + part[1] * (z % part[2]))
+        slot_of_chip[x, y, z] = slot
+        number_of_chip[x, y, z] = int(answer.servers[slot]) * fabric.chips_per_server + on_server
+
+    circuits = {}
+    for chip in slot_of_chip:
         for axis, step in product(range(3), (-1, 1)):
-            at = neighbour(shape, problem.twisted, here, axis, step)
-            if at is not None:
-                there, up = chip_of[at], step > 0
-                source = chip * fabric.ports_per_chip + 2 * axis + up
-                arrival = there[0] * fabric.ports_per_chip + 2 * axis + (not up)
-                wanted[source, arrival] = slot, there[1]
-    return wanted
+            next_chip = neighbour(shape, problem.twisted, chip, axis, step)
+            if next_chip is None:
+                continue
+            goes_up = step > 0
+            source = number_of_chip[chip] * fabric.ports_per_chip + 2 * axis + goes_up
+            arrives_below = number_of_chip[next_chip] * fabric.ports_per_chip + 2 * axis
+            ports = PortPair(source, arrives_below + (not goes_up))
+            circuits[ports] = (slot_of_chip[chip], slot_of_chip[next_chip])
+    return circuits
+
+
+def _check_circuits(
+    circuits: list[PortPair], expected: dict[PortPair, SlotPair], findings: Findings
+) -> None:
+    """Check that the circuits are those that the slice needs, each once."""
+    findings.expect(CIRCUIT_ONCE, "circuits", len(circuits), len(set(circuits)))
+    superfluous = set(circuits) - set(expected)
+    missing = set(expected) - set(circuits)
+    for rule, wrong in ((NONE_SUPERFLUOUS, superfluous), (NONE_MISSING, missing)):
+        for circuit in sorted(wrong)[:MOST_TOLD]:
+            where = f"from port {circuit.source} to port {circuit.destination}"
+            findings.refuse(rule, where, "one", "none")
 
 
 def _check_routes(
     problem: SliceAllocation, answer: Allocation, torus: Torus, findings: Findings
-) -> dict[tuple[int, int], list[int]] | None:
-    """Check every route; return the edges passed by pair of slots, None if one has no way."""
-    edge_of = {(u, v): edge for edge, (u, v) in enumerate(problem.fabric.edges.tolist())}
-    pairs, loads, servers = sorted(torus.weights), problem.loads, answer.servers.tolist()
-    findings.expect("each pair of slots has a route", "routes", len(answer.routes), len(pairs))
-    if len(answer.routes) != len(pairs):
+) -> dict[SlotPair, list[int]] | None:
+    """Check the route of each pair of slots.
+
+    Returns
+    -------
+    dict or None
+        The edges that are passed, by pair of slots; None if a pair has no route over edges.
+    """
+    fabric = problem.fabric
+    edge_between = {(tail, head): edge for edge, (tail, head) in enumerate(fabric.edges.tolist())}
+    pairs = sorted(torus.weights)
+    if not findings.expect(ROUTE_PER_PAIR, "routes", len(answer.routes), len(pairs)):
         return None
-    ways: dict[tuple[int, int], list[int]] = {}
+    servers = answer.servers.tolist()
+    edges_of_pair: dict[SlotPair, list[int]] = {}
     for number, (pair, route) in enumerate(zip(pairs, answer.routes, strict=True)):
-        place, ends = f"routes[{number}]", tuple(servers[slot] for slot in pair)
-        if len(route) < 2 or (route[0], route[-1]) != ends:
-            findings.refuse(
-                "a route joins its slots", place, route, f"from {ends[0]} to {ends[1]}"
-            )
+        where = f"routes[{number}]"
+        source, destination = (servers[slot] for slot in pair)
+        if len(route) < 2 or route[0] != source or route[-1] != destination:
+            expected = f"from {source} to {destination}"
+            findings.refuse(ROUTE_JOINS_SLOTS, where, route, expected)
             return None
-        steps = list(pairwise(route))
-        gap = next((step for step in steps if step not in edge_of), None)
+        hops = list(pairwise(route))
+        gap = next((hop for hop in hops if hop not in edge_between), None)
         if gap is not None:
-            findings.refuse("a route passes fibres", place, f"{gap[0]} to {gap[1]}", "neighbours")
+            findings.refuse(ROUTE_PASSES_FIBRES, where, f"{gap[0]} to {gap[1]}", "neighbours")
             return None
-        for hop in range(1, len(route) - 1):
-            check_crossing(problem.fabric, route[hop - 1 : hop + 2], f"{place}[{hop}]", findings)
-        way = [edge_of[step] for step in steps]
-        offered = problem.candidates(*ends, torus.weights[pair], loads)
-        if tuple(way) not in offered:
-            findings.refuse(
-                "a route is one of those offered", place, route, f"one of {len(offered)}"
-            )
-        ways[pair] = way
-    return ways
+
+        for middle in range(1, len(route) - 1):
+            passed = route[middle - 1 : middle + 2]
+            check_crossing(fabric, passed, f"{where}[{middle}]", findings)
+        edges = [edge_between[hop] for hop in hops]
+        weight = torus.weights[pair]
+        offered = problem.candidates(source, destination, weight, problem.loads)
+        if tuple(edges) not in offered:
+            findings.refuse(ROUTE_IS_OFFERED, where, route, f"one of {len(offered)}")
+        edges_of_pair[pair] = edges
+    return edges_of_pair
 
 
 def check_crossing(
     fabric: RackFabric, passed: tuple[int, ...], place: str, findings: Findings
 ) -> None:
-    """Check that a switch joins faces at its own place: of two racks, or the two of one."""
+    """Check that a switch joins faces at its own place: of two racks, or the two of one.
+
+    Switches are numbered after the servers: for each axis, those at the places of the faces that
+    are perpendicular to it.
+
+    Parameters
+    ----------
+    fabric
+        The racks.
+    passed
+        Three nodes of a route, one after the other. Nothing is checked if the second is a server.
+    place, findings
+        Where the violation is, and the report.
+    """
     switch = passed[1] - fabric.n_servers
     if switch < 0:
         return
     grid = fabric.server_grid
     for axis in range(3):
-        across = [side for k, side in enumerate(grid) if k != axis]
-        if switch < math.prod(across):
+        face = [side for other, side in enumerate(grid) if other != axis]
+        if switch < math.prod(face):
             break
-        switch -= math.prod(across)
-    ends = [fabric.server_coordinates[server].tolist() for server in passed[::2]]
-    at = [[spot for k, spot in enumerate(end[1:]) if k != axis] for end in ends]
-    expected = [switch % across[0], switch // across[0]]
-    if at != [expected, expected]:
-        findings.refuse(
-            "an inter-rack switch joins servers at its place of the faces", place, at, expected
-        )
-    elif not all(end[1 + axis] in (0, grid[axis] - 1) for end in ends):
-        findings.refuse(
-            "fibres to an inter-rack switch leave by a face", place, ends, f"an end of axis {axis}"
-        )
+        switch -= math.prod(face)
+    expected = [switch % face[0], switch // face[0]]
+
+    # Coordinates are the rack, and the three places within it.
+    ends = [fabric.server_coordinates[server].tolist() for server in (passed[0], passed[2])]
+    on_face = [[spot for other, spot in enumerate(end[1:]) if other != axis] for end in ends]
+    along_axis = [end[1 + axis] for end in ends]
+    if on_face != [expected, expected]:
+        findings.refuse(SWITCH_AT_ITS_PLACE, place, on_face, expected)
+    elif not all(position in (0, grid[axis] - 1) for position in along_axis):
+        findings.refuse(SWITCH_AT_A_FACE, place, ends, f"an end of axis {axis}")
     elif ends[0] == ends[1]:
-        findings.refuse(
-            "an inter-rack switch joins two racks, or two faces of one", place, ends, "others"
-        )
+        findings.refuse(SWITCH_JOINS_TWO, place, ends, "others")
 
 
 def _check_fibres(
-    problem: SliceAllocation, answer: Allocation, ways: list[list[int]], findings: Findings
+    problem: SliceAllocation,
+    answer: Allocation,
+    edges_of_circuit: list[list[int]],
+    findings: Findings,
 ) -> None:
-    """Check that each circuit has one free fibre on each edge of its way, for itself."""
-    passed: list[list[int]] = [[] for _ in ways]
-    owner: dict[int, int] = {}
-    lit, edge_of = problem.lit_fibres, problem.fabric.edge_of_fibre.tolist()
+    """Check that each circuit has one free fibre on each edge of its route, for itself.
+
+    ``edges_of_circuit[circuit]`` are the edges of its route, in order.
+    """
+    is_lit = problem.lit_fibres
+    edge_of_fibre = problem.fabric.edge_of_fibre.tolist()
+    passed: list[list[int]] = [[] for _ in edges_of_circuit]  # edges, by circuit
+    in_use = set[int]()
     for use, (circuit, fibre) in enumerate(answer.fibres.tolist()):
-        place = f"fibres[{use}]"
-        if not (circuit < len(ways) and fibre < len(lit)):
-            findings.refuse("circuit and fibre exist", place, (circuit, fibre), "numbers of them")
+        where = f"fibres[{use}]"
+        if circuit >= len(edges_of_circuit) or fibre >= len(is_lit):
+            findings.refuse(USE_EXISTS, where, (circuit, fibre), "numbers of them")
             continue
-        if lit[fibre]:
-            findings.refuse("a fibre carries one circuit", place, fibre, "one that is free")
-        if fibre in owner:
-            findings.refuse("a fibre carries one circuit", place, fibre, "another fibre")
-        owner[fibre] = circuit
-        passed[circuit].append(edge_of[fibre])
-    for circuit, (got, expected) in enumerate(zip(passed, ways, strict=True)):
-        if got != expected:
-            findings.refuse(
-                "a circuit has a fibre on each edge of its route",
-                f"circuit {circuit}",
-                got,
-                expected,
-            )
+        if is_lit[fibre]:
+            findings.refuse(ONE_CIRCUIT_PER_FIBRE, where, fibre, "one that is free")
+        if fibre in in_use:
+            findings.refuse(ONE_CIRCUIT_PER_FIBRE, where, fibre, "another fibre")
+        in_use.add(fibre)
+        passed[circuit].append(edge_of_fibre[fibre])
+
+    for circuit, (edges, expected) in enumerate(zip(passed, edges_of_circuit, strict=True)):
+        if edges != expected:
+            findings.refuse(FIBRE_PER_EDGE, f"circuit {circuit}", edges, expected)
             if len(findings.violations) > MOST_TOLD:
                 return

@@ -6,7 +6,14 @@ from fractions import Fraction
 
 from optmatch.model import RTOL
 from optmatch.problems import Steering
-from optmatch.verify.report import Findings, Report, agree
+from optmatch.verify.report import Findings, Report, Rule, agree
+
+LEVEL_IS_RECOMPUTED = Rule("the level is as recomputed")
+NO_LEVEL_IS_LARGER = Rule("prices show that no level is larger")
+CHIP_SHARES_WHAT_IT_HAS = Rule("a chip shares what it has")
+MEMBERS_ALONE = Rule("members alone have shares")
+CHIP_HAS_PORTS = Rule("a chip has so many ports")
+RING_HAS_ALL_IT_CAN_USE = Rule("a ring has all whole ports it can use")
 
 
 def check_steering(steering: Steering) -> Report:
@@ -23,79 +30,101 @@ def check_steering(steering: Steering) -> Report:
     (True, 3.0, 3.0)
     """
     findings = Findings()
-    half = Fraction(steering.ports, 2)
-    demands = [Fraction(float(demand)) for demand in steering.demands]
     _check_shares(steering, findings)
     _check_units(steering, findings)
-    levels = [
-        half * Fraction(float(steering.shares[chip, r])) / demands[r]
-        for r, ring in enumerate(steering.rings)
-        for chip in ring
-    ]
-    limit = None if steering.link_units is None else Fraction(steering.link_units)
-    if limit is not None:
-        levels += [limit / demand for demand in demands]
-    level = float(min(levels, default=Fraction(0)))
+
+    level = float(_recompute_level(steering))
     findings.figures["level"] = level
     if not agree(steering.level, level):
-        findings.refuse("the level is as recomputed", "level", steering.level, level)
-    bound = _bound(steering, demands, half, limit)
-    findings.figures["upper_bound"] = float(bound) if bound is not None else float("inf")
+        findings.refuse(LEVEL_IS_RECOMPUTED, "level", steering.level, level)
+
+    bound = _bound_level(steering)
+    findings.figures["upper_bound"] = float("inf") if bound is None else float(bound)
     if bound is None or not agree(float(bound), level):
         shown = "none" if bound is None else float(bound)
-        findings.refuse("prices show that no level is larger", "chip_prices", shown, level)
+        findings.refuse(NO_LEVEL_IS_LARGER, "chip_prices", shown, level)
     return findings.report()
 
 
+def _recompute_level(steering: Steering) -> Fraction:
+    """Return the least ratio of bandwidth to demand, over all members of all rings.
+
+    Half of the ports of a chip send and half receive, and a ring is as fast as its slowest member.
+    """
+    sending_ports = Fraction(steering.ports, 2)
+    levels = []
+    for ring, members in enumerate(steering.rings):
+        demand = Fraction(float(steering.demands[ring]))
+        for chip in members:
+            levels.append(sending_ports * Fraction(float(steering.shares[chip, ring])) / demand)
+        if steering.link_units is not None:
+            levels.append(Fraction(steering.link_units) / demand)
+    return min(levels, default=Fraction(0))
+
+
 def _check_shares(steering: Steering, findings: Findings) -> None:
-    """Check that shares are of members, and of each chip at most the whole."""
-    for chip, row in enumerate(steering.shares.tolist()):
-        total = sum(map(Fraction, row))
+    """Check that members alone have shares, and that those of a chip are at most the whole."""
+    for chip, shares in enumerate(steering.shares.tolist()):
+        total = sum(map(Fraction, shares))
         if total > 1 + RTOL:
-            findings.refuse("a chip shares what it has", f"shares[{chip}]", float(total), "<= 1")
-        for r, share in enumerate(row):
-            if share < 0 or (share > 0 and chip not in steering.rings[r]):
-                findings.refuse("members alone have shares", f"shares[{chip}, {r}]", share, "0")
+            findings.refuse(CHIP_SHARES_WHAT_IT_HAS, f"shares[{chip}]", float(total), "<= 1")
+        for ring, share in enumerate(shares):
+            is_member = chip in steering.rings[ring]
+            if share < 0 or (share > 0 and not is_member):
+                findings.refuse(MEMBERS_ALONE, f"shares[{chip}, {ring}]", share, "0")
 
 
 def _check_units(steering: Steering, findings: Findings) -> None:
-    """Check that whole ports suffice, and that no ring could have one more at no other's cost."""
-    used = [0] * len(steering.shares)
-    most = steering.ports // 2
+    """Check that whole ports suffice, and that no ring could have one more at no other's cost.
+
+    A ring of u units takes u ports to send and u ports to receive of each of its chips.
+    """
+    most_units = steering.ports // 2
     if steering.link_units is not None:
-        most = min(most, int(steering.link_units))
-    for ring, units in zip(steering.rings, steering.units.tolist(), strict=True):
+        most_units = min(most_units, int(steering.link_units))
+    units_of_ring = steering.units.tolist()
+    used_ports = [0] * len(steering.shares)
+    for ring, units in zip(steering.rings, units_of_ring, strict=True):
         for chip in ring:
-            used[chip] += 2 * units
-    for chip, count in enumerate(used):
+            used_ports[chip] += 2 * units
+    for chip, count in enumerate(used_ports):
         if count > steering.ports:
-            findings.refuse("a chip has so many ports", f"chip {chip}", count, steering.ports)
-    for r, (ring, units) in enumerate(zip(steering.rings, steering.units.tolist(), strict=True)):
-        idle = min(steering.ports - used[chip] for chip in ring)
-        if not 0 <= units <= most or (idle >= 2 and units < most):
-            findings.refuse(
-                "a ring has all whole ports it can use", f"units[{r}]", units, f"<= {most}"
-            )
+            findings.refuse(CHIP_HAS_PORTS, f"chip {chip}", count, steering.ports)
+
+    for number, (ring, units) in enumerate(zip(steering.rings, units_of_ring, strict=True)):
+        idle_ports = min(steering.ports - used_ports[chip] for chip in ring)
+        could_have_more = idle_ports >= 2 and units < most_units
+        if not 0 <= units <= most_units or could_have_more:
+            where = f"units[{number}]"
+            findings.refuse(RING_HAS_ALL_IT_CAN_USE, where, units, f"<= {most_units}")
 
 
-def _bound(
-    steering: Steering, demands: list[Fraction], half: Fraction, limit: Fraction | None
-) -> Fraction | None:
-    """Return the bound that the prices show; None if they show none."""
-    chips = [Fraction(float(price)) for price in steering.chip_prices]
-    links = [Fraction(float(price)) for price in steering.link_prices]
-    if any(price < 0 for price in chips + links) or (limit is None and any(links)):
+def _bound_level(steering: Steering) -> Fraction | None:
+    """Return the upper bound of the level that the prices show, by duality of linear programs.
+
+    A level costs each ring its demand times the prices of its chips, by the ports that they send
+    with, and its own link price; all chips and links together are worth the sum of their prices.
+    None if the prices show nothing: one is below 0, or they are of other chips or rings.
+    """
+    limit = None if steering.link_units is None else Fraction(steering.link_units)
+    demands = [Fraction(float(demand)) for demand in steering.demands]
+    chip_prices = [Fraction(float(price)) for price in steering.chip_prices]
+    link_prices = [Fraction(float(price)) for price in steering.link_prices]
+    if any(price < 0 for price in chip_prices + link_prices):
         return None
-    if len(chips) != len(steering.shares) or len(links) != len(demands):
+    if limit is None and any(link_prices):
         return None
-    earned = sum(
-        (price * demand for price, demand in zip(links, demands, strict=True)), Fraction()
-    )
-    for r, ring in enumerate(steering.rings):
-        earned += sum(chips[chip] for chip in ring) * demands[r] / half
-    paid = sum(chips, Fraction())
+    if len(chip_prices) != len(steering.shares) or len(link_prices) != len(demands):
+        return None
+
+    sending_ports = Fraction(steering.ports, 2)
+    cost_of_level = Fraction()
+    for ring, demand, link_price in zip(steering.rings, demands, link_prices, strict=True):
+        chips_price = sum((chip_prices[chip] for chip in ring), Fraction())
+        cost_of_level += demand * (chips_price / sending_ports + link_price)
+    worth = sum(chip_prices, Fraction())
     if limit is not None:
-        paid += limit * sum(links, Fraction())
+        worth += limit * sum(link_prices, Fraction())
     if not steering.rings:
         return Fraction(0)
-    return paid / earned if earned > 0 else None
+    return worth / cost_of_level if cost_of_level > 0 else None

@@ -161,8 +161,9 @@ ROWS = [
         schedule([[1, 0]], [3.5], delay_s=1.0),
         "durations_s[0]: a slot lasts a whole number of ticks: got 3.5, expected a multiple of 1",
     ),
-    Row("a slot lasts a whole number of ticks", PAIR, schedule([[1, 0]], [4 - 2e-6], delay_s=1.0)),
-    Row(None, PAIR, schedule([[1, 0]], [3 + 5e-7], delay_s=1.0)),
+    Row("a slot lasts a whole number of ticks", PAIR, schedule([[1, 0]], [4 - 2e-9], delay_s=1.0)),
+    Row("a slot lasts a whole number of ticks", PAIR, schedule([[1, 0]], [3 + 5e-7], delay_s=1.0)),
+    Row(None, PAIR, schedule([[1, 0]], [3 + 5e-10], delay_s=1.0)),
     Row(
         "a slot lasts a whole number of ticks",
         PAIR,

@@ -21,9 +21,9 @@ def test_what_jobs_get_alone_is_counted(seed: int) -> None:
             per_plane = np.minimum(per_plane, jobs.plane_caps[job])
         got = min(wanted, int(per_plane.sum()))
         torn = jobs.all_or_nothing is not None and jobs.all_or_nothing[job] and got < wanted
-        assert Supply(problem).most(problem)[job] == (0 if torn else got)
+        assert Supply(problem).count_alone(problem)[job] == (0 if torn else got)
     bound = count_bound(problem, Supply(problem))
-    if Supply(problem).most(problem) != jobs.demand.tolist():
+    if Supply(problem).count_alone(problem) != jobs.demand.tolist():
         assert bound == np.inf
         return
     waits = [
