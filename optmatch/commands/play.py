@@ -93,10 +93,11 @@ def play(
         raise click.UsageError("--resume: only with --journal")
     solution = read_solution(file)
     stop = threading.Event()
+    n_rounds = None if loop else rounds
     options = PlayOptions(
         pace="told" if step else "times",
         next_slot=(lambda: _wait_for_enter(stop)) if step else None,
-        rounds=None if loop else rounds,
+        rounds=n_rounds,
         own_delay_s=own_delay,
         stretch=stretch,
         take_over=take_over,
@@ -107,17 +108,24 @@ def play(
         restore=restore,
     )
     opened = open_switches(switches)
-    progress = _Progress(None if loop else rounds)
+    progress = _Progress(n_rounds)
+
+    # Whatever happens, the line of progress is wiped and connections are closed.
     try:
         with naming(name_of(file)):
-            given = opened.get("", opened)
             report = play_plan(
-                solution, given, options, ports=ports, on_moment=progress, stop=stop
+                solution,
+                opened.get("", opened),
+                options,
+                ports=ports,
+                on_moment=progress,
+                stop=stop,
             )
     finally:
         progress.close()
         for switch in opened.values():
             switch.close()
+
     figures = report.figures()
     if as_json:
         print_object("play", {"file": file, "whole": report.is_whole, **figures})
@@ -127,16 +135,18 @@ def play(
     ctx.exit(SOLVED if report.is_whole else INTERRUPTED)
 
 
-def open_switches(given: tuple[str, ...]) -> dict[str, Switch]:
+def open_switches(addresses: tuple[str, ...]) -> dict[str, Switch]:
     """Open all switches by their names; a single one may go without."""
     from optmatch.switches import open_switch
 
     opened: dict[str, Switch] = {}
     try:
-        for text in given:
-            name, _, url = (
-                text.rpartition("=") if "=" in text.partition(":")[0] else ("", "", text)
-            )
+        for text in addresses:
+            # An address may have an equals sign itself; a name stands before the scheme.
+            name = ""
+            url = text
+            if "=" in text.partition(":")[0]:
+                name, _, url = text.partition("=")
             if name in opened or (opened and "" in (*opened, name)):
                 raise click.UsageError(f"--switch {name or url}: a name of its own for each")
             opened[name] = open_switch(url)

@@ -57,6 +57,7 @@ class PlayJournal:
         """Names of the circuits that each switch had before the first change."""
         self.position: Position | None = None
         """Where the former run stood; None for a new journal."""
+
         name = os.fspath(path)
         if resume:
             self._read_former(header, name)
@@ -108,6 +109,8 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
         Naming the line that is broken, or if the file is no journal of a player.
     """
     name = os.fspath(path)
+
+    # A crash can cut off the last line alone: each line is written at once.
     lines = read_bytes(path).decode("utf-8", "replace").split("\n")
     for number, line in enumerate(lines, 1):
         if not line:
@@ -118,6 +121,7 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
             if number == len(lines):  # no line feed follows: the writer was killed here
                 return
             raise FormatError("not JSON", path=name, where=f"line {number}") from None
+
         if not isinstance(entry, dict) or (number == 1 and entry.get("format") != JOURNAL_FORMAT):
             raise FormatError(
                 f"a journal of `optmatch play` begins with its format, {JOURNAL_FORMAT}",

@@ -36,10 +36,12 @@ def match_switches(
                 where="switch",
             )
         return (switch,)
+
     matched = []
     known_names: set[str] = set()
     for plan in plans:
-        name, file_name = plan.plan.name, plan.plan.file_name
+        name = plan.plan.name
+        file_name = plan.plan.file_name
         known_names.update((name, file_name))
         matched.append(switch.get(name, switch.get(file_name)))
         if matched[-1] is None and not partial:
@@ -54,4 +56,5 @@ def match_all_switches(
     plans: Sequence[NamedSwitch], switch: Switch | Mapping[str, Switch]
 ) -> tuple[Switch, ...]:
     """Return the switch of each plan, none of which may go without."""
-    return tuple(found for found in match_switches(plans, switch) if found is not None)
+    matched = match_switches(plans, switch)
+    return tuple(each_switch for each_switch in matched if each_switch is not None)

@@ -23,7 +23,7 @@ from optmatch.io.switches.circuits import (
 from optmatch.io.switches.exports import NamedSwitch, name_switches
 from optmatch.io.text import digest
 from optmatch.model import InputError, Solution, VerificationError, number
-from optmatch.switches.journal import PlayJournal, Position
+from optmatch.switches.journal import PlayJournal
 from optmatch.switches.matching import match_all_switches
 from optmatch.switches.protocol import Switch, SwitchError
 from optmatch.switches.threads import run_in_thread
@@ -148,6 +148,7 @@ def list_moments(switches: Sequence[NamedSwitch]) -> tuple[Moment, ...]:
 
     Plans without times (transitions, slices) have a moment for each state.
     """
+    # The key of a moment is its time; states without times are told apart by their numbers.
     changes_at: dict[tuple[float, int], list[PlannedChange]] = {}
     ready_at: dict[tuple[float, int], float] = {}
     end_s = 0.0
@@ -155,15 +156,17 @@ def list_moments(switches: Sequence[NamedSwitch]) -> tuple[Moment, ...]:
         plan = switch.plan
         is_timed = bool(plan.ends_s.any())
         for state in range(plan.n_states):
-            key = (float(plan.starts_s[state]), 0 if is_timed else state)
+            order = 0 if is_timed else state
+            key = (float(plan.starts_s[state]), order)
             changes_at.setdefault(key, []).append(PlannedChange(index, state))
             ready_at[key] = max(ready_at.get(key, 0.0), float(plan.ready_s[state]))
             end_s = max(end_s, float(plan.ends_s[state]))
 
+    # A moment is held until the next one begins, the last one until the plan ends.
     keys = sorted(changes_at)
+    next_starts_s = [*(start_s for start_s, _order in keys[1:]), end_s]
     moments = []
-    for place, key in enumerate(keys):
-        next_start_s = keys[place + 1][0] if place + 1 < len(keys) else end_s
+    for key, next_start_s in zip(keys, next_starts_s, strict=True):
         moments.append(
             Moment(
                 start_s=key[0],
@@ -253,6 +256,8 @@ class _Player:
         on_moment: Callable[[PlayedMoment, int], object] | None,
     ) -> None:
         number("time_limit_s", options.time_limit_s, at_least=0)
+
+        # What is to be played, and where.
         self.options = options
         self.on_moment = on_moment
         self.plans = tuple(plan for plan in name_switches(solution, ports) if plan.plan.n_states)
@@ -260,12 +265,16 @@ class _Player:
         self.moments = list_moments(self.plans)
         self.own_sides = [_own_sides(plan, options.only_ports) for plan in self.plans]
         self._check_durations()
+
+        # What the journal and the claims on the switches say of this run.
         self.plan_digest = digest(dumps(solution).encode())
         self.owner = f"optmatch {uuid.uuid4().hex[:12]}"
-        self.expected: list[frozenset[CrossConnect]] = [frozenset() for _ in self.plans]
-        """The circuits of ours that each switch should hold now."""
-        self.before: list[frozenset[CrossConnect]] = list(self.expected)
         self.journal: PlayJournal | None = None
+
+        self.expected: list[frozenset[CrossConnect]] = [frozenset() for _ in self.plans]
+        """The circuits of ours that each switch should hold at present."""
+        self.before: list[frozenset[CrossConnect]] = list(self.expected)
+        """The circuits of ours that each switch held before the first change."""
 
     def _check_durations(self) -> None:
         """Refuse moments that end before the switch can be ready, unless they may be stretched."""
@@ -293,6 +302,8 @@ class _Player:
                 self._put_back()
             self._note(event="ended", is_whole=report.is_whole)
             return report
+
+        # Whatever ends the run, the next player does not have to wait for the claim to expire.
         finally:
             if self.journal is not None:
                 self.journal.close()
@@ -300,7 +311,18 @@ class _Player:
                 switch.release(self.owner)
 
     def _begin(self) -> None:
-        """Open the journal, and compare what is there with what may be there."""
+        """Open the journal, and check the circuits that the switches hold.
+
+        The circuits before the first change are noted, or of a run that goes on read from its
+        journal.
+
+        Raises
+        ------
+        SwitchError
+            If a switch is none, or holds a circuit of somebody else on a port of the plan.
+        InputError
+            If the journal is of another plan.
+        """
         options = self.options
         for switch in self.switches:
             switch.read()  # refuses what is no such switch, and rows that contradict their keys
@@ -308,25 +330,29 @@ class _Player:
             names = [switch.name for switch in self.switches]
             header = {"plan": self.plan_digest, "switches": names}
             self.journal = PlayJournal(options.journal, header, resume=options.resume)
+
         for index, plan in enumerate(self.plans):
-            there = self._own_circuits(index)
-            former = self.journal.before.get(plan.plan.name) if self.journal else None
-            if former is None:
-                self.before[index] = there
-                names = sorted(circuit.name for circuit in there)
+            present = self._own_circuits(index)
+            self._refuse_foreign(index, present)
+            self.expected[index] = present
+
+            names_before = None
+            if self.journal is not None:
+                names_before = self.journal.before.get(plan.plan.name)
+            if names_before is None:
+                self.before[index] = present
+                names = sorted(circuit.name for circuit in present)
                 self._note(sync=True, event="before", switch=plan.plan.name, circuits=names)
             else:
-                self.before[index] = frozenset(circuit_named(name) for name in former)
-            self._refuse_foreign(index, there)
-            self.expected[index] = there
+                self.before[index] = frozenset(circuit_named(name) for name in names_before)
 
-    def _refuse_foreign(self, index: int, there: Iterable[CrossConnect]) -> None:
+    def _refuse_foreign(self, index: int, present: Iterable[CrossConnect]) -> None:
         """Refuse circuits on our ports that no slot has, unless they are to be taken over."""
         if self.options.take_over:
             return
         plan = self.plans[index]
         planned = {circuit for k in range(plan.plan.n_states) for circuit in plan.circuits(k)}
-        foreign = sorted(set(there) - planned)
+        foreign = sorted(set(present) - planned)
         if foreign:
             raise SwitchError(
                 f"{self.switches[index].name}: circuit {foreign[0].name} is on a port of the plan"
@@ -334,11 +360,28 @@ class _Player:
             )
 
     def _play_rounds(self, stop: threading.Event) -> PlayReport:
-        """Play all moments, round after round."""
+        """Play all moments, round after round.
+
+        Parameters
+        ----------
+        stop
+            Ends it before the next moment.
+
+        Returns
+        -------
+        PlayReport
+            The moments that were played in this run.
+        """
         options = self.options
         played: list[PlayedMoment] = []
-        position = self.journal.position if self.journal is not None else None
-        round_number, first = (0, 0) if position is None else self._next_after(position)
+
+        # A run that goes on begins with the moment that was being played.
+        round_number = 0
+        first = 0
+        if self.journal is not None and self.journal.position is not None:
+            round_number = self.journal.position.round
+            first = min(self.journal.position.moment, len(self.moments) - 1)
+
         while options.rounds is None or round_number < options.rounds:
             for place in range(first, len(self.moments)):
                 if options.pace == "told" and played and options.next_slot is not None:
@@ -350,31 +393,50 @@ class _Player:
                 if self.on_moment is not None:
                     self.on_moment(moment, len(self.moments))
                 self._hold(self.moments[place], stop)
+
             first = 0
             round_number += 1
             if not self.moments:
                 break
         return PlayReport(tuple(played), is_whole=not stop.is_set())
 
-    def _next_after(self, position: Position) -> tuple[int, int]:
-        """Return round and moment to go on with: the one that was being played."""
-        return position.round, min(position.moment, len(self.moments) - 1)
-
     def _play_moment(self, round_number: int, place: int) -> PlayedMoment:
-        """Bring all switches of a moment to their next states, and wait until all is tuned."""
+        """Bring all switches of a moment to their next states, and wait until all is tuned.
+
+        Parameters
+        ----------
+        round_number, place
+            Which time the plan is played, and which of its moments.
+
+        Returns
+        -------
+        PlayedMoment
+            The delay from the first change that is sent to the last tuned circuit, and the time
+            that comparing and noting took beside it.
+
+        Raises
+        ------
+        SwitchError
+            If somebody else has changed a circuit of ours, or one fails or is not tuned in time.
+        """
         moment = self.moments[place]
         began_s = time.monotonic()
+
+        # All switches are compared before the first one is changed.
         targets: dict[int, frozenset[CrossConnect]] = {}
         differences: dict[int, Difference] = {}
         for change in moment.changes:
             self.switches[change.switch].claim(self.owner)
-            there = self._compare(change.switch)
+            present = self._compare(change.switch)
             target = frozenset(self.plans[change.switch].circuits(change.state))
             targets[change.switch] = target
-            differences[change.switch] = difference_between(there, target)
+            differences[change.switch] = difference_between(present, target)
+
+        # The journal says what comes before it is sent, so that a crash leaves no doubt.
         n_changed = sum(len(d.removals) + len(d.additions) for d in differences.values())
         self._note(sync=n_changed > 0, event="applying", round=round_number, moment=place)
 
+        # Switches change side by side: all are told first, then all are waited for.
         applied_s = time.monotonic()
         for index, difference in differences.items():
             self.switches[index].apply(difference)
@@ -401,20 +463,21 @@ class _Player:
 
     def _compare(self, index: int) -> frozenset[CrossConnect]:
         """Return our circuits on a switch; what somebody else has changed is an error."""
-        there = self._own_circuits(index)
+        present = self._own_circuits(index)
         expected = self.expected[index]
-        if there == expected:
-            return there
+        if present == expected:
+            return present
+
         name = self.switches[index].name
-        removed = sorted(expected - there)
-        added = sorted(there - expected)
+        removed = sorted(expected - present)
+        added = sorted(present - expected)
         if removed:
             raise SwitchError(f"{name}: somebody else has removed circuit {removed[0].name}")
         if not self.options.take_over:
             raise SwitchError(
                 f"{name}: somebody else has set circuit {added[0].name} on a port of the plan"
             )
-        return there
+        return present
 
     def _own_circuits(self, index: int) -> frozenset[CrossConnect]:
         """Return the circuits of a switch that have a side of ours."""
@@ -447,6 +510,8 @@ class _Player:
         hold_s = moment.hold_s
         if self.options.stretch and hold_s + moment.planned_delay_s > 0:
             hold_s = max(hold_s, self.options.own_delay_s)
+
+        # Long slots are held in parts: a claim that is not renewed would end.
         end_s = time.monotonic() + hold_s
         while not stop.is_set():
             left_s = end_s - time.monotonic()

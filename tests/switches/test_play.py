@@ -159,7 +159,7 @@ def test_a_failed_port_is_named(switch: tuple[RedisServer, SonicAgent]) -> None:
 
 
 def test_a_circuit_that_is_never_tuned_is_named(tmp_path: Path) -> None:
-    never = pytest.raises(SwitchError, match=r"circuit 1A-2B is tuning after 0\.[23]")
+    never = pytest.raises(SwitchError, match=r"circuit 1A-2B is tuning after 0\.\d")
     with sonic_switch(tmp_path, 4, delay_s=60.0) as (server, _), never:
         options = PlayOptions(time_limit_s=0.2)
         play(schedule_of(shifts(4, 2)), SonicSwitch(server.url), options)

@@ -93,7 +93,10 @@ def side_order(side: str) -> tuple[int, int, str]:
 def sort_circuits(circuits: Iterable[CrossConnect]) -> tuple[CrossConnect, ...]:
     """Return circuits by their A sides, then by their B sides, in the order of numbers."""
     return tuple(
-        sorted(circuits, key=lambda each: (side_order(each.a_side), side_order(each.b_side)))
+        sorted(
+            circuits,
+            key=lambda circuit: (side_order(circuit.a_side), side_order(circuit.b_side)),
+        )
     )
 
 

@@ -112,6 +112,8 @@ def write_sonic_configs(
             if from_slot is None:
                 files[f"{place}.json"] = sonic.write_config(circuits, switch.ports)
                 continue
+
+            # The first state has no state before it: the switch is dark then.
             before = switch.circuits(_state_before(switch, state, from_slot))
             if from_slot == "previous" and state == 0:
                 before = ()

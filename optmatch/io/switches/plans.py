@@ -98,7 +98,8 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
     >>> switch.name, switch.n_states
     ('switch', 2)
     """
-    answer, problem = solution.answer, solution.problem
+    answer = solution.answer
+    problem = solution.problem
     if isinstance(answer, Transition) and isinstance(problem, Reroute):
         return switches_of_transition(problem, answer)
     if isinstance(answer, Allocation) and isinstance(problem, SliceAllocation):
@@ -106,10 +107,12 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
     planes_of_epochs = list_plane_epochs(solution)
     if planes_of_epochs:
         return _switches_of_epochs(planes_of_epochs)
-    found = topologies(solution)
-    labels = () if problem.fabric is None else problem.fabric.labels
+    timed_switches = topologies(solution).switches
+    labels: tuple[str, ...] = ()
+    if problem.fabric is not None:
+        labels = problem.fabric.labels
     return tuple(
-        _planned(switch, labels, single=len(found.switches) == 1) for switch in found.switches
+        _planned(switch, labels, single=len(timed_switches) == 1) for switch in timed_switches
     )
 
 
@@ -132,7 +135,9 @@ def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedS
 
 def _switches_of_epochs(planes: Sequence[PlaneEpochs]) -> tuple[PlannedSwitch, ...]:
     """Return the planes of a collective whose circuits change in all planes at once."""
-    names = [f"plane {plane}" for plane in range(len(planes))] if len(planes) > 1 else ["switch"]
+    names = ["switch"]
+    if len(planes) > 1:
+        names = [f"plane {plane}" for plane in range(len(planes))]
     return tuple(
         _without_times(name, plane.labels, plane.matchings)
         for name, plane in zip(names, planes, strict=True)

@@ -119,7 +119,8 @@ def _ranges(circuits: Sequence[CrossConnect]) -> list[str]:
         if len(run) == 1:
             texts.append(run[0].name)
         else:
-            first, last = run[0], run[-1]
+            first = run[0]
+            last = run[-1]
             texts.append(f"{first.a_side}..{last.a_side}-{first.b_side}..{last.b_side}")
     return texts
 
@@ -127,7 +128,8 @@ def _ranges(circuits: Sequence[CrossConnect]) -> list[str]:
 def _continues(before: CrossConnect, circuit: CrossConnect) -> bool:
     """Tell whether both sides of a circuit follow those of the one before, in the same modules."""
     for side_before, side in zip(before, circuit, strict=True):
-        earlier, later = SIDE_NAME.fullmatch(side_before), SIDE_NAME.fullmatch(side)
+        earlier = SIDE_NAME.fullmatch(side_before)
+        later = SIDE_NAME.fullmatch(side)
         if earlier is None or later is None or earlier["module"] != later["module"]:
             return False
         if int(later["number"]) != int(earlier["number"]) + 1:

@@ -42,9 +42,12 @@ def open_switch(url: str) -> Switch:
     """
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except ValueError as error:
         raise InputError(f"switch: {error}", where="switch") from None
+
+    # Drivers of this package come first, then those that other packages have registered.
     if parts.scheme in ("redis", "rediss", "unix"):
         return SonicSwitch(url)
     if parts.scheme == "scpi" and host:
@@ -55,9 +58,11 @@ def open_switch(url: str) -> Switch:
         if entry.name == parts.scheme:
             opened: Switch = entry.load()(url)
             return opened
-    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+    # A password in the address is not repeated in the message.
+    url_without_password = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     raise InputError(
-        f"switch {shown[:80]!r}: an address such as redis://127.0.0.1:6379, scpi://HOST or dry: is"
-        " expected",
+        f"switch {url_without_password[:80]!r}: an address such as redis://127.0.0.1:6379,"
+        " scpi://HOST or dry: is expected",
         where="switch",
     )

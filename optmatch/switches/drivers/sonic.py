@@ -90,8 +90,14 @@ class SonicSwitch:
         self._errors = redis.exceptions
         self._one_transaction = one_transaction
         self._patience_s = PATIENCE_S if patience_s is None else patience_s
+
+        # The name stands in messages and journals: it has the host, and never the password.
         parts = urlsplit(url)
-        self.name = parts.path if parts.scheme == "unix" else parts.netloc.rpartition("@")[2]
+        self.name = parts.netloc.rpartition("@")[2]
+        if parts.scheme == "unix":
+            self.name = parts.path
+
+        # Both connections give up on an answer after some seconds; `_persist` then tries again.
         settings: dict[str, Any] = {
             "decode_responses": True,
             "socket_timeout": 5.0,
@@ -114,8 +120,17 @@ class SonicSwitch:
         return self._persist(self._read)
 
     def _read(self) -> SwitchReading:
+        """Read all tables of circuits and ports, and remember the spelling of those of the state.
+
+        Raises
+        ------
+        SwitchError
+            If there are no such tables, or a row of a circuit contradicts its key.
+        """
         circuit_rows = _rows(self._config, CIRCUIT_TABLE)
         port_rows = _rows(self._config, PORT_TABLE)
+
+        # The state may be in tables of either spelling; later questions ask for those that exist.
         statuses: dict[str, str] = {}
         spellings = []
         for spelling in STATE_SPELLINGS:
@@ -130,9 +145,12 @@ class SonicSwitch:
                 f"{self.name}: neither {PORT_TABLE} nor {CIRCUIT_TABLE} is in database"
                 f" {CONFIG_DB}: not the database of a SONiC optical switch"
             )
+
+        # What the configuration blocks is blocked, whatever the state still says.
         for side, row in port_rows.items():
             if state_of_port(row) == "force_blocked":
                 statuses[side] = "blocked"
+
         try:
             circuits = [
                 circuit_of_row(key, row, f"{CIRCUIT_TABLE}|{key}")
@@ -172,8 +190,8 @@ class SonicSwitch:
                 answers: list[str | None] = pipeline.execute()
             return answers
 
-        told = zip(self._sides, self._persist(ask), strict=True)
-        return {side: status for side, status in told if status is not None}
+        answered = zip(self._sides, self._persist(ask), strict=True)
+        return {side: status for side, status in answered if status is not None}
 
     def apply(self, difference: Difference) -> None:
         """Change circuits in one transaction, or in two, removals first, where a side moves."""
@@ -230,12 +248,15 @@ class SonicSwitch:
             is_over = elapsed_s >= time_limit_s
             first = waiting[:1]
             statuses |= self._persist(partial(self._circuit_statuses, first))
+
             if statuses[first[0]] == "tuned" or is_over or elapsed_s >= next_whole_look_s:
                 statuses |= self._persist(partial(self._circuit_statuses, waiting))
                 waiting = [circuit for circuit in waiting if statuses[circuit] != "tuned"]
                 next_whole_look_s = elapsed_s + _WHOLE_LOOK_S
             if is_over or "failed" in statuses.values():
                 break
+
+            # The pause grows: most switches need either a millisecond or some tens of them.
             if waiting:
                 time.sleep(min(pause_s, max(0.0, time_limit_s - elapsed_s)))
                 pause_s = min(1.5 * pause_s, _POLL_MOST_S)
@@ -361,4 +382,6 @@ def _joint_status(*statuses: str) -> str:
     for status in ("failed", "blocked", "tuning"):
         if status in statuses:
             return status
-    return "tuned" if set(statuses) == {"tuned"} else ", ".join(statuses)
+    if set(statuses) == {"tuned"}:
+        return "tuned"
+    return ", ".join(statuses)

@@ -81,14 +81,18 @@ class Watcher:
         time_limit_s: float = 10.0,
         on_event: Callable[[WatchEvent], object] = lambda event: None,
     ) -> None:
+        # The controller, and what may be done with its answers.
         self.controller = controller
         self.may_apply = apply
         self.time_limit_s = time_limit_s
         self.on_event = on_event
+
+        # The switches that carry the state, each with the sides that are ours.
         self._ports = ports
         self._plans = self._state_plans(controller.state)
         self._switches = match_switches(self._plans, switch, partial=True)
         self._own_sides = [frozenset(plan.ports.port_of_side) for plan in self._plans]
+
         self._known_parts: set[RackPart] = set()
         """Failed parts that the controller has been told of."""
         self._lost: set[int] = set()
@@ -135,25 +139,36 @@ class Watcher:
         began_s = time.monotonic()
         plans = self._state_plans(self.controller.state)
         for index, switch in self._watched():
-            there = self._own_circuits(index)
-            difference = difference_between(there, plans[index].circuits(0))
+            present = self._own_circuits(index)
+            difference = difference_between(present, plans[index].circuits(0))
             if difference.is_empty:
                 continue
-            told = (
+            message = (
                 f"{switch.name}: {len(difference.removals)} circuits are there that should not be,"
                 f" {len(difference.additions)} are missing"
             )
             if not self.may_apply:
-                self.on_event(WatchEvent("differs", told))
+                self.on_event(WatchEvent("differs", message))
                 continue
+
             switch.apply(difference)
             self._wait(index, difference.additions)
-            self.on_event(WatchEvent("mended", told, time.monotonic() - began_s))
+            self.on_event(WatchEvent("mended", message, time.monotonic() - began_s))
 
     def look(self) -> None:
-        """Read all switches once; answer the ports that have failed since the last look."""
+        """Read all switches once; answer the ports that have failed since the last look.
+
+        A switch that cannot be read is passed over and told once, and told again when it is back.
+
+        Raises
+        ------
+        SwitchError
+            If an answer cannot be carried out on a switch.
+        """
         self._claim()
         began_s = time.monotonic()
+
+        # Gather the failed parts of all switches that can be read.
         failed: list[RackPart] = []
         for index, switch in self._watched():
             try:
@@ -166,10 +181,13 @@ class Watcher:
             if index in self._lost:
                 self._lost.discard(index)
                 self.on_event(WatchEvent("back", f"{switch.name}: can be read again"))
+
             port_of_side = self._plans[index].ports.port_of_side
             for side, status in statuses.items():
                 if status == "failed" and side in port_of_side:
                     failed.append(self._part_of(index, port_of_side[side], side))
+
+        # Answer each part once, however many sides report it.
         for part in dict.fromkeys(failed):
             if part not in self._known_parts:
                 self._known_parts.add(part)
@@ -183,7 +201,15 @@ class Watcher:
         return RackPart("port", port)
 
     def _answer(self, part: RackPart, began_s: float) -> None:
-        """Ask the controller for a way over a failure, and go it if that is allowed."""
+        """Ask the controller for a way over a failure, and go it if that is allowed.
+
+        Parameters
+        ----------
+        part
+            The port or fibre that has failed.
+        began_s
+            When the failure was read, on the monotonic clock.
+        """
         named = f"{part.kind} {part.number}"
         try:
             if part.kind == "port":
@@ -195,6 +221,7 @@ class Watcher:
         except (InfeasibleError, LimitReached) as error:
             self.on_event(WatchEvent("unanswered", f"{named} has failed: {error}"))
             return
+
         self.on_event(WatchEvent("failed", f"{named} has failed"))
         summary = proposal.transition.summary()
         if not self.may_apply:
@@ -213,6 +240,7 @@ class Watcher:
         problem = _with_failure(proposal)
         plans = name_ports(switches_of_transition(problem, proposal.transition), self._ports)
         steps = proposal.transition.steps[:, 0].tolist()
+
         before = 0
         for last in _last_states_of_changes(steps):
             changed: list[tuple[int, Difference]] = []
@@ -225,6 +253,8 @@ class Watcher:
                     raise SwitchError(f"{plan.plan.name} has to change, and is not watched")
                 switch.apply(difference)
                 changed.append((index, difference))
+
+            # Switches change side by side; the next change waits for all of them.
             for index, difference in changed:
                 self._wait(index, difference.additions)
             before = last
