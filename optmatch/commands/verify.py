@@ -21,6 +21,9 @@ from optmatch.commands.shared.outcome import (
 )
 from optmatch.model import unit_of, write_score
 
+_SEVERITY = (SOLVED, UNPROVED, CHECK_FAILED)
+"""Exit codes from the best to the worst."""
+
 
 @click.command()
 @click.argument("files", metavar="SCHEDULE...", nargs=-1, required=True, type=click.Path())
@@ -36,6 +39,11 @@ from optmatch.model import unit_of, write_score
     is_flag=True,
     help="With --all: remove what does not hold, so that a sweep runs it again.",
 )
+@click.option(
+    "--against",
+    type=click.Path(),
+    help="A config_db.json of a switch: which slot it holds, or how the nearest one differs.",
+)
 @JSON_LINES
 @click.pass_context
 def verify(
@@ -43,6 +51,7 @@ def verify(
     /,
     files: tuple[str, ...],
     accept_unproved: bool,
+    against: str | None,
     whole_store: bool,
     discard: bool,
     as_json: bool,
@@ -50,23 +59,54 @@ def verify(
 ) -> None:
     """Replay schedules: coverage, light, lengths and bounds. `-` is stdin. With --all, STOREs.
 
-    Exit code 5 if a rule does not hold or, with --optics, the budget is not kept; else 6 if a
-    status or a lower bound rests on a search without a certificate.
+    Exit code 5 if a rule does not hold, with --optics the budget is not kept, or with --against
+    the switch holds no slot of the schedule; else 6 if a status or a lower bound rests on a search
+    without a certificate.
     """
     optics.check_options(options)
     if discard and not whole_store:
         raise click.UsageError("--discard: only with --all")
-    if whole_store and options["optics"]:
-        raise click.UsageError("either --all or --optics")
+    if whole_store and (options["optics"] or against is not None):
+        raise click.UsageError("either --all, or --optics or --against")
 
     def run(file: str) -> int:
         if whole_store:
             code = _verify_store(file, discard, as_json)
         else:
             code = _verify(file, options, as_json)
+            if against is not None:
+                code = max(code, _compare(file, against, as_json), key=_SEVERITY.index)
         return SOLVED if accept_unproved and code == UNPROVED else code
 
     ctx.exit(for_each(files, run, as_json=as_json))
+
+
+def _compare(file: str, config: str, as_json: bool) -> int:
+    """Print which slot a switch holds, or how its circuits differ from the nearest one."""
+    from optmatch.io.switches.comparing import compare_with_config
+
+    nearest = compare_with_config(read_solution(file), config)
+    removals = [circuit.name for circuit in nearest.difference.removals]
+    additions = [circuit.name for circuit in nearest.difference.additions]
+    if as_json:
+        print_object(
+            "comparison",
+            {
+                "file": file,
+                "switch": nearest.switch,
+                "slot": nearest.state,
+                "not_in_the_plan": removals,
+                "missing": additions,
+            },
+        )
+    else:
+        verdict = "holds" if nearest.difference.is_empty else "is nearest to"
+        click.echo(f"{config}: {verdict} slot {nearest.state} of {nearest.switch}")
+        for name in removals:
+            click.echo(f"  not in the plan: {name}")
+        for name in additions:
+            click.echo(f"  missing: {name}")
+    return SOLVED if nearest.difference.is_empty else CHECK_FAILED
 
 
 def _verify_store(file: str, discard: bool, as_json: bool) -> int:

@@ -18,6 +18,7 @@ from optmatch.io.switches.ports import PortTable, read_port_tables
 from optmatch.io.switches.sonic import command_lines, read_config
 from optmatch.model import FormatError
 from tests.helpers.answers import PROBLEMS, answer_named
+from tests.helpers.command import call
 
 WITH_CIRCUITS = [name for name in PROBLEMS if name != "port-sharing"]
 
@@ -249,3 +250,25 @@ def test_wrong_answers_of_polatis_switches_are_refused(answer: str) -> None:
 def test_an_empty_polatis_switch() -> None:
     assert read_lists("(@),(@)", 4) == ()
     assert read_lists("(@4),(@5)", 4) == (CrossConnect("4A", "1B"),)
+
+
+def test_a_configuration_is_compared_with_a_plan(tmp_path: Path) -> None:
+    solution = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
+    plan = tmp_path / "plan.json"
+    om.save(solution, plan)
+    config = tmp_path / "config_db.json"
+    config.write_text(files_of(solution, "sonic-ocs", slot=1)[""])
+    done = call("verify", plan, "--against", config)
+    assert done.exit_code == 0 and "holds slot 1 of switch" in done.output
+
+    # A foreign circuit at other ports does not count; one on our port does.
+    tree = json.loads(config.read_text())
+    tree["OCS_CROSS_CONNECT"]["9A-9B"] = {}
+    config.write_text(json.dumps(tree))
+    assert call("verify", plan, "--against", config).exit_code == 0
+    removed = next(iter(tree["OCS_CROSS_CONNECT"]))
+    del tree["OCS_CROSS_CONNECT"][removed]
+    config.write_text(json.dumps(tree))
+    done = call("verify", plan, "--against", config)
+    assert done.exit_code == 5
+    assert "is nearest to slot 1" in done.output and f"missing: {removed}" in done.output
