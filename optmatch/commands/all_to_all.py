@@ -11,7 +11,9 @@ from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
+    Duration,
     build_fabric,
+    read_seconds,
     with_options,
     write_problem,
 )
@@ -21,7 +23,7 @@ from optmatch.problems.all_to_all import Objective
 
 def _read_delay(text: str) -> float | str:
     try:
-        return text if text == "cells" else float(text)
+        return text if text == "cells" else read_seconds(text)
     except ValueError:
         raise click.BadParameter(f"{text!r}: seconds, or cells") from None
 
@@ -30,14 +32,16 @@ def _read_delay(text: str) -> float | str:
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @with_options(CHIP_OPTIONS)
-@click.option("--slot", "slot_s", type=float, default=1.0, help="Seconds of each matching.")
+@click.option(
+    "--slot", "slot_s", type=Duration(), default="1s", help="How long each matching lasts."
+)
 @click.option(
     "--delay",
     "delay_s",
     type=_read_delay,
     metavar="S|cells",
-    default=0.0,
-    help="Reconfiguration delay in s, or that of the slowest cell that a slot sets anew.",
+    default="0",
+    help="Reconfiguration delay, as 20us; cells: that of the slowest cell that a slot sets anew.",
 )
 @click.option("--objective", type=click.Choice(get_args(Objective)), default="total-cells")
 @with_options(FILE_OPTIONS)

@@ -16,6 +16,7 @@ from optmatch.commands.shared.options import (
     fabric_options,
     field_options,
     pair,
+    read_seconds,
     take,
     with_options,
     write_problem,
@@ -52,7 +53,7 @@ _COSTS: tuple[Row, ...] = (
 @click.option("--two-way", is_flag=True, help="Circuits join ports in both directions.")
 @click.option(
     "--late",
-    type=Listed(pair("=", int, float), "63=0.01"),
+    type=Listed(pair("=", int, read_seconds), "63=10ms"),
     help="Late ranks and by how many seconds, as 63=0.01,5=0.02.",
 )
 @click.option(

@@ -45,7 +45,11 @@ METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
 
 @click.command()
 @click.argument("files", metavar="[FILE...]", nargs=-1, type=click.Path())
-@click.option("--methods", metavar="NAME,...", help="Methods to try on each FILE.")
+@click.option(
+    "--methods",
+    metavar="NAME,...",
+    help="Methods to try on each FILE.  [default: all that accept it]",
+)
 @click.option(
     "--fabrics",
     metavar="NAME,...",
@@ -87,8 +91,10 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
     Ctrl-C ends with the rows that are there.
     """
     of_fabrics = options["fabrics"] is not None
-    if of_fabrics == bool(files) or of_fabrics == (options["methods"] is not None):
-        raise click.UsageError("either FILE... --methods NAME,... or --fabrics NAME,... --size N")
+    if of_fabrics == bool(files) or (of_fabrics and options["methods"] is not None):
+        raise click.UsageError(
+            "either FILE..., with --methods NAME,... to choose, or --fabrics NAME,... --size N"
+        )
     if options["output"] is not None:
         endings = (".csv", *PICTURES) if of_fabrics else (".csv",)
         check_target(options["output"], force=options["force"], endings=endings)
@@ -127,7 +133,7 @@ def _run_methods(
     with listening("methods", quiet=options["quiet"]) as listen:
         compare_methods(
             problems,
-            _names(options["methods"]),
+            None if options["methods"] is None else _names(options["methods"]),
             seed=options["seed"],
             time_limit_s=options["time_limit_s"],
             on_event=listen,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import fields
+from difflib import get_close_matches
 from inspect import getdoc
 from itertools import takewhile
 from math import isfinite
@@ -117,15 +118,26 @@ def _cache_folder() -> str:
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", metavar="[NAME|KIND]", required=False)
 @JSON
 def methods(name: str | None, as_json: bool) -> None:
-    """List the methods, by the kind of problem that they accept; with NAME all about these."""
-    from optmatch.kinds import all_kinds, all_methods
+    """List the methods, by the kind of problem that they accept.
 
-    listed = [method for method in all_methods() if name in (None, method.name)]
-    if not listed:
-        raise click.UsageError(f"no method {name!r}; `optmatch methods` lists them")
+    With the NAME of a method, print all about it; with a KIND of problems, the methods for it.
+    """
+    from optmatch.kinds import all_kinds, all_methods, check_method_name
+
+    kinds = [kind.problem.kind for kind in all_kinds()]
+    of_kind = name in kinds
+    if of_kind:
+        listed = [method for method in all_methods() if method.solves.kind == name]
+    else:
+        close_kinds = get_close_matches(str(name), kinds, n=1)
+        if close_kinds and name not in {method.name for method in all_methods()}:
+            raise click.UsageError(f"{name!r}: no method, no kind; perhaps {close_kinds[0]!r}")
+        if name is not None:
+            check_method_name(name)
+        listed = [method for method in all_methods() if name in (None, method.name)]
     if as_json:
         keys = ("name", "exact", "deterministic", "summary")
         entries = [
@@ -149,7 +161,7 @@ def methods(name: str | None, as_json: bool) -> None:
                 marks.insert(0, "default where it fits")
             told = f" ({', '.join(marks)})" if marks else ""
             click.echo(f"  {method.name:<{width}}  {method.summary}{told}")
-            if name is None:
+            if name is None or of_kind:
                 continue
             for param in _list_params(method):
                 most = f" to {param['most']:g}" if param["most"] is not None else " or more"

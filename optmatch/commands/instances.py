@@ -13,7 +13,6 @@ from optmatch.commands.shared.outcome import (
     for_each,
     print_object,
     print_rows,
-    print_table,
     read_solution,
     say,
 )
@@ -22,6 +21,10 @@ from optmatch.model import InputError
 
 if TYPE_CHECKING:
     from optmatch.sweeps.library import Library
+
+
+_NAME_WIDTH = 40
+"""Columns of a list for the names of instances; a longer name moves its own line alone."""
 
 
 @click.group(cls=Group)
@@ -54,7 +57,10 @@ def list_(kind: str | None, markdown: bool, as_json: bool) -> None:
     if as_json:
         print_object("instances", {"instances": [to_object(entry) for entry in found]})
     else:
-        print_table([["instance", "best known"], *([e.name, told(e)] for e in found)])
+        for entry in found:
+            # The method and its time stand in `show`: a line fits a terminal of 100 columns.
+            best_known = told(entry, brief=True)
+            click.echo(f"{entry.name:<{_NAME_WIDTH}}  {best_known}")
 
 
 @instances.command()

@@ -204,6 +204,10 @@ def _targets(files: Sequence[str], output: str | None) -> dict[str, str | None]:
         return dict.fromkeys(files, output)
     if Path(output).exists() and not Path(output).is_dir():
         raise click.UsageError(f"-o {output}: several FILEs need a folder, and this is a file")
+    if Path(output).suffix and not Path(output).is_dir():
+        raise click.UsageError(
+            f"-o {output}: several FILEs need a folder, and this is the name of a file"
+        )
     if not Path(output).parent.is_dir():
         raise click.UsageError(f"-o {output}: the folder around it is not there")
     stems = {f: "stdin" if f == STDIN else Path(f).name.removesuffix(".json") for f in files}

@@ -16,6 +16,7 @@ from optmatch.commands.shared.options import (
     JSON,
     PICTURE,
     QUIET,
+    TIMES,
     count,
     executing,
     take,
@@ -192,7 +193,7 @@ def sharing(ctx: click.Context, /, **options: Any) -> None:
 @click.option(
     "--delays",
     "delays_s",
-    type=AMOUNTS,
+    type=TIMES,
     metavar="S,...",
     help="Delays to try.  [default: 1e-7 .. 0.1]",
 )

@@ -54,6 +54,12 @@ def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool =
     ...     om.load(folder + "/mesh.json").fabric
     HexMesh(rows=2, cols=2, ports=4)
     """
+    if isinstance(obj, str | os.PathLike):
+        raise InputError(
+            f"obj = {obj!r}: a problem or a solution comes first, then the file", where="obj"
+        )
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"path of type {type(path).__name__}: a path is expected", where="path")
     with naming(path):
         save_tree(_to_tree(obj), path, force=force)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import (
+    DEVICES,
     Amount,
     CellDevice,
     Displayed,
@@ -19,7 +20,7 @@ from optmatch.model import (
     check_fields,
     check_size,
 )
-from optmatch.problems.routing import bound_power, cheapest_singles, check_cells
+from optmatch.problems.routing import bound_power, cells_alike, cheapest_singles, check_cells
 
 __path__: list[str] = []  # so that former names below this module are looked up
 
@@ -47,7 +48,9 @@ class AllToAll(Displayed):
         ``"worst-snr-db"``: as of `Routing`, of the worst circuit of all matchings.
         ``"power-mw"``: power of all heaters, added up over the matchings.
     cells
-        The device of each cell, which the last three and such delays need; as of `Routing`.
+        The device of each cell, which the last three objectives and such delays need; as of
+        `Routing`. None takes cells that are all as those of the preset ``"smartlight"``, but has
+        no settling times for such delays.
 
     See Also
     --------
@@ -81,6 +84,10 @@ class AllToAll(Displayed):
     def __post_init__(self) -> None:
         check_fields(self)
         self.fabric.require_switch()
+        if self.cells is None:
+            typical = DEVICES["smartlight"]
+            losses_db = typical.bar_loss_db, typical.cross_loss_db
+            self._set(cells=cells_alike(self.fabric, self.objective, *losses_db))
         check_cells(self.fabric, self.objective, self.cells)
         if self.delay_s == "cells" and (self.cells is None or not self.cells.settling_s.any()):
             missing = "a device of each cell is needed"

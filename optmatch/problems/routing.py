@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.fabrics.reach import cheapest_ways, fit_stuck, lights_every_cell
 from optmatch.model import (
+    DEVICES,
     IDLE,
     ON_CHIP,
     Axes,
@@ -77,9 +78,12 @@ class Routing(Displayed):
         ``"power-mw"``: power of all heaters; a cell without light is in the state that needs
         less. Of equal answers fewer cells in all are better.
     bar_loss_db, cross_loss_db
-        The loss of one cell in each state, in dB, for ``"loss-db"``; at most 1000.
+        The loss of one cell in each state, in dB, for ``"loss-db"`` and, without `cells`, for the
+        last three objectives; at most 1000.
     cells
-        The device of each cell, which the last three objectives need. With ``"total-cells"`` less
+        The device of each cell, for the last three objectives. None of a fabric with cells takes
+        cells that are all alike: with these two losses, and the leaks and heaters of the preset
+        ``"smartlight"``. With ``"total-cells"`` less
         power is better of equal answers; that no answer needs less is not shown.
 
     Raises
@@ -123,6 +127,9 @@ class Routing(Displayed):
     def __post_init__(self) -> None:
         check_fields(self)
         self.fabric.require_switch()
+        if self.cells is None:
+            losses_db = self.bar_loss_db, self.cross_loss_db
+            self._set(cells=cells_alike(self.fabric, self.objective, *losses_db))
         check_cells(self.fabric, self.objective, self.cells)
         matching = self.matching
         if len(matching) != self.fabric.n_ports:
@@ -212,6 +219,20 @@ class Routing(Displayed):
             return 0
         terminals = fabric.source_terminals, fabric.destination_terminals
         return fabric.n_cells if lights_every_cell(fabric.graph, *terminals) else 0
+
+
+def cells_alike(
+    fabric: Fabric, objective: str, bar_loss_db: float, cross_loss_db: float
+) -> CellDevice | None:
+    """Return the device of each cell where nobody gave one and the objective needs one.
+
+    All cells are alike: they have the two losses, and leak and heat as those of SmartLight do.
+    None where the objective needs no device, or the fabric has no cells.
+    """
+    if objective not in ON_CHIP or not fabric.n_cells:
+        return None
+    device = replace(DEVICES["smartlight"], bar_loss_db=bar_loss_db, cross_loss_db=cross_loss_db)
+    return CellDevice.of(device, fabric.n_cells)
 
 
 def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> None:

@@ -190,24 +190,32 @@ def _shipped() -> Path:
     return inside if inside.is_dir() else package.parent / "instances"
 
 
-def told(entry: Entry) -> str:
-    """Return a line with the known values of an instance."""
+def told(entry: Entry, *, brief: bool = False) -> str:
+    """Return a line with the known values of an instance.
+
+    Parameters
+    ----------
+    entry
+        The instance.
+    brief
+        Whether to leave out the method that found the value, its time, and the names of levels.
+    """
     best = entry.best
-    if best is None:
+    if best is None or (best.objective is None and best.status != Status.INFEASIBLE.value):
         return "nothing"
-    by = f"`{best.method}`, {best.time_s:.2g} s"
-    unproved = ", unproved" * (best.proof == "search")
+
+    found_by = f" (`{best.method}`, {best.time_s:.2g} s)" if not brief else ""
+    unproved = ", unproved" if best.proof == "search" else ""
     if best.objective is None:
-        return f"{best.status}{unproved} ({by})" if best.status == "infeasible" else "nothing"
-    value = write_score(best.objective, entry.unit)
+        return f"{best.status}{unproved}{found_by}"
+
+    unit = "" if brief and isinstance(best.objective, tuple) else entry.unit
+    value = write_score(best.objective, unit)
     if best.status == Status.OPTIMAL.value:
-        return f"{value}, optimal{unproved} ({by})"
-    bound = (
-        ""
-        if best.lower_bound is None
-        else f"; at least {write_score(best.lower_bound, entry.unit)}"
-    )
-    return f"{value}{bound} ({by})"
+        return f"{value}, optimal{unproved}{found_by}"
+    if best.lower_bound is None:
+        return f"{value}{found_by}"
+    return f"{value}; at least {write_score(best.lower_bound, unit)}{found_by}"
 
 
 def _better(known: Record | None, found: Solution) -> Record | None:

@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 from optmatch.io import load
 from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import from_object
-from optmatch.kinds import default_method
+from optmatch.kinds import check_method_name, default_method
 from optmatch.model import FormatError, InputError, Limits, Problem, check_size, naming
 from optmatch.model.files import path_name
+from optmatch.problems import PROBLEMS
 from optmatch.sweeps.tasks import Task
 
 DEFAULT = "default"
@@ -50,12 +52,13 @@ def _tasks(
     for key, value in tree.items():
         expected = _KEYS.get(key, dict if key == "limits" else None)
         if expected is None:
-            raise InputError(f"{key}: known are {', '.join([*_KEYS, 'limits'])}", where=key)
+            raise InputError(_unknown(key, [*_KEYS, "limits"]), where=key)
         if not isinstance(value, expected):  # type: ignore[arg-type]
             words = {list: "a list", dict: "a table", int: "a whole number"}
             kinds = expected if isinstance(expected, tuple) else (expected,)
             allowed = " or ".join(words[kind] for kind in kinds)
             raise InputError(f"{key} = {value!r}: {allowed} is expected", where=key)
+    _check_methods(tree.get("methods", [DEFAULT]))
     limits = from_object(Limits, tree.get("limits", {}), "limits")
     seeds = tree.get("seeds", 1)
     n_seeds = max(0, seeds) if isinstance(seeds, int) else len(seeds)
@@ -65,10 +68,6 @@ def _tasks(
         fitting = methods
         if isinstance(methods, dict):
             fitting = methods.get(problem.kind, [DEFAULT])
-            if not isinstance(fitting, list):
-                raise InputError(
-                    f"{fitting!r}: a list is expected", where=f"methods/{problem.kind}"
-                )
         found += len(fitting) * n_seeds
         check_size("tasks", found, "seeds")
         for method in fitting:
@@ -77,6 +76,33 @@ def _tasks(
                 yield Task(problem, chosen, seed=seed, limits=limits, name=name)
     if not found:
         raise InputError("no tasks: problems, methods or seeds are empty", where="problems")
+
+
+def _check_methods(methods: Any) -> None:
+    """Refuse kinds and methods that do not exist, before the first problem is made.
+
+    Parameters
+    ----------
+    methods
+        A list of names, for all kinds; or a table of such lists, by kind.
+    """
+    by_kind: dict[str | None, Any] = methods if isinstance(methods, dict) else {None: methods}
+    for kind, names in by_kind.items():
+        if kind is not None and kind not in PROBLEMS:
+            raise InputError(_unknown(kind, list(PROBLEMS)), where=f"methods/{kind}")
+        where = "methods" if kind is None else f"methods/{kind}"
+        if not isinstance(names, list):
+            raise InputError(f"{names!r}: a list is expected", where=where)
+        for name in names:
+            if name != DEFAULT:
+                check_method_name(str(name), kind, where)
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    """Return a message about a name that does not exist, with the nearest one that does."""
+    close = get_close_matches(name, known, n=1)
+    hint = f"perhaps {close[0]!r}" if close else f"known are {', '.join(known)}"
+    return f"{name}: no such name; {hint}"
 
 
 def _problems(

@@ -15,7 +15,7 @@ from typing import Any
 
 from optmatch.io.problems import problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, parse
-from optmatch.model import OptMatchError, Problem
+from optmatch.model import InputError, OptMatchError, Problem
 from optmatch.model.files import path_name
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, Row
 
@@ -41,6 +41,10 @@ _write = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=F
 
 class StoreError(OptMatchError):
     """A store cannot be read or written; its rows stay."""
+
+
+class NotAStoreError(StoreError, InputError):
+    """A file that is no database of SQLite, as stores are; nothing was changed."""
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
@@ -72,6 +76,10 @@ class Store:
             raise StoreError(f"{self.path}: there is no such store")
         if Path(path).exists() and not Path(path).is_file():
             raise StoreError(f"{self.path}: no regular file, which a store is")
+        if Path(path).exists() and Path(path).stat().st_size and not is_store(path):
+            raise NotAStoreError(
+                "no store of a sweep, which is a database of SQLite", path=self.path
+            )
         with self._told():
             self._db = self._open(read_only)
             self._db.text_factory = lambda text: text.decode(errors="replace")

@@ -12,7 +12,7 @@ from optmatch import __version__
 from optmatch.io.problems import problem_digest, problem_to_tree
 from optmatch.io.schedules import solution_from_tree, solution_to_tree
 from optmatch.io.text import canonical, digest, parse, plain
-from optmatch.kinds import default_method
+from optmatch.kinds import check_method_name, default_method
 from optmatch.model import FormatError, Limits, Problem, Score, Solution, Value, integer
 
 REFUSED, FAILED, DAMAGED = "refused", "failed", "damaged"
@@ -32,7 +32,8 @@ class Task(Value):
     problem
         What to solve.
     method
-        By its name; None becomes the name of the default of its kind.
+        By its name; None becomes the name of the default of its kind. A name that no method has is
+        refused; a method that does not take the problem gives a row that says so.
     seed
         The seed of the random numbers.
     limits
@@ -60,6 +61,8 @@ class Task(Value):
         integer("seed", self.seed, at_least=0)
         if self.method is None:
             self._set(method=default_method(self.problem).name)
+        else:
+            check_method_name(self.method)
 
     def options(self) -> str:
         """Return the limits that are set, as JSON."""

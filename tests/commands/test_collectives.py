@@ -47,7 +47,7 @@ def test_an_uneven_all_to_all_comes_from_a_matrix(tmp_path: Path) -> None:
         ("all-reduce --ranks 0 --bytes 1", "n_ranks = 0: must be >= 1"),
         ("all-reduce --ranks 4 --bytes -1", "size_bytes = -1: must be >= 0"),
         ("all-reduce --ranks 4 --bytes 1 --late 4=1", "late_s = '4': a rank of 4"),
-        ("all-reduce --ranks 4 --bytes 1 --late x", "'x': 63=0.01, separated by commas"),
+        ("all-reduce --ranks 4 --bytes 1 --late x", "'x': 63=10ms, separated by commas"),
         ("all-sum --ranks 4 --bytes 1", "'all-sum' is not one of"),
         ("all-reduce --ranks 4 --bytes 1 --fabric ideal-switch --size 3", "a switch of 4 ports"),
     ],

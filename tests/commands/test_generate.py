@@ -74,7 +74,7 @@ def test_generate_lets_slots_wait_for_their_cells() -> None:
             "delay_s = 'cells': a device of each cell is needed",
         ),
         ("all-to-all --rows 2 --cols 2 --ports a,b", "'a,b': whole numbers, separated by commas"),
-        ("all-to-all --rows 2 --cols 2 --delay nan", "delay_s = nan: not finite"),
+        ("all-to-all --rows 2 --cols 2 --delay nan", "'nan': seconds, or cells"),
         ("routing --fabric ideal-switch --size 2", "either --matching or --random-matching"),
         ("routing --fabric ideal-switch --size 2 --matching 1", "matching has 1 entries"),
         ("routing --fabric ideal-switch --size 2 --matching 1,1", "share destination 1"),

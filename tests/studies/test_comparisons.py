@@ -176,7 +176,6 @@ def test_the_command_on_fabrics(tmp_path: Path) -> None:
     ("args", "message"),
     [
         ([], "either FILE"),
-        ([DEMAND], "either FILE"),
         ([DEMAND, "--methods", "a", "--fabrics", "b"], "either FILE"),
         ([DEMAND, "--methods", "a,a"], "different names"),
         ([DEMAND, "--methods", "magic"], "method = 'magic': no method has this name"),

@@ -77,7 +77,7 @@ def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("problem = []", "problem: known are"),
+        ("problem = []", "problem: no such name; perhaps 'problems'"),
         ("problems = 3", "problems = 3: a list is expected"),
         ('problems = ["none-*.json"]', r"problems\[0\]: 'none-\*.json': no such file"),
         ("seeds = 3", "no tasks"),

@@ -128,7 +128,7 @@ def test_other_files_are_refused_and_not_changed(path: Path, tmp_path: Path) -> 
     change(other, "CREATE TABLE things (x)")
     text = tmp_path / "text.sqlite"
     text.write_text("no database at all, but long enough" * 9)
-    for file, why in ((path, "version 2"), (other, "no store"), (text, "not a database")):
+    for file, why in ((path, "version 2"), (other, "no store"), (text, "no store of a sweep")):
         before = file.read_bytes()
         for read_only in (True, False):
             with pytest.raises(StoreError, match=why):

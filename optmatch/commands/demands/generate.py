@@ -19,7 +19,9 @@ from optmatch.commands.shared.options import (
     KINETO,
     LENIENT,
     SWITCHING,
+    Duration,
     Row,
+    SectionedCommand,
     build_fabric,
     count,
     field_options,
@@ -43,7 +45,7 @@ _MODEL_OPTIONS = tuple(
         ("--small", int, "solstice: small flows of a port.  [default: 12]"),
         ("--share", float, "solstice: the part in large flows.  [default: 0.7]"),
         ("--noise", float, "solstice: of each flow, as a part of the window.  [default: 0]"),
-        ("--window", float, "solstice: demand of a port in seconds.  [default: 0.003]"),
+        ("--window", Duration(), "solstice: demand of a port, in time.  [default: 3ms]"),
         ("--tokens", int, "zipf-moe: tokens of a port.  [default: 1024]"),
         ("--top", int, "zipf-moe: experts of a token.  [default: 2]"),
         ("--exponent", float, "zipf-moe: of the popularity.  [default: 1]"),
@@ -64,11 +66,11 @@ _DEMAND: tuple[Row, ...] = (
         "packet_bytes_per_s",
         "Bytes per second of each port in a packet network beside.",
     ),
-    ("--min-slot", "min_slot_s", "Shortest slot in seconds."),
+    ("--min-slot", "min_slot_s", "Shortest slot, in seconds or as 1ms."),
     (
         "--quantum",
         "quantum_s",
-        "Seconds of one tick.  [default: the largest that divides everything]",
+        "Length of one tick, as 1us.  [default: the largest that divides everything]",
     ),
     (
         "--objective",
@@ -78,9 +80,9 @@ _DEMAND: tuple[Row, ...] = (
 )
 
 
-@click.command()
-@with_options(FABRIC_OPTIONS)
-@with_options(CONDITION_OPTIONS)
+@click.command(cls=SectionedCommand)
+@with_options(FABRIC_OPTIONS, "Fabric")
+@with_options(CONDITION_OPTIONS, "Fabric: netlists and faults")
 @click.option(
     "--matrix",
     type=click.Path(allow_dash=True),
@@ -100,13 +102,18 @@ _DEMAND: tuple[Row, ...] = (
 @click.option(
     "--model", type=click.Choice(list(MODELS)), help="Traffic to draw, without --matrix."
 )
-@with_options(_MODEL_OPTIONS)
-@_OWN_PORTS
+@with_options((*_MODEL_OPTIONS, _OWN_PORTS), "Parameters of --model")
 @click.option(
     "--coflows", type=int, help="Put entries into so many groups, with weights, both drawn."
 )
 @count("--seed", 0, "Seed of the traffic and of the groups.")
-@click.option("--delay", "delay_s", type=float, help="Reconfiguration delay in s; 0 too is said.")
+@click.option(
+    "--delay",
+    "delay_s",
+    type=Duration(),
+    help="Reconfiguration delay, in seconds or as 20us. State 0 if a reconfiguration takes no"
+    " time.",
+)
 @with_options(field_options(Demand, _DEMAND))
 @with_options(FILE_OPTIONS)
 def demand(
@@ -128,7 +135,8 @@ def demand(
 ) -> None:
     """Serve bytes from sources to destinations by a sequence of matchings.
 
-    Without any option of a fabric, the switch is an ideal one that fits the matrix.
+    Without any option of a fabric, the switch is an ideal one that fits the matrix; with --size
+    alone, an ideal one with so many ports.
     """
     if options["delay_s"] is None and options["objective"] != "matchings":
         raise click.UsageError("--delay: how long a reconfiguration takes; 0 if no time")
@@ -146,8 +154,10 @@ def demand(
         if drawn:
             flag = min(drawn).replace("_", "-")
             raise click.UsageError(f"--{flag}: only with --model")
-        fits = all(value is None for value in shape.values())
-        fabric = None if fits else build_fabric(type_, shape)
+        stated = {key for key, value in shape.items() if value is not None}
+        if stated == {"size"} and _is_default("type_"):
+            type_ = "ideal-switch"  # the default is a mesh, which has no such option
+        fabric = build_fabric(type_, shape) if stated else None
         given, names = _read(matrix, files, request, groups, lenient)
     else:
         if any(request.values()) or groups is not None or lenient:
@@ -168,6 +178,12 @@ def demand(
         groups_of, weights = draw_groups(problem.demand_bytes, rng, coflows)
         problem = replace(problem, objective=objective, groups=groups_of, weights=weights)
     write_problem(problem, output, force)
+
+
+def _is_default(name: str) -> bool:
+    """Tell whether nobody has set an option of the command that runs."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.DEFAULT
 
 
 def _read(

@@ -14,7 +14,7 @@ from optmatch.commands.rails.simulate import (
     shake_job,
     simulate_job,
 )
-from optmatch.commands.shared.options import JSON_LINES, with_options
+from optmatch.commands.shared.options import JSON_LINES, Duration, with_options
 from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
     SOLVED,
@@ -40,7 +40,7 @@ _RAILS = ("jitter", "runs", "triggers", "seed", "output")
     type=click.Choice(["all-stop", "per-circuit"]),
     help="Replace the switching of the problem.",
 )
-@click.option("--delay", type=float, help="Replace the reconfiguration delay, in seconds.")
+@click.option("--delay", type=Duration(), help="Replace the reconfiguration delay.")
 @click.option("--packet-rate", type=float, help="Replace the rate of the packet network.")
 @click.option("--flows", is_flag=True, help="Print when each flow is complete.")
 @click.option(

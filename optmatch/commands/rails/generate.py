@@ -14,8 +14,10 @@ from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     NUMBERS,
     RAILS,
+    Duration,
     Listed,
     Row,
+    SectionedCommand,
     build_fabric,
     fabric_options,
     field_options,
@@ -96,7 +98,7 @@ _NEEDED = {
 }
 
 
-@click.command("rail-job")
+@click.command("rail-job", cls=SectionedCommand)
 @click.option("--gpus", type=int, required=True, help="GPUs: the product of the degrees.")
 @click.option(
     "--preset",
@@ -106,20 +108,22 @@ _NEEDED = {
 @click.option(
     "--as-run", is_flag=True, help="A preset as it was run: causal, overlap, efficiency."
 )
-@with_options(field_options(Parallelism, _SPLIT))
-@with_options(field_options(RailNetwork, _NETWORK, optional=True))
-@with_options(field_options(Workload, _WORKLOAD))
-@with_options(field_options(TransformerModel, _MODEL, optional=True))
+@with_options(field_options(Parallelism, _SPLIT), "Parallelism")
+@with_options(field_options(RailNetwork, _NETWORK, optional=True), "Network")
+@with_options(field_options(Workload, _WORKLOAD), "Workload")
+@with_options(field_options(TransformerModel, _MODEL, optional=True), "Model")
 @click.option(
     "--accelerator", type=click.Choice(list(ACCELERATORS)), help="Peak, memory and efficiency."
 )
-@click.option("--measured-step", type=float, help="Seconds of a step, to fit the efficiency to.")
+@click.option(
+    "--measured-step", type=Duration(), help="Measured time of a step, to fit the efficiency to."
+)
 @click.option(
     "--collectives",
     type=Listed(pair("=", str, str), "dp=tree"),
     help="Algorithms, as in dp=halving,cp=tree; else rings.",
 )
-@with_options(fabric_options(None, "The switch of a rail.  [default: an ideal one]"))
+@with_options(fabric_options(None, "The switch of a rail.  [default: an ideal one]"), "Switch")
 @with_options(FILE_OPTIONS)
 @click.pass_context
 def rail_job(

@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
+from decimal import Decimal, InvalidOperation
 from pathlib import PurePath
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import click
 import numpy as np
@@ -24,7 +26,7 @@ Row = tuple[str, str, str] | tuple[str, str, str, Any]
 """Flag, name of the field, help, and how it is typed if the declaration does not say it."""
 
 SWITCHING: tuple[Row, ...] = (
-    ("--delay", "delay_s", "Reconfiguration delay in s."),
+    ("--delay", "delay_s", "Reconfiguration delay, in seconds or as 20us."),
     ("--switching", "switching", "Whether circuits that stay go on during the delay."),
 )
 RAILS: tuple[Row, ...] = (
@@ -46,6 +48,8 @@ def field_options(cls: Any, rows: Sequence[Row], *, optional: bool = False) -> l
     made = []
     for flag, name, text, *given in rows:
         type_ = given[0] if given else _type_of(forms_of(cls)[name])
+        if type_ is float and name.endswith("_s") and not name.endswith("_per_s"):
+            type_ = Duration()
         default = next(field.default for field in fields(cls) if field.name == name)
         required = default is MISSING
         shown = ",".join(default) if isinstance(default, tuple | Mapping) else default
@@ -105,11 +109,45 @@ def pair(
     return read
 
 
-_UNITS_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_UNITS_S = {
+    "ps": Decimal("1e-12"),
+    "ns": Decimal("1e-9"),
+    "us": Decimal("1e-6"),
+    "µs": Decimal("1e-6"),
+    "ms": Decimal("1e-3"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "min": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+}
+"""Seconds of each unit; decimal, so that 20us is the float that 20e-6 is."""
+
+
+def read_seconds(text: str) -> float:
+    """Return the seconds >= 0 of a text, as ``0.02``, ``20us``, ``250ms``, ``1m``, ``2h``.
+
+    Raises `ValueError` for anything else.
+
+    Examples
+    --------
+    >>> read_seconds("20us"), read_seconds("1.5e-3"), read_seconds("2 h")
+    (2e-05, 0.0015, 7200.0)
+    """
+    parts = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?) *([a-zµ]*)", text.strip().lower())
+    if parts is None or (parts[2] or "s") not in _UNITS_S:
+        raise ValueError(text)
+    try:
+        time_s = float(Decimal(parts[1]) * _UNITS_S[parts[2] or "s"])
+    except InvalidOperation:  # as 1.2.3
+        raise ValueError(text) from None
+    if time_s == math.inf:
+        raise ValueError(text)
+    return time_s
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
-    """Seconds, or a number with its unit: 250ms, 1m, 2h; or what a journal has measured."""
+    """Seconds, or a number with its unit: 20us, 250ms, 2h; or what a journal has measured."""
 
     name = "duration"
 
@@ -119,16 +157,11 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # no generic class be
         """Return seconds >= 0."""
         if str(value).startswith("measured:"):
             return self._measured(str(value), param, ctx)
-        found = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?) *([a-z]*)", str(value).strip().lower())
-        unit_s = _UNITS_S.get(found[2] or "s") if found else None
         try:
-            time_s = float(found[1]) * unit_s if found and unit_s else -1.0
-        except ValueError:  # as 1.2.3
-            time_s = -1.0
-        if not 0 <= time_s < math.inf:
-            rule = "a time >= 0 is expected, in seconds or as 250ms, 1m, 2h"
+            return read_seconds(str(value))
+        except ValueError:
+            rule = "a time >= 0 is expected, in seconds or with its unit, as 20us, 250ms, 1m, 2h"
             self.fail(f"{value!r}: {rule}", param, ctx)
-        return time_s
 
     def _measured(
         self, text: str, param: click.Parameter | None, ctx: click.Context | None
@@ -215,6 +248,7 @@ def count(flag: str, default: int | None, text: str, *, least: int = 0) -> Calla
 NUMBERS = Listed(int, "whole numbers")
 PORTS = Listed(int, "whole numbers", single=True)
 AMOUNTS = Listed(float, "numbers")
+TIMES = Listed(read_seconds, "times, in seconds or as 20us")
 FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object, on one line.")
 JSON_LINES = click.option(
@@ -294,15 +328,48 @@ FILE_OPTIONS = (
 )
 
 
-def with_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """Give a command several options at once, in their order."""
+def with_options(
+    options: Sequence[Callable[[Any], Any]], section: str | None = None
+) -> Callable[[Any], Any]:
+    """Give a command several options at once, in their order.
+
+    Parameters
+    ----------
+    options
+        Decorators, as `click.option` makes them.
+    section
+        The section of the help that lists them, where the command is a `SectionedCommand`; None
+        for the first section.
+    """
 
     def decorate(command: Any) -> Any:
         for option in reversed(options):
             command = option(command)
+            # click collects options on the function until the command is made of it, last first.
+            _SECTIONS[command.__click_params__[-1]] = section
         return command
 
     return decorate
+
+
+_SECTIONS: WeakKeyDictionary[click.Parameter, str | None] = WeakKeyDictionary()
+"""The section of the help in which an option is listed, where it is not the first one."""
+
+
+class SectionedCommand(click.Command):
+    """A command whose help lists its options in sections, since it has dozens of them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections in the order of their first options."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                name = _SECTIONS.get(param) or "Options"
+                sections.setdefault(name, []).append(record)
+        for name, records in sections.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
 
 
 def take(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -353,7 +420,14 @@ def _build(type_: str, given: dict[str, Any]) -> Fabric:
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     for name in given:
         if _FIELDS.get(name, name) not in known:
-            raise click.UsageError(f"--{name}: no option of {type_}")
+            others = [
+                other
+                for other in FABRICS_BY_SIZE
+                if _FIELDS.get(name, name) in {field.name for field in fields(SWITCHES[other])}  # type: ignore[arg-type]
+            ]
+            raise click.UsageError(
+                f"--{name}: no option of {type_}; --fabric {', '.join(others)} take it"
+            )
     for name in ("rows", "cols", "size"):
         if _FIELDS.get(name, name) in known and name not in given:
             raise click.UsageError(f"--{name}: needed for {type_}")
@@ -373,8 +447,13 @@ KINETO = (
 
 def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the traces of `KINETO`, None without; one comes with the other."""
-    if kineto != bool(files):
-        raise click.UsageError("--kineto and its FILEs: only together")
+    if kineto and not files:
+        raise click.UsageError("--kineto: name the FILEs of the traces, one a rank")
+    if files and not kineto:
+        raise click.UsageError(
+            f"{files[0]}: FILEs are traces, which --kineto reads; a matrix is read by"
+            f" --matrix {files[0]}"
+        )
     return files or None
 
 

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -289,12 +290,31 @@ def read(file: str) -> Problem | Solution:
 
     with heeding() as signals, signals.held(lambda _number: False):  # a pipe may wait for ever
         if file != STDIN:
+            _refuse_table(file)
             return load(file)
         text = sys.stdin.buffer.read()
     if not text.lstrip().startswith(b"{"):
         hint = "no file of optmatch; `solve FILE -o -` writes a schedule to its stdout"
         raise InputError(hint, path=name_of(file))
     return loads(text, path=name_of(file))
+
+
+_TABLES = (".csv", ".tsv", ".txt", ".mtx", ".npy", ".npz")
+
+
+def _refuse_table(file: str) -> None:
+    """Say what to do with a table of numbers where a problem file is expected."""
+    path = PurePath(file)
+    if path.suffix.lower() not in _TABLES and [s.lower() for s in path.suffixes[-2:]] != [
+        ".csv",
+        ".gz",
+    ]:
+        return
+    raise InputError(
+        "a table, and no problem file: `optmatch generate demand --matrix"
+        f" {file} --delay TIME -o problem.json` makes one of it",
+        path=file,
+    )
 
 
 def say_remarks(problem: Problem, file: str) -> None:

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,20 @@ class Keeper:
         self._priorities = _list_priorities(record.state, options.priorities)
         self._now = take_snapshot(record, self._priorities)
         self._prepare_answers()
+
+    def __repr__(self) -> str:
+        record = self._now.record
+        return (
+            f"<{type(self).__name__} {record.state.fabric.title},"
+            f" {len(record.state.circuits)} circuits, {len(record.state.spares)} spares,"
+            f" {len(record.waiting)} failures on record, {len(self._history)} changes undoable>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Rerouter cannot be pickled, since it has a lock, threads and a journal: send its"
+            " `state` and make a Rerouter of it, or the file that its `save` writes"
+        )
 
     @property
     def state(self) -> Reroute:

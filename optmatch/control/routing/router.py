@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.entrances import solve, verify
 from optmatch.fabrics import Fabric
 from optmatch.model import (
+    DEVICES,
     FREE,
     CellDevice,
     Device,
@@ -27,7 +29,8 @@ from optmatch.model import (
     integer,
 )
 from optmatch.model.declarations import Amount, form_of
-from optmatch.problems.routing import Routing, check_cells
+from optmatch.model.limits import for_other_threads
+from optmatch.problems.routing import Routing, cells_alike, check_cells
 
 if TYPE_CHECKING:
     from optmatch.solvers.routing.row_router import RowRouter
@@ -97,7 +100,8 @@ class Router:
         What the routes are for: ``"worst-loss-db"``, ``"worst-snr-db"`` or ``"power-mw"``, as of
         `Routing`; None for few cells in all. `reroute` is for few toggles in any case.
     cells
-        The device of each cell, which `prefer` needs.
+        The device of each cell, for `prefer`. None takes cells that are all as those of the preset
+        ``"smartlight"``.
 
     Raises
     ------
@@ -137,6 +141,10 @@ class Router:
 
         form_of(Fabric).check("fabric", fabric)
         fabric.require_switch()
+        if cells is None:
+            typical = DEVICES["smartlight"]
+            losses_db = typical.bar_loss_db, typical.cross_loss_db
+            cells = cells_alike(fabric, str(prefer), *losses_db)
         self._prefer = form_of(Preference | None).check("prefer", prefer)
         self._cells = cells
         check_cells(fabric, str(prefer), cells)
@@ -158,6 +166,25 @@ class Router:
             (self._n_ports,),
         )
         self._idle_workspaces = [first]
+
+        self._options: dict[str, Any] = {
+            "check": check,
+            "time_limit_s": time_limit_s,
+            "prefer": prefer,
+            "cells": cells,
+        }
+
+    def __repr__(self) -> str:
+        parts = [f"{self.fabric.title}, {self.fabric.n_ports} ports, {self._n_cells} cells"]
+        for name in ("check", "time_limit_s", "prefer"):  # `cells` are too many to be shown
+            value = self._options[name]
+            if value is not None and value is not False:
+                parts.append(f"{name}={value!r}")
+        return f"<Router {', '.join(parts)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Compiled workspaces stay behind: the copy makes its own.
+        return partial(Router, self.fabric, **self._options), ()
 
     def empty(self) -> Routed:
         """Make room for an answer, to be given as `out` again and again."""
@@ -238,7 +265,7 @@ class Router:
                 route_share(first)
         else:
             with ThreadPoolExecutor(min(threads, len(shares))) as pool:
-                list(pool.map(route_share, shares))
+                list(pool.map(for_other_threads(route_share), shares))
 
         # One row that is no matching refuses the batch; rows that were not routed get a search.
         for k in np.flatnonzero(outcome == _NO_MATCHING)[:1].tolist():

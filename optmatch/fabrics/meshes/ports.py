@@ -91,8 +91,43 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
     along the boundary. Each way has its own links into the mesh, so the even choice to start from
     takes vertices evenly and sides in turn (and, where that cannot be mended, just terminals
     evenly). While there is a bad pair, one terminal moves to the unused place with the fewest, the
-    nearest of equals. The result depends on the arguments alone.
+    nearest of equals. Where that fails, a choice of a few more ports is thinned out evenly: all
+    ports of a part can be used where all ports of the whole can. The result depends on the
+    arguments alone.
     """
+    n = len(graph.perimeter)
+    step = 2 if alternating else 1  # terminals of a port
+    most = min(n - n % step, count + step * _MORE_PORTS)
+    for larger in range(count, most + 1, step):
+        found = _spread_evenly(graph, larger, alternating)
+        if found is not None:
+            ports = [found[k : k + step] for k in range(0, larger, step)]
+            kept = [ports[k * len(ports) // (count // step)] for k in range(count // step)]
+            return tuple(terminal for port in kept for terminal in port)
+    name, number = ("tx", count // 2) if alternating else ("ports", count)
+    if not alternating and _has_two_classes(graph):
+        raise InputError(
+            f"{name} = {number}: the {n} perimeter terminals are of two classes, and light"
+            " connects those of different classes alone, so at most 2 ports can all meet each"
+            " other; give tx and rx, or list the ports, of which some pairs are then dead",
+            where=name,
+        )
+    raise InputError(
+        f"{name} = {number}: no even spread over the {n} perimeter terminals was found in which"
+        " all can be used at the same time; a list of ports is accepted, also with pairs that"
+        " cannot meet",
+        where=name,
+    )
+
+
+_MORE_PORTS = 8
+"""The number of larger choices that are tried where a number of ports cannot be spread. With 8, no
+number is refused on hexagonal, square and triangular meshes of up to 5 x 5 of which a larger one
+is accepted; without, 32 of 950 numbers of tx ports were."""
+
+
+def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int] | None:
+    """Spread terminals evenly, and move single ones until all can be used; None if that fails."""
     n = len(graph.perimeter)
     index = np.arange(count)
     must_meet = index[:, None] != index[None, :]
@@ -104,13 +139,33 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
     for start in (in_turn, index * n // count):
         chosen = _repair(graph, start.tolist(), must_meet)
         if chosen is not None:
-            return tuple(chosen if alternating else sorted(chosen))
-    name, number = ("tx", count // 2) if alternating else ("ports", count)
-    raise InputError(
-        f"{name} = {number}: no even spread over the {n} perimeter terminals was found in which"
-        " all can be used at the same time; ports that are listed may do",
-        where=name,
-    )
+            return chosen if alternating else sorted(chosen)
+    return None
+
+
+def _has_two_classes(graph: CellGraph) -> bool:
+    """Tell whether light connects only perimeter terminals of different classes, of two.
+
+    The graph of terminals that can meet is then bipartite: a breadth-first search colours it.
+    """
+    everywhere = list(range(len(graph.perimeter)))
+    meets = ~_dead(graph, everywhere, everywhere)
+    np.fill_diagonal(meets, False)
+    colour = np.full(len(everywhere), -1)
+    for first in everywhere:
+        if colour[first] >= 0:
+            continue
+        colour[first] = 0
+        waiting = [first]
+        while waiting:
+            terminal = waiting.pop()
+            neighbours = np.flatnonzero(meets[terminal])
+            if (colour[neighbours] == colour[terminal]).any():
+                return False
+            uncoloured = neighbours[colour[neighbours] < 0]
+            colour[uncoloured] = 1 - colour[terminal]
+            waiting += uncoloured.tolist()
+    return True
 
 
 def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -> list[int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import CellDevice, Limits
+from optmatch.model import CellDevice, Limits, find_device
 from tests.helpers.chips import LOSS, POWER, SNR, draw_chip, draw_partial_matching, try_all_states
 from tests.helpers.modes import examples
 
@@ -132,14 +133,13 @@ def test_a_limit_of_iterations_is_kept() -> None:
 @pytest.mark.parametrize(
     ("objective", "cells", "words"),
     [
-        (LOSS, None, "cells: a device of each cell is needed for worst-loss-db"),
         ("worst-cells", 38, "cells: a device of each cell is of no use for worst-cells"),
         (SNR, 37, "cells: a device of 37 cells, a fabric of 38"),
     ],
 )
-def test_cells_must_fit(objective: Any, cells: int | None, words: str) -> None:
-    """They are there where they are needed, for as many cells as there are."""
-    chip = None if cells is None else draw_chip(cells, 0)
+def test_cells_must_fit(objective: Any, cells: int, words: str) -> None:
+    """They are there where they are of use, for as many cells as there are."""
+    chip = draw_chip(cells, 0)
     with pytest.raises(om.InputError, match=words):
         om.Routing(om.HexMesh(3, 3, ports=4), [2, 3, 0, 1], objective=objective, cells=chip)
 
@@ -233,3 +233,18 @@ def test_an_empty_matching_takes_what_dark_cells_take() -> None:
     assert om.verify(problem, solution).valid
     assert solution.status is om.Status.OPTIMAL
     assert solution.objective == pytest.approx(chip.power_mw.min(axis=1).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("objective", [LOSS, SNR, POWER])
+def test_without_a_device_all_cells_are_alike(objective: Any) -> None:
+    """They have the two losses of the problem, and else are as those of SmartLight."""
+    mesh = om.HexMesh(3, 3, ports=4)
+    losses: dict[str, Any] = {"bar_loss_db": 0.3, "cross_loss_db": 0.7}
+    device = dataclasses.replace(find_device("smartlight"), **losses)
+    chip = CellDevice.of(device, mesh.n_cells)
+    short = om.Routing(mesh, [2, 3, 0, 1], objective=objective, **losses)
+    assert short == om.Routing(mesh, [2, 3, 0, 1], objective=objective, cells=chip, **losses)
+    assert om.solve(short, seed=0).objective > 0
+    assert om.AllToAll(mesh, objective=objective).cells is not None
+    with pytest.raises(om.InputError, match="is needed for"):
+        om.Routing(om.IdealSwitch(4), [2, 3, 0, 1], objective=objective)

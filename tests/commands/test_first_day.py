@@ -1,0 +1,160 @@
+"""What somebody types on the first day is taken as it is meant, or refused with what to type."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import optmatch as om
+from optmatch.commands.shared.options import read_seconds
+from optmatch.io import loads
+from tests.helpers.command import call
+
+TABLE = "0,40\n30,0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("20us", 20e-6), ("0.3 ms", 0.3e-3), ("7ns", 7e-9), ("1e-5", 1e-5), ("2h", 7200.0)],
+)
+def test_times_are_the_floats_that_they_say(text: str, seconds: float) -> None:
+    assert read_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "us", "-1", "nan", "inf", "1.2.3", "3 weeks", "1e999"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("command", "field", "value"),
+    [
+        ("demand --model uniform --fabric ideal-switch --size 4 --delay 20us", "delay_s", 20e-6),
+        ("all-to-all --rows 2 --cols 2 --delay 5ms", "delay_s", 5e-3),
+        ("all-to-all --rows 2 --cols 2 --slot 2ms", "slot_s", 2e-3),
+        ("collective all-reduce --ranks 4 --bytes 8 --alpha 2us", "alpha_s", 2e-6),
+    ],
+)
+def test_every_time_has_units(command: str, field: str, value: float) -> None:
+    done = call("generate", *command.split())
+    assert done.exit_code == 0, done.output
+    assert getattr(loads(done.stdout), field) == value
+
+
+def test_a_matrix_gets_an_ideal_switch_of_a_size(tmp_path: Path) -> None:
+    (tmp_path / "tm.csv").write_text(TABLE)
+    words = ("generate", "demand", "--matrix", tmp_path / "tm.csv", "--size", "9", "--delay", "0")
+    done = call(*words)
+    assert done.exit_code == 0, done.output
+    problem = loads(done.stdout)
+    assert isinstance(problem, om.Demand)
+    assert problem.fabric == om.IdealSwitch(9)
+    refused = call(*words, "--fabric", "hex-mesh")
+    assert refused.exit_code == 2
+    assert "--size: no option of hex-mesh; --fabric ideal-switch, benes" in refused.stderr
+
+
+@pytest.mark.parametrize("command", [("solve",), ("generate", "demand", "--delay", "0")])
+def test_a_table_is_told_where_it_belongs(command: tuple[str, ...], tmp_path: Path) -> None:
+    table = tmp_path / "tm.csv"
+    table.write_text(TABLE)
+    done = call(*command, table)
+    assert done.exit_code == 2
+    assert f"--matrix {table}" in done.stderr.replace("\n", " ")
+
+
+def write_demand(folder: Path, name: str) -> Path:
+    """Write a small demand to a file."""
+    path = folder / name
+    om.save(om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.5), path)
+    return path
+
+
+def test_two_answers_need_a_folder(tmp_path: Path) -> None:
+    files = [write_demand(tmp_path, name) for name in ("a.json", "b.json")]
+    done = call("solve", *files, "-o", tmp_path / "out.json")
+    assert done.exit_code == 2
+    assert "several FILEs need a folder" in done.stderr
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_methods_are_compared_without_being_named(tmp_path: Path) -> None:
+    file = write_demand(tmp_path, "a.json")
+    done = call("compare", file, "--time-limit", "0.3", "--json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["rows"]
+    assert {"best", "ilp", "solstice"} <= {row["method"] for row in rows}
+    refused = call("compare", file, "--methods", "bset")
+    assert refused.exit_code == 2
+    assert "perhaps 'best'" in refused.stderr
+
+
+def test_methods_of_a_kind_are_listed() -> None:
+    done = call("methods", "demand")
+    assert done.exit_code == 0
+    assert "solstice" in done.stdout
+    assert "negotiated" not in done.stdout
+    assert "perhaps 'demand'" in call("methods", "demnd").stderr
+    assert "perhaps 'solstice'" in call("methods", "solstic").stderr
+
+
+def test_a_report_of_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    file = write_demand(tmp_path, "a.json")
+    before = file.read_bytes()
+    done = call("report", file)
+    assert done.exit_code == 2
+    assert "no store of a sweep" in done.stderr
+    assert "recover" not in done.stderr
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            'methods = ["bset"]',
+            "methods: method = 'bset': no method has this name; perhaps 'best'",
+        ),
+        ('[methods]\ndemands = ["best"]', "methods/demands: demands: no such name; perhaps 'dem"),
+        (
+            '[methods]\ndemand = ["negotiatd"]',
+            "methods/demand: method = 'negotiatd': no method for demand has this name",
+        ),
+        ("[limit]\ntime_s = 1.0", "limit: no such name; perhaps 'limits'"),
+    ],
+)
+def test_a_spec_is_checked_before_its_first_task(spec: str, message: str, tmp_path: Path) -> None:
+    write_demand(tmp_path, "a.json")
+    file = tmp_path / "spec.toml"
+    file.write_text(f'problems = ["a.json"]\n{spec}\n')
+    done = call("sweep", file)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not (tmp_path / "spec.sqlite").exists()
+
+
+def test_a_task_of_no_method_is_refused() -> None:
+    problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.5)
+    with pytest.raises(om.InputError, match="perhaps 'best'"):
+        om.Task(problem, "bset")
+
+
+def test_the_list_of_instances_fits_a_terminal() -> None:
+    lines = call("instances", "list").stdout.splitlines()
+    assert len(lines) > 70
+    assert max(map(len, lines)) <= 100
+
+
+def test_dozens_of_options_are_in_sections() -> None:
+    lines = call("generate", "rail-job", "--help").stdout.splitlines()
+    heads = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert heads == ["Options:", "Parallelism:", "Network:", "Workload:", "Model:", "Switch:"]
+
+
+def test_what_is_saved_comes_first(tmp_path: Path) -> None:
+    problem = om.Routing(om.IdealSwitch(2), [1, 0])
+    with pytest.raises(om.InputError, match="a problem or a solution comes first"):
+        om.save(str(tmp_path / "x.json"), problem)  # type: ignore[arg-type]
+    with pytest.raises(om.InputError, match="path of type int: a path is expected"):
+        om.save(problem, 3)  # type: ignore[arg-type]
