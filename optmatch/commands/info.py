@@ -18,12 +18,13 @@ from optmatch.commands.shared.options import (
     JSON,
     JSON_LINES,
     NETLIST_OPTIONS,
+    NETLIST_PORT_OPTIONS,
     fabric_of,
     with_options,
 )
 from optmatch.commands.shared.outcome import SOLVED, for_each, name_of, print_object, print_rows
 from optmatch.commands.shared.progress import listening
-from optmatch.fabrics import Fabric
+from optmatch.fabrics import Fabric, Faulty, Netlist
 from optmatch.model import Limits
 from optmatch.model.declarations import Plain, form_of
 
@@ -37,6 +38,7 @@ _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "clic
 @click.command()
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
 @with_options(NETLIST_OPTIONS)
+@with_options(NETLIST_PORT_OPTIONS)
 @with_options((JSON_LINES,))
 @click.pass_context
 def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -56,8 +58,9 @@ def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options
 def _show(file: str, options: dict[str, Any], as_json: bool) -> int:
     fabric = fabric_of(file, options)
     found = describe_fabric(fabric)
+    ports = list_ports(fabric)
     if as_json:
-        print_object("fabric", {"file": file, **found})
+        print_object("fabric", {"file": file, **found, **({"port_table": ports} if ports else {})})
         return SOLVED
     click.echo(f"{name_of(file)}: {found.pop('type')}")
     if "dead_pairs" in found:
@@ -66,7 +69,34 @@ def _show(file: str, options: dict[str, Any], as_json: bool) -> int:
         if len(dead) > _SHOWN:
             found["dead_pairs"] += " and more"
     print_rows(found)
+    for row in ports:
+        reached = ", ".join(row["reaches"]) or "no port"
+        click.echo(f"  port {row['port']} {row['name']}: at {row['at']}, reaches {reached}")
     return SOLVED
+
+
+def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
+    """List the ports of a netlist: number, name, terminals, and the ports that each can reach.
+
+    Where no name tells which ports send, those that can reach each other lie on different sides.
+    """
+    inner = fabric.fabric if isinstance(fabric, Faulty) else fabric
+    if not isinstance(inner, Netlist):
+        return []
+    dead = set(fabric.dead_pairs())
+    if fabric.bidirectional:
+        dead |= {(j, i) for i, j in dead}
+    rows = []
+    for port, name in enumerate(fabric.port_names):
+        ends = [int(fabric.source_terminals[port]), int(fabric.destination_terminals[port])]
+        at = [inner.graph.terminal_name(terminal) for terminal in dict.fromkeys(ends)]
+        reaches = [
+            other_name
+            for other, other_name in enumerate(fabric.receiver_names)
+            if (port, other) not in dead and not (fabric.bidirectional and other == port)
+        ]
+        rows.append({"port": port, "name": name, "at": ", ".join(at), "reaches": reaches})
+    return rows
 
 
 def describe_fabric(fabric: Fabric) -> dict[str, Any]:

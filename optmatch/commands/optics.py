@@ -14,6 +14,7 @@ from optmatch.commands.shared.options import (
     FORCE,
     JSON,
     NETLIST_OPTIONS,
+    NETLIST_PORT_OPTIONS,
     count,
     fabric_of,
     with_options,
@@ -51,6 +52,7 @@ _SHOWN_PAIRS = 8
 )
 @with_options((DEVICE, DEVICE_CELLS))
 @with_options(NETLIST_OPTIONS)
+@with_options(NETLIST_PORT_OPTIONS)
 @with_options((FORCE, JSON))
 def optics(
     file: str,
@@ -84,7 +86,7 @@ def optics(
 
     chip: Device | CellDevice = choose_device(device)
     if device_cells is not None:
-        chip = read_cells(device_cells, fabric.n_cells, choose_device(device))
+        chip = read_cells(device_cells, fabric.n_cells, choose_device(device), fabric.cell_names)
     measurement = read_measurement(fabric, measured, calibration_db=calibration_db)
     comparison = compare_chip(fabric, measurement, chip)
     if as_json:

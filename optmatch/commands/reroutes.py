@@ -13,9 +13,11 @@ from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
+    LABELS,
     NUMBERS,
     build_fabric,
     count,
+    number_parts,
     take,
     with_options,
     write_problem,
@@ -36,7 +38,7 @@ from optmatch.problems import Reroute, Transition
     "--state", type=click.Path(), help="Take the state from a file, or that after its answer."
 )
 @click.option("--failed-chips", type=NUMBERS, help="Chips of a rack that have failed: 3,14")
-@click.option("--failed-ports", type=NUMBERS, help="Ports that have failed.")
+@click.option("--failed-ports", type=LABELS, help="Ports that have failed.")
 @click.option("--failed-fibres", type=NUMBERS, help="Fibres of a rack that have failed.")
 @with_options(BROKEN_CELLS)
 @with_options(FILE_OPTIONS)
@@ -64,8 +66,10 @@ def reroute(
         running = fill_rack(RackFabric() if fibres is None else RackFabric(fibres=fibres))
     else:
         running = _hold(build_fabric(type_, shape), busy, seed)
+    given = {name: parts for name, parts in options.items() if parts}
     failed: dict[str, Any] = {
-        name: (*getattr(running, name), *parts) for name, parts in options.items() if parts
+        name: (*getattr(running, name), *numbers)
+        for name, numbers in number_parts(running.fabric, given).items()
     }
     write_problem(replace(running, **failed), output, force)
 

@@ -11,7 +11,7 @@ from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
-    NUMBERS,
+    LABELS,
     build_fabric,
     count,
     draw_ports,
@@ -27,7 +27,9 @@ from optmatch.problems.routing import Objective
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @with_options(CHIP_OPTIONS)
-@click.option("--matching", type=NUMBERS, help="Destinations by source, -1 idle: 1,0,3,2")
+@click.option(
+    "--matching", type=LABELS, help="Destinations by source, numbers or names, -1 idle: 1,0,3,2"
+)
 @click.option("--random-matching", is_flag=True, help="Draw a random matching of all ports.")
 @count("--seed", 0, "Seed of the random matching.")
 @click.option("--objective", type=click.Choice(get_args(Objective)), default="total-cells")
@@ -47,7 +49,10 @@ def routing(
     if (matching is None) == (not random_matching):
         raise click.UsageError("either --matching or --random-matching")
     fabric, cells = take_chip(build_fabric(type_, options), options)
-    chosen: Any = draw_matching(fabric, seed) if matching is None else matching
+    if matching is None:
+        chosen = draw_matching(fabric, seed)
+    else:
+        chosen = [fabric.find_port(label, receives=True) for label in matching]
     write_problem(Routing(fabric, chosen, cells=cells, **options), output, force)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.reach import UNREACHED, shortest_routes, walk
 from optmatch.model import Count, InputError, SolverUnavailable, Value, check_fields, check_size
+
+_MOST_NAMES = 8  # of cells or ports, in a message
 
 Ends = tuple[NDArray[np.int32], NDArray[np.int32]]
 
@@ -83,6 +86,58 @@ class Fabric(Value):
         if graph is None or graph.names is None:
             return tuple(str(cell) for cell in range(self.n_cells))
         return graph.names
+
+    @property
+    def sender_names(self) -> tuple[str, ...]:
+        """The name of each port where its light comes in: of ``"in 3>out 3"`` the first part."""
+        return tuple(name.split(">")[0] for name in self.port_names)
+
+    @property
+    def receiver_names(self) -> tuple[str, ...]:
+        """The name of each port where light to it goes out: of ``"in 3>out 3"`` the last part."""
+        return tuple(name.split(">")[-1] for name in self.port_names)
+
+    def name_port(self, port: int, *, receives: bool = False) -> str:
+        """Return a port for messages: the name that a netlist gives it, or its number."""
+        if self.graph is None or self.graph.names is None:
+            return str(port)
+        return (self.receiver_names if receives else self.sender_names)[port]
+
+    def find_cell(self, label: str | int) -> int:
+        """Return the number of a cell by its name, or by its number.
+
+        Raises
+        ------
+        InputError
+            If no cell has this name, and it is no number.
+
+        Examples
+        --------
+        >>> from optmatch.fabrics import Netlist
+        >>> one = Netlist(["m"], {}, [("w", "m,a1"), ("e", "m,b1")], open_pins=["m,a2", "m,b2"])
+        >>> one.find_cell("m"), one.find_cell("0"), one.find_port("e")
+        (0, 0, 1)
+        """
+        return _find("cell", label, [self.cell_names])
+
+    def find_port(self, label: str | int, *, receives: bool = False) -> int:
+        """Return the number of a port by its name, or by its number.
+
+        Parameters
+        ----------
+        label
+            The name of the port; where light comes in and goes out at two places, as
+            ``"in 3>out 3"``, one of both names is enough.
+        receives
+            Whether the name is that of a destination, where both places have names.
+
+        Raises
+        ------
+        InputError
+            If no port has this name, and it is no number.
+        """
+        at_one_end = self.receiver_names if receives else self.sender_names
+        return _find("port", label, [at_one_end, self.port_names, self.labels])
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -245,6 +300,19 @@ class Fabric(Value):
         if walked == UNREACHED:
             return f"{ports}: no way of light leads from one to the other"
         return f"{ports}: every way between them passes some link twice, once in each direction"
+
+
+def _find(what: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
+    """Return the place of a name in the first list that has it, or the number that it is."""
+    text = str(label)
+    for names in lists:
+        if text in names:
+            return list(names).index(text)
+    if re.fullmatch(r"-?[0-9]{1,12}", text):
+        return int(text)
+    shown = ", ".join(lists[0][:_MOST_NAMES])
+    more = " and more" if len(lists[0]) > _MOST_NAMES else ""
+    raise InputError(f"there is no {what} {text}: {what}s are {shown}{more}", where=what)
 
 
 @lru_cache(maxsize=64)

@@ -163,6 +163,16 @@ class Faulty(Fabric):
         """The names of all ports."""
         return self.fabric.port_names
 
+    @property
+    def sender_names(self) -> tuple[str, ...]:
+        """The names of the ports where light comes in."""
+        return self.fabric.sender_names
+
+    @property
+    def receiver_names(self) -> tuple[str, ...]:
+        """The names of the ports where light goes out."""
+        return self.fabric.receiver_names
+
     def _ends(self) -> Ends:
         return self.fabric.source_terminals, self.fabric.destination_terminals
 

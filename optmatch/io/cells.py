@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optmatch.io.contents import read_bytes
@@ -28,7 +28,10 @@ CELLS_FORMAT = "optmatch/cell-device/1"
 
 
 def read_cells(
-    path: str | os.PathLike[str], n_cells: int, device: Device | str = "smartlight"
+    path: str | os.PathLike[str],
+    n_cells: int,
+    device: Device | str = "smartlight",
+    names: Sequence[str] = (),
 ) -> CellDevice:
     """Read what was measured of the cells of a fabric.
 
@@ -42,6 +45,8 @@ def read_cells(
         The number of cells of the fabric.
     device
         What a cell does that was not measured, and what waveguides and facets do.
+    names
+        The names of the cells, by which a file may call them instead of by their numbers.
 
     Raises
     ------
@@ -56,7 +61,7 @@ def read_cells(
     measured: dict[int, dict[str, float]] = {}
     places: dict[int, str] = {}
     with naming(name):
-        for place, row in rows(content, name):
+        for place, row in rows(content, name, {cell: k for k, cell in enumerate(names)}):
             cell = row.pop("cell", None)
             if cell is None or cell != int(cell) or not 0 <= cell < n_cells:
                 text = "is missing" if cell is None else f"= {cell:g}"
@@ -74,7 +79,9 @@ def read_cells(
         return CellDevice.of(device, n_cells, measured)
 
 
-def _csv_rows(content: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _csv_rows(
+    content: bytes, path: str, number_of_name: Mapping[str, int]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -93,7 +100,9 @@ def _csv_rows(content: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]
             raise FormatError(f"{len(row)} entries, {len(names)} names", where=place)
         found = {}
         for key, entry in zip(names, row, strict=True):
-            if entry.strip():
+            if key == "cell" and entry.strip() in number_of_name:
+                found[key] = float(number_of_name[entry.strip()])
+            elif entry.strip():
                 try:
                     found[key] = float(_NUMBER.fullmatch(entry.strip())[0])  # type: ignore[index]
                 except TypeError:
@@ -104,7 +113,9 @@ def _csv_rows(content: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]
         yield place, found
 
 
-def _json_rows(content: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _json_rows(
+    content: bytes, path: str, number_of_name: Mapping[str, int]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     tree = parse(content, path)
     check_object(tree, "")
     choose(tree, "format", {CELLS_FORMAT: CellDevice}, "")
@@ -116,6 +127,9 @@ def _json_rows(content: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]
         place = pointer("/cells", k)
         check_object(row, place)
         _check_names(list(row), place)
+        cell = row.get("cell")
+        if isinstance(cell, str) and cell in number_of_name:
+            row = {**row, "cell": number_of_name[cell]}
         for key, value in row.items():
             if type(value) not in (int, float):
                 message = f"{key} = {shorten(value)}: a number is expected"

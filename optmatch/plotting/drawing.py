@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +43,8 @@ def draw_slot(
     stroke = 72 * cell_inches  # a cell's length in points
     if fabric.graph is not None:
         _draw_cells(ax, data, light, stroke)
-        _mark_faults(ax, data, np.flatnonzero(fabric.graph.stuck != FREE).tolist(), stroke)
+        broken = np.flatnonzero(fabric.graph.stuck != FREE).tolist()
+        _mark_faults(ax, data, broken, fabric.cell_names, stroke)
     _draw_light(ax, light, stroke)
     _draw_ports(ax, fabric, data, light, cell_inches)
 
@@ -67,8 +68,10 @@ def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> Non
         draw_lines(ax, lines, palette.STATE_COLOURS[name], 1.6 * thin, name, zorder=2)
 
 
-def _mark_faults(ax: Axes, data: MeshData, cells: list[int], stroke: float) -> None:
-    """Put a spot on each broken cell, with its number where there is room."""
+def _mark_faults(
+    ax: Axes, data: MeshData, cells: list[int], names: Sequence[str], stroke: float
+) -> None:
+    """Put a spot on each broken cell, with its name or number where there is room."""
     if not cells:
         return
     x, y = data.terminals.reshape(-1, 4, 2)[cells].mean(axis=1).T
@@ -76,7 +79,7 @@ def _mark_faults(ax: Axes, data: MeshData, cells: list[int], stroke: float) -> N
     ax.plot(x, y, "o", color=palette.BROKEN, markersize=size, zorder=3.5, label="faults")
     style: dict[str, Any] = {"fontsize": 0.45 * size, "ha": "center", "va": "center_baseline"}
     for k, cell in enumerate(cells if size > 8.0 else ()):
-        ax.text(x[k], y[k], str(cell), color="white", zorder=3.6, **style)
+        ax.text(x[k], y[k], names[cell], color="white", zorder=3.6, parse_math=False, **style)
 
 
 def name_owners(where: Axes | Figure, owners: Owners | None, **place: Any) -> None:

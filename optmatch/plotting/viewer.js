@@ -283,8 +283,10 @@
     return `port ${port}${name === String(port) ? "" : ` (${esc(name)})`}`;
   };
   const pair = (c) => `${portText(c.source, enters)} ${arrow} ${portText(c.destination, leaves)}`;
+  const cellName = (cell) => data.cell_names.length ? esc(data.cell_names[cell]) : cell;
   function circuitText(c) {
-    const ids = c.cells.length > 30 ? `${c.cells.slice(0, 28).join(" ")} … ${c.cells.at(-1)}` : c.cells.join(" ");
+    const names = c.cells.map(cellName);
+    const ids = names.length > 30 ? `${names.slice(0, 28).join(" ")} … ${names.at(-1)}` : names.join(" ");
     return `<h3><i class="dot" style="--c:${c.colour}"></i>${pair(c)}</h3>` +
       (nCells ? `<p>${count(c.cells.length, "cell")}, ${db(c.cells.length)} at ${data.loss_db} dB per cell</p><p class="ids">cells ${ids}</p>` : "") +
       (c.arrives ? "" : "<p>the light does not arrive</p>");
@@ -294,7 +296,7 @@
     const before = last === FREE ? "not set before" : `before: ${STATE[last]}`;
     const users = (through.get(cell) || []).map((c) => `<p class="quiet"><i class="dot" style="--c:${c.colour}"></i>${pair(c)}</p>`).join("");
     const fault = cell in data.faults ? `<p>${data.faults[cell]}</p>` : "";
-    return `<h3>cell ${cell}: ${state}</h3>${fault}<p>${before}${toggled[slot].includes(cell) ? ", toggled for this slot" : ""}</p>` +
+    return `<h3>cell ${cellName(cell)}: ${state}</h3>${fault}<p>${before}${toggled[slot].includes(cell) ? ", toggled for this slot" : ""}</p>` +
       (brief ? "" : users || '<p class="quiet">no circuit</p>');
   }
   function point(event) {

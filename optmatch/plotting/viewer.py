@@ -124,6 +124,7 @@ def page_data(
         ],
         "ends": [] if graph is None else _rounded(graph.ends.ravel()),
         "mate": [] if graph is None else graph.mate.tolist(),
+        "cell_names": [] if graph is None or graph.names is None else list(graph.names),
         "faults": {str(fault.place): str(fault) for fault in faults if fault.kind != "dead-port"},
         "matchings": schedule.matchings.tolist(),
         "durations": [write_amount(s, "s") for s in schedule.durations_s.tolist()],

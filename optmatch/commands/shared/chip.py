@@ -51,7 +51,7 @@ def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevi
     if table is not None:
         from optmatch.io.cells import read_cells
 
-        cells = read_cells(table, fabric.n_cells, choose_device(device))
+        cells = read_cells(table, fabric.n_cells, choose_device(device), fabric.cell_names)
     if least is not None:
         if cells is None:
             raise click.UsageError("--min-extinction-db: only with --device-cells")

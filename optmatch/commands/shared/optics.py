@@ -82,7 +82,9 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
     chip = choose_device(options["device"])
     device: Device | CellDevice = chip
     if options["device_cells"] is not None and problem.fabric is not None:
-        device = read_cells(options["device_cells"], problem.fabric.n_cells, chip)
+        device = read_cells(
+            options["device_cells"], problem.fabric.n_cells, chip, problem.fabric.cell_names
+        )
     shared: dict[str, Any] = {
         "frequencies_hz": options["frequencies_hz"] or [0.0],
         "seed": options["chip_seed"] or 0,

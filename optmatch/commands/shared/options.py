@@ -196,18 +196,35 @@ NETLIST_OPTIONS = (
         default=None,
         help="Ports in... send to ports out...; or each does both.  [default: by their names]",
     ),
+    click.option(
+        "--leave-out",
+        type=Listed(str, "names"),
+        help="Parts and ports of the netlist that are no part of the fabric, by name.",
+    ),
 )
-NETLIST_NAMES = ("pins", "components", "open_pins", "directed")
+NETLIST_PORT_OPTIONS = (
+    click.option("--tx", type=Listed(str, "names"), help="Ports that send, by name; with --rx."),
+    click.option("--rx", type=Listed(str, "names"), help="Ports that receive, by name."),
+)
+"""For commands that take a netlist and no fabric of ours, whose options have the same names."""
+
+NETLIST_NAMES = ("pins", "components", "open_pins", "directed", "leave_out")
 
 
 def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
-    """Read a netlist; `options` may have those of `NETLIST_OPTIONS`."""
+    """Read a netlist; `options` may have those of `NETLIST_OPTIONS`, and ``tx`` and ``rx``."""
     from optmatch.io.netlists.gdsfactory import read_netlist
 
     given: dict[str, Any] = {
-        name: options[name] for name in NETLIST_NAMES if options.get(name) is not None
+        name: options[name]
+        for name in (*NETLIST_NAMES, "tx", "rx")
+        if options.get(name) is not None
     }
     given |= {name: dict(given[name]) for name in ("pins", "components") if name in given}
+    for name in ("tx", "rx"):
+        if name in given:
+            listed = given[name] if isinstance(given[name], list) else [given[name]]
+            given[name] = [str(label) for label in listed]
     return read_netlist(file, **given)
 
 
@@ -247,6 +264,15 @@ def count(flag: str, default: int | None, text: str, *, least: int = 0) -> Calla
 
 NUMBERS = Listed(int, "whole numbers")
 PORTS = Listed(int, "whole numbers", single=True)
+
+
+def number_or_name(text: str) -> int | str:
+    """Read a number, or else the name of a port or a cell."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else text
+
+
+LABELS = Listed(number_or_name, "numbers or names")
+PORT_LABELS = Listed(number_or_name, "numbers or names", single=True)
 AMOUNTS = Listed(float, "numbers")
 TIMES = Listed(read_seconds, "times, in seconds or as 20us")
 FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
@@ -279,9 +305,11 @@ def fabric_options(default: str | None, text: str | None = None) -> Sequence[Cal
         click.option("--cols", type=int, help="Columns of the mesh."),
         click.option("--ports", type=PORTS, help=lists),
         click.option(
-            "--tx", type=PORTS, help="Terminals that send: a number or a list; with --rx."
+            "--tx",
+            type=PORT_LABELS,
+            help="Terminals that send, a number or a list, or names of a netlist; with --rx.",
         ),
-        click.option("--rx", type=PORTS, help="Terminals that receive."),
+        click.option("--rx", type=PORT_LABELS, help="Terminals that receive, or names."),
         click.option("--size", type=int, help="Number of ports of a switch that is no mesh."),
     )
 
@@ -289,15 +317,15 @@ def fabric_options(default: str | None, text: str | None = None) -> Sequence[Cal
 FABRIC_OPTIONS = fabric_options("hex-mesh")
 FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 BROKEN_CELLS = (
-    click.option("--stuck-bar", type=NUMBERS, help="Cells that stay in bar: 3,14."),
-    click.option("--stuck-cross", type=NUMBERS, help="Cells that stay in cross."),
-    click.option("--dead-cells", type=NUMBERS, help="Cells that carry no light."),
+    click.option("--stuck-bar", type=LABELS, help="Cells that stay in bar: 3,14."),
+    click.option("--stuck-cross", type=LABELS, help="Cells that stay in cross."),
+    click.option("--dead-cells", type=LABELS, help="Cells that carry no light."),
 )
 CONDITION_OPTIONS = (
     click.option("--netlist", type=click.Path(), help="Take the fabric of a netlist file."),
     *NETLIST_OPTIONS,
     *BROKEN_CELLS,
-    click.option("--dead-ports", type=NUMBERS, help="Ports that take part in no circuit."),
+    click.option("--dead-ports", type=LABELS, help="Ports that take part in no circuit."),
 )
 _FAULTS = ("stuck_bar", "stuck_cross", "dead_cells", "dead_ports")
 CONDITION_NAMES = ("netlist", *NETLIST_NAMES, *_FAULTS)
@@ -404,14 +432,27 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     naming, faults = take(options, NETLIST_NAMES), take(options, _FAULTS)
     faults = {name: parts for name, parts in faults.items() if parts is not None}
     if netlist is not None:
-        for name in given:
+        for name in given.keys() - {"tx", "rx"}:
             raise click.UsageError(f"--{name}: no option of a netlist")
-        fabric = read_fabric(netlist, naming)
+        fabric = read_fabric(netlist, naming | given)
     else:
         for name in (name for name, value in naming.items() if value is not None):
             raise click.UsageError(f"--{name.replace('_', '-')}: only with --netlist")
         fabric = _build(type_, given)
-    return Faulty(fabric, **faults) if faults else fabric
+    return Faulty(fabric, **number_parts(fabric, faults)) if faults else fabric
+
+
+def number_parts(
+    fabric: Fabric, labels: Mapping[str, Iterable[int | str]]
+) -> dict[str, list[int]]:
+    """Replace names of cells and ports by their numbers, in options such as ``dead_ports``."""
+    return {
+        name: [
+            fabric.find_port(label) if name.endswith("ports") else fabric.find_cell(label)
+            for label in listed
+        ]
+        for name, listed in labels.items()
+    }
 
 
 def _build(type_: str, given: dict[str, Any]) -> Fabric:

@@ -51,9 +51,9 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     starts = np.where(idle, -1, fabric.source_terminals)
     ends = np.where(idle, -1, fabric.destination_terminals[matchings])
     light = trace(graph, states, starts)
-    _check_arrival(graph, matchings, LIGHT_ARRIVES, light, ends, findings)
+    _check_arrival(fabric, matchings, LIGHT_ARRIVES, light, ends, findings)
     light_back = trace(graph, states, ends)
-    _check_arrival(graph, matchings, LIGHT_COMES_BACK, light_back, starts, findings)
+    _check_arrival(fabric, matchings, LIGHT_COMES_BACK, light_back, starts, findings)
     # Between bidirectional ports a shared link leads light to a wrong port, which is found above.
     if not fabric.bidirectional:
         _check_sharing(graph, matchings, light, findings)
@@ -83,7 +83,7 @@ def _count_cells(
 
 
 def _check_arrival(
-    graph: CellGraph,
+    fabric: Fabric,
     matchings: NDArray[np.int32],
     rule: str,
     light: Light,
@@ -94,13 +94,16 @@ def _check_arrival(
 
     ``ends[slot, source]`` is the terminal where it must come out, -1 without a circuit.
     """
+    graph: CellGraph = fabric.graph  # type: ignore[assignment]  # light was traced through it
     for slot, port in np.argwhere(light.arrived != ends):
         stopped_at = int(light.stopped[slot, port])
         if stopped_at >= 0:
             got = f"lost in free {graph.describe_cell(stopped_at // 4)}"
         else:
             got = graph.terminal_name(int(light.arrived[slot, port]))
-        where = f"slot {slot}, circuit from port {port} to port {matchings[slot, port]}"
+        source = fabric.name_port(int(port))
+        destination = fabric.name_port(int(matchings[slot, port]), receives=True)
+        where = f"slot {slot}, circuit from port {source} to port {destination}"
         expected = graph.terminal_name(int(ends[slot, port]))
         findings.refuse(rule, where, got, expected)
 

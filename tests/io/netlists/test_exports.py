@@ -127,11 +127,16 @@ def test_names_come_back_as_they_were(make: Any) -> None:
 
 
 def cell_model(state: str = "bar") -> dict[tuple[str, str], Any]:
-    """Return the amplitudes of an ideal cell for sax."""
-    straight = {("a1", "b1"): 1j, ("a2", "b2"): -1j}
-    across = {("a1", "b2"): 1j, ("a2", "b1"): 1j}
-    ways = {"bar": straight, "cross": across}[state]
-    return {key: np.asarray(t) for pair, t in ways.items() for key in (pair, pair[::-1])}
+    """Return the amplitudes of a cell for sax, which wants all entries in every state.
+
+    A cell loses 1e-9 of its light: without any loss, loops of light make sax's system singular.
+    """
+    kept = np.sqrt(1 - 1e-9)
+    ways = {
+        **{("a1", "b1"): 1j * (state == "bar"), ("a2", "b2"): -1j * (state == "bar")},
+        **{("a1", "b2"): 1j * (state == "cross"), ("a2", "b1"): 1j * (state == "cross")},
+    }
+    return {key: np.asarray(kept * t) for pair, t in ways.items() for key in (pair, pair[::-1])}
 
 
 @pytest.mark.parametrize("fabric", OURS, ids=lambda fabric: str(fabric.type))
@@ -139,7 +144,7 @@ def test_sax_sends_light_to_the_wanted_port(fabric: om.Fabric) -> None:
     sax = pytest.importorskip("sax", reason="needs sax")
     matching = np.roll(np.arange(fabric.n_ports), 1)
     if fabric.bidirectional:
-        matching = np.array([3, 2, 1, 0])
+        matching = np.array([1, 0, 3, 2])
     solution = solve(fabric, matching)
     text = exported(solution, "netlist")
     assert isinstance(text, str)

@@ -70,9 +70,11 @@ def test_sax_means_the_same_by_its_names() -> None:
     """A coupler that lets all light through is a cell in bar."""
     couplers = pytest.importorskip("sax.models", reason="needs sax")
     straight = couplers.coupler_ideal(coupling=0.0)
+    used = {name for pair in straight for name in pair}
+    names = next(names for names in CONVENTIONS.values() if used <= set(names))
     for entered, left in straight:
         if entered != left and abs(complex(straight[entered, left])) > 0.5:
-            terminals = [CONVENTIONS["inout"].index(name) for name in (entered, left)]
+            terminals = [names.index(name) for name in (entered, left)]
             assert {terminals[0] ^ 2} == {terminals[1]}  # a1-b1 or a2-b2
 
 

@@ -1,0 +1,103 @@
+"""Names of cells and ports of netlists stand on the command line wherever numbers do."""
+
+from __future__ import annotations
+
+import json
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+import optmatch as om
+from optmatch.fabrics import Netlist, netlist_from_tree
+from optmatch.io.cells import read_cells
+from optmatch.plotting.viewer import page_data
+from tests.helpers.command import call
+
+PAIR: dict[str, Any] = {
+    "instances": {"m 1": "switch", "m+2": "switch"},
+    "connections": {"m 1,o3": "m+2,o2", "m 1,o4": "m+2,o1"},
+    "ports": {"o1": "m 1,o1", "o2": "m 1,o2", "o3": "m+2,o3", "o4": "m+2,o4"},
+}
+DIRECTIONS = ("--tx", "o2,o1", "--rx", "o3,o4")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with the netlist."""
+    (tmp_path / "x.json").write_text(json.dumps(PAIR))
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> Result:
+    """Run the command line in the folder."""
+    with chdir(folder):
+        return call(*arguments)
+
+
+def test_info_lists_ports_and_what_they_reach(folder: Path) -> None:
+    both = run(folder, "info", "x.json").stdout
+    assert "port 0 o1: at cell m 1 a2, reaches o3, o4" in both
+    tree = json.loads(run(folder, "info", "x.json", *DIRECTIONS, "--json").stdout)
+    assert tree["permutations_held"] == 2
+    assert [row["name"] for row in tree["port_table"]] == ["o2>o3", "o1>o4"]
+    less = run(folder, "info", "x.json", "--leave-out", "o1", "--json")
+    assert json.loads(less.stdout)["ports"] == 3
+
+
+def test_matchings_and_faults_take_names(folder: Path) -> None:
+    make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS)
+    for matching in ("o4,o3", "1,0"):
+        done = run(folder, *make, "--matching", matching, "-o", "p.json", "--force")
+        assert done.exit_code == 0, done.stderr
+        problem = om.load(folder / "p.json")
+        assert isinstance(problem, om.Routing) and problem.matching.tolist() == [1, 0]
+    done = run(folder, *make, "--matching", "o3,-1", "--dead-ports", "o1", "--stuck-bar", "m+2")
+    tree = json.loads(done.stdout)
+    assert tree["fabric"]["stuck_bar"] == [1] and tree["fabric"]["dead_ports"] == [1]
+    wrong = run(folder, *make, "--matching", "o4,west")
+    assert wrong.exit_code == 2 and "there is no port west: ports are o3, o4" in wrong.stderr
+    wrong = run(folder, *make, "--matching", "o4,o3", "--dead-cells", "m3")
+    assert wrong.exit_code == 2 and "there is no cell m3: cells are m 1, m+2" in wrong.stderr
+
+
+def test_tables_of_cells_take_names(folder: Path) -> None:
+    (folder / "t.csv").write_text("cell,bar_loss_db\nm+2,1.5\n0,2.5\n")
+    rows = [{"cell": "m+2", "bar_loss_db": 1.5}, {"cell": "m 1", "bar_loss_db": 2.5}]
+    tree = {"format": "optmatch/cell-device/1", "cells": rows}
+    (folder / "t.json").write_text(json.dumps(tree))
+    names = netlist_from_tree(PAIR).cell_names
+    for name in ("t.csv", "t.json"):
+        table = read_cells(folder / name, 2, "ideal", names)
+        assert table.bar_loss_db.tolist() == [2.5, 1.5]
+    make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
+    done = run(folder, *make, "--device-cells", "t.csv", "--objective", "worst-loss-db")
+    assert json.loads(done.stdout)["cells"]["bar_loss_db"] == [2.5, 1.5]
+
+
+def solved(fabric: Netlist) -> om.Solution:
+    """Solve for one matching."""
+    return om.solve(om.Routing(fabric, np.array([1, 0])), seed=0)
+
+
+def test_complaints_and_pictures_have_names() -> None:
+    fabric = netlist_from_tree(PAIR, tx=["o2", "o1"], rx=["o3", "o4"])
+    solution = solved(fabric)
+    assert page_data(solution)["cell_names"] == ["m 1", "m+2"]
+    wrong = om.Schedule(matchings=[[1, 0]], durations_s=[1.0], cell_states=[[0, -1]])
+    complaints = " ".join(map(str, om.verify(solution.problem, wrong).violations))
+    assert "lost in free cell m+2" in complaints
+    assert "circuit from port o2 to port o4" in complaints
+
+
+def test_names_go_before_numbers() -> None:
+    tree = json.loads(json.dumps(PAIR).replace("m 1", "1").replace("m+2", "0"))
+    fabric = netlist_from_tree(tree)
+    assert fabric.cell_names == ("1", "0")
+    assert fabric.find_cell("1") == 0 and fabric.find_cell("0") == 1
+    assert om.Benes(4).find_port("2") == 2 and om.Benes(4).find_port("in 3>out 3") == 3
+    assert om.Benes(4).find_port("out 1", receives=True) == 1
+    assert om.Faulty(fabric, dead_ports=[0]).find_port("o3") == 2
