@@ -13,6 +13,7 @@ from .control.routing.router import (
     Router as Router,
     settle_free_cells as settle_free_cells,
 )
+from .control.warming import warm_up as warm_up
 from .fabrics import (
     Benes as Benes,
     Clements as Clements,

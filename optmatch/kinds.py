@@ -7,11 +7,11 @@ belongs to it, so that a solve loads no other kind.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optmatch.model import InputError, Problem, Solution
@@ -197,7 +197,7 @@ def _tenancy() -> Kind:
     return Kind(Tenancy, verify_tenancy, METHODS, view=view)
 
 
-_ROWS: dict[str, Callable[[], Kind]] = {
+_MAKE_ROW: dict[str, Callable[[], Kind]] = {
     "all-to-all": _all_to_all,
     "collective": _collective,
     "demand": _demand,
@@ -209,22 +209,30 @@ _ROWS: dict[str, Callable[[], Kind]] = {
     "tenancy": _tenancy,
 }
 
+KIND_NAMES = tuple(_MAKE_ROW)
+"""The names of all kinds, as files have them."""
+
 
 @cache
+def kind_named(name: str) -> Kind:
+    """Return the row of a kind by its name, which must be one of `KIND_NAMES`."""
+    return _MAKE_ROW[name]()
+
+
 def all_kinds() -> tuple[Kind, ...]:
     """Return the rows of all kinds."""
-    return tuple(row() for row in _ROWS.values())
+    return tuple(kind_named(name) for name in KIND_NAMES)
 
 
 def kind_of(problem: object) -> Kind:
     """Return the row of a problem; `InputError` if it is none, or its kind is not in the table."""
-    row = _ROWS.get(getattr(problem, "kind", ""))
-    if row is None or not isinstance(problem, row().problem):
+    name = getattr(problem, "kind", "")
+    if name not in KIND_NAMES or not isinstance(problem, kind_named(name).problem):
         raise InputError(
-            f"problem of type {type(problem).__name__}: none of {', '.join(_ROWS)}",
+            f"problem of type {type(problem).__name__}: none of {', '.join(KIND_NAMES)}",
             where="problem",
         )
-    return row()
+    return kind_named(name)
 
 
 def view_of_solution(solution: Solution) -> View:
@@ -242,54 +250,71 @@ PLUGIN_TIME_S = 10.0
 
 def _load_in_time(load: Callable[[], Any]) -> Any:
     """Load the methods of a plugin; one that hangs is left behind in its thread."""
-    outcome: list[Any] = []
+    ended = Event()
+    loaded: list[Any] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            outcome.append((load(), None))
-        except BaseException as exc:  # a plugin that exits is left out
-            outcome.append((None, exc))
+            loaded.append(load())
+        except BaseException as error:  # a plugin that exits, or interrupts, is left out
+            errors.append(error)
+        finally:
+            ended.set()
 
-    thread = Thread(target=run, name="optmatch-plugin", daemon=True)
-    thread.start()
-    thread.join(PLUGIN_TIME_S)
-    if not outcome:
+    Thread(target=run, name="optmatch-plugin", daemon=True).start()
+    if not ended.wait(PLUGIN_TIME_S):
         raise TimeoutError(f"not loaded after {PLUGIN_TIME_S:g} s")
-    offered, error = outcome[0]
-    if error is not None:  # exits and interruptions of a plugin are caught too
+    for error in errors:
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
-    return offered
+    return loaded[0]
 
 
 @cache
-def _plugins() -> tuple[Method, ...]:
+def _plugin_methods() -> tuple[Method, ...]:
     """Load the methods of other packages; one that cannot be loaded is a warning, not an error."""
     from importlib.metadata import entry_points
 
-    from optmatch.solvers.method import Method
-
-    found: list[Method] = []
-    ours = {method.name for kind in all_kinds() for method in kind.methods}
+    methods: list[Method] = []
     for entry in entry_points(group="optmatch.methods"):
-        source = entry.dist.name if entry.dist else "an unknown distribution"
         try:
             offered = _load_in_time(entry.load)
             for method in offered if isinstance(offered, tuple) else (offered,):
-                if not isinstance(method, Method):
-                    raise TypeError(f"{entry.value} is no optmatch.solvers.Method")
-                if method.name in ours or any(
-                    (method.name, method.solves) == (other.name, other.solves) for other in found
-                ):
-                    raise ValueError(f"there is a method {method.name!r} already")
-                found.append(method)
-        except Exception as exc:
-            _log.warning("method %r of %s cannot be used: %s", entry.name, source, exc)
-    return tuple(found)
+                _check_plugin_method(method, entry.value, methods)
+                methods.append(method)
+        except Exception as error:
+            source = entry.dist.name if entry.dist else "an unknown distribution"
+            _log.warning("method %r of %s cannot be used: %s", entry.name, source, error)
+    return tuple(methods)
+
+
+def _check_plugin_method(method: object, place: str, others: Sequence[Method]) -> None:
+    """Refuse what is no method, or has the name of another one.
+
+    Parameters
+    ----------
+    method
+        What a plugin offers.
+    place
+        Where it comes from, as its entry point says.
+    others
+        The methods of plugins so far. Two of them may share a name if they solve different kinds;
+        none may have the name of one of ours.
+    """
+    from optmatch.solvers.method import Method
+
+    if not isinstance(method, Method):
+        raise TypeError(f"{place} is no optmatch.solvers.Method")
+    our_names = {ours.name for kind in all_kinds() for ours in kind.methods}
+    taken = {(other.name, other.solves) for other in others}
+    if method.name in our_names or (method.name, method.solves) in taken:
+        raise ValueError(f"there is a method {method.name!r} already")
 
 
 def all_methods() -> tuple[Method, ...]:
     """Return all methods, kind by kind: ours, then those of plugins."""
-    return (*(method for kind in all_kinds() for method in kind.methods), *_plugins())
+    ours = (method for kind in all_kinds() for method in kind.methods)
+    return (*ours, *_plugin_methods())
 
 
 def default_method(problem: Problem) -> Method:
@@ -299,8 +324,11 @@ def default_method(problem: Problem) -> Method:
 
 def proving_methods(problem: Problem) -> tuple[Method, ...]:
     """Return the methods that may prove what the default method leaves open."""
-    methods = kind_of(problem).methods
-    return tuple(m for m in methods if m.takes(problem) and m.follows and m.follows(problem))
+    return tuple(
+        method
+        for method in kind_of(problem).methods
+        if method.takes(problem) and method.follows is not None and method.follows(problem)
+    )
 
 
 def fitting_methods(problem: Problem) -> list[str]:
@@ -342,23 +370,32 @@ def check_method_name(name: str, kind: str | None = None, where: str = "method")
 
 
 def find_method(name: str, problem: Problem) -> Method:
-    """Return a method for a problem by its name."""
+    """Return a method for a problem by its name.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it does not take this problem; the message lists those that do.
+    """
+    # Ours come first, so that a solve does not look at other installed packages.
     for method in kind_of(problem).methods:
         if method.name == name and method.takes(problem):
-            return method  # without a look at other installed packages
+            return method
     named = [method for method in all_methods() if method.name == name]
     for method in named:
         if method.takes(problem):
             return method
+
     if not named:
+        reason = "unknown"
         close = get_close_matches(str(name), [method.name for method in all_methods()], n=1)
-        why = f"unknown; for {problem.kind}"
         if close:
-            why = f"unknown, perhaps {close[0]!r}; for {problem.kind}"
+            reason += f", perhaps {close[0]!r}"
+        reason += f"; for {problem.kind}"
     elif not any(isinstance(problem, method.solves) for method in named):
-        why = f"does not accept {problem.kind} problems; these do"
+        reason = f"does not accept {problem.kind} problems; these do"
     else:
-        there = f"on {problem.fabric.title}" if problem.fabric else "of this form"
-        why = f"not for {problem.kind} {there}; these are"
-    fitting = ", ".join(sorted(method.name for method in all_methods() if method.takes(problem)))
-    raise InputError(f"method = {name!r}: {why}: {fitting}", where="method")
+        form = f"on {problem.fabric.title}" if problem.fabric else "of this form"
+        reason = f"not for {problem.kind} {form}; these are"
+    fitting = sorted(method.name for method in all_methods() if method.takes(problem))
+    raise InputError(f"method = {name!r}: {reason}: {', '.join(fitting)}", where="method")

@@ -108,7 +108,7 @@ def test_a_class_name_has_one_meaning() -> None:
 def test_every_kind_stands_in_its_row() -> None:
     code = (
         "from optmatch import kinds; from optmatch.problems import PROBLEMS;"
-        "assert list(kinds._ROWS) == [kind.problem.kind for kind in kinds.all_kinds()];"
+        "assert list(kinds.KIND_NAMES) == [kind.problem.kind for kind in kinds.all_kinds()];"
         "assert {kind.problem for kind in kinds.all_kinds()} == set(PROBLEMS.values());"
         "assert all(m.solves is k.problem for k in kinds.all_kinds() for m in k.methods)"
     )

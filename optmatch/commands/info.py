@@ -25,7 +25,6 @@ from optmatch.commands.shared.options import (
 from optmatch.commands.shared.outcome import SOLVED, for_each, name_of, print_object, print_rows
 from optmatch.commands.shared.progress import listening
 from optmatch.fabrics import Fabric, Faulty, Netlist
-from optmatch.model import Limits
 from optmatch.model.declarations import Plain, form_of
 
 if TYPE_CHECKING:
@@ -221,9 +220,6 @@ def _list_params(method: Method) -> list[dict[str, Any]]:
     ]
 
 
-_STEPS = 12  # iterations of one method: enough to call each of its kernels
-
-
 @click.command("warm-up")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 def warm_up(quiet: bool) -> None:
@@ -232,13 +228,11 @@ def warm_up(quiet: bool) -> None:
     First calls then take no longer than later ones. Compiled kernels are kept in the folder that
     `optmatch info` names.
     """
-    from optmatch.entrances import solve
-    from optmatch.kinds import all_kinds
+    from optmatch.control.warming import warm_up as warm_up_kernels
+    from optmatch.kinds import KIND_NAMES
     from optmatch.solvers.kernels.folders import kernel_folder
 
-    problems = [problem for kind in all_kinds() for problem in kind.small_problems()]
-    for number, problem in enumerate(problems, 1):
-        name = f"{problem.kind} ({number} of {len(problems)})"
-        with listening(name, quiet=quiet) as listen:
-            solve(problem, seed=0, limits=Limits(iterations=_STEPS), on_event=listen)
+    for number, kind in enumerate(KIND_NAMES, 1):
+        with listening(f"{kind} ({number} of {len(KIND_NAMES)})", quiet=quiet) as listen:
+            warm_up_kernels(kind, on_event=listen)
     click.echo(f"kernels: {kernel_folder()}")

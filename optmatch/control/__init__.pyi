@@ -14,3 +14,4 @@ from .routing.router import (
     Router as Router,
     settle_free_cells as settle_free_cells,
 )
+from .warming import warm_up as warm_up

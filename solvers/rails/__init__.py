@@ -38,10 +38,9 @@ def small_problems() -> tuple[RailJob, ...]:
     from optmatch.problems import Parallelism, RailNetwork, TransformerModel, Workload
 
     model = TransformerModel(layers=2, hidden=8, heads=1, sequence=8, vocabulary=8, ffn=8)
+    workload = Workload(model=model, batch=2)
+    network = RailNetwork(gpus_per_server=1)
     return (
-        RailJob(
-            parallelism=Parallelism(pp=2),
-            network=RailNetwork(gpus_per_server=1),
-            workload=Workload(model=model, batch=2),
-        ),
+        RailJob(parallelism=Parallelism(pp=2), network=network, workload=workload),
+        RailJob(parallelism=Parallelism(pp=2, dp=2), network=network, workload=workload),
     )

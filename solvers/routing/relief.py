@@ -329,6 +329,8 @@ def relieve(wiring, space, chip, room, least, order, partner, routes, lengths, t
     worst = weigh(wiring, chip, room, order, routes, lengths)
     strain = _strain(chip, room, order, worst)
     k = 0  # tries without success
+    if len(order) == 0:
+        tries = 0  # there is no worst circuit to begin with
     while tries > 0 and (worst > 0.0 or chip.aim >= _POWER):
         first = order[0]
         for place in range(len(order)):

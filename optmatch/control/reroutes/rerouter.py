@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from optmatch.control.figures import Call
 from optmatch.control.reroutes.answering import (
     Ahead,
@@ -133,6 +135,23 @@ class Rerouter(Keeper):
         if clock.remaining_s > 0:
             self._offers = now.record, offers
         return offers
+
+    @staticmethod
+    def warm_up() -> None:
+        """Compile all kernels that controllers call, before there is one.
+
+        A controller of a rack and one of a mesh answer a failure each, and take the answer.
+        """
+        from optmatch.fabrics import HexMesh, RackFabric
+        from optmatch.solvers.reroutes.states import fill_rack, hold_matching
+
+        rack = Rerouter(fill_rack(RackFabric()), prepare=False)
+        rack.apply(rack.fail(chip=21))
+        held = hold_matching(HexMesh(5, 5, ports=12), [1, 0, 3, 2, *[-1] * 8], seed=0)
+        lit_cells = np.flatnonzero(np.asarray(held.cell_states) >= 0)
+        switch = Rerouter(held, prepare=False)
+        switch.apply(switch.fail(cell=int(lit_cells[0])))
+        switch.apply(switch.fail(port=0))
 
     def fail(
         self,

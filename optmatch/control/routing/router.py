@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.entrances import solve, verify
-from optmatch.fabrics import Fabric
+from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.model import (
     DEVICES,
     FREE,
+    IDLE,
     CellDevice,
     Device,
     InfeasibleError,
@@ -102,6 +103,10 @@ class Router:
     cells
         The device of each cell, for `prefer`. None takes cells that are all as those of the preset
         ``"smartlight"``.
+    warm
+        Whether to compile, or to load, all kernels now that the calls of this router need. Without
+        it the first call of each method does so, which takes seconds to half a minute where they
+        were never compiled before.
 
     Raises
     ------
@@ -135,6 +140,7 @@ class Router:
         time_limit_s: float | None = None,
         prefer: Preference | None = None,
         cells: CellDevice | None = None,
+        warm: bool = False,
     ) -> None:
         from optmatch.solvers.routing.row_router import new_row_router
         from optmatch.verify.routing import quick
@@ -166,13 +172,32 @@ class Router:
             (self._n_ports,),
         )
         self._idle_workspaces = [first]
-
         self._options: dict[str, Any] = {
             "check": check,
             "time_limit_s": time_limit_s,
             "prefer": prefer,
             "cells": cells,
         }
+
+        if warm:
+            self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Call each method once with two ports that can meet, then without a circuit."""
+        dark = np.full(self.fabric.n_ports, IDLE, dtype=np.int32)
+        circuit = dark.copy()
+        meets = self.fabric.route_cells() != UNREACHED
+        np.fill_diagonal(meets, False)
+        if meets.any():
+            source, destination = np.unravel_index(int(meets.argmax()), meets.shape)
+            circuit[source] = destination
+            if self.fabric.bidirectional:
+                circuit[destination] = source
+        for matching in (circuit, dark):
+            routed = self.route(matching)
+            self.reroute(routed.states, dark)
+            self.reroute(routed.states, circuit)
+        self.route_batch(np.stack([dark, circuit]), threads=1)
 
     def __repr__(self) -> str:
         parts = [f"{self.fabric.title}, {self.fabric.n_ports} ports, {self._n_cells} cells"]

@@ -1,0 +1,113 @@
+"""Kernels compiled before a service takes its first call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from optmatch.entrances import solve
+from optmatch.kinds import KIND_NAMES, kind_named
+from optmatch.model import InputError, Limits, OnEvent, ignore
+
+if TYPE_CHECKING:
+    from optmatch.fabrics import Fabric
+
+_STEPS = 60
+"""Iterations of one method, enough to call each of its kernels."""
+
+
+def warm_up(
+    kinds: str | Iterable[str] | None = None,
+    *,
+    controllers: bool = False,
+    on_event: OnEvent = ignore,
+) -> None:
+    """Compile the kernels that default methods need, and on request those of controllers.
+
+    First calls then take no longer than later ones. Compiled kernels are kept on disk, in the
+    folder that ``optmatch info`` names; where they are there already this loads them, which takes
+    a second or two.
+
+    Parameters
+    ----------
+    kinds
+        The kinds of problems by name, as ``"demand"``; None for all, an empty sequence for none.
+    controllers
+        Whether to compile too what `Router`, `Rerouter`, `fill_rack`, `schedule`, `decompose` and
+        `RollingSchedule` call.
+    on_event
+        Called with the events of the methods.
+
+    Raises
+    ------
+    InputError
+        If there is no kind of such a name.
+
+    See Also
+    --------
+    Router : ``warm=True`` prepares one router for its fabric.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> om.warm_up("slice-allocation")
+    >>> om.warm_up("mesh")
+    Traceback (most recent call last):
+    ...
+    optmatch.model.errors.InputError: kinds: 'mesh' is none of all-to-all, collective, demand, \
+port-sharing, rail-job, reroute, routing, slice-allocation, tenancy
+    """
+    for name in _names(kinds):
+        for problem in kind_named(name).small_problems():
+            solve(problem, seed=0, limits=Limits(iterations=_STEPS), on_event=on_event)
+    if controllers:
+        from optmatch.control import Rerouter
+        from optmatch.control.demands.warming import warm_schedulers
+
+        _warm_routers()
+        Rerouter.warm_up()
+        warm_schedulers()
+
+
+def _names(kinds: str | Iterable[str] | None) -> Sequence[str]:
+    """Check the names of kinds; all of them for None."""
+    if kinds is None:
+        return KIND_NAMES
+    names = [kinds] if isinstance(kinds, str) else list(kinds)
+    for name in names:
+        if name not in KIND_NAMES:
+            raise InputError(f"kinds: {name!r} is none of {', '.join(KIND_NAMES)}", where="kinds")
+    return names
+
+
+def _warm_routers() -> None:
+    """Route on one fabric of each type, for each aim of routes, with and without a check."""
+    from optmatch.control.routing.router import Router
+    from optmatch.fabrics import (
+        Benes,
+        Clements,
+        Crossbar,
+        DilatedBenes,
+        HexMesh,
+        Piloss,
+        SpankeBenes,
+        SwitchAndSelect,
+    )
+    from optmatch.model import CellDevice
+
+    fabrics: tuple[Fabric, ...] = (
+        HexMesh(4, 4, ports=8),
+        HexMesh(4, 4, tx=[0, 4, 8, 12], rx=[2, 6, 10, 14]),
+        Benes(8),
+        DilatedBenes(4),
+        SpankeBenes(4),
+        Crossbar(4),
+        Piloss(4),
+        SwitchAndSelect(4),
+        Clements(4),
+    )
+    for fabric in fabrics:
+        Router(fabric, check=True, warm=True)
+        cells = CellDevice.of("smartlight", fabric.n_cells)
+        for aim in ("worst-loss-db", "worst-snr-db", "power-mw"):
+            Router(fabric, prefer=aim, cells=cells, warm=True)
