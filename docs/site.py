@@ -40,7 +40,8 @@ SECTIONS: dict[str, list[str]] = {
         "switches", "slices", "sharing", "sharing-fabric", "sharing-simulation",
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
-    "Reference": ["solutions", "command-line", "file-formats", "instances", "glossary"],
+    "Reference": ["solutions", "command-line", "file-formats", "instances", "logging", "stability",
+                  "glossary"],
     "For authors": ["adding-a-kind", "design-notes"],
 }  # fmt: skip
 """The pages of this folder, by chapter; pages that are not listed come last."""
@@ -92,6 +93,7 @@ def main() -> None:
     code = subprocess.run(command, env=quiet).returncode
     if not code:
         write_index(args.to)
+        set_formulas(args.to)
     broken = broken_links(args.to) if not code else []
     print(*broken, sep="\n", end="\n" if broken else "", file=sys.stderr)
     raise SystemExit(code or bool(broken))
@@ -132,6 +134,44 @@ def write_benchmarks(source: Path) -> None:
         where = f"{machine['cpu'].get('brand_raw', 'processor unknown')}, {machine['release']}"
         text += f"\n## The newest run here\n\nOn {where}.\n\n{shown}"
     (source / "benchmarks.md").write_text(text)
+
+
+_CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$")
+_MARKED = re.compile(r":math:(<code[^>]*>)(.*?)</code>", re.DOTALL)
+
+
+def mark_formulas(text: str) -> str:
+    """Write the formulas of a page as docstrings do, as code after ``:math:``.
+
+    Markdown leaves code alone, whereas it takes the underscores of a formula for emphasis.
+    """
+
+    def mark(found: re.Match[str]) -> str:
+        display, inline = found.groups()
+        return f":math:`\\displaystyle {display}`" if display else f":math:`{inline}`"
+
+    parts = []
+    end = 0
+    for code in _CODE.finditer(text):
+        parts += [_FORMULA.sub(mark, text[end : code.start()]), code[0]]
+        end = code.end()
+    return "".join([*parts, _FORMULA.sub(mark, text[end:])])
+
+
+def set_formulas(site: Path) -> None:
+    """Set the formulas of all pages as MathML, which browsers draw by themselves."""
+    from latex2mathml.converter import convert
+
+    def to_mathml(found: re.Match[str]) -> str:
+        latex = html.unescape(found[2])
+        shown = "block" if latex.startswith("\\displaystyle ") else "inline"
+        return str(convert(latex.removeprefix("\\displaystyle "), display=shown))
+
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        if ":math:" in text:
+            path.write_text(_MARKED.sub(to_mathml, text), encoding="utf-8")
 
 
 def write_index(site: Path) -> None:
@@ -246,7 +286,7 @@ def public_names(room: str = "optmatch") -> dict[str, str]:
 
 def _read(path: Path) -> str:
     """Read a page; links to what a site has none of, folders and files of code, become text."""
-    return links_of_the_site(path.read_text(encoding="utf-8"))
+    return mark_formulas(links_of_the_site(path.read_text(encoding="utf-8")))
 
 
 def links_of_the_site(text: str) -> str:

@@ -73,6 +73,10 @@ def test_the_commands_of_a_page_run(
             output = done.stdout
         printed += output
     assert printed
+    if page.parent.name == "tutorials":
+        said = {" ".join(line.split()) for line in printed.splitlines()}
+        for line in "".join(blocks(page, "text")).splitlines():
+            assert " ".join(line.split()) in said, f"{line!r} is not what a run of today prints"
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +194,16 @@ def test_notebooks_run_from_any_folder_and_show_their_figures() -> None:
         text = path.read_text("utf-8")
         assert "%matplotlib inline" in text, path.name
         assert '\\"..\\"' not in text, path.name
+
+
+def test_formulas_are_marked_for_the_site() -> None:
+    """Those of pages are written as in docstrings; dollars of consoles stay."""
+    site = runpy.run_path(str(ROOT / "docs" / "site.py"))
+    text = "With $a_b$:\n\n$$c = d$$\n\n`$HOME`\n\n```console\n$ optmatch x $ y\n```\n"
+    assert site["mark_formulas"](text) == (
+        "With :math:`a_b`:\n\n:math:`\\displaystyle c = d`\n\n`$HOME`\n\n"
+        "```console\n$ optmatch x $ y\n```\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/command-line.md"])
