@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from optmatch.commands.shared.options import FORCE, Listed
+from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device
+from optmatch.commands.shared.options import FORCE, Listed, with_options
 from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say
-from optmatch.model import InputError, Solution, naming
+from optmatch.model import CellDevice, InputError, Solution, naming
 
 
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -80,6 +81,17 @@ class SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic befo
     type=SlotBefore(),
     help="Write the change from this slot, or from the `previous` one, as a patch.",
 )
+@click.option(
+    "--heaters",
+    type=click.Path(),
+    help="CSV or JSON with the calibration of each heater: cell, arm, a_rad, b_rad_per_v2, ...",
+)
+@click.option(
+    "--most-mw",
+    type=click.FloatRange(min=0),
+    help="With --heaters: the power that all of them may take at any time.",
+)
+@with_options((DEVICE, DEVICE_CELLS))
 @FORCE
 def export(
     file: str,
@@ -91,6 +103,10 @@ def export(
     ports: str | None,
     slot: int | None,
     from_slot: int | str | None,
+    heaters: str | None,
+    most_mw: float | None,
+    device: str | None,
+    device_cells: str | None,
     force: bool,
 ) -> None:
     """Write a schedule or a plan of rails for other tools. `-` is stdin."""
@@ -104,9 +120,13 @@ def export(
         "ports": ports,
         "slot": slot,
         "from_slot": from_slot,
+        "heaters": heaters,
+        "most_mw": most_mw,
     }
     names: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     solution = read_solution(file)
+    if device is not None or device_cells is not None:
+        names["cells"] = _cells_of_chip(solution, device, device_cells)
     with naming(name_of(file)):
         if output != STDIN:
             options: dict[str, Any] = {"force": force, "rate_bytes_per_s": rate, **names}
@@ -118,6 +138,19 @@ def export(
     if not isinstance(content, str):
         raise InputError(f"{to}: several files; -o says how their names begin")
     click.echo(content, nl=False)
+
+
+def _cells_of_chip(solution: Solution, device: str | None, table: str | None) -> CellDevice:
+    """Return what is known of each cell of the solution's chip."""
+    from optmatch.io.cells import read_cells
+
+    fabric = solution.problem.fabric
+    n_cells = 0 if fabric is None else fabric.n_cells
+    if n_cells == 0:
+        raise InputError("a switch without cells has no heaters", where="device")
+    if table is not None:
+        return read_cells(table, n_cells, choose_device(device))
+    return CellDevice.of(choose_device(device), n_cells)
 
 
 @click.command()

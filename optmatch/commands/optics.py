@@ -34,7 +34,9 @@ _SHOWN_PAIRS = 8
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--choose", metavar="K", type=click.IntRange(1, 1000), help="Choose K states.")
 @count("--seed", 0, "With --choose: seed of the states.")
-@click.option("-o", "--output", type=click.Path(), help="With --choose: where they go, an .npz.")
+@click.option(
+    "-o", "--output", type=click.Path(), help="Where states (an .npz) or tables (CSV) go."
+)
 @click.option(
     "--measured",
     metavar="FILE",
@@ -42,6 +44,12 @@ _SHOWN_PAIRS = 8
     type=click.Path(),
     help="What was measured, an .npz; or states alone, then a file for each of them: Touchstone,"
     " CSV of dB, or Lumerical's .sparam.",
+)
+@click.option(
+    "--sweeps",
+    metavar="FILE",
+    type=click.Path(),
+    help="Calibrate heaters from sweeps: CSV with cell, arm, v and the power in cross or bar.",
 )
 @click.option(
     "--calibration-db",
@@ -60,6 +68,7 @@ def optics(
     seed: int,
     output: str | None,
     measured: tuple[str, ...],
+    sweeps: str | None,
     calibration_db: float,
     device: str | None,
     device_cells: str | None,
@@ -70,12 +79,21 @@ def optics(
     """Compare measured transfer matrices with the model of a chip, the fabric of FILE.
 
     First --choose K states of all cells that tell cells apart; measure the chip in them; then
-    --measured says where chip and model disagree, and which one cell would explain it.
+    --measured says where chip and model disagree, and which one cell would explain it. --sweeps
+    calibrates heaters, for export --to heaters.
     """
-    if (choose is None) == (not measured) or (choose is None) != (output is None):
-        raise click.UsageError("either --choose and --output, or --measured")
+    has_output = output is not None
+    if [choose is not None, bool(measured), sweeps is not None].count(True) != 1 or (
+        has_output == bool(measured)
+    ):
+        raise click.UsageError(
+            "either --choose and --output, or --measured, or --sweeps and --output"
+        )
     use_one_thread()
     fabric = fabric_of(file, options)
+    if sweeps is not None and output is not None:
+        calibrate_heaters(fabric, sweeps, output, force=force)
+        return
     if choose is not None and output is not None:
         write_states(fabric, choose, seed, output, force=force)
         return
@@ -106,6 +124,36 @@ def write_states(fabric: Fabric, count: int, seed: int, output: str, *, force: b
     stream = io.BytesIO()
     np.savez_compressed(stream, cell_states=choose_states(fabric, count, seed=seed))
     replace_file(target, stream.getvalue())
+    say(f"{output}: written")
+
+
+def calibrate_heaters(fabric: Fabric, sweeps: str, output: str, *, force: bool) -> None:
+    """Fit the sweeps of heaters, print each fit, and write the calibrations as CSV."""
+    from optmatch.io.heaters import arm_name, read_sweeps, write_heaters
+    from optmatch.model import naming
+    from optmatch.model.files import check_target, replace_file
+    from optmatch.verify.optics.sweeps import fit_sweep, heaters_of_fits
+
+    target = check_target(output, force=force)
+    fits = {}
+    largest_volts = {}
+    resistance_ohm = {}
+    for sweep in read_sweeps(sweeps, fabric):
+        heater = sweep.cell, sweep.arm
+        name = f"cell {fabric.cell_names[sweep.cell]}, arm {arm_name(fabric, *heater)}"
+        with naming(sweeps), naming(name):
+            fits[heater] = fit_sweep(sweep.volts, sweep.power, sweep.is_cross)
+        largest_volts[heater] = float(sweep.volts.max())
+        resistance_ohm[heater] = sweep.resistance_ohm
+        fit = fits[heater]
+        within_rad = fit.within_rad(sweep.volts).max()
+        visibility = ", ".join(f"{value:.3f}" for value in fit.visibility)
+        click.echo(
+            f"  {name}: {fit.a_rad:.4f} + {fit.b_rad_per_v2:.5g} V^2 rad, within {within_rad:.3g}"
+            f" rad (95 %), visibility {visibility}"
+        )
+    heaters = heaters_of_fits(fits, largest_volts=largest_volts, resistance_ohm=resistance_ohm)
+    replace_file(target, write_heaters(heaters, fabric).encode())
     say(f"{output}: written")
 
 

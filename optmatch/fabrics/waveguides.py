@@ -89,15 +89,26 @@ def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArra
     .. [2] Jacques et al. (2019). Optimization of thermo-optic phase-shifter design and mitigation
        of thermal crosstalk on the SOI platform. https://doi.org/10.1364/OE.27.010456
     """
-    own = cells.turn_rad[np.arange(graph.n_cells), np.asarray(states)]
-    share, decay = cells.device.thermal_crosstalk, cells.device.thermal_decay_cells
-    if not share:
-        return np.zeros_like(own)
-    middle = _shrink(graph)[0].mean(axis=1)
-    matrix = share * np.exp(-np.linalg.norm(middle[:, None] - middle, axis=2) / decay)
-    np.fill_diagonal(matrix, 0.0)
-    turned: NDArray[np.float64] = own @ matrix
+    own_turn_rad = cells.turn_rad[np.arange(graph.n_cells), np.asarray(states)]
+    if not cells.device.thermal_crosstalk:
+        return np.zeros_like(own_turn_rad)
+    turned: NDArray[np.float64] = own_turn_rad @ heat_shares(graph, cells.device)
     return turned
+
+
+def heat_shares(graph: CellGraph, device: Device) -> NDArray[np.float64]:
+    """``share[heated, cell]``: the part of a heater's turn that the phase of another cell gets.
+
+    It falls off exponentially with the distance of the middles of both cells. A cell has no share
+    of itself.
+    """
+    middle = _shrink(graph)[0].mean(axis=1)
+    distance = np.linalg.norm(middle[:, None] - middle, axis=2)
+    share: NDArray[np.float64] = device.thermal_crosstalk * np.exp(
+        -distance / device.thermal_decay_cells
+    )
+    np.fill_diagonal(share, 0.0)
+    return share
 
 
 def measure_area(graph: CellGraph) -> float:

@@ -17,6 +17,7 @@ from optmatch.io.arrays import detach
 from optmatch.io.collectives.msccl import write_msccl, write_rounds, write_traces
 from optmatch.io.collectives.mscclpp import write_mscclpp
 from optmatch.io.files import save_tree
+from optmatch.io.heaters import write_drive_table
 from optmatch.io.netlists import gdsfactory, phases
 from optmatch.io.rails import simulators, timeline
 from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
@@ -165,6 +166,13 @@ EXPORTERS: dict[str, Exporter] = {
         phases.write_phases_json,
         cells=True,
     ),
+    "heaters": Exporter(
+        "drive table: which heater gets which voltage in which order, from --heaters; CSV",
+        (),
+        write_drive_table,
+        cells=True,
+        options=("heaters", "most_mw", "cells"),
+    ),
     "smartlight": Exporter(
         'a line for each slot: [cell, "x" | "="] of all set cells, JSON',
         (),
@@ -224,7 +232,7 @@ def export(
     be written, `InputError` is raised, and nothing is written. Bandwidths of a problem
     without bytes need a rate. `names` has the `options` of the format: ``component``, the name of
     a cell, and ``pins``, those of a1, a2, b1 and b2; ``ports``, a table of the ports of switches,
-    ``slot`` and ``from_slot``.
+    ``slot`` and ``from_slot``; ``heaters``, a file of calibrations, ``most_mw`` and ``cells``.
     """
     written = _write(solution, to, rate_bytes_per_s, names)
     if isinstance(written, Document):

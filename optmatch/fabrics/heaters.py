@@ -1,0 +1,276 @@
+r"""From states of cells to voltages of heaters: drive tables.
+
+A cell is in a state if the phases of its arms differ by a known angle (`find_differences`), up to
+whole turns. A heater can only add to the phase of its arm, hence the wanted difference is reached
+by arm 1, or by arm 2 with what is left to a whole turn. Of the arms in reach the one is taken that
+needs less power.
+
+A heater warms other cells, too. With ``share[j, i]``, the part of the turn of heater j that cell i
+gets, the difference of cell i is :math:`a_1 - a_2 + u_1 - u_2 + \sum_j share_{ji} (u_1 + u_2)_j`
+for the turns u of the heaters. It is solved for u by iteration, which converges as long as shares
+are small. Phases are then right with all heaters on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.netlists.circuits import find_differences
+from optmatch.fabrics.waveguides import heat_shares
+from optmatch.model import FREE, InputError
+from optmatch.model.cells import CellDevice
+from optmatch.model.heaters import ARMS, Heater
+
+WHOLE_TURN_RAD = 2 * math.pi
+
+CLOSE_RAD = 1e-9
+"""Phases are right within this; less than this below a whole turn needs no heat."""
+
+_MOST_ROUNDS = 500
+
+
+class HeaterStep(NamedTuple):
+    """One heater gets another voltage."""
+
+    slot: int
+    cell: int
+    arm: int
+    state: int
+    """The state of the cell in this slot: 0 bar, 1 cross."""
+    turn_rad: float
+    """By how much the heater turns the phase of its arm from now on."""
+    volts: float
+    power_mw: float
+    """Of this heater from now on; NaN if it is not known."""
+    total_mw: float
+    """Of all heaters from now on; NaN if one is not known."""
+    settling_s: float
+
+
+class HeaterTable(NamedTuple):
+    """Heaters of a chip by cell and arm, and what cells do to each other."""
+
+    heaters: Mapping[tuple[int, int], Heater]
+    """By the number of the cell and the arm."""
+    cells: CellDevice
+    """Heat that reaches other cells; power and settling times that heaters do not state."""
+
+
+def plan_heater_steps(
+    fabric: Fabric,
+    cell_states: NDArray[np.int8],
+    table: HeaterTable,
+    *,
+    most_mw: float | None = None,
+) -> list[HeaterStep]:
+    """Plan the voltages of all slots, and the order in which they are set.
+
+    A free cell keeps the voltages that it has; before the first slot there is no voltage. In each
+    slot heaters are turned down first, those by most power before others, and turned up then: the
+    power never exceeds the larger one of both slots.
+
+    Parameters
+    ----------
+    fabric
+        The chip.
+    cell_states
+        ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free.
+    table
+        Its heaters.
+    most_mw
+        The power that all heaters together may take at any time.
+
+    Returns
+    -------
+    list of HeaterStep
+        In the order in which they are to be made; heaters that keep their voltage have none.
+
+    Raises
+    ------
+    InputError
+        If a set cell has no heater, or none that reaches its phase; or the power of a slot exceeds
+        `most_mw`, or is not known and there is such a limit.
+    """
+    n_cells = fabric.n_cells
+    driver = _Driver(fabric, table)
+    turns_rad = np.zeros((n_cells, 2))
+    shown_states = np.full(n_cells, FREE, dtype=np.int8)
+    steps: list[HeaterStep] = []
+    for slot, states in enumerate(cell_states):
+        shown_states = np.where(states == FREE, shown_states, states).astype(np.int8)
+        next_turns_rad = driver.turns_for(shown_states, slot)
+        steps += driver.order_changes(slot, shown_states, turns_rad, next_turns_rad)
+        if most_mw is not None:
+            driver.check_power(slot, next_turns_rad, most_mw)
+        turns_rad = next_turns_rad
+    return steps
+
+
+class _Driver:
+    """Heaters of one chip as arrays, shape (cells, 2 arms)."""
+
+    def __init__(self, fabric: Fabric, table: HeaterTable) -> None:
+        graph = fabric.graph
+        if graph is None:
+            raise InputError("a switch without cells has no heaters")
+        if table.cells.n_cells != fabric.n_cells:
+            raise InputError(f"a device of {table.cells.n_cells} cells, not {fabric.n_cells}")
+        self.names: Sequence[str] = fabric.cell_names
+        self.table = table
+        self.wanted_rad = find_differences(fabric)  # [cell, state]
+        shape = (fabric.n_cells, 2)
+        self.largest_rad = np.full(shape, -1.0)  # no heater
+        self.mw_per_rad = np.full(shape, np.inf)
+        self.at_rest_rad = np.zeros(fabric.n_cells)
+        for (cell, arm), heater in table.heaters.items():
+            if cell >= fabric.n_cells:
+                raise InputError(f"a heater of cell {cell}: cells are 0 .. {fabric.n_cells - 1}")
+            self.largest_rad[cell, arm - 1] = heater.largest_turn_rad
+            sign = 1 if arm == ARMS[0] else -1
+            self.at_rest_rad[cell] += sign * heater.phase_at_rest_rad
+            power_mw = self.power_mw(cell, arm, 1.0)
+            self.mw_per_rad[cell, arm - 1] = 1.0 if math.isnan(power_mw) else power_mw
+        self.shares = np.zeros((fabric.n_cells, fabric.n_cells))
+        if table.cells.device.thermal_crosstalk:
+            self.shares = heat_shares(graph, table.cells.device)
+
+    def turns_for(self, states: NDArray[np.int8], slot: int) -> NDArray[np.float64]:
+        """Solve for ``turn_rad[cell, arm]`` with which all set cells have their differences."""
+        cells = np.flatnonzero(states != FREE)
+        wanted_rad = self.wanted_rad[cells, states[cells]] - self.at_rest_rad[cells]
+        turns_rad = np.zeros(self.largest_rad.shape)
+        for _ in range(_MOST_ROUNDS):
+            warmed_rad = turns_rad.sum(axis=1) @ self.shares
+            missing_rad = wanted_rad - warmed_rad[cells]
+            next_turns_rad = np.zeros_like(turns_rad)
+            next_turns_rad[cells] = self._choose_arms(cells, missing_rad, turns_rad[cells])
+            change_rad = np.abs(next_turns_rad - turns_rad).max(initial=0.0)
+            turns_rad = next_turns_rad
+            if change_rad < CLOSE_RAD:
+                self._check_reached(slot, cells, missing_rad, turns_rad)
+                return turns_rad
+        raise InputError(
+            f"slot {slot}: heat of other cells is too strong for phases to be compensated"
+            f" (thermal_crosstalk = {self.table.cells.device.thermal_crosstalk:g})"
+        )
+
+    def _choose_arms(
+        self,
+        cells: NDArray[np.intp],
+        missing_rad: NDArray[np.float64],
+        former_rad: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return ``turn_rad[cell, arm]``: one arm makes up for what is missing, up to turns.
+
+        Of both arms the cheaper one in reach is taken. The arm of the round before is kept unless
+        the other one needs less than half, since two arms that cost the same would alternate.
+        """
+        by_arm_rad = _wrapped(np.stack([missing_rad, -missing_rad], axis=1))
+        cost = by_arm_rad * self.mw_per_rad[cells]
+        cost[former_rad > 0] /= 2
+        cost[by_arm_rad > self.largest_rad[cells]] = np.inf
+        arm = np.argmin(cost, axis=1)
+        turns_rad = np.zeros_like(by_arm_rad)
+        rows = np.arange(len(cells))
+        turns_rad[rows, arm] = by_arm_rad[rows, arm]
+        return turns_rad
+
+    def _check_reached(
+        self,
+        slot: int,
+        cells: NDArray[np.intp],
+        missing_rad: NDArray[np.float64],
+        turns_rad: NDArray[np.float64],
+    ) -> None:
+        """Refuse a slot with a cell whose heaters do not reach its phase."""
+        for cell, missing in zip(cells, missing_rad, strict=True):
+            reach_rad = self.largest_rad[cell]
+            needed_rad = _wrapped(np.array([missing, -missing]))
+            if (needed_rad <= np.maximum(reach_rad, 0.0)).any():
+                continue
+            if (reach_rad < 0).all():
+                raise InputError(f"slot {slot}, cell {self.names[cell]}: no heater is calibrated")
+            reached = [
+                f"arm {arm} reaches {reach:.3g} of {needed:.3g} rad"
+                for arm, reach, needed in zip(ARMS, reach_rad, needed_rad, strict=True)
+                if reach >= 0
+            ]
+            raise InputError(
+                f"slot {slot}, cell {self.names[cell]}: {' and '.join(reached)} within its voltage"
+            )
+
+    def order_changes(
+        self,
+        slot: int,
+        states: NDArray[np.int8],
+        before_rad: NDArray[np.float64],
+        after_rad: NDArray[np.float64],
+    ) -> list[HeaterStep]:
+        """List the heaters that change, those that need less power from now on first."""
+        changes = []
+        total_mw = 0.0
+        for (cell, arm), heater in sorted(self.table.heaters.items()):
+            before_mw = self.power_mw(cell, arm, before_rad[cell, arm - 1])
+            after_mw = self.power_mw(cell, arm, after_rad[cell, arm - 1])
+            total_mw += before_mw
+            difference_rad = after_rad[cell, arm - 1] - before_rad[cell, arm - 1]
+            if abs(difference_rad) > CLOSE_RAD:
+                rise = difference_rad if math.isnan(after_mw) else after_mw - before_mw
+                changes.append((rise, cell, arm, heater))
+        steps = []
+        for _, cell, arm, heater in sorted(changes, key=lambda change: change[:3]):
+            turn_rad = float(after_rad[cell, arm - 1])
+            power_mw = self.power_mw(cell, arm, turn_rad)
+            total_mw += power_mw - self.power_mw(cell, arm, before_rad[cell, arm - 1])
+            settling_s = heater.settling_s
+            if settling_s is None:
+                settling_s = float(self.table.cells.settling_s[cell])
+            steps.append(
+                HeaterStep(
+                    slot=slot,
+                    cell=cell,
+                    arm=arm,
+                    state=int(states[cell]),
+                    turn_rad=turn_rad,
+                    volts=heater.volts_for(turn_rad),
+                    power_mw=power_mw,
+                    total_mw=total_mw,
+                    settling_s=settling_s,
+                )
+            )
+        return steps
+
+    def power_mw(self, cell: int, arm: int, turn_rad: float) -> float:
+        """Return the power of a heater that turns its phase; by its resistance, or the device."""
+        heater = self.table.heaters[cell, arm]
+        if heater.resistance_ohm is not None:
+            return heater.power_mw(heater.volts_for(turn_rad))
+        mw_per_pi = float(self.table.cells.heater_mw_per_pi[cell])
+        return mw_per_pi * turn_rad / math.pi if mw_per_pi > 0 else math.nan
+
+    def check_power(self, slot: int, turns_rad: NDArray[np.float64], most_mw: float) -> None:
+        """Refuse a slot whose heaters together take more than a limit, or an unknown power."""
+        total_mw = 0.0
+        for cell, arm in sorted(self.table.heaters):
+            power_mw = self.power_mw(cell, arm, turns_rad[cell, arm - 1])
+            if math.isnan(power_mw):
+                raise InputError(
+                    f"cell {self.names[cell]}, arm {arm}: the resistance is not known, and the"
+                    " power has a limit"
+                )
+            total_mw += power_mw
+        if total_mw > most_mw * (1 + 1e-12):
+            raise InputError(f"slot {slot}: heaters take {total_mw:.4g} mW, at most {most_mw:g}")
+
+
+def _wrapped(turn_rad: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return turns from 0 up to a whole one; 0 for what misses a whole one by rounding alone."""
+    wrapped: NDArray[np.float64] = np.mod(turn_rad, WHOLE_TURN_RAD)
+    wrapped[WHOLE_TURN_RAD - wrapped < CLOSE_RAD] = 0.0
+    return wrapped

@@ -1,0 +1,367 @@
+"""Heaters in files: calibrations, sweeps of one heater, and drive tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric
+from optmatch.fabrics.heaters import HeaterTable, plan_heater_steps
+from optmatch.fabrics.netlists.circuits import cell_circuits
+from optmatch.io.contents import decode, read_bytes
+from optmatch.io.fields import check_object, choose, shorten
+from optmatch.io.netlists.phases import stated_cells
+from optmatch.io.text import parse, pointer
+from optmatch.model import DEVICES, CellDevice, FormatError, InputError, Solution, naming
+from optmatch.model.files import path_name
+from optmatch.model.heaters import ARMS, Heater
+
+HEATERS_FORMAT = "optmatch/heaters/1"
+
+_COLUMNS = {
+    "a_rad": "a_rad",
+    "a": "a_rad",
+    "b_rad_per_v2": "b_rad_per_v2",
+    "b": "b_rad_per_v2",
+    "v": "volts",
+    "phase_rad": "phases_rad",
+    "phase": "phases_rad",
+    "resistance_ohm": "resistance_ohm",
+    "resistance": "resistance_ohm",
+    "max_v": "max_v",
+    "settling_s": "settling_s",
+    "a_within_rad": "a_within_rad",
+    "b_within_rad_per_v2": "b_within_rad_per_v2",
+}
+"""Columns of a calibration, and fields of `Heater`; short names without units are taken, too."""
+
+_WRITTEN = (
+    "a_rad",
+    "b_rad_per_v2",
+    "resistance_ohm",
+    "max_v",
+    "settling_s",
+    "a_within_rad",
+    "b_within_rad_per_v2",
+)
+
+Entry = Mapping[str, str | float | Sequence[float]]
+
+
+class HeaterSweep(NamedTuple):
+    """Powers at some ports while the voltage of one heater is swept."""
+
+    cell: int
+    arm: int
+    volts: NDArray[np.float64]
+    """(points,)."""
+    power: NDArray[np.float64]
+    """(points, outputs): in any unit."""
+    is_cross: tuple[bool, ...]
+    """(outputs,): whether the output gets its light in cross, else in bar."""
+    resistance_ohm: float | None
+
+
+def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int, int], Heater]:
+    """Read the calibrations of the heaters of a chip.
+
+    Parameters
+    ----------
+    path
+        CSV or JSON. Columns of a CSV are ``cell``, ``arm`` and either ``a_rad, b_rad_per_v2`` (one
+        line for a heater), or ``v, phase_rad`` (a line for each point); and perhaps
+        ``resistance_ohm, max_v, settling_s``. JSON has ``"format": "optmatch/heaters/1"`` and
+        under ``"heaters"`` objects with the same names, where ``v`` and ``phase_rad`` are lists.
+    fabric
+        The chip, for names of cells and heaters; numbers are taken, too. Arms are 1 and 2.
+
+    Returns
+    -------
+    dict
+        Heaters by the number of the cell and the arm.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, or a name, cell or arm is unknown or there twice.
+    InputError
+        If a value is out of range.
+    """
+    name = path_name(path)
+    content = read_bytes(path)
+    with naming(name):
+        if content.lstrip()[:1] == b"{":
+            rows = _rows_of_json(content, name)
+        else:
+            rows = list(_rows_of_csv(decode(content, name)))
+        points: dict[tuple[int, int], dict[str, Any]] = {}
+        places: dict[tuple[int, int], str] = {}
+        for place, row in rows:
+            cell = find_cell(fabric, row.get("cell", ""), place)
+            arm = find_arm(fabric, cell, row.get("arm", ""), place)
+            fields = _fields_of_row(row, place)
+            former = points.setdefault((cell, arm), {"volts": [], "phases_rad": []})
+            for field, value in fields.items():
+                if field in ("volts", "phases_rad"):
+                    former[field] += list(np.atleast_1d(value))
+                elif former.setdefault(field, value) != value:
+                    message = f"{field} = {value:g}: {former[field]:g} stands above"
+                    raise FormatError(message, where=place)
+            if not former["volts"] and (cell, arm) in places:
+                message = f"cell {fabric.cell_names[cell]}, arm {arm}: is there already"
+                raise FormatError(f"{message}, {places[cell, arm]}", where=place)
+            places.setdefault((cell, arm), place)
+        heaters = {}
+        for (cell, arm), fields in points.items():
+            if not fields["volts"]:
+                del fields["volts"], fields["phases_rad"]
+            with naming(f"{name}: {places[cell, arm]}"):
+                heaters[cell, arm] = Heater(cell=cell, arm=arm, **fields)
+        return heaters
+
+
+def _rows_of_csv(text: str) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Yield the place of each line and its entries by name; empty entries are left out."""
+    reader = csv.reader(io.StringIO(text))
+    names: list[str] = []
+    try:
+        for row in reader:
+            if not row or row[0].lstrip().startswith("#"):
+                continue
+            place = f"line {reader.line_num}"
+            if not names:
+                names = [entry.strip() for entry in row]
+                continue
+            if len(row) != len(names):
+                raise FormatError(f"{len(row)} entries, {len(names)} names", where=place)
+            entries = {
+                key: entry.strip() for key, entry in zip(names, row, strict=True) if entry.strip()
+            }
+            yield place, entries
+    except csv.Error as exc:
+        raise FormatError(f"not CSV: {exc}", where=f"line {reader.line_num}") from None
+
+
+def _rows_of_json(content: bytes, path: str) -> list[tuple[str, dict[str, Any]]]:
+    tree = parse(content, path)
+    check_object(tree, "")
+    choose(tree, "format", {HEATERS_FORMAT: Heater}, "")
+    for key in tree.keys() - {"format", "heaters"}:
+        message = f"unknown key {key!r}: known are format, heaters"
+        raise FormatError(message, where=pointer("", key))
+    if not isinstance(tree.get("heaters"), list):
+        raise FormatError("a list of objects is expected", where="/heaters")
+    rows = []
+    for index, row in enumerate(tree["heaters"]):
+        place = pointer("/heaters", index)
+        check_object(row, place)
+        rows.append((place, {key: value for key, value in row.items() if value is not None}))
+    return rows
+
+
+def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the fields of `Heater` that a row states, as numbers or lists of numbers."""
+    fields: dict[str, Any] = {}
+    for key, entry in row.items():
+        if key in ("cell", "arm"):
+            continue
+        if key not in _COLUMNS:
+            known = ", ".join(("cell", "arm", *_COLUMNS))
+            raise FormatError(f"{shorten(key)}: unknown; known are {known}", where=place)
+        field = _COLUMNS[key]
+        if field in fields:
+            raise FormatError(f"{key}: the same is there by another name", where=place)
+        if isinstance(entry, list) and field in ("volts", "phases_rad"):
+            fields[field] = [_number(key, number, place) for number in entry]
+        else:
+            fields[field] = _number(key, entry, place)
+    if ("volts" in fields) != ("phases_rad" in fields):
+        raise FormatError("v and phase_rad go together", where=place)
+    return fields
+
+
+def _number(name: str, entry: Any, place: str) -> float:
+    """Return a finite number, of a JSON value or a CSV entry."""
+    message = f"{name} = {shorten(entry)}: a number is expected"
+    if isinstance(entry, bool) or not isinstance(entry, str | int | float):
+        raise FormatError(message, where=place)
+    try:
+        value = float(entry)
+    except (ValueError, OverflowError):
+        raise FormatError(message, where=place) from None
+    if not math.isfinite(value):
+        raise FormatError(message, where=place)
+    return value
+
+
+def find_cell(fabric: Fabric, name: Any, place: str) -> int:
+    """Return the number of a cell by its name or its number."""
+    text = str(name).strip()
+    names = list(fabric.cell_names)
+    if text in names:
+        return names.index(text)
+    if text.isdecimal() and len(text) < 10 and int(text) < fabric.n_cells:
+        return int(text)
+    if not text:
+        raise FormatError("cell is missing", where=place)
+    known = f"0 .. {fabric.n_cells - 1}"
+    if names != [str(cell) for cell in range(fabric.n_cells)]:
+        known = f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}, or {known}"
+    raise FormatError(f"cell {shorten(text)}: cells are {known}", where=place)
+
+
+def find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
+    """Return an arm, 1 or 2, by its number or the name of a heater on it; 1 if none is stated."""
+    text = str(name).strip()
+    if text in ("", "1"):
+        return 1
+    if text == "2":
+        return 2
+    circuit = cell_circuits(fabric)[cell]
+    names: list[str] = []
+    if circuit is not None:
+        for arm, heaters in zip(ARMS, circuit.arms, strict=True):
+            if text in heaters:
+                return arm
+            names += heaters
+    known = ", ".join(["1", "2", *names])
+    raise FormatError(f"arm {shorten(text)}: arms are {known}", where=place)
+
+
+def arm_name(fabric: Fabric, cell: int, arm: int) -> str:
+    """Return the name of the heater on an arm; its number if it has no name of its own."""
+    circuit = cell_circuits(fabric)[cell]
+    if circuit is not None and len(circuit.arms[arm - 1]) == 1:
+        return str(circuit.arms[arm - 1][0])
+    return str(arm)
+
+
+def write_heaters(heaters: Iterable[Heater], fabric: Fabric) -> str:
+    """Return calibrations by coefficients as CSV, as `read_heaters` reads it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["cell", "arm", *_WRITTEN])
+    for heater in heaters:
+        values = [getattr(heater, name) for name in _WRITTEN]
+        entries = ["" if value is None else repr(float(value)) for value in values]
+        cell_name = fabric.cell_names[heater.cell]
+        writer.writerow([cell_name, arm_name(fabric, heater.cell, heater.arm), *entries])
+    return text.getvalue()
+
+
+def read_sweeps(path: str | os.PathLike[str], fabric: Fabric) -> list[HeaterSweep]:
+    """Read sweeps of heaters: CSV with a line for each point.
+
+    Columns are ``cell``, ``arm``, ``v`` and one or both of ``cross`` and ``bar``: the power at the
+    output that gets the light in this state, in any unit. ``resistance_ohm`` may be stated, too.
+    Only one heater is swept at a time; lines with the same cell and arm are one sweep.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, a name is unknown, or an entry is missing or no number.
+    """
+    name = path_name(path)
+    with naming(name):
+        rows = list(_rows_of_csv(decode(read_bytes(path), name)))
+        if not rows:
+            raise FormatError("columns cell, arm, v, and cross or bar are expected")
+        outputs = [key for key in rows[0][1] if key in ("cross", "bar")]
+        if not outputs:
+            raise FormatError("a column cross or bar with powers is expected", where=rows[0][0])
+        lines: dict[tuple[int, int], list[list[float]]] = {}
+        resistance_ohm: dict[tuple[int, int], float | None] = {}
+        for place, row in rows:
+            for key in row:
+                if key not in ("cell", "arm", "v", "cross", "bar", "resistance_ohm"):
+                    known = "cell, arm, v, cross, bar, resistance_ohm"
+                    raise FormatError(f"{shorten(key)}: unknown; known are {known}", where=place)
+            cell = find_cell(fabric, row.get("cell", ""), place)
+            arm = find_arm(fabric, cell, row.get("arm", ""), place)
+            values = [_number(key, row.get(key, ""), place) for key in ("v", *outputs)]
+            lines.setdefault((cell, arm), []).append(values)
+            if "resistance_ohm" in row:
+                stated = _number("resistance_ohm", row["resistance_ohm"], place)
+                resistance_ohm[cell, arm] = stated
+    sweeps = []
+    for (cell, arm), points in lines.items():
+        table = np.array(points)
+        sweeps.append(
+            HeaterSweep(
+                cell=cell,
+                arm=arm,
+                volts=table[:, 0],
+                power=table[:, 1:],
+                is_cross=tuple(output == "cross" for output in outputs),
+                resistance_ohm=resistance_ohm.get((cell, arm)),
+            )
+        )
+    return sweeps
+
+
+DRIVE_CONVENTION = (
+    "lines are steps in their order; a heater turns the phase of its arm by turn_rad from that"
+    " without voltage; the difference of a cell is arm 1 less arm 2: pi is bar and 0 is cross, or"
+    " what its netlist says"
+)
+"""The convention of drive tables."""
+
+
+def write_drive_table(
+    solution: Solution,
+    *,
+    heaters: str | os.PathLike[str] | None = None,
+    most_mw: float | None = None,
+    cells: CellDevice | None = None,
+) -> str:
+    """Write which heater gets which voltage in each slot, in the order of the steps, as CSV.
+
+    Parameters
+    ----------
+    solution
+        A solution with cell states.
+    heaters
+        The file of calibrations, see `read_heaters`.
+    most_mw
+        The power that all heaters together may take at any time.
+    cells
+        The chip, for heat that reaches other cells, and for power and settling times of heaters
+        that the calibrations do not state.
+
+    Raises
+    ------
+    InputError
+        If there are no cell states or no calibrations, or as of `plan_heater_steps`.
+    """
+    states = stated_cells(solution)
+    fabric = solution.problem.fabric
+    if heaters is None:
+        raise InputError("calibrations of the heaters are needed (--heaters)", where="heaters")
+    table = HeaterTable(
+        heaters=read_heaters(heaters, fabric),
+        cells=CellDevice.of(DEVICES["ideal"], fabric.n_cells) if cells is None else cells,
+    )
+    text = io.StringIO()
+    text.write(f"# {DRIVE_CONVENTION}\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        [
+            *("slot", "cell", "arm", "state", "turn_rad", "v"),
+            *("power_mw", "total_mw", "settling_s"),
+        ]
+    )
+    for step in plan_heater_steps(fabric, states, table, most_mw=most_mw):
+        cell_name = fabric.cell_names[step.cell]
+        name = arm_name(fabric, step.cell, step.arm)
+        state_name = "cross" if step.state else "bar"
+        numbers = (step.turn_rad, step.volts, step.power_mw, step.total_mw, step.settling_s)
+        entries = ["" if math.isnan(number) else repr(float(number)) for number in numbers]
+        writer.writerow([step.slot, cell_name, name, state_name, *entries])
+    return text.getvalue()

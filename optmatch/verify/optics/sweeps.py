@@ -1,0 +1,211 @@
+r"""Calibrations of heaters from sweeps of their voltage, by least squares.
+
+While the heater of one arm is swept, the power at an output follows
+:math:`P = m + A \cos(a + b V^2)`, where a is the phase of this arm less that of the other one
+without voltage: an output of cross has most light where the phases are equal, and in an output of
+bar A is negative. For a given b the rest is linear (variable projection), hence b is searched on a
+grid, and everything is refined by Gauss and Newton. The covariance of the fit gives the confidence
+interval.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.model import InputError
+from optmatch.model.heaters import Heater
+
+_GRID_POINTS = 400  # of b: ten for each fringe that 40 points resolve
+_NEWTON_STEPS = 20
+_LEAST_POINTS = 6
+
+
+class SweepFit(NamedTuple):
+    """The phase that a heater gives, as a sweep tells it."""
+
+    a_rad: float
+    """The phase of the swept arm less that of the other one without voltage, in (-pi, pi]."""
+    b_rad_per_v2: float
+    """By how much the phase of the swept arm grows with the square of the voltage."""
+    visibility: tuple[float, ...]
+    """(outputs,): (largest - least) / (largest + least) of the power."""
+    covariance: NDArray[np.float64]
+    """(2, 2): of a and b."""
+    factor: float
+    """Half the width of the 95 % confidence band, in standard deviations, see `band_factor`."""
+    noise: float
+    """The standard deviation of the powers, in their unit."""
+
+    def phase_rad(self, volts: ArrayLike) -> NDArray[np.float64]:
+        """Return the phase of the swept arm less that of the other one, at voltages."""
+        phase: NDArray[np.float64] = self.a_rad + self.b_rad_per_v2 * np.square(volts)
+        return phase
+
+    def within_rad(self, volts: ArrayLike) -> NDArray[np.float64]:
+        """Return half the width of the 95 % confidence band of the phase at voltages."""
+        squares = np.square(np.asarray(volts, dtype=np.float64))
+        (var_a, covariance), (_, var_b) = self.covariance
+        variance = var_a + 2 * squares * covariance + squares**2 * var_b
+        within: NDArray[np.float64] = self.factor * np.sqrt(variance)
+        return within
+
+
+def fit_sweep(volts: ArrayLike, power: ArrayLike, is_cross: tuple[bool, ...]) -> SweepFit:
+    """Fit the sweep of one heater.
+
+    Parameters
+    ----------
+    volts
+        (points,): voltages, at least six; the phase should turn by pi at least.
+    power
+        (points, outputs): powers at outputs of the cell, in any unit.
+    is_cross
+        (outputs,): whether an output gets the light in cross, else in bar.
+
+    Raises
+    ------
+    InputError
+        If there are too few points, or the power does not change with the voltage.
+
+    Examples
+    --------
+    >>> volts = np.linspace(0, 4, 41)
+    >>> cross = 0.5 + 0.5 * np.cos(0.3 + 0.4 * volts**2)
+    >>> fit = fit_sweep(volts, cross[:, None], (True,))
+    >>> f"{fit.a_rad:.3f} {fit.b_rad_per_v2:.3f} {fit.visibility[0]:.2f}"
+    '0.300 0.400 1.00'
+    """
+    squares = np.square(np.asarray(volts, dtype=np.float64))
+    powers = np.asarray(power, dtype=np.float64)
+    n_outputs = len(is_cross)
+    if powers.shape != (len(squares), n_outputs):
+        raise InputError(f"power {powers.shape}: not ({len(squares)} points, {n_outputs} outputs)")
+    n_freedom = powers.size - 2 - 2 * n_outputs
+    if len(squares) < _LEAST_POINTS or n_freedom < 1:
+        raise InputError(f"a sweep of {len(squares)} points: at least {_LEAST_POINTS}")
+    if np.ptp(squares) == 0 or (np.ptp(powers, axis=0) == 0).all():
+        raise InputError("a sweep in which voltage or power does not change")
+    # In bar the power is least where the difference is 0, as if its amplitude were negative.
+    signs = np.where(is_cross, 1.0, -1.0)
+
+    # From half a fringe over the sweep up to as many as its points resolve.
+    fringes = np.linspace(0.25, (len(squares) - 1) / 2.5, _GRID_POINTS)
+    rates = 2 * math.pi * fringes / np.ptp(squares)
+    residuals = [_project(squares, powers, signs, rate)[1] for rate in rates]
+    rate = float(rates[int(np.argmin(residuals))])
+    (mean, amplitude, phase), _ = _project(squares, powers, signs, rate)
+
+    # Gauss and Newton for rate, phase, and mean and amplitude of each output.
+    values = np.concatenate([[rate, phase], mean, amplitude])
+    for _ in range(_NEWTON_STEPS):
+        residual, jacobian = _sweep_model(values, squares, powers, signs)
+        step = np.linalg.lstsq(jacobian, residual, rcond=None)[0]
+        values = values + step
+    residual, jacobian = _sweep_model(values, squares, powers, signs)
+    variance = float(residual @ residual) / n_freedom
+    covariance = variance * np.linalg.pinv(jacobian.T @ jacobian)
+
+    rate, phase = values[:2]
+    mean = values[2 : 2 + n_outputs]
+    amplitude = values[2 + n_outputs :]
+    if amplitude.sum() < 0:
+        phase += math.pi
+    covariance_of_phase = np.array(covariance[np.ix_([1, 0], [1, 0])], dtype=np.float64)
+    return SweepFit(
+        a_rad=math.remainder(phase, 2 * math.pi),
+        b_rad_per_v2=float(rate),
+        visibility=tuple(float(abs(a) / m) for a, m in zip(amplitude, mean, strict=True)),
+        covariance=covariance_of_phase,
+        factor=band_factor(n_freedom),
+        noise=math.sqrt(variance),
+    )
+
+
+def _project(
+    squares: NDArray[np.float64],
+    powers: NDArray[np.float64],
+    signs: NDArray[np.float64],
+    rate: float,
+) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64], float], float]:
+    """Fit all but the rate b linearly: means, amplitudes, common phase; and the squares left."""
+    angle = rate * squares
+    basis = np.stack([np.ones_like(angle), np.cos(angle), np.sin(angle)], axis=1)
+    coefficients = np.linalg.lstsq(basis, powers, rcond=None)[0]
+    left = float(((basis @ coefficients - powers) ** 2).sum())
+    # P = m + A cos(phase + angle): the cosine gets A cos(phase), the sine -A sin(phase).
+    wave = signs * (coefficients[1] - 1j * coefficients[2])
+    phase = float(np.angle(wave.sum()))
+    amplitude: NDArray[np.float64] = (wave * np.exp(-1j * phase)).real
+    return (coefficients[0], amplitude, phase), left
+
+
+def _sweep_model(
+    values: NDArray[np.float64],
+    squares: NDArray[np.float64],
+    powers: NDArray[np.float64],
+    signs: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return measured less modelled powers, and the derivatives of the model.
+
+    Values are the rate, the phase, the means and the amplitudes of all outputs. Residuals have the
+    shape (points * outputs,), derivatives (points * outputs, values).
+    """
+    n_outputs = len(signs)
+    rate, phase = values[:2]
+    mean = values[2 : 2 + n_outputs]
+    amplitude = values[2 + n_outputs :]
+    angle = phase + rate * squares
+    cosine = np.cos(angle)[:, None] * signs
+    sine = np.sin(angle)[:, None] * signs
+    residual = powers - (mean + amplitude * cosine)
+    jacobian = np.zeros((*powers.shape, len(values)))
+    jacobian[..., 0] = -amplitude * sine * squares[:, None]
+    jacobian[..., 1] = -amplitude * sine
+    outputs = np.arange(n_outputs)
+    jacobian[:, outputs, 2 + outputs] = 1.0
+    jacobian[:, outputs, 2 + n_outputs + outputs] = cosine
+    return residual.ravel(), jacobian.reshape(-1, len(values))
+
+
+def band_factor(freedom: int) -> float:
+    """Return half the width of a 95 % confidence band of a curve of two parameters.
+
+    In standard deviations, and for all voltages at once (Working and Hotelling 1929): the root of
+    2 F, where F is the 0.95 quantile with (2, `freedom`) degrees of freedom, in closed form.
+    """
+    quantile = freedom / 2 * (0.05 ** (-2 / freedom) - 1)
+    return math.sqrt(2 * quantile)
+
+
+def heaters_of_fits(
+    fits: dict[tuple[int, int], SweepFit],
+    *,
+    largest_volts: dict[tuple[int, int], float],
+    resistance_ohm: dict[tuple[int, int], float | None],
+) -> list[Heater]:
+    """Turn fits by cell and arm into calibrations.
+
+    A sweep tells the difference of both arms without voltage; the swept arm has it, the other one
+    has none. If both were swept, arm 1 has that of its own sweep.
+    """
+    heaters = []
+    for (cell, arm), fit in sorted(fits.items()):
+        both_swept = (cell, 1) in fits and (cell, 2) in fits
+        a_rad = 0.0 if both_swept and arm == 2 else fit.a_rad
+        heaters.append(
+            Heater(
+                cell=cell,
+                arm=arm,
+                a_rad=a_rad,
+                b_rad_per_v2=fit.b_rad_per_v2,
+                max_v=largest_volts[cell, arm],
+                resistance_ohm=resistance_ohm[cell, arm],
+                a_within_rad=fit.factor * math.sqrt(fit.covariance[0, 0]),
+                b_within_rad_per_v2=fit.factor * math.sqrt(fit.covariance[1, 1]),
+            )
+        )
+    return heaters
