@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,18 @@ from optmatch.model import (
     check_fields,
     check_size,
 )
-from optmatch.problems.routing import bound_power, cells_alike, cheapest_singles, check_cells
+from optmatch.problems.routing import (
+    OBJECTIVES,
+    bound_power,
+    bound_worst_loss,
+    cells_alike,
+    check_cells,
+)
 
 __path__: list[str] = []  # so that former names below this module are looked up
 
 Objective = Literal["total-cells", "worst-loss-db", "worst-snr-db", "power-mw"]
+"""Those of a `Routing` that can be added up, or taken at their worst, over several slots."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,10 +80,7 @@ class AllToAll(Displayed):
     kind: ClassVar[str] = "all-to-all"
     answer_class: ClassVar[type[Schedule] | None] = None
     objectives: ClassVar[dict[str, str]] = {
-        "total-cells": "cells",
-        "worst-loss-db": "dB",
-        "worst-snr-db": "of the signal",
-        "power-mw": "mW",
+        name: OBJECTIVES[name].unit for name in get_args(Objective)
     }
     slots_first: ClassVar[bool] = True
     """Fewer slots are better, whatever the objective."""
@@ -89,20 +93,25 @@ class AllToAll(Displayed):
             losses_db = typical.bar_loss_db, typical.cross_loss_db
             self._set(cells=cells_alike(self.fabric, self.objective, *losses_db))
         check_cells(self.fabric, self.objective, self.cells)
-        if self.delay_s == "cells" and (self.cells is None or not self.cells.settling_s.any()):
-            missing = "a device of each cell is needed"
-            missing = missing if self.cells is None else "no cell has a settling time"
-            raise InputError(f"delay_s = 'cells': {missing}", where="delay_s")
+        if self.delay_s == "cells":
+            if self.cells is None:
+                message = "delay_s = 'cells': a device of each cell is needed"
+                raise InputError(message, where="delay_s")
+            if not self.cells.settling_s.any():
+                message = "delay_s = 'cells': no cell has a settling time"
+                raise InputError(message, where="delay_s")
         check_size("entries", self.fabric.n_ports**2, "fabric")
 
     @property
     def pairs(self) -> NDArray[np.int32]:
         """``pairs[k] = source, destination``: what must meet; int32, (pairs, 2), ascending."""
-        wanted = ~np.eye(self.fabric.n_ports, dtype=bool)
-        wanted[list(self.fabric.dead_ports)] = wanted[:, list(self.fabric.dead_ports)] = False
+        dead_ports = list(self.fabric.dead_ports)
+        must_meet = ~np.eye(self.fabric.n_ports, dtype=bool)
+        must_meet[dead_ports, :] = False
+        must_meet[:, dead_ports] = False
         if self.fabric.bidirectional:
-            wanted = np.triu(wanted)
-        return np.argwhere(wanted).astype(np.int32)
+            must_meet = np.triu(must_meet)
+        return np.argwhere(must_meet).astype(np.int32)
 
     @property
     def min_slots(self) -> int:
@@ -112,8 +121,11 @@ class AllToAll(Displayed):
         Bidirectional ports of odd number N leave one idle in each slot, so N (N - 1) / 2 pairs
         need N slots.
         """
-        n = len(self.fabric.live_ports)
-        return n if self.fabric.bidirectional and n % 2 and n > 1 else max(0, n - 1)
+        n_live = len(self.fabric.live_ports)
+        is_odd = n_live % 2 == 1
+        if self.fabric.bidirectional and is_odd and n_live > 1:
+            return n_live
+        return max(0, n_live - 1)
 
     def lower_bound(self) -> float:
         """Take each pair by its best route, as if alone; infinite with a dead pair.
@@ -125,12 +137,11 @@ class AllToAll(Displayed):
         """
         if self.fabric.dead_pairs():
             return float("inf")
-        sources, destinations = self.pairs.T
         if self.objective == "worst-snr-db":
             return 0.0
         if self.objective == "worst-loss-db":
-            losses = cheapest_singles(self.fabric, self.cells)[sources, destinations]
-            return float(losses.max(initial=0))
+            return bound_worst_loss(self.fabric, self.cells, self.pairs)
         if self.objective == "power-mw":
             return bound_power(self.fabric, self.cells, self.pairs, self.min_slots)
+        sources, destinations = self.pairs.T
         return float(self.fabric.route_cells()[sources, destinations].sum(dtype=np.int64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -142,18 +143,10 @@ class Routing(Displayed):
             message = exc.message.replace("matchings[0, ", "matching[")
             raise InputError(message.replace("matchings[0]", "matching")) from None
         if self.fabric.bidirectional:
-            for i in np.flatnonzero(matching != IDLE):
-                if matching[i] == i:
-                    raise InputError(
-                        f"matching[{i}] = {i}: a bidirectional port cannot meet itself"
-                    )
-                if matching[matching[i]] != i:
-                    raise InputError(
-                        f"matching[{i}] = {matching[i]}, but matching[{matching[i]}] ="
-                        f" {matching[matching[i]]}: circuits of bidirectional ports are mutual"
-                    )
-        held = matching != IDLE
-        self.fabric.refuse_dead_ports("matching", held | np.isin(np.arange(len(held)), matching))
+            _check_mutual(matching)
+        sends = matching != IDLE
+        receives = np.isin(np.arange(len(matching)), matching)
+        self.fabric.refuse_dead_ports("matching", sends | receives)
 
     @property
     def circuits(self) -> NDArray[np.int32]:
@@ -167,8 +160,12 @@ class Routing(Displayed):
 
     def dead_circuits(self) -> list[tuple[int, int]]:
         """List the circuits that no state of the cells can hold, even alone."""
-        table = self.fabric.route_cells()
-        return [(int(i), int(j)) for i, j in self.circuits if table[i, j] == UNREACHED]
+        cells = self.fabric.route_cells()
+        return [
+            (source, destination)
+            for source, destination in self.circuits.tolist()
+            if cells[source, destination] == UNREACHED
+        ]
 
     def lower_bound(self) -> float:
         """Take every circuit by its shortest route, as if it were alone.
@@ -184,22 +181,32 @@ class Routing(Displayed):
             in any case, shared out among all circuits. Of power half of what a lit cell takes more
             for each circuit, as two may pass it.
         """
-        circuits = self.circuits
         if self.dead_circuits():
             return float("inf")
-        if self.objective == "worst-loss-db":
-            losses = cheapest_singles(self.fabric, self.cells)[tuple(circuits.T)]
-            return float(losses.max(initial=0))
-        if self.objective == "power-mw":
-            return bound_power(self.fabric, self.cells, circuits)
-        if self.objective == "worst-snr-db":
-            return self._shared_leak()
-        cells = self.fabric.route_cells()[circuits[:, 0], circuits[:, 1]]
-        if self.objective == "worst-cells":
-            return float(cells.max(initial=0))
-        total = max(float(cells.sum()), 2.0 * self._cells_lit_twice())
-        cheaper = min(self.bar_loss_db, self.cross_loss_db)
-        return total * cheaper if self.objective == "loss-db" else total
+        return _BOUNDS[self.objective](self)
+
+    def _bound_total_cells(self) -> float:
+        """Add up the shortest routes; a cell that is lit twice counts twice in any case."""
+        sources, destinations = self.circuits.T
+        shortest = float(self.fabric.route_cells()[sources, destinations].sum())
+        return max(shortest, 2.0 * self._cells_lit_twice())
+
+    def _bound_worst_cells(self) -> float:
+        """Return the longest of the shortest routes."""
+        sources, destinations = self.circuits.T
+        return float(self.fabric.route_cells()[sources, destinations].max(initial=0))
+
+    def _bound_total_loss(self) -> float:
+        """Count as many cells as there are at least, each in the state that loses less."""
+        return self._bound_total_cells() * min(self.bar_loss_db, self.cross_loss_db)
+
+    def _bound_worst_loss(self) -> float:
+        """Return the largest loss in dB, if each circuit takes the way that loses least."""
+        return bound_worst_loss(self.fabric, self.cells, self.circuits)
+
+    def _bound_power(self) -> float:
+        """Bound the power of all heaters in mW."""
+        return bound_power(self.fabric, self.cells, self.circuits)
 
     def _shared_leak(self) -> float:
         """Bound the worst crosstalk by its mean, if every cell is passed by two circuits.
@@ -217,8 +224,33 @@ class Routing(Displayed):
         fabric = self.fabric
         if fabric.graph is None or fabric.bidirectional or (self.matching == IDLE).any():
             return 0
-        terminals = fabric.source_terminals, fabric.destination_terminals
-        return fabric.n_cells if lights_every_cell(fabric.graph, *terminals) else 0
+        starts = fabric.source_terminals
+        ends = fabric.destination_terminals
+        return fabric.n_cells if lights_every_cell(fabric.graph, starts, ends) else 0
+
+
+_BOUNDS: dict[str, Callable[[Routing], float]] = {
+    "total-cells": Routing._bound_total_cells,
+    "worst-cells": Routing._bound_worst_cells,
+    "loss-db": Routing._bound_total_loss,
+    "worst-loss-db": Routing._bound_worst_loss,
+    "worst-snr-db": Routing._shared_leak,
+    "power-mw": Routing._bound_power,
+}
+"""The lower bound of each objective; all circuits have a route."""
+
+
+def _check_mutual(matching: NDArray[np.int32]) -> None:
+    """Refuse a matching of bidirectional ports whose circuits do not lead back."""
+    for port in np.flatnonzero(matching != IDLE):
+        partner = matching[port]
+        if partner == port:
+            raise InputError(f"matching[{port}] = {port}: a bidirectional port cannot meet itself")
+        if matching[partner] != port:
+            raise InputError(
+                f"matching[{port}] = {partner}, but matching[{partner}] ="
+                f" {matching[partner]}: circuits of bidirectional ports are mutual"
+            )
 
 
 def cells_alike(
@@ -237,10 +269,15 @@ def cells_alike(
 
 def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> None:
     """Refuse a device of each cell that does not fit, or is missing, or has no use."""
-    if objective in ON_CHIP if cells is None else objective not in (*ON_CHIP, "total-cells"):
-        rule = "needed for" if cells is None else "of no use for"
-        raise InputError(f"cells: a device of each cell is {rule} {objective}", where="cells")
-    if cells is not None and cells.n_cells != fabric.n_cells:
+    if cells is None:
+        if objective in ON_CHIP:
+            message = f"cells: a device of each cell is needed for {objective}"
+            raise InputError(message, where="cells")
+        return
+    if objective not in (*ON_CHIP, "total-cells"):
+        message = f"cells: a device of each cell is of no use for {objective}"
+        raise InputError(message, where="cells")
+    if cells.n_cells != fabric.n_cells:
         raise InputError(
             f"cells: a device of {cells.n_cells} cells, a fabric of {fabric.n_cells}",
             where="cells",
@@ -257,9 +294,13 @@ def cheapest_singles(
     """
     if fabric.graph is None or cells is None:
         return np.zeros((fabric.n_ports, fabric.n_ports))
-    costs = split_power(fabric, cells)[1] / 2 if power else cells.loss_db
-    ways = cheapest_ways(fabric.graph, fabric.source_terminals, costs)
-    return ways[:, fabric.destination_terminals]
+    if power:
+        _, extra_mw = split_power(fabric, cells)
+        costs = extra_mw / 2  # two circuits may share a cell
+    else:
+        costs = cells.loss_db
+    cost_at = cheapest_ways(fabric.graph, fabric.source_terminals, costs)  # (sources, terminals)
+    return cost_at[:, fabric.destination_terminals]
 
 
 def split_power(fabric: Fabric, cells: CellDevice) -> tuple[float, NDArray[np.float64]]:
@@ -267,24 +308,40 @@ def split_power(fabric: Fabric, cells: CellDevice) -> tuple[float, NDArray[np.fl
     if fabric.graph is None:
         return 0.0, np.zeros((0, 2))
     power_mw = fit_stuck(fabric.graph, cells.power_mw)
-    least = power_mw.min(axis=1, keepdims=True)
-    return float(least.sum()), power_mw - least
+    dark_mw = power_mw.min(axis=1, keepdims=True)
+    return float(dark_mw.sum()), power_mw - dark_mw
 
 
 def bound_power(
     fabric: Fabric, cells: CellDevice | None, circuits: NDArray[np.int32], slots: int = 1
 ) -> float:
-    """Take every circuit by its best way, as if alone; two may share what a cell takes."""
-    dark_mw = 0.0 if cells is None else split_power(fabric, cells)[0]
-    extra_mw = cheapest_singles(fabric, cells, power=True)[tuple(circuits.T)]
+    """Bound the power of all heaters over some slots, in mW.
+
+    Every circuit takes its best way, as if it were alone; two may share what a lit cell takes more
+    than a dark one. ``circuits[k] = source, destination`` are those of all slots together.
+    """
+    dark_mw = 0.0
+    if cells is not None:
+        dark_mw, _ = split_power(fabric, cells)
+    sources, destinations = circuits.T
+    extra_mw = cheapest_singles(fabric, cells, power=True)[sources, destinations]
     return slots * dark_mw + float(extra_mw.sum())
+
+
+def bound_worst_loss(
+    fabric: Fabric, cells: CellDevice | None, circuits: NDArray[np.int32]
+) -> float:
+    """Return the largest loss of a circuit in dB, if each takes the way that loses least."""
+    sources, destinations = circuits.T
+    return float(cheapest_singles(fabric, cells)[sources, destinations].max(initial=0))
 
 
 PRICE_UNITS = 10_000
 """Prices are integers in 1/10,000 of a cell, so that checking involves no rounding."""
 
-_DEAREST = 10_000_000  # units of the dearer cell: route costs stay far from the ends of integers
-_FINEST = 10**15  # units of a dB
+_MAX_UNITS_PER_CELL = 10_000_000
+"""Units of the cell that loses more: route costs stay far from the ends of integers."""
+_MAX_UNITS_PER_DB = 10**15
 
 
 class LossUnits(NamedTuple):
@@ -300,17 +357,22 @@ def loss_units(bar_loss_db: float, cross_loss_db: float) -> LossUnits:
 
     Finer units are a power of ten in which the larger loss is at most ten million.
     """
-    losses = bar_loss_db, cross_loss_db
+    losses_db = (bar_loss_db, cross_loss_db)
     per_db = PRICE_UNITS
-    if any(round(loss * per_db) / per_db != loss for loss in losses):
+    if any(round(loss_db * per_db) / per_db != loss_db for loss_db in losses_db):
         per_db = 1
-        while Fraction(max(losses)) * per_db * 10 <= _DEAREST and per_db < _FINEST:
+        larger_db = Fraction(max(losses_db))
+        while larger_db * per_db * 10 <= _MAX_UNITS_PER_CELL and per_db < _MAX_UNITS_PER_DB:
             per_db *= 10
-    bar, cross = (
-        units if units / per_db <= loss else units - 1
-        for loss, units in ((loss, round(loss * per_db)) for loss in losses)
-    )
+    bar = _round_down(bar_loss_db, per_db)
+    cross = _round_down(cross_loss_db, per_db)
     return LossUnits(per_db, bar, cross)
+
+
+def _round_down(loss_db: float, per_db: int) -> int:
+    """Return the most whole units that are no more than a loss."""
+    units = round(loss_db * per_db)
+    return units if units / per_db <= loss_db else units - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -371,18 +433,20 @@ class RoutingProof(Value):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        nodes = len(self.circuit)
-        if nodes == 0 or any(len(getattr(self, f.name)) != nodes for f in fields(self)):
+        n_nodes = len(self.circuit)
+        lengths = {len(getattr(self, column.name)) for column in fields(self)}
+        if n_nodes == 0 or lengths != {n_nodes}:
             raise InputError(
                 "the arrays of a proof have one entry for each node, and at least one"
             )
-        inner = self.circuit >= 0
-        below = self.children[inner]
-        if (
-            (self.children[~inner] != -1).any()
-            or sorted(below.ravel().tolist()) != list(range(1, nodes))
-            or (below <= np.flatnonzero(inner)[:, None]).any()
-        ):
+
+        # Each node but the root is the child of one node before it.
+        is_inner = self.circuit >= 0
+        children = self.children[is_inner]
+        parents = np.flatnonzero(is_inner)[:, None]
+        leaves_have_none = (self.children[~is_inner] == -1).all()
+        each_once = sorted(children.ravel().tolist()) == list(range(1, n_nodes))
+        if not leaves_have_none or not each_once or (children <= parents).any():
             raise InputError("the nodes of a proof do not form a tree with node 0 as its root")
 
     @classmethod

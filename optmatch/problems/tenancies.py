@@ -76,7 +76,8 @@ class Tenant(Value):
     def __post_init__(self) -> None:
         check_fields(self)
         check_size("ports", self.n_ports, "n_ports")
-        demand, collective = self.demand_bytes, self.question not in ("all-to-all", "demand")
+        demand = self.demand_bytes
+        is_collective = self.question not in ("all-to-all", "demand")
         if (demand is None) == (self.question == "demand"):
             raise InputError(
                 "demand_bytes: of a demand, and of nothing else", where="demand_bytes"
@@ -84,7 +85,7 @@ class Tenant(Value):
         if demand is not None and (demand.shape != (self.n_ports,) * 2 or demand.diagonal().any()):
             rule = f"demand_bytes: {self.n_ports} x {self.n_ports} numbers, 0 on the diagonal"
             raise InputError(f"{rule}, are expected", where="demand_bytes")
-        if bool(self.size_bytes) != collective:
+        if bool(self.size_bytes) != is_collective:
             rule = "above 0 of a collective, and 0 otherwise"
             raise InputError(f"size_bytes = {self.size_bytes:g}: {rule}", where="size_bytes")
         if self.held is not None and not len(set(self.held)) == len(self.held) == self.n_ports:
@@ -112,14 +113,15 @@ class TenancyPlan(Value):
 
     def summary(self) -> str:
         """Return the ports of each job."""
-        return f"ports: {'; '.join(', '.join(map(str, own)) for own in self.ports)}"
+        ports_of_jobs = [", ".join(map(str, ports)) for ports in self.ports]
+        return f"ports: {'; '.join(ports_of_jobs)}"
 
     def owners(self, problem: Tenancy) -> tuple[tuple[str, ...], NDArray[np.int64]]:
         """Return the names of the jobs, and for each port its job, -1 if it has none."""
-        of_port = np.full(problem.fabric.n_ports, -1)
+        job_of_port = np.full(problem.fabric.n_ports, -1)
         for job, ports in enumerate(self.ports):
-            of_port[list(ports)] = job
-        return tuple(tenant.name for tenant in problem.tenants), of_port
+            job_of_port[list(ports)] = job
+        return tuple(tenant.name for tenant in problem.tenants), job_of_port
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,29 +180,34 @@ class Tenancy(Displayed):
         check_fields(self)
         self.fabric.require_switch()
         check_size("entries", self.fabric.n_ports**2, "fabric")
-        live, wanted = self.fabric.live_ports, sum(each.n_ports for each in self.tenants)
-        if wanted > len(live):
-            rule = f"tenants: {wanted} ports are needed, and {len(live)} are alive"
-            raise InputError(rule, where="tenants")
+        n_needed = sum(tenant.n_ports for tenant in self.tenants)
+        n_live = len(self.fabric.live_ports)
+        if n_needed > n_live:
+            message = f"tenants: {n_needed} ports are needed, and {n_live} are alive"
+            raise InputError(message, where="tenants")
         names: set[str] = set()
-        holders: dict[int, str] = {}
-        for k, tenant in enumerate(self.tenants):
-            where = f"tenants[{k}]"
+        holder_of_port: dict[int, str] = {}
+        for number, tenant in enumerate(self.tenants):
+            where = f"tenants[{number}]"
             if tenant.name in names:
                 raise InputError(f"{where}: a second job {tenant.name!r}", where=where)
             names.add(tenant.name)
-            for port in tenant.held or ():
-                if port not in live:
-                    rule = f"{where}: {tenant.name!r} holds port {port}, which is not alive here"
-                    raise InputError(rule, where=where)
-                if (other := holders.setdefault(port, tenant.name)) != tenant.name:
-                    rule = f"{where}: {tenant.name!r} holds port {port}, as {other!r} does"
-                    raise InputError(rule, where=where)
+            self._check_held(tenant, holder_of_port, where)
             try:
                 slots = self.fewest_slots(tenant)
                 check_size("entries", slots * self.fabric.n_ports, where)
             except InputError as exc:
                 raise InputError(f"{where}: {exc.message}", where=where) from None
+
+    def _check_held(self, tenant: Tenant, holder_of_port: dict[int, str], where: str) -> None:
+        """Refuse ports that are dead or that a job before holds; the others are added."""
+        for port in tenant.held or ():
+            message = f"{where}: {tenant.name!r} holds port {port}"
+            if port not in self.fabric.live_ports:
+                raise InputError(f"{message}, which is not alive here", where=where)
+            holder = holder_of_port.setdefault(port, tenant.name)
+            if holder != tenant.name:
+                raise InputError(f"{message}, as {holder!r} does", where=where)
 
     def slots_wanted(self, tenant: Tenant) -> NDArray[np.int64]:
         """``slots[source, destination]``: in how many slots a demand needs each circuit.
@@ -211,8 +218,10 @@ class Tenancy(Displayed):
             slots = np.asarray(tenant.demand_bytes) / (self.rate_bytes_per_s * self.slot_s)
         if not (slots < 2**31).all():
             raise InputError("demand_bytes: more slots than can be counted", where="demand_bytes")
-        wanted = count_all_up(slots)
-        return np.maximum(wanted, wanted.T) if self.fabric.bidirectional else wanted
+        whole_slots = count_all_up(slots)
+        if self.fabric.bidirectional:
+            return np.maximum(whole_slots, whole_slots.T)
+        return whole_slots
 
     def slots_for(self, seconds: float) -> int:
         """Return how many slots hold so many seconds of rounds."""
@@ -242,18 +251,25 @@ class Tenancy(Displayed):
     def fewest_slots(self, tenant: Tenant) -> int:
         """Return a number of slots that the job needs, even if it is alone."""
         if tenant.question == "demand":
-            wanted, n = self.slots_wanted(tenant), tenant.n_ports
-            busiest = int(max(wanted.sum(axis=0).max(), wanted.sum(axis=1).max()))
-            if not self.fabric.bidirectional or n < 2:
-                return busiest
-            return max(busiest, -(-int(wanted.sum()) // (n - n % 2)))  # each circuit stands twice
-        some = tuple(self.fabric.live_ports[: tenant.n_ports].tolist())
-        asked = self.question(tenant, some)
-        if isinstance(asked, AllToAll):
-            return asked.min_slots
-        assert isinstance(asked, Collective)
+            return self._count_demand_slots(tenant)
+        any_ports = tuple(self.fabric.live_ports[: tenant.n_ports].tolist())
+        question = self.question(tenant, any_ports)
+        if isinstance(question, AllToAll):
+            return question.min_slots
+        assert isinstance(question, Collective)
         # Circuits may be there before, and other jobs pay for the delays of all.
-        return self.slots_for(replace(asked, delay_s=0.0).lower_bound())
+        return self.slots_for(replace(question, delay_s=0.0).lower_bound())
+
+    def _count_demand_slots(self, tenant: Tenant) -> int:
+        """Count the slots that a demand needs: of its busiest port, and of all together."""
+        slots = self.slots_wanted(tenant)
+        busiest = int(max(slots.sum(axis=0).max(), slots.sum(axis=1).max()))
+        n_ports = tenant.n_ports
+        if not self.fabric.bidirectional or n_ports < 2:
+            return busiest
+        # Each circuit stands twice in the matrix, and a slot holds one for every two ports.
+        n_entries_per_slot = n_ports - n_ports % 2
+        return max(busiest, -(-int(slots.sum()) // n_entries_per_slot))
 
     @property
     def min_slots(self) -> int:
@@ -279,9 +295,12 @@ class Tenancy(Displayed):
             that moves to another port.
         """
         moved = np.zeros(self.fabric.n_ports, dtype=bool)
-        for tenant, its in zip(self.tenants, ports, strict=True):
-            if tenant.held is not None:
-                moved[[new for new, old in zip(its, tenant.held, strict=True) if new != old]] = 1
+        for tenant, new_ports in zip(self.tenants, ports, strict=True):
+            if tenant.held is None:
+                continue
+            for new_port, old_port in zip(new_ports, tenant.held, strict=True):
+                if new_port != old_port:
+                    moved[new_port] = True
         slots, sources = np.nonzero(matchings >= 0)
         circuits = np.unique(np.stack([sources, matchings[slots, sources]], axis=1), axis=0)
         changed = int(moved[circuits].any(axis=1).sum())

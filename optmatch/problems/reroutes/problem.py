@@ -47,7 +47,7 @@ MOST_HANDOVERS = 720
 
 
 class Asked(NamedTuple):
-    """The problem of the bound: a `Reroute`, which lies above this module."""
+    """What the bound of a `Reroute` needs to know of it."""
 
     units: Units
     circuits: NDArray[np.int32]
@@ -55,49 +55,76 @@ class Asked(NamedTuple):
     lost: tuple[int, ...]
     spares: tuple[int, ...]
     loss_units: tuple[int, int]
+    """The loss of a cell and of a fibre, in hundredths of a dB."""
 
 
 def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
-    """Bound the five levels of the objective from below; None where a circuit has no way at all.
+    """Bound the five levels of the objective from below; None where a circuit has no route at all.
 
     Every hit circuit changes. Its new route passes at least as many cells, or fibres, as the
     shortest route between its ends. Every choice of spares for lost units is tried, and the best
     one counts; where there are more than 720 of them, each end may be any spare by itself.
     """
-    pairs = asked.circuits[asked.hit] // asked.units.ports_per_unit
-    cells, fibres = (_of_handovers(asked, table, pairs) for table in asked.units.route_lengths())
-    reached = (np.maximum(cells, fibres) < UNREACHED).all(axis=1)
-    if not reached.any():
+    end_units = asked.circuits[asked.hit] // asked.units.ports_per_unit  # (circuits, 2)
+    lengths = asked.units.route_lengths()
+    cells = _try_handovers(asked, lengths.cells, end_units)
+    fibres = _try_handovers(asked, lengths.fibres, end_units)
+    has_routes = (np.maximum(cells, fibres) < UNREACHED).all(axis=1)
+    if not has_routes.any():
         return None
-    cells, fibres = cells[reached], fibres[reached]
-    worst = (cells * asked.loss_units[0] + fibres * asked.loss_units[1]).max(axis=1, initial=0)
+    cells = cells[has_routes]
+    fibres = fibres[has_routes]
+    cell_loss, fibre_loss = asked.loss_units
+    worst_loss = (cells * cell_loss + fibres * fibre_loss).max(axis=1, initial=0)
     length = (cells + fibres).sum(axis=1)
-    best = np.lexsort((length, worst))[0]
-    return 0, len(pairs), 0, int(worst[best]), int(length[best])
+    best = np.lexsort((length, worst_loss))[0]
+    return 0, len(end_units), 0, int(worst_loss[best]), int(length[best])
 
 
-def _of_handovers(asked: Asked, table: NDArray[Any], pairs: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the entries for the ends of hit circuits, a row for each handover."""
-    lost, spares = list(asked.lost), list(asked.spares)
-    if not asked.units.through:  # racks that go elsewhere stay as far away
-        return np.array([table[pairs[:, 0], pairs[:, 1]]], dtype=np.int64)
+def _try_handovers(
+    asked: Asked, lengths: NDArray[np.int32], end_units: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Return the lengths of shortest routes of hit circuits for each handover of lost units.
+
+    Parameters
+    ----------
+    asked
+        The question.
+    lengths
+        ``lengths[unit, unit]``.
+    end_units
+        ``end_units[circuit] = source, destination``: the units at its ends before the failure.
+
+    Returns
+    -------
+    int64 array, shape (handovers, circuits)
+        A single row where the handover makes no difference, or where there are too many.
+    """
+    sources, destinations = end_units.T
+    if not asked.units.through:  # racks that go elsewhere stay as far from each other
+        return np.array([lengths[sources, destinations]], dtype=np.int64)
+
+    lost = list(asked.lost)
+    spares = list(asked.spares)
     if math.perm(len(spares), len(lost)) > MOST_HANDOVERS:
-        every = [
-            table[np.ix_(*(spares if end in lost else [end] for end in ends))].min(
-                initial=UNREACHED
-            )
-            for ends in pairs.tolist()
-        ]
-        return np.array([every], dtype=np.int64)
+        shortest = []
+        for source, destination in end_units.tolist():
+            from_units = spares if source in lost else [source]
+            to_units = spares if destination in lost else [destination]
+            choices = lengths[np.ix_(from_units, to_units)]
+            shortest.append(choices.min(initial=UNREACHED))
+        return np.array([shortest], dtype=np.int64)
+
     rows = []
     for handover in permutations(spares, len(lost)):
-        after = np.arange(len(table))
-        after[lost] = handover
-        rows.append(table[after[pairs[:, 0]], after[pairs[:, 1]]])
-    return np.array(rows, dtype=np.int64).reshape(len(rows), len(pairs))
+        unit_after = np.arange(len(lengths))
+        unit_after[lost] = handover
+        rows.append(lengths[unit_after[sources], unit_after[destinations]])
+    return np.array(rows, dtype=np.int64).reshape(len(rows), len(end_units))
 
 
 _UNITS_PER_DB = 100
+"""Losses are compared in hundredths of a dB."""
 
 
 class _Looked(Displayed):
@@ -205,14 +232,16 @@ class Reroute(_Looked):
             self._set(routes=((),) * len(self.circuits))
         check_ends(fabric, self.circuits)
         self._set(_units=units_of(fabric))
-        owners, circuits = len(self.owners), len(self.circuits)
-        if owners != circuits:
-            raise InputError(f"{owners} owners of {circuits} circuits", where="owners")
+        n_owners = len(self.owners)
+        n_circuits = len(self.circuits)
+        if n_owners != n_circuits:
+            raise InputError(f"{n_owners} owners of {n_circuits} circuits", where="owners")
         self._check_parts()
         self._check_spares()
-        self._look()
+        self._derive()
 
     def _check_parts(self) -> None:
+        """Refuse spares and failed parts that do not exist, and sort the others."""
         sizes = {
             "spares": (self.n_units, f"{self.units.unit_name}s"),
             "failed_chips": (self.units.n_chips, "chips"),
@@ -222,8 +251,8 @@ class Reroute(_Looked):
             "stuck_cross": (self.fabric.n_cells, "cells"),
             "dead_cells": (self.fabric.n_cells, "cells"),
         }
-        for name, (count, what) in sizes.items():
-            parts = check_parts(name, getattr(self, name), count, what)
+        for name, (count, noun) in sizes.items():
+            parts = check_parts(name, getattr(self, name), count, noun)
             self._set(**{name: tuple(sorted(parts))})
         broken = (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
         for cell in broken:
@@ -231,17 +260,21 @@ class Reroute(_Looked):
                 raise InputError(f"cell {cell} is listed with two faults", where="stuck_bar")
 
     def _check_spares(self) -> None:
-        user = np.full(self.n_units, -1)
-        user[self.circuits.T // self.units.ports_per_unit] = np.arange(len(self.circuits))
-        for k, spare in enumerate(self.spares):
-            if user[spare] >= 0:
+        """Refuse spares that a circuit uses."""
+        circuit_of_unit = np.full(self.n_units, -1)
+        end_units = self.circuits.T // self.units.ports_per_unit
+        circuit_of_unit[end_units] = np.arange(len(self.circuits))
+        for number, spare in enumerate(self.spares):
+            user = circuit_of_unit[spare]
+            if user >= 0:
+                name = self.units.describe_unit(spare)
                 raise InputError(
-                    f"spares[{k}] = {spare}: {self.units.describe_unit(spare)} is in use by"
-                    f" circuit {user[spare]}",
-                    where=f"spares[{k}]",
+                    f"spares[{number}] = {spare}: {name} is in use by circuit {user}",
+                    where=f"spares[{number}]",
                 )
 
-    def _look(self) -> None:
+    def _derive(self) -> None:
+        """Follow all circuits, refuse those without light, and assess the failures."""
         if self.fabric.graph is None:
             if self.cell_states is not None:
                 raise InputError("cell_states: the fabric has no cells", where="cell_states")
@@ -317,8 +350,9 @@ class Reroute(_Looked):
     @property
     def loss_units(self) -> tuple[int, int]:
         """The loss of a cell and of a fibre in hundredths of a dB, rounded."""
-        cell, fibre = self.cell_loss_db, self.fibre_loss_db
-        return round(_UNITS_PER_DB * cell), round(_UNITS_PER_DB * fibre)
+        cell_loss = round(_UNITS_PER_DB * self.cell_loss_db)
+        fibre_loss = round(_UNITS_PER_DB * self.fibre_loss_db)
+        return cell_loss, fibre_loss
 
     def lower_bound(self) -> Score:
         """Bound the objective: hit circuits change, and no route is shorter than the way is far.
@@ -331,14 +365,15 @@ class Reroute(_Looked):
         """
         if len(self.lost) > len(self.live_spares):
             return inf
-        asked = (
-            units_of(self.broken_fabric),
-            self.circuits,
-            self.hit,
-            self.lost,
-            self.live_spares,
+        asked = Asked(
+            units=units_of(self.broken_fabric),
+            circuits=self.circuits,
+            hit=self.hit,
+            lost=self.lost,
+            spares=self.live_spares,
+            loss_units=self.loss_units,
         )
-        levels = bound_levels(Asked(*asked, self.loss_units))
+        levels = bound_levels(asked)
         return inf if levels is None else levels
 
     def after(self, transition: Transition, more: Mapping[str, Any] | None = None) -> Reroute:
@@ -355,10 +390,10 @@ class Reroute(_Looked):
         more = more or {}
         circuits = np.array(self.circuits)
         circuits[transition.changed] = transition.circuits
-        taken = set(transition.moves[:, 1].tolist())
+        used_spares = set(transition.moves[:, 1].tolist())
         changes: dict[str, Any] = {
             "circuits": circuits,
-            "spares": tuple(unit for unit in self.spares if unit not in taken),
+            "spares": tuple(unit for unit in self.spares if unit not in used_spares),
         }
         if self.cell_states is None:
             routes = list(self.routes)

@@ -4,15 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Fabric, Units
+from optmatch.fabrics import Fabric, RackFabric, Units
 from optmatch.model import FREE, InputError
 
 Routes = tuple[tuple[int, ...], ...]
+
+
+class RunningState(Protocol):
+    """What is asked of a `Reroute`, whose module imports this one."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The rack or switch."""
+
+    @property
+    def units(self) -> Units:
+        """What spares replace."""
+
+    @property
+    def circuits(self) -> NDArray[np.int32]:
+        """``circuits[k] = source, destination``."""
+
+    @property
+    def cell_states(self) -> NDArray[np.int8] | None:
+        """``cell_states[cell]``; None without cells."""
+
+    @property
+    def stuck(self) -> dict[int, int]:
+        """The state of each stuck cell."""
+
+    @property
+    def dead_cells(self) -> tuple[int, ...]:
+        """Cells that let no light through."""
+
+    @property
+    def spares(self) -> tuple[int, ...]:
+        """The units that may take over."""
+
+    @property
+    def failed_chips(self) -> tuple[int, ...]:
+        """Chips that have failed."""
+
+    @property
+    def failed_ports(self) -> tuple[int, ...]:
+        """Ports that have failed, beside those of failed chips."""
+
+    @property
+    def failed_fibres(self) -> tuple[int, ...]:
+        """Fibres that have failed."""
 
 
 class Passed(NamedTuple):
@@ -37,23 +81,34 @@ class Damage(NamedTuple):
 
 
 def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
-    """Refuse circuits whose ports do not exist, or are in use twice; the error names one."""
-    for k, end in np.argwhere((circuits < 0) | (circuits >= fabric.n_ports))[:1].tolist():
-        port, place = int(circuits[k, end]), f"circuits[{k}, {end}]"
-        raise InputError(f"{place} = {port}: ports are 0 .. {fabric.n_ports - 1}", where=place)
-    sides = 1 if fabric.bidirectional else 2
-    keys = (circuits + np.arange(2) % sides * fabric.n_ports).ravel()
-    first = _first_uses(keys, sides * fabric.n_ports)
-    for again in np.flatnonzero(first < np.arange(len(keys)))[:1].tolist():
-        place = f"circuits[{again // 2}, {again % 2}]"
-        port, user = circuits.flat[again], first[again] // 2
-        raise InputError(f"{place} = {port}: the port is in use by circuit {user}", where=place)
+    """Refuse circuits whose ports do not exist, or are in use twice; the error names one.
+
+    ``circuits[k] = source, destination``. A port that is not bidirectional has two sides, of which
+    each may be in use once.
+    """
+    wrong = (circuits < 0) | (circuits >= fabric.n_ports)
+    for circuit, end in np.argwhere(wrong)[:1].tolist():
+        where = f"circuits[{circuit}, {end}]"
+        port = int(circuits[circuit, end])
+        message = f"{where} = {port}: ports are 0 .. {fabric.n_ports - 1}"
+        raise InputError(message, where=where)
+
+    n_sides = 1 if fabric.bidirectional else 2
+    side_of_end = np.arange(2) % n_sides
+    keys = (circuits + side_of_end * fabric.n_ports).ravel()
+    first = _find_first(keys, n_sides * fabric.n_ports)
+    for repeated in np.flatnonzero(first < np.arange(len(keys)))[:1].tolist():
+        where = f"circuits[{repeated // 2}, {repeated % 2}]"
+        port = int(circuits.flat[repeated])
+        user = first[repeated] // 2
+        message = f"{where} = {port}: the port is in use by circuit {user}"
+        raise InputError(message, where=where)
 
 
-def _first_uses(keys: NDArray[Any], most: int) -> NDArray[np.int64]:
-    """Return where each of some numbers below `most` stands first."""
-    first = np.empty(most, dtype=np.int64)
-    first[keys[::-1]] = np.arange(len(keys))[::-1]  # the last of equal ones is kept
+def _find_first(keys: NDArray[np.integer], n_keys: int) -> NDArray[np.int64]:
+    """Return for each of some numbers below `n_keys` where it stands first among them."""
+    first = np.empty(n_keys, dtype=np.int64)
+    first[keys[::-1]] = np.arange(len(keys))[::-1]  # of equal ones the last assignment stays
     return np.asarray(first[keys])
 
 
@@ -67,40 +122,54 @@ def list_passed(routes: Routes) -> Passed:
 def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> Passed:
     """Check that each route leads over fibres of its own from server to server.
 
-    The `InputError` names circuit and fibre.
+    Parameters
+    ----------
+    rack
+        The units, and the fibres between their servers.
+    circuits
+        ``circuits[k] = source, destination``.
+    routes
+        ``routes[k]``: the fibres that circuit k passes, in order.
+
+    Raises
+    ------
+    InputError
+        Naming the first circuit and fibre that are wrong.
     """
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
-    most = rack.n_fibres
-    if max(chain.from_iterable(routes), default=-1) >= most:
-        k = next(k for k, route in enumerate(routes) if max(route, default=-1) >= most)
-        step = next(step for step, fibre in enumerate(routes[k]) if fibre >= most)
-        place = f"routes[{k}][{step}]"
-        named = f"{place} = {routes[k][step]}: fibres are 0 .. {most - 1}"
-        raise InputError(named, where=place)
-    fibre, circuit = passed = list_passed(routes)
+    _check_fibres_exist(rack, routes)
+    passed = list_passed(routes)
+    fibre = passed.part
+    circuit = passed.circuit
 
-    def refuse(wrong: NDArray[np.bool_], what: Callable[[int], str]) -> None:
-        for k in np.flatnonzero(wrong)[:1].tolist():
-            step = k - np.searchsorted(circuit, circuit[k])
-            place = f"routes[{circuit[k]}][{step}]"
-            raise InputError(f"{place} = {fibre[k]}: {what(k)}", where=place)
+    def refuse(wrong: NDArray[np.bool_], explain: Callable[[int], str]) -> None:
+        for entry in np.flatnonzero(wrong)[:1].tolist():
+            hop = entry - np.searchsorted(circuit, circuit[entry])
+            where = f"routes[{circuit[entry]}][{hop}]"
+            raise InputError(f"{where} = {fibre[entry]}: {explain(entry)}", where=where)
 
-    server = rack.server_of_unit[circuits // rack.ports_per_unit]
+    # Each fibre starts where the one before it ends, the first one at the source.
+    server = rack.server_of_unit[circuits // rack.ports_per_unit]  # (circuits, 2)
     tail, head = rack.edges[rack.edge_of_fibre[fibre]].T
-    onward = np.diff(circuit, prepend=-1) == 0
-    at = np.where(onward, np.roll(head, 1), server[circuit, 0])
-    refuse(tail != at, lambda k: f"leaves server {tail[k]}, the light is in server {at[k]}")
+    goes_on = np.diff(circuit, prepend=-1) == 0
+    light_at = np.where(goes_on, np.roll(head, 1), server[circuit, 0])
+    refuse(
+        tail != light_at,
+        lambda k: f"leaves server {tail[k]}, the light is in server {light_at[k]}",
+    )
     if not rack.through:
-        inside = onward & (tail < rack.n_servers)
-        refuse(inside, lambda k: f"leaves server {tail[k]}, which no light passes")
-    first = _first_uses(fibre, most)
+        passes_server = goes_on & (tail < rack.n_servers)
+        refuse(passes_server, lambda k: f"leaves server {tail[k]}, which no light passes")
+
+    first = _find_first(fibre, rack.n_fibres)
     refuse(
         first < np.arange(len(fibre)),
         lambda k: f"the fibre is in use by circuit {circuit[first[k]]}",
     )
-    end = server[:, 0].copy()
-    end[circuit] = head  # the last of several is kept
+
+    end = server[:, 0].copy()  # by circuit
+    end[circuit] = head  # of several assignments the last one stays
     for k in np.flatnonzero(end != server[:, 1])[:1]:
         raise InputError(
             f"routes[{k}] ends in server {end[k]}, circuit {k} in server {server[k, 1]}",
@@ -109,102 +178,157 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
     return passed
 
 
+def _check_fibres_exist(rack: Units, routes: Routes) -> None:
+    """Refuse the first fibre that is none."""
+    if max(chain.from_iterable(routes), default=-1) < rack.n_fibres:
+        return
+    for circuit, route in enumerate(routes):
+        for hop, fibre in enumerate(route):
+            if fibre >= rack.n_fibres:
+                where = f"routes[{circuit}][{hop}]"
+                message = f"{where} = {fibre}: fibres are 0 .. {rack.n_fibres - 1}"
+                raise InputError(message, where=where)
+
+
 def follow_light(
     fabric: Fabric, circuits: NDArray[np.int32], cell_states: NDArray[np.int8]
 ) -> Routes:
-    """Find where the light of each circuit enters cells, and that it reaches its partner.
+    """Find where the light of each circuit enters cells, and check that it reaches its partner.
 
-    The `InputError` names the first circuit whose light goes elsewhere, or is lost.
+    Parameters
+    ----------
+    fabric
+        A switch with cells.
+    circuits
+        ``circuits[k] = source, destination``.
+    cell_states
+        ``cell_states[cell]``: 0 bar, 1 cross, -1 free.
+
+    Returns
+    -------
+    tuple of tuple of int
+        ``routes[k]``: the terminals at which the light of circuit k enters cells, in order.
+
+    Raises
+    ------
+    InputError
+        Naming the first circuit whose light goes elsewhere, or is lost.
     """
-    graph: Any = fabric.graph
+    graph = fabric.graph
+    assert graph is not None
     if len(cell_states) != graph.n_cells:
         raise InputError(
             f"cell_states has {len(cell_states)} entries, the fabric {graph.n_cells} cells",
             where="cell_states",
         )
-    mate, exits, states = graph.mate.tolist(), graph.exits.tolist(), cell_states.tolist()
+    mate = graph.mate.tolist()
+    exits = graph.exits.tolist()
+    states = cell_states.tolist()
     starts = fabric.source_terminals.tolist()
     ends = fabric.destination_terminals.tolist()
     routes = []
-    for k, (source, destination) in enumerate(circuits.tolist()):
-        at, route = starts[source], []
-        while at >= 0:
-            state = states[at // 4]
-            if state == FREE:
-                _refuse_light(k, source, destination, f"is lost in free cell {at // 4}")
-            route.append(at)
-            left = exits[at][state]
-            at = mate[left]
+    for circuit, (source, destination) in enumerate(circuits.tolist()):
+        name = f"the light of circuit {circuit} (port {source} to port {destination})"
+        route = []
+        entered = starts[source]
+        while entered >= 0:
+            cell = entered // 4
+            if states[cell] == FREE:
+                message = f"cell_states: {name} is lost in free cell {cell}"
+                raise InputError(message, where="cell_states")
+            route.append(entered)
+            left = exits[entered][states[cell]]
+            entered = mate[left]
         if left != ends[destination]:
-            name = graph.terminal_name(left)
-            _refuse_light(k, source, destination, f"leaves at {name}, where its partner is not")
+            place = graph.terminal_name(left)
+            message = f"cell_states: {name} leaves at {place}, where its partner is not"
+            raise InputError(message, where="cell_states")
         routes.append(tuple(route))
     return tuple(routes)
 
 
-def _refuse_light(circuit: int, source: int, destination: int, what: str) -> None:
-    raise InputError(
-        f"cell_states: the light of circuit {circuit} (port {source} to port {destination})"
-        f" {what}",
-        where="cell_states",
-    )
-
-
-def assess(state: Any, passed: Passed) -> Damage:
-    """Find which circuits the failures of a `Reroute` hit, and which units are lost.
+def assess(state: RunningState, passed: Passed) -> Damage:
+    """Find which circuits the failures of a state hit, and which units are lost.
 
     A unit is lost if it has failed, or has fewer live ports than circuits. A stuck cell hits the
     circuits that need it in the other state.
+
+    Parameters
+    ----------
+    state
+        The running state with its failures.
+    passed
+        The fibres, or the terminals, that its circuits pass.
     """
-    fabric, circuits, cell_states = state.fabric, state.circuits, state.cell_states
     if not state.units.through:
         return _assess_racks(state, passed)
-    units, per_unit = state.units.n_units, state.units.ports_per_unit
-    dead = np.zeros(fabric.n_ports, dtype=np.bool_)
-    dead.reshape(units, per_unit)[list(state.failed_chips)] = True
-    dead[list(state.failed_ports)] = True
-    live = per_unit - dead.reshape(units, per_unit).sum(axis=1)
-    unit_of = circuits // per_unit
-    ends = [unit_of] if fabric.bidirectional else list(unit_of.T)
-    loads = np.max([np.bincount(end.ravel(), minlength=units) for end in ends], axis=0)
-    lost = loads > live
-    hit = (dead[circuits] | lost[unit_of]).any(axis=1)
-    fibre = passed.part if cell_states is None else state.units.fibre_of_terminal[passed.part]
-    gone = np.zeros(state.units.n_fibres + 1, dtype=np.bool_)  # the last is no fibre
-    gone[list(state.failed_fibres)] = True
-    hit[passed.circuit[gone[fibre]]] = True
-    if cell_states is not None:
-        broken = np.zeros(len(cell_states), dtype=np.bool_)
-        broken[list(state.dead_cells)] = True
-        for cell, held in state.stuck.items():
-            broken[cell] = held != cell_states[cell]
-        hit[passed.circuit[broken[passed.part // 4]]] = True
-    usable = tuple(unit for unit in state.spares if live[unit] > 0)
+    n_units = state.units.n_units
+    per_unit = state.units.ports_per_unit
+    is_dead = np.zeros(state.fabric.n_ports, dtype=np.bool_)  # by port
+    is_dead.reshape(n_units, per_unit)[list(state.failed_chips)] = True
+    is_dead[list(state.failed_ports)] = True
+    n_live = per_unit - is_dead.reshape(n_units, per_unit).sum(axis=1)  # by unit
+
+    # A bidirectional port serves a circuit of either end; other ports have two sides.
+    unit_of_end = state.circuits // per_unit  # (circuits, 2)
+    sides = [unit_of_end] if state.fabric.bidirectional else list(unit_of_end.T)
+    n_circuits = np.max([np.bincount(side.ravel(), minlength=n_units) for side in sides], axis=0)
+    is_lost = n_circuits > n_live
+    hit = (is_dead[state.circuits] | is_lost[unit_of_end]).any(axis=1)
+
+    # The fibre of each part of a route; -1 where it is none.
+    fibre: NDArray[np.integer] = passed.part
+    if state.cell_states is not None:
+        fibre = state.units.fibre_of_terminal[passed.part]
+    has_failed = np.zeros(state.units.n_fibres + 1, dtype=np.bool_)  # the last entry is no fibre
+    has_failed[list(state.failed_fibres)] = True
+    hit[passed.circuit[has_failed[fibre]]] = True
+
+    if state.cell_states is not None:
+        is_broken = np.zeros(len(state.cell_states), dtype=np.bool_)  # by cell
+        is_broken[list(state.dead_cells)] = True
+        for cell, stuck_state in state.stuck.items():
+            is_broken[cell] = stuck_state != state.cell_states[cell]
+        hit[passed.circuit[is_broken[passed.part // 4]]] = True
     return Damage(
-        frozenset(np.flatnonzero(dead).tolist()), hit, tuple(np.flatnonzero(lost).tolist()), usable
+        dead_ports=frozenset(np.flatnonzero(is_dead).tolist()),
+        hit=hit,
+        lost=tuple(np.flatnonzero(is_lost).tolist()),
+        spares=tuple(unit for unit in state.spares if n_live[unit] > 0),
     )
 
 
-def _assess_racks(state: Any, passed: Passed) -> Damage:
-    """Do the same where racks are what spares replace: chips that no light passes."""
-    fabric, circuits = state.fabric, state.circuits
+def _assess_racks(state: RunningState, passed: Passed) -> Damage:
+    """Do the same where no light passes chips: racks are lost, and replaced, as a whole.
+
+    A rack is lost if a dead port or a failed fibre of it is in use. A rack can take over if all of
+    its chips are spares and nothing of it has failed.
+    """
+    fabric = state.fabric
+    assert isinstance(fabric, RackFabric)
     per_rack = fabric.chips_per_rack
-    dead = np.zeros((fabric.n_chips, fabric.ports_per_chip), dtype=np.bool_)
-    dead[list(state.failed_chips)] = True
-    dead.reshape(-1)[list(state.failed_ports)] = True
+    failed_fibres = list(state.failed_fibres)
+    is_dead = np.zeros((fabric.n_chips, fabric.ports_per_chip), dtype=np.bool_)
+    is_dead[list(state.failed_chips)] = True
+    is_dead.reshape(-1)[list(state.failed_ports)] = True
+
     rack_of_port = np.arange(fabric.n_ports) // (per_rack * fabric.ports_per_chip)
     in_use = np.zeros(fabric.n_ports, dtype=np.bool_)
-    in_use[circuits] = True
-    gone = np.isin(passed.part, state.failed_fibres)
-    lost = np.zeros(fabric.racks, dtype=np.bool_)
-    lost[rack_of_port[in_use & dead.ravel()]] = True
-    lost[fabric.rack_of_fibre[passed.part[gone]]] = True
-    hit = lost[rack_of_port[circuits]].any(axis=1)
-    broken = np.array(dead.any(axis=1).reshape(-1, per_rack).any(axis=1))
-    broken[fabric.rack_of_fibre[list(state.failed_fibres)]] = True
-    spare = np.zeros(fabric.n_chips, dtype=np.bool_)
-    spare[list(state.spares)] = True
-    free = spare.reshape(-1, per_rack).all(axis=1) & ~broken
-    ports = frozenset(np.flatnonzero(dead).tolist())
-    units = (np.flatnonzero(np.repeat(racks, per_rack)).tolist() for racks in (lost, free))
-    return Damage(ports, hit, *map(tuple, units))
+    in_use[state.circuits] = True
+    passes_failed = np.isin(passed.part, failed_fibres)
+    is_lost = np.zeros(fabric.racks, dtype=np.bool_)  # by rack
+    is_lost[rack_of_port[in_use & is_dead.ravel()]] = True
+    is_lost[fabric.rack_of_fibre[passed.part[passes_failed]]] = True
+    hit = np.asarray(is_lost[rack_of_port[state.circuits]].any(axis=1))
+
+    has_failed = np.array(is_dead.any(axis=1).reshape(-1, per_rack).any(axis=1))  # by rack
+    has_failed[fabric.rack_of_fibre[failed_fibres]] = True
+    is_spare = np.zeros(fabric.n_chips, dtype=np.bool_)
+    is_spare[list(state.spares)] = True
+    takes_over = is_spare.reshape(-1, per_rack).all(axis=1) & ~has_failed
+    return Damage(
+        dead_ports=frozenset(np.flatnonzero(is_dead).tolist()),
+        hit=hit,
+        lost=tuple(np.flatnonzero(np.repeat(is_lost, per_rack)).tolist()),
+        spares=tuple(np.flatnonzero(np.repeat(takes_over, per_rack)).tolist()),
+    )

@@ -21,7 +21,9 @@ from optmatch.model import (
     given,
 )
 
-DROP, SET, RAISE = 0, 1, 2
+DROP = 0
+SET = 1
+RAISE = 2
 """The kinds of steps: a circuit goes dark, a cell is set, a circuit carries light again."""
 
 STEP_NAMES = ("drop", "set", "raise")
@@ -113,15 +115,17 @@ class Transition(Value):
         ...            steps=[[1, 9, 0], [2, 4, -1]]).describe()
         ['set cell 9 to bar', 'raise circuit 4: port 0 to port 1']
         """
-        ports = dict(zip(self.changed.tolist(), self.circuits.tolist(), strict=True))
+        ports_of_circuit = dict(zip(self.changed.tolist(), self.circuits.tolist(), strict=True))
         lines = []
-        for kind, which, state in self.steps.tolist():
+        for kind, number, state in self.steps.tolist():
             if kind == SET:
-                lines.append(f"set cell {which} to {'cross' if state == CROSS else 'bar'}")
+                state_name = "cross" if state == CROSS else "bar"
+                lines.append(f"set cell {number} to {state_name}")
                 continue
-            line = f"{STEP_NAMES[kind]} circuit {which}"
-            if kind == RAISE and which in ports:
-                line += ": port {} to port {}".format(*ports[which])
+            line = f"{STEP_NAMES[kind]} circuit {number}"
+            if kind == RAISE and number in ports_of_circuit:
+                source, destination = ports_of_circuit[number]
+                line += f": port {source} to port {destination}"
             lines.append(line)
         return lines
 
