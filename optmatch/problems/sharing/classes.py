@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, check_size
 from optmatch.problems.sharing.resources import Jobs, Resources
 
-_FEW = 16
-_TABLE = 1 << 24
+_FEW_LEVELS = 16
+"""Up to so many levels are compared one by one."""
+_MAX_TABLE = 1 << 24
 """Up to so many cells are counted in a table of all of them, empty ones included."""
 
 
@@ -44,8 +45,8 @@ class Classes:
     @cached_property
     def supply(self) -> NDArray[np.int64]:
         """``supply[job]``: how many resources may serve it."""
-        found: NDArray[np.int64] = (self.sizes @ self.eligible.astype(np.int64))[self.group_of]
-        return found
+        of_group: NDArray[np.int64] = self.sizes @ self.eligible.astype(np.int64)
+        return of_group[self.group_of]
 
     @cached_property
     def jobs_of(self) -> NDArray[np.bool_]:
@@ -84,99 +85,149 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
     >>> found.class_of.tolist(), found.jobs_of.astype(int).tolist()
     ([0, 1, 2, 2], [[0, 1, 0], [1, 1, 0], [1, 1, 1]])
     """
-    columns, bounds = resources.attributes, jobs.bounds
-    if len(resources.public) != len(jobs.public) or len(columns) != len(bounds):
-        counts = [
-            f"{len(side.public)} and {0 if side.private is None else len(side.private)}"
-            for side in (resources, jobs)
-        ]
-        raise InputError(
-            f"public and private attributes: {counts[0]} of resources, {counts[1]} of jobs",
-            where="jobs",
-        )
-    digits, needed = [], []
-    for values, least in zip(columns, bounds, strict=True):
-        levels = np.unique(least)
-        digits.append(_count_below(values, levels, np.greater_equal, "right"))
-        needed.append(np.searchsorted(levels, least) + 1)
+    _check_attributes(resources, jobs)
+    plane = _planes_of(resources, jobs)
+
+    # The place of each resource along each axis of the grid, and the least that each job needs.
+    places: list[NDArray[Any]] = []
+    needs: list[NDArray[np.intp]] = []
+    for values, bounds in zip(resources.attributes, jobs.bounds, strict=True):
+        levels = np.unique(bounds)
+        places.append(_count_reached(values, levels, np.greater_equal, "right"))
+        needs.append(np.searchsorted(levels, bounds) + 1)
     if resources.departure_s is not None:
-        asked_s = np.unique(jobs.arrivals_s)
-        digits.append(_count_below(resources.departure_s, asked_s, np.greater, "left"))
-        needed.append(np.searchsorted(asked_s, jobs.arrivals_s) + 1)
-    plane = np.zeros(resources.n_resources, dtype=np.int32)
-    if jobs.plane_caps is not None:
-        plane = resources.planes
-        for k in np.flatnonzero(plane >= jobs.plane_caps.shape[1])[:1]:
-            told = f"plane[{k}] = {plane[k]}: plane_caps has {jobs.plane_caps.shape[1]} planes"
-            raise InputError(told, where="plane")
-    cell_of, member = _cells([*digits, plane])
-    kinds, request_of = _alike(np.array(needed, dtype=np.int64).T)
-    check_size("entries", len(member) * len(kinds), "jobs")
-    served = np.ones((len(member), len(kinds)), dtype=np.bool_)
-    for digit, rank in zip(digits, needed, strict=True):
-        served &= digit[member][:, None] >= rank[kinds]
+        levels = np.unique(jobs.arrivals_s)
+        places.append(_count_reached(resources.departure_s, levels, np.greater, "left"))
+        needs.append(np.searchsorted(levels, jobs.arrivals_s) + 1)
+    cell_of, member = _number_cells([*places, plane])
+
+    # Which cells serve which kinds of jobs; jobs of one kind have the same bounds.
+    first_job, kind_of_job = _find_equal_rows(np.array(needs, dtype=np.int64).T)
+    check_size("entries", len(member) * len(first_job), "jobs")
+    served = np.ones((len(member), len(first_job)), dtype=np.bool_)  # (cells, kinds)
+    for place, need in zip(places, needs, strict=True):
+        served &= place[member][:, None] >= need[first_job]
+
+    # Cells on one plane that serve the same kinds are one class; kinds that the same classes serve
+    # are one group.
     packed = np.packbits(served, axis=1)
-    where = plane[member].view(np.uint8).reshape(-1, plane.itemsize)
-    first, kind = _alike(np.column_stack((packed, where)))
-    groups, merged = _alike(np.packbits(served[first].T, axis=1))
-    class_of = kind.astype(np.int32)[cell_of]
+    plane_bytes = plane[member].view(np.uint8).reshape(-1, plane.itemsize)
+    first_cell, class_of_cell = _find_equal_rows(np.column_stack((packed, plane_bytes)))
+    served_by_class = served[first_cell]
+    first_kind, group_of_kind = _find_equal_rows(np.packbits(served_by_class.T, axis=1))
+    class_of = class_of_cell.astype(np.int32)[cell_of]
     return Classes(
         class_of=class_of,
-        group_of=merged[request_of].astype(np.int32),
-        eligible=served[first][:, groups],
-        plane=plane[member[first]],
-        sizes=np.bincount(class_of, minlength=len(first)),
+        group_of=group_of_kind[kind_of_job].astype(np.int32),
+        eligible=served_by_class[:, first_kind],
+        plane=plane[member[first_cell]],
+        sizes=np.bincount(class_of, minlength=len(first_cell)),
     )
 
 
-def _count_below(
+def _check_attributes(resources: Resources, jobs: Jobs) -> None:
+    """Refuse jobs that ask for other attributes than resources have."""
+    same_public = len(resources.public) == len(jobs.public)
+    if same_public and len(resources.attributes) == len(jobs.bounds):
+        return
+    counts = []
+    for side in (resources, jobs):
+        n_private = 0 if side.private is None else len(side.private)
+        counts.append(f"{len(side.public)} and {n_private}")
+    raise InputError(
+        f"public and private attributes: {counts[0]} of resources, {counts[1]} of jobs",
+        where="jobs",
+    )
+
+
+def _planes_of(resources: Resources, jobs: Jobs) -> NDArray[np.int32]:
+    """Return the plane of each resource; 0 where no job has caps: it then makes no difference."""
+    if jobs.plane_caps is None:
+        return np.zeros(resources.n_resources, dtype=np.int32)
+    planes = resources.planes
+    n_planes = jobs.plane_caps.shape[1]
+    for resource in np.flatnonzero(planes >= n_planes)[:1]:
+        message = f"plane[{resource}] = {planes[resource]}: plane_caps has {n_planes} planes"
+        raise InputError(message, where="plane")
+    return planes
+
+
+def _count_reached(
     values: NDArray[np.float64],
     levels: NDArray[np.float64],
     compare: np.ufunc,
     side: Literal["left", "right"],
 ) -> NDArray[Any]:
-    """Count the levels that each value reaches; a few are quicker compared than searched."""
-    if len(levels) > _FEW:
+    """Count the ascending levels that each value reaches.
+
+    ``compare(value, level)`` says so for one; `side` is the same for a search by halving, which is
+    slower where there are few levels.
+    """
+    if len(levels) > _FEW_LEVELS:
         return np.searchsorted(levels, values, side).astype(np.min_scalar_type(len(levels)))
-    count = np.zeros(len(values), dtype=np.uint8)
+    n_reached = np.zeros(len(values), dtype=np.uint8)
     for level in levels:
-        count += compare(values, level)
-    return count
+        n_reached += compare(values, level)
+    return n_reached
 
 
-def _cells(digits: list[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give a number to each combination of digits that occurs, and name a column of each."""
-    code, count = np.zeros(len(digits[0]), dtype=np.int64), 1
-    for digit in digits:
-        width = int(digit.max(initial=0)) + 1
-        if count * width > 2**62:
-            code, count = _dense(code, count)
-        code *= width
-        code += digit
-        count *= width
-    code, count = _dense(code, count)
-    member = np.empty(count, dtype=np.intp)
-    member[code] = np.arange(len(code))
-    return code, member
+def _number_cells(places: list[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Give numbers to the cells of a grid that have resources in them.
+
+    Parameters
+    ----------
+    places
+        For each axis the place of each resource.
+
+    Returns
+    -------
+    cell_of : array, shape (resources,)
+    member : array, shape (cells,)
+        One resource of each cell.
+    """
+    cell_of = np.zeros(len(places[0]), dtype=np.int64)
+    n_cells = 1
+    for place in places:
+        width = int(place.max(initial=0)) + 1
+        if n_cells * width > 2**62:  # without this numbers of cells would overflow
+            cell_of, n_cells = _renumber(cell_of, n_cells)
+        cell_of *= width
+        cell_of += place
+        n_cells *= width
+    cell_of, n_cells = _renumber(cell_of, n_cells)
+    member = np.empty(n_cells, dtype=np.intp)
+    member[cell_of] = np.arange(len(cell_of))
+    return cell_of, member
 
 
-def _dense(code: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], int]:
-    """Give new numbers to the codes below `count` that occur; a table is quicker than sorting."""
-    if count > _TABLE:
-        found, place = np.unique(code, return_inverse=True)
-        return place.astype(np.int64), len(found)
-    there = np.zeros(count, dtype=np.bool_)
-    there[code] = True
-    return (np.cumsum(there) - 1)[code], int(there.sum())
+def _renumber(codes: NDArray[np.int64], n_codes: int) -> tuple[NDArray[np.int64], int]:
+    """Give new numbers to the codes below `n_codes` that occur, in their order, and count them.
+
+    A table of all codes is faster than sorting, as long as it is not too large.
+    """
+    if n_codes > _MAX_TABLE:
+        distinct, number = np.unique(codes, return_inverse=True)
+        return number.astype(np.int64), len(distinct)
+    occurs = np.zeros(n_codes, dtype=np.bool_)
+    occurs[codes] = True
+    return (np.cumsum(occurs) - 1)[codes], int(occurs.sum())
 
 
-def _alike(rows: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Find the first of each kind of rows, and the kind of each row, in order of first rows."""
-    zeros = np.zeros(len(rows), dtype=rows.dtype)  # never without width
+def _find_equal_rows(rows: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Sort rows into kinds of equal ones.
+
+    Returns
+    -------
+    first : array, shape (kinds,)
+        The first row of each kind, ascending.
+    kind : array, shape (rows,)
+        The kind of each row.
+    """
+    zeros = np.zeros(len(rows), dtype=rows.dtype)  # a row of no width could not be compared
     padded = np.ascontiguousarray(np.column_stack((rows, zeros)))
     keys = padded.view(np.dtype((np.void, padded.shape[1] * padded.itemsize))).reshape(-1)
     _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return first[order], place[kind.reshape(-1)]
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[kind.reshape(-1)]

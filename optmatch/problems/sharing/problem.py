@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Axes, Displayed, Given, InputError, Range, Value, check_fields, given
+from optmatch.model import (
+    Axes,
+    Displayed,
+    Given,
+    InputError,
+    Range,
+    Score,
+    Value,
+    check_fields,
+    given,
+)
 from optmatch.problems.sharing.classes import Classes, classify
 from optmatch.problems.sharing.resources import Jobs, Places, Resources
 
@@ -108,18 +118,20 @@ class PortSharing(Displayed):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        jobs, n_jobs = self.jobs, self.jobs.n_jobs
+        jobs = self.jobs
+        n_jobs = jobs.n_jobs
         if self.order is not None and sorted(self.order.tolist()) != list(range(n_jobs)):
             raise InputError(f"order: each of {n_jobs} jobs once is expected", where="order")
         for job in np.flatnonzero((self.classes.supply == 0) & (jobs.demand > 0))[:1]:
-            names = self.resources.names or tuple(
-                f"attribute {k}" for k in range(len(jobs.bounds))
+            names = self.resources.names
+            if not names:
+                names = tuple(f"attribute {number}" for number in range(len(jobs.bounds)))
+            needs = ", ".join(
+                f"{name} >= {bounds[job]:g}"
+                for name, bounds in zip(names, jobs.bounds, strict=True)
             )
-            wants = ", ".join(
-                f"{name} >= {least[job]:g}" for name, least in zip(names, jobs.bounds, strict=True)
-            )
-            told = f"job {job} ({wants}, since {jobs.arrivals_s[job]:g} s)"
-            raise InputError(f"{told}: no resource can serve it", where="jobs")
+            message = f"job {job} ({needs}, since {jobs.arrivals_s[job]:g} s)"
+            raise InputError(f"{message}: no resource can serve it", where="jobs")
 
     @property
     def fabric(self) -> None:
@@ -151,53 +163,63 @@ class PortSharing(Displayed):
     @property
     def most(self) -> NDArray[np.int64]:
         """The resources that each job could get if it were alone."""
-        jobs, classes = self.jobs, self.classes
+        jobs = self.jobs
+        classes = self.classes
         supply = classes.supply
         if jobs.plane_caps is not None:
-            planes = range(jobs.plane_caps.shape[1])
-            here = [(classes.sizes * (classes.plane == k)) @ classes.jobs_of for k in planes]
-            supply = np.minimum(
-                np.array(here).T.reshape(jobs.plane_caps.shape), jobs.plane_caps
-            ).sum(axis=1)
+            supply_of_plane = np.zeros_like(jobs.plane_caps)  # (jobs, planes)
+            for plane in range(jobs.plane_caps.shape[1]):
+                sizes_there = classes.sizes * (classes.plane == plane)
+                supply_of_plane[:, plane] = sizes_there @ classes.jobs_of
+            supply = np.minimum(supply_of_plane, jobs.plane_caps).sum(axis=1)
         most = np.minimum(jobs.demand, supply)
-        return np.where(jobs.whole & (most < jobs.demand), 0, most)
+        gets_nothing = jobs.whole & (most < jobs.demand)
+        return np.where(gets_nothing, 0, most)
 
-    def lower_bound(self) -> Any:
+    def lower_bound(self) -> Score:
         """Bound the objective by what each job gets at most, and by what resources there are."""
-        demand, most = self.jobs.demand, self.most
-        left = demand - most
+        demand = self.jobs.demand
+        most = self.most
+        lacking = demand - most
         if self.objective == "max-flow":
-            useful = int(self.classes.sizes[self.classes.eligible.any(axis=1)].sum())
-            return float(max(left.sum(), demand.sum() - useful))
+            is_useful = self.classes.eligible.any(axis=1)
+            n_useful = int(self.classes.sizes[is_useful].sum())
+            return float(max(lacking.sum(), demand.sum() - n_useful))
         if self.objective == "lexicographic":
-            return tuple(left[self.ranking].tolist())
+            return tuple(lacking[self.ranking].tolist())
         if self.objective == "max-min":
             return self.worst_lack(most)
-        return math.inf if left.any() else float(self._alone_s().mean()) if len(left) else 0.0
+        if lacking.any():
+            return math.inf
+        return float(self._waits_alone_s().mean()) if len(lacking) else 0.0
 
     def figures_of(self, answer: Assignment) -> dict[str, str]:
         """Return how many resources serve a job, of how many that are wanted and are there."""
-        served = int((answer.job_of >= 0).sum())
-        wanted = int(self.jobs.demand.sum())
+        n_served = int((answer.job_of >= 0).sum())
+        n_wanted = int(self.jobs.demand.sum())
         return {
-            "served": f"{served} of {wanted} wanted",
-            "in use": f"{served} of {len(answer.job_of)} resources",
+            "served": f"{n_served} of {n_wanted} wanted",
+            "in use": f"{n_served} of {len(answer.job_of)} resources",
         }
 
     def worst_lack(self, served: NDArray[np.int64]) -> float:
         """Return the largest part of its target that a job lacks if it is served so much."""
-        wants = self.targets > 0
-        return float(np.max(1 - served[wants] / self.targets[wants], initial=0.0))
+        has_target = self.targets > 0
+        lacks = 1 - served[has_target] / self.targets[has_target]
+        return float(np.max(lacks, initial=0.0))
 
-    def _alone_s(self) -> NDArray[np.float64]:
-        """For each job, how long it would wait for its last resource if it were alone."""
-        jobs, classes = self.jobs, self.classes
-        waits = np.zeros(jobs.n_jobs)
+    def _waits_alone_s(self) -> NDArray[np.float64]:
+        """Return how long each job would wait for its last resource if it were alone."""
+        jobs = self.jobs
+        classes = self.classes
+        waits_s = np.zeros(jobs.n_jobs)
         for group in range(classes.eligible.shape[1]):
-            come = np.sort(self.resources.arrivals_s[classes.eligible[classes.class_of, group]])
+            is_eligible = classes.eligible[classes.class_of, group]
+            arrivals_s = np.sort(self.resources.arrivals_s[is_eligible])
             for job in np.flatnonzero((classes.group_of == group) & (jobs.demand > 0)):
-                waits[job] = max(come[jobs.demand[job] - 1] - jobs.arrivals_s[job], 0.0)
-        return waits
+                last_s = arrivals_s[jobs.demand[job] - 1]
+                waits_s[job] = max(last_s - jobs.arrivals_s[job], 0.0)
+        return waits_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

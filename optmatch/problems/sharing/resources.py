@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,8 +198,9 @@ class Jobs(Value):
     @property
     def whole(self) -> NDArray[np.bool_]:
         """Whether each takes all or nothing."""
-        given = self.all_or_nothing
-        return np.zeros(self.n_jobs, dtype=np.bool_) if given is None else given.astype(np.bool_)
+        if self.all_or_nothing is None:
+            return np.zeros(self.n_jobs, dtype=np.bool_)
+        return self.all_or_nothing.astype(np.bool_)
 
     @property
     def shares(self) -> NDArray[np.float64]:
@@ -207,42 +208,69 @@ class Jobs(Value):
         return self.demand.astype(np.float64) if self.fair_share is None else self.fair_share
 
 
-def _rows(value: Any) -> list[NDArray[np.float64]]:
-    return [*value.public, *(() if value.private is None else value.private)]
+def _rows(value: Resources | Jobs) -> list[NDArray[np.float64]]:
+    """List the rows of both tables, the public ones first."""
+    if value.private is None:
+        return list(value.public)
+    return [*value.public, *value.private]
 
 
-def _check_table(value: Any, what: str) -> None:
-    """Check the fields of resources or jobs, whose attributes are all of one length."""
+def _check_table(value: Resources | Jobs, noun: str) -> None:
+    """Check the fields of resources or jobs, whose attributes are all of one length.
+
+    `noun` says in messages what they are.
+    """
     names = getattr(value, "names", ())
-    known = names if isinstance(names, (tuple, list)) else ()
-    lengths: dict[str, int] = {}
+    length_of_row = _measure_rows(value, names)
+    first = next(iter(length_of_row), "")
+    for name, length in length_of_row.items():
+        if length != length_of_row[first]:
+            message = f"{name} has {length} entries, {first} has {length_of_row[first]}"
+            raise InputError(message, where=name.partition(" ")[0])
+    check_fields(value)
+    if not value.public.shape[0]:
+        raise InputError(f"public: one attribute of {noun} or more is expected", where="public")
+    n_rows = len(length_of_row)
+    if names and len(names) != n_rows:
+        raise InputError(f"names: {n_rows} attributes, {len(names)} names", where="names")
+
+
+def _measure_rows(value: Resources | Jobs, names: object) -> dict[str, int]:
+    """Return the length of each row, by its place and the name of its attribute.
+
+    The fields are not checked yet: they may be any values, and what is no row is left out. Tables
+    that can be gone through once only are turned into lists.
+    """
+    known_names = names if isinstance(names, (tuple, list)) else ()
+    length_of_row: dict[str, int] = {}
     for table in ("public", "private"):
         rows = getattr(value, table)
         if isinstance(rows, Iterable) and not isinstance(rows, np.ndarray):
-            object.__setattr__(value, table, rows := list(rows))
-        walk = rows if isinstance(rows, list) or np.ndim(rows) > 1 else ()
-        for k, row in enumerate(walk):
-            if row.ndim == 1 if isinstance(row, np.ndarray) else isinstance(row, (list, tuple)):
-                told = f" ({known[len(lengths)]})" if len(lengths) < len(known) else ""
-                lengths[f"{table}[{k}]{told}"] = len(row)
-    first = next(iter(lengths), "")
-    for name, length in lengths.items():
-        if length != lengths[first]:
-            told = f"{name} has {length} entries, {first} has {lengths[first]}"
-            raise InputError(told, where=name.partition(" ")[0])
-    check_fields(value)
-    if not value.public.shape[0]:
-        raise InputError(f"public: one attribute of {what} or more is expected", where="public")
-    if names and len(names) != len(lengths):
-        raise InputError(f"names: {len(lengths)} attributes, {len(names)} names", where="names")
+            rows = list(rows)
+            object.__setattr__(value, table, rows)
+        if not isinstance(rows, list) and np.ndim(rows) <= 1:
+            continue
+        for index, row in enumerate(rows):
+            if isinstance(row, np.ndarray):
+                is_row = row.ndim == 1
+            else:
+                is_row = isinstance(row, (list, tuple))
+            if is_row:
+                place = f"{table}[{index}]"
+                if len(length_of_row) < len(known_names):
+                    place += f" ({known_names[len(length_of_row)]})"
+                length_of_row[place] = len(row)
+    return length_of_row
 
 
-def _check_length(name: str, array: Any, length: int, what: str) -> None:
+def _check_length(name: str, array: Sized | None, length: int, noun: str) -> None:
+    """Refuse an array of another length than there are resources or jobs."""
     if array is not None and len(array) != length:
-        raise InputError(f"{name} has {len(array)} entries, there are {length} {what}", where=name)
+        raise InputError(f"{name} has {len(array)} entries, there are {length} {noun}", where=name)
 
 
-_EXACT = 2**53
+_MAX_DEMAND = 2**53
+"""Larger numbers are no whole numbers of float64."""
 
 
 def draw_shares(
@@ -260,18 +288,17 @@ def draw_shares(
     ones, so that somebody can serve it. `load` is the demand of all jobs over the resources, on
     average.
     """
-    count = integer("resources", n_resources, at_least=1)
-    width, steps = (
-        integer("attributes", attributes, at_least=1),
-        integer("levels", levels, at_least=1),
-    )
-    jobs = integer("jobs", n_jobs, at_least=1)
-    check_size("entries", width * max(count, jobs), "resources")
-    mean = number("load", load) * count / jobs
-    if 2 * mean > _EXACT:
+    n_resources = integer("resources", n_resources, at_least=1)
+    n_attributes = integer("attributes", attributes, at_least=1)
+    n_levels = integer("levels", levels, at_least=1)
+    n_jobs = integer("jobs", n_jobs, at_least=1)
+    check_size("entries", n_attributes * max(n_resources, n_jobs), "resources")
+    mean_demand = number("load", load) * n_resources / n_jobs
+    if 2 * mean_demand > _MAX_DEMAND:
         raise InputError(f"load = {load:g}: a demand is at most 2**53", where="load")
-    has = rng.random((width, count))
-    model = np.floor(has[:, rng.integers(0, count, jobs)] * steps)
-    least = np.floor(rng.random((width, jobs)) * (model + 1)) / steps
-    demand = np.rint(rng.random(jobs) * 2 * mean).astype(np.int64)
-    return Resources(has), Jobs(demand, least)
+    values = rng.random((n_attributes, n_resources))
+    models = rng.integers(0, n_resources, n_jobs)  # of each job a resource that can serve it
+    highest_level = np.floor(values[:, models] * n_levels)
+    level = np.floor(rng.random((n_attributes, n_jobs)) * (highest_level + 1))
+    demand = np.rint(rng.random(n_jobs) * 2 * mean_demand).astype(np.int64)
+    return Resources(values), Jobs(demand, level / n_levels)

@@ -143,39 +143,48 @@ class SliceAllocation(Displayed):
         check_size("ports", math.prod(self.shape), "shape")
         if self.routes > _MOST_ROUTES:
             raise InputError(f"routes = {self.routes}: at most {_MOST_ROUTES}", where="routes")
-        short = min(self.shape)
-        doubled = all(side in (short, 2 * short) for side in self.shape)
-        whole = short > 1 and not any(short % part for part in self.fabric.server)
-        if self.twisted and not (doubled and max(self.shape) > short and whole):
+        if self.twisted and not self._can_be_twisted():
             raise InputError(
                 f"twisted = True: k x k x 2k or k x 2k x 2k chips, k >= 2 a multiple of the sides"
                 f" of a server, not {'x'.join(map(str, self.shape))}",
                 where="twisted",
             )
-        owner: dict[int, str] = {}
-        for k, server in enumerate(self.reserved):
-            _take(owner, server, f"reserved[{k}]", "server", self.fabric.n_servers)
-        lit: dict[int, str] = {}
-        for k, slice_ in enumerate(self.placed):
-            for server in slice_.servers.tolist():
-                _take(owner, server, f"placed[{k}]", "server", self.fabric.n_servers)
-            for fibre in slice_.fibres[:, 1].tolist():
-                _take(lit, fibre, f"placed[{k}]", "fibre", self.fabric.n_fibres)
+
+        # Each server and each fibre belongs to one slice, or to nobody.
+        owner_of_server: dict[int, str] = {}
+        owner_of_fibre: dict[int, str] = {}
+        for number, server in enumerate(self.reserved):
+            where = f"reserved[{number}]"
+            _assign(owner_of_server, server, where, "server", self.fabric.n_servers)
+        for number, placed in enumerate(self.placed):
+            where = f"placed[{number}]"
+            for server in placed.servers.tolist():
+                _assign(owner_of_server, server, where, "server", self.fabric.n_servers)
+            for fibre in placed.fibres[:, 1].tolist():
+                _assign(owner_of_fibre, fibre, where, "fibre", self.fabric.n_fibres)
+
+    def _can_be_twisted(self) -> bool:
+        """Return whether the sides are k or 2 k, some of each, and k is cut by whole servers."""
+        shortest = min(self.shape)
+        longest = max(self.shape)
+        one_or_two = all(side in (shortest, 2 * shortest) for side in self.shape)
+        whole_servers = not any(shortest % part for part in self.fabric.server)
+        return one_or_two and longest > shortest > 1 and whole_servers
 
     @property
     def free_servers(self) -> NDArray[np.int64]:
         """Servers that a slice may take, ascending."""
-        taken = [np.array(self.reserved, dtype=np.int64)]
-        taken += [slice_.servers.astype(np.int64) for slice_ in self.placed]
-        return np.setdiff1d(np.arange(self.fabric.n_servers), np.concatenate(taken))
+        used = [np.array(self.reserved, dtype=np.int64)]
+        used += [placed.servers.astype(np.int64) for placed in self.placed]
+        return np.setdiff1d(np.arange(self.fabric.n_servers), np.concatenate(used))
 
     @property
     def lit_fibres(self) -> NDArray[np.bool_]:
         """``lit_fibres[fibre]``: whether a circuit of another slice has it."""
-        lit = np.zeros(self.fabric.n_fibres, dtype=np.bool_)
-        for slice_ in self.placed:
-            lit[slice_.fibres[:, 1]] = True
-        return lit
+        is_lit = np.zeros(self.fabric.n_fibres, dtype=np.bool_)
+        for placed in self.placed:
+            is_lit[placed.fibres[:, 1]] = True
+        return is_lit
 
     @property
     def loads(self) -> NDArray[np.int64]:
@@ -186,8 +195,8 @@ class SliceAllocation(Displayed):
     @property
     def slice_shapes(self) -> tuple[SliceShape, ...]:
         """The slice in each way to turn it that takes the fewest servers; none if too large."""
-        server, turned = self.fabric.server, orient(self.fabric, self.shape)
-        return tuple(cut_shape(shape, server, self.twisted) for shape in turned)
+        shapes = orient(self.fabric, self.shape)
+        return tuple(cut_shape(shape, self.fabric.server, self.twisted) for shape in shapes)
 
     def candidates(
         self, source: int, destination: int, weight: int, loads: NDArray[np.int64] | None = None
@@ -215,37 +224,57 @@ class SliceAllocation(Displayed):
         [1, 3, 3, 3, 5]
         """
         fabric = self.fabric
-        servers, edges = fabric.n_servers // fabric.racks, len(fabric.edges) // fabric.racks
-        rack, source = divmod(source, servers)
-        other, destination = divmod(destination, servers)
-        if other != rack:
+        if loads is None:
+            loads = self.loads
+        servers_per_rack = fabric.n_servers // fabric.racks
+        edges_per_rack = len(fabric.edges) // fabric.racks
+        rack, source_there = divmod(source, servers_per_rack)
+        other_rack, destination_there = divmod(destination, servers_per_rack)
+        if other_rack != rack:
             if not fabric.joined:
                 return []
-            destination += servers  # the pool counts on in the second rack
-        loads, fibres, offered = self.loads if loads is None else loads, fabric.edge_fibres, []
-        first, second = rack * edges, (other - 1) * edges
-        for rank, passed in enumerate(routes_between(fabric, source, destination)):
-            route = tuple([edge + (first if edge < edges else second) for edge in passed])
-            if all([loads[edge] + weight <= fibres[edge] for edge in route]):
+            destination_there += servers_per_rack  # the pool counts on in the second rack
+
+        # Routes of the pool are those of a first rack and the one after it.
+        edge_fibres = fabric.edge_fibres
+        offset_in_rack = rack * edges_per_rack
+        offset_in_other = (other_rack - 1) * edges_per_rack
+        offered = []
+        pool = routes_between(fabric, source_there, destination_there)
+        for rank, pool_edges in enumerate(pool):
+            # Lists are faster than generators here, and searches ask for many routes.
+            route = tuple(
+                [
+                    edge + (offset_in_rack if edge < edges_per_rack else offset_in_other)
+                    for edge in pool_edges
+                ]
+            )
+            if all([loads[edge] + weight <= edge_fibres[edge] for edge in route]):
                 busiest = max([int(loads[edge]) for edge in route])
                 offered.append((len(route), busiest, rank, route))
-        return [entry[3] for entry in sorted(offered)[: self.routes]]
+        return [route for _, _, _, route in sorted(offered)[: self.routes]]
 
     def dead_end(self) -> str:
         """Say why no answer can exist by counting alone; empty if counting shows nothing."""
-        shape, fabric = "x".join(map(str, self.shape)), self.fabric
+        fabric = self.fabric
+        shape = "x".join(map(str, self.shape))
         if not self.slice_shapes:
             if fabric.joined:
                 return f"a slice of {shape} chips takes more than all {fabric.n_servers} servers"
             sides = "x".join(map(str, fabric.chips))
             return f"a slice of {shape} chips does not fit into a rack of {sides}"
-        slots, free = self.slice_shapes[0].n_slots, self.free_servers
-        racks = np.zeros_like(free) if fabric.joined else fabric.server_coordinates[free, 0]
-        most = int(np.bincount(racks, minlength=1).max())
-        if slots <= most:
+        n_slots = self.slice_shapes[0].n_slots
+        free_servers = self.free_servers
+        if fabric.joined:
+            n_free = len(free_servers)
+            supply = f"{n_free} are free"
+        else:
+            racks = fabric.server_coordinates[free_servers, 0]
+            n_free = int(np.bincount(racks, minlength=1).max())
+            supply = f"no rack has more than {n_free}"
+        if n_slots <= n_free:
             return ""
-        there = f"{most} are free" if fabric.joined else f"no rack has more than {most}"
-        return f"a slice of {shape} chips takes {slots} servers, {there}"
+        return f"a slice of {shape} chips takes {n_slots} servers, {supply}"
 
     def lower_bound(self) -> float:
         """Bound the load by the circuits of one pair of slots; infinite where counting says no."""
@@ -263,53 +292,82 @@ def connect(
 ) -> Allocation:
     """Give every circuit of a slice its ports and, on each edge, the first free fibre.
 
-    ``lit[fibre]`` tells whether another slice has it, and stays as it is; ``servers[slot]`` and
-    the edges ``routes[pair]`` are those of the slice as `plan` turns it.
+    Parameters
+    ----------
+    fabric
+        The racks.
+    lit
+        ``lit[fibre]``: whether another slice has it; it stays as it is.
+    plan
+        The slice as it is turned.
+    servers
+        ``servers[slot]``.
+    routes
+        ``routes[pair]``: the edges that the circuits of a pair of slots pass, in order.
+
+    Raises
+    ------
+    InputError
+        If an edge has too few free fibres.
     """
-    at = np.asarray(servers, dtype=np.int64)
-    size, ports = fabric.chips_per_server, fabric.ports_per_chip
-    slot, chip, port = plan.circuits[:, [0, 3]], plan.circuits[:, [1, 4]], plan.circuits[:, [2, 5]]
-    circuits = (at[slot] * size + chip) * ports + port
-    edges, last = fabric.edges.tolist(), np.cumsum(fabric.edge_fibres)  # fibres go edge by edge
+    server_of_slot = np.asarray(servers, dtype=np.int64)
+    slot = plan.circuits[:, [0, 3]]
+    chip_of_server = plan.circuits[:, [1, 4]]
+    port_of_chip = plan.circuits[:, [2, 5]]
+    chip = server_of_slot[slot] * fabric.chips_per_server + chip_of_server
+    circuits = chip * fabric.ports_per_chip + port_of_chip
+
+    # Fibres are numbered edge by edge: the dark ones of an edge stand together in `dark_fibres`.
+    end_of_edge = np.cumsum(fabric.edge_fibres)
     dark = np.flatnonzero(~lit)
-    first = np.searchsorted(dark, last - fabric.edge_fibres).tolist()
-    stop, free = np.searchsorted(dark, last).tolist(), dark.tolist()
-    order = np.argsort(plan.pair_of, kind="stable")
-    ends = np.searchsorted(plan.pair_of[order], np.arange(len(routes) + 1)).tolist()
-    uses: list[tuple[int, int]] = []
-    passed: list[tuple[int, ...]] = []
-    of_pairs = order.tolist()
+    next_dark = np.searchsorted(dark, end_of_edge - fabric.edge_fibres).tolist()
+    end_dark = np.searchsorted(dark, end_of_edge).tolist()
+    dark_fibres = dark.tolist()
+
+    # The circuits of a pair stand together in `circuits_by_pair`.
+    by_pair = np.argsort(plan.pair_of, kind="stable")
+    bounds = np.searchsorted(plan.pair_of[by_pair], np.arange(len(routes) + 1)).tolist()
+    circuits_by_pair = by_pair.tolist()
+
+    edge_ends = fabric.edges.tolist()
+    fibre_uses: list[tuple[int, int]] = []
+    server_routes: list[tuple[int, ...]] = []
     for pair, route in enumerate(routes):
-        members, hops = of_pairs[ends[pair] : ends[pair + 1]], [int(edge) for edge in route]
-        passed.append((edges[hops[0]][0], *(edges[edge][1] for edge in hops)))
-        for edge in hops:
-            if stop[edge] - first[edge] < len(members):
+        members = circuits_by_pair[bounds[pair] : bounds[pair + 1]]
+        edges = [int(edge) for edge in route]
+        first_server = edge_ends[edges[0]][0]
+        server_routes.append((first_server, *(edge_ends[edge][1] for edge in edges)))
+        for edge in edges:
+            if end_dark[edge] - next_dark[edge] < len(members):
                 raise InputError(f"edge {edge}: too few free fibres for {len(members)} circuits")
-        uses += [(c, free[first[edge] + k]) for k, c in enumerate(members) for edge in hops]
-        for edge in hops:
-            first[edge] += len(members)
+        for number, circuit in enumerate(members):
+            for edge in edges:
+                fibre_uses.append((circuit, dark_fibres[next_dark[edge] + number]))
+        for edge in edges:
+            next_dark[edge] += len(members)
     return Allocation(
         shape=plan.shape,
-        servers=at,
-        routes=tuple(passed),
+        servers=server_of_slot,
+        routes=tuple(server_routes),
         circuits=circuits,
-        fibres=np.array(uses, dtype=np.int64).reshape(-1, 2),
+        fibres=np.array(fibre_uses, dtype=np.int64).reshape(-1, 2),
     )
 
 
-def read_shape(given: Any) -> Shape:
+def read_shape(value: object) -> Shape:
     """Check that a shape is three sides in chips."""
-    shape: Shape = form_of(Shape).check("shape", given)
+    shape: Shape = form_of(Shape).check("shape", value)
     return shape
 
 
-def _take(owner: dict[int, str], number: int, who: str, what: str, count: int) -> None:
-    """Note which slice has a server or a fibre; no other one may."""
+def _assign(owner_of: dict[int, str], number: int, owner: str, noun: str, count: int) -> None:
+    """Note which slice has a server or a fibre; one that is none, or is taken, is refused."""
     if not 0 <= number < count:
-        raise InputError(f"{who}: {what} {number}: there are {count}", where=who)
-    if number in owner:
-        raise InputError(f"{who}: {what} {number} is taken by {owner[number]}", where=who)
-    owner[number] = who
+        raise InputError(f"{owner}: {noun} {number}: there are {count}", where=owner)
+    if number in owner_of:
+        message = f"{owner}: {noun} {number} is taken by {owner_of[number]}"
+        raise InputError(message, where=owner)
+    owner_of[number] = owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -360,31 +418,39 @@ def draw_occupancy(
     placed: tuple[Allocation, ...] = ()
     for shape in shapes:
         problem = SliceAllocation(fabric, shape, placed=placed, reserved=reserved, routes=routes)
-        found = None if problem.dead_end() else _put(problem, rng)
-        if found is not None:
-            placed = (*placed, found)
+        if problem.dead_end():
+            continue
+        allocation = _draw_allocation(problem, rng)
+        if allocation is not None:
+            placed = (*placed, allocation)
     return placed
 
 
-def _put(problem: SliceAllocation, rng: np.random.Generator) -> Allocation | None:
-    plan, fabric = problem.slice_shapes[0], problem.fabric
-    free = problem.free_servers
-    racks = fabric.server_coordinates[free, 0]
-    counts = np.bincount(racks, minlength=fabric.racks)
+def _draw_allocation(problem: SliceAllocation, rng: np.random.Generator) -> Allocation | None:
+    """Put a slice on random servers, each pair on a random route; None where fibres run out."""
+    fabric = problem.fabric
+    plan = problem.slice_shapes[0]
+    free_servers = problem.free_servers
     if not fabric.joined:
-        free = free[racks == rng.choice(np.flatnonzero(counts >= plan.n_slots))]
-    servers = rng.permutation(free)[: plan.n_slots].tolist()
-    room = fabric.edge_fibres - problem.loads
-    chosen = []
-    for (a, b), weight in zip(plan.pairs.tolist(), plan.weights.tolist(), strict=True):
-        offered = [
+        racks = fabric.server_coordinates[free_servers, 0]
+        n_free_of_rack = np.bincount(racks, minlength=fabric.racks)
+        rack = rng.choice(np.flatnonzero(n_free_of_rack >= plan.n_slots))
+        free_servers = free_servers[racks == rack]
+    servers = rng.permutation(free_servers)[: plan.n_slots].tolist()
+
+    free_fibres = fabric.edge_fibres - problem.loads  # by edge
+    routes = []
+    for (source, destination), weight in zip(
+        plan.pairs.tolist(), plan.weights.tolist(), strict=True
+    ):
+        fitting = [
             route
-            for route in problem.candidates(servers[a], servers[b], weight)
-            if (room[list(route)] >= weight).all()
+            for route in problem.candidates(servers[source], servers[destination], weight)
+            if (free_fibres[list(route)] >= weight).all()
         ]
-        if not offered:
+        if not fitting:
             return None
-        route = offered[int(rng.integers(len(offered)))]
-        room[list(route)] -= weight
-        chosen.append(route)
-    return connect(fabric, problem.lit_fibres, plan, servers, chosen)
+        route = fitting[int(rng.integers(len(fitting)))]
+        free_fibres[list(route)] -= weight
+        routes.append(route)
+    return connect(fabric, problem.lit_fibres, plan, servers, routes)

@@ -55,81 +55,103 @@ def _alone(fabric: RackFabric) -> RackFabric:
 
 @lru_cache(maxsize=16)
 def _pool(alone: RackFabric) -> RoutePool:
-    n = alone.n_servers
-    shape = n, 2 * n if alone.joined else n, POOL
-    found = {(u, v): _routes(alone, u, v) for u in range(n) for v in range(shape[1])}
-    longest = max((len(route) for routes in found.values() for route in routes), default=1)
-    edges = np.full((*shape, longest), -1, dtype=np.int16)
+    """List the routes of one rack, as `_alone` returns it."""
+    n_sources = alone.n_servers
+    n_destinations = 2 * n_sources if alone.joined else n_sources
+    routes_of_pair = {
+        (source, destination): _routes(alone, source, destination)
+        for source in range(n_sources)
+        for destination in range(n_destinations)
+    }
+    lengths = [len(route) for routes in routes_of_pair.values() for route in routes]
+    shape = (n_sources, n_destinations, POOL)
+    edges = np.full((*shape, max(lengths, default=1)), -1, dtype=np.int16)
     hops = np.full(shape, -1, dtype=np.int16)
-    for (u, v), routes in found.items():
+    for (source, destination), routes in routes_of_pair.items():
         for rank, route in enumerate(routes):
-            hops[u, v, rank] = len(route)
-            edges[u, v, rank, : len(route)] = route
-    edges.flags.writeable = hops.flags.writeable = False
+            hops[source, destination, rank] = len(route)
+            edges[source, destination, rank, : len(route)] = route
+    edges.flags.writeable = False
+    hops.flags.writeable = False
     return RoutePool(edges, hops)
 
 
 @lru_cache(maxsize=100_000)
 def _routes(alone: RackFabric, source: int, destination: int) -> list[list[int]]:
     """List the edges of the routes of a pair; the other server may be in a second rack."""
-    beyond = destination >= alone.n_servers
-    racks = replace(alone, racks=2) if beyond else alone
-    number, ahead, away = _ways(racks)
-    if source == destination or away[source][destination] >= len(ahead):
-        return []
+    in_second_rack = destination >= alone.n_servers
+    racks = replace(alone, racks=2) if in_second_rack else alone
+    graph = _build_graph(racks)
+    distance = graph.distances[source][destination]
+    if source == destination or distance >= len(graph.successors):
+        return []  # the distance of what is not reached is larger than any route
+    n_closed = 0 if alone.through else racks.n_servers
     return [
-        [number[step] for step in pairwise(route)]
-        for route in _shortest(
-            source, destination, ahead, away, 0 if alone.through else racks.n_servers
-        )
+        [graph.edge_between[hop] for hop in pairwise(route)]
+        for route in _list_shortest(graph, source, destination, n_closed)
     ]
 
 
+class _RackGraph(NamedTuple):
+    """Servers and the switches between racks, as a graph; servers come first."""
+
+    edge_between: dict[tuple[int, int], int]
+    """``edge_between[tail, head]``: the number of the edge."""
+    successors: list[list[int]]
+    """``successors[node]``, ascending."""
+    distances: list[list[int]]
+    """``distances[node][node]`` in hops; as many as there are nodes, or more, if not reached."""
+
+
 @lru_cache(maxsize=16)
-def _ways(
-    racks: RackFabric,
-) -> tuple[dict[tuple[int, int], int], list[list[int]], list[list[int]]]:
-    """Return the number of each edge, where edges lead from each server, and all distances."""
-    n = racks.n_servers + racks.n_rack_switches
-    check_size("entries", 16 * n**2, "fabric")
-    number = {(u, v): edge for edge, (u, v) in enumerate(racks.edges.tolist())}
-    ahead: list[list[int]] = [[] for _ in range(n)]
-    for u, v in sorted(number):
-        ahead[u].append(v)
-    return number, ahead, count_hops(n, racks.edges).tolist()
+def _build_graph(racks: RackFabric) -> _RackGraph:
+    """Build the graph of some racks."""
+    n_nodes = racks.n_servers + racks.n_rack_switches
+    check_size("entries", 16 * n_nodes**2, "fabric")
+    edge_between = {(tail, head): edge for edge, (tail, head) in enumerate(racks.edges.tolist())}
+    successors: list[list[int]] = [[] for _ in range(n_nodes)]
+    for tail, head in sorted(edge_between):
+        successors[tail].append(head)
+    return _RackGraph(edge_between, successors, count_hops(n_nodes, racks.edges).tolist())
 
 
-def _shortest(
-    source: int, destination: int, ahead: list[list[int]], away: list[list[int]], solid: int
+def _list_shortest(
+    graph: _RackGraph, source: int, destination: int, n_closed: int
 ) -> list[list[int]]:
-    """List routes, of which none passes the first `solid` nodes on its way."""
+    """List the `POOL` shortest simple routes, none through the first `n_closed` nodes.
+
+    Where servers are closed, a route has two hops at most: it passes one switch.
+    """
     check_time()
-    found: list[list[int]] = []
-    for length in range(away[source][destination], 3 if solid else len(ahead)):
-        for route in _of_length(source, destination, length, ahead, away):
-            if any(node < solid for node in route[1:-1]):
+    routes: list[list[int]] = []
+    end = 3 if n_closed else len(graph.successors)
+    for length in range(graph.distances[source][destination], end):
+        for route in _list_of_length(graph, source, destination, length):
+            if any(node < n_closed for node in route[1:-1]):
                 continue
-            found.append(route)
-            if len(found) == POOL:
-                return found
-    return found
+            routes.append(route)
+            if len(routes) == POOL:
+                return routes
+    return routes
 
 
-def _of_length(
-    source: int, destination: int, length: int, ahead: list[list[int]], away: list[list[int]]
+def _list_of_length(
+    graph: _RackGraph, source: int, destination: int, length: int
 ) -> Iterator[list[int]]:
+    """Yield the simple routes of exactly so many hops, by depth-first search."""
     route = [source]
 
-    def extend(left: int) -> Iterator[list[int]]:
-        if left == 0:
+    def extend(hops_left: int) -> Iterator[list[int]]:
+        if hops_left == 0:
             yield list(route)
             return
-        for v in ahead[route[-1]]:
-            if v not in route and away[v][destination] <= left - 1:
-                if v == destination and left > 1:
-                    continue
-                route.append(v)
-                yield from extend(left - 1)
-                route.pop()
+        for node in graph.successors[route[-1]]:
+            arrives_early = node == destination and hops_left > 1
+            too_far = graph.distances[node][destination] > hops_left - 1
+            if node in route or too_far or arrives_early:
+                continue
+            route.append(node)
+            yield from extend(hops_left - 1)
+            route.pop()
 
     yield from extend(length)

@@ -57,14 +57,15 @@ def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
     that are joined there is light between any two servers, so a slice may have any sides as long
     as there are servers enough.
     """
-    slots: dict[Shape, int] = {}
+    n_slots_of: dict[Shape, int] = {}
     for x, y, z in permutations(shape):
         grid = [-(-side // part) for side, part in zip((x, y, z), fabric.server, strict=True)]
-        inside = all(side <= most for side, most in zip(grid, fabric.server_grid, strict=True))
-        if inside or (fabric.joined and math.prod(grid) <= fabric.n_servers):
-            slots[x, y, z] = math.prod(grid)
-    fewest = min(slots.values(), default=0)
-    return tuple(turned for turned, count in slots.items() if count == fewest)
+        n_slots = math.prod(grid)
+        fits = all(side <= most for side, most in zip(grid, fabric.server_grid, strict=True))
+        if fits or (fabric.joined and n_slots <= fabric.n_servers):
+            n_slots_of[x, y, z] = n_slots
+    fewest = min(n_slots_of.values(), default=0)
+    return tuple(turned for turned, n_slots in n_slots_of.items() if n_slots == fewest)
 
 
 @lru_cache(maxsize=256)
@@ -78,18 +79,14 @@ def cut_shape(shape: Shape, server: Shape, twisted: bool = False) -> SliceShape:
     sides = [-(-side // part) for side, part in zip(shape, server, strict=True)]
     rows = []
     for z, y, x in product(*map(range, reversed(shape))):
-        here = (x, y, z)
-        for axis, side in enumerate(shape):
-            short = twisted and side < max(shape)
-            if side > 2 or (side == 2 and (short or here[axis] == 0)):
-                there = list(here)
-                there[axis] = (here[axis] + 1) % side
-                if short and not there[axis]:
-                    far = (side * (most > side) for most in shape)
-                    there = [(at + by) % m for at, by, m in zip(there, far, shape, strict=True)]
-                low = *_seat(here, server, sides), 2 * axis + 1
-                high = *_seat(there, server, sides), 2 * axis
-                rows += [[*low, *high], [*high, *low]]
+        chip = (x, y, z)
+        for axis in range(3):
+            next_chip = _next_up(shape, twisted, chip, axis)
+            if next_chip is not None:
+                low = [*_seat(chip, server, sides), 2 * axis + 1]
+                high = [*_seat(next_chip, server, sides), 2 * axis]
+                rows.append([*low, *high])
+                rows.append([*high, *low])
     circuits = np.array(rows, dtype=np.int32).reshape(-1, 6)
     ends = circuits[:, [0, 3]]
     outside = ends[:, 0] != ends[:, 1]
@@ -104,11 +101,31 @@ def cut_shape(shape: Shape, server: Shape, twisted: bool = False) -> SliceShape:
     return SliceShape(shape, grid, pairs.astype(np.int32), weights, circuits, pair_of, twisted)
 
 
-def _seat(place: tuple[int, ...] | list[int], server: Shape, sides: list[int]) -> tuple[int, int]:
+def _next_up(shape: Shape, twisted: bool, chip: Shape, axis: int) -> list[int] | None:
+    """Return the chip to which one is joined upwards along an axis; None if there is none.
+
+    Two chips along an axis are joined once, so the upper one is not joined on. Twisted, the way
+    around a shorter axis shifts all longer ones by its side.
+    """
+    side = shape[axis]
+    is_shorter = twisted and side < max(shape)
+    joined_on = side > 2 or (side == 2 and (is_shorter or chip[axis] == 0))
+    if not joined_on:
+        return None
+    position = list(chip)
+    position[axis] = (chip[axis] + 1) % side
+    if is_shorter and position[axis] == 0:
+        for other, other_side in enumerate(shape):
+            if other_side > side:
+                position[other] = (position[other] + side) % other_side
+    return position
+
+
+def _seat(chip: Sequence[int], server: Shape, sides: list[int]) -> tuple[int, int]:
     """Return the slot of a chip and its number in the server."""
-    block = [at // part for at, part in zip(place, server, strict=True)]
-    inner = [at % part for at, part in zip(place, server, strict=True)]
-    return number_of(block, sides), number_of(inner, server)
+    slot = [position // part for position, part in zip(chip, server, strict=True)]
+    in_server = [position % part for position, part in zip(chip, server, strict=True)]
+    return number_of(slot, sides), number_of(in_server, server)
 
 
 Ring = tuple[int, ...]
@@ -140,13 +157,13 @@ def slice_rings(shape: Shape) -> tuple[Ring, ...]:
     >>> [len(ring) for ring in slice_rings((2, 2, 4))]
     [4, 4, 4, 4, 4, 4, 4, 4]
     """
-    pairs = [axis for axis in range(3) if shape[axis] == 2]
-    long = [axis for axis in range(3) if shape[axis] > 2]
-    groups = [[axis] for axis in long]
-    if len(pairs) == 1 and long:
-        groups[0] = [*pairs, long[0]]
-    elif pairs:
-        groups.insert(0, pairs)
+    axes_of_two = [axis for axis in range(3) if shape[axis] == 2]
+    longer_axes = [axis for axis in range(3) if shape[axis] > 2]
+    groups = [[axis] for axis in longer_axes]
+    if len(axes_of_two) == 1 and longer_axes:
+        groups[0] = [*axes_of_two, longer_axes[0]]
+    elif axes_of_two:
+        groups.insert(0, axes_of_two)
     return tuple(ring for group in groups for ring in _rings_along(shape, group))
 
 
@@ -156,15 +173,19 @@ def _rings_along(shape: Shape, group: list[int]) -> list[Ring]:
     others = [axis for axis in range(3) if axis not in group]
     if len(group) == 3:
         return [_CUBE]
-    last = group[-1]
-    steps = [k * stride[last] for k in range(shape[last])]
+    long_axis = group[-1]
+    offsets = [position * stride[long_axis] for position in range(shape[long_axis])]
     if len(group) == 2:  # up on one side, back on the other
         side = stride[group[0]]
-        steps = [0, side, *(s + side for s in steps[1:]), *reversed(steps[1:])]
+        upwards = [offset + side for offset in offsets[1:]]
+        offsets = [0, side, *upwards, *reversed(offsets[1:])]
     rings = []
-    for place in product(*(range(shape[axis]) for axis in reversed(others))):
-        corner = sum(at * stride[axis] for at, axis in zip(place, reversed(others), strict=True))
-        rings.append(tuple(corner + step for step in steps))
+    other_axes = list(reversed(others))
+    for positions in product(*(range(shape[axis]) for axis in other_axes)):
+        corner = 0
+        for position, axis in zip(positions, other_axes, strict=True):
+            corner += position * stride[axis]
+        rings.append(tuple(corner + offset for offset in offsets))
     return rings
 
 
@@ -232,12 +253,13 @@ def check_rings(
     for k, ring in enumerate(checked):
         if len(ring) < 2 or len(set(ring)) < len(ring):
             raise InputError(f"rings[{k}] = {ring}: two or more different chips are expected")
-    given = [1.0] * len(checked) if demands is None else list(demands)
-    if len(given) != len(checked):
-        raise InputError(f"{len(given)} demands for {len(checked)} rings", where="demands")
-    for k, demand in enumerate(given):
+    ring_demands = [1.0] * len(checked) if demands is None else list(demands)
+    if len(ring_demands) != len(checked):
+        message = f"{len(ring_demands)} demands for {len(checked)} rings"
+        raise InputError(message, where="demands")
+    for k, demand in enumerate(ring_demands):
         if number(f"demands[{k}]", demand) == 0:
             raise InputError(f"demands[{k}] = 0: must be > 0", where=f"demands[{k}]")
     if link_units is not None and number("link_units", link_units) == 0:
         raise InputError("link_units = 0: must be > 0", where="link_units")
-    return checked, np.array(given, dtype=np.float64)
+    return checked, np.array(ring_demands, dtype=np.float64)
