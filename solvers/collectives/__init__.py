@@ -14,6 +14,7 @@ _SUMMARIES = {
     "rewire": "a known algorithm, with new circuits only where they pay",
     "overlap": "planes change circuits while others send",
     "stragglar": "an all-reduce around a late rank: the others reduce while they wait",
+    "late-ranks": "an all-reduce with several late ranks, whose data spread while they send",
     "mixed-radix": "rings whose steps grow: the fewest rounds of an all-gather or a sum",
     "circulant": "an all-to-all on shifts, chosen together with the routes",
     "split": "an uneven all-to-all whose blocks go by several ways",

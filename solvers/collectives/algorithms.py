@@ -30,46 +30,54 @@ MOST_PIECES = 1024
 
 
 def list_rounds(problem: Collective, algorithm: str) -> Rounds:
-    """List the sends of an algorithm, which must fit the problem."""
+    """List the sends of an algorithm, which must fit the problem.
+
+    Sums are made of the all-gather of an algorithm, which runs backwards.
+    """
     make = ALGORITHMS[algorithm]
     n, operation = problem.n_ranks, problem.operation
     if n == 1:
         return Rounds(np.empty((0, 5), dtype=np.int64), 1)
     if algorithm == "whole-buffers" or (n == 2 and operation == "all-reduce"):
-        return _whole_buffers(problem, operation, 1)
+        return _exchange_whole_buffers(problem, operation, 1)
     if n == 2 and operation == "broadcast":
-        return _bruck(problem, operation, 1)
-    asked = "all-gather" if operation in ("all-reduce", "reduce-scatter") else operation
-    rounds = of_gathers(operation, lambda sign: make(problem, asked, sign))
+        return _make_bruck(problem, operation, 1)
+    made_of = "all-gather" if operation in ("all-reduce", "reduce-scatter") else operation
+    rounds = of_gathers(operation, lambda sign: make(problem, made_of, sign))
     return without_nothing(problem, rounds) if operation == "all-to-all" else rounds
 
 
 def fits(problem: Collective, algorithm: str) -> bool:
     """Tell whether an algorithm solves a problem with the ports of its ranks."""
     n, operation = problem.n_ranks, problem.operation
-    power = n & (n - 1) == 0
+    is_power_of_two = n & (n - 1) == 0
+    gathers = ("all-reduce", "reduce-scatter", "all-gather")
     if problem.steps is not None:
         return False
     if algorithm == "ring":
         if operation == "all-to-all" and n * n * (n - 1) // 2 > MOST_SENDS:
             return False
+        # A two-way ring takes two lanes in turn, and a third one if it is odd.
         return not problem.two_way or n <= 2 or problem.lanes >= 2 + n % 2
     if algorithm == "halving-doubling":
-        return power
+        return is_power_of_two
     if algorithm == "bruck":
         return not problem.two_way or n <= 2 or operation == "broadcast"
     if algorithm == "near-sums":  # as fast as bruck, but over circuits that stay
-        return not problem.two_way and operation in ("all-reduce", "reduce-scatter", "all-gather")
+        return not problem.two_way and operation in gathers
     if algorithm == "whole-buffers":
-        return power and operation == "all-reduce"
+        return is_power_of_two and operation == "all-reduce"
     if algorithm == "swing":
-        return power and operation in ("all-reduce", "reduce-scatter", "all-gather")
+        return is_power_of_two and operation in gathers
     return operation == "all-to-all" if algorithm == "pairwise" else operation != "broadcast"
 
 
-def _grow(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
-    """Gather: in each round a rank sends all that the receiver does not have yet."""
-    has = np.eye(n, dtype=np.bool_)
+def _gather_over(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
+    """Gather: in each round a rank sends all that the receiver does not have yet.
+
+    `partners` has for each round ``partner[rank]``, to whom a rank sends.
+    """
+    has = np.eye(n, dtype=np.bool_)  # has[rank, chunk]
     parts = []
     for partner in partners:
         source, chunk = np.nonzero(has & ~has[partner])
@@ -78,119 +86,132 @@ def _grow(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
     return as_rounds(parts, COPY, n)
 
 
-def _hand_on(n: int, ways: Iterable[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> Rounds:
+def _move_blocks(n: int, moves: Iterable[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> Rounds:
     """Move the blocks of an all-to-all: in each round the chosen blocks go to the partners.
 
-    `ways` has for each round ``partner[rank]``, and ``chosen[source, destination]``.
+    `moves` has for each round ``partner[rank]``, and ``chosen[source, destination]``.
     """
-    at = np.repeat(np.arange(n), n).reshape(n, n)
+    rank_of_block = np.repeat(np.arange(n), n).reshape(n, n)
     parts = []
-    for partner, chosen in ways:
+    for partner, chosen in moves:
         source, destination = np.nonzero(chosen)
-        here = at[source, destination]
-        at[source, destination] = partner[here]
-        parts.append((here, partner[here], source * n + destination))
+        rank = rank_of_block[source, destination]
+        rank_of_block[source, destination] = partner[rank]
+        parts.append((rank, partner[rank], source * n + destination))
     return as_rounds(parts, COPY, n * n)
 
 
-def _ring(problem: Collective, operation: str, sign: int) -> Rounds:
+def _make_ring(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Send chunks around a ring; of a broadcast pieces along a line from the root."""
     n = problem.n_ranks
     ranks = np.arange(n)
-    following = list_partners("ring", n, sign)
+    successor = list_partners("ring", n, sign)
     if operation == "all-to-all":
         distance = (ranks - ranks[:, None]) % n
-        return _hand_on(n, ((following, distance > turn) for turn in range(n - 1)))
+        return _move_blocks(n, ((successor, distance > turn) for turn in range(n - 1)))
     if operation == "broadcast":
         pieces = _choose_pieces(problem)
-        turns = range(n - 2 + pieces)
-        first = [(np.arange(max(0, t - pieces + 1), min(t, n - 2) + 1), t) for t in turns]
-        return as_rounds(
-            [
-                ((place + problem.root) % n, (place + 1 + problem.root) % n, turn - place)
-                for place, turn in first
-            ],
-            COPY,
-            pieces,
-        )
-    parts = [(ranks, following, (ranks - sign * turn) % n) for turn in range(n - 1)]
+        parts = []
+        for turn in range(n - 2 + pieces):
+            # The rank at a place of the line sends the piece that left the root so long ago.
+            place = np.arange(max(0, turn - pieces + 1), min(turn, n - 2) + 1)
+            source = (place + problem.root) % n
+            parts.append((source, (source + 1) % n, turn - place))
+        return as_rounds(parts, COPY, pieces)
+    parts = [(ranks, successor, (ranks - sign * turn) % n) for turn in range(n - 1)]
     return as_rounds(parts, COPY, n)
 
 
 def _choose_pieces(problem: Collective) -> int:
-    """Cut a buffer for a line of ranks: more pieces cost more rounds, and each is shorter."""
-    each_s = problem.alpha_s + (problem.hop_s or 0.0)
+    """Cut a buffer for a line of ranks: more pieces cost more rounds, and each is shorter.
+
+    n - 2 + p rounds of p pieces last least for p = sqrt((n - 2) whole_s / round_s).
+    """
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
     whole_s = problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes)
-    most = math.sqrt((problem.n_ranks - 2) * whole_s / each_s) if each_s else math.inf
-    return max(1, round(min(most, MOST_PIECES)))
+    best = math.sqrt((problem.n_ranks - 2) * whole_s / round_s) if round_s else math.inf
+    return max(1, round(min(best, MOST_PIECES)))
 
 
-def _bruck(problem: Collective, operation: str, sign: int) -> Rounds:
+def _make_bruck(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Send 1, 2, 4, ... places onward; broadcast along a tree."""
     n = problem.n_ranks
     ranks = np.arange(n)
     powers = [1 << k for k in range((n - 1).bit_length())]
     if operation == "all-to-all":
         distance = (ranks - ranks[:, None]) % n
-        return _hand_on(n, ((list_partners("ring", n, p), distance & p > 0) for p in powers))
+        moves = ((list_partners("ring", n, power), distance & power > 0) for power in powers)
+        return _move_blocks(n, moves)
     if operation == "broadcast":
-        return _tree(problem)
-    return _grow(n, (list_partners("ring", n, sign * power) for power in powers))
+        return _make_tree(problem)
+    return _gather_over(n, (list_partners("ring", n, sign * power) for power in powers))
 
 
-def _near_sums(problem: Collective, operation: str, sign: int) -> Rounds:
+def _make_near_sums(problem: Collective, operation: str, sign: int) -> Rounds:
     """Gather from afar first, while there is little to send; so sums start with the near ones."""
     n = problem.n_ranks
     powers = [1 << k for k in range((n - 1).bit_length())]
-    return _grow(n, (list_partners("ring", n, sign * power) for power in powers[::-1]))
+    return _gather_over(n, (list_partners("ring", n, sign * power) for power in powers[::-1]))
 
 
-def _tree(problem: Collective) -> Rounds:
-    """Broadcast whole buffers along a tree."""
+def _make_tree(problem: Collective) -> Rounds:
+    """Broadcast whole buffers along a binomial tree."""
     n, root = problem.n_ranks, problem.root
     parts = []
-    for each in list_steps("tree", "broadcast", n):
-        source, target = (list_sends("tree", n, each).T + root) % n
-        parts.append((source, target, 0 * source))
+    for step in list_steps("tree", "broadcast", n):
+        source, target = (list_sends("tree", n, step).T + root) % n
+        parts.append((source, target, np.zeros_like(source)))
     return as_rounds(parts, COPY, 1)
 
 
-def _halving_doubling(problem: Collective, operation: str, sign: int) -> Rounds:
+def _make_halving_doubling(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Exchange with partners 1, 2, 4, ... away; a broadcast scatters first, and then gathers."""
     n = problem.n_ranks
     ranks = np.arange(n)
-    powers = [each.distance for each in list_steps("halving", "all-gather", n)]
+    powers = [step.distance for step in list_steps("halving", "all-gather", n)]
     partners = [list_partners("halving", n, power) for power in powers]
     if operation == "all-to-all":
-        differ = ranks ^ ranks[:, None]
-        return _hand_on(n, ((q, differ & p > 0) for q, p in zip(partners, powers, strict=True)))
-    gather = _grow(n, partners)
+        difference = ranks ^ ranks[:, None]
+        moves = (
+            (partner, difference & power > 0)
+            for partner, power in zip(partners, powers, strict=True)
+        )
+        return _move_blocks(n, moves)
+    gather = _gather_over(n, partners)
     if operation != "broadcast":
         return gather
-    parts = []  # scatter first: a rank with a part sends half of it to its partner
+
+    # Scatter: a rank that has a part sends half of it to its partner, farthest partners first.
+    parts = []
     for power in powers[::-1]:
-        holds = ranks[(ranks ^ problem.root) % (2 * power) == 0]
-        offset = np.arange(power)
-        source = np.repeat(holds, power)
-        chunk = ((source ^ power) & ~(power - 1)) + np.tile(offset, len(holds))
-        parts.append((source, source ^ power, chunk))
+        holders = ranks[(ranks ^ problem.root) % (2 * power) == 0]
+        source = np.repeat(holders, power)
+        partner = source ^ power
+        chunk = (partner & ~(power - 1)) + np.tile(np.arange(power), len(holders))
+        parts.append((source, partner, chunk))
     return one_after_another(as_rounds(parts, COPY, n), gather)
 
 
-def _whole_buffers(problem: Collective, operation: str, sign: int) -> Rounds:
+def _exchange_whole_buffers(problem: Collective, operation: str, sign: int) -> Rounds:
     """Exchange and add up whole buffers with ranks 1, 2, 4, ... away: few rounds, many bytes."""
     ranks = np.arange(problem.n_ranks)
     powers = [1 << k for k in range((problem.n_ranks - 1).bit_length())]
-    return as_rounds([(ranks, ranks ^ power, 0 * ranks) for power in powers], REDUCE, 1)
+    parts = [(ranks, ranks ^ power, np.zeros_like(ranks)) for power in powers]
+    return as_rounds(parts, REDUCE, 1)
 
 
-def _swing(problem: Collective, operation: str, sign: int) -> Rounds:
+def _make_swing(problem: Collective, operation: str, sign: int) -> Rounds:
     """Meet partners at distances 1, -1, 3, -5, 11, ...; of sums the near ones first."""
     n = problem.n_ranks
     ranks = np.arange(n)
     distances = [(1 - (-2) ** (k + 1)) // 3 for k in range((n - 1).bit_length())]
-    towards = np.where(ranks % 2 == 0, 1, -1)
-    return _grow(n, ((ranks + towards * distance) % n for distance in distances[::-1]))
+    direction = np.where(ranks % 2 == 0, 1, -1)
+    partners = ((ranks + direction * distance) % n for distance in distances[::-1])
+    return _gather_over(n, partners)
 
 
-def _pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
+def _make_pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Send each block straight to its place, one matching after another."""
     n = problem.n_ranks
     ranks = np.arange(n)
     parts = []
@@ -211,15 +232,18 @@ def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
         return routed
     if n & (n - 1) == 0:
         return [ranks ^ other for other in range(1, n)]
-    turning = n - 1 + n % 2  # a tournament: one rank stays, or rests, and the others turn
-    found = []
-    for turn in range(turning):
-        partner = (2 * turn - ranks) % turning
+
+    # A round-robin tournament by the circle method: one rank stays, or rests, the others turn.
+    n_turning = n - 1 + n % 2
+    matchings = []
+    for turn in range(n_turning):
+        partner = (2 * turn - ranks) % n_turning
         partner[turn] = -1
         if n % 2 == 0:
-            partner[n - 1], partner[turn] = turn, n - 1
-        found.append(partner)
-    return found
+            partner[n - 1] = turn
+            partner[turn] = n - 1
+        matchings.append(partner)
+    return matchings
 
 
 def _routed_matchings(problem: Collective) -> list[NDArray[np.int64]] | None:
@@ -235,33 +259,33 @@ def _routed_matchings(problem: Collective) -> list[NDArray[np.int64]] | None:
     return None if schedule is None else list(schedule.matchings.astype(np.int64))
 
 
-def _direct(problem: Collective, operation: str, sign: int) -> Rounds:
+def _make_direct(problem: Collective, operation: str, sign: int) -> Rounds:
     """Send everything straight to its place, over as many matchings at a time as lanes."""
     n, lanes = problem.n_ranks, problem.lanes
     matchings = list_matchings(problem)
     if sign < 0:
         matchings = matchings[::-1]
-    parts, circuits = [], []
-    for low in range(0, len(matchings), lanes):
-        some = matchings[low : low + lanes]
-        circuits.append([some[lane % len(some)] for lane in range(lanes)])
-        source = np.concatenate([np.flatnonzero(partner >= 0) for partner in some])
-        target = np.concatenate([partner[partner >= 0] for partner in some])
-        parts.append(
-            (source, target, source * n + target if operation == "all-to-all" else source)
-        )
+    parts = []
+    circuits = []
+    for first in range(0, len(matchings), lanes):
+        together = matchings[first : first + lanes]
+        circuits.append([together[lane % len(together)] for lane in range(lanes)])
+        source = np.concatenate([np.flatnonzero(partner >= 0) for partner in together])
+        target = np.concatenate([partner[partner >= 0] for partner in together])
+        chunk = source * n + target if operation == "all-to-all" else source
+        parts.append((source, target, chunk))
     rounds = as_rounds(parts, COPY, n * n if operation == "all-to-all" else n)
     return rounds._replace(matchings=np.array(circuits))
 
 
 ALGORITHMS: dict[str, Callable[[Collective, str, int], Rounds]] = {
-    "ring": _ring,
-    "halving-doubling": _halving_doubling,
-    "bruck": _bruck,
-    "pairwise": _pairwise,
-    "swing": _swing,
-    "direct": _direct,
-    "near-sums": _near_sums,
-    "whole-buffers": _whole_buffers,
+    "ring": _make_ring,
+    "halving-doubling": _make_halving_doubling,
+    "bruck": _make_bruck,
+    "pairwise": _make_pairwise,
+    "swing": _make_swing,
+    "direct": _make_direct,
+    "near-sums": _make_near_sums,
+    "whole-buffers": _exchange_whole_buffers,
 }
 """The makers of the rounds, by name; `sign` is the direction in which chunks go round."""

@@ -243,23 +243,30 @@ def _depth_from(peer: IntArray, root: int) -> int:
 
 
 def _list_changing(problem: Collective) -> Iterator[Cycle]:
-    """List circuits along 1, 2, 4, ... places in turn, as many at once as there are lanes.
+    """List circuits along 1, 2, 4, ... places in turn.
 
     Two-way circuits pair ranks whose numbers differ in one bit; one-way circuits lead onward
-    around the ring of all ranks, so that any number of ranks is possible.
+    around the ring of all ranks, so that any number of ranks is possible. Either all lanes lead to
+    the same rank, or each lane leads by another bit.
     """
     n, lanes = problem.n_ranks, problem.lanes
     n_bits = (n - 1).bit_length()
-    if n < 3 or lanes >= n_bits:
+    if n < 3:
         return
     ranks = np.arange(n)
-    rows = []
+    peer_of_bit = []
     for bit in range(n_bits):
         paired = ranks ^ (1 << bit)
-        pairs = np.where(paired < n, paired, IDLE)
-        rows.append(pairs if problem.two_way or n == 1 << n_bits else (ranks + (1 << bit)) % n)
-    period = n_bits // math.gcd(n_bits, lanes)
-    order = np.arange(period * lanes).reshape(period, lanes) % n_bits
-    peer = np.array(rows)[order]
-    for held in (1, 2, 4) if problem.delay_s else (1,):
-        yield Cycle("hypercube", peer, held, math.ceil(n_bits / lanes) * held)
+        if problem.two_way or n == 1 << n_bits:
+            peer_of_bit.append(np.where(paired < n, paired, IDLE))
+        else:
+            peer_of_bit.append((ranks + (1 << bit)) % n)
+    orders = [np.repeat(np.arange(n_bits)[:, None], lanes, axis=1)]
+    if 1 < lanes < n_bits:
+        period = n_bits // math.gcd(n_bits, lanes)
+        orders.append(np.arange(period * lanes).reshape(period, lanes) % n_bits)
+    for bits in orders:  # bits[configuration, lane]
+        peer = np.array(peer_of_bit)[bits]
+        depth = math.ceil(n_bits / len(np.unique(bits[0])))
+        for held in (1, 2, 4) if problem.delay_s else (1,):
+            yield Cycle("hypercube", peer, held, depth * held)

@@ -46,31 +46,42 @@ def run(
     name: str,
     find: Callable[[Clock], FoundPlan],
 ) -> Solution:
-    """Call the function that finds a plan, and make a solution of it."""
+    """Call the function that finds a plan, and make a solution of it.
+
+    Parameters
+    ----------
+    name
+        The name of the method, for the solution and for events.
+    find
+        Returns a plan, before the clock runs out.
+    """
     clock = limits.start()
     limit = clock.exceeded(0)
     found = FoundPlan(None, {})
     schedule: Schedule | None = None
-    laid: Laid | None = None
+    laid: Laid | None = None  # the plan, once its switch is known to hold it
     try:
         if limit is None:
             on_event(Tick(name, 0, 1))
             found = find(clock)
-            candidate, reason = found.laid, ""
+            candidate = found.laid
             if candidate is not None:
                 schedule, reason = _switch_schedule(problem, candidate)
-            if reason:
-                found = FoundPlan(None, {**found.stats, "reason": reason})
-            elif candidate is not None:
-                laid = candidate
-                on_event(NewBest(laid.plan.time_s))
+                if reason:
+                    found = FoundPlan(None, {**found.stats, "reason": reason})
+                else:
+                    laid = candidate
+                    on_event(NewBest(candidate.plan.time_s))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
+
+    # The bound of the problem counts, unless a search has proved a better one.
     terms = problem.bounds()
     stats = dict(found.stats) | {"bound_name": terms.name}
     bound = terms.seconds
     if found.lower_bound > bound * (1 + RTOL):
-        bound, stats["bound_by"] = found.lower_bound, "search"
+        bound = found.lower_bound
+        stats["bound_by"] = "search"
     limit = limit or found.limit
     if laid is None:
         return conclude(problem, name, None, bound, limit, stats=stats)

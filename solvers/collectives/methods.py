@@ -27,6 +27,7 @@ from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
 from optmatch.solvers.collectives.conclusion import FoundPlan, run
+from optmatch.solvers.collectives.late_ranks import takes_several_late_ranks
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.promises import GATHERS, promise
 from optmatch.solvers.collectives.rounds import Rounds, one_after_another
@@ -122,15 +123,19 @@ def _takes_all_reduces(problem: Collective) -> bool:
 
 
 def _takes_several_ports(problem: Collective) -> bool:
-    return problem.lanes > 1 and problem.n_ranks > 2 and problem.operation != "broadcast"
+    """Tell whether ranks have several ports; on cells, which may not hold such graphs, not."""
+    several = problem.lanes > 1 and problem.n_ranks > 2 and problem.fabric.graph is None
+    return several and problem.operation != "broadcast"
 
 
 def _takes_pipelines(problem: Collective) -> bool:
-    return problem.operation == "broadcast" and problem.n_ranks > 2
+    ideal = problem.fabric.graph is None
+    return problem.operation == "broadcast" and problem.n_ranks > 2 and ideal
 
 
 _TAKES: dict[str, Callable[[Collective], bool]] = {
     "stragglar": _takes_late_ranks,
+    "late-ranks": takes_several_late_ranks,
     "mixed-radix": _takes_gathers,
     "circulant": _takes_even_exchanges,
     "split": _takes_few_uneven_exchanges,
@@ -211,6 +216,14 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(lay(problem, rounds), stats)
 
 
+def _find_around_late_ranks(problem: Collective, clock: Clock) -> FoundPlan:
+    """Scatter sums while several ranks are late, and copy what is whole while they send."""
+    with uncounted():
+        from optmatch.solvers.collectives.late_ranks import find_late_plan
+
+    return FoundPlan(find_late_plan(problem, clock), {"algorithm": "late-ranks"})
+
+
 def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
     """Gather, and scatter sums, in the fewest rounds that so many configurations allow."""
     with uncounted():
@@ -250,23 +263,25 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf)
     scatters: dict[str, FoundPlan] = {}
     if scatter.lower_bound() + then.lower_bound() < below_s:
         scatters = _try_all(scatter, clock).found
-    for shared in (False, True):
-        firsts = {name: plan for name, plan in scatters.items() if _is_shared(plan) == shared}
-        if not firsts:
-            continue
-        first = _fastest(firsts)
+    for cut in sorted({_cut_of(plan) for plan in scatters.values()}):
+        first = _fastest({name: plan for name, plan in scatters.items() if _cut_of(plan) == cut})
         start = last_circuits(first, problem.planes)
         seconds = _try_all(replace(then, start=start), clock).found
-        seconds = {name: plan for name, plan in seconds.items() if _is_shared(plan) == shared}
+        seconds = {name: plan for name, plan in seconds.items() if _cut_of(plan) == cut}
         if seconds:
             plans.append(join(problem, first.plan, _fastest(seconds).plan))
     best = min(plans, key=lambda laid: laid.plan.time_s, default=None)
     return FoundPlan(best, {"algorithm": "composed"})
 
 
-def _is_shared(found: FoundPlan) -> bool:
-    """Tell whether planes change circuits by themselves."""
-    return found.laid is not None and found.laid.held_s is None
+def _cut_of(found: FoundPlan) -> tuple[bool, int]:
+    """Return what two plans must have in common to be joined.
+
+    Whether planes change circuits by themselves, and into how many chunks the buffer is cut.
+    """
+    if found.laid is None:
+        return False, 0
+    return found.laid.held_s is None, len(found.laid.plan.chunk_bytes)
 
 
 def _find_split(problem: Collective, clock: Clock) -> FoundPlan:
@@ -340,6 +355,7 @@ FINDERS: dict[str, Find] = {
     "rewire": _find_rewired,
     "overlap": _find_overlapped,
     "stragglar": _find_around_late_rank,
+    "late-ranks": _find_around_late_ranks,
     "mixed-radix": _find_mixed_radix,
     "circulant": _find_circulant,
     "one-pass": _find_one_pass,

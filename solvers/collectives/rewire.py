@@ -19,17 +19,32 @@ from optmatch.problems.collectives.plan import REDUCE
 from optmatch.solvers.collectives.plans import Laid, assemble
 from optmatch.solvers.collectives.rounds import Rounds, ready_s
 
-_MOST_WORK = 30_000_000  # sends times circuits whose cost is counted: some 6 s
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+_MOST_WORK = 30_000_000
+"""Sends times circuits whose cost is counted: some 6 s."""
 
 
 class CircuitChoice(NamedTuple):
     """Which circuits each round has."""
 
     time_s: float
-    pool: NDArray[np.int64]
+    pool: IntArray
     """``pool[number, rank]``: circuits to choose from."""
-    number: NDArray[np.int64]
-    """``number[round]`` of those that it has."""
+    number: IntArray
+    """``number[round]``: which of them a round has."""
+
+
+class _RoundDemands(NamedTuple):
+    """What the rounds of an algorithm send."""
+
+    partner: IntArray
+    """``partner[round, rank]``: to whom a rank sends, -1 for nobody."""
+    amount: FloatArray
+    """``amount[round, rank]``: how many bytes."""
+    adds: NDArray[np.bool_]
+    """``adds[round]``: whether any of it is added up, not copied."""
 
 
 def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
@@ -37,70 +52,107 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
 
     Each rank sends to one other in a round.
     """
-    partner, bytes_ = rounds.partners(problem.n_ranks), rounds.bytes_sent(problem)
-    adds = np.zeros(len(partner), dtype=np.bool_)
+    partner = rounds.partners(problem.n_ranks)
+    n_rounds = len(partner)
+    adds = np.zeros(n_rounds, dtype=np.bool_)
     adds[rounds.sends[rounds.sends[:, 4] == REDUCE, 0]] = True
-    pool, there = _make_pool(problem, partner)
-    cost = np.array([_costs(problem, circuits, partner, bytes_, adds) for circuits in pool])
-    cost = cost.reshape(len(pool), -1)
-    begin_s = ready_s(problem, rounds.sends, len(partner))
+    demands = _RoundDemands(partner, rounds.bytes_sent(problem), adds)
+    pool, is_there = _make_pool(problem, partner)
+    cost_s = np.array([_time_over(problem, circuits, demands) for circuits in pool])
+    cost_s = cost_s.reshape(len(pool), n_rounds)
+
+    # Forwards: when each round can end over each circuits, and from which circuits it came.
+    begin_s = ready_s(problem, rounds.sends, n_rounds)
     free = isinstance(problem.start, str) and problem.start == "free"
-    ends = np.where(free | there, 0.0, problem.delay_s)
-    came = np.zeros((len(partner), len(pool)), dtype=np.int64)
-    for k in range(len(partner)):
-        last = int(ends.argmin())
-        change = (ends[last] + problem.delay_s < ends) & (k > 0)
-        came[k] = np.where(change, last, np.arange(len(pool)))
-        ends = np.maximum(np.where(change, ends[last] + problem.delay_s, ends), begin_s[k])
-        ends = ends + cost[:, k]
-    number = np.zeros(len(partner), dtype=np.int64)
-    at = int(ends.argmin())
-    for k in range(len(number) - 1, -1, -1):
-        number[k] = at
-        at = int(came[k, at])
-    return CircuitChoice(float(ends.min()), pool, number)
+    end_s = np.where(free | is_there, 0.0, problem.delay_s)
+    previous = np.zeros((n_rounds, len(pool)), dtype=np.int64)
+    for turn in range(n_rounds):
+        first_done = int(end_s.argmin())
+        changed_s = end_s[first_done] + problem.delay_s
+        pays = (changed_s < end_s) & (turn > 0)
+        previous[turn] = np.where(pays, first_done, np.arange(len(pool)))
+        end_s = np.maximum(np.where(pays, changed_s, end_s), begin_s[turn])
+        end_s = end_s + cost_s[:, turn]
+
+    # Backwards: the choice that led to the earliest end.
+    number = np.zeros(n_rounds, dtype=np.int64)
+    chosen = int(end_s.argmin())
+    for turn in reversed(range(n_rounds)):
+        number[turn] = chosen
+        chosen = int(previous[turn, chosen])
+    return CircuitChoice(float(end_s.min()), pool, number)
 
 
 def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = None) -> Laid:
-    """Lay rounds over the circuits that are chosen for them."""
+    """Lay rounds over the circuits that are chosen for them.
+
+    A send whose target is no neighbour is forwarded: inside its round if hops are allowed there;
+    otherwise each hop is a round of its own.
+    """
     choice = choice or choose(problem, rounds)
-    starts = np.append(True, np.diff(choice.number) != 0)[: len(choice.number)]
-    epoch = np.cumsum(starts) - 1
-    circuits = np.repeat(choice.pool[choice.number[starts]][:, None], problem.lanes, axis=1)
-    follow = choice.pool[choice.number]
-    turn, at, target = rounds.sends.T[:3]
-    send, hops = np.arange(len(at)), []
-    while len(send):  # all sends go one hop further; sends that have arrived are done
-        onward = follow[turn, at]
-        hops.append(np.column_stack([send, at, onward]))
-        left = onward != target
-        send, turn, at, target = send[left], turn[left], onward[left], target[left]
-    if problem.hop_s is not None:
-        far = np.zeros(len(rounds.sends), dtype=np.bool_)
-        for rows in hops[1:2]:
-            far[rows[:, 0]] = True
-        links = np.concatenate([np.empty((0, 3), dtype=np.int64), *hops])
-        links = links[far[links[:, 0]]]
-        links = links[np.argsort(links[:, 0], kind="stable")]
-        return assemble(problem, rounds.sends, rounds.chunk_count, circuits, epoch, links)
-    # Without forwarding inside a round, each hop is a round of its own.
-    depth = np.zeros(len(epoch), dtype=np.int64)
-    for k, rows in enumerate(hops, 1):
-        depth[rounds.sends[rows[:, 0], 0]] = k
-    first = np.cumsum(depth) - depth
+    begins_epoch = np.append(True, np.diff(choice.number) != 0)[: len(choice.number)]
+    epoch_of_round = np.cumsum(begins_epoch) - 1
+    circuits = choice.pool[choice.number[begins_epoch]]
+    circuits = np.repeat(circuits[:, None], problem.lanes, axis=1)
+    hops = _follow_circuits(rounds, choice.pool[choice.number])
+    if problem.hop_s is None:
+        sends, n_hops_of_round = _make_hops_rounds(rounds, hops, len(epoch_of_round))
+        epoch_of_round = np.repeat(epoch_of_round, n_hops_of_round)
+        return assemble(problem, sends, rounds.chunk_count, circuits, epoch_of_round)
+
+    # Sends of one hop need no links.
+    is_forwarded = np.zeros(len(rounds.sends), dtype=np.bool_)
+    if len(hops) > 1:
+        is_forwarded[hops[1][:, 0]] = True
+    links = np.concatenate([np.empty((0, 3), dtype=np.int64), *hops])
+    links = links[is_forwarded[links[:, 0]]]
+    links = links[np.argsort(links[:, 0], kind="stable")]
+    return assemble(problem, rounds.sends, rounds.chunk_count, circuits, epoch_of_round, links)
+
+
+def _follow_circuits(rounds: Rounds, next_rank: IntArray) -> list[IntArray]:
+    """Follow all sends along circuits until they arrive.
+
+    Parameters
+    ----------
+    next_rank
+        ``next_rank[round, rank]``: where the circuits of a round lead.
+
+    Returns
+    -------
+    For the first hop, the second, ... rows of send, from and to.
+    """
+    turn, rank, target = rounds.sends.T[:3]
+    send = np.arange(len(rank))
+    hops = []
+    while len(send):
+        onward = next_rank[turn, rank]
+        hops.append(np.column_stack([send, rank, onward]))
+        travels = onward != target
+        send, turn, target = send[travels], turn[travels], target[travels]
+        rank = onward[travels]
+    return hops
+
+
+def _make_hops_rounds(
+    rounds: Rounds, hops: list[IntArray], n_rounds: int
+) -> tuple[IntArray, IntArray]:
+    """Make each hop a round of its own; return the sends, and ``n_hops[round]`` of before."""
+    n_hops = np.zeros(n_rounds, dtype=np.int64)
+    for number, rows in enumerate(hops, 1):
+        n_hops[rounds.sends[rows[:, 0], 0]] = number
+    first_of_round = np.cumsum(n_hops) - n_hops
     parts = [np.empty((0, 5), dtype=np.int64)]
-    for k, rows in enumerate(hops):
-        original = rounds.sends[rows[:, 0]]
-        parts.append(np.column_stack([first[original[:, 0]] + k, rows[:, 1:], original[:, 3:]]))
+    for number, rows in enumerate(hops):
+        whole_send = rounds.sends[rows[:, 0]]
+        turn = first_of_round[whole_send[:, 0]] + number
+        parts.append(np.column_stack([turn, rows[:, 1:], whole_send[:, 3:]]))
     sends = np.concatenate(parts)
-    sends = sends[np.argsort(sends[:, 0], kind="stable")]
-    return assemble(problem, sends, rounds.chunk_count, circuits, np.repeat(epoch, depth))
+    return sends[np.argsort(sends[:, 0], kind="stable")], n_hops
 
 
-def _make_pool(
-    problem: Collective, partner: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """List circuits to choose from, and tell which of them are there at the beginning."""
+def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+    """List circuits ``[number, rank]`` to choose from, and tell which are there at first."""
     n = problem.n_ranks
     candidates = partner.copy()
     if problem.two_way:
@@ -109,9 +161,10 @@ def _make_pool(
     elif n > 1:
         shifts = 1 << np.arange((n - 1).bit_length())
         rings = (np.arange(n) + shifts[:, None]) % n
-        few = max(1, _MOST_WORK // max(1, int((partner >= 0).sum())))
-        candidates = np.vstack([rings, np.unique(candidates, axis=0)[:few]])
-    there = np.full(n, -2)
+        n_sends = max(1, int((partner >= 0).sum()))
+        most = max(1, _MOST_WORK // n_sends)
+        candidates = np.vstack([rings, np.unique(candidates, axis=0)[:most]])
+    there = np.full(n, -2)  # what no circuits are
     if not isinstance(problem.start, str) and (problem.start == problem.start[0]).all():
         there = problem.start[0].astype(np.int64)
         candidates = np.vstack([candidates, there])
@@ -119,80 +172,100 @@ def _make_pool(
     return pool, (pool == there).all(axis=1)
 
 
-def _costs(
-    problem: Collective,
-    circuits: NDArray[np.int64],
-    partner: NDArray[np.int64],
-    bytes_: NDArray[np.float64],
-    adds: NDArray[np.bool_],
-) -> NDArray[np.float64]:
+def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) -> FloatArray:
     """Return the seconds of each round over the same circuits; infinite where there is no way.
 
-    By round there are the partner of each rank, the bytes for it, and whether any are added up.
+    ``circuits[rank]`` are rings and lines, so that there is one way at most between two ranks.
     """
-    n = problem.n_ranks
-    place, first, length = _unroll(circuits)
-    turn, rank = np.nonzero(partner >= 0)
-    target = partner[turn, rank]
-    ahead = place[target] - place[rank]
-    closed = length[rank] > 0
-    hops = np.where(ahead > 0, ahead, ahead + length[rank])
-    lost = (first[rank] != first[target]) | ((ahead < 0) & ~closed)
-    count, weight = len(partner), bytes_[turn, rank]
-    seconds = np.zeros(count)
-    longest = np.zeros(count, dtype=np.int64)
-    np.maximum.at(longest, turn, np.where(lost, 0, hops))
+    lines = _unroll(circuits)
+    turn, rank = np.nonzero(demands.partner >= 0)
+    target = demands.partner[turn, rank]
+    amount = demands.amount[turn, rank]
+
+    # A send goes forward along its ring or line, on a ring also over its end.
+    ahead = lines.place[target] - lines.place[rank]
+    hops = np.where(ahead > 0, ahead, ahead + lines.ring_length[rank])
+    is_lost = lines.first[rank] != lines.first[target]
+    is_lost |= (ahead < 0) & (lines.ring_length[rank] == 0)
+    n_rounds = len(demands.partner)
+    longest = np.zeros(n_rounds, dtype=np.int64)
+    np.maximum.at(longest, turn, np.where(is_lost, 0, hops))
     rate = problem.rate_bytes_per_s * problem.lanes
     if problem.hop_s is None:
-        # All sends go on by one hop at a time, so that no circuit ever has two of them. A hop
-        # takes as long as the largest of those that go so far: the first ones, by falling hops.
-        order = np.lexsort((-hops, turn))
-        at, far = turn[order], np.where(lost, 0, hops)[order]
-        last = np.append(at[1:] != at[:-1], True)[: len(at)]
-        fewer = far - np.where(last, 0, np.append(far[1:], 0)[: len(at)])
-        ranks = np.unique(weight, return_inverse=True)  # by number, to take maxima round by round
-        largest = np.maximum.accumulate(ranks[1][order] + at * len(ranks[0])) - at * len(ranks[0])
-        np.add.at(seconds, at, fewer * ranks[0][largest] / rate)
-        seconds += problem.alpha_s * longest
-        seconds[adds & (longest > 1)] = np.inf
+        moved = _bytes_of_hop_rounds(turn, np.where(is_lost, 0, hops), amount, n_rounds)
+        seconds = moved / rate + problem.alpha_s * longest
+        # A sum cannot be forwarded: who forwards would add what it has itself.
+        seconds[demands.adds & (longest > 1)] = np.inf
     else:
-        loads = np.zeros((count, n + 1))
-        at, to = place[rank], place[target]
-        np.add.at(loads, (turn, at), weight)
-        np.add.at(loads, (turn, to), -weight)
-        around = ahead < 0
-        end = first[rank] + length[rank]
-        np.add.at(loads, (turn[around], end[around]), -weight[around])
-        np.add.at(loads, (turn[around], first[rank][around]), weight[around])
-        busiest = np.cumsum(loads, axis=1).max(axis=1)
+        # Loads along lines, as differences at the first and after the last circuit of each send.
+        n = problem.n_ranks
+        change = np.zeros((n_rounds, n + 1))
+        np.add.at(change, (turn, lines.place[rank]), amount)
+        np.add.at(change, (turn, lines.place[target]), -amount)
+        wraps = ahead < 0
+        line_start = lines.first[rank]
+        line_end = line_start + lines.ring_length[rank]
+        np.add.at(change, (turn[wraps], line_end[wraps]), -amount[wraps])
+        np.add.at(change, (turn[wraps], line_start[wraps]), amount[wraps])
+        busiest = np.cumsum(change, axis=1).max(axis=1)
         seconds = problem.alpha_s + problem.hop_s * longest + busiest / rate
-    seconds[turn[lost]] = np.inf
+    seconds[turn[is_lost]] = np.inf
     return seconds
 
 
-def _unroll(
-    circuits: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Lay rings and lines of circuits one after another.
+def _bytes_of_hop_rounds(
+    turn: IntArray, hops: IntArray, amount: FloatArray, n_rounds: int
+) -> FloatArray:
+    """Return, for each round, the bytes of all its hops, each a round as long as its largest send.
 
-    Returns by rank: its place, the first place of its ring or line, and how long the ring is, 0
-    for lines.
+    All sends go on by one hop at a time, so that no circuit ever has two of them. Hop h is made by
+    the sends of h hops and more. Sends have a round, hops and bytes each.
     """
+    # In the order of falling hops a send is the last that its hops have in common with those
+    # before it; the hops that it does not share with the next one last as long as the largest.
+    order = np.lexsort((-hops, turn))
+    turn_in_order = turn[order]
+    hops_in_order = hops[order]
+    is_last = np.append(turn_in_order[1:] != turn_in_order[:-1], True)[: len(order)]
+    hops_of_next = np.where(is_last, 0, np.append(hops_in_order[1:], 0)[: len(order)])
+
+    # Running maxima within a round: sizes as ranks among all sizes, shifted by the round.
+    sizes, size_rank = np.unique(amount, return_inverse=True)
+    shift = turn_in_order * len(sizes)
+    largest = np.maximum.accumulate(size_rank.reshape(-1)[order] + shift) - shift
+    moved = np.zeros(n_rounds)
+    np.add.at(moved, turn_in_order, (hops_in_order - hops_of_next) * sizes[largest])
+    return moved
+
+
+class _Lines(NamedTuple):
+    """Rings and lines of circuits, laid one after another; arrays by rank."""
+
+    place: IntArray
+    first: IntArray
+    """The first place of the ring or line of a rank."""
+    ring_length: IntArray
+    """0 for ranks on lines."""
+
+
+def _unroll(circuits: IntArray) -> _Lines:
+    """Lay the rings and lines that ``circuits[rank]`` make one after another."""
     n = len(circuits)
-    place, first, length = np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    following = circuits.tolist()
-    entered = {rank for rank in following if rank >= 0}
-    free = 0
-    for start in sorted(range(n), key=lambda rank: rank in entered):  # lines from their ends
-        if place[start] >= 0:
+    lines = _Lines(np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int64))
+    next_rank = circuits.tolist()
+    has_source = {rank for rank in next_rank if rank >= 0}
+    n_placed = 0
+    for start in sorted(range(n), key=lambda rank: rank in has_source):  # lines from their ends
+        if lines.place[start] >= 0:
             continue
-        begin, at = free, start
+        first = n_placed
         members = []
-        while at >= 0 and place[at] < 0:
-            place[at] = free
-            free += 1
-            members.append(at)
-            at = following[at]
-        first[members] = begin
-        length[members] = free - begin if at == start else 0
-    return place, first, length
+        rank = start
+        while rank >= 0 and lines.place[rank] < 0:
+            lines.place[rank] = n_placed
+            n_placed += 1
+            members.append(rank)
+            rank = next_rank[rank]
+        lines.first[members] = first
+        lines.ring_length[members] = n_placed - first if rank == start else 0
+    return lines

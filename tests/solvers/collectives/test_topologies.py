@@ -120,3 +120,12 @@ def test_several_ports_are_as_fast_as_was_found(problem: om.Collective, at_most_
     solution = om.solve(problem, name, seed=0)
     assert solution.objective is not None and solution.objective <= at_most_s
     assert om.verify(problem, solution).ok
+
+
+def test_halves_that_are_cut_differently_are_not_joined() -> None:
+    """Of six ports a scatter and a gather may cut blocks into different pieces."""
+    problem = om.Collective(
+        "all-reduce", 192, 1e7, alpha_s=1e-5, delay_s=1e-4, ports=6, start="dark"
+    )
+    solution = om.solve(problem, "composed", seed=0)
+    assert om.verify(problem, solution).ok

@@ -1,0 +1,138 @@
+"""All-reduces with several late ranks: the others scatter their sums while they wait.
+
+Each of the E ranks that are in time owns one in E of the buffer, cut into pieces. When the late
+ranks come, each of them sends its raw pieces to their owners, one in a round, and one piece behind
+the late rank before it, so that no owner hears from two at once. A piece whose owner has heard all
+late ranks is whole; from then on it is copied, the rarest piece first, by maximum-weight matchings
+between the ports that raw pieces leave free. That takes about E p + m + log2 n rounds of S / (E p)
+for p pieces and m late ranks: little more than the buffer S, which a late rank has to receive in
+any case, where a ring takes almost twice as long.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Clock, uncounted
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import COPY, REDUCE
+from optmatch.solvers.collectives.algorithms import list_rounds
+from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.rounds import Rounds, as_rounds, one_after_another
+
+IntArray = NDArray[np.int64]
+
+MOST_LATE_ROUNDS_RANKS = 96
+"""The most ranks; a round takes n^2 E p steps and a matching, so 96 ranks take some seconds."""
+PIECES = (1, 2, 3, 4, 6)
+"""Pieces of the part of an owner that are tried: more fill ports sooner, and take more rounds."""
+MOST_STEPS = 400_000_000
+"""Steps n^2 (E p)^2 of one number of pieces, about a second; the first number is always tried."""
+
+
+def takes_several_late_ranks(problem: Collective) -> bool:
+    """Tell whether a problem has late ranks, fewer than the others, and one-way circuits."""
+    n_late = len(problem.late_s)
+    few = n_late < problem.n_ranks - n_late and problem.n_ranks <= MOST_LATE_ROUNDS_RANKS
+    return problem.operation == "all-reduce" and n_late > 0 and few and not problem.two_way
+
+
+def find_late_plan(problem: Collective, clock: Clock) -> Laid:
+    """Return the fastest plan of all numbers of pieces for which there is time."""
+    best: Laid | None = None
+    n_owners = problem.n_ranks - len(problem.late_s)
+    for pieces in PIECES:
+        if best is not None and (problem.n_ranks * n_owners * pieces) ** 2 > MOST_STEPS:
+            break
+        laid = lay(problem, _list_late_rounds(problem, pieces))
+        if best is None or laid.plan.time_s < best.plan.time_s:
+            best = laid
+        if clock.exceeded(0) is not None:
+            break
+    assert best is not None
+    return best
+
+
+def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
+    """List the rounds of the ranks that wait, and those after the late ranks have come."""
+    n, n_late = problem.n_ranks, len(problem.late_s)
+    owners = n - n_late
+    before = Collective("reduce-scatter", owners, problem.size_bytes)
+    block_rounds = list_rounds(before, "ring")
+
+    # Piece k of an owner has the number k * owners + owner, so that neighbours have other owners.
+    rows = np.repeat(block_rounds.sends, pieces, axis=0)
+    rows[:, 3] += owners * np.tile(np.arange(pieces), len(block_rounds.sends))
+    first = Rounds(rows, owners * pieces)
+    rounds = one_after_another(first, _spread_late_data(owners, n_late, pieces))
+
+    # So far the late ranks are the last ones, in any order.
+    rank_of = np.argsort(problem.late > 0, kind="stable")
+    rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
+    return rounds
+
+
+def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
+    """List the rounds after the late ranks have come, which are the last ranks."""
+    n = owners + n_late
+    count = owners * pieces
+    late_ranks = owners + np.arange(n_late)
+    is_whole = np.zeros((n, count), dtype=np.bool_)  # is_whole[rank, piece]
+    n_heard = np.zeros(count, dtype=np.int64)
+    parts: list[IntArray] = []
+    turn = 0
+    while not is_whole.all():
+        # Raw pieces: late rank j is j places behind the first one.
+        source = target = piece = np.empty(0, dtype=np.int64)
+        if turn < count:
+            source = late_ranks
+            piece = (turn - np.arange(n_late)) % count
+            target = piece % owners
+        raw = np.column_stack([source, target, piece])
+        copies = _match_copies(is_whole, source, target)
+        for rows, kind in ((raw, REDUCE), (copies, COPY)):
+            turns = np.full((len(rows), 1), turn)
+            kinds = np.full((len(rows), 1), kind)
+            parts.append(np.hstack([turns, rows, kinds]))
+        is_whole[copies[:, 1], copies[:, 2]] = True
+        n_heard[piece] += 1
+        ready = piece[n_heard[piece] == n_late]
+        is_whole[ready % owners, ready] = True
+        turn += 1
+    return as_rounds([], COPY, count)._replace(sends=np.concatenate(parts))
+
+
+def _match_copies(
+    is_whole: NDArray[np.bool_], busy_senders: IntArray, busy_receivers: IntArray
+) -> IntArray:
+    """Choose copies for the free ports of a round by a maximum-weight matching.
+
+    A rare piece weighs up to twice as much as one that all ranks but one have.
+
+    Returns
+    -------
+    Rows of source, destination and piece.
+    """
+    with uncounted():
+        from scipy.optimize import linear_sum_assignment
+
+    n = len(is_whole)
+    n_owners = is_whole.sum(axis=0)
+    value = 2.0 - n_owners / n
+    order = np.argsort(n_owners, kind="stable")
+    order = order[n_owners[order] > 0]
+    if not len(order):
+        return np.empty((0, 3), dtype=np.int64)
+
+    # The first piece in the order of rarity that the sender has and the receiver lacks.
+    has = is_whole[:, order]
+    of_use = has[:, None, :] & ~has[None, :, :]
+    place = of_use.argmax(axis=2)
+    weight = np.where(of_use.any(axis=2), value[order][place], 0.0)
+    weight[busy_senders] = 0.0
+    weight[:, busy_receivers] = 0.0
+    source, target = linear_sum_assignment(weight, maximize=True)
+    used = weight[source, target] > 0
+    source, target = source[used], target[used]
+    return np.column_stack([source, target, order[place[source, target]]])
