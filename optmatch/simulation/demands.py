@@ -1,11 +1,11 @@
-"""The replay of a schedule in time: flows, waiting demand, and the rest that is left over."""
+"""The replay of a schedule in time: flows, queued demand, and demand that is left over."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from optmatch.problems import Demand, PlaneSchedules
 __path__: list[str] = []  # so that the former name below this module is looked up
 
 EPSILON = 1e-9
-"""A rest of a demand below this share of the largest one is rounding."""
+"""What is left of a demand below this share of the largest demand is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,86 +118,148 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     (True, 4.0, [[0.0, 4.0], [3.0, 0.0]])
     """
     form_of(Demand).check("problem", problem)
-    schedules = _schedules(problem, subject)
-    asked = problem.demand_bytes / problem.rate_bytes_per_s  # in seconds of a circuit
-    tolerance = EPSILON * float(asked.max(initial=0.0))
-    held = np.zeros_like(asked)
-    for start, end, circuits in _segments(problem, schedules):
-        np.add.at(held.reshape(-1), circuits, end - start)
-    left = np.where(asked - held > tolerance, asked - held, 0.0)
-    replay = _Replay(asked - left, tolerance)
-    for start, end, circuits in _segments(problem, schedules):
-        replay.run(start, end, circuits)
+    schedules = _list_schedules(problem, subject)
+    rate = problem.rate_bytes_per_s
 
-    packets_s, lost = 0.0, left
-    if problem.packet_bytes_per_s > 0 and left.any():
-        busiest = float(max(left.sum(axis=0).max(), left.sum(axis=1).max()))
-        packets_s, lost = busiest / problem.packet_share, np.zeros_like(left)
-    finished = np.where(left > 0, np.maximum(replay.finished, packets_s), replay.finished)
-    ends = [float(each.durations_s.sum()) + problem.delay_s * each.n_slots for each in schedules]
-    makespan, rate = max(ends), problem.rate_bytes_per_s
-    available = makespan * len(schedules)
-    slots = sum(schedule.n_slots for schedule in schedules)
-    times, queues = replay.history(left, packets_s)
+    # Demand in seconds of a circuit; what no circuit of the schedule will carry is left.
+    demand_s = problem.demand_bytes / rate
+    tolerance_s = EPSILON * float(demand_s.max(initial=0.0))
+    served_s = np.zeros_like(demand_s)
+    for segment in _list_segments(problem, schedules):
+        np.add.at(served_s.reshape(-1), segment.circuits, segment.end_s - segment.start_s)
+    is_left = demand_s - served_s > tolerance_s
+    left_s = np.where(is_left, demand_s - served_s, 0.0)
+    over_circuits_s = demand_s - left_s
+
+    replay = _Replay(over_circuits_s, tolerance_s)
+    for segment in _list_segments(problem, schedules):
+        replay.send(segment)
+
+    # The packet network, if there is one, carries what is left; its busiest port decides.
+    packet_end_s = 0.0
+    lost_s = left_s
+    if problem.packet_bytes_per_s > 0 and left_s.any():
+        busiest_port_s = float(max(left_s.sum(axis=0).max(), left_s.sum(axis=1).max()))
+        packet_end_s = busiest_port_s / problem.packet_share
+        lost_s = np.zeros_like(left_s)
+    completion_s = np.where(
+        left_s > 0, np.maximum(replay.completion_s, packet_end_s), replay.completion_s
+    )
+
+    ends_s = [
+        float(schedule.durations_s.sum()) + problem.delay_s * schedule.n_slots
+        for schedule in schedules
+    ]
+    makespan_s = max(ends_s)
+    n_slots = sum(schedule.n_slots for schedule in schedules)
+    plane_time_s = makespan_s * len(schedules) or 1.0
+    times_s, queue_s = replay.list_queues(left_s, packet_end_s)
     return Simulation(
-        flow_completion_s=np.where(lost > 0, -1.0, finished),
-        left_bytes=lost * rate,
-        circuit_bytes=float((asked - left).sum()) * rate,
-        packet_bytes=float((left - lost).sum()) * rate,
-        makespan_s=makespan,
-        completion_s=max(makespan, packets_s),
-        busy=(asked - left).sum(axis=1) / (available or 1.0),
-        reconfiguring=slots * problem.delay_s / (available or 1.0),
-        times_s=times,
-        queue_bytes=queues * rate,
+        flow_completion_s=np.where(lost_s > 0, -1.0, completion_s),
+        left_bytes=lost_s * rate,
+        circuit_bytes=float(over_circuits_s.sum()) * rate,
+        packet_bytes=float((left_s - lost_s).sum()) * rate,
+        makespan_s=makespan_s,
+        completion_s=max(makespan_s, packet_end_s),
+        busy=over_circuits_s.sum(axis=1) / plane_time_s,
+        reconfiguring=n_slots * problem.delay_s / plane_time_s,
+        times_s=times_s,
+        queue_bytes=queue_s * rate,
     )
 
 
+class _Segment(NamedTuple):
+    """A stretch of time in which the same circuits send."""
+
+    start_s: float
+    end_s: float
+    circuits: NDArray[np.int64]
+    """The circuits as ``source * ports + destination``; one of several planes is there twice."""
+
+
 class _Replay:
-    """Flows on their way: what remains for circuits, and when each was complete."""
+    """Flows on their way: what remains for circuits, and when each flow was complete.
 
-    def __init__(self, planned: NDArray[np.float64], tolerance: float) -> None:
-        self.n_ports = len(planned)
-        self.tolerance = tolerance
-        self.remaining = planned.reshape(-1).copy()
-        self.finished = np.zeros_like(planned)
-        self.times = [0.0]
-        self.waiting = [planned.sum(axis=1)]
+    All amounts are in seconds of a circuit.
 
-    def run(self, start: float, end: float, circuits: NDArray[np.int64]) -> None:
-        """Send from `start` to `end`; a circuit that is there twice sends twice as fast."""
-        flows, lanes = np.unique(circuits, return_counts=True)
-        before = self.remaining[flows]
-        sent = np.minimum(before, lanes * (end - start))
-        after = before - sent
-        after[after <= self.tolerance] = 0.0
-        done = (before > 0) & (after == 0)
-        self.finished.reshape(-1)[flows[done]] = start + sent[done] / lanes[done]
-        self.remaining[flows] = after
-        if start > self.times[-1]:
-            self.times.append(start)
-            self.waiting.append(self.waiting[-1])
-        gone = np.bincount(flows // self.n_ports, before - after, minlength=self.n_ports)
-        self.times.append(end)
-        self.waiting.append(np.maximum(self.waiting[-1] - gone, 0.0))
+    Parameters
+    ----------
+    planned_s
+        ``planned_s[source, destination]``: what circuits will carry.
+    tolerance_s
+        A remainder up to this is a rounding error.
+    """
 
-    def history(
-        self, left: NDArray[np.float64], packets_s: float
+    def __init__(self, planned_s: NDArray[np.float64], tolerance_s: float) -> None:
+        self._n_ports = len(planned_s)
+        self._tolerance_s = tolerance_s
+        self._remaining_s = planned_s.reshape(-1).copy()
+        self.completion_s = np.zeros_like(planned_s)
+        self._times_s = [0.0]
+        self._queue_s = [planned_s.sum(axis=1)]
+        """For each time what waits at each source."""
+
+    def send(self, segment: _Segment) -> None:
+        """Send during a segment; a circuit that is there twice sends twice as fast."""
+        start_s, end_s, circuits = segment
+        flows, n_planes = np.unique(circuits, return_counts=True)
+        before_s = self._remaining_s[flows]
+        sent_s = np.minimum(before_s, n_planes * (end_s - start_s))
+        after_s = before_s - sent_s
+        after_s[after_s <= self._tolerance_s] = 0.0
+
+        is_complete = (before_s > 0) & (after_s == 0)
+        duration_s = sent_s[is_complete] / n_planes[is_complete]
+        self.completion_s.reshape(-1)[flows[is_complete]] = start_s + duration_s
+        self._remaining_s[flows] = after_s
+
+        # Queues are constant until the segment starts, and fall until it ends.
+        if start_s > self._times_s[-1]:
+            self._times_s.append(start_s)
+            self._queue_s.append(self._queue_s[-1])
+        sources = flows // self._n_ports
+        sent_by_source_s = np.bincount(sources, before_s - after_s, minlength=self._n_ports)
+        self._times_s.append(end_s)
+        self._queue_s.append(np.maximum(self._queue_s[-1] - sent_by_source_s, 0.0))
+
+    def list_queues(
+        self, left_s: NDArray[np.float64], packet_end_s: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the bytes that wait at each event, for circuits and packets together."""
-        times, waiting = np.array(self.times), np.array(self.waiting)
-        if packets_s > times[-1]:
-            times, waiting = np.append(times, packets_s), np.vstack([waiting, waiting[-1:]])
-        share = np.ones_like(times)
-        if packets_s:
-            share = np.maximum(1.0 - times / packets_s, 0.0)
-        return times, waiting + share[:, None] * left.sum(axis=1)
+        """Return the queues at each event, for circuits and the packet network together.
+
+        Parameters
+        ----------
+        left_s
+            ``left_s[source, destination]``: what goes over the packet network.
+        packet_end_s
+            When the packet network has carried it; 0 if there is none.
+
+        Returns
+        -------
+        times_s
+            ``times_s[event]``, ascending.
+        queue_s
+            ``queue_s[event, source]``.
+        """
+        times_s = np.array(self._times_s)
+        queue_s = np.array(self._queue_s)
+        if packet_end_s > times_s[-1]:
+            times_s = np.append(times_s, packet_end_s)
+            queue_s = np.vstack([queue_s, queue_s[-1:]])
+
+        packet_share = np.ones_like(times_s)  # of what is left, how much waits at each time
+        if packet_end_s:
+            packet_share = np.maximum(1.0 - times_s / packet_end_s, 0.0)
+        return times_s, queue_s + packet_share[:, None] * left_s.sum(axis=1)
 
 
-def _schedules(
+def _list_schedules(
     problem: Demand, subject: Schedule | PlaneSchedules | Solution
 ) -> Sequence[Schedule]:
-    answer = subject.schedule or subject.answer if isinstance(subject, Solution) else subject
+    """Return the schedule of each plane; refuse those of another number of ports."""
+    answer: object = subject
+    if isinstance(subject, Solution):
+        answer = subject.schedule or subject.answer
     if isinstance(answer, PlaneSchedules):
         schedules: Sequence[Schedule] = answer.schedules
     elif isinstance(answer, Schedule):
@@ -213,39 +275,44 @@ def _schedules(
     return schedules
 
 
-Segment = tuple[float, float, NDArray[np.int64]]
-"""The circuits that send over time, as ``source * ports + destination``."""
-
-
-def _segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[Segment]:
-    """Cut time where any plane changes."""
+def _list_segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[_Segment]:
+    """List in order the segments in which no plane changes, with the circuits that send."""
     if len(schedules) == 1:
-        yield from _sending(problem, schedules[0])
+        yield from _list_plane_segments(problem, schedules[0])
         return
-    planes = [list(_sending(problem, schedule)) for schedule in schedules]
-    cuts = sorted({time for plane in planes for part in plane for time in part[:2]})
-    at = [0] * len(planes)
-    for start, end in pairwise(cuts):
-        active = []
-        for k, plane in enumerate(planes):
-            while at[k] < len(plane) and plane[at[k]][1] <= start:
-                at[k] += 1
-            if at[k] < len(plane) and plane[at[k]][0] <= start:
-                active.append(plane[at[k]][2])
-        if active:
-            yield start, end, np.concatenate(active)
+    planes = [list(_list_plane_segments(problem, schedule)) for schedule in schedules]
+    ends = {(segment.start_s, segment.end_s) for plane in planes for segment in plane}
+    changes_s = sorted({time_s for pair in ends for time_s in pair})
+
+    next_of_plane = [0] * len(planes)
+    for start_s, end_s in pairwise(changes_s):
+        circuits = []
+        for plane, segments in enumerate(planes):
+            k = next_of_plane[plane]
+            while k < len(segments) and segments[k].end_s <= start_s:
+                k += 1
+            next_of_plane[plane] = k
+            if k < len(segments) and segments[k].start_s <= start_s:
+                circuits.append(segments[k].circuits)
+        if circuits:
+            yield _Segment(start_s, end_s, np.concatenate(circuits))
 
 
-def _sending(problem: Demand, schedule: Schedule) -> Iterator[Segment]:
-    """List when the circuits of one plane send, in order; per circuit also during delays."""
+def _list_plane_segments(problem: Demand, schedule: Schedule) -> Iterator[_Segment]:
+    """List when the circuits of one plane send, in order.
+
+    With switching per circuit, circuits that a slot keeps send during its delay as well.
+    """
     n_ports = problem.fabric.n_ports
-    now, before = 0.0, np.full(n_ports, IDLE)
-    for matching, duration in zip(schedule.matchings, schedule.durations_s.tolist(), strict=True):
+    now_s = 0.0
+    previous = np.full(n_ports, IDLE)
+    durations_s = schedule.durations_s.tolist()
+    for matching, duration_s in zip(schedule.matchings, durations_s, strict=True):
         sources = np.flatnonzero(matching != IDLE)
-        ready = now + problem.delay_s
-        stayed = sources[matching[sources] == before[sources]]
-        if problem.switching == "per-circuit" and ready > now and len(stayed):
-            yield now, ready, stayed * n_ports + matching[stayed]
-        now = ready + duration
-        yield ready, now, sources * n_ports + matching[sources]
-        before = matching
+        light_s = now_s + problem.delay_s
+        kept = sources[matching[sources] == previous[sources]]
+        if problem.switching == "per-circuit" and light_s > now_s and len(kept):
+            yield _Segment(now_s, light_s, kept * n_ports + matching[kept])
+        now_s = light_s + duration_s
+        yield _Segment(light_s, now_s, sources * n_ports + matching[sources])
+        previous = matching

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.orders import link
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.training.phases import Phase
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE
 from optmatch.problems.rails.training.times import ends_s, find_rounds, orders
 from optmatch.solvers.rails.policies import NO_SPLIT, plan_policy
@@ -23,8 +24,6 @@ from optmatch.solvers.rails.policies import NO_SPLIT, plan_policy
 RailPolicy = Literal["all-links", "static", "on-demand", "provisioned"]
 """When a rail is switched: never, as all links are there or all have a share of the ports; when
 all who need a circuit are ready; or when all communication before has ended."""
-
-_TIMES = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,19 +152,26 @@ def simulate_rails(
         if plan is None:
             raise InputError(f"ports: {NO_SPLIT}", where="ports")
         return replace(read_plan(job, plan), policy=policy)
-    given = job.events()
-    end = ends_s(given)
-    none = np.zeros(len(job.phases()))
+
+    # All links are there at once: nothing is switched, and operations take their longest path.
+    events = job.events()
+    event_end_s = ends_s(events)
+    n_boundaries = len(job.phases())
+    zeros_s = np.zeros(n_boundaries)
     return RailSimulation(
         policy=policy,
         delay_s=job.network.delay_s,
         step_s=job.lower_bound(),
-        start_s=(end - given.duration_s)[given.event_of],
-        end_s=end[given.event_of],
-        switched=none != 0,
-        circuits=none,  # type: ignore[arg-type]
+        start_s=(event_end_s - events.duration_s)[events.event_of],
+        end_s=event_end_s[events.event_of],
+        switched=np.zeros(n_boundaries, dtype=np.bool_),
+        asked_s=zeros_s,
+        begun_s=zeros_s,
+        ready_s=zeros_s,
+        window_s=zeros_s,
+        exposed_s=zeros_s,
+        circuits=np.zeros(n_boundaries, dtype=np.int64),
         circuits_changed=0,
-        **dict.fromkeys(_TIMES, none),
     )
 
 
@@ -175,77 +181,167 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
     Whether the plan is true is checked by ``verify``. A boundary is switched if a port of its
     stage has another partner when the phase begins than it had in the last operation of the one
     before.
+
+    Parameters
+    ----------
+    job
+        The job.
+    plan
+        A plan of its step.
+
+    Raises
+    ------
+    InputError
+        If the plan has other operations than the step, or lacks a rail.
     """
-    step, phases = job.step(), job.phases()
+    step = job.step()
     if len(plan.start_s) != step.n_operations:
         raise InputError(
             f"a plan of {len(plan.start_s)} operations, the step has {step.n_operations}",
             where="start_s",
         )
-    ready_s = np.zeros(2 + int(step.match.max(initial=-1)))  # by communication; -1 is the last
-    one, two = orders(step, np.arange(step.n_operations))
-    np.maximum.at(ready_s, step.match[two], plan.end_s[one])
-    timelines = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
-    facing = {id(timeline): _both_ways(timeline.matchings) for timeline in plan.rails}
-    places, k = ranks_of_rails(step), job.network.ports_per_gpu
-    several = step.kind == ALL_TO_ALL  # communications that may change circuits while under way
-    for own, _ in find_rounds(step, job.collectives):
-        several[own] = True
-    held_s = np.where(several, np.nextafter(plan.end_s, -np.inf), plan.start_s)
-    rows, ended, used = [], 0.0, -np.inf
-    for phase in phases:
-        if phase.rail not in timelines:
-            raise InputError(f"the plan lacks rail {phase.rail}", where="rails")
-        timeline = timelines[phase.rail]
-        if phase.position == 0:
-            ended, used = 0.0, -np.inf
-            members = np.searchsorted(places[phase.rail], phase.ranks)
-            ports = (members[:, None] * k + np.arange(k)).reshape(-1)
-        first = phase.first[np.argmin(ready_s[step.match[phase.first]])]
-        wanted, began = float(ready_s[step.match[first]]), float(plan.start_s[first])
-        # Before the step the circuits of the first state are up.
-        states = np.searchsorted(timeline.starts_s[1:], [used, began], side="right")
-        old, new = facing[id(timeline)][states][:, :, ports]
-        changed, state = bool((new != old).any()), int(states[1])
-        while changed and (facing[id(timeline)][state - 1][:, ports] == new).all():
-            state -= 1  # this change was for other ports
-        asked = (timeline.asked_s[state], timeline.starts_s[state]) if changed else (0.0, 0.0)
-        done = asked[1] + job.network.delay_s if changed else 0.0
-        exposed = max(0.0, began - max(wanted, ended)) if changed else 0.0
-        circuits = ((new != old) & (new != IDLE))[0].sum()
-        rows.append((*asked, done, max(0.0, wanted - ended), exposed, circuits, changed))
-        ended, used = float(plan.end_s[phase.last].max()), float(held_s[phase.last].max())
-    table = np.array(rows, dtype=np.float64).reshape(-1, 7)
+    replay = _PlanReplay(job, plan)
+    boundaries = [replay.measure_boundary(phase) for phase in job.phases()]
+
+    def column(name: str, dtype: type) -> NDArray[Any]:
+        return np.array([getattr(boundary, name) for boundary in boundaries], dtype=dtype)
+
     return RailSimulation(
         policy="plan",
         delay_s=job.network.delay_s,
         step_s=plan.step_s,
         start_s=plan.start_s,
         end_s=plan.end_s,
-        switched=table[:, 6] != 0,
-        circuits=table[:, 5].astype(np.int64),
-        circuits_changed=sum(_count_new(t) * len(t.rails) for t in plan.rails),
-        **dict(zip(_TIMES, table[:, :5].T, strict=True)),
+        switched=column("switched", np.bool_),
+        asked_s=column("asked_s", np.float64),
+        begun_s=column("begun_s", np.float64),
+        ready_s=column("ready_s", np.float64),
+        window_s=column("window_s", np.float64),
+        exposed_s=column("exposed_s", np.float64),
+        circuits=column("circuits", np.int64),
+        circuits_changed=sum(_count_new_circuits(t) * len(t.rails) for t in plan.rails),
     )
 
 
-def _count_new(timeline: RailTimeline) -> int:
+class _Boundary(NamedTuple):
+    """What is measured where one phase of a stage follows another; as in `RailSimulation`."""
+
+    switched: bool
+    asked_s: float
+    begun_s: float
+    ready_s: float
+    window_s: float
+    exposed_s: float
+    circuits: int
+
+
+class _PlanReplay:
+    """Goes through the phases of all stages, in their order, with the times of a plan."""
+
+    def __init__(self, job: RailJob, plan: RailPlan) -> None:
+        step = job.step()
+        self._plan = plan
+        self._delay_s = job.network.delay_s
+        self._ports_per_gpu = job.network.ports_per_gpu
+        self._ranks_of_rail = ranks_of_rails(step)
+        self._match = step.match
+        self._timeline_of_rail = {rail: t for t in plan.rails for rail in t.rails}
+        self._partners = {id(t): _partners_both_ways(t.matchings) for t in plan.rails}
+
+        # ``_data_ready_s[match]``: when all operations before a communication have ended. The last
+        # entry, index -1, is of operations that are no communications.
+        self._data_ready_s = np.zeros(2 + int(step.match.max(initial=-1)))
+        before, after = orders(step, np.arange(step.n_operations))
+        np.maximum.at(self._data_ready_s, step.match[after], plan.end_s[before])
+
+        # ``_holds_s[operation]``: a time at which it still uses its last circuits. An operation
+        # that changes circuits while it is under way has them only shortly before its end.
+        changes_circuits = step.kind == ALL_TO_ALL
+        for operations, _ in find_rounds(step, job.collectives):
+            changes_circuits[operations] = True
+        self._holds_s = np.where(changes_circuits, np.nextafter(plan.end_s, -np.inf), plan.start_s)
+
+        # Of the stage whose phases are measured now: its ports, when its phase before has ended,
+        # and a time at which that phase used its last circuits.
+        self._ports = np.zeros(0, dtype=np.int64)
+        self._phase_end_s = 0.0
+        self._phase_holds_s = -np.inf
+
+    def measure_boundary(self, phase: Phase) -> _Boundary:
+        """Measure the boundary before a phase; phases of a stage come in their order."""
+        plan = self._plan
+        if phase.rail not in self._timeline_of_rail:
+            raise InputError(f"the plan lacks rail {phase.rail}", where="rails")
+        if phase.position == 0:
+            self._begin_stage(phase)
+
+        # The operation whose data are ready first is the one that waits for circuits.
+        data_ready_s = self._data_ready_s[self._match[phase.first]]
+        first = phase.first[np.argmin(data_ready_s)]
+        wanted_s = float(self._data_ready_s[self._match[first]])
+        started_s = float(plan.start_s[first])
+        boundary = self._measure_change(phase.rail, wanted_s, started_s)
+
+        self._phase_end_s = float(plan.end_s[phase.last].max())
+        self._phase_holds_s = float(self._holds_s[phase.last].max())
+        return boundary
+
+    def _begin_stage(self, phase: Phase) -> None:
+        """Go on to another stage; the circuits of the first state are up before it."""
+        self._phase_end_s = 0.0
+        self._phase_holds_s = -np.inf
+        members = np.searchsorted(self._ranks_of_rail[phase.rail], phase.ranks)
+        ports = members[:, None] * self._ports_per_gpu + np.arange(self._ports_per_gpu)
+        self._ports = ports.reshape(-1)
+
+    def _measure_change(self, rail: int, wanted_s: float, started_s: float) -> _Boundary:
+        """Compare the circuits of the phase before with those of the operation that started."""
+        timeline = self._timeline_of_rail[rail]
+        partners = self._partners[id(timeline)]
+        window_s = max(0.0, wanted_s - self._phase_end_s)
+
+        # State k + 1 is there from ``starts_s[k + 1]`` on.
+        times_s = [self._phase_holds_s, started_s]
+        old_state, state = np.searchsorted(timeline.starts_s[1:], times_s, side="right").tolist()
+        old = partners[old_state][:, self._ports]
+        new = partners[state][:, self._ports]
+        if not (new != old).any():
+            return _Boundary(False, 0.0, 0.0, 0.0, window_s, 0.0, 0)
+
+        # Later changes may have been for other ports: go back to the one for these circuits.
+        while (partners[state - 1][:, self._ports] == new).all():
+            state -= 1
+        begun_s = float(timeline.starts_s[state])
+        is_new_circuit = (new != old) & (new != IDLE)
+        return _Boundary(
+            switched=True,
+            asked_s=float(timeline.asked_s[state]),
+            begun_s=begun_s,
+            ready_s=begun_s + self._delay_s,
+            window_s=window_s,
+            exposed_s=max(0.0, started_s - max(wanted_s, self._phase_end_s)),
+            circuits=int(is_new_circuit[0].sum()),
+        )
+
+
+def _count_new_circuits(timeline: RailTimeline) -> int:
+    """Count the circuits that a rail sets up in a step."""
     rows = timeline.matchings
     return int(((rows[1:] != rows[:-1]) & (rows[1:] != IDLE)).sum())
 
 
-def _both_ways(matchings: NDArray[np.int32]) -> NDArray[np.int32]:
+def _partners_both_ways(matchings: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return ``[state, way, port]``: the port to which a port sends, or from which it receives."""
-    back = np.full_like(matchings, IDLE)
+    receives_from = np.full_like(matchings, IDLE)
     state, source = np.nonzero(matchings != IDLE)
-    back[state, matchings[state, source]] = source
-    return np.stack([matchings, back], axis=1)
+    receives_from[state, matchings[state, source]] = source
+    return np.stack([matchings, receives_from], axis=1)
 
 
 def draw_factors(rng: np.random.Generator, jitter: float, count: int) -> NDArray[np.float64]:
     """Draw by how much computations take longer: log-normal, of mean 1 and this deviation."""
-    spread = math.log1p(jitter**2)
-    return np.exp(rng.normal(-spread / 2, math.sqrt(spread), count))
+    variance = math.log1p(jitter**2)  # of the logarithm
+    return np.exp(rng.normal(-variance / 2, math.sqrt(variance), count))
 
 
 def simulate_jitter(
@@ -259,15 +355,19 @@ def simulate_jitter(
     same factors from a seed.
     """
     jitter = number("jitter", jitter)
-    runs, seed = integer("runs", runs, at_least=1), integer("seed", seed, at_least=0)
-    events, rng = job.events(), np.random.default_rng(seed)
-    computes = np.flatnonzero(job.step().kind[events.part] == COMPUTE)
-    nodes = events
+    runs = integer("runs", runs, at_least=1)
+    rng = np.random.default_rng(integer("seed", seed, at_least=0))
+
+    # The events of the job come first in the graph of a plan, which adds changes of circuits.
+    events = job.events()
+    computations = np.flatnonzero(job.step().kind[events.part] == COMPUTE)
     if plan is not None:
-        nodes = link(job, derive_triggers(job, plan))[1].one_step()
+        _, graph = link(job, derive_triggers(job, plan))
+        events = graph.one_step()
+
     step_s = np.empty(runs)
     for run in range(runs):
-        lasts = nodes.duration_s.copy()
-        lasts[computes] *= draw_factors(rng, jitter, len(computes))
-        step_s[run] = ends_s(nodes._replace(duration_s=lasts)).max(initial=0.0)
+        duration_s = events.duration_s.copy()
+        duration_s[computations] *= draw_factors(rng, jitter, len(computations))
+        step_s[run] = ends_s(events._replace(duration_s=duration_s)).max(initial=0.0)
     return step_s

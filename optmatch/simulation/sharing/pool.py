@@ -14,13 +14,15 @@ from optmatch.problems.sharing.classes import classify
 from optmatch.problems.sharing.resources import Jobs, Resources
 
 NAMES = ("cpu", "ram", "fp16", "android")
+"""The attributes of a device."""
 
+# Distributions of a published trace of 952 phones; quantiles at `_LEVELS`, or counts of values.
 _LEVELS = (0, 0.05, 0.1, 0.25, 0.44, 0.5, 0.75, 0.9, 0.95, 1)
 _QUANTILES = {
     "cpu": (0.06, 1.7, 2, 3.1, 5, 6.1, 10.3, 14.6, 16.6, 24.8),
     "fp16": (100, 400, 500, 700, 1000, 1000, 1900, 2100, 2500, 2800),
 }
-_COUNTS = {  # of 952 phones
+_COUNTS = {
     "ram": (
         (0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16),
         (1, 13, 7, 69, 82, 204, 181, 268, 110, 17),
@@ -42,8 +44,12 @@ _RESPONSE_S = (13.0, 28.95, 59.99, 85.32, 137.14, 200.0)
 TIER_LIMITS_S = _RESPONSE_S[1:4]
 """The bounds between the four tiers of speed."""
 
-PERIOD_S, CHECK_INS = 432_000.0, 7_000_000
-_STAY_S = (80.0, 600.0)  # the least, and the mean of the rest
+PERIOD_S = 432_000.0
+"""The length of the published trace."""
+CHECK_INS = 7_000_000
+"""How many devices check in during the published trace."""
+_LEAST_STAY_S = 80.0
+_MEAN_FURTHER_STAY_S = 600.0
 
 GROUPS = (
     (1.0, 0.0, 10.0, 6.0),
@@ -71,7 +77,10 @@ MIXES: Mapping[str, tuple[int, ...]] = {
 }
 """The templates of each mix."""
 
-_FIRST_S, _BETWEEN_S = 3600.0, 1800.0
+_FIRST_ARRIVAL_S = 3600.0
+"""When the first job asks, before the division by `scale`."""
+_MEAN_BETWEEN_S = 1800.0
+"""The mean time between two jobs, before the division by `scale`."""
 
 
 class Trace(NamedTuple):
@@ -96,21 +105,30 @@ class Workload(NamedTuple):
 def draw_devices(count: int, period_s: float, rng: np.random.Generator) -> Trace:
     """Draw devices that check in within a period, and how long each takes for a result."""
     count = integer("count", count, at_least=1)
+
+    # A Gaussian copula: normal variables whose ranks have the published correlations. A rank
+    # correlation of r needs a linear one of 2 sin(pi r / 6).
     correlations = 2 * np.sin(np.pi / 6 * np.array(_RANK_CORRELATIONS))
     np.fill_diagonal(correlations, 1)
     normal = np.linalg.cholesky(correlations) @ rng.standard_normal((5, count))
     ranks = (np.argsort(np.argsort(normal, axis=1), axis=1) + 0.5) / count
-    levels = dict(zip(NAMES, ranks, strict=False))
-    columns = {name: np.interp(levels[name], _LEVELS, known) for name, known in _QUANTILES.items()}
+
+    # Each attribute has its value at this rank of its own distribution.
+    rank_of_attribute = dict(zip(NAMES, ranks, strict=False))
+    columns = {
+        name: np.interp(rank_of_attribute[name], _LEVELS, quantiles)
+        for name, quantiles in _QUANTILES.items()
+    }
     for name, (values, counts) in _COUNTS.items():
         phones = np.repeat(values, counts)
-        columns[name] = phones[(levels[name] * len(phones)).astype(np.intp)]
+        columns[name] = phones[(rank_of_attribute[name] * len(phones)).astype(np.intp)]
+
     arrival_s = np.sort(rng.uniform(0, number("period_s", period_s), count))
-    least, mean = _STAY_S
+    further_stay_s = rng.exponential(_MEAN_FURTHER_STAY_S, count)
     devices = Resources(
         np.array([columns[name] for name in NAMES]),
         arrival_s=arrival_s,
-        departure_s=arrival_s + least + rng.exponential(mean, count),
+        departure_s=arrival_s + _LEAST_STAY_S + further_stay_s,
         names=NAMES,
     )
     response_s = np.interp(ranks[4], _RESPONSE_LEVELS, _RESPONSE_S)
@@ -130,14 +148,18 @@ def draw_jobs(
         raise InputError("scale = 0: must be > 0", where="scale")
     chosen = rng.choice(MIXES[mix], count)
     demand = np.array(_DEMANDS)[chosen]
-    waits = np.concatenate(([_FIRST_S], rng.exponential(_BETWEEN_S, count - 1))) / scale
+    between_s = rng.exponential(_MEAN_BETWEEN_S, count - 1)
+    waits_s = np.concatenate(([_FIRST_ARRIVAL_S], between_s)) / scale
+    rounds = np.maximum(1, np.rint(np.array(_ROUNDS)[chosen] / scale))
+    group_of_job = np.arange(count) % len(GROUPS)
     jobs = Jobs(
         demand,
-        np.array(GROUPS).T[:, np.arange(count) % len(GROUPS)],
-        rounds=np.maximum(1, np.rint(np.array(_ROUNDS)[chosen] / scale)).astype(np.int64),
-        arrival_s=np.cumsum(waits),
+        np.array(GROUPS).T[:, group_of_job],
+        rounds=rounds.astype(np.int64),
+        arrival_s=np.cumsum(waits_s),
     )
-    return jobs, np.select([demand < 200, demand < 400], [300.0, 600.0], 1000.0)
+    deadline_s = np.select([demand < 200, demand < 400], [300.0, 600.0], 1000.0)
+    return jobs, deadline_s
 
 
 def draw_workload(
@@ -155,10 +177,12 @@ def draw_workload(
     Devices that are drawn check in at `supply` times the published rate.
     """
     rng = np.random.default_rng(seed)
-    asked, deadline_s = draw_jobs(mix, integer("jobs", jobs, at_least=1), rng, scale=scale)
+    n_jobs = integer("jobs", jobs, at_least=1)
+    drawn_jobs, deadline_s = draw_jobs(mix, n_jobs, rng, scale=scale)
     if trace is None:
-        trace = draw_devices(max(1, round(CHECK_INS * supply / scale)), PERIOD_S / scale, rng)
-    return Workload(trace, asked, deadline_s)
+        n_devices = max(1, round(CHECK_INS * supply / scale))
+        trace = draw_devices(n_devices, PERIOD_S / scale, rng)
+    return Workload(trace, drawn_jobs, deadline_s)
 
 
 Times = Annotated[NDArray[np.float64], Range(0)]
@@ -206,32 +230,33 @@ class Pool(Value):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        classes, jobs = self.eligible.shape
+        n_classes, n_jobs = self.eligible.shape
         lengths = {
             **dict.fromkeys(("departure_s", "response_s", "class_of"), len(self.arrival_s)),
-            **dict.fromkeys(("asked_s", "demand", "rounds", "deadline_s"), jobs),
-            "tier": classes,
+            **dict.fromkeys(("asked_s", "demand", "rounds", "deadline_s"), n_jobs),
+            "tier": n_classes,
         }
         for name, length in lengths.items():
             if len(getattr(self, name)) != length:
                 raise InputError(f"{name}: {length} entries are expected", where=name)
         if (np.diff(self.arrival_s) < 0).any() or (self.departure_s <= self.arrival_s).any():
-            told = "arrival_s: in order, and before the departures, are expected"
-            raise InputError(told, where="arrival_s")
+            message = "arrival_s: in order, and before the departures, are expected"
+            raise InputError(message, where="arrival_s")
         if self.period_s and (self.arrival_s >= self.period_s).any():
             raise InputError("arrival_s: later than the period", where="arrival_s")
-        if (self.class_of >= classes).any():
-            raise InputError(f"class_of: there are {classes} classes", where="class_of")
-        served = self.eligible[np.unique(self.class_of)].any(axis=0)
-        for job in np.flatnonzero(~served)[:1].tolist():
+        if (self.class_of >= n_classes).any():
+            raise InputError(f"class_of: there are {n_classes} classes", where="class_of")
+        is_served = self.eligible[np.unique(self.class_of)].any(axis=0)
+        for job in np.flatnonzero(~is_served)[:1].tolist():
             raise InputError(f"job {job}: no device may serve it", where=f"demand[{job}]")
 
     @property
     def rates(self) -> NDArray[np.float64]:
         """``rates[class]``: how many devices check in, each second on average."""
         span_s = self.period_s or max(float(self.arrival_s.max(initial=0)), 1e-9)
-        found: NDArray[np.float64] = np.bincount(self.class_of, minlength=len(self.tier)) / span_s
-        return found
+        counts = np.bincount(self.class_of, minlength=len(self.tier))
+        rates: NDArray[np.float64] = counts / span_s
+        return rates
 
 
 def make_pool(
@@ -248,22 +273,25 @@ def make_pool(
     each job, or one number for all. The response times `TIER_LIMITS_S` cut the devices into tiers.
     After `period_s` the trace starts anew, unless it is 0.
     """
-    here = replace(devices, departure_s=None)  # the simulation sees which devices leave in time
-    found = classify(here, jobs)
-    response = np.broadcast_to(np.asarray(response_s, np.float64), devices.n_resources)
-    tiers = np.searchsorted(TIER_LIMITS_S, response)
-    cells, class_of = np.unique(np.stack((found.class_of, tiers)), axis=1, return_inverse=True)
-    order = np.argsort(devices.arrivals_s, kind="stable")
     departure_s = devices.departures_s
     if not np.isfinite(departure_s).all():
         raise InputError("departure_s: each device leaves", where="departure_s")
+    order = np.argsort(devices.arrivals_s, kind="stable")
+
+    # A class of the pool is a class of devices that may serve the same jobs, and a tier of speed.
+    # Departures are left out of it, since the simulation sees which devices leave in time.
+    classes = classify(replace(devices, departure_s=None), jobs)
+    response_s = np.broadcast_to(np.asarray(response_s, np.float64), devices.n_resources)
+    tier_of_device = np.searchsorted(TIER_LIMITS_S, response_s)
+    pairs = np.stack((classes.class_of, tier_of_device))
+    pair_of_class, class_of = np.unique(pairs, axis=1, return_inverse=True)
     return Pool(
         arrival_s=devices.arrivals_s[order],
         departure_s=departure_s[order],
-        response_s=response[order],
+        response_s=response_s[order],
         class_of=class_of.reshape(-1)[order].astype(np.int32),
-        eligible=found.jobs_of[cells[0]].astype(np.int8),
-        tier=cells[1].astype(np.int32),
+        eligible=classes.jobs_of[pair_of_class[0]].astype(np.int8),
+        tier=pair_of_class[1].astype(np.int32),
         asked_s=jobs.arrivals_s,
         demand=jobs.demand,
         rounds=jobs.requests,
@@ -274,5 +302,11 @@ def make_pool(
 
 def pool_of(workload: Workload) -> Pool:
     """Make the pool of a drawn workload."""
-    (devices, response_s, period_s), jobs, deadline_s = workload
-    return make_pool(devices, jobs, response_s, deadline_s, period_s=period_s)
+    trace = workload.trace
+    return make_pool(
+        trace.devices,
+        workload.jobs,
+        trace.response_s,
+        workload.deadline_s,
+        period_s=trace.period_s,
+    )

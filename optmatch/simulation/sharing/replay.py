@@ -14,7 +14,10 @@ from optmatch.model.display import html_summary
 from optmatch.model.problem import write_amount
 from optmatch.simulation.sharing.pool import Pool
 
-_AHEAD, _EVERY = 512, 500  # devices that are looked at together, events between two reports
+_DEVICES_AT_ONCE = 512
+"""How many devices are handled together, so that they share the cost of calls of NumPy."""
+_EVENTS_PER_TICK = 500
+"""How many events pass between two reports of progress."""
 
 
 class Moment(NamedTuple):
@@ -158,233 +161,328 @@ def simulate_pool(
         raise InputError(f"over_selection = {over_selection:g}: >= 1", where="over_selection")
     if not 0 < number("enough", enough) <= 1:
         raise InputError(f"enough = {enough:g}: above 0, at most 1", where="enough")
+    # Products are rounded first: 1.1 * 10 is a little more than 11.
+    wanted = np.ceil((pool.demand * over_selection).round(9)).astype(np.int64)
+    needed = np.ceil((pool.demand * enough).round(9)).astype(np.int64)
     rng = np.random.default_rng(seed)
-    run = _Run(pool, policy, rng, over_selection, enough, patient, until_s, record)
-    events = 0
-    while run.step():
-        if events % _EVERY == 0:
-            on_event(Tick("pool", int(run.n_done), len(pool.demand)))
-        events += 1
-    return run.result()
+    rules = _Rules(policy, wanted, needed, patient=patient, until_s=until_s, record=record)
+    replay = _PoolReplay(pool, rules, rng)
+    n_events = 0
+    while replay.step():
+        if n_events % _EVENTS_PER_TICK == 0:
+            on_event(Tick("pool", int(replay.n_done), len(pool.demand)))
+        n_events += 1
+    return replay.result()
 
 
-class _Run:
-    """The pool at one time."""
+class _Rules(NamedTuple):
+    """What jobs ask for, and how devices behave."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        policy: Policy,
-        rng: np.random.Generator,
-        over_selection: float,
-        enough: float,
-        patient: bool,
-        until_s: float,
-        record: bool,
-    ) -> None:
-        jobs = len(pool.demand)
-        self.pool, self.policy, self.rng = pool, policy, rng
-        # products are rounded first: 1.1 * 10 is a little more than 11
-        self.wanted = np.ceil((pool.demand * over_selection).round(9)).astype(np.int64)
-        self.needed = np.ceil((pool.demand * enough).round(9)).astype(np.int64)
-        self.eligible, self.rates = pool.eligible.astype(np.bool_), pool.rates
-        self.now, self.head, self.n_done, self.useful, self.busy_s = 0.0, 0, 0, 0, 0.0
+    policy: Policy
+    wanted: NDArray[np.int64]
+    """``wanted[job]``: how many devices a round asks for."""
+    needed: NDArray[np.int64]
+    """``needed[job]``: with how many results a round succeeds."""
+    patient: bool
+    """Whether a device waits until a job wants it or it leaves."""
+    until_s: float
+    record: bool
+    """Whether the job of each device is logged."""
+
+
+class _Devices(NamedTuple):
+    """Devices that are there at certain times, in the order of these times."""
+
+    places: NDArray[np.int64]
+    """Their places in the trace."""
+    numbers: NDArray[np.int64]
+    """Their numbers: those of the next turn of the trace go on after those of the last."""
+    times_s: NDArray[np.float64]
+    leaves_s: NDArray[np.float64]
+
+
+class _LogEntry(NamedTuple):
+    """Devices that began to serve one request of a job."""
+
+    devices: NDArray[np.int64]
+    job: int
+    request: int
+    times_s: NDArray[np.float64]
+
+
+class _PoolReplay:
+    """The pool at one time; arrays are indexed by job, by class, or as they say.
+
+    The next event of a job is its first request, the success of its round, or the deadline of its
+    round; a time is infinite where there is no such event to come.
+    """
+
+    def __init__(self, pool: Pool, rules: _Rules, rng: np.random.Generator) -> None:
+        n_jobs = len(pool.demand)
+        n_classes = len(pool.tier)
+        self.pool = pool
+        self.rules = rules
+        self.rng = rng
+        self.eligible = pool.eligible.astype(np.bool_)
+        self.rates = pool.rates
+
+        # Time, and devices that came.
+        self.now_s = 0.0
+        self.n_came = 0
+        self.n_done = 0
+        self.n_useful = 0
+        self.busy_s = 0.0
         self.waiting: list[NDArray[np.int64]] = []
-        self.idle = np.zeros(len(pool.tier), np.bool_)  # whether devices of a class may wait
-        self.residual, self.given = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
-        self.failed, self.rounds_left = np.zeros(jobs, np.int64), pool.rounds.copy()
-        self.requests, self.draws = np.zeros(jobs, np.int64), np.zeros(jobs)
-        self.begun_s, self.waited_s = np.zeros(jobs), np.zeros(jobs)
-        self.completion_s = np.full(jobs, np.nan)
-        self.first_s, self.due_s = pool.asked_s.copy(), np.full(jobs, np.inf)
-        self.success_s = np.full(jobs, np.inf)
-        self.ends_s = [np.zeros(0) for _ in range(jobs)]  # when the devices of a round answer
-        self.record, self.until_s, self.filled = record, until_s, False
-        self.patient = patient
-        self.log: list[tuple[NDArray[np.int64], int, int, NDArray[np.float64]]] = []
-        self.top, self.classes = np.full(len(pool.tier), -1), np.arange(len(pool.tier))
+        """Numbers of devices that wait for a job; some may have left."""
+        self.may_wait = np.zeros(n_classes, np.bool_)
+        """``may_wait[class]``: whether devices of a class may be among them."""
+
+        # Of each job.
+        self.residual = np.zeros(n_jobs, np.int64)
+        self.given = np.zeros(n_jobs, np.int64)
+        self.failed = np.zeros(n_jobs, np.int64)
+        self.rounds_left = pool.rounds.copy()
+        self.requests = np.zeros(n_jobs, np.int64)
+        self.draws = np.zeros(n_jobs)
+        self.begun_s = np.zeros(n_jobs)
+        self.waited_s = np.zeros(n_jobs)
+        self.completion_s = np.full(n_jobs, np.nan)
+        self.first_request_s = pool.asked_s.copy()
+        self.deadline_s = np.full(n_jobs, np.inf)
+        self.success_s = np.full(n_jobs, np.inf)
+        self.answers_s = [np.zeros(0) for _ in range(n_jobs)]
+        """For each job when the devices of its round answer."""
+
+        # The decision of the policy.
+        self.job_of_class = np.full(n_classes, -1)
+        """The job that devices of each class serve, -1 for none."""
+        self.is_filled = False
+        """Whether a job has got all its devices since the policy was asked."""
+        self.log: list[_LogEntry] = []
 
     def step(self) -> bool:
         """Go on to the next event, or over the next devices; False at the end."""
         if self.n_done == len(self.given) or self._is_dry():
             return False
-        turn, first = divmod(self.head, max(1, len(self.pool.arrival_s)))
-        ahead = 0 if turn and not self.pool.period_s else _AHEAD
-        shift_s = turn * self.pool.period_s
-        times_s = self.pool.arrival_s[first : first + ahead] + shift_s
-        known, until_s = len(times_s), min(self._next_event(), self.until_s)
-        times_s = times_s[: times_s.searchsorted(until_s, side="right")]
-        whole = len(times_s) < known or not known
-        places = np.arange(first, first + len(times_s))
-        leaves_s = self.pool.departure_s[first : first + len(times_s)] + shift_s
-        served = self._serve(places, self.head - first, times_s, leaves_s)
-        self.head += served
-        if self.filled:
-            self.now = float(times_s[served - 1])
-        elif served == len(times_s) and not whole:
-            self.now = float(times_s[-1])
+        devices, reaches_event = self._next_devices()
+        n_served = self._serve(devices)
+        self.n_came += n_served
+        if self.is_filled:
+            self.now_s = float(devices.times_s[n_served - 1])
+        elif n_served == len(devices.times_s) and not reaches_event:
+            self.now_s = float(devices.times_s[-1])
             return True
         else:
-            time_s = self._next_event()  # a time that the last devices may have brought near
-            self.now = min(time_s, self.until_s)
-            if time_s > self.until_s:
+            # The devices that have just come may have brought the next event nearer.
+            event_s = self._next_event_s()
+            self.now_s = min(event_s, self.rules.until_s)
+            if event_s > self.rules.until_s:
                 return False
             self._end_rounds()
-        self._decide()
+        self._ask_policy()
         return True
 
     def result(self) -> PoolRun:
-        """Tell what happened."""
-        pool, (turns, rest) = self.pool, divmod(self.head, max(1, len(self.pool.arrival_s)))
+        """Return the figures of the run."""
+        pool = self.pool
+        turns, rest = divmod(self.n_came, max(1, len(pool.arrival_s)))
         stays_s = pool.departure_s - pool.arrival_s
-        log = [(d, j, r) for devices, j, r, _ in self.log for d in devices.tolist()]
+        present_s = turns * float(stays_s.sum()) + float(stays_s[:rest].sum())
+        log = [
+            (device, entry.job, entry.request)
+            for entry in self.log
+            for device in entry.devices.tolist()
+        ]
+        log_s = np.concatenate([np.zeros(0), *(entry.times_s for entry in self.log)])
         return PoolRun(
             completion_s=self.completion_s,
             waited_s=self.waited_s,
             given=self.given,
             failed=self.failed,
             n_requests=int(self.requests.sum()),
-            checked_in=self.head,
-            useful=self.useful,
+            checked_in=self.n_came,
+            useful=self.n_useful,
             busy_s=self.busy_s,
-            present_s=turns * float(stays_s.sum()) + float(stays_s[:rest].sum()),
-            end_s=self.now,
+            present_s=present_s,
+            end_s=self.now_s,
             log=np.array(log, np.int64).reshape(-1, 3),
-            log_s=np.concatenate([np.zeros(0), *(times_s for *_, times_s in self.log)]),
+            log_s=log_s,
         )
 
-    def _next_event(self) -> float:
-        return float(min(self.first_s.min(), self.due_s.min(), self.success_s.min()))
+    def _next_devices(self) -> tuple[_Devices, bool]:
+        """Return the next devices until the next event, and whether they reach up to it."""
+        pool = self.pool
+        turn, first = divmod(self.n_came, max(1, len(pool.arrival_s)))
+        is_over = turn > 0 and not pool.period_s
+        last = first if is_over else first + _DEVICES_AT_ONCE
+        shift_s = turn * pool.period_s
+        arrivals_s = pool.arrival_s[first:last] + shift_s
+        n_known = len(arrivals_s)
+
+        until_s = min(self._next_event_s(), self.rules.until_s)
+        times_s = arrivals_s[: arrivals_s.searchsorted(until_s, side="right")]
+        places = np.arange(first, first + len(times_s))
+        leaves_s = pool.departure_s[first : first + len(times_s)] + shift_s
+        numbers = places + (self.n_came - first)
+        reaches_event = len(times_s) < n_known or not n_known
+        return _Devices(places, numbers, times_s, leaves_s), reaches_event
+
+    def _next_event_s(self) -> float:
+        nearest_s = (self.first_request_s.min(), self.deadline_s.min(), self.success_s.min())
+        return float(min(nearest_s))
 
     def _is_dry(self) -> bool:
         """Tell whether no device will serve any more."""
-        over = self.head >= len(self.pool.arrival_s) and not self.pool.period_s
-        return over and self.success_s.min() == np.inf and not len(self._present()[0])
+        is_over = self.n_came >= len(self.pool.arrival_s) and not self.pool.period_s
+        if not is_over or self.success_s.min() < np.inf:
+            return False
+        return not len(self._waiting_devices().places)
 
-    def _present(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return the waiting devices that have not left, their places in the trace, and ends."""
-        devices = np.concatenate([np.zeros(0, np.int64), *self.waiting])
-        turns, places = np.divmod(devices, max(1, len(self.pool.arrival_s)))
+    def _waiting_devices(self) -> _Devices:
+        """Return the devices that wait and have not left."""
+        numbers = np.concatenate([np.zeros(0, np.int64), *self.waiting])
+        turns, places = np.divmod(numbers, max(1, len(self.pool.arrival_s)))
         leaves_s = self.pool.departure_s[places] + turns * self.pool.period_s
-        here = leaves_s > self.now
-        self.waiting = [devices[here]]
-        return devices[here], places[here], leaves_s[here]
+        stays = leaves_s > self.now_s
+        self.waiting = [numbers[stays]]
+        times_s = np.full(int(stays.sum()), self.now_s)
+        return _Devices(places[stays], numbers[stays], times_s, leaves_s[stays])
 
-    def _serve(
-        self,
-        places: NDArray[np.int64],
-        shift: int | NDArray[np.int64],
-        times_s: NDArray[np.float64],
-        leaves_s: NDArray[np.float64],
-    ) -> int:
-        """Let devices that are there at some times serve the jobs of their classes, or wait.
+    def _serve(self, devices: _Devices) -> int:
+        """Let devices serve the jobs of their classes, or wait.
 
-        `places` are theirs in the trace, and `shift` makes their numbers of these. Stops after the
-        device with which a job has all, and where a round succeeds: returns how many devices that
-        are. An answer that comes after a success cannot have made it.
+        Returns how many of them, the first ones, were handled: those up to the device with which a
+        job has all that it wants, and up to the moment in which a round succeeds. An answer that
+        comes after a success cannot have made it.
         """
-        count, classes = len(places), self.pool.class_of[places]
-        job_of = self.top[classes]
-        ends_s = times_s + self.pool.response_s[places]
-        answers, serving = ends_s <= leaves_s, []
-        for job in {*self.top.tolist()} - {-1}:
-            mine = (job_of == job).nonzero()[0]
-            if len(mine):
-                serving.append((job, mine))
-            if len(mine) >= self.residual[job]:
-                count = min(count, int(mine[self.residual[job] - 1]) + 1)
-        for job, mine in serving:
-            ours = mine[: mine.searchsorted(count)]
-            success_s = self._success_s(job, ends_s[ours[answers[ours]]])
-            count = min(count, int(times_s.searchsorted(success_s, side="right")))
-        self.filled = False
-        for job, mine in serving:
-            ours = mine[: mine.searchsorted(count)]
-            if not len(ours):
-                continue
-            self.residual[job] -= len(ours)
-            self.given[job] += len(ours)
-            good = ends_s[ours[answers[ours]]]
-            self.success_s[job] = self._success_s(job, good)
-            self.ends_s[job] = np.concatenate((self.ends_s[job], good))
-            self.busy_s += float((np.minimum(ends_s[ours], leaves_s[ours]) - times_s[ours]).sum())
-            if not self.residual[job]:
-                self.filled = True
-                self.waited_s[job] += times_s[ours[-1]] - self.begun_s[job]
-            if self.record:
-                devices = (places + shift)[ours]
-                self.log.append((devices, job, int(self.requests[job]), times_s[ours]))
-        idle = (job_of[:count] < 0).nonzero()[0]
-        if len(idle) and self.patient:
-            self.waiting.append((places + shift)[idle])
-            self.idle[classes[idle]] = True
-        return count
+        classes = self.pool.class_of[devices.places]
+        job_of_device = self.job_of_class[classes]
+        answers_s = devices.times_s + self.pool.response_s[devices.places]
+        is_answered = answers_s <= devices.leaves_s
 
-    def _success_s(self, job: int, more_s: NDArray[np.float64]) -> float:
+        # First how many can be handled before a job is filled, then before a round succeeds.
+        n_served = len(devices.places)
+        devices_of_job = dict[int, NDArray[np.intp]]()
+        for job in {*self.job_of_class.tolist()} - {-1}:
+            of_job = (job_of_device == job).nonzero()[0]
+            if len(of_job):
+                devices_of_job[job] = of_job
+            if len(of_job) >= self.residual[job]:
+                n_served = min(n_served, int(of_job[self.residual[job] - 1]) + 1)
+        for job, of_job in devices_of_job.items():
+            served = of_job[: of_job.searchsorted(n_served)]
+            success_s = self._success_time_s(job, answers_s[served[is_answered[served]]])
+            n_before = int(devices.times_s.searchsorted(success_s, side="right"))
+            n_served = min(n_served, n_before)
+
+        self.is_filled = False
+        for job, of_job in devices_of_job.items():
+            served = of_job[: of_job.searchsorted(n_served)]
+            if len(served):
+                new_answers_s = answers_s[served[is_answered[served]]]
+                work_end_s = np.minimum(answers_s[served], devices.leaves_s[served])
+                self.busy_s += float((work_end_s - devices.times_s[served]).sum())
+                self._give(job, devices.numbers[served], devices.times_s[served], new_answers_s)
+
+        idle = (job_of_device[:n_served] < 0).nonzero()[0]
+        if len(idle) and self.rules.patient:
+            self.waiting.append(devices.numbers[idle])
+            self.may_wait[classes[idle]] = True
+        return n_served
+
+    def _give(
+        self,
+        job: int,
+        numbers: NDArray[np.int64],
+        times_s: NDArray[np.float64],
+        answers_s: NDArray[np.float64],
+    ) -> None:
+        """Give devices to the round of a job; `answers_s` is of those that stay long enough."""
+        self.residual[job] -= len(numbers)
+        self.given[job] += len(numbers)
+        self.success_s[job] = self._success_time_s(job, answers_s)
+        self.answers_s[job] = np.concatenate((self.answers_s[job], answers_s))
+        if not self.residual[job]:
+            self.is_filled = True
+            self.waited_s[job] += times_s[-1] - self.begun_s[job]
+        if self.rules.record:
+            self.log.append(_LogEntry(numbers, job, int(self.requests[job]), times_s))
+
+    def _success_time_s(self, job: int, more_answers_s: NDArray[np.float64]) -> float:
         """Return when the round of a job succeeds, if more devices answer at these times."""
-        needed, known_s = self.needed[job], self.ends_s[job]
-        if len(known_s) + len(more_s) < needed:
+        n_needed = self.rules.needed[job]
+        known_s = self.answers_s[job]
+        if len(known_s) + len(more_answers_s) < n_needed:
             return np.inf
-        together = np.concatenate((known_s, more_s))
-        together.partition(needed - 1)
-        return float(together[needed - 1])
+        all_answers_s = np.concatenate((known_s, more_answers_s))
+        all_answers_s.partition(n_needed - 1)
+        return float(all_answers_s[n_needed - 1])
 
     def _end_rounds(self) -> None:
         """Let rounds succeed or fail that are due now, and jobs ask for the first time."""
-        for job in np.flatnonzero(self.success_s <= self.now).tolist():
-            self.useful += int(self.needed[job])
+        for job in np.flatnonzero(self.success_s <= self.now_s).tolist():
+            self.n_useful += int(self.rules.needed[job])
             self.rounds_left[job] -= 1
             self._request(job)
-        for job in np.flatnonzero(self.due_s <= self.now).tolist():
+        for job in np.flatnonzero(self.deadline_s <= self.now_s).tolist():
             self.failed[job] += 1
             self._request(job)
-        for job in np.flatnonzero(self.first_s <= self.now).tolist():
-            self.first_s[job] = np.inf
+        for job in np.flatnonzero(self.first_request_s <= self.now_s).tolist():
+            self.first_request_s[job] = np.inf
             self._request(job)
 
     def _request(self, job: int) -> None:
         """End a round of a job, if there is one, and begin the next, if there is one."""
         if self.residual[job]:
-            self.waited_s[job] += self.now - self.begun_s[job]
-        self.ends_s[job], self.success_s[job] = np.zeros(0), np.inf
+            self.waited_s[job] += self.now_s - self.begun_s[job]
+        self.answers_s[job] = np.zeros(0)
+        self.success_s[job] = np.inf
         if not self.rounds_left[job]:
-            self.residual[job], self.due_s[job] = 0, np.inf
-            self.completion_s[job] = self.now - self.pool.asked_s[job]
+            self.residual[job] = 0
+            self.deadline_s[job] = np.inf
+            self.completion_s[job] = self.now_s - self.pool.asked_s[job]
             self.n_done += 1
             return
-        self.residual[job], self.begun_s[job] = self.wanted[job], self.now
-        self.due_s[job] = self.now + self.pool.deadline_s[job]
+        self.residual[job] = self.rules.wanted[job]
+        self.begun_s[job] = self.now_s
+        self.deadline_s[job] = self.now_s + self.pool.deadline_s[job]
         self.requests[job] += 1
         self.draws[job] = self.rng.random()
 
-    def _decide(self) -> None:
-        """Ask the policy, and let waiting devices serve; again while a job has all by that."""
-        self.filled = True
-        while self.filled:
-            asks = self.residual > 0
-            now = Moment(
-                time_s=self.now,
-                asks=asks,
-                residual=self.residual,
-                had=self.wanted - self.residual,
-                demand=self.pool.demand,
-                rounds_left=self.rounds_left,
-                given=self.given,
-                asked_s=self.pool.asked_s,
-                draws=self.draws,
-                eligible=self.eligible,
-                rates=self.rates,
-                tier=self.pool.tier,
-            )
-            priority = np.where(self.eligible & asks, self.policy(now), -np.inf)
-            self.top = priority.argmax(axis=1)
-            self.top[priority[self.classes, self.top] == -np.inf] = -1
-            self.filled = False
-            if not self.idle[self.top >= 0].any():
+    def _ask_policy(self) -> None:
+        """Ask the policy, and let waiting devices serve; again while that fills a job."""
+        self.is_filled = True
+        while self.is_filled:
+            self.job_of_class = self._choose_jobs()
+            self.is_filled = False
+            if not self.may_wait[self.job_of_class >= 0].any():
                 return
-            devices, places, leaves_s = self._present()
-            self.waiting, self.idle[:] = [], False
-            times_s = np.full(len(devices), self.now)
-            served = self._serve(places, devices - places, times_s, leaves_s)
-            self.waiting.append(devices[served:])
-            self.idle[self.pool.class_of[places[served:]]] = True
+            devices = self._waiting_devices()
+            self.waiting = []
+            self.may_wait[:] = False
+            n_served = self._serve(devices)
+            self.waiting.append(devices.numbers[n_served:])
+            self.may_wait[self.pool.class_of[devices.places[n_served:]]] = True
+
+    def _choose_jobs(self) -> NDArray[np.intp]:
+        """Return the job of the highest priority for each class, -1 for none."""
+        asks = self.residual > 0
+        moment = Moment(
+            time_s=self.now_s,
+            asks=asks,
+            residual=self.residual,
+            had=self.rules.wanted - self.residual,
+            demand=self.pool.demand,
+            rounds_left=self.rounds_left,
+            given=self.given,
+            asked_s=self.pool.asked_s,
+            draws=self.draws,
+            eligible=self.eligible,
+            rates=self.rates,
+            tier=self.pool.tier,
+        )
+        priority = np.where(self.eligible & asks, self.rules.policy(moment), -np.inf)
+        best_job: NDArray[np.intp] = priority.argmax(axis=1)
+        best_priority = priority.max(axis=1, initial=-np.inf)
+        best_job[best_priority == -np.inf] = -1
+        return best_job
