@@ -154,6 +154,10 @@ def to_prometheus(sources: Mapping[str, Mapping[str, Any]]) -> str:
     # TYPE optmatch_slots_total counter
     optmatch_slots_total{source="a"} 3
     """
+    if not isinstance(sources, Mapping) or not all(
+        isinstance(figures, Mapping) for figures in sources.values()
+    ):
+        raise InputError("sources: a mapping of names to figures is expected", where="sources")
     lines = list[str]()
     for figure, (kind, sentence) in _METRICS.items():
         name = _metric_name(figure, kind)

@@ -14,7 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.reach import UNREACHED, shortest_routes, walk
-from optmatch.model import Count, InputError, SolverUnavailable, Value, check_fields, check_size
+from optmatch.model import (
+    Count,
+    InputError,
+    SolverUnavailable,
+    Value,
+    check_fields,
+    check_size,
+    integer,
+)
 
 _MOST_NAMES = 8  # of cells or ports, in a message
 
@@ -193,8 +201,11 @@ class Fabric(Value):
         InputError
             Naming the first dead port that is used.
         """
+        is_used = np.asarray(used)
+        if is_used.dtype != np.bool_ or is_used.shape != (self.n_ports,):
+            raise InputError(f"{name}: true or false for each of {self.n_ports} ports", where=name)
         dead = np.array(self.dead_ports, dtype=np.int64)
-        for port in dead[np.asarray(used, dtype=bool)[dead]].tolist():
+        for port in dead[is_used[dead]].tolist():
             raise InputError(
                 f"{name}[{port}]: {self.describe_port(port)} is dead and takes part in no circuit",
                 where=f"{name}[{port}]",
@@ -202,6 +213,9 @@ class Fabric(Value):
 
     def describe_port(self, port: int) -> str:
         """Return a port for messages, with its terminals."""
+        port = integer("port", port, at_least=0)
+        if port >= self.n_ports:
+            raise InputError(f"port = {port}: ports are 0 .. {self.n_ports - 1}", where="port")
         if self.graph is None:
             return f"port {port}"
         source = self.graph.terminal_name(int(self.source_terminals[port]))

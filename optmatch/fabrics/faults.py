@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics.cellgraph import DEAD, CellGraph, check_parts
 from optmatch.fabrics.fabric import Ends, Fabric
 from optmatch.model import BAR, CROSS, FREE, CellDevice, Index, InputError, check_fields
+from optmatch.model.declarations import form_of
 
 FaultKind = Literal["stuck-bar", "stuck-cross", "dead-cell", "dead-port"]
 
@@ -113,6 +114,7 @@ class Faulty(Fabric):
         (2, 4)
         """
         places: dict[str, list[int]] = {name: [] for name in _FIELDS.values()}
+        faults = form_of(tuple[Fault, ...]).check("faults", faults)
         for fault in faults:
             places[_FIELDS[fault.kind]].append(fault.place)
         return cls(fabric, **places)

@@ -31,11 +31,11 @@ def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], byte
     is none. That file begins with `name`, None keeps all arrays in the text; its name contains the
     digest, so a text never meets the arrays of another.
     """
-    found = dict(_arrays(tree, ""))
-    if name is None or not _is_large(found.values()):
+    array_at = dict(_list_arrays(tree, ""))
+    if name is None or not _is_large(array_at.values()):
         return plain(tree), b""
     large: dict[str, Any] = {
-        place.strip("/").replace("/", "."): a for place, a in found.items() if a.size > _SMALL
+        _name_of(where): array for where, array in array_at.items() if array.size > _SMALL
     }
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **large)
@@ -71,6 +71,13 @@ def array_file(tree: Any) -> str | None:
 
 
 def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]:
+    """Read the archive that a file names, in its folder.
+
+    Raises
+    ------
+    FormatError
+        If it has no plain name, is no regular file, or has another digest than the file says.
+    """
     name = array_file({"arrays": named})
     if name is None or not name.endswith(".npz"):
         raise FormatError(
@@ -86,14 +93,13 @@ def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]
     try:
         content = read_bytes(target)
         if digest(content) != named["sha256"]:
-            wanted = shorten(named["sha256"], 66)
-            raise FormatError(f"sha256 = {wanted}, but {name} has another", where="/arrays/sha256")
+            stated = shorten(named["sha256"], 66)
+            raise FormatError(f"sha256 = {stated}, but {name} has another", where="/arrays/sha256")
         return read_arrays(content, name)
     except FormatError as exc:
-        exc.where, exc.path = (
-            exc.where or "/arrays/file",
-            "",
-        )  # the array is part of the file that names it
+        # The archive is a part of the file that names it, which the caller puts into the message.
+        exc.where = exc.where or "/arrays/file"
+        exc.path = ""
         raise
 
 
@@ -105,17 +111,23 @@ def _is_large(arrays: Collection[NDArray[Any]]) -> bool:
     return sum(map(len, texts)) > MOST_BYTES
 
 
-def _arrays(tree: Any, where: str) -> Iterator[tuple[str, NDArray[Any]]]:
+def _name_of(where: str) -> str:
+    """Return the name of an array in the archive: its JSON pointer with points."""
+    return where.strip("/").replace("/", ".")
+
+
+def _list_arrays(tree: Any, where: str) -> Iterator[tuple[str, NDArray[Any]]]:
     if isinstance(tree, np.ndarray):
         yield where, tree
     elif isinstance(tree, dict | list):
         entries = tree.items() if isinstance(tree, dict) else enumerate(tree)
         for key, value in entries:
-            yield from _arrays(value, pointer(where, key))
+            yield from _list_arrays(value, pointer(where, key))
 
 
 def _refer(tree: Any, where: str, names: set[str]) -> Any:
-    name = where.strip("/").replace("/", ".")
+    """Replace the arrays with these names by references."""
+    name = _name_of(where)
     if isinstance(tree, np.ndarray):
         return {"npz": name} if name in names else tree
     if isinstance(tree, dict):

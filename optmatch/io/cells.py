@@ -56,19 +56,22 @@ def read_cells(
     InputError
         If a value is out of range.
     """
-    content, name = read_bytes(path), path_name(path)
-    rows = _json_rows if content.lstrip()[:1] == b"{" else _csv_rows
+    name = path_name(path)
+    content = read_bytes(path)
+    read_rows = _json_rows if content.lstrip()[:1] == b"{" else _csv_rows
     measured: dict[int, dict[str, float]] = {}
-    places: dict[int, str] = {}
+    place_of_cell: dict[int, str] = {}
     with naming(name):
-        for place, row in rows(content, name, {cell: k for k, cell in enumerate(names)}):
+        for place, row in read_rows(content, name, {cell: k for k, cell in enumerate(names)}):
             cell = row.pop("cell", None)
             if cell is None or cell != int(cell) or not 0 <= cell < n_cells:
                 text = "is missing" if cell is None else f"= {cell:g}"
                 raise FormatError(f"cell {text}: cells are 0 .. {n_cells - 1}", where=place)
             if cell in measured:
-                raise FormatError(f"cell {cell:g}: is there already, {places[cell]}", where=place)
-            measured[int(cell)], places[int(cell)] = row, place
+                message = f"cell {cell:g}: is there already, {place_of_cell[cell]}"
+                raise FormatError(message, where=place)
+            measured[int(cell)] = row
+            place_of_cell[int(cell)] = place
             try:
                 CellDevice.of(device, 1, {0: row})
             except InputError as exc:
@@ -82,40 +85,48 @@ def read_cells(
 def _csv_rows(
     content: bytes, path: str, number_of_name: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read the rows of a CSV table: the place of each, and its numbers by column.
+
+    A cell may have its name in place of its number. Empty entries and empty lines are left out.
+    """
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FormatError("neither CSV nor JSON: no UTF-8", path=path) from None
-    reader, rows = csv.reader(io.StringIO(text)), []
+    reader = csv.reader(io.StringIO(text))
     try:
-        rows += [(f"line {reader.line_num}", row) for row in reader]
+        rows = [(f"line {reader.line_num}", row) for row in reader]
     except csv.Error as exc:
         raise FormatError(f"not CSV: {exc}", where=f"line {reader.line_num}") from None
     names = rows.pop(0)[1] if rows else []
     _check_names(names, "line 1")
     for place, row in rows:
+        if not row:
+            continue
         if len(row) != len(names):
-            if not row:
-                continue
             raise FormatError(f"{len(row)} entries, {len(names)} names", where=place)
-        found = {}
+        values = {}
         for key, entry in zip(names, row, strict=True):
-            if key == "cell" and entry.strip() in number_of_name:
-                found[key] = float(number_of_name[entry.strip()])
-            elif entry.strip():
-                try:
-                    found[key] = float(_NUMBER.fullmatch(entry.strip())[0])  # type: ignore[index]
-                except TypeError:
-                    message = f"{key} = {shorten(entry)}: a number is expected"
-                    raise FormatError(message, where=place) from None
-        for key, value in found.items():
-            number(f"{place}, {key}", value, at_least=-float("inf"))
-        yield place, found
+            text = entry.strip()
+            if key == "cell" and text in number_of_name:
+                values[key] = float(number_of_name[text])
+            elif text:
+                values[key] = _read_number(key, text, place)
+        yield place, values
+
+
+def _read_number(key: str, text: str, place: str) -> float:
+    """Read a finite number as spreadsheets write it."""
+    if _NUMBER.fullmatch(text) is None:
+        message = f"{key} = {shorten(text)}: a number is expected"
+        raise FormatError(message, where=place)
+    return number(f"{place}, {key}", float(text), at_least=-float("inf"))
 
 
 def _json_rows(
     content: bytes, path: str, number_of_name: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read the rows of a JSON table: the JSON pointer of each, and its numbers by column."""
     tree = parse(content, path)
     check_object(tree, "")
     choose(tree, "format", {CELLS_FORMAT: CellDevice}, "")
@@ -141,8 +152,8 @@ def _json_rows(
 def _check_names(names: list[str], place: str) -> None:
     for name in names:
         if name not in ("cell", *CELL_FIELDS):
-            known = ", ".join(("cell", *CELL_FIELDS))
-            raise FormatError(f"{shorten(name)}: unknown; known are {known}", where=place)
+            columns = ", ".join(("cell", *CELL_FIELDS))
+            raise FormatError(f"{shorten(name)}: unknown; known are {columns}", where=place)
         if names.count(name) > 1:
             raise FormatError(f"{name} is there twice", where=place)
 

@@ -30,6 +30,7 @@ _MEMBER = b"PK\1\2"
 _MOST_PACKED = 1040
 """Gzip packs at most 1032 bytes into one."""
 _ENTRY_BYTES = 8
+_PIECE_BYTES = 1 << 20
 
 Shape = tuple[int, ...]
 
@@ -39,15 +40,28 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
     A `FormatError` if it cannot be read, or is larger than `optmatch.model.SIZES` allows.
     """
-    name, most = path_name(path), largest("bytes")
+    name = path_name(path)
     try:
-        with _open(Path(path)) as file:
-            content = file.read(most + 1)
+        with _open(Path(name)) as file:
+            content = _read_up_to(file, largest("bytes") + 1)
     except (OSError, ValueError) as exc:  # a name with a null byte is a ValueError
         reason = getattr(exc, "strerror", None) or exc
         raise FormatError(f"cannot be read: {reason}", path=name) from exc
     check_content("bytes", len(content), name)
     return content
+
+
+def _read_up_to(file: BinaryIO, most_bytes: int) -> bytes:
+    """Read so many bytes at most, in pieces: one large read allocates all of its buffer first."""
+    pieces = list[bytes]()
+    n_bytes = 0
+    while n_bytes < most_bytes:
+        piece = file.read(min(_PIECE_BYTES, most_bytes - n_bytes))
+        if not piece:
+            break
+        pieces.append(piece)
+        n_bytes += len(piece)
+    return b"".join(pieces)
 
 
 def _open(path: Path) -> BinaryIO:
@@ -80,7 +94,7 @@ def unzip(content: bytes, name: str) -> bytes:
         check_content("bytes", int.from_bytes(content[-4:], "little"), name)  # the stated size
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            unpacked = file.read(largest("bytes") + 1)
+            unpacked = _read_up_to(file, largest("bytes") + 1)  # type: ignore[arg-type]
     except (OSError, EOFError, zlib.error) as exc:
         raise FormatError(f"cannot be read: {exc}", path=name) from exc
     check_content("bytes", len(unpacked), name)

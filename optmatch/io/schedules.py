@@ -93,7 +93,8 @@ class Prices(Value):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        count, steps = len(self.link), np.diff(self.starts, prepend=0, append=len(self.link))
+        count = len(self.link)
+        steps = np.diff(self.starts, prepend=0, append=count)
         if len(self.starts) < 1 or steps[0] or steps[-1] or (steps < 0).any():
             raise InputError(
                 f"starts ascend from 0 to the number of prices, {count}", where="starts"
@@ -170,10 +171,12 @@ def solution_from_tree(tree: Any) -> Solution:
     needed = ("problem", "problem_sha256", "status", "method")
     check_keys(tree, "", known=(*tags, *forms_of(Solution)), needed=needed)
     problem = problem_from_tree(tree["problem"], "/problem")
-    digest, found = tree["problem_sha256"], problem_digest(problem)
-    if not isinstance(digest, str) or digest != found:  # it may be an array of a file beside
+    stated_digest = tree["problem_sha256"]
+    digest = problem_digest(problem)
+    if not isinstance(stated_digest, str) or stated_digest != digest:  # it may be an array
         raise InputError(
-            f"problem_sha256 = {shorten(digest, 66)}, but the problem in this file has {found}",
+            f"problem_sha256 = {shorten(stated_digest, 66)}, but the problem in this file has"
+            f" {digest}",
             where="/problem_sha256",
         )
     fabric = getattr(problem, "broken_fabric", problem.fabric)  # the problem that proofs speak of

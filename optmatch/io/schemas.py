@@ -76,7 +76,8 @@ class _Definitions:
 
     def record(self, cls: Any, tags: Mapping[str, Any] = {}, **special: Tree) -> Tree:
         """Describe a data class by its fields; their meaning stands in its docstring."""
-        meanings, forms = _meanings(cls), forms_of(cls)
+        meanings = _meanings(cls)
+        forms = forms_of(cls)
         properties = {}
         for name, form in forms.items():
             tree = special.get(name) or self.describe(form)
@@ -107,7 +108,18 @@ class _Definitions:
         }
 
     def describe(self, form: Form) -> Tree:
-        """Describe the values that a field may hold."""
+        """Describe the values that a field may hold.
+
+        Parameters
+        ----------
+        form
+            The declaration of the field, as the constructor of its class checks it.
+
+        Returns
+        -------
+        dict
+            A schema; an array may also be a reference to the file beside this one.
+        """
         match form:
             case Plain(kind, span):
                 return _plain(kind, span)

@@ -16,7 +16,8 @@ from optmatch.problems import Jobs, Resources
 
 PRIVATE = "private."
 """The names of private attributes begin with this."""
-_TIMES, _PLACES = ("arrival_s", "departure_s"), ("plane", "pod")
+_TIMES = ("arrival_s", "departure_s")
+_PLACES = ("plane", "pod")
 _OF_JOBS = ("rounds", "arrival_s", "all_or_nothing", "fair_share")
 _CAP = "cap."
 
@@ -110,10 +111,18 @@ def _stack(columns: Columns, names: list[str]) -> NDArray[np.float64]:
 
 
 def read_columns(name: str) -> Columns:
-    """Read all columns of a table, CSV or Parquet, as numbers."""
+    """Read all columns of a table, CSV or Parquet, as numbers.
+
+    Raises
+    ------
+    FormatError
+        If the file is cut short, states too large a table, names a column twice, or an entry is
+        empty or no number.
+    SolverUnavailable
+        If pyarrow is not installed.
+    """
     try:
         import pyarrow as pa
-        from pyarrow import csv, parquet
     except ImportError as exc:
         raise SolverUnavailable("tables need pyarrow: pip install 'optmatch[parquet]'") from exc
     content = unzip(read_bytes(name), name)
@@ -121,31 +130,52 @@ def read_columns(name: str) -> Columns:
     if not is_parquet and not content.endswith(b"\n"):
         raise FormatError("the last line does not end: the file is cut off", path=name)
     try:
-        source = pa.BufferReader(content)
-        if is_parquet:
-            stated = parquet.read_metadata(source)
-            groups = [stated.row_group(k).total_byte_size for k in range(stated.num_row_groups)]
-            size = max(stated.num_rows * stated.num_columns, sum(groups) // 8)
-            check_content("entries", size, name)
-        options = csv.ConvertOptions(null_values=[""])  # "nan" is a number, though a refused one
-        table = (
-            parquet.read_table(source)
-            if is_parquet
-            else csv.read_csv(source, convert_options=options)
-        )
+        table = _read_parquet(content, name) if is_parquet else _read_csv(content)
         names = table.column_names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
-        first = str(exc).partition("\n")[0]
-        raise FormatError(f"cannot be read: {first}", path=name) from exc
+        first_line = str(exc).partition("\n")[0]
+        raise FormatError(f"cannot be read: {first_line}", path=name) from exc
     if len(set(names)) < len(names):
         raise FormatError("two columns have one name", path=name)
-    found: Columns = {}
-    for key, column in zip(names, table.columns, strict=True):
-        kind = column.type
-        if table.num_rows and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            raise FormatError(f"column {key!r}: numbers are expected, not {kind}", path=name)
-        if column.null_count:
-            row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-            raise FormatError(f"column {key!r}, row {row}: empty", path=name)
-        found[key] = column.to_numpy() if table.num_rows else np.zeros(0)
-    return found
+    return {
+        key: _read_column(key, column, table.num_rows, name)
+        for key, column in zip(names, table.columns, strict=True)
+    }
+
+
+def _read_parquet(content: bytes, name: str) -> Any:
+    """Read Parquet, once the size that its metadata state is checked."""
+    from pyarrow import BufferReader, parquet
+
+    source = BufferReader(content)
+    metadata = parquet.read_metadata(source)
+    group_bytes = [
+        metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
+    ]
+    n_entries = max(metadata.num_rows * metadata.num_columns, sum(group_bytes) // 8)
+    check_content("entries", n_entries, name)
+    return parquet.read_table(source)
+
+
+def _read_csv(content: bytes) -> Any:
+    """Read CSV; only an empty entry is missing: ``nan`` is a number, which is refused later."""
+    from pyarrow import BufferReader, csv
+
+    options = csv.ConvertOptions(null_values=[""])
+    return csv.read_csv(BufferReader(content), convert_options=options)
+
+
+def _read_column(key: str, column: Any, n_rows: int, name: str) -> NDArray[Any]:
+    """Return a column of pyarrow as an array; refuse texts and empty entries."""
+    import pyarrow as pa
+
+    kind = column.type
+    if not n_rows:
+        return np.zeros(0)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise FormatError(f"column {key!r}: numbers are expected, not {kind}", path=name)
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise FormatError(f"column {key!r}, row {row}: empty", path=name)
+    array: NDArray[Any] = column.to_numpy()
+    return array

@@ -159,7 +159,7 @@ class Device(Value):
             squares. A leak of nothing is exactly zero.
         """
         chosen = np.asarray(states)
-        if not np.isin(chosen, (BAR, CROSS)).all():
+        if chosen.dtype.kind not in "iu" or not np.isin(chosen, (BAR, CROSS)).all():
             raise InputError("a cell is in bar (0) or in cross (1)", where="states")
         loss_db = np.array([self.bar_loss_db, self.cross_loss_db])[chosen]
         ratio = np.array([_ratio(self.bar_extinction_db), _ratio(self.cross_extinction_db)])

@@ -29,7 +29,7 @@ def path_name(path: object, where: str = "path") -> str:
     InputError
         If it is neither a text nor a path.
     FormatError
-        If there is a null byte in it, which no file can have in its name.
+        If no file can have this name: it has a null byte in it, or half a pair of surrogates.
 
     Examples
     --------
@@ -45,6 +45,11 @@ def path_name(path: object, where: str = "path") -> str:
     name = os.fsdecode(path)
     if "\0" in name:
         raise FormatError("has a null byte in its name: it cannot be read or written", path=name)
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        message = "has letters in its name that no file can have: it cannot be read or written"
+        raise FormatError(message, path=name) from None
     return name
 
 

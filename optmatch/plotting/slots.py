@@ -99,6 +99,16 @@ class ScheduleData(NamedTuple):
     """``meets[source, destination]``: the first slot that connects the two, -1 if none does."""
 
 
+def _pair_of(shown: Any) -> tuple[Fabric, Schedule]:
+    """Return fabric and schedule of a tuple that begins with both."""
+    if isinstance(shown, tuple) and len(shown) >= 2:
+        fabric, schedule = shown[:2]
+        if isinstance(fabric, Fabric) and isinstance(schedule, Schedule):
+            return fabric, schedule
+    message = f"{type(shown).__name__}: a solution, or a fabric and a schedule, can be drawn"
+    raise InputError(message)
+
+
 def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
     """Split a drawable object into fabric and schedule, which fit; or raise `InputError`."""
     if isinstance(shown, Solution):
@@ -106,7 +116,7 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
             raise _nothing(shown, "a schedule")
         fabric, schedule = shown.problem.fabric, shown.schedule
     else:
-        fabric, schedule = shown[:2]
+        fabric, schedule = _pair_of(shown)
     if schedule.n_ports != fabric.n_ports:
         raise InputError(
             f"the schedule has {schedule.n_ports} ports, the fabric {fabric.n_ports}",

@@ -101,7 +101,7 @@ class Store:
             try:
                 db.execute("SELECT count(*) FROM sqlite_master")
                 db.execute("PRAGMA query_only = ON")
-            except sqlite3.Error as exc:
+            except (sqlite3.Error, UnicodeDecodeError) as exc:
                 db.close()
                 if mode == modes[-1] or not isinstance(exc, sqlite3.OperationalError):
                     raise
@@ -154,6 +154,8 @@ class Store:
         """Name the store in errors of SQLite."""
         try:
             yield
+        except UnicodeDecodeError as exc:  # SQLite quotes damaged bytes in its message
+            raise StoreError(f"{self.path}: damaged, it holds bytes that are no text") from exc
         except sqlite3.Error as exc:
             text = str(exc)
             if "malformed" in text or "not a database" in text:

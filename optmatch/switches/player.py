@@ -23,6 +23,7 @@ from optmatch.io.switches.circuits import (
 from optmatch.io.switches.exports import NamedSwitch, name_switches
 from optmatch.io.text import digest
 from optmatch.model import InputError, Solution, VerificationError, number
+from optmatch.model.declarations import form_of
 from optmatch.switches.journal import PlayJournal
 from optmatch.switches.matching import match_all_switches
 from optmatch.switches.protocol import Switch, SwitchError
@@ -234,6 +235,7 @@ def play(
     add 2A-1B
     True
     """
+    form_of(Solution).check("solution", solution)
     report = verify(solution.problem, solution)
     if not report.valid:
         raise VerificationError(

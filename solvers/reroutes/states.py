@@ -9,6 +9,7 @@ import numpy as np
 
 from optmatch.fabrics import Fabric, RackFabric
 from optmatch.model import FREE, InfeasibleError, InputError, Limits, ignore, uncounted
+from optmatch.model.declarations import form_of
 from optmatch.problems import Reroute, Routing
 from optmatch.solvers.reroutes.naming import name_paths
 from optmatch.solvers.reroutes.routing_state import RoutingState
@@ -54,6 +55,7 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     >>> len(pair.circuits), len(pair.spares)
     (672, 16)
     """
+    form_of(RackFabric).check("rack", rack)
     if rack.ports_per_chip < 6:
         raise InputError(f"ports_per_chip = {rack.ports_per_chip}: a torus needs 6")
     circuits: list[tuple[int, int]] = []

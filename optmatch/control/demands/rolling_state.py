@@ -42,6 +42,11 @@ class Committed:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if len(self.kept) != len(self.matching):
+            raise InputError(
+                f"kept has {len(self.kept)} entries, the matching has {len(self.matching)}",
+                where="kept",
+            )
 
     @property
     def times_s(self) -> tuple[float, float, float]:

@@ -124,6 +124,8 @@ def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
         return ()
     if not isinstance(parts, Iterable) or isinstance(parts, str | bytes):
         return (integer(name, parts, at_least=0),)
+    if isinstance(parts, np.ndarray) and parts.ndim == 0:
+        return (integer(name, parts[()], at_least=0),)
     numbers = sorted(integer(name, part, at_least=0) for part in parts)
     for number, next_number in pairwise(numbers):
         if number == next_number:
@@ -135,7 +137,7 @@ def list_failure(
     *, chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stuck = None
 ) -> FailedParts:
     """Check a report of failed parts; arguments are those of `Rerouter.fail`."""
-    if stuck not in (None, "bar", "cross"):
+    if stuck is not None and not (isinstance(stuck, str) and stuck in ("bar", "cross")):
         raise InputError(f"stuck = {stuck!r:.60}: one of 'bar', 'cross', None", where="stuck")
     cells = list_parts("cell", cell)
     if stuck and not cells:

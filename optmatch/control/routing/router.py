@@ -519,4 +519,8 @@ def settle_free_cells(
     """
     from optmatch.solvers.routing.idle import settle
 
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem of type {type(problem).__name__}", where="problem")
+    if not isinstance(subject, Schedule | Solution):
+        raise InputError(f"subject of type {type(subject).__name__}", where="subject")
     return settle(problem, subject, device)

@@ -22,7 +22,7 @@ from optmatch.fabrics.racks.wiring import (
     wire,
 )
 from optmatch.fabrics.reach import UNREACHED
-from optmatch.model import Count, Index, InputError, check_fields, check_size
+from optmatch.model import Count, Index, InputError, check_fields, check_size, integer
 
 AXES = ("x", "y", "z")
 
@@ -298,6 +298,7 @@ class RackFabric(Fabric):
         >>> RackFabric().chip_at(2, 0, 0), RackFabric().chip_at(-1, 0, 0)
         (4, 5)
         """
+        rack, x, y, z = (integer("place", at, at_least=None) for at in (rack, x, y, z))
         place = [at % side for at, side in zip((x, y, z), self.chips, strict=True)]
         block = [at // side for at, side in zip(place, self.server, strict=True)]
         slot = [at % side for at, side in zip(place, self.server, strict=True)]
@@ -312,6 +313,8 @@ class RackFabric(Fabric):
         >>> RackFabric().describe_unit(5)
         'chip 5 (rack 0, x 3 y 0 z 0, server 1)'
         """
+        if not 0 <= integer("unit", unit, at_least=0) < self.n_chips:
+            raise InputError(f"unit = {unit}: chips are 0 .. {self.n_chips - 1}", where="unit")
         rack, x, y, z = self.chip_coordinates[unit].tolist()
         return f"chip {unit} (rack {rack}, x {x} y {y} z {z}, server {self.server_of_chip[unit]})"
 

@@ -29,9 +29,16 @@ NAMES = {
     "all-to-all": "alltoall",
     "broadcast": "broadcast",
 }
-MOST_STEPS, MOST_BLOCKS, PEERS_PER_CHANNEL, MOST_UNITS = 256, 216, 32, 71
-"""Limits of the interpreter of MSCCL."""
+# Limits of the interpreter of MSCCL.
+MOST_STEPS = 256
+"""Steps of a thread block."""
+MOST_BLOCKS = 216
+"""Thread blocks of a GPU."""
+PEERS_PER_CHANNEL = 32
+MOST_UNITS = 71
+"""Units that one step moves."""
 MOST_BYTES = 1 << 40
+"""The largest message for which the program is meant."""
 
 Slot = tuple[str, int]
 """A place of a chunk: buffer (i input, o output, s scratch) and number of its first unit."""
@@ -47,58 +54,75 @@ class Layout:
     """
 
     def __init__(self, runtime: str, solution: Solution) -> None:
-        problem, self.plan = solution.problem, plan_of(solution)
+        self.plan = plan_of(solution)
+        problem = solution.problem
         assert isinstance(problem, Collective)
         if len(self.plan.parts) or len(self.plan.places):
-            told = "a plan that sends parts, or keeps what comes, cannot be written"
-            raise InputError(f"{runtime}: {told}")
-        n, sizes = problem.n_ranks, self.plan.chunk_bytes
-        self.problem, self.count = problem, len(sizes)
-        self.exchange, self.uneven = problem.operation == "all-to-all", False
-        self.units = np.ones(len(sizes), dtype=np.int64)
-        if self.exchange and problem.demand_bytes is not None:
-            whole = np.rint(sizes)
-            if (whole != sizes).any():
+            message = "a plan that sends parts, or keeps what comes, cannot be written"
+            raise InputError(f"{runtime}: {message}")
+        self.problem = problem
+        self.n_chunks = len(self.plan.chunk_bytes)
+        self.is_all_to_all = problem.operation == "all-to-all"
+        self.is_uneven = self.is_all_to_all and problem.demand_bytes is not None
+        self.units = np.ones(self.n_chunks, dtype=np.int64)
+        """``units[chunk]``: its size. The unit of uneven blocks is their greatest divisor."""
+        if self.is_uneven:
+            chunk_bytes = np.rint(self.plan.chunk_bytes).astype(np.int64)
+            if (chunk_bytes != self.plan.chunk_bytes).any():
                 raise InputError(f"{runtime}: blocks of whole bytes can be written, no other")
-            self.units = whole.astype(np.int64) // np.gcd.reduce(whole.astype(np.int64))
-            self.uneven = True
-        self.scratch = [0] * n
-        self._there: dict[tuple[int, int], Slot] = {}
+            self.units = chunk_bytes // np.gcd.reduce(chunk_bytes)
+        self.scratch = [0] * problem.n_ranks
+        """``scratch[rank]``: how many units of its scratch buffer are in use."""
+        self._slots: dict[tuple[int, int], Slot] = {}
 
     def place(self, rank: int, chunk: int) -> Slot:
-        """Return where a rank has a chunk."""
-        if not self.exchange:
-            return ("o" if self.problem.operation in ("all-gather", "broadcast") else "i"), chunk
-        if (rank, chunk) not in self._there:
-            n, blocks = self.problem.n_ranks, self.units.reshape(self.problem.n_ranks, -1)
-            source, target = divmod(chunk, n)
-            slot = "s", self.scratch[rank]
-            if rank == source:
-                slot = "i", int(blocks[source, :target].sum())
-            elif rank == target:
-                slot = "o", int(blocks[:source, target].sum())
-            else:
-                self.scratch[rank] += int(self.units[chunk])
-            self._there[rank, chunk] = slot
-        return self._there[rank, chunk]
+        """Return where a rank has a chunk.
 
-    def own(self, rank: int) -> tuple[Slot, Slot, int] | None:
+        In an all-to-all a chunk is in the input of its source, in the output of its destination,
+        and in the scratch buffer of ranks between, which grows for it.
+        """
+        if not self.is_all_to_all:
+            is_output = self.problem.operation in ("all-gather", "broadcast")
+            return ("o" if is_output else "i"), chunk
+        if (rank, chunk) not in self._slots:
+            self._slots[rank, chunk] = self._new_slot(rank, chunk)
+        return self._slots[rank, chunk]
+
+    def _new_slot(self, rank: int, chunk: int) -> Slot:
+        n_ranks = self.problem.n_ranks
+        blocks = self.units.reshape(n_ranks, n_ranks)
+        source, destination = divmod(chunk, n_ranks)
+        if rank == source:
+            return "i", int(blocks[source, :destination].sum())
+        if rank == destination:
+            return "o", int(blocks[:source, destination].sum())
+        first_unit = self.scratch[rank]
+        self.scratch[rank] += int(self.units[chunk])
+        return "s", first_unit
+
+    def own_block(self, rank: int) -> tuple[Slot, Slot, int] | None:
         """Return from where to where a rank has to copy its own block, and its units."""
-        n = self.problem.n_ranks
-        units = int(self.units[rank * n + rank]) if self.exchange else 0
+        if not self.is_all_to_all:
+            return None
+        n_ranks = self.problem.n_ranks
+        chunk = rank * n_ranks + rank
+        units = int(self.units[chunk])
         if not units:
             return None
-        before = int(self.units.reshape(n, n)[:rank, rank].sum())
-        return self.place(rank, rank * n + rank), ("o", before), units
+        first_unit = int(self.units.reshape(n_ranks, n_ranks)[:rank, rank].sum())
+        return self.place(rank, chunk), ("o", first_unit), units
 
     def sizes(self, rank: int) -> tuple[int, int]:
-        """Return the units of input and output."""
-        n, operation = self.problem.n_ranks, self.problem.operation
-        if self.exchange:
-            blocks = self.units.reshape(n, n)
+        """Return the units of input and output of a rank."""
+        n_ranks = self.problem.n_ranks
+        if self.is_all_to_all:
+            blocks = self.units.reshape(n_ranks, n_ranks)
             return int(blocks[rank].sum()), int(blocks[:, rank].sum())
-        less = {"all-gather": (n, 1), "reduce-scatter": (1, n)}.get(operation, (1, 1))
-        return self.count // less[0], self.count // less[1]
+        if self.problem.operation == "all-gather":
+            return self.n_chunks // n_ranks, self.n_chunks
+        if self.problem.operation == "reduce-scatter":
+            return self.n_chunks, self.n_chunks // n_ranks
+        return self.n_chunks, self.n_chunks
 
     def rounds(self) -> Iterator[list[list[int]]]:
         """Yield the sends of each round that has some."""
@@ -170,11 +194,13 @@ def write_msccl(solution: Solution) -> str:
                 ("recv", source), does, slot, int(layout.units[chunk]), waits
             )
     for rank, gpu in enumerate(gpus):
-        own = layout.own(rank)
-        if own is not None:
-            gpu.add(("copy", -1), "cpy", own[0], own[2], [])
+        own_block = layout.own_block(rank)
+        if own_block is not None:
+            source_slot, target_slot, units = own_block
+            gpu.add(("copy", -1), "cpy", source_slot, units, [])
             for row in gpu.steps[-1]:
-                row |= {"dstbuf": "o", "dstoff": row["dstoff"] - own[0][1] + own[1][1]}
+                offset = row["dstoff"] - source_slot[1]
+                row |= {"dstbuf": "o", "dstoff": target_slot[1] + offset}
     return _print(layout, gpus)
 
 
@@ -189,8 +215,8 @@ def _print(layout: Layout, gpus: list[_Gpu]) -> str:
             "nchannels": str(-(-(n - 1) // PEERS_PER_CHANNEL)),
             "nchunksperloop": str(max(map(max, sizes))),
             "ngpus": str(n),
-            "coll": "custom" if layout.uneven else NAMES[problem.operation],
-            "inplace": str(int(not layout.exchange)),
+            "coll": "custom" if layout.is_uneven else NAMES[problem.operation],
+            "inplace": str(int(not layout.is_all_to_all)),
             "minBytes": "0",
             "maxBytes": str(MOST_BYTES),
         },

@@ -18,8 +18,14 @@ from optmatch.io.collectives.msccl import NAMES, Layout, Slot
 from optmatch.model import InputError, Solution
 from optmatch.problems.collectives.plan import REDUCE
 
-MOST_OPERATIONS, MOST_PEERS, MOST_AT_ONCE, MOST_SEMAPHORES = 64, 16, 8, 16
-"""Limits of the executor: operations and peers of a thread block, ends of an operation."""
+# Limits of the executor.
+MOST_OPERATIONS = 64
+"""Operations of a thread block."""
+MOST_PEERS = 16
+"""Peers of a thread block."""
+MOST_AT_ONCE = 8
+"""Ends of an operation."""
+MOST_SEMAPHORES = 16
 
 Operation = dict[str, Any]
 """An operation, whose ends are still ranks and buffers of ranks, not numbers."""
@@ -38,9 +44,9 @@ def write_mscclpp(solution: Solution) -> str:
         raise InputError("MSCCL++: each rank has to send and to receive something")
     tree = {
         "name": f"optmatch-{layout.problem.operation}",
-        "collective": NAMES[layout.problem.operation].replace("_", "") + "v" * layout.uneven,
+        "collective": NAMES[layout.problem.operation].replace("_", "") + "v" * layout.is_uneven,
         "protocol": "Simple",
-        "inplace": not layout.exchange,
+        "inplace": not layout.is_all_to_all,
         "reuse_resources": False,
         "gpus": [
             {"id": rank, "input_chunks": sizes[rank][0], "output_chunks": sizes[rank][1]}
@@ -59,9 +65,10 @@ def _list_operations(layout: Layout) -> list[list[Operation]]:
     filled = _fill(layout)
     programs: list[list[Operation]] = [[] for _ in range(n)]
     for rank, program in enumerate(programs):
-        own = layout.own(rank)
-        if own is not None:
-            program.append(_move("copy", [(own[0], own[2])], (own[1], own[2])))
+        own_block = layout.own_block(rank)
+        if own_block is not None:
+            source_slot, target_slot, units = own_block
+            program.append(_move("copy", [(source_slot, units)], (target_slot, units)))
         heard = [source for source in range(n) if (source, rank) in pairs]
         told = [target for target in range(n) if (rank, target) in pairs]
         program += _tell("signal", heard)  # the buffers are ready for what comes
@@ -113,11 +120,11 @@ def _list_operations(layout: Layout) -> list[list[Operation]]:
 def _fill(layout: Layout) -> set[tuple[int, Slot]]:
     """Return the places of ranks that have something at first."""
     n, operation = layout.problem.n_ranks, layout.problem.operation
-    chunks = np.arange(layout.count)
+    chunks = np.arange(layout.n_chunks)
     owner = {
-        "all-gather": chunks // max(1, layout.count // n),
+        "all-gather": chunks // max(1, layout.n_chunks // n),
         "all-to-all": chunks // n,
-        "broadcast": np.full(layout.count, layout.problem.root),
+        "broadcast": np.full(layout.n_chunks, layout.problem.root),
     }.get(operation)
     return {
         (rank, layout.place(rank, chunk))

@@ -25,6 +25,7 @@ from optmatch.model import (
     Value,
     check_fields,
     check_size,
+    frozen,
     given,
 )
 from optmatch.model.schedule import Switching
@@ -384,10 +385,10 @@ class Demand(_InTicks):
         cell_states
             ``cell_states[slot, cell]``; None for a fabric without cells.
         """
-        rows = np.asarray(matchings, dtype=np.int32)
+        rows = frozen("matchings", matchings, 2, np.int32)
         return Schedule(
             matchings=rows if rows.size else rows.reshape(0, self.fabric.n_ports),
-            durations_s=np.asarray(ticks, dtype=np.float64) * self.tick_s,
+            durations_s=frozen("ticks", ticks, 1, np.float64) * self.tick_s,
             delay_s=self.delay_s,
             cell_states=cell_states,
             switching=self.switching,

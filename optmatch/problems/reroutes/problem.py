@@ -27,6 +27,7 @@ from optmatch.model import (
     Range,
     Score,
     check_fields,
+    frozen,
     given,
 )
 from optmatch.model.device import Loss
@@ -218,6 +219,7 @@ class Reroute(_Looked):
 
     def __post_init__(self) -> None:
         if self.owners is None:
+            self._set(circuits=frozen("circuits", self.circuits, 2, np.int32))
             self._set(owners=np.arange(len(self.circuits)))
         check_fields(self)
         fabric = self.fabric

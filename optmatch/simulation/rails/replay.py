@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Amount, InputError, Value, integer, number
+from optmatch.model.declarations import form_of
 from optmatch.model.display import html_summary
 from optmatch.model.problem import write_amount
 from optmatch.problems import RailJob
@@ -142,9 +143,8 @@ def simulate_rails(
     >>> slow.switches_per_rank(job).tolist(), slow.step_s > early.step_s > job.lower_bound()
     ([2, 2, 2, 2, 4, 4, 4, 4], True)
     """
-    if policy not in get_args(RailPolicy):
-        allowed = ", ".join(get_args(RailPolicy))
-        raise InputError(f"policy = {policy!r}: one of {allowed}", where="policy")
+    form_of(RailJob).check("job", job)
+    form_of(RailPolicy).check("policy", policy)
     if delay_s is not None:
         job = job.with_delay(delay_s)
     if policy != "all-links":

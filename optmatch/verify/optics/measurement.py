@@ -99,6 +99,8 @@ def measure_optics(
     >>> f"{optics.figures['worst_insertion_loss_db']:.2f} dB"
     '7.16 dB'
     """
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem of type {type(problem).__name__}", where="problem")
     fabric = problem.fabric
     graph: CellGraph = fabric.graph
     schedule = _schedule_of(fabric, subject)
