@@ -22,11 +22,13 @@ READY_TO_SOAK := $(VENV)/ready-to-soak
 READY_TO_BENCH := $(VENV)/ready-to-bench
 READY_FOR_DOCS := $(VENV)/ready-for-docs
 
-.PHONY: help same-python demo docs test crosscheck coverage soak fuzz rivals mutate lint unit bounds python kernels notebooks matrix bench clean
+.PHONY: help same-python quick fresh demo docs test crosscheck coverage soak fuzz rivals mutate lint unit bounds python kernels notebooks matrix bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
 	@echo "make docs   build the site of pages, reference and notebooks (in build/site)"
+	@echo "make quick  tests of the rooms that have changed, for the time between two edits (2 minutes at most)"
+	@echo "make fresh  each target in a fresh clone of its own, before a release (TARGETS='docs demo' for some)"
 	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
 	@echo "make crosscheck   light and names of pins by sax, another simulator, which it installs"
 	@echo "make coverage   the tests traced: which lines and branches they reach"
@@ -97,6 +99,15 @@ test: $(READY_TO_TEST)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds lint python kernels
 	$(MAKE) --no-print-directory unit LESS='-m "not modes" notebooks tests'
 
+# The rooms of the files that differ from the last commit; style first, since it takes a second.
+quick: $(READY_TO_TEST)
+	$(BIN)/ruff check .
+	$(BIN)/python -m tests.helpers.quick
+
+# Each target as somebody has it who has just cloned.
+fresh:
+	@.ci/fresh $(TARGETS)
+
 # All tests again, traced, which takes twice the time: kernels are seen as plain Python. A floor, not an aim.
 coverage: $(READY_TO_TEST)
 	$(BIN)/coverage erase
@@ -126,28 +137,28 @@ mutate: $(READY_TO_TEST)
 lint: $(READY_TO_TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	.ci/timed types $(BIN)/mypy
+	.ci/timed imports $(BIN)/lint-imports
 
 # As users run it, on two processes.
 unit: $(READY_TO_TEST)
-	$(PYTEST) $(COVER) $(LESS)
+	.ci/timed unit $(PYTEST) --durations=30 $(COVER) $(LESS)
 
 # Kernels check every index, so an access out of range fails instead of passing by luck. They have a
 # cache of their own, since numba takes a cached kernel whether it checks or not.
 bounds: export NUMBA_BOUNDSCHECK := 1
 bounds: export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba-bounds
 bounds: $(READY_TO_TEST)
-	$(BIN)/pytest -q -rs $(KERNEL_TESTS)
+	.ci/timed bounds $(BIN)/pytest -q -rs $(KERNEL_TESTS)
 
 # Kernels as plain Python: what they mean without a compiler.
 python: export NUMBA_DISABLE_JIT := 1
 python: $(READY_TO_TEST)
-	$(BIN)/pytest -q -rs $(COVER) $(KERNEL_TESTS)
+	.ci/timed python $(BIN)/pytest -q -rs $(COVER) $(KERNEL_TESTS)
 
 # What both processes of `unit` would compile, each for itself, while `bounds` still runs.
 kernels: $(READY_TO_TEST)
-	$(BIN)/optmatch warm-up --quiet
+	.ci/timed kernels $(BIN)/optmatch warm-up --quiet
 
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q notebooks
