@@ -58,6 +58,7 @@ class FlowQueue:
         self._work = 0  # ticks of all flows, and a delay for each
         self.left = np.zeros((ports, ports))  # ticks
         self.rate = np.zeros((ports, ports))  # as of `Entry`
+        self.n_flows = np.zeros((ports, ports))  # flows that wait for each circuit
         self._total: dict[Place, int] = {}
         self.waiting: dict[int, Waiting] = {}
         self.completed, self.wait, self.longest_wait, self.last_done = 0, 0, 0, 0
@@ -187,7 +188,9 @@ class FlowQueue:
 
     def _note(self, place: Place) -> None:
         entry = self.look(place)
-        self.left[place], self.rate[place] = entry.ticks, entry.rate
+        self.left[place] = entry.ticks
+        self.rate[place] = entry.rate
+        self.n_flows[place] = len(self._flows.get(place, ()))
         if not entry.ticks:
             self._flows.pop(place, None)
             self._total.pop(place, None)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from optmatch.control.demands.flows import FlowQueue, Place
 from optmatch.control.demands.rolling_state import (
@@ -18,14 +18,15 @@ from optmatch.control.demands.rolling_state import (
     read_state,
     write_state,
 )
-from optmatch.control.demands.slot_choices import QueuePlan, Rest, choose_length, choose_matching
+from optmatch.control.demands.slot_choices import QueuePlan, Rest, SlotChooser
 from optmatch.control.figures import Call, Tally
 from optmatch.control.routing.router import Router
 from optmatch.fabrics import Fabric
-from optmatch.model import FREE, IDLE, InputError, frozen, number
+from optmatch.model import FREE, IDLE, InputError, integer, number
 from optmatch.model.declarations import LONGEST_S
 from optmatch.model.schedule import Switching
 from optmatch.problems import Demand
+from optmatch.problems.demands.matrices import AnyMatrix, plain_matrix
 
 Aim = Literal["wait", "completion"]
 
@@ -56,15 +57,19 @@ class RollingSchedule:
     safe for several threads at once.
 
     With the aim ``"wait"`` the next matching is the one that serves the shortest flows at the
-    busiest ports, and the present one goes on unless another is worth much more. No flow waits
-    for ever. Let :math:`W` be the time that all flows take which are in the queue when a flow
-    comes, itself included, one after the other with a delay each. After :math:`W` the flow is
-    *due*. Of the flows that are due the next slot serves the one that came first, and ends with
-    it. So a flow waits :math:`2 W` at most, and for slots that were committed before.
+    busiest ports, and the present one goes on unless another is worth much more. Slots last the
+    longer the more waits, and when very much waits the heaviest matching is held: queues stay
+    finite for every load that circuits can carry (see `SlotChooser` for the theorem).
+
+    No flow waits for ever. Let :math:`W` be the time that all flows take which are in the queue
+    when a flow comes, itself included, one after the other with a delay each. After :math:`W` the
+    flow is *due*. Of the flows that are due the next slot serves the one that came first, and ends
+    with it. So a flow waits :math:`2 W` at most, and for the slots that are committed when it
+    becomes due, also for those that were committed before it came.
 
     With the aim ``"completion"`` a plan of the whole queue goes on, or a new one after demand has
     come if that is shorter: what is left is never complete later than by a plan from now on,
-    unless a flow is due.
+    unless a flow is due. A planned slot of more than ten delays is committed in parts.
 
     Parameters
     ----------
@@ -148,9 +153,14 @@ class RollingSchedule:
         self._queue = FlowQueue(ports, self._delay)
         state.fill(self._queue)
         self._slots = list(state.slots)
+        self._known_places: set[Place] = set()
+        self._chooser = SlotChooser(self._delay, state.switching)
         self._plan = QueuePlan(
             state.fabric, self.delay_s, self._delay, state.time_limit_s, self._any
         )
+        if state.plan_matchings is not None:
+            self._plan.slots = (state.plan_matchings, list(state.plan_ticks))
+        self._plan.outdated = state.plan_outdated
 
     def __repr__(self) -> str:
         waiting_bytes = float(self.queued_bytes.sum())
@@ -169,13 +179,20 @@ class RollingSchedule:
         """``queued_bytes[source, destination]``: demand that has come and is not served yet."""
         return np.asarray(self._queue.left / TICKS_PER_S * self.rate_bytes_per_s)
 
-    def add(self, demand_bytes: ArrayLike) -> None:
-        """Put demand into the queue, now.
+    def add(
+        self,
+        demand_bytes: AnyMatrix,
+        destination: int | None = None,
+        size_bytes: float | None = None,
+    ) -> None:
+        """Put demand into the queue, now: a matrix of flows, or one flow.
 
         Parameters
         ----------
         demand_bytes
-            ``demand_bytes[source, destination]`` >= 0.
+            ``demand_bytes[source, destination]`` >= 0, full or a sparse matrix of SciPy; it is
+            complete when all its flows are. Or the source port of one flow: then `destination` is
+            its other port and `size_bytes` > 0 what it has to send. One flow takes microseconds.
 
         Raises
         ------
@@ -183,11 +200,15 @@ class RollingSchedule:
             As of `Demand`.
         """
         with self._tally.call("add"):
-            self._queue.add(self._next, self._in_ticks(demand_bytes), self._now)
+            if destination is None and size_bytes is None:
+                flows = self._in_ticks(demand_bytes)
+            else:
+                flows = [self._flow_in_ticks(demand_bytes, destination, size_bytes)]
+            self._queue.add(self._next, flows, self._now)
             self._next += 1
             self._plan.outdated = True
 
-    def take_back(self, demand_bytes: ArrayLike) -> NDArray[np.float64]:
+    def take_back(self, demand_bytes: AnyMatrix) -> NDArray[np.float64]:
         """Take demand out of the queue, now, of each entry the newest first.
 
         Slots that are committed stay. A demand is complete when nothing of it is left.
@@ -232,8 +253,9 @@ class RollingSchedule:
             chosen, ticks = self._plan.take_slot(rest, held if self._n_slots else None)
         else:
             offers = None if self._any else self._plan.make(rest)[0]
-            chosen = choose_matching(rest, held, must and must[0], offers, self._state.switching)
-            ticks = must[1] if must else choose_length(rest, chosen, self._delay)
+            chosen, ticks = self._chooser.choose(rest, held, must and must[0], offers)
+            if must is not None:
+                ticks = must[1]
         ports = np.arange(len(chosen))
         asked = np.where((chosen != IDLE) & (rest.left[ports, chosen] > 0), chosen, IDLE)
         goes_on = self._n_slots > 0 and bool(((asked == held) | (asked == IDLE)).all())
@@ -342,11 +364,14 @@ class RollingSchedule:
             cell_states=self._cells.copy() if self.fabric.n_cells else None,
             free=tuple(self._free),
             slots=tuple(self._slots),
+            plan_matchings=None if self._plan.slots is None else self._plan.slots[0],
+            plan_ticks=() if self._plan.slots is None else tuple(self._plan.slots[1]),
+            plan_outdated=self._plan.outdated,
         )
 
-    def _in_ticks(self, demand_bytes: ArrayLike) -> list[tuple[Place, int]]:
+    def _in_ticks(self, demand_bytes: AnyMatrix) -> list[tuple[Place, int]]:
         """Check a demand; return its entries in ticks, at least one each."""
-        demand = frozen("demand_bytes", demand_bytes, 2, np.float64)
+        demand = plain_matrix(demand_bytes).entries
         Demand(self.fabric, demand, delay_s=self.delay_s)  # checks it
         times_s = demand / self.rate_bytes_per_s
         if times_s.max(initial=0.0) > LONGEST_S:
@@ -355,6 +380,28 @@ class RollingSchedule:
         places = np.nonzero(demand)
         counts = [int(count) for count in ticks[places].tolist()]
         return list(zip(zip(*map(np.ndarray.tolist, places), strict=True), counts, strict=True))
+
+    def _flow_in_ticks(self, source: Any, destination: Any, size_bytes: Any) -> tuple[Place, int]:
+        """Check one flow; return its ports, and its ticks, at least one."""
+        n_ports = self.fabric.n_ports
+        for name, port in (("source", source), ("destination", destination)):
+            if integer(name, port, at_least=0) >= n_ports:
+                raise InputError(f"{name} = {port}: ports are 0 .. {n_ports - 1}", where=name)
+        place = (int(source), int(destination))
+        size = number("size_bytes", size_bytes)
+        time_s = size / self.rate_bytes_per_s
+        if size == 0 or time_s > LONGEST_S:
+            raise InputError(
+                f"size_bytes = {size:g}: > 0, and at most {LONGEST_S:g} s of a circuit",
+                where="size_bytes",
+            )
+        if place not in self._known_places:
+            # Ports that cannot be connected are found once, as in a matrix of this flow alone.
+            matrix = np.zeros((n_ports, n_ports))
+            matrix[place] = size
+            Demand(self.fabric, matrix, delay_s=self.delay_s)
+            self._known_places.add(place)
+        return place, max(1, round(time_s * TICKS_PER_S))
 
     def _tick_of(self, now_s: float) -> int:
         """Return the tick of a time, which may be one of a committed slot."""

@@ -86,37 +86,70 @@ class RollingState:
     cell_states: Annotated[NDArray[np.int8], Axes(2)] | None = None
     free: tuple[Index, ...] = ()
     slots: tuple[Committed, ...] = ()
+    plan_matchings: Annotated[NDArray[np.int32], Axes(2)] | None = None
+    """Of the aim ``"completion"``: the matchings that are planned."""
+    plan_ticks: tuple[Count, ...] = ()
+    """How long each of them is held."""
+    plan_outdated: bool = True
+    """Whether demand has come or gone since the plan was made."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        ports, shape = self.fabric.n_ports, (self.planes, self.fabric.n_ports)
-        check_size("ports", self.planes * ports, "planes")
-        rows: list[tuple[str, NDArray[Any], tuple[int, int]]] = []
-        rows += [] if self.held is None else [("held", self.held, shape)]
-        if self.cell_states is not None:
-            rows.append(("cell_states", self.cell_states, (self.planes, self.fabric.n_cells)))
+        check_size("ports", self.planes * self.fabric.n_ports, "planes")
+        self._check_slots()
+        self._check_matchings()
+        self._check_flows()
+
+    def _check_slots(self) -> None:
+        """Refuse committed or planned slots that contradict themselves."""
         for slot in self.slots:
-            rows += [("slots", row[None], (1, ports)) for row in (slot.matching, slot.kept)]
             if not slot.start <= slot.light <= slot.end or slot.plane >= self.planes:
                 raise InputError("slots: times or planes out of range", where="slots")
             if ((slot.kept != IDLE) & (slot.kept != slot.matching)).any():
                 raise InputError("slots: kept circuits are part of the matching", where="slots")
+        if self.free and len(self.free) != self.planes:
+            raise InputError("free: one time for each plane is expected", where="free")
+        n_planned = 0 if self.plan_matchings is None else len(self.plan_matchings)
+        if n_planned != len(self.plan_ticks):
+            raise InputError(
+                f"plan_ticks: {len(self.plan_ticks)} of {n_planned} matchings", where="plan_ticks"
+            )
+
+    def _check_matchings(self) -> None:
+        """Refuse arrays of other shapes than the fabric has, and rows that are no matchings."""
+        n_ports = self.fabric.n_ports
+        rows: list[tuple[str, NDArray[Any], tuple[int, int]]] = []
+        if self.held is not None:
+            rows.append(("held", self.held, (self.planes, n_ports)))
+        if self.plan_matchings is not None:
+            n_planned = len(self.plan_matchings)
+            rows.append(("plan_matchings", self.plan_matchings, (n_planned, n_ports)))
+        for slot in self.slots:
+            rows += [("slots", row[None], (1, n_ports)) for row in (slot.matching, slot.kept)]
         for name, row, shape in rows:
             if row.shape != shape:
                 raise InputError(f"{name} has shape {row.shape}, not {shape}", where=name)
-            if name != "cell_states":
-                check_matchings(row)
-        if self.cell_states is not None and (abs(self.cell_states) > 1).any():
-            raise InputError("cell_states: 0, 1 or -1 are expected", where="cell_states")
-        if self.free and len(self.free) != self.planes:
-            raise InputError("free: one time for each plane is expected", where="free")
+            check_matchings(row)
+
+        if self.cell_states is not None:
+            shape = (self.planes, self.fabric.n_cells)
+            if self.cell_states.shape != shape:
+                raise InputError(
+                    f"cell_states has shape {self.cell_states.shape}, not {shape}",
+                    where="cell_states",
+                )
+            if (abs(self.cell_states) > 1).any():
+                raise InputError("cell_states: 0, 1 or -1 are expected", where="cell_states")
+
+    def _check_flows(self) -> None:
+        """Refuse flows of unknown demands or ports, and demands without flows."""
         numbers = {number for number, _, _ in self.waiting}
         if len(numbers) < len(self.waiting) or any(k >= self.next_demand for k in numbers):
             raise InputError("waiting: numbers of demands are below the next one", where="waiting")
         if {flow[2] for flow in self.flows} != numbers:
             raise InputError("flows: each waiting demand has flows, and no other", where="flows")
         for flow in self.flows:
-            if max(flow[:2]) >= ports or not flow[3]:
+            if max(flow[:2]) >= self.fabric.n_ports or not flow[3]:
                 raise InputError(f"flows: {flow}: a port out of range, or no ticks", where="flows")
 
     def fill(self, queue: FlowQueue) -> None:

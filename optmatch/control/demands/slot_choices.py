@@ -21,7 +21,21 @@ _STAY = 1.2
 """A matching gives way to one that is worth so often as much."""
 
 _LONGEST = 10
-"""A slot lasts at most so many delays: new demand does not wait long for the next slot."""
+"""While queues are short, a slot lasts at most so many delays: new demand does not wait long."""
+
+_CROWDED = 300.0
+"""From so many delays of waiting service of a circuit on, the heaviest matching is held. With 30,
+flows of 20 delays at a load of 0.9 wait 1.6 times as long; small flows do not mind."""
+
+_BASE_HOLD = 1.0
+_HOLD = 0.2
+_HOLD_OF_SHORT_FLOWS = 1.35
+_GROWTH = 0.7
+"""A slot lasts ``base + (hold + hold_of_short_flows / (1 + f)) * q**growth`` delays at least,
+where a flow takes f delays in the mean and q delays wait for a circuit. Tuned on flows of half a
+delay to 20 delays, 6 to 16 ports, loads of 0.5 and 0.9, against the heaviest matching in epochs of
+2 to 20 delays: waits are 0.64 to 0.98 of its best. With 1.2 for all flows and the root of q, small
+flows at a load of 0.9 wait 1.2 times as long; with 2.2, those at 0.5 do."""
 
 
 class Rest(NamedTuple):
@@ -45,48 +59,168 @@ class Rest(NamedTuple):
         return cls(queue, left, rate, reserved)
 
 
-def choose_matching(
-    rest: Rest,
-    held: NDArray[np.int32],
-    must: Place | None,
-    offers: NDArray[np.int32] | None,
-    switching: Switching,
-) -> NDArray[np.int32]:
-    """Choose circuits by how soon their flows are complete and how busy their ports are.
+class Crowd(NamedTuple):
+    """How much waits, by the heaviest matching of the queue (MaxWeight)."""
 
-    `must` is a circuit of the matching; `offers` are the matchings there are, None for all.
+    matching: NDArray[np.int32]
+    """``matching[source] = destination``, -1 where idle."""
+    ticks_per_port: float
+    """What waits for its circuits, in the mean."""
+
+    @classmethod
+    def of(cls, rest: Rest, must: Place | None) -> Crowd:
+        """Find the matching with the most waiting ticks; `must` is a circuit of it."""
+        matching = _heaviest_matching(rest.left, must)
+        used = np.flatnonzero(matching != IDLE)
+        total = float(rest.left[used, matching[used]].sum())
+        return cls(matching, total / max(1, len(used)))
+
+
+class SlotChooser:
+    r"""Chooses the next slot: for short waits, and for throughput when much waits.
+
+    A slot lasts until a flow is complete, and at least :math:`\delta (1 + c (q / \delta)^{0.7})`,
+    q being what waits for a circuit of the heaviest matching in the mean, and c from 0.2 to 1.55,
+    the more the shorter flows are. Its circuits are those of the shortest flows at the busiest
+    ports. When q is some hundred delays they are those of the heaviest matching of waiting ticks
+    (MaxWeight). A matching gives way only to one that is worth a fifth more.
+
+    A hold that grows with the queue, but slower than it, lets the share of time that delays take
+    vanish, while the matching stays nearly the heaviest: such policies keep queues finite for
+    every load that can be carried at all [1]_, [2]_.
+
+    References
+    ----------
+    .. [1] Wang and Javidi (2017). Adaptive policies for scheduling with reconfiguration delay.
+       *IEEE/ACM Transactions on Networking* 25(3). https://arxiv.org/abs/1511.03417
+    .. [2] Celik, Borst, Whiting and Modiano (2016). Dynamic scheduling with reconfiguration
+       delays. *Queueing Systems* 83. https://doi.org/10.1007/s11134-016-9481-5
     """
+
+    def __init__(self, delay: int, switching: Switching) -> None:
+        self._delay = delay
+        self._switching = switching
+
+    def choose(
+        self,
+        rest: Rest,
+        held: NDArray[np.int32],
+        must: Place | None,
+        offers: NDArray[np.int32] | None,
+    ) -> tuple[NDArray[np.int32], int]:
+        """Choose a matching and how many ticks it is held.
+
+        Parameters
+        ----------
+        rest
+            The queue without what committed slots serve.
+        held
+            The present matching.
+        must
+            A circuit that the matching has.
+        offers
+            The matchings there are, shape (matchings, n); None for all.
+        """
+        crowd = Crowd.of(rest, must)
+        is_crowded = crowd.ticks_per_port > _CROWDED * self._delay
+        hold = self._hold(rest, crowd)
+        worth = rest.left.copy() if is_crowded else _worth_of_short_flows(rest, hold)
+        best = crowd.matching if is_crowded and offers is None else None
+        matching = self._choose_matching(rest, held, must, offers, worth, best)
+        return matching, self._choose_length(rest, matching, hold)
+
+    def _choose_matching(
+        self,
+        rest: Rest,
+        held: NDArray[np.int32],
+        must: Place | None,
+        offers: NDArray[np.int32] | None,
+        worth: NDArray[np.float64],
+        best: NDArray[np.int32] | None,
+    ) -> NDArray[np.int32]:
+        """Choose circuits of the greatest worth, or stay with those that are held."""
+        ports = np.arange(len(held))
+        still_serves = (held != IDLE) & (rest.left[ports, held] > 0)
+        staying = np.where(still_serves, held, IDLE)
+        if self._switching == "per-circuit":
+            worth[ports[still_serves], staying[still_serves]] *= _STAY
+            best = None
+        if offers is not None:
+            allowed = offers if must is None else offers[offers[:, must[0]] == must[1]]
+            best = np.asarray(max(allowed, key=lambda row: _worth_of(row, worth)))
+        elif best is None:
+            best = _heaviest_matching(worth, must)
+
+        # A change has to be worth the delay of all circuits.
+        breaks_must = must is not None and staying[must[0]] != must[1]
+        if self._switching == "per-circuit" or breaks_must or not still_serves.any():
+            return best
+        is_better = _worth_of(best, worth) > _STAY * _worth_of(staying, worth)
+        return best if is_better else staying
+
+    def _choose_length(self, rest: Rest, matching: NDArray[np.int32], hold: int) -> int:
+        """Hold a matching until a flow is complete, and the longer the more waits."""
+        places = enumerate(matching.tolist())
+        entries = [
+            rest.queue.look(place, rest.reserved.get(place, 0))
+            for place in places
+            if place[1] != IDLE
+        ]
+        longest = max(entry.ticks for entry in entries)
+        ticks = max(min(entry.first for entry in entries if entry.ticks), self._delay)
+        if not self._delay:
+            return min(ticks, longest)
+        return min(longest, max(hold, min(ticks, _LONGEST * self._delay)))
+
+    def _hold(self, rest: Rest, crowd: Crowd) -> int:
+        """Return how long a slot lasts at least, where as much is left to serve.
+
+        It grows with the queue, but slower than it.
+        """
+        if not self._delay:
+            return 1
+        waiting_delays = crowd.ticks_per_port / self._delay
+        flow_delays = float(rest.left.sum()) / max(1.0, float(rest.queue.n_flows.sum()))
+        flow_delays /= self._delay
+        factor = _HOLD + _HOLD_OF_SHORT_FLOWS / (1.0 + flow_delays)
+        hold_delays = _BASE_HOLD + factor * waiting_delays**_GROWTH
+
+        # Eighths of a delay, so that times are round numbers where the delay is one.
+        return int(8 * hold_delays) * self._delay // 8 or 1
+
+
+def _worth_of_short_flows(rest: Rest, hold: int) -> NDArray[np.float64]:
+    """Return the worth of each circuit: how soon flows end, and how busy its ports are.
+
+    A circuit that has less to serve than a slot of `hold` ticks counts in proportion.
+    """
+    load_of_ports = rest.left.sum(axis=1)[:, None] + rest.left.sum(axis=0)
+
+    # Where flows are shorter than a slot, it completes many: their mean counts, not the shortest.
+    mean_rate = np.divide(
+        rest.queue.n_flows, rest.left, out=np.zeros_like(rest.left), where=rest.left > 0
+    )
+    rate = np.where(rest.rate * hold > 1.0, np.maximum(mean_rate, 1.0 / hold), rest.rate)
+    used_part = np.minimum(rest.left / hold, 1.0)
+    return np.asarray(np.sqrt(np.minimum(rate, rest.rate) * load_of_ports) * used_part)
+
+
+def _worth_of(matching: NDArray[np.int32], worth: NDArray[np.float64]) -> float:
+    """Add up the worth of the circuits of a matching."""
+    used = np.flatnonzero(matching != IDLE)
+    return float(worth[used, matching[used]].sum())
+
+
+def _heaviest_matching(worth: NDArray[np.float64], must: Place | None) -> NDArray[np.int32]:
+    """Return the matching of the greatest worth, with a circuit that it must have."""
     from scipy.optimize import linear_sum_assignment
 
-    worth = np.sqrt(rest.rate * (rest.left.sum(axis=1)[:, None] + rest.left.sum(axis=0)))
-    ports = np.arange(len(held))
-    stay = np.where((held != IDLE) & (rest.left[ports, held] > 0), held, IDLE)
-    on = stay != IDLE
-    if switching == "per-circuit":
-        worth[ports[on], stay[on]] *= _STAY
-    if offers is not None:
-        offers = offers if must is None else offers[offers[:, must[0]] == must[1]]
-        found = np.asarray(max(offers, key=lambda row: worth[ports, row][row != IDLE].sum()))
-    else:
-        asked = worth.copy()
-        if must is not None:
-            asked[must] = 2 * (worth.max(axis=1).sum() + 1)
-        rows, columns = linear_sum_assignment(asked, maximize=True)
-        found = np.where(asked[rows, columns] > 0, columns, IDLE).astype(np.int32)
-    if switching == "per-circuit" or (must is not None and stay[must[0]] != must[1]):
-        return found
-    kept = worth[ports[on], stay[on]].sum()
-    gives = worth[ports, found][found != IDLE].sum()
-    return np.asarray(stay if on.any() and gives <= _STAY * kept else found)
-
-
-def choose_length(rest: Rest, matching: NDArray[np.int32], delay: int) -> int:
-    """Hold a matching until a flow is complete, for a delay at least and ten at most."""
-    places = zip(range(len(matching)), matching.tolist(), strict=True)
-    entries = [rest.queue.look(p, rest.reserved.get(p, 0)) for p in places if p[1] != IDLE]
-    ticks = max(min(entry.first for entry in entries if entry.ticks), delay)
-    longest = max(entry.ticks for entry in entries)
-    return min(ticks, longest, _LONGEST * delay or longest)
+    value = worth
+    if must is not None:
+        value = worth.copy()
+        value[must] = 2 * (worth.max(axis=1).sum() + 1)
+    rows, columns = linear_sum_assignment(value, maximize=True)
+    return np.where(value[rows, columns] > 0, columns, IDLE).astype(np.int32)
 
 
 class QueuePlan:
@@ -101,7 +235,8 @@ class QueuePlan:
 
     def forget(self) -> None:
         """Plan anew the next time."""
-        self._slots: tuple[NDArray[np.int32], list[int]] | None = None
+        self.slots: tuple[NDArray[np.int32], list[int]] | None = None
+        """Matchings that are still planned, and the ticks of each."""
         self.outdated = True
         """Whether demand has come or gone since."""
 
@@ -114,16 +249,21 @@ class QueuePlan:
         kept = asked & (False if held is None else matchings == held)
         goes_on = (kept | ~asked).all(axis=1) & (held is not None)
         first = int(np.lexsort((-kept.sum(axis=1), ~goes_on))[0])
-        others = [k for k in range(len(ticks)) if k != first]
-        self._slots = (matchings[others], [ticks[k] for k in others]) if others else None
-        return matchings[first], ticks[first]
+        # A long slot is committed in parts, so that what comes in between can be planned for.
+        longest = _LONGEST * self._delay or ticks[first]
+        now = min(ticks[first], longest)
+        left_ticks = [*ticks]
+        left_ticks[first] -= now
+        others = [k for k, left in enumerate(left_ticks) if left > 0]
+        self.slots = (matchings[others], [left_ticks[k] for k in others]) if others else None
+        return matchings[first], now
 
     def make(self, rest: Rest) -> tuple[NDArray[np.int32], list[int]]:
         """Go on as planned, or anew if that is shorter."""
         if not self._any:
             return self._solve(rest)
-        if self._slots is not None and not self.outdated:
-            return self._slots
+        if self.slots is not None and not self.outdated:
+            return self.slots
         from optmatch.solvers.demands.plans import Plan
         from optmatch.solvers.demands.quick_cover import plan_quickly
 
@@ -138,9 +278,9 @@ class QueuePlan:
             units[place] = -(-ticks // unit)
         delay = -(-self._delay // unit)
         previous: list[Plan | None] = [None]
-        if self._slots is not None:
-            held = np.array([-(-ticks // unit) for ticks in self._slots[1]], dtype=np.int64)
-            previous.append(Plan(self._slots[0], held))
+        if self.slots is not None:
+            held = np.array([-(-ticks // unit) for ticks in self.slots[1]], dtype=np.int64)
+            previous.append(Plan(self.slots[0], held))
         limit_s = np.inf if self._limit_s is None else self._limit_s
         plans = [plan_quickly(units, delay, counted_time() + limit_s, old) for old in previous]
         best = min(plans, key=lambda plan: plan.cost(delay))

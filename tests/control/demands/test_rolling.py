@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
@@ -382,7 +383,86 @@ def test_the_queue_costs_no_time() -> None:
         slot = rolling.next_slot()
         assert slot is not None
         profile = cProfile.Profile()
-        profile.runcall(rolling.advance, slot.end_s)
+        profile.runcall(rolling.advance, slot.light_s + 1.0)
         profile.runcall(rolling.next_slot)
         calls.append(sum(entry.callcount for entry in profile.getstats()))
     assert calls[1] <= 1.2 * calls[0]
+
+
+@pytest.mark.parametrize("size", [0.5, 20.0])
+def test_queues_stay_finite_at_high_load(size: float) -> None:
+    """At nine tenths of the load, the queue of the last quarter is that of the second."""
+    ports, load, end_s = 6, 0.9, 2500.0 * max(1.0, size / 4)
+    rng = np.random.default_rng(0)
+    n_flows = int(ports * load / size * end_s)
+    when = np.sort(rng.random(n_flows) * end_s).tolist()
+    flows = list(zip(when, *rng.integers(ports, size=(2, n_flows)).tolist(), strict=True))
+    rolling = RollingSchedule(om.IdealSwitch(ports), 1.0)
+    queued: list[tuple[float, float]] = []
+    while rolling.now_s < end_s and flows:
+        slot = rolling.next_slot()
+        until = slot.end_s if slot else flows[0][0]
+        while flows and flows[0][0] <= until:
+            at, source, destination = flows.pop(0)
+            rolling.advance(at)
+            rolling.add(source, destination, size)
+        rolling.advance(until)
+        queued.append((rolling.now_s, float(rolling.queued_bytes.sum())))
+    quarters = [
+        np.mean([total for at, total in queued if k * end_s / 4 <= at < (k + 1) * end_s / 4])
+        for k in range(4)
+    ]
+    assert quarters[3] <= 1.5 * quarters[1]
+
+
+def test_one_flow_is_added_as_a_matrix_of_it_would_be() -> None:
+    one, other, sparse = (RollingSchedule(om.IdealSwitch(3), DELAY_S) for _ in range(3))
+    matrix = np.zeros((3, 3))
+    matrix[0, 2] = 1.25
+    one.add(0, 2, 1.25)
+    other.add(matrix)
+    sparse.add(scipy.sparse.csr_array(matrix))
+    assert one.queued_bytes.tolist() == other.queued_bytes.tolist() == sparse.queued_bytes.tolist()
+    for slot, again in zip(drain(one), drain(other), strict=True):
+        np.testing.assert_equal(slot, again)
+    for flow, message in (
+        ((0, 3, 1.0), "destination = 3: ports are 0 .. 2"),
+        ((-1, 0, 1.0), "source = -1"),
+        ((0, 1, 0.0), "size_bytes = 0: > 0"),
+        ((0, 1, None), "size_bytes = None"),
+    ):
+        with pytest.raises(om.InputError, match=message):
+            one.add(*flow)
+    mesh = RollingSchedule(om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0]), DELAY_S)
+    with pytest.raises(om.InputError, match="no states of the cells connect"):
+        mesh.add(0, 1, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_plan_survives_its_file(tmp_path: Path, seed: int) -> None:
+    """A schedule that is loaded goes on with the slots that were planned."""
+    rng = np.random.default_rng(seed)
+    rolling = RollingSchedule(om.IdealSwitch(7), DELAY_S, time_limit_s=None, aim="completion")
+    rolling.add(rng.integers(0, 9, (7, 7)))
+    for _ in range(2):
+        slot = rolling.next_slot()
+        assert slot is not None
+        rolling.advance(slot.end_s)
+    rolling.save(tmp_path / "queue.json")
+    other = RollingSchedule.load(tmp_path / "queue.json")
+    for planned, again in zip(drain(rolling), drain(other), strict=True):
+        np.testing.assert_equal(planned, again)
+
+
+def test_a_planned_slot_has_a_longest_length() -> None:
+    """A mouse that comes during an elephant does not wait for all of it."""
+    rolling = RollingSchedule(om.IdealSwitch(3), DELAY_S, time_limit_s=None, aim="completion")
+    rolling.add(0, 1, 1000.0)
+    slot = rolling.next_slot()
+    assert slot is not None
+    assert slot.duration_s == 10 * DELAY_S
+    rolling.advance(1.0)
+    rolling.add(2, 0, 1.0)
+    slots = drain(rolling)
+    assert rolling.figures()["completed"] == 2
+    assert slots[-1].end_s <= 1000.0 + 2 * DELAY_S
