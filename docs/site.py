@@ -40,7 +40,7 @@ SECTIONS: dict[str, list[str]] = {
         "switches", "slices", "sharing", "sharing-fabric", "sharing-simulation",
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
-    "Reference": ["solutions", "command-line", "file-formats", "instances", "logging", "stability",
+    "Reference": ["methods", "solutions", "command-line", "file-formats", "instances", "logging", "stability",
                   "glossary"],
     "For authors": ["adding-a-kind", "design-notes"],
 }  # fmt: skip
@@ -120,7 +120,9 @@ def draw_home(source: Path) -> None:
     page = source / "index.md"
     moving = "![The slots of an all-to-all of 12 ports, one after the other](moving.gif)"
     text = re.sub(r"!\[[^]]*\]\([\w-]+\.png\)", moving, page.read_text(), count=1)
-    page.write_text(text.replace("above: one slot of 31", f"above: {len(frames)} slots"))
+    page.write_text(
+        text.replace("above: one matching of 32 ports", f"above: {len(frames)} matchings")
+    )
 
 
 def write_benchmarks(source: Path) -> None:

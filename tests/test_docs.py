@@ -161,7 +161,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_front_page_opens_with_a_picture() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
-    assert text.splitlines()[2].startswith("![")
+    assert any(line.startswith("![") for line in text.splitlines()[:6])
 
 
 def test_every_kind_has_a_tutorial_that_ends_with_a_picture() -> None:
@@ -206,14 +206,14 @@ def test_formulas_are_marked_for_the_site() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/command-line.md"])
-def test_exit_codes_are_those_of_the_program(name: str) -> None:
-    rows = re.findall(r"^\| (\d+) \| (.*) \|$", (ROOT / name).read_text("utf-8"), re.MULTILINE)
+def test_exit_codes_are_those_of_the_program() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)
     assert {int(code): text for code, text in rows} == EXIT_CODES
 
 
-def test_the_readme_lists_the_methods() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+def test_a_page_lists_the_methods() -> None:
+    text = (ROOT / "docs" / "methods.md").read_text("utf-8")
     rows = re.findall(
         r"^\| `([\w-]+)`( \(default\))? \| ([^|]*) \| (yes|no) \|", text, re.MULTILINE
     )
