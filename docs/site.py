@@ -40,8 +40,10 @@ SECTIONS: dict[str, list[str]] = {
         "switches", "slices", "sharing", "sharing-fabric", "sharing-simulation",
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
-    "Reference": ["methods", "solutions", "command-line", "file-formats", "instances", "logging", "stability",
-                  "glossary"],
+    "Reference": [
+        "methods", "solutions", "command-line", "file-formats", "instances", "logging",
+        "stability", "glossary",
+    ],
     "For authors": ["adding-a-kind", "design-notes"],
 }  # fmt: skip
 """The pages of this folder, by chapter; pages that are not listed come last."""
@@ -120,9 +122,8 @@ def draw_home(source: Path) -> None:
     page = source / "index.md"
     moving = "![The slots of an all-to-all of 12 ports, one after the other](moving.gif)"
     text = re.sub(r"!\[[^]]*\]\([\w-]+\.png\)", moving, page.read_text(), count=1)
-    page.write_text(
-        text.replace("above: one matching of 32 ports", f"above: {len(frames)} matchings")
-    )
+    drawn_now = f"above: {len(frames)} matchings"
+    page.write_text(text.replace("above: one matching of 32 ports", drawn_now))
 
 
 def write_benchmarks(source: Path) -> None:
