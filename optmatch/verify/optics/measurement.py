@@ -104,39 +104,41 @@ def measure_optics(
     fabric = problem.fabric
     graph: CellGraph = fabric.graph
     schedule = _schedule_of(fabric, subject)
-    chosen = cells_of(device, graph.n_cells)
-    stated = np.asarray(schedule.cell_states)
+    cells = cells_of(device, graph.n_cells)
     frequencies = frozen("frequencies_hz", np.asarray(frequencies_hz), 1, np.float64)
     if not len(frequencies):
         raise InputError("frequencies_hz: at least one", where="frequencies_hz")
-    states = _settle(graph, stated, idle)
+    states = _settle_free_cells(graph, np.asarray(schedule.cell_states), idle)
+    chip = _build_chip(fabric, graph, cells, integer("seed", seed, at_least=0))
+    slots = [_solve_slot(chip, row, frequencies, fabric.source_terminals) for row in states]
+
+    # All cells change before the first slot, but for those that are stuck.
     changes = np.ones(states.shape, dtype=bool)
     changes[1:] = states[1:] != states[:-1]
     changes &= graph.stuck == FREE
-    chip = _build_chip(fabric, graph, chosen, integer("seed", seed, at_least=0))
-    place = np.full(len(graph.mate), -1)
-    place[graph.perimeter] = np.arange(len(graph.perimeter))
-    cells, links = _ways(fabric, graph, schedule.matchings, states)
-    lit = schedule.matchings != IDLE
-    slots = [_solve_slot(chip, row, frequencies, fabric.source_terminals) for row in states]
+    place_in_perimeter = np.full(len(graph.mate), -1)
+    place_in_perimeter[graph.perimeter] = np.arange(len(graph.perimeter))
+
+    n_cells_passed, waveguide_lengths = _measure_routes(fabric, graph, schedule.matchings, states)
+    route_lengths = n_cells_passed + waveguide_lengths  # in lengths of a cell
+    route_delay_s = route_lengths * cells.device.cell_delay_s + cells.device.access_delay_s
     return Optics(
-        device=chosen.device,
+        device=cells.device,
         matchings=schedule.matchings,
         cell_states=states,
         frequencies_hz=frequencies,
         power=np.array([slot.power for slot in slots]),
         lost=np.array([slot.lost for slot in slots]),
-        exits=place[fabric.destination_terminals].astype(np.int32),
-        cells=cells,
-        length_m=(cells + links) * chosen.device.cell_length_m,
-        delay_s=lit
-        * ((cells + links) * chosen.device.cell_delay_s + chosen.device.access_delay_s),
+        exits=place_in_perimeter[fabric.destination_terminals].astype(np.int32),
+        cells=n_cells_passed,
+        length_m=route_lengths * cells.device.cell_length_m,
+        delay_s=np.where(schedule.matchings != IDLE, route_delay_s, 0.0),
         loops=tuple(slot.loops for slot in slots),
         loop_power=np.array([slot.loop_power for slot in slots]),
-        heater_mw=chosen.power_mw[np.arange(graph.n_cells), states].sum(axis=1),
-        heat_rad=heat_turns(graph, chosen, states),
-        settling_s=np.where(changes, chosen.settling_s, 0.0).max(initial=0.0, axis=1),
-        notes=_notes(slots),
+        heater_mw=cells.power_mw[np.arange(graph.n_cells), states].sum(axis=1),
+        heat_rad=heat_turns(graph, cells, states),
+        settling_s=np.where(changes, cells.settling_s, 0.0).max(initial=0.0, axis=1),
+        notes=_note_lost_digits(slots),
     )
 
 
@@ -146,16 +148,19 @@ class _Chip(NamedTuple):
     fabric: Fabric
     graph: CellGraph
     cells: CellDevice
-    errors_rad: NDArray[np.float64] | None
-    links: NDArray[np.float64]
-    """``links[link]``: the amplitude that is left at the end of a waveguide."""
+    errors_rad: NDArray[np.float64]
+    """(cells, arms): errors of the phases of the arms."""
+    waveguide_amplitude: NDArray[np.float64]
+    """(links,): the amplitude that is left at the end of a waveguide."""
 
 
 class _Slot(NamedTuple):
-    """The optics of one slot; the fields of `Optics`."""
+    """The optics of one slot, as in `Optics`."""
 
     power: NDArray[np.float64]
+    """(frequencies, sources, perimeter terminals)."""
     lost: NDArray[np.float64]
+    """(frequencies, sources)."""
     loops: tuple[Loop, ...]
     loop_power: float
 
@@ -176,47 +181,59 @@ def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
     return schedule
 
 
-def _notes(slots: Sequence[_Slot]) -> tuple[str, ...]:
-    """Return notes for a reader of the figures."""
+def _note_lost_digits(slots: Sequence[_Slot]) -> tuple[str, ...]:
+    """Return a note for each slot whose balance of energy is off."""
     notes = []
-    for k, slot in enumerate(slots):
-        error = np.abs(slot.power.sum(axis=2) + slot.lost - 1).max(initial=0.0)
+    for number, slot in enumerate(slots):
+        balance = slot.power.sum(axis=2) + slot.lost - 1
+        error = np.abs(balance).max(initial=0.0)
         if error > DIGITS_LOST:
             notes.append(
-                f"slot {k}: energy is off by {error:.1e}: light goes round almost without loss,"
-                " and figures have few digits"
+                f"slot {number}: energy is off by {error:.1e}: light goes round almost without"
+                " loss, and figures have few digits"
             )
     return tuple(notes)
 
 
-def _settle(graph: CellGraph, given: NDArray[np.int8], idle: Idle | ArrayLike) -> NDArray[np.int8]:
-    """Put every free cell into a state, and every stuck one into its own."""
-    states = given.copy()
+def _settle_free_cells(
+    graph: CellGraph, stated: NDArray[np.int8], idle: Idle | ArrayLike
+) -> NDArray[np.int8]:
+    """Put every free cell into a state, and every stuck one into its own.
+
+    ``stated[slot, cell]`` are states of a schedule, -1 free; the result has the same shape.
+    """
+    states = stated.copy()
     if isinstance(idle, str):
         if idle not in get_args(Idle):
             raise InputError(
                 f"idle = {idle!r}: {', '.join(get_args(Idle))} or states of all cells"
             )
-        for slot, own in enumerate(states):
-            rest = BAR if idle == "bar" else CROSS
-            former = states[slot - 1] if slot and idle == "keep" else rest
-            states[slot] = np.where(own == FREE, former, own)
+        resting_state = BAR if idle == "bar" else CROSS
+        former_states = np.full(graph.n_cells, resting_state, dtype=np.int8)
+        for slot, stated_in_slot in enumerate(stated):
+            states[slot] = np.where(stated_in_slot == FREE, former_states, stated_in_slot)
+            if idle == "keep":
+                former_states = states[slot]
     else:
         states = frozen("idle", idle, 2, np.int8).copy()
-        if states.shape != given.shape or not np.isin(states, (BAR, CROSS)).all():
-            raise InputError(f"idle has a state 0 or 1 for each cell in each slot: {given.shape}")
-        for slot, cell in np.argwhere((given != FREE) & (given != states)):
+        if states.shape != stated.shape or not np.isin(states, (BAR, CROSS)).all():
+            raise InputError(f"idle has a state 0 or 1 for each cell in each slot: {stated.shape}")
+        for slot, cell in np.argwhere((stated != FREE) & (stated != states)):
             raise InputError(
-                f"idle[{slot}, {cell}] = {states[slot, cell]}: that cell is in {given[slot, cell]}"
+                f"idle[{slot}, {cell}] = {states[slot, cell]}:"
+                f" that cell is in {stated[slot, cell]}"
             )
-    return np.where(np.isin(graph.stuck, (BAR, CROSS)), graph.stuck, states).astype(np.int8)
+    is_stuck = np.isin(graph.stuck, (BAR, CROSS))
+    return np.where(is_stuck, graph.stuck, states).astype(np.int8)
 
 
 def _build_chip(fabric: Fabric, graph: CellGraph, cells: CellDevice, seed: int) -> _Chip:
     """Draw the phase errors of a chip, and find what is left of light behind its waveguides."""
     errors_rad = cells.device.draw_errors(graph.n_cells, seed)
-    left_behind = 10 ** (-waveguide_loss_db(graph, cells.device) / 20)
-    return _Chip(fabric, graph, cells, errors_rad, left_behind)
+    if errors_rad is None:
+        errors_rad = np.zeros((graph.n_cells, 2))
+    waveguide_amplitude = 10 ** (-waveguide_loss_db(graph, cells.device) / 20)
+    return _Chip(fabric, graph, cells, errors_rad, waveguide_amplitude)
 
 
 def _solve_slot(
@@ -225,41 +242,71 @@ def _solve_slot(
     frequencies_hz: NDArray[np.float64],
     inputs: NDArray[np.int32],
 ) -> _Slot:
-    """Solve one slot at every frequency."""
+    """Solve one slot at every frequency.
+
+    Parameters
+    ----------
+    chip
+        The fabric with its device.
+    states
+        (cells,): 0 bar, 1 cross.
+    frequencies_hz
+        (frequencies,): distances from the central one.
+    inputs
+        (sources,): terminals at which light enters.
+    """
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 
-    graph, tau_s = chip.graph, chip.cells.device.cell_delay_s
-    errors_rad = np.zeros((graph.n_cells, 2)) if chip.errors_rad is None else chip.errors_rad
-    heat = heat_turns(graph, chip.cells, states)[:, None] / 2
-    cells = cell_matrices(chip.fabric, chip.cells, states, errors_rad + heat * (1, -1))
-    cells[graph.stuck == DEAD] = 0.0
-    power_through = np.abs(cells) ** 2  # from a to b; light from b to a sums over the other axis
-    left_over = [power_through.sum(axis=1), power_through.sum(axis=2)]
-    absorbed = 1 - np.concatenate(left_over, axis=1).ravel()
-    faded = np.where(graph.mate < 0, 0.0, 1 - chip.links[graph.links.of_terminal] ** 2)
-    length = measure_waveguides(graph).length
+    # Heat of other cells turns the difference of the phases of both arms.
+    graph = chip.graph
+    heat_rad = heat_turns(graph, chip.cells, states)[:, None] / 2 * np.array([1, -1])
+    matrices = cell_matrices(chip.fabric, chip.cells, states, chip.errors_rad + heat_rad)
+    matrices[graph.stuck == DEAD] = 0.0
+
+    # What a cell absorbs of light that enters at a terminal, and a waveguide of what leaves there.
+    power_through = np.abs(matrices) ** 2  # from a to b; from b to a the other axis is summed
+    passed_on = np.concatenate([power_through.sum(axis=1), power_through.sum(axis=2)], axis=1)
+    absorbed = 1 - passed_on.ravel()
+    left_of_power = chip.waveguide_amplitude[graph.links.of_terminal] ** 2
+    faded = np.where(graph.mate < 0, 0.0, 1 - left_of_power)
+
     (loops,) = find_loops(graph, states[None])
-    round_there = [terminal for loop in loops for terminal in (*loop.entered, *loop.left)]
+    terminals_of_loops = [terminal for loop in loops for terminal in (*loop.entered, *loop.left)]
+    waveguide_lengths = measure_waveguides(graph).length
+    power = []
+    lost = []
+    loop_power = 0.0
+    for frequency_hz in frequencies_hz:
+        turn = 2j * np.pi * frequency_hz * chip.cells.device.cell_delay_s
+        turned_cells = matrices * np.exp(turn)
+        turned_waveguides = chip.waveguide_amplitude * np.exp(turn * waveguide_lengths)
+        waves = scatter(graph, turned_cells, turned_waveguides, inputs)
+        entering_power = np.abs(waves.entering) ** 2
+        leaving_power = np.abs(waves.leaving) ** 2
+        power.append(leaving_power[graph.perimeter].T)
+        lost.append(absorbed @ entering_power + faded @ leaving_power)
+        in_loops = entering_power[terminals_of_loops]
+        loop_power = max(loop_power, float(in_loops.max(initial=0.0)))
+    return _Slot(
+        power=np.array(power),
+        lost=np.array(lost),
+        loops=tuple(loop.cells for loop in loops),
+        loop_power=loop_power,
+    )
 
-    power, lost, loop_power = [], [], 0.0
-    for frequency in frequencies_hz:
-        turn = 2j * np.pi * frequency * tau_s
-        waves = scatter(graph, cells * np.exp(turn), chip.links * np.exp(turn * length), inputs)
-        entering, leaving = np.abs(waves.entering) ** 2, np.abs(waves.leaving) ** 2
-        power.append(leaving[graph.perimeter].T)
-        lost.append(absorbed @ entering + faded @ leaving)
-        loop_power = max(loop_power, float(entering[round_there].max(initial=0.0)))
-    named = tuple(loop.cells for loop in loops)
-    return _Slot(np.array(power), np.array(lost), named, loop_power)
 
-
-def _ways(
+def _measure_routes(
     fabric: Fabric, graph: CellGraph, matchings: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Measure the way of each circuit: its cells, and the length of its waveguides in cells."""
+    """Return the cells that each circuit passes, and the length of its waveguides.
+
+    Both have the shape (slots, sources), and are 0 where there is no circuit. The unit is the
+    length of a cell.
+    """
     light = trace(graph, states, np.where(matchings == IDLE, -1, fabric.source_terminals))
-    cells, links = np.zeros(matchings.shape, dtype=np.int32), np.zeros(matchings.shape)
-    np.add.at(cells, (light.slot, light.beam), 1)
-    length = measure_waveguides(graph).length[graph.links.of_terminal[light.left]]
-    np.add.at(links, (light.slot, light.beam), length)
-    return cells, links
+    n_cells_passed = np.zeros(matchings.shape, dtype=np.int32)
+    np.add.at(n_cells_passed, (light.slot, light.beam), 1)
+    waveguide_lengths = np.zeros(matchings.shape)
+    behind_cell = measure_waveguides(graph).length[graph.links.of_terminal[light.left]]
+    np.add.at(waveguide_lengths, (light.slot, light.beam), behind_cell)
+    return n_cells_passed, waveguide_lengths

@@ -128,10 +128,10 @@ def cell_matrices(amplitudes: NDArray[np.float64]) -> NDArray[np.complex128]:
 
 
 def both_directions(matrices: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """Return ``[..., terminal left by, terminal entered]`` of cells: light passes both ways."""
+    """Return ``[..., terminal left by, terminal entered]``: light back has the transpose."""
     full = np.zeros((*matrices.shape[:-2], 4, 4), dtype=np.complex128)
     full[..., 2:, :2] = matrices
-    full[..., :2, 2:] = matrices
+    full[..., :2, 2:] = np.swapaxes(matrices, -1, -2)
     return full
 
 

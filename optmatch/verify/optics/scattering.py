@@ -34,26 +34,32 @@ class Waves(NamedTuple):
     """Amplitudes for light of amplitude 1 that enters at one terminal at a time."""
 
     entering: NDArray[np.complex128]
-    """``entering[terminal, input]``: the amplitude that enters the cell there."""
+    """(terminals, inputs): the amplitude that enters the cell at a terminal."""
     leaving: NDArray[np.complex128]
-    """``leaving[terminal, input]``: the amplitude that leaves the cell there."""
+    """(terminals, inputs): the amplitude that leaves the cell at a terminal."""
 
 
 class _Pattern(NamedTuple):
-    """The part that all systems of one cell graph share; unknowns are joined terminals."""
+    """The part that all systems of one cell graph share.
 
-    unknowns: NDArray[np.int64]
-    """The terminals whose entering amplitudes are sought, in the order of elimination."""
-    row: NDArray[np.int64]
-    """``row[k]`` of entry k of C S: the terminal where light enters next."""
-    column: NDArray[np.int64]
-    """... and the terminal of the cell before, where it has entered."""
-    place: NDArray[np.int64]
-    """``place[terminal]``: its place among the unknowns, -1 for a free one."""
+    Unknowns are the amplitudes that enter cells at joined terminals. Each has two entries of C S:
+    light enters there that has entered the cell before at one of two terminals.
+    """
+
+    terminal_of_unknown: NDArray[np.int64]
+    """(unknowns,): terminals in the order of elimination."""
+    unknown_of_terminal: NDArray[np.int64]
+    """(terminals,): the unknown of a terminal, -1 for a free one."""
+    entered_next: NDArray[np.int64]
+    """(entries,): the terminal where light enters after it has passed a cell and a waveguide."""
+    entered_before: NDArray[np.int64]
+    """(entries,): the terminal where it has entered that cell."""
     order: NDArray[np.int64]
-    """Ones of the diagonal, then entries of C S, in the order of the sparse matrix."""
-    indices: NDArray[np.int32]
-    starts: NDArray[np.int32]
+    """Places of the kept ones among the diagonal and then all entries, column by column."""
+    row_indices: NDArray[np.int32]
+    """(kept,): rows of the sparse matrix, as SciPy has them."""
+    column_starts: NDArray[np.int32]
+    """(unknowns + 1,): where each column begins among the kept ones."""
 
 
 def scatter(
@@ -62,18 +68,38 @@ def scatter(
     waveguides: NDArray[np.complex128],
     inputs: NDArray[np.integer],
 ) -> Waves:
-    """Solve for the light everywhere; no light is where none can get, even in a loop free of loss.
+    """Solve for the light everywhere, with all leaks and all turns.
 
-    ``cells[cell, side of end b, side of end a]`` are matrices by which no output is stronger than
-    its inputs, transposed for light from end b to end a; ``waveguides[link]`` the factor of the
-    way from cell to cell, that of a stub is not used; `inputs` the terminals at which light
-    enters, each for itself: free ones or, to learn how light comes back to a cell, joined ones.
-    Where shapes disagree, `InputError` is raised; where light grows without end, which takes a
-    cell that amplifies, `SolverError`.
+    Parameters
+    ----------
+    graph
+        The cells and their joins.
+    cells
+        (cells, side of end b, side of end a): matrices of light from end a to end b, by which no
+        output is stronger than its inputs. Light from b to a has their transpose.
+    waveguides
+        (links,): the factor of the way from cell to cell. That of a stub is not used.
+    inputs
+        (inputs,): terminals at which light of amplitude 1 enters, each for itself: free ones or,
+        to learn how light comes back to a cell, joined ones.
 
+    Returns
+    -------
+    Waves
+        No light is where none can get, even in a loop free of loss.
+
+    Raises
+    ------
+    InputError
+        If shapes disagree.
+    SolverError
+        If light grows without end, which takes a cell that amplifies.
+
+    Notes
+    -----
     The order of elimination is found once for each graph. Without pivots the elimination is
     stable, since passive cells make :math:`I - CS` positive semidefinite. A loss-free loop makes
-    it singular, but only for light that no port can send there: such light does not leak out, so
+    it singular, but only for light that no port can send there: such light does not leak out, and
     by reciprocity none gets in. Terminals without light from any port are therefore left out. In a
     loop that loses next to nothing (leaks of -100 dB) digits are lost; the balance of energy
     tells. Time is about that of a nested dissection: O(c^1.5) for c cells of a mesh, O(c log c)
@@ -81,53 +107,81 @@ def scatter(
     """
     if cells.shape != (graph.n_cells, 2, 2) or waveguides.shape != (graph.links.count,):
         raise InputError(f"cells {cells.shape}, waveguides {waveguides.shape}: not of this graph")
-    pattern = _prepare(graph)
-    before = graph.mate[pattern.row]
-    leaves_at_b = (before & 2) > 0  # light from b to a has the transposed matrix
-    b_side = np.where(leaves_at_b, before & 1, pattern.column & 1)
-    a_side = np.where(leaves_at_b, pattern.column & 1, before & 1)
-    values = cells[before // 4, b_side, a_side]
-    values = values * waveguides[graph.links.of_terminal[pattern.row]]
-    # an input is a row here, as the elimination has it, and a column in the result
+    pattern = _prepare_pattern(graph)
+
+    # Entries of C S: the matrix of the cell that was passed, and the waveguide after it.
+    left = graph.mate[pattern.entered_next]
+    leaves_at_b = (left & 2) > 0
+    side_left = left & 1
+    side_entered = pattern.entered_before & 1
+    side_of_b = np.where(leaves_at_b, side_left, side_entered)
+    side_of_a = np.where(leaves_at_b, side_entered, side_left)
+    after_waveguide = waveguides[graph.links.of_terminal[pattern.entered_next]]
+    entries = cells[left // 4, side_of_b, side_of_a] * after_waveguide
+
+    # An input is a row here, as the elimination has it, and a column in the result.
     entering = np.zeros((len(inputs), len(graph.mate)), dtype=np.complex128)
     entering[np.arange(len(inputs)), inputs] = 1.0
-    if len(pattern.unknowns):
-        entering[:, pattern.unknowns] = _solve_lit(pattern, values, inputs)
-    return Waves(entering.T, _leave(cells, entering).T)
+    if len(pattern.terminal_of_unknown):
+        solved = _solve_reached_terminals(pattern, entries, inputs)
+        entering[:, pattern.terminal_of_unknown] = solved
+    leaving = _pass_cells(cells, entering)
+    return Waves(entering.T, leaving.T)
 
 
-def _solve_lit(
-    pattern: _Pattern, values: NDArray[np.complex128], inputs: NDArray[np.integer]
+def _solve_reached_terminals(
+    pattern: _Pattern, entries: NDArray[np.complex128], inputs: NDArray[np.integer]
 ) -> NDArray[np.complex128]:
-    """Solve for the unknowns that light reaches; the others are zero."""
-    size = np.abs(values)
+    """Solve for the unknowns that light reaches, ``[input, unknown]``; the others are zero.
+
+    If the system is singular even so, a loop nearly has no loss: weak ways into it do not count.
+    """
+    strength = np.abs(entries)
     for dark in (0.0, FAINT):
-        if (size <= dark).any():
-            values[~_reached(pattern, size > dark, inputs)[pattern.row]] = 0.0
+        if (strength <= dark).any():
+            is_lit = _find_lit_terminals(pattern, strength > dark, inputs)
+            entries[~is_lit[pattern.entered_next]] = 0.0
         try:
-            solved = _solve(pattern, values, inputs)
-        except RuntimeError:  # from SuperLU: a pivot is zero
+            solved = _eliminate(pattern, entries, inputs)
+        except RuntimeError:  # SuperLU met a pivot of zero
             continue
-        if dark or np.abs(solved).max(initial=0.0) < 1 / FAINT:
+        is_plausible = np.abs(solved).max(initial=0.0) < 1 / FAINT
+        if dark or is_plausible:
             return solved
     raise SolverError("light grows without end: cells or waveguides amplify")
 
 
-def _solve(
-    pattern: _Pattern, values: NDArray[np.complex128], inputs: NDArray[np.integer]
+def _eliminate(
+    pattern: _Pattern, entries: NDArray[np.complex128], inputs: NDArray[np.integer]
 ) -> NDArray[np.complex128]:
-    """Eliminate the unknowns: ``solved[input, unknown]``."""
-    n = len(pattern.unknowns)
-    number = np.full(len(pattern.place), -1)
-    number[inputs] = np.arange(len(inputs))
-    solved = np.zeros((len(inputs), n), dtype=np.complex128)
-    inside = np.flatnonzero(pattern.place[inputs] >= 0)
-    solved[inside, pattern.place[inputs[inside]]] = 1.0
-    number[inputs[inside]] = -1  # light is among the unknowns there
-    first = number[pattern.column] >= 0  # entries by which light comes from outside
-    solved[number[pattern.column[first]], pattern.place[pattern.row[first]]] = values[first]
-    data = np.concatenate([np.ones(n, dtype=np.complex128), -values])[pattern.order]
-    matrix = csc_matrix((data, pattern.indices, pattern.starts), shape=(n, n), copy=True)
+    """Solve :math:`(I - C S) x = b` for each input by sparse elimination, ``x[input, unknown]``.
+
+    ``entries[k]`` are those of C S, as `_Pattern` has them.
+    """
+    n_unknowns = len(pattern.terminal_of_unknown)
+    right_sides = np.zeros((len(inputs), n_unknowns), dtype=np.complex128)
+
+    # Light that enters at a joined terminal is itself an unknown there.
+    is_inside = pattern.unknown_of_terminal[inputs] >= 0
+    inside = np.flatnonzero(is_inside)
+    right_sides[inside, pattern.unknown_of_terminal[inputs[inside]]] = 1.0
+
+    # Light that enters at a free terminal comes into the system after its first cell.
+    input_of_terminal = np.full(len(pattern.unknown_of_terminal), -1)
+    outside = np.flatnonzero(~is_inside)
+    input_of_terminal[inputs[outside]] = outside
+    first = input_of_terminal[pattern.entered_before] >= 0
+    first_input = input_of_terminal[pattern.entered_before[first]]
+    first_unknown = pattern.unknown_of_terminal[pattern.entered_next[first]]
+    right_sides[first_input, first_unknown] = entries[first]
+
+    diagonal = np.ones(n_unknowns, dtype=np.complex128)
+    data = np.concatenate([diagonal, -entries])[pattern.order]
+    matrix = csc_matrix(
+        (data, pattern.row_indices, pattern.column_starts),
+        shape=(n_unknowns, n_unknowns),
+        copy=True,
+    )
     matrix.sum_duplicates()  # where a cell leads to itself
     factors = splu(
         matrix,
@@ -136,69 +190,86 @@ def _solve(
         panel_size=1,  # columns are short
         options={"SymmetricMode": True, "Equil": False},
     )
-    for k in range(0, len(inputs), AT_ONCE):
-        solved[k : k + AT_ONCE] = factors.solve(solved[k : k + AT_ONCE].T).T
-    return solved
+    for start in range(0, len(inputs), AT_ONCE):
+        some = slice(start, start + AT_ONCE)
+        right_sides[some] = factors.solve(right_sides[some].T).T
+    return right_sides
 
 
-def _leave(
+def _pass_cells(
     cells: NDArray[np.complex128], entering: NDArray[np.complex128]
 ) -> NDArray[np.complex128]:
-    """Apply the matrix of every cell, in both directions."""
-    at_ends = entering.reshape(len(entering), cells.shape[0], 2, 2)  # input, cell, end, side
-    leaving = np.empty_like(at_ends)
+    """Return what leaves the cells of what enters them, ``[input, terminal]``, both directions."""
+    entering_ends = entering.reshape(len(entering), len(cells), 2, 2)  # input, cell, end, side
+    leaving_ends = np.empty_like(entering_ends)
     for end, matrices in enumerate((cells, cells.swapaxes(1, 2))):
-        x = at_ends[:, :, end]
+        from_side_1 = entering_ends[:, :, end, 0]
+        from_side_2 = entering_ends[:, :, end, 1]
         for side in (0, 1):
-            leaving[:, :, 1 - end, side] = (
-                matrices[:, side, 0] * x[..., 0] + matrices[:, side, 1] * x[..., 1]
+            leaving_ends[:, :, 1 - end, side] = (
+                matrices[:, side, 0] * from_side_1 + matrices[:, side, 1] * from_side_2
             )
-    return leaving.reshape(entering.shape)
+    return leaving_ends.reshape(entering.shape)
 
 
-def _reached(
-    pattern: _Pattern, bright: NDArray[np.bool_], inputs: NDArray[np.integer]
+def _find_lit_terminals(
+    pattern: _Pattern, is_bright: NDArray[np.bool_], inputs: NDArray[np.integer]
 ) -> NDArray[np.bool_]:
-    """Find the terminals at which light enters, if it goes only where entries are bright."""
-    row, column = pattern.row[bright], pattern.column[bright]
-    lit = np.zeros(len(pattern.place), dtype=bool)
-    lit[inputs] = True
-    count = 0
-    while count < (count := int(np.count_nonzero(lit))):
-        lit[row[lit[column]]] = True
-    return lit
+    """Tell at which terminals light enters, if it passes bright entries alone; (terminals,)."""
+    entered_next = pattern.entered_next[is_bright]
+    entered_before = pattern.entered_before[is_bright]
+    is_lit = np.zeros(len(pattern.unknown_of_terminal), dtype=bool)
+    is_lit[inputs] = True
+    n_before = 0
+    n_lit = int(np.count_nonzero(is_lit))
+    while n_before < n_lit:
+        is_lit[entered_next[is_lit[entered_before]]] = True
+        n_before = n_lit
+        n_lit = int(np.count_nonzero(is_lit))
+    return is_lit
 
 
 @lru_cache(maxsize=16)
-def _prepare(graph: CellGraph) -> _Pattern:
-    """Lay out the sparse system of a graph, and choose the order of elimination."""
+def _prepare_pattern(graph: CellGraph) -> _Pattern:
+    """Lay out the sparse system of a graph, and choose the order of elimination.
+
+    The order is that of minimum degree, which SuperLU finds for a matrix of the same pattern.
+    """
     joined = np.flatnonzero(graph.mate >= 0)
-    before = graph.mate[joined].astype(np.int64)
-    row = np.repeat(joined, 2)
-    column = (4 * (before // 4)[:, None] + EXITS[before % 4]).ravel()
-    place = np.full(len(graph.mate), -1)
-    place[joined] = np.arange(len(joined))
-    inside = graph.mate[column] >= 0
+    left = graph.mate[joined].astype(np.int64)
+    entered_next = np.repeat(joined, 2)
+    entered_before = (4 * (left // 4)[:, None] + EXITS[left % 4]).ravel()
+    unknown_of_terminal = np.full(len(graph.mate), -1)
+    unknown_of_terminal[joined] = np.arange(len(joined))
     if len(joined):
-        entries = np.concatenate([np.ones(len(joined)), np.full(int(inside.sum()), -0.4)])
-        rows = np.concatenate([np.arange(len(joined)), place[row[inside]]])
-        columns = np.concatenate([np.arange(len(joined)), place[column[inside]]])
-        matrix = csc_matrix((entries, (rows, columns)))
-        chosen = splu(
-            matrix,
+        is_inside = graph.mate[entered_before] >= 0
+        diagonal = np.arange(len(joined))
+        rows = np.concatenate([diagonal, unknown_of_terminal[entered_next[is_inside]]])
+        columns = np.concatenate([diagonal, unknown_of_terminal[entered_before[is_inside]]])
+        # Any numbers with a dominant diagonal do: only their places count.
+        numbers = np.where(np.arange(len(rows)) < len(joined), 1.0, -0.4)
+        eliminated = splu(
+            csc_matrix((numbers, (rows, columns))),
             permc_spec="MMD_AT_PLUS_A",
             diag_pivot_thresh=0.0,
             options={"SymmetricMode": True},
         )
-        joined = joined[np.argsort(chosen.perm_c)]
-        place[joined] = np.arange(len(joined))
-    n = len(joined)
-    rows = np.concatenate([np.arange(n), place[row]])
-    columns = np.concatenate([np.arange(n), place[column]])
-    numbers = np.arange(len(rows))
-    kept = columns >= 0
-    order = numbers[kept][np.lexsort((rows[kept], columns[kept]))]
-    starts = np.searchsorted(columns[order], np.arange(n + 1))
+        joined = joined[np.argsort(eliminated.perm_c)]
+        unknown_of_terminal[joined] = np.arange(len(joined))
+
+    # Entries column by column, as SciPy has sparse matrices; light from outside has no column.
+    diagonal = np.arange(len(joined))
+    rows = np.concatenate([diagonal, unknown_of_terminal[entered_next]])
+    columns = np.concatenate([diagonal, unknown_of_terminal[entered_before]])
+    kept = np.flatnonzero(columns >= 0)
+    order = kept[np.lexsort((rows[kept], columns[kept]))]
+    column_starts = np.searchsorted(columns[order], np.arange(len(joined) + 1))
     return _Pattern(
-        joined, row, column, place, order, rows[order].astype(np.int32), starts.astype(np.int32)
+        terminal_of_unknown=joined,
+        unknown_of_terminal=unknown_of_terminal,
+        entered_next=entered_next,
+        entered_before=entered_before,
+        order=order,
+        row_indices=rows[order].astype(np.int32),
+        column_starts=column_starts.astype(np.int32),
     )
