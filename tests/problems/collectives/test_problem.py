@@ -36,7 +36,7 @@ from tests.helpers import collectives
         ({"alpha_s": 1e308}, "alpha_s = 1e+308: what lasts 1e+12 s at most is expected"),
         ({"size_bytes": 1e-320}, "size_bytes = 1e-320: what lasts 1e-30 s at least"),
         ({"steps": [[1, 1e-320]]}, "steps = 1e-320: what lasts 1e-30 s at least"),
-        ({"align_bytes": 10**400}, "what lasts 1e+12 s at most"),
+        ({"align_bytes": 10**400}, "align_bytes: a whole number of more than 38 digits"),
         ({"late_s": {1: 1e13}}, "late_s = 10000000000000.0: 1e+12 s at most"),
         ({"two_way": 1}, "two_way = 1: true or false"),
         ({"start": "lit"}, "start = 'lit': free or dark, or circuits"),
