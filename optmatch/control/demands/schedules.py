@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from optmatch.fabrics import IdealSwitch
 from optmatch.model import InputError, counted_time, frozen, number
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 _EQUAL = 1e-12
-"""Line sums of floats that differ by less of their size are the same."""
+"""Line sums of floats that differ by less of their size are the same, unless told otherwise."""
+
+_UNIT_BITS = 52
+"""Floats are counted in units of 2**-52 of a power of two above the largest line, so that sums of
+weights are exact."""
 
 
 class Permutations(NamedTuple):
@@ -29,6 +33,22 @@ class Permutations(NamedTuple):
     """``permutations[term, row] = column``."""
     weights: NDArray[np.int64] | NDArray[np.float64]
     """``weights[term]`` > 0, of the type of the matrix."""
+
+    def rest_of(self, matrix: AnyMatrix) -> NDArray[np.float64]:
+        """Return what is left of a matrix over the sum of these terms; < 0 where the sum is more.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> terms = om.decompose([[5, 1], [1, 5]], tolerance=0.2)
+        >>> terms.rest_of([[5, 1], [1, 5]]).tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+        """
+        rest = np.array(plain_matrix(matrix, "matrix").entries)
+        rows = np.arange(rest.shape[1])
+        for columns, weight in zip(self.permutations, self.weights, strict=True):
+            rest[rows, columns] -= weight
+        return rest
 
 
 class Slots(NamedTuple):
@@ -46,7 +66,13 @@ class Slots(NamedTuple):
     """What the ports are called: the labels of a DataFrame or a graph; None if they have none."""
 
 
-def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = False) -> Permutations:
+def decompose(
+    matrix: AnyMatrix,
+    rule: Rule = "bottleneck",
+    *,
+    fill: bool = False,
+    tolerance: float | None = None,
+) -> Permutations:
     """Write a matrix as a weighted sum of permutations, exactly, after Birkhoff and von Neumann.
 
     Parameters
@@ -55,7 +81,7 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
         Whole numbers >= 0 of at most 64 bits, shape (n, n); all lines have the same sum. Or
         floats whose lines have the same sum up to 1e-12 of it: then weights are floats, and no
         entry of the sum differs from the matrix by more than 1e-12 of a line, for 500 ports.
-        Sparse matrices of SciPy are taken, too.
+        Floats of 16 and 32 bits are taken at their values. Sparse matrices of SciPy are taken.
     rule
         Which permutation comes next. ``"bottleneck"``: one whose smallest entry is as large as can
         be, for few terms, the heaviest first. ``"first"``: the first permutation that is found,
@@ -63,6 +89,10 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
     fill
         Whether lines of less than the largest sum are filled up first; then the sum is not the
         matrix but at least it, in each entry.
+    tolerance
+        The part of the largest line by which sums of lines may differ, and by which the sum of all
+        terms may miss a line; see `Permutations.rest_of`. Few terms are enough for most of a
+        matrix. None: nothing of whole numbers, 1e-12 of floats.
 
     Raises
     ------
@@ -83,31 +113,85 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
     from optmatch.solvers.demands import birkhoff
     from optmatch.solvers.demands.birkhoff import stuff
 
-    to_array = getattr(matrix, "toarray", None)
-    entries: ArrayLike = matrix if to_array is None else to_array()
-    unit, rest = _unit_of(entries), 0
+    part = None if tolerance is None else number("tolerance", tolerance)
+    entries = _as_numbers(matrix)
+    unit = _unit_of(entries, fill=fill, tolerance=_EQUAL if part is None else part)
+    rest = 0
     if unit is not None:
-        entries = np.rint(np.asarray(entries) / unit)
-        rest = 4 * len(entries)  # ticks of a line that rounding may have made
-    even = stuff(entries) if fill or unit is not None else entries
-    terms = birkhoff.decompose(even, rule, stop_ticks=rest)
+        # Filled lines are at least the matrix, so floats are rounded up; otherwise to the nearest.
+        in_units = np.asarray(entries, dtype=np.float64) / unit
+        entries = np.ceil(in_units) if fill else np.rint(in_units)
+        rest = 0 if fill else 4 * len(entries)  # units of a line that rounding may have made
+    if part is not None:
+        rest = max(rest, int(part * _largest_sum(entries)))
+        _check_sums(entries, rest)
+    evened = stuff(entries) if fill or unit is not None or part is not None else entries
+    terms = birkhoff.decompose(evened, rule, stop_ticks=rest)
     if terms.residual.sum(axis=1).max(initial=0) > rest:
         raise KeyboardInterrupt  # `decompose` returned a part
     weights: NDArray[Any] = terms.weights if unit is None else terms.weights * unit
     return Permutations(terms.permutations, weights)
 
 
-def _unit_of(matrix: ArrayLike) -> float | None:
-    """Return the unit of floats of nearly equal line sums, up to rounding; or None."""
+def _as_numbers(matrix: Any) -> Any:
+    """Return a matrix as it is, but sparse ones full, and floats of few bits as float64."""
+    entries = matrix.toarray() if hasattr(matrix, "toarray") else matrix
     try:
-        array = np.asarray(matrix)
+        array = np.asarray(entries)
     except ValueError:  # rows of different lengths, which whoever takes the matrix tells by name
+        return entries
+    return array.astype(np.float64) if array.dtype.kind == "f" else entries
+
+
+def _largest_sum(matrix: Any) -> float:
+    """Return the largest sum of a line."""
+    array = np.asarray(matrix, dtype=np.float64)
+    return float(max(array.sum(axis=0).max(initial=0.0), array.sum(axis=1).max(initial=0.0)))
+
+
+def _check_sums(matrix: Any, allowed: float) -> None:
+    """Refuse lines that differ by more than a tolerance that was asked for."""
+    array = np.asarray(matrix, dtype=np.float64)
+    if array.ndim != 2 or array.shape[0] != array.shape[1]:
+        return  # told by name by whoever decomposes it
+    sums = np.concatenate([array.sum(axis=1), array.sum(axis=0)])
+    if np.ptp(sums) > allowed:
+        line = int(sums.argmin())
+        raise InputError(
+            f"matrix: {_name_of_line(line, len(array))} sums to {sums[line] / sums.max():.17g} of"
+            " the largest line, which is less than the tolerance allows; fill=True raises it",
+            where="matrix",
+        )
+
+
+def _name_of_line(line: int, n: int) -> str:
+    """Name a line of a square matrix: rows first, then columns."""
+    return f"row {line}" if line < n else f"column {line - n}"
+
+
+def _unit_of(matrix: Any, *, fill: bool, tolerance: float) -> float | None:
+    """Return the unit in which floats are counted; None for whole numbers and what is no matrix.
+
+    An `InputError` if lines of floats differ by more than the tolerance and are not filled up.
+    """
+    array = matrix if isinstance(matrix, np.ndarray) else None
+    if array is None or array.dtype.kind != "f" or array.ndim != 2:
         return None
-    if array.dtype.kind != "f" or array.ndim != 2 or (array == np.rint(array)).all():
+    if array.size == 0 or not np.isfinite(array).all() or (array < 0).any():
         return None
-    sums = np.concatenate([array.sum(axis=0), array.sum(axis=1)])
-    near = np.ptp(sums) <= _EQUAL * sums.max() and (array >= 0).all() and np.isfinite(sums).all()
-    return float(sums.max() / 2**51) if near else None
+    if (array == np.rint(array)).all() or array.shape[0] != array.shape[1]:
+        return None
+    sums = np.concatenate([array.sum(axis=1), array.sum(axis=0)])
+    largest = float(sums.max())
+    if not fill and np.ptp(sums) > tolerance * largest:
+        line = int(np.abs(sums - sums[0]).argmax())
+        raise InputError(
+            f"matrix: {_name_of_line(line, len(array))} sums to {sums[line]:.17g}, row 0 to"
+            f" {sums[0]:.17g}: sums of floats are equal up to {tolerance:g} of them, sums of whole"
+            " numbers exactly; fill=True raises entries, tolerance= allows more",
+            where="matrix",
+        )
+    return float(2.0 ** (np.frexp(largest)[1] - _UNIT_BITS))
 
 
 def schedule(

@@ -24,13 +24,16 @@ _LONGEST = 10
 """While queues are short, a slot lasts at most so many delays: new demand does not wait long."""
 
 _CROWDED = 300.0
-"""From so many delays of waiting service of a circuit on, the heaviest matching is held. With 30,
-flows of 20 delays at a load of 0.9 wait 1.6 times as long; small flows do not mind."""
+_CROWDED_FLOWS = 15.0
+"""The heaviest matching is held if a port has so many delays and flows of mean size waiting.
+With a tenth of it flows of 20 delays wait 1.6 times as long at a load of 0.9; with ten times of it
+queues of 32 ports grow to thousands of delays before they are served by it."""
 
 _BASE_HOLD = 1.0
 _HOLD = 0.2
 _HOLD_OF_SHORT_FLOWS = 1.35
 _GROWTH = 0.7
+_HOLD_OF_CROWDS = 0.6
 """A slot lasts ``base + (hold + hold_of_short_flows / (1 + f)) * q**growth`` delays at least,
 where a flow takes f delays in the mean and q delays wait for a circuit. Tuned on flows of half a
 delay to 20 delays, 6 to 16 ports, loads of 0.5 and 0.9, against the heaviest matching in epochs of
@@ -82,8 +85,8 @@ class SlotChooser:
     A slot lasts until a flow is complete, and at least :math:`\delta (1 + c (q / \delta)^{0.7})`,
     q being what waits for a circuit of the heaviest matching in the mean, and c from 0.2 to 1.55,
     the more the shorter flows are. Its circuits are those of the shortest flows at the busiest
-    ports. When q is some hundred delays they are those of the heaviest matching of waiting ticks
-    (MaxWeight). A matching gives way only to one that is worth a fifth more.
+    ports. When some hundred delays wait for each port they are those of the heaviest matching of
+    waiting ticks (MaxWeight). A matching gives way only to one that is worth a fifth more.
 
     A hold that grows with the queue, but slower than it, lets the share of time that delays take
     vanish, while the matching stays nearly the heaviest: such policies keep queues finite for
@@ -122,8 +125,15 @@ class SlotChooser:
             The matchings there are, shape (matchings, n); None for all.
         """
         crowd = Crowd.of(rest, must)
-        is_crowded = crowd.ticks_per_port > _CROWDED * self._delay
-        hold = self._hold(rest, crowd)
+        n_flows = max(1.0, float(rest.queue.n_flows.sum()))
+        flow_ticks = float(rest.left.sum()) / n_flows
+        n_busy = max(1, int(rest.left.any(axis=1).sum()))
+        waiting = float(rest.left.sum()) / n_busy
+        is_crowded = waiting > _CROWDED * self._delay + _CROWDED_FLOWS * flow_ticks
+        factor = _HOLD + _HOLD_OF_SHORT_FLOWS / (1.0 + flow_ticks / max(1, self._delay))
+        if is_crowded:
+            factor = max(factor, _HOLD_OF_CROWDS)
+        hold = self._hold(crowd, factor)
         worth = rest.left.copy() if is_crowded else _worth_of_short_flows(rest, hold)
         best = crowd.matching if is_crowded and offers is None else None
         matching = self._choose_matching(rest, held, must, offers, worth, best)
@@ -172,7 +182,7 @@ class SlotChooser:
             return min(ticks, longest)
         return min(longest, max(hold, min(ticks, _LONGEST * self._delay)))
 
-    def _hold(self, rest: Rest, crowd: Crowd) -> int:
+    def _hold(self, crowd: Crowd, factor: float) -> int:
         """Return how long a slot lasts at least, where as much is left to serve.
 
         It grows with the queue, but slower than it.
@@ -180,9 +190,6 @@ class SlotChooser:
         if not self._delay:
             return 1
         waiting_delays = crowd.ticks_per_port / self._delay
-        flow_delays = float(rest.left.sum()) / max(1.0, float(rest.queue.n_flows.sum()))
-        flow_delays /= self._delay
-        factor = _HOLD + _HOLD_OF_SHORT_FLOWS / (1.0 + flow_delays)
         hold_delays = _BASE_HOLD + factor * waiting_delays**_GROWTH
 
         # Eighths of a delay, so that times are round numbers where the delay is one.

@@ -156,8 +156,7 @@ def fill_matrix(entries: SparseEntries, name: str) -> NDArray[np.float64]:
         check_size("entries", rows * columns, name)
     except InputError as exc:
         raise InputError(
-            f"{name} of {rows} x {columns}: {exc.message}; `optmatch.schedule` takes sparse"
-            " matrices of more ports as they are",
+            f"{name} of {rows} x {columns}: {exc.message}",
             where=name,
         ) from exc
     matrix = np.zeros(entries.shape)

@@ -206,3 +206,46 @@ def test_a_wrong_previous_schedule_is_refused() -> None:
     nothing: Any = 3
     with pytest.raises(om.InputError, match="previous = 3: a Slots is expected"):
         schedule(np.ones((3, 3)), 1.0, previous=nothing)
+
+
+def test_sums_of_floats_that_differ_are_called_so() -> None:
+    uneven = [[0.5, 0.5], [0.5, 0.5 + 1e-10]]
+    with pytest.raises(om.InputError, match=r"row 1 sums to 1\.0000000001.*, row 0 to 1: sums of"):
+        decompose(uneven)
+    terms = decompose(uneven, tolerance=1e-9)
+    assert np.abs(terms.rest_of(uneven)).max() <= 1e-9
+    with pytest.raises(om.InputError, match=r"sums to .* of the largest"):
+        decompose([[5, 1], [1, 6]], tolerance=1e-3)
+    with pytest.raises(om.InputError, match="tolerance = -1"):
+        decompose([[1]], tolerance=-1.0)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_floats_of_few_bits_are_taken_at_their_values(kind: Any) -> None:
+    rng = np.random.default_rng(0)
+    matrix = np.zeros((8, 8))
+    for weight in (0.25, 0.125, 0.5, 0.0625):
+        matrix[np.arange(8), rng.permutation(8)] += weight
+    few, many = decompose(matrix.astype(kind)), decompose(matrix)
+    assert few.permutations.tolist() == many.permutations.tolist()
+    assert few.weights.tolist() == many.weights.tolist()
+    assert few.weights.dtype == np.float64
+
+
+def test_floats_are_filled() -> None:
+    """The sum is at least the matrix, to the last bit, and no line is more than the largest."""
+    rng = np.random.default_rng(0)
+    for n in (1, 5, 12):
+        matrix = rng.random((n, n)) * (rng.random((n, n)) < 0.7)
+        matrix[0, 0] = 1 / 3
+        terms = decompose(matrix, fill=True)
+        assert (terms.rest_of(matrix) <= 0).all()
+        largest = max(matrix.sum(axis=0).max(), matrix.sum(axis=1).max())
+        assert terms.weights.sum() == pytest.approx(largest, rel=1e-12)
+
+
+def test_a_tolerance_takes_fewer_terms() -> None:
+    matrix = np.diag([1000] * 6) + np.random.default_rng(0).permutation(np.eye(6, dtype=int))
+    all_of_it, most_of_it = decompose(matrix), decompose(matrix, tolerance=0.01)
+    assert len(most_of_it.weights) < len(all_of_it.weights)
+    assert np.abs(most_of_it.rest_of(matrix)).sum(axis=1).max() <= 0.01 * 1001
