@@ -178,6 +178,8 @@ def _solve(
         _print(name_of(file), solution, beside, verbose)
     if not quiet:
         _explain(name_of(file), solution, saved)
+        if solution.limit is Limit.EXHAUSTED and solution.objective is not None:
+            say(f"{name_of(file)}: {_what_goes_on(solution, method, time_limit_s)}")
     return _code(solution)
 
 
@@ -305,6 +307,23 @@ def _explain(name: str, solution: Solution, saved: str | None) -> None:
         say(f"{name}: nothing was saved; -o FILE keeps the schedule")
     elif saved not in (None, STDIN):
         say(f"{saved}: written")
+
+
+def _what_goes_on(solution: Solution, method: str | None, time_limit_s: float | None) -> str:
+    """Say of an answer that is not proved what would go on from it, as its search does not."""
+    from optmatch.kinds import kind_of
+
+    exhausted = "the search is exhausted, and the answer is not proved to be the best"
+    exact = [
+        other.name
+        for other in kind_of(solution.problem).methods
+        if other.exact and other.takes(solution.problem) and other.name != solution.method
+    ]
+    if not exact:
+        return exhausted
+    if method is None and time_limit_s is None:
+        return f"{exhausted}; --time-limit 1 goes on, to a better answer or a proof"
+    return f"{exhausted}; --method {exact[0]} may prove it"
 
 
 def _log_to_stderr() -> None:

@@ -5,7 +5,9 @@ import logging
 import math
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +16,10 @@ from typing import Any
 import pytest
 
 import optmatch as om
+from optmatch.commands.shared.progress import listening
+from optmatch.commands.solve import _what_goes_on
 from optmatch.fabrics.meshes.ports import spread
-from optmatch.model import NewBest
+from optmatch.model import NewBest, uncounted
 from tests.helpers.command import (
     BROKEN,
     IDEAL,
@@ -353,3 +357,40 @@ def test_a_signal_saves_the_best(tmp_path: Path) -> None:
     found = om.load(out)
     assert isinstance(found, om.Solution) and found.limit is om.Limit.INTERRUPTED
     assert om.verify(found.problem, found).ok
+
+
+def test_a_closed_stdin_is_said() -> None:
+    """It was an AttributeError of None."""
+    words = f'"{sys.executable}" -m optmatch solve - <&-'
+    done = subprocess.run(words, shell=True, capture_output=True, text=True, cwd=INSTANCES.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "optmatch: <stdin>: stdin is closed; a file was expected there\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "time_limit_s", "hint"),
+    [
+        (None, None, "--time-limit 1 goes on"),
+        ("best", None, "--method ilp may prove it"),
+        (None, 5.0, "--method ilp may prove it"),
+    ],
+)
+def test_why_a_search_stopped_and_what_goes_on(
+    method: str | None, time_limit_s: float | None, hint: str
+) -> None:
+    """A search that had nothing left to try said "feasible" and no more."""
+    demand = om.Demand.from_matrix([[0, 3, 1], [2, 0, 4], [5, 1, 0]], delay_s=1.0)
+    exhausted = replace(
+        om.solve(demand, "solstice", seed=0),
+        status=om.Status.FEASIBLE,
+        limit=om.Limit.EXHAUSTED,
+        method="best",
+    )
+    text = _what_goes_on(exhausted, method, time_limit_s)
+    assert text.startswith("the search is exhausted") and hint in text
+
+
+def test_loading_that_takes_long_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with listening("mesh.json"), uncounted("importing"):
+        time.sleep(1.0)
+    assert capsys.readouterr().err == "loading modules, which does not count\n"

@@ -167,9 +167,15 @@ class Main(LaterGroup):
         """Run the command line and return its exit code."""
         try:
             code = run(*args, **extra, standalone_mode=False)
-        except click.Abort:  # click turns Ctrl-C into Abort
-            say("interrupted")
+        except click.Abort as exc:
+            # Click turns Ctrl-C into Abort, and the end of a file that is read as well.
             code = INTERRUPTED
+            cause = exc.__cause__
+            if isinstance(cause, EOFError):
+                say(f"a file ended too early: {cause or 'nothing more is known'}")
+                code = OTHER
+            else:
+                say("interrupted")
         except click.exceptions.NoArgsIsHelpError as exc:
             click.echo(exc.ctx.get_help())
             code = SOLVED
@@ -292,6 +298,8 @@ def read(file: str) -> Problem | Solution:
         if file != STDIN:
             _refuse_table(file)
             return load(file)
+        if sys.stdin is None:  # as after `<&-` in a shell
+            raise InputError("stdin is closed; a file was expected there", path=name_of(file))
         text = sys.stdin.buffer.read()
     if not text.lstrip().startswith(b"{"):
         hint = "no file of optmatch; `solve FILE -o -` writes a schedule to its stdout"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,7 @@ from optmatch.model import (
     ignore,
     write_score,
 )
+from optmatch.model.limits import current_stopwatch
 from optmatch.solvers.kernels.listeners import told_of_compiling
 
 INTERVAL_S = 5.0
@@ -80,9 +82,13 @@ class Progress:
         """Say that numba compiles a kernel: once for each installation, and it takes seconds."""
         self.compiled += 1
         if self.terminal:
-            self._show(f"compiling kernels (once): {self.compiled}, {kernel}", stays=False)
+            self._show(f"compiling, once: {self.compiled}, {kernel}", stays=False)
         elif self.compiled == 1:
-            self._show("compiling kernels (once)", stays=True)
+            self._show("compiling, once: kernels, which does not count", stays=True)
+
+    def importing(self) -> None:
+        """Say that modules are loaded, which takes seconds from a disk that is cold."""
+        self._show("loading modules, which does not count", stays=not self.terminal)
 
     def close(self) -> None:
         """Wipe the line off the terminal."""
@@ -124,6 +130,32 @@ class Progress:
         self.width = 0 if stays else len(line)
 
 
+_SAID_AFTER_S = 0.7
+"""How long work that does not count may take until it is said why nothing moves."""
+
+
+@contextmanager
+def _waiting_is_said(progress: Progress) -> Iterator[None]:
+    """Say once where modules are loaded for so long that a user wonders; it counts in no limit."""
+    stopwatch = current_stopwatch()
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.1):
+            block = stopwatch.running_block()
+            if block is None or block.reason != "importing":
+                continue
+            if time.perf_counter() - block.since_s > _SAID_AFTER_S:
+                progress.importing()
+                return
+
+    threading.Thread(target=watch, name="optmatch-waiting", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
 @contextmanager
 def listening(
     name: str,
@@ -141,6 +173,7 @@ def listening(
         with ExitStack() as stack:
             if not quiet:
                 stack.enter_context(told_of_compiling(progress.compiling))
+                stack.enter_context(_waiting_is_said(progress))
             yield stack.enter_context(at_events(ignore if quiet else progress, keep=keep))
     finally:
         progress.close()
