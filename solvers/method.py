@@ -65,19 +65,26 @@ class Method:
         """Tell whether this problem can be given to it."""
         return isinstance(problem, self.solves) and (self.suits is None or self.suits(problem))
 
-    def with_params(self, given: Mapping[str, Any] | None) -> Params | None:
-        """Make its parameters; None if none are given. Others than it has are refused."""
-        if not given:
+    def with_params(self, values: Mapping[str, Any] | None) -> Params | None:
+        """Make the parameters of a run from values by name.
+
+        Returns None if there are no values. `InputError` if the method has no such parameter, or a
+        value is out of range.
+        """
+        if not values:
             return None
-        has = () if self.params is None else tuple(f.name for f in fields(self.params))
-        for name in given:
-            if name not in has:
-                known = f"it has {', '.join(has) or 'none'}"
+        names: tuple[str, ...] = ()
+        if self.params is not None:
+            names = tuple(field.name for field in fields(self.params))
+        for name in values:
+            if name not in names:
                 raise InputError(
-                    f"method {self.name!r}: no parameter {name!r}; {known}", where=name
+                    f"method {self.name!r}: no parameter {name!r};"
+                    f" it has {', '.join(names) or 'none'}",
+                    where=name,
                 )
         assert self.params is not None
-        return self.params(**given)
+        return self.params(**values)
 
     def run(
         self,
@@ -88,9 +95,26 @@ class Method:
         start: Solution | None = None,
         params: Params | None = None,
     ) -> Solution:
-        """Solve `problem`, which it must take; a former solution helps if the method is `warm`."""
+        """Solve a problem.
+
+        Parameters
+        ----------
+        problem
+            A problem that the method takes.
+        limits, rng, on_event
+            When to stop, the random numbers, and who is told of progress.
+        start
+            A former solution, which helps if the method is `warm`.
+        params
+            Its parameters; None for those by default.
+        """
         with uncounted():
-            method = self.load()
-        given: dict[str, Any] = {"start": start} if self.warm and start is not None else {}
-        given |= {} if params is None else {"params": params}
-        return method(problem, limits, rng, on_event, **given)
+            import numpy.ma  # noqa: F401 - NumPy itself loads it on the first use of some functions
+
+            solve = self.load()
+        options: dict[str, Any] = {}
+        if self.warm and start is not None:
+            options["start"] = start
+        if params is not None:
+            options["params"] = params
+        return solve(problem, limits, rng, on_event, **options)

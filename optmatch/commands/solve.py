@@ -179,7 +179,7 @@ def _solve(
     if not quiet:
         _explain(name_of(file), solution, saved)
         if solution.limit is Limit.EXHAUSTED and solution.objective is not None:
-            say(f"{name_of(file)}: {_what_goes_on(solution, method, time_limit_s)}")
+            say(f"{name_of(file)}: {what_goes_on(solution, method, time_limit_s)}")
     return _code(solution)
 
 
@@ -309,7 +309,7 @@ def _explain(name: str, solution: Solution, saved: str | None) -> None:
         say(f"{saved}: written")
 
 
-def _what_goes_on(solution: Solution, method: str | None, time_limit_s: float | None) -> str:
+def what_goes_on(solution: Solution, method: str | None, time_limit_s: float | None) -> str:
     """Say of an answer that is not proved what would go on from it, as its search does not."""
     from optmatch.kinds import kind_of
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.plans import Laid, assemble
@@ -59,7 +60,8 @@ def find(problem: Collective) -> Laid:
 
 def _size(problem: Collective, plan: _Plan) -> _Plan:
     """Choose the sizes of waves with which the same rounds last least."""
-    from scipy.optimize import linprog
+    with uncounted():
+        from scipy.optimize import linprog
 
     count = len(plan.waves)
     if count == 1:

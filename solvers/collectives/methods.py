@@ -470,7 +470,8 @@ def _find_best(
     }
     small = problem.n_ranks <= MOST_SEARCHED_RANKS and problem.steps is None
     if small and suits(problem, "ilp"):
-        from optmatch.solvers.collectives.joint import find
+        with uncounted():
+            from optmatch.solvers.collectives.joint import find
 
         laid = find(problem, clock, ignore, _fastest(found), JOINT_WORK_S).laid
         if laid is not None and laid.plan.time_s < min(times_s.values()) * (1 - RTOL):
@@ -495,7 +496,8 @@ def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clo
     """Search circuits, routes and rounds together for a plan that is faster than all others."""
     if problem.steps is not None:
         return _find_overlapped(problem, clock)
-    from optmatch.solvers.collectives.joint import find
+    with uncounted():
+        from optmatch.solvers.collectives.joint import find
 
     known = best(problem, clock)
     if known.laid is not None and len(known.laid.plan.parts):  # its family sends whole blocks

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Limits, OnEvent, Solution
+from optmatch.model import IDLE, InputError, Limits, OnEvent, Solution, uncounted
 from optmatch.problems import Demand
 from optmatch.problems.demands.bounds import load_lines, order_groups, weigh_groups
 from optmatch.solvers.demands.plans import Plan
@@ -177,7 +177,8 @@ def solve_groups(
     plan, least = best
     states = None
     if problem.fabric.graph is not None:
-        from optmatch.solvers.feedforward.router import route_cheaply  # loads its kernels
+        with uncounted():
+            from optmatch.solvers.feedforward.router import route_cheaply  # loads its kernels
 
         states = route_cheaply(problem.fabric, plan.matchings).states
     schedule = problem.schedule(plan.matchings, plan.ticks, states)
