@@ -86,7 +86,8 @@ class CellGraph(Value):
     def __post_init__(self) -> None:
         self._freeze(1, np.int32, "mate", "perimeter")
         self._freeze(3, np.float64, "ends")
-        mate, ends, perimeter = self.mate, self.ends, self.perimeter
+        mate = self.mate
+        ends = self.ends
         if len(mate) % 4 or ends.shape != (len(mate) // 4, 2, 2):
             raise InputError(f"mate has {len(mate)} terminals, ends the shape {ends.shape}")
         joined = np.flatnonzero(mate >= 0)
@@ -95,8 +96,10 @@ class CellGraph(Value):
             raise InputError(f"mate[{bad}] = {mate[bad]}: joins are mutual")
         if (mate[joined] == joined).any():
             raise InputError("a terminal is joined to itself")
-        if not np.array_equal(np.sort(perimeter), np.flatnonzero(mate < 0)):
+        if not np.array_equal(np.sort(self.perimeter), np.flatnonzero(mate < 0)):
             raise InputError("perimeter must list each free terminal once")
+
+        # Which cells are broken; a dead one may lead light to no other.
         works = np.full(len(mate) // 4, FREE, dtype=np.int8)
         stuck = frozen("stuck", works if self.stuck is None else self.stuck, 1, np.int8)
         if stuck.shape != works.shape or ((stuck < FREE) | (stuck > DEAD)).any():
@@ -149,15 +152,16 @@ class CellGraph(Value):
         offset
             Distance from the axis of the cell, to the side, in lengths of a cell.
         """
-        a, b = self.ends[:, 0], self.ends[:, 1]
-        along = b - a
-        left = np.stack([-along[:, 1], along[:, 0]], axis=1)
+        end_a = self.ends[:, 0]
+        end_b = self.ends[:, 1]
+        axis = end_b - end_a
+        to_left = np.stack([-axis[:, 1], axis[:, 0]], axis=1)
         return np.stack(
             [
-                a + inset * along + offset * left,
-                a + inset * along - offset * left,
-                b - inset * along + offset * left,
-                b - inset * along - offset * left,
+                end_a + inset * axis + offset * to_left,
+                end_a + inset * axis - offset * to_left,
+                end_b - inset * axis + offset * to_left,
+                end_b - inset * axis - offset * to_left,
             ],
             axis=1,
         ).reshape(-1, 2)

@@ -316,7 +316,7 @@ class Fabric(Value):
         return f"{ports}: every way between them passes some link twice, once in each direction"
 
 
-def _find(what: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
+def _find(part: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
     """Return the place of a name in the first list that has it, or the number that it is."""
     text = str(label)
     for names in lists:
@@ -324,9 +324,10 @@ def _find(what: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
             return list(names).index(text)
     if re.fullmatch(r"-?[0-9]{1,12}", text):
         return int(text)
-    shown = ", ".join(lists[0][:_MOST_NAMES])
-    more = " and more" if len(lists[0]) > _MOST_NAMES else ""
-    raise InputError(f"there is no {what} {text}: {what}s are {shown}{more}", where=what)
+    listed = ", ".join(lists[0][:_MOST_NAMES])
+    if len(lists[0]) > _MOST_NAMES:
+        listed += " and more"
+    raise InputError(f"there is no {part} {text}: {part}s are {listed}", where=part)
 
 
 @lru_cache(maxsize=64)

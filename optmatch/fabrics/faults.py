@@ -228,8 +228,11 @@ def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:
     >>> len(graph.perimeter), len(broken.perimeter)
     (8, 12)
     """
-    mate, ends = graph.mate.copy(), np.flatnonzero(np.repeat(stuck == DEAD, 4))
-    cut = np.union1d(ends, mate[ends][mate[ends] >= 0])
+    # Dead cells lose all their joins, and their neighbours those with them.
+    mate = graph.mate.copy()
+    dead_terminals = np.flatnonzero(np.repeat(stuck == DEAD, 4))
+    neighbours = mate[dead_terminals]
+    cut = np.union1d(dead_terminals, neighbours[neighbours >= 0])
     mate[cut] = -1
     new = np.setdiff1d(np.flatnonzero(mate < 0), graph.perimeter)
     perimeter = np.concatenate([graph.perimeter, new]).astype(np.int32)

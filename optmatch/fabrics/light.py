@@ -53,34 +53,47 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
     round to where it was: the loop below ends after at most 4 steps for each cell. All beams take
     a step together; time is proportional to the number of cells passed.
     """
-    states, entries = np.asarray(cell_states), np.asarray(entered, dtype=np.int64)
+    states = np.asarray(cell_states)
+    entries = np.asarray(entered, dtype=np.int64)
     if states.ndim != 2 or entries.ndim != 2 or states.shape != (len(entries), graph.n_cells):
         raise InputError(
             f"cell_states {states.shape} and entered {entries.shape}:"
             f" not (slots, {graph.n_cells} cells) and (slots, beams)"
         )
     slot, beam = np.nonzero(entries != -1)
-    at = entries[slot, beam]
-    if ((at < 0) | (at >= len(graph.mate))).any() or (graph.mate[at] >= 0).any():
+    terminal = entries[slot, beam]
+    exists = (terminal >= 0) & (terminal < len(graph.mate))
+    if not exists.all() or (graph.mate[terminal] >= 0).any():
         raise InputError("light enters at free terminals only", where="entered")
+
     exits = graph.exits
-    arrived, stopped = np.full_like(entries, -1), np.full_like(entries, -1)
-    steps = [np.empty((4, 0), dtype=np.int64)]
-    while len(at):
-        state = states[slot, at // 4]
-        free = state == FREE
-        stopped[slot[free], beam[free]] = at[free]
-        slot, beam, at, state = slot[~free], beam[~free], at[~free], state[~free]
-        left = exits[at, state].astype(np.int64)
-        steps.append(np.stack([slot, beam, at, left]))
-        onward = graph.mate[left].astype(np.int64)
-        out = onward < 0
-        arrived[slot[out], beam[out]] = left[out]
-        slot, beam, at = slot[~out], beam[~out], onward[~out]
+    arrived = np.full_like(entries, -1)
+    stopped = np.full_like(entries, -1)
+    steps = [np.empty((4, 0), dtype=np.int64)]  # slot, beam, terminal entered, terminal left
+    while len(terminal):
+        # Light that enters a free cell is lost there.
+        state = states[slot, terminal // 4]
+        is_free = state == FREE
+        stopped[slot[is_free], beam[is_free]] = terminal[is_free]
+        slot = slot[~is_free]
+        beam = beam[~is_free]
+        terminal = terminal[~is_free]
+
+        # All other light leaves its cell, and comes out or enters the next one.
+        left = exits[terminal, state[~is_free]].astype(np.int64)
+        steps.append(np.stack([slot, beam, terminal, left]))
+        next_terminal = graph.mate[left].astype(np.int64)
+        comes_out = next_terminal < 0
+        arrived[slot[comes_out], beam[comes_out]] = left[comes_out]
+        slot = slot[~comes_out]
+        beam = beam[~comes_out]
+        terminal = next_terminal[~comes_out]
+
+    # Steps of one beam stand together, in the order in which it takes them.
     passed = np.concatenate(steps, axis=1)
     order = np.argsort(passed[0] * entries.shape[1] + passed[1], kind="stable")
-    slot, beam, at, left = passed[:, order]
-    return Light(slot, beam, at, left, arrived, stopped)
+    slot, beam, terminal, left = passed[:, order]
+    return Light(slot, beam, terminal, left, arrived, stopped)
 
 
 def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
@@ -93,26 +106,34 @@ def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
     matchings = schedule.matchings
     if schedule.n_ports != fabric.n_ports:
         raise InputError(f"matchings of {schedule.n_ports} ports, a fabric of {fabric.n_ports}")
-    wanted = matchings != IDLE
+    is_traced = matchings != IDLE
     if fabric.bidirectional:
-        wanted &= np.arange(schedule.n_ports) < matchings
-    if fabric.graph is None or schedule.cell_states is None:
-        entered = left = np.empty(0, dtype=np.int64)
-        counts = np.zeros(matchings.shape, dtype=np.int64)
-    else:
-        starts = np.where(wanted, fabric.source_terminals, -1)
+        is_traced &= np.arange(schedule.n_ports) < matchings
+    # Without stated cells routes are empty; else count the cells on each beam.
+    n_passed = np.zeros(matchings.shape, dtype=np.int64)
+    entered = np.empty(0, dtype=np.int64)
+    left = np.empty(0, dtype=np.int64)
+    if fabric.graph is not None and schedule.cell_states is not None:
+        starts = np.where(is_traced, fabric.source_terminals, -1)
         light = trace(fabric.graph, schedule.cell_states, starts)
-        entered, left = light.entered, light.left
-        counts = np.zeros(matchings.shape, dtype=np.int64)
-        np.add.at(counts, (light.slot, light.beam), 1)
-    slots, sources = np.nonzero(wanted)
-    ends = np.cumsum(counts[slots, sources])
-    cells, terminals = (entered // 4).tolist(), np.stack([entered, left], axis=1).ravel().tolist()
+        entered = light.entered
+        left = light.left
+        np.add.at(n_passed, (light.slot, light.beam), 1)
+
+    # Beams follow each other by slot and source, so a route ends where the next one begins.
+    slots, sources = np.nonzero(is_traced)
+    ends = np.cumsum(n_passed[slots, sources]).tolist()
+    cells = (entered // 4).tolist()
+    terminals = np.stack([entered, left], axis=1).ravel().tolist()
     routes: list[list[Route]] = [[] for _ in range(schedule.n_slots)]
     first = 0
-    for slot, source, end in zip(slots.tolist(), sources.tolist(), ends.tolist(), strict=True):
-        destination = int(matchings[slot, source])
-        way, passed = tuple(cells[first:end]), tuple(terminals[2 * first : 2 * end])
-        routes[slot].append(Route(source, destination, way, passed))
+    for slot, source, end in zip(slots.tolist(), sources.tolist(), ends, strict=True):
+        route = Route(
+            source=source,
+            destination=int(matchings[slot, source]),
+            cells=tuple(cells[first:end]),
+            terminals=tuple(terminals[2 * first : 2 * end]),
+        )
+        routes[slot].append(route)
         first = end
     return routes

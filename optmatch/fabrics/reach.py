@@ -42,28 +42,35 @@ def walk(
     cannot come. Time O(k * cells).
     """
     n_terminals = len(graph.mate)
+    # Flat arrays over sources and terminals: entry ``source * n_terminals + terminal``.
     cells = np.full(len(sources) * n_terminals, UNREACHED, dtype=np.int32)
     entered = np.full(len(sources) * n_terminals, -1, dtype=np.int32)
     for terminal in closed:
-        cells[terminal::n_terminals] = -1
+        cells[terminal::n_terminals] = -1  # neither reached nor fresh
     exits = graph.exits
-    base = np.arange(len(sources)) * n_terminals
-    at = np.asarray(sources, dtype=np.int64)  # terminals entered, and the source they belong to
+    offset = np.arange(len(sources)) * n_terminals  # of the source that each beam belongs to
+    terminal_entered = np.asarray(sources, dtype=np.int64)
     distance = 0
-    while len(at):
+    while len(terminal_entered):
         check_time()
         distance += 1
-        leaving = (base[:, None] + exits[at]).ravel()
-        came = np.repeat(at, 2)
-        fresh = cells[leaving] == UNREACHED
-        leaving, came = leaving[fresh], came[fresh]
+
+        # Light leaves each cell by both terminals of its other end.
+        leaving = (offset[:, None] + exits[terminal_entered]).ravel()
+        entered_by = np.repeat(terminal_entered, 2)
+        is_fresh = cells[leaving] == UNREACHED
+        leaving = leaving[is_fresh]
         cells[leaving] = distance
-        entered[leaving] = came  # the last of equal ones wins, on every machine alike
-        leaving = np.sort(leaving)  # NumPy's `unique` hashes first, which takes five times as long
+        entered[leaving] = entered_by[is_fresh]  # the last of equal ones wins, on every machine
+
+        # NumPy's `unique` hashes first, which takes five times as long as sorting.
+        leaving = np.sort(leaving)
         leaving = leaving[np.diff(leaving, prepend=-1) > 0]
-        base = leaving - leaving % n_terminals
-        at = graph.mate[leaving % n_terminals].astype(np.int64)
-        base, at = base[at >= 0], at[at >= 0]
+        offset = leaving - leaving % n_terminals
+        terminal_entered = graph.mate[leaving % n_terminals].astype(np.int64)
+        is_inside = terminal_entered >= 0
+        offset = offset[is_inside]
+        terminal_entered = terminal_entered[is_inside]
     if closed:
         cells[cells == -1] = UNREACHED
     return Walks(cells.reshape(-1, n_terminals), entered.reshape(-1, n_terminals))
@@ -83,26 +90,33 @@ def shortest_routes(
     >>> shortest_routes(cell, np.array([0]), np.array([0, 1, 2, 3])).tolist()
     [[0, 2147483647, 1, 1]]
     """
-    same = np.asarray(sources)[:, None] == np.asarray(destinations)[None, :]
+    is_same = np.asarray(sources)[:, None] == np.asarray(destinations)[None, :]
+
+    # Where light only goes forward, no link is passed twice, and columns are far quicker.
     columns = count_cells(graph.mate, ahead=True)
     if columns is not None and (np.asarray(sources) % 4 < 2).all():
         table = forward_routes(graph, columns, sources, destinations)
-        table[same] = 0
+        table[is_same] = 0
         table.flags.writeable = False
         return table
+
     check_size("entries", len(sources) * len(graph.mate), "ports")
-    table = np.empty(same.shape, dtype=np.int32)
-    doubtful = np.zeros(same.shape, dtype=np.bool_)
+    table = np.empty(is_same.shape, dtype=np.int32)
+    is_doubtful = np.zeros(is_same.shape, dtype=np.bool_)
     at_once = max(1, MOST_AT_ONCE // max(len(graph.mate), 64 * len(destinations)))
     for start in range(0, len(sources), at_once):
         rows = slice(start, start + at_once)
         walks = walk(graph, sources[rows])
         table[rows] = walks.cells[:, destinations]
-        doubtful[rows] = _reuses_a_link(graph, walks, destinations)
-    doubtful &= (table != UNREACHED) & ~same
-    table[same] = 0
-    for i, j in np.argwhere(doubtful):
-        table[i, j] = _shortest_route(graph, int(sources[i]), int(destinations[j]))
+        is_doubtful[rows] = _reuses_a_link(graph, walks, destinations)
+
+    # A walk that passes a link both ways is no route; its length is only a lower bound.
+    is_doubtful &= (table != UNREACHED) & ~is_same
+    table[is_same] = 0
+    for source, destination in np.argwhere(is_doubtful):
+        table[source, destination] = _find_shortest_route(
+            graph, int(sources[source]), int(destinations[destination])
+        )
     table.flags.writeable = False
     return table
 
@@ -124,64 +138,90 @@ def forced_links(graph: CellGraph, terminals: Sequence[int]) -> list[frozenset[i
     >>> len(first & second)
     1
     """
-    exits, mate, link = graph.exits.tolist(), graph.mate.tolist(), graph.links.of_terminal.tolist()
+    exits = graph.exits.tolist()
+    mate = graph.mate.tolist()
+    link_of = graph.links.of_terminal.tolist()
     forced = []
     for terminal in terminals:
-        found: set[int] = set()
-        inward = [u for u in set(exits[terminal]) if mate[u] >= 0]
-        while len(inward) == 1 and link[inward[0]] not in found:
-            found.add(link[inward[0]])
-            inward = [u for u in set(exits[mate[inward[0]]]) if mate[u] >= 0]
-        forced.append(frozenset(found))
+        links: set[int] = set()
+        ways_inward = [way for way in set(exits[terminal]) if mate[way] >= 0]
+        while len(ways_inward) == 1 and link_of[ways_inward[0]] not in links:
+            (way,) = ways_inward
+            links.add(link_of[way])
+            ways_inward = [onward for onward in set(exits[mate[way]]) if mate[onward] >= 0]
+        forced.append(frozenset(links))
     return forced
 
 
 def _reuses_a_link(
     graph: CellGraph, walks: Walks, destinations: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Tell which of the walks pass some link both ways; all are traced side by side."""
-    links, n_sources = graph.links, len(walks.cells)
-    rows = np.repeat(np.arange(n_sources), len(destinations))
-    left = np.tile(np.asarray(destinations, dtype=np.int64), n_sources)
-    pair = np.arange(len(rows))
+    """Tell which of the walks pass some link both ways; all are traced side by side.
+
+    Returns ``reuses[source, destination]``, bool, for the sources of `walks`.
+    """
+    links = graph.links
+    n_sources = len(walks.cells)
+    source = np.repeat(np.arange(n_sources), len(destinations))
+    terminal_left = np.tile(np.asarray(destinations, dtype=np.int64), n_sources)
+    pair = np.arange(len(source))
+
+    # Walk back from all destinations, and note each link by pair and number.
     visits = []
     while len(pair):
         check_time()
-        entered = walks.entered[rows, left]
-        more = entered >= 0
-        pair, rows, left, entered = pair[more], rows[more], left[more], entered[more]
-        visits.append(pair * links.count + links.of_terminal[left])
-        left = graph.mate[entered].astype(np.int64)
-        more = left >= 0
-        pair, rows, left = pair[more], rows[more], left[more]
-    found = np.sort(np.concatenate(visits or [pair]))
-    twice = np.zeros(n_sources * len(destinations), dtype=bool)
-    twice[found[1:][found[1:] == found[:-1]] // links.count] = True
-    return twice.reshape(n_sources, len(destinations))
+        entered = walks.entered[source, terminal_left]
+        is_reached = entered >= 0
+        pair = pair[is_reached]
+        source = source[is_reached]
+        entered = entered[is_reached]
+        visits.append(pair * links.count + links.of_terminal[terminal_left[is_reached]])
+        terminal_left = graph.mate[entered].astype(np.int64)
+        is_inside = terminal_left >= 0
+        pair = pair[is_inside]
+        source = source[is_inside]
+        terminal_left = terminal_left[is_inside]
+
+    visit = np.sort(np.concatenate(visits or [pair]))
+    repeated = visit[1:][visit[1:] == visit[:-1]]
+    reuses = np.zeros(n_sources * len(destinations), dtype=bool)
+    reuses[repeated // links.count] = True
+    return reuses.reshape(n_sources, len(destinations))
 
 
-def _shortest_route(graph: CellGraph, source: int, destination: int) -> int:
-    """Branch and bound: a route uses a link in one direction at most, so one of two is closed."""
+def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int:
+    """Count the cells of the shortest route between two terminals, by branch and bound.
+
+    A route uses a link in one direction at most. Where the shortest walk uses both, one of them
+    is closed in each of two branches; walks are lower bounds.
+    """
     best = UNREACHED
-    open_cases = [frozenset[int]()]
-    while open_cases:
-        closed = open_cases.pop()
+    open_branches = [frozenset[int]()]
+    while open_branches:
+        closed = open_branches.pop()
         walks = walk(graph, [source], closed)
         length = int(walks.cells[0, destination])
         if length >= best:
             continue
-        left, passed, clash = destination, set[int](), -1
-        while left >= 0 and clash < 0:
-            link = int(graph.links.of_terminal[left])
-            if link in passed:
-                clash = left
-            passed.add(link)
-            left = int(graph.mate[walks.entered[0, left]])
-        if clash < 0:
+        reused = _find_reused_link(graph, walks, destination)
+        if reused is None:
             best = length
         else:
-            open_cases += [closed | {clash}, closed | {int(graph.mate[clash])}]
+            open_branches += [closed | {reused}, closed | {int(graph.mate[reused])}]
     return best
+
+
+def _find_reused_link(graph: CellGraph, walks: Walks, destination: int) -> int | None:
+    """Return a terminal at a link that the walk to a destination passes both ways, if any."""
+    terminal_left = destination
+    passed = set[int]()
+    while terminal_left >= 0:
+        link = int(graph.links.of_terminal[terminal_left])
+        if link in passed:
+            return terminal_left
+        passed.add(link)
+        terminal_left = int(graph.mate[walks.entered[0, terminal_left]])
+    return None
 
 
 UNREACHED = np.iinfo(np.int32).max
@@ -193,16 +233,21 @@ def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | 
 
     None if ends of a kind are joined, or if light can come round.
     """
-    left = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
-    entered = mate[left].astype(np.int64)
-    if 2 * len(left) != np.count_nonzero(mate >= 0) or (entered % 4 >= 2).any():
+    # Light goes only forward if each join leads from an end b to an end a.
+    b_terminal = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
+    a_terminal = mate[b_terminal].astype(np.int64)
+    all_lead_forward = 2 * len(b_terminal) == np.count_nonzero(mate >= 0)
+    if not all_lead_forward or (a_terminal % 4 >= 2).any():
         return None
-    one, other = (left // 4, entered // 4) if ahead else (entered // 4, left // 4)
+
+    # Longest paths by relaxation (Bellman and Ford): more rounds than cells mean a cycle.
+    counted = b_terminal // 4 if ahead else a_terminal // 4
+    beyond = a_terminal // 4 if ahead else b_terminal // 4
     counts = np.zeros(len(mate) // 4, dtype=np.int64)
     for _ in range(len(counts) + 1):
-        before = counts.copy()
-        np.maximum.at(counts, one, before[other] + 1)
-        if np.array_equal(counts, before):
+        former = counts.copy()
+        np.maximum.at(counts, counted, former[beyond] + 1)
+        if np.array_equal(counts, former):
             return counts
     return None
 
@@ -239,18 +284,21 @@ def forward_routes(
     order = np.argsort(columns, kind="stable")
     stages = np.split(order, np.flatnonzero(np.diff(columns[order])) + 1)
     for first in range(0, len(destinations), _AT_ONCE):
-        some = destinations[first : first + _AT_ONCE]
-        to_go = np.full((len(graph.mate), len(some)), UNREACHED, dtype=np.int32)
-        to_go[some, np.arange(len(some))] = 0  # of light that leaves there
+        part = destinations[first : first + _AT_ONCE]
+        # cells_ahead[terminal, destination]: for light that enters, or leaves, at the terminal.
+        cells_ahead = np.full((len(graph.mate), len(part)), UNREACHED, dtype=np.int32)
+        cells_ahead[part, np.arange(len(part))] = 0
+
+        # From the last column to the first: what leaves a cell ahead is known already.
         for cells in stages:
-            for k in (0, 1):
-                entered = 4 * cells + k
-                cost = to_go[exits[entered]].min(axis=1)
-                cost[cost != UNREACHED] += 1
-                to_go[entered] = cost
-                before = graph.mate[entered]
-                to_go[before[before >= 0]] = cost[before >= 0]
-        table[:, first : first + _AT_ONCE] = to_go[sources]
+            for side in (0, 1):
+                entered = 4 * cells + side
+                length = cells_ahead[exits[entered]].min(axis=1)
+                length[length != UNREACHED] += 1
+                cells_ahead[entered] = length
+                joined = graph.mate[entered]
+                cells_ahead[joined[joined >= 0]] = length[joined >= 0]
+        table[:, first : first + _AT_ONCE] = cells_ahead[sources]
     return table
 
 
@@ -262,21 +310,25 @@ def cheapest_ways(
     ``cell_cost[cell, state]`` is not negative; of a stuck cell its own state counts. A way may
     pass a link twice, so it costs no more than any route.
     """
-    fitted = fit_stuck(graph, cell_cost)
-    begun = np.asarray(starts, dtype=np.int64)
-    cost = np.full((len(begun), len(graph.mate)), np.inf)
-    rows = np.arange(len(begun))
-    entered = np.flatnonzero(graph.mate >= 0)
+    cost_of_state = fit_stuck(graph, cell_cost)
+    first_entered = np.asarray(starts, dtype=np.int64)
+    cost = np.full((len(first_entered), len(graph.mate)), np.inf)
+    rows = np.arange(len(first_entered))
     for state in (0, 1):
-        left = graph.exits[begun, state]
-        cost[rows, left] = np.minimum(cost[rows, left], fitted[begun >> 2, state])
+        exit_ = graph.exits[first_entered, state]
+        first_cost = cost_of_state[first_entered // 4, state]
+        cost[rows, exit_] = np.minimum(cost[rows, exit_], first_cost)
+
+    # Relaxation of all joins at once (Bellman and Ford), until nothing gets cheaper.
+    entered = np.flatnonzero(graph.mate >= 0)
     while True:
-        before = cost.copy()
-        came = before[:, graph.mate[entered]]
+        former = cost.copy()
+        cost_before = former[:, graph.mate[entered]]
         for state in (0, 1):
-            left = graph.exits[entered, state]
-            cost[:, left] = np.minimum(cost[:, left], came + fitted[entered >> 2, state])
-        if np.array_equal(before, cost):
+            exit_ = graph.exits[entered, state]
+            cost_here = cost_before + cost_of_state[entered // 4, state]
+            cost[:, exit_] = np.minimum(cost[:, exit_], cost_here)
+        if np.array_equal(former, cost):
             return cost
 
 

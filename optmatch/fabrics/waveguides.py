@@ -43,25 +43,35 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     compared: time is quadratic in their number, memory linear.
     """
     links = graph.links
+    n_terminals = len(graph.mate)
     length = np.zeros(links.count)
     bends, crossings = np.zeros((2, links.count), dtype=np.int64)
-    first = np.flatnonzero(graph.mate > np.arange(len(graph.mate)))
-    shrunk, side = _shrink(graph)
-    corner = shrunk.reshape(-1, 2)[np.arange(len(graph.mate)) // 2]
-    apart = np.linalg.norm(corner[first] - corner[graph.mate[first]], axis=1) > 1e-6
-    first = first[apart]
-    point = graph.terminal_positions(inset=0.0, offset=_SIDE)
-    start, end = point[first], point[graph.mate[first]]
+
+    # Each join once, from its lower terminal; those at a common corner have no length.
+    first = np.flatnonzero(graph.mate > np.arange(n_terminals))
+    shrunk_ends, side = _shrink(graph)
+    corner = shrunk_ends.reshape(-1, 2)[np.arange(n_terminals) // 2]
+    distance = np.linalg.norm(corner[first] - corner[graph.mate[first]], axis=1)
+    first = first[distance > 1e-6]
+    second = graph.mate[first]
     number = links.of_terminal[first]
-    level = np.where(np.arange(len(graph.mate)) % 2 == 0, side, -side)
-    way = corner[first] - corner[graph.mate[first]]
-    way[:, 1] += level[first] - level[graph.mate[first]]
-    length[number] = np.linalg.norm(way, axis=1)
+
+    # Lengths are those on the chip, where heights and channels count for less.
+    height = np.where(np.arange(n_terminals) % 2 == 0, side, -side)
+    vector = corner[first] - corner[second]
+    vector[:, 1] += height[first] - height[second]
+    length[number] = np.linalg.norm(vector, axis=1)
+
+    # A link bends twice unless it is drawn parallel to its cell. Crossings are as drawn too.
+    point = graph.terminal_positions(inset=0.0, offset=_SIDE)
+    start = point[first]
+    end = point[second]
     axis = graph.ends[first // 4, 1] - graph.ends[first // 4, 0]
-    along = end - start
-    bends[number] = 2 * (np.abs(axis[:, 0] * along[:, 1] - axis[:, 1] * along[:, 0]) > 1e-6)
-    for k, n in enumerate(number):
-        crossings[n] = _count_crossed(start[k], end[k], start, end)
+    drawn = end - start
+    area = axis[:, 0] * drawn[:, 1] - axis[:, 1] * drawn[:, 0]
+    bends[number] = 2 * (np.abs(area) > 1e-6)
+    for k, link in enumerate(number):
+        crossings[link] = _count_crossed(start[k], end[k], start, end)
     for array in (length, bends, crossings):
         array.flags.writeable = False
     return Waveguides(length, bends, crossings)
@@ -125,7 +135,8 @@ def _shrink(graph: CellGraph) -> tuple[NDArray[np.float64], float]:
     ends = graph.ends
     if (np.abs(ends[:, 0, 1] - ends[:, 1, 1]) > 1e-9).any():
         return ends, _SIDE  # a mesh, whose cells lie in all directions
-    left, right = ends[..., 0].min(axis=1), ends[..., 0].max(axis=1)
+    left = ends[..., 0].min(axis=1)
+    right = ends[..., 0].max(axis=1)
     marks = np.unique(np.concatenate([left, right]))
     middle = (marks[:-1] + marks[1:]) / 2
     covered = ((left <= middle[:, None]) & (middle[:, None] <= right)).any(axis=1)
@@ -145,8 +156,9 @@ def _count_crossed(
     def side(
         a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        u, v = b - a, c - a
-        area: NDArray[np.float64] = u[..., 0] * v[..., 1] - u[..., 1] * v[..., 0]
+        to_b = b - a
+        to_c = c - a
+        area: NDArray[np.float64] = to_b[..., 0] * to_c[..., 1] - to_b[..., 1] * to_c[..., 0]
         return np.where(np.abs(area) < 1e-9, 0.0, area)
 
     split = side(p, q, start) * side(p, q, end) < 0

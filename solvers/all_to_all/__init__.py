@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optmatch.problems import AllToAll
-from optmatch.solvers.feedforward import is_feed_forward
+from optmatch.solvers.feedforward import has_exact_router
 from optmatch.solvers.method import Method, Run
 from optmatch.solvers.params import AllToAllParams
 
@@ -40,7 +40,7 @@ METHODS = (
         AllToAll,
         _constructive,
         "shifts or bit patterns, each routed by the algorithm of a feed-forward fabric",
-        suits=is_feed_forward,
+        suits=has_exact_router,
     ),
     Method(
         "negotiated",

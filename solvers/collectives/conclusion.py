@@ -130,10 +130,10 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
 def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8] | None:
     """Find cell states for all matchings, or None."""
     with uncounted():
-        from optmatch.solvers.feedforward import is_feed_forward
+        from optmatch.solvers.feedforward import has_exact_router
 
     dark = np.full(problem.fabric.n_ports, IDLE, dtype=np.int32)
-    if is_feed_forward(Routing(problem.fabric, dark)):
+    if has_exact_router(Routing(problem.fabric, dark)):
         with uncounted():
             from optmatch.solvers.routing.methods import route_forward as route
     else:

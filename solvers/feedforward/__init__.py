@@ -4,8 +4,11 @@ from optmatch.fabrics import Fabric, Faulty, FeedForward
 from optmatch.model import Problem
 
 
-def is_feed_forward(problem: Problem) -> bool:
-    """Tell whether light goes only forward in the fabric of a problem, faults aside."""
+def has_exact_router(problem: Problem) -> bool:
+    """Tell whether the fabric of a problem has an exact router: light only goes forward in it.
+
+    Faults are looked past; the router reports a matching that they forbid.
+    """
     fabric = problem.fabric
     return isinstance(fabric.fabric if isinstance(fabric, Faulty) else fabric, FeedForward)
 

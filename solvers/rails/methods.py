@@ -211,11 +211,11 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
     with uncounted():
         # these modules load the kernels of routing
-        from optmatch.solvers.feedforward import is_feed_forward
+        from optmatch.solvers.feedforward import has_exact_router
         from optmatch.solvers.routing.methods import route_by_negotiation, route_forward
 
     problem = Routing(fabric, matching)
-    route = route_forward if is_feed_forward(problem) else route_by_negotiation
+    route = route_forward if has_exact_router(problem) else route_by_negotiation
     found = route(problem, Limits(iterations=_ROUNDS), np.random.default_rng(0), ignore)
     if found.schedule is None or found.schedule.cell_states is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from optmatch.problems import Routing
-from optmatch.solvers.feedforward import is_feed_forward
+from optmatch.solvers.feedforward import has_exact_router
 from optmatch.solvers.method import Method, Run
 from optmatch.solvers.params import RoutingParams
 
@@ -37,7 +37,7 @@ METHODS = (
         Routing,
         _constructive,
         "the exact algorithm of a feed-forward fabric, its free choices used",
-        suits=is_feed_forward,
+        suits=has_exact_router,
     ),
     Method(
         "negotiated",

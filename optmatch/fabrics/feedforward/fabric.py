@@ -21,9 +21,11 @@ from optmatch.model import Range, check_fields, check_size
 
 LINE = 0.5
 """Between two parallel waveguides, in lengths of a cell."""
-GAP, SLOPE = 0.5, 0.45
-"""Between two columns: at least this, or a share of the height that a link climbs there; with a
-smaller one the curves of steep links would turn back."""
+GAP = 0.5
+"""Between two columns, at least, in lengths of a cell."""
+SLOPE = 0.45
+"""Between two columns, at least, as a share of the height that a link climbs there; with a smaller
+one the curves of steep links would turn back."""
 
 Wire = int | None
 """What can be led to a cell: the terminal light comes from, ``~k`` for input k, None for dark."""
@@ -67,7 +69,8 @@ class ColumnBuilder:
             if wire < 0:
                 self._sources[~wire] = terminal
             else:
-                self._mate[terminal], self._mate[wire] = wire, terminal
+                self._mate[terminal] = wire
+                self._mate[wire] = terminal
                 column = max(column, self._columns[wire // 4] + 1)
         self._columns.append(column)
         self._lines.append(line)
@@ -80,15 +83,19 @@ class ColumnBuilder:
         then outputs, then terminals without a port.
         """
         mate = np.array(self._mate, dtype=np.int32)
-        columns, lines = np.array(self._columns), np.array(self._lines)
+        columns = np.array(self._columns)
+        lines = np.array(self._lines)
         free = np.flatnonzero(mate < 0)
         perimeter = [*self._sources, *outputs]
         perimeter += np.setdiff1d(free, perimeter).tolist()
 
-        joined = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
-        left, right = joined // 4, mate[joined] // 4
+        # The steepest link out of a column decides how far the next one is.
+        b_terminal = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
+        left_cell = b_terminal // 4
+        right_cell = mate[b_terminal] // 4
+        height = LINE * np.abs(lines[left_cell] - lines[right_cell])
         climbs = np.zeros(columns.max() + 1)
-        np.maximum.at(climbs, columns[left], LINE * np.abs(lines[left] - lines[right]))
+        np.maximum.at(climbs, columns[left_cell], height)
         steps = 1 + np.maximum(GAP, SLOPE * climbs)
         x = np.concatenate([[0.0], np.cumsum(steps)])[columns]
         y = -LINE * (lines + 0.5)

@@ -106,7 +106,8 @@ def _dilate(
 ) -> list[tuple[int, int]]:
     """Wire a network in which each input is a pair of wires, of which one at most is lit."""
     n = len(pairs)
-    even, side = n - n % 2, _levels(n)
+    even = n - n % 2
+    side = _levels(n)
     if n == 1:
         return [builder.place(*pairs[0], line)]
     placed = [

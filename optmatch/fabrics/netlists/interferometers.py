@@ -221,14 +221,14 @@ def find_states(amplitudes: ArmAmplitudes, terminals: Sequence[Terminal | None])
     differences = []
     extinctions = []
     for state in (BAR, CROSS):
-        wanted = np.eye(2, dtype=bool) if state == BAR else ~np.eye(2, dtype=bool)
-        slope = complex((beat * ~wanted).sum() - (beat * wanted).sum())
+        goes_there = np.eye(2, dtype=bool) if state == BAR else ~np.eye(2, dtype=bool)
+        slope = complex((beat * ~goes_there).sum() - (beat * goes_there).sum())
         is_fixed = abs(slope) < _NO_LIGHT
         difference_rad = 0.0 if is_fixed else _round_phase(math.pi - cmath.phase(slope))
         differences.append(difference_rad)
         power = np.abs(amplitudes.matrix(difference_rad)) ** 2
         extinctions.append(
-            -math.inf if is_fixed else _extinction_db(power, wanted & exists, exists)
+            -math.inf if is_fixed else _extinction_db(power, goes_there & exists, exists)
         )
 
     # A gate, with one terminal on each side, is in cross where it is dark: compare on and off.
@@ -241,23 +241,26 @@ def find_states(amplitudes: ArmAmplitudes, terminals: Sequence[Terminal | None])
 
 
 def _extinction_db(
-    power: NDArray[np.float64], wanted: NDArray[np.bool_], exists: NDArray[np.bool_]
+    power: NDArray[np.float64], goes_there: NDArray[np.bool_], exists: NDArray[np.bool_]
 ) -> float:
-    """Compare the power between wanted terminals with the most that leaks from or to either."""
+    """Compare the power where light should go with the most that leaks beside it.
+
+    All arrays have the shape (2, 2), ``[b side, a side]``. A leak leaves by the same terminal as
+    the light that should, or comes from the same one.
+    """
     worst_db = math.inf
-    for exit_, entry in np.argwhere(wanted):
-        leaks = np.concatenate([power[exit_][exists[exit_] & ~wanted[exit_]], [0.0]])
-        others = power[:, entry][exists[:, entry] & ~wanted[:, entry]]
-        leaked = max(leaks.max(), others.max(initial=0.0))
+    leak = np.where(exists & ~goes_there, power, 0.0)
+    for exit_, entry in np.argwhere(goes_there):
+        leaked = max(leak[exit_].max(), leak[:, entry].max())
         worst_db = min(worst_db, _ratio_db(float(power[exit_, entry]), float(leaked)))
     return worst_db
 
 
-def _ratio_db(wanted: float, leaked: float) -> float:
+def _ratio_db(power: float, leaked: float) -> float:
     """Return a ratio of powers in dB; infinite where nothing leaks but rounding."""
-    if wanted < _NO_LIGHT:
+    if power < _NO_LIGHT:
         return -math.inf
-    return math.inf if leaked < _NO_LIGHT else 10 * math.log10(wanted / leaked)
+    return math.inf if leaked < _NO_LIGHT else 10 * math.log10(power / leaked)
 
 
 def _round_phase(phase_rad: float) -> float:
@@ -285,7 +288,7 @@ def make_circuit(
     a1, a2, b1, b2 = map(pin, interferometer.terminals)
     return CellCircuit(
         parts=[_make_part(paths, name) for name in (link.first, *passed, link.second)],
-        joins=[(pin(one), pin(other)) for arm in link.arms for one, other in arm.joins],
+        joins=[(pin(start), pin(end)) for arm in link.arms for start, end in arm.joins],
         terminals=(a1, a2, b1, b2),
         arms=(_shifters_of(paths, arm_1), _shifters_of(paths, arm_2)),
         difference_rad=difference_rad,
@@ -312,13 +315,13 @@ def find_cells(
     paths: LightPaths, flaws: list[str]
 ) -> Iterator[tuple[Interferometer, CellCircuit]]:
     """Yield the cells that couplers are part of; couplers that do not switch are `flaws`."""
-    found = find_interferometers(paths)
-    if found.alone:
+    couplers = find_interferometers(paths)
+    if couplers.alone:
         flaws.append(
-            f"couplers {list_names(found.alone)} split the light of every circuit: two of them"
+            f"couplers {list_names(couplers.alone)} split the light of every circuit: two of them"
             " with a phase shifter in an arm between are a cell, others are no part of a switch"
         )
-    for interferometer in found.filters:
+    for interferometer in couplers.filters:
         link = interferometer.link
         matrix = find_amplitudes(paths, interferometer).matrix(0.0)
         flaws.append(
@@ -326,7 +329,7 @@ def find_cells(
             " them: they are filters and do not switch; their matrix is"
             f" {format_matrix(matrix)}"
         )
-    for interferometer in found.cells:
+    for interferometer in couplers.cells:
         link = interferometer.link
         amplitudes = find_amplitudes(paths, interferometer)
         states = find_states(amplitudes, interferometer.terminals)

@@ -90,8 +90,8 @@ def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArr
             # The upper terminal of a neighbour lies a quarter above its middle, the lower below.
             offset = np.where(neighbour & 1, 0.25, -0.25)
             neighbour_height = height[neighbour // 4] + offset
-            wanted = np.where(neighbour >= 0, neighbour_height, height[cells][:, None])
-            order = np.argsort(wanted.mean(axis=1), kind="stable")
+            best_height = np.where(neighbour >= 0, neighbour_height, height[cells][:, None])
+            order = np.argsort(best_height.mean(axis=1), kind="stable")
             height[cells[order]] = _centred_ranks(len(cells))
 
     start = np.stack([columns * (1.0 + APART / 2), -height], axis=1)
@@ -137,8 +137,8 @@ def _point_cells(mate: NDArray[np.int32], middle: NDArray[np.float64]) -> NDArra
             neighbours = mate[first : first + 2]
             joined = neighbours[neighbours >= 0] // 4
             sides.append(middle[joined].mean(axis=0) if len(joined) else middle[cell])
-        along = sides[1] - sides[0]
-        length = float(np.linalg.norm(along))
-        direction = along / length if length > 1e-9 else np.array([1.0, 0.0])
+        vector = sides[1] - sides[0]
+        length = float(np.linalg.norm(vector))
+        direction = vector / length if length > 1e-9 else np.array([1.0, 0.0])
         ends[cell] = middle[cell] - direction / 2, middle[cell] + direction / 2
     return ends

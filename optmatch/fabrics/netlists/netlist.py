@@ -204,11 +204,11 @@ def _graph(netlist: Netlist) -> CellGraph:
 
     # Terminals of ports come first in the perimeter, then those that lead nowhere.
     ports = [_terminal(pin, number) for _, pin in netlist.ports]
-    others = np.setdiff1d(np.flatnonzero(mate < 0), ports)
+    open_terminals = np.setdiff1d(np.flatnonzero(mate < 0), ports)
     return CellGraph(
         mate=mate,
         ends=lay_out(mate) if netlist.ends is None else netlist.ends,
-        perimeter=np.concatenate([ports, others]).astype(np.int32),
+        perimeter=np.concatenate([ports, open_terminals]).astype(np.int32),
         names=tuple(netlist.instances),
     )
 

@@ -11,7 +11,8 @@ from optmatch.fabrics.netlists.flaws import Pair, name_terminals, split_pin
 Terminal = tuple[str, int]
 """An instance, and the number of one of its pins: 0 to 3 for a1, a2, b1, b2."""
 
-LEFT, RIGHT = 0, 2
+LEFT = 0
+RIGHT = 2
 """The two sides of a part: the number of the first pin there."""
 
 
@@ -57,10 +58,10 @@ class LightPaths:
         self._joined: dict[Terminal, Terminal] = {}
         self._names_used: dict[Terminal, str] = {}
         for first, second in joins:
-            one = self.terminal_of(first)
-            other = self.terminal_of(second)
-            self._joined[one] = other
-            self._joined[other] = one
+            first_terminal = self.terminal_of(first)
+            second_terminal = self.terminal_of(second)
+            self._joined[first_terminal] = second_terminal
+            self._joined[second_terminal] = first_terminal
 
     def terminal_of(self, pin: str) -> Terminal:
         """Return the terminal of a pin ``"instance,pin"``, and remember how it is called."""

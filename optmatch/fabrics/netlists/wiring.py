@@ -467,7 +467,8 @@ def _expand_pin(pin: str) -> list[str]:
     span = _BUNDLE.search(spelled)
     if span is None:
         return [pin]
-    first, last = int(span[1]), int(span[2])
+    first = int(span[1])
+    last = int(span[2])
     step = 1 if last >= first else -1
     check_size("cells", abs(last - first) + 1, "instances")
     head = spelled[: span.start()]

@@ -31,8 +31,8 @@ _SMARTLIGHT = {BAR: "=", CROSS: "x"}
 def stated_cells(solution: Solution) -> NDArray[np.int8]:
     """Return the cell states of a schedule; `InputError` without a schedule, or without cells."""
     if solution.schedule is None:
-        found = f"{solution.problem.kind}, {solution.status.value}"
-        raise InputError(f"{found}: there is no schedule with cell states")
+        outcome = f"{solution.problem.kind}, {solution.status.value}"
+        raise InputError(f"{outcome}: there is no schedule with cell states")
     if solution.schedule.cell_states is None:
         raise InputError("a switch without cells: there are no cell states to write")
     return solution.schedule.cell_states
