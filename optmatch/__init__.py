@@ -13,11 +13,8 @@ if not (_HERE / "solvers").is_dir():  # a copy of the checkout without its link,
 
 # These two names are imported at once: a package of the same name would else hide them.
 from optmatch.entrances import solve, verify  # noqa: E402, F401 - listed in the stub
-from optmatch.moved import find_moved  # noqa: E402
 
 __version__ = "0.1.0"
 
 # The names stand in `__init__.pyi`, where editors and type checkers read them too.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-find_moved()
