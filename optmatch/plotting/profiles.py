@@ -9,8 +9,17 @@ from typing import NamedTuple
 
 from optmatch.plotting.palette import FAINT_INK, INK, circuit_colour
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _LEGEND = 560, 260, 44, 34, 200
-_MOST = 10.0
+# Sizes in pixels: of the axes with their labels, of the labels, and of the legend beside them.
+_WIDTH = 560
+_HEIGHT = 260
+_LEFT = 44
+_TOP = 10
+_BOTTOM = 34
+_LEGEND = 200
+_LINE_HEIGHT = 15
+
+_MAX_FACTOR = 10.0
+"""Methods that are further from the best are not told apart."""
 
 
 class ProfileData(NamedTuple):
@@ -35,17 +44,17 @@ def profile_data(ratios: Mapping[str, Sequence[float]]) -> ProfileData:
     >>> profile_data({"a": [1.0, 2.0], "b": [math.inf, 1.0]}).lines["a"]
     [(1.0, 0.5), (2.0, 1.0), (2.1, 1.0)]
     """
-    finite = [r for found in ratios.values() for r in found if math.isfinite(r)]
-    most = min(_MOST, max([*finite, 1.02]) * 1.05)
+    finite = [ratio for row in ratios.values() for ratio in row if math.isfinite(ratio)]
+    most = min(_MAX_FACTOR, max([*finite, 1.02]) * 1.05)
     lines = {}
-    for method, found in ratios.items():
+    for method, row in ratios.items():
         points = [(1.0, 0.0)]
-        for k, ratio in enumerate(sorted(found), start=1):
+        for n_tasks, ratio in enumerate(sorted(row), start=1):
             if ratio <= most:
-                points.append((ratio, k / len(found)))
+                points.append((ratio, n_tasks / len(row)))
         points.append((most, points[-1][1]))
-        last = dict(points)  # the last share of equal factors counts
-        lines[method] = [(factor, last[factor]) for factor in sorted(last)]
+        share_at = dict(points)  # of equal factors the last share counts
+        lines[method] = [(factor, share_at[factor]) for factor in sorted(share_at)]
     return ProfileData(most, lines)
 
 
@@ -60,40 +69,62 @@ def profile_svg(ratios: Mapping[str, Sequence[float]], label: str) -> str:
         The label of the axis of factors.
     """
     data = profile_data(ratios)
-    span = math.log(data.most)
-
-    def place(factor: float, share: float) -> str:
-        x = _LEFT + (_WIDTH - _LEFT) * math.log(factor) / span
-        return f"{x:.1f},{10 + (_HEIGHT - _BOTTOM - 10) * (1 - share):.1f}"
-
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + _LEGEND} {_HEIGHT}" '
         f'font-family="sans-serif" font-size="11" fill="{INK}" role="img">'
         f"<title>{html.escape(label)}</title>"
     ]
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        start, end = place(1.0, share), place(data.most, share)
-        y = float(start.partition(",")[2])
-        parts.append(f'<path d="M{start} L{end}" stroke="{FAINT_INK}" stroke-width="0.4"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
-    for k in range(5):
-        factor = data.most ** (k / 4)
-        x = place(factor, 0.0).partition(",")[0]
-        text = f"{factor:.4g}"
-        parts.append(f'<text x="{x}" y="{_HEIGHT - 18}" text-anchor="middle">{text}</text>')
-    middle = (_LEFT + _WIDTH) / 2
-    parts.append(
-        f'<text x="{middle}" y="{_HEIGHT - 3}" text-anchor="middle">{html.escape(label)}</text>'
-    )
-    for k, (method, points) in enumerate(data.lines.items()):
-        way, share = f"M{place(*points[0])}", points[0][1]
-        for factor, higher in points[1:]:
-            way += f" L{place(factor, share)} L{place(factor, higher)}"
-            share = higher
-        colour, y = circuit_colour(k), 18 + 15 * k
-        parts.append(f'<path d="{way}" fill="none" stroke="{colour}" stroke-width="2"/>')
+    parts += _draw_axes(data, label)
+    for number, (method, points) in enumerate(data.lines.items()):
+        colour = circuit_colour(number)
+        path = _stairs(data, points)
+        parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        y = 18 + _LINE_HEIGHT * number
         parts.append(
             f'<path d="M{_WIDTH + 12} {y - 4} h18" stroke="{colour}" stroke-width="3"/>'
             f'<text x="{_WIDTH + 36}" y="{y}">{html.escape(method)}</text>'
         )
     return "".join(parts) + "</svg>"
+
+
+def _x_of(data: ProfileData, factor: float) -> float:
+    """Return the place of a factor on the logarithmic axis, in pixels."""
+    return _LEFT + (_WIDTH - _LEFT) * math.log(factor) / math.log(data.most)
+
+
+def _y_of(share: float) -> float:
+    """Return the height of a share from 0 to 1, in pixels from the top."""
+    return _TOP + (_HEIGHT - _BOTTOM - _TOP) * (1 - share)
+
+
+def _draw_axes(data: ProfileData, label: str) -> list[str]:
+    """Return the elements of grid lines and labels."""
+    parts = []
+    left = _x_of(data, 1.0)
+    right = _x_of(data, data.most)
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = round(_y_of(share), 1)
+        line = f"M{left:.1f},{y:.1f} L{right:.1f},{y:.1f}"
+        parts.append(f'<path d="{line}" stroke="{FAINT_INK}" stroke-width="0.4"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
+    for quarter in range(5):
+        factor = data.most ** (quarter / 4)
+        x = _x_of(data, factor)
+        text = f"{factor:.4g}"
+        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 18}" text-anchor="middle">{text}</text>')
+    middle = (_LEFT + _WIDTH) / 2
+    parts.append(
+        f'<text x="{middle}" y="{_HEIGHT - 3}" text-anchor="middle">{html.escape(label)}</text>'
+    )
+    return parts
+
+
+def _stairs(data: ProfileData, points: list[tuple[float, float]]) -> str:
+    """Return the path of a line that stays at its share until the next factor."""
+    factor, share = points[0]
+    path = f"M{_x_of(data, factor):.1f},{_y_of(share):.1f}"
+    for next_factor, next_share in points[1:]:
+        x = _x_of(data, next_factor)
+        path += f" L{x:.1f},{_y_of(share):.1f} L{x:.1f},{_y_of(next_share):.1f}"
+        share = next_share
+    return path

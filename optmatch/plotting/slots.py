@@ -60,10 +60,10 @@ class SlotData(NamedTuple):
         """Return the colour of circuit `k`: a shade of its job's, if ports have owners."""
         if self.owners is None:
             return palette.circuit_colour(k)
-        own = self.owners.of_port
-        job = int(own[self.circuits[k].source])
-        earlier = sum(own[circuit.source] == job for circuit in self.circuits[:k])
-        return palette.shade(palette.circuit_colour(job), int(earlier))
+        job_of_port = self.owners.of_port
+        job = int(job_of_port[self.circuits[k].source])
+        n_earlier = sum(job_of_port[circuit.source] == job for circuit in self.circuits[:k])
+        return palette.shade(palette.circuit_colour(job), int(n_earlier))
 
     @property
     def cells_used(self) -> int:
@@ -113,8 +113,9 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
     """Split a drawable object into fabric and schedule, which fit; or raise `InputError`."""
     if isinstance(shown, Solution):
         if shown.schedule is None:
-            raise _nothing(shown, "a schedule")
-        fabric, schedule = shown.problem.fabric, shown.schedule
+            raise _nothing_to_draw(shown, "a schedule")
+        fabric = shown.problem.fabric
+        schedule = shown.schedule
     else:
         fabric, schedule = _pair_of(shown)
     if schedule.n_ports != fabric.n_ports:
@@ -123,10 +124,10 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
             where="matchings",
         )
     if fabric.graph is not None:
-        found = None if schedule.cell_states is None else schedule.cell_states.shape[1]
-        if found != fabric.n_cells:
+        n_cells = None if schedule.cell_states is None else schedule.cell_states.shape[1]
+        if n_cells != fabric.n_cells:
             raise InputError(
-                f"cell_states has {found or 'no'} cells, the fabric {fabric.n_cells}",
+                f"cell_states has {n_cells or 'no'} cells, the fabric {fabric.n_cells}",
                 where="cell_states",
             )
     if not schedule.n_slots:
@@ -141,12 +142,14 @@ def answered(solution: Solution, asked: type[Asked], found: type[Found]) -> tupl
     if not isinstance(problem, asked):
         raise InputError(f"a solution of kind {problem.kind}: this picture is of {asked.kind}")
     if not isinstance(answer, found) or answer is None:
-        raise _nothing(solution, "an answer")
+        raise _nothing_to_draw(solution, "an answer")
     return problem, answer
 
 
-def _nothing(solution: Solution, what: str) -> InputError:
-    return InputError(f"nothing to draw: the status is {solution.status.value}, without {what}")
+def _nothing_to_draw(solution: Solution, missing: str) -> InputError:
+    """Return the error for a solution that lacks what a picture needs."""
+    status = solution.status.value
+    return InputError(f"nothing to draw: the status is {status}, without {missing}")
 
 
 def slot_data(shown: Drawable, slot: int = 0) -> SlotData:
@@ -179,13 +182,13 @@ def slot_data(shown: Drawable, slot: int = 0) -> SlotData:
     fabric, schedule = parts(shown)
     if not 0 <= integer("slot", slot, at_least=None) < schedule.n_slots:
         raise InputError(f"slot = {slot}: slots are 0 .. {schedule.n_slots - 1}", where="slot")
-    return _slots(fabric, schedule, [slot], owners_of(shown))[0]
+    return _collect_slots(fabric, schedule, [slot], owners_of(shown))[0]
 
 
 def all_slots_data(shown: Drawable) -> tuple[SlotData, ...]:
     """Collect the data of a picture of each slot; see `slot_data`."""
     fabric, schedule = parts(shown)
-    return _slots(fabric, schedule, range(schedule.n_slots), owners_of(shown))
+    return _collect_slots(fabric, schedule, range(schedule.n_slots), owners_of(shown))
 
 
 def owners_of(shown: Drawable) -> Owners | None:
@@ -199,11 +202,14 @@ def owners_of(shown: Drawable) -> Owners | None:
 
 def keep_colours(problem: Any, *answers: Any) -> Owners:
     """Give each circuit of a reroute a colour, the same before it and after its answers."""
-    of_port = np.full(problem.fabric.n_ports, -1, dtype=np.int64)
-    for circuits in (problem.circuits, *(problem.after(each).circuits for each in answers)):
-        for column in (1, 0):
-            of_port[circuits[:, column]] = np.arange(len(circuits))
-    return Owners((), of_port)
+    circuit_of_port = np.full(problem.fabric.n_ports, -1, dtype=np.int64)
+    states = [problem, *(problem.after(answer) for answer in answers)]
+    for state in states:
+        # A port may be the source of one circuit and the destination of another: sources count.
+        numbers = np.arange(len(state.circuits))
+        circuit_of_port[state.circuits[:, 1]] = numbers
+        circuit_of_port[state.circuits[:, 0]] = numbers
+    return Owners((), circuit_of_port)
 
 
 def toggles_data(schedule: Schedule) -> TogglesData:
@@ -223,12 +229,15 @@ def toggles_data(schedule: Schedule) -> TogglesData:
     >>> toggles_data(schedule).counts.tolist()
     [0, 0, 1]
     """
-    states = _states(schedule)
-    last_set = np.where(states != FREE, np.arange(len(states))[:, None], 0)
-    held = np.take_along_axis(states, np.maximum.accumulate(last_set, axis=0), axis=0)
+    states = _states_of(schedule)
+    # The slot in which each cell was last set, up to each slot; then its state there.
+    slot_if_set = np.where(states != FREE, np.arange(len(states))[:, None], 0)
+    last_set = np.maximum.accumulate(slot_if_set, axis=0)
+    kept_states = np.take_along_axis(states, last_set, axis=0)
     toggled = np.zeros(states.shape, dtype=bool)
-    toggled[1:] = (held[1:] != held[:-1]) & (held[:-1] != FREE)
-    return TogglesData(held, toggled)
+    before = kept_states[:-1]
+    toggled[1:] = (kept_states[1:] != before) & (before != FREE)
+    return TogglesData(kept_states, toggled)
 
 
 def schedule_data(shown: Drawable) -> ScheduleData:
@@ -248,31 +257,35 @@ def schedule_data(shown: Drawable) -> ScheduleData:
     ([0.5, 3.0], [[1, 0], [0, 1]])
     """
     fabric, schedule = parts(shown)
-    meets = np.full((fabric.n_ports, fabric.n_ports), -1, dtype=np.int32)
-    for slot in reversed(range(schedule.n_slots)):
+    first_slot = np.full((fabric.n_ports, fabric.n_ports), -1, dtype=np.int32)
+    for slot in reversed(range(schedule.n_slots)):  # earlier slots overwrite later ones
         sources = np.flatnonzero(schedule.matchings[slot] != IDLE)
-        meets[sources, schedule.matchings[slot, sources]] = slot
-    ends = (schedule.matchings != IDLE).sum(axis=1)
+        first_slot[sources, schedule.matchings[slot, sources]] = slot
+    n_sources = (schedule.matchings != IDLE).sum(axis=1)  # by slot
     return ScheduleData(
         start_s=schedule.ends_s - schedule.durations_s,
         durations_s=schedule.durations_s,
-        circuits=ends // 2 if fabric.bidirectional else ends,
-        cells_used=(_states(schedule) != FREE).sum(axis=1),
+        circuits=n_sources // 2 if fabric.bidirectional else n_sources,
+        cells_used=(_states_of(schedule) != FREE).sum(axis=1),
         toggles=toggles_data(schedule).counts,
-        meets=meets,
+        meets=first_slot,
     )
 
 
-def _states(schedule: Schedule) -> NDArray[np.int8]:
+def _states_of(schedule: Schedule) -> NDArray[np.int8]:
+    """Return ``states[slot, cell]``, without cells where the schedule states none."""
     if schedule.cell_states is None:
         return np.empty((schedule.n_slots, 0), dtype=np.int8)
     return schedule.cell_states
 
 
-def _slots(
+def _collect_slots(
     fabric: Fabric, schedule: Schedule, slots: Sequence[int], owners: Owners | None
 ) -> tuple[SlotData, ...]:
-    data, states, toggles = mesh_data(fabric), _states(schedule), toggles_data(schedule)
+    """Collect the data of pictures of some slots; their light is traced together."""
+    mesh = mesh_data(fabric)
+    states = _states_of(schedule)
+    toggles = toggles_data(schedule)
     chosen = replace(
         schedule,
         matchings=schedule.matchings[slots],
@@ -280,24 +293,27 @@ def _slots(
         cell_states=None if schedule.cell_states is None else states[slots],
         delays_s=None,
     )
-    lit = zip(slots, trace_circuits(fabric, chosen), strict=True)
-    return tuple(
-        SlotData(
-            slot,
-            schedule.n_slots,
-            tuple(_circuit(fabric, data, route) for route in routes),
-            states[slot],
-            np.flatnonzero(toggles.toggled[slot]),
-            owners,
+    data = []
+    for slot, routes in zip(slots, trace_circuits(fabric, chosen), strict=True):
+        data.append(
+            SlotData(
+                slot=slot,
+                n_slots=schedule.n_slots,
+                circuits=tuple(_draw_circuit(fabric, mesh, route) for route in routes),
+                states=states[slot],
+                toggled=np.flatnonzero(toggles.toggled[slot]),
+                owners=owners,
+            )
         )
-        for slot, routes in lit
-    )
+    return tuple(data)
 
 
-def _circuit(fabric: Fabric, data: MeshData, route: Route) -> CircuitData:
-    start, goal = data.port(route.source, "in"), data.port(route.destination, "out")
-    arrives = fabric.graph is None or route.terminals[-1:] == (goal.terminal,)
-    curve = light_curve(data, start, goal, np.array(route.terminals, dtype=np.int64))
+def _draw_circuit(fabric: Fabric, mesh: MeshData, route: Route) -> CircuitData:
+    """Turn the route of a circuit into a curve from port to port, as far as its light comes."""
+    source = mesh.port(route.source, "in")
+    destination = mesh.port(route.destination, "out")
+    arrives = fabric.graph is None or route.terminals[-1:] == (destination.terminal,)
+    curve = light_curve(mesh, source, destination, np.array(route.terminals, dtype=np.int64))
     if not arrives:
         curve = curve[:-3]  # without the last piece, which leads to the port
     cells = np.array(route.cells, dtype=np.int64)

@@ -62,7 +62,10 @@ def _check_proof(failure: Failure, proof: object) -> float:
 
 
 def _check_cut(failure: Failure, proof: CutProof) -> None:
-    """Count the circuits that must leave a set of servers, and the fibres that do."""
+    """Count the circuits that must leave a set of servers, and the fibres that do.
+
+    The proof holds if there are more circuits than fibres: there is then no answer.
+    """
     units = failure.problem.units
     n_servers = units.n_servers
     if proof.servers[-1] >= n_servers:
@@ -125,7 +128,11 @@ def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
 
 
 def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) -> None:
-    """Check that for each handover, in their order, a proof shows that cells hold no routing."""
+    """Check that for each handover, in their order, a proof shows that cells hold no routing.
+
+    A handover gives each lost port a spare; ``proofs[handover]`` is about the circuits that follow
+    from it.
+    """
     fabric = failure.problem.fabric
     lost = sorted(failure.lost)
     if failure.graph is None or failure.per_unit != 1:

@@ -133,7 +133,11 @@ def _racks_at(problem: Reroute, fibre: int) -> set[int]:
 
 
 def _find_lost_units(failure: Failure) -> None:
-    """Find units with fewer live ports than circuits out, or circuits in; and live spares."""
+    """Find the units that have to be replaced, and the spares that can replace them.
+
+    A unit is lost if it has fewer live ports than circuits that it sends, or that it receives. A
+    spare needs one live port.
+    """
     problem = failure.problem
     n_units = problem.units.n_units
     circuits_out = [0] * n_units
@@ -154,7 +158,11 @@ def _find_lost_units(failure: Failure) -> None:
 
 
 def _find_hit_circuits(failure: Failure) -> None:
-    """Find circuits of dead ports or lost units, and those whose light passes a failed part."""
+    """Find the circuits that have lost their light.
+
+    Their port is dead or their unit is lost, or their light passes a failed fibre, a dead cell, or
+    a stuck cell that they need in the other state.
+    """
     problem = failure.problem
     for circuit, ports in enumerate(problem.circuits.tolist()):
         if any(port in failure.dead_ports or failure.unit(port) in failure.lost for port in ports):

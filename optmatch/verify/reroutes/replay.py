@@ -34,7 +34,11 @@ LIGHT_TAKES_ROUTE = Rule("light takes its route")
 
 
 def replay_transition(failure: Failure, transition: Transition, findings: Findings) -> bool:
-    """Apply all rules of a transition; return whether its objective could be computed."""
+    """Apply all rules of a transition; return whether its objective could be computed.
+
+    Spares and circuits come first, then the steps that lead to them, then the light in the end.
+    Each needs what comes before it, and is skipped if that is wrong.
+    """
     violations_before = len(findings.violations)
     _check_numbers(failure.problem, transition, findings)
     if len(findings.violations) > violations_before:
@@ -113,7 +117,11 @@ def _check_ends(failure: Failure, transition: Transition, findings: Findings) ->
 
 
 def _check_fibres(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that routes lead over live fibres from server to server."""
+    """Check that routes lead over live fibres from server to server.
+
+    Each route starts at the server of its source and ends at that of its destination, over fibres
+    of which each starts where the one before it ends.
+    """
     units = failure.problem.units
     ends_of_fibre = units.edges[units.edge_of_fibre].tolist()
     changed = transition.changed.tolist()
@@ -150,7 +158,11 @@ def _check_light(failure: Failure, transition: Transition, findings: Findings) -
 
 
 def _add_figures(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Compute the levels of the objective: the loss and length of routes are of changed ones."""
+    """Compute the levels of the objective, and add them as figures.
+
+    Disturbed circuits, changed circuits, cells set, the worst loss of a changed circuit in
+    hundredths of a dB, and the cells and fibres of all changed circuits.
+    """
     worst_loss = 0  # in hundredths of a dB
     length = 0
     for route in transition.routes:

@@ -99,7 +99,11 @@ class Replay:
             circuits.discard(circuit)
 
     def raise_circuit(self, circuit: int, fibres: Sequence[int], where: str) -> None:
-        """Give a circuit light, and all parts that it uses; `fibres` matter without cells."""
+        """Give a circuit light, and all parts that it uses.
+
+        Each part serves one circuit at a time. `fibres` are those of the route where there are no
+        cells; else the light is traced.
+        """
         self.up.add(circuit)
         source, destination = self.ports[circuit]
         # A bidirectional port is one part, whichever end of a circuit it is.
@@ -120,7 +124,10 @@ class Replay:
                 self.findings.refuse(ONE_CIRCUIT_PER_PART, where, got, "one")
 
     def follow(self, circuit: int, where: str) -> list[int]:
-        """Trace a circuit, note the cells that it passes, and return the links it uses."""
+        """Trace a circuit, note the cells that it passes, and return the links it uses.
+
+        Light that passes a failed fibre, is lost in a free cell or leaves elsewhere is refused.
+        """
         source, destination = self.ports[circuit]
         failed_fibres = self.failure.problem.failed_fibres
         links = []

@@ -318,7 +318,13 @@ class _Attempt:
             self.server_of_slot.pop()
 
     def route(self, slot: int, pairs: list[tuple[int, int]]) -> Iterator[bool]:
-        """Yield True for each way to route these pairs and place the slots that follow."""
+        """Yield True for each way to route these pairs and place the slots that follow.
+
+        Raises
+        ------
+        _TooManySteps
+            After `MOST_STEPS` calls.
+        """
         self.n_steps += 1
         if self.n_steps > MOST_STEPS:
             raise _TooManySteps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -66,3 +67,16 @@ def test_the_first_port_tells_whether_light_goes_forward() -> None:
     right: Any = om.Routing(OneWay((0, 6, 1), (2, 4, 3), cells), [0, 1, 2])
     left: Any = om.Routing(OneWay((6, 0, 1), (4, 2, 3), cells), [0, 1, 2])
     assert [bounds._count_passed_twice(problem) for problem in (right, left)] == [1, 0]
+
+
+def test_light_goes_forward_only_from_ends_b_to_ends_a() -> None:
+    """Two cells, joined once: every pair of their terminals."""
+    for first, second in product(range(4), range(4, 8)):
+        mate = np.full(8, -1, dtype=np.int32)
+        mate[[first, second]] = second, first
+        ends = np.flatnonzero(mate < 0).astype(np.int32)
+        cells = om.fabrics.CellGraph(mate=mate, ends=TWO_CELLS["ends"], perimeter=ends)
+        starts = np.array([0 if first else 1], dtype=np.int32)
+        goes_forward = (first >= 2) != (second % 4 >= 2)
+        lengths = forward_lengths(cells, starts, ends)
+        assert (lengths is not None) == goes_forward, (first, second)

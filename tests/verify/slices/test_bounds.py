@@ -248,3 +248,29 @@ def test_the_first_and_the_last_crossing_of_a_route_are_checked() -> None:
         routes[k] = wrong
         report = om.verify(problem, replace(answer, routes=tuple(routes)))
         assert f"routes[{k}][{hop}]" in {violation.where for violation in report.violations}
+
+
+@pytest.mark.parametrize(
+    ("fibres", "loads", "limit", "refuted"),
+    [
+        ([4, 4], [4, 0], 9, True),
+        ([4, 4], [3, 0], 9, True),
+        ([4, 4], [2, 0], 9, False),
+        ([4, 4], [1, 0], 9, False),
+        ([4, 4], [0, 3], 9, True),
+        ([4, 4], [0, 0], 1, True),
+        ([4, 4], [0, 0], 2, False),
+        ([4, 4, 4], [4, 2, 2], 2, True),
+        ([4, 4, 4], [0, 0, 4], 2, False),
+        ([4, 4, 4], [3, 2, 3], 9, True),
+    ],
+)
+def test_edges_over_a_cut_are_filled_in_whole_pairs(
+    fibres: list[int], loads: list[int], limit: int, refuted: bool
+) -> None:
+    """Two circuits of a pair of slots take one edge; one that is too full helps no other."""
+    edges = np.array([[0, 1], [1, 0], [0, 1]])[: len(fibres)]
+    fabric = SimpleNamespace(edges=edges, edge_fibres=np.array(fibres))
+    problem: Any = SimpleNamespace(fabric=fabric, loads=np.array(loads))
+    torus = bounds.Torus((1, 1, 2), 2, {(0, 1): 2, (1, 0): 2}, (1, 1, 2), True)
+    assert bounds._cut_refutes(problem, torus, [0, 1], limit, (0,)) == refuted
