@@ -56,11 +56,15 @@ def shares_data(solution: Solution) -> SharesData:
     """
     problem, answer = answered(solution, PortSharing, Assignment)
     order = problem.ranking
-    demand, served = problem.jobs.demand[order], answer.served(problem.jobs.n_jobs)[order]
+    demand = problem.jobs.demand[order]
     if not demand.any():
         raise InputError("nothing to draw: no job wants anything")
-    unused = int((answer.job_of < 0).sum())
-    return SharesData(order.astype(np.int64), demand.astype(np.int64), served, unused)
+    return SharesData(
+        job=order.astype(np.int64),
+        demand=demand.astype(np.int64),
+        served=answer.served(problem.jobs.n_jobs)[order],
+        unused=int((answer.job_of < 0).sum()),
+    )
 
 
 def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
@@ -74,131 +78,204 @@ def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
         Where to draw; None makes a new figure.
     """
     data = shares_data(solution)
-    fig = (
-        fig
-        if fig is not None
-        else blank_figure(max(6.0, min(12.0, 4 + 0.15 * len(data.job))), 3.6)
-    )
+    if fig is None:
+        fig = _blank_chart(len(data.job))
     ax = fig.add_subplot()
     edges = np.arange(len(data.job) + 1) - 0.5
     ax.stairs(data.demand, edges, fill=True, color=palette.TOGGLED_FILL, label="not served")
     ax.stairs(data.served, edges, fill=True, color=palette.circuit_colour(0), label="served")
     _name_jobs(ax, data.job)
-    served, wanted = int(data.served.sum()), int(data.demand.sum())
-    total = f"{served:,} of {wanted:,} wanted are served, unused: {data.unused:,}"
-    ax.set_title(total, fontsize=9)
+    n_served = int(data.served.sum())
+    n_wanted = int(data.demand.sum())
+    title = f"{n_served:,} of {n_wanted:,} wanted are served, unused: {data.unused:,}"
+    ax.set_title(title, fontsize=9)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
 
 
 _MOST_NODES = 3000
-_UNUSED, _TIGHT, _CLASS = "#ffffff", "#ffd57a", "#eef1f5"
+"""More resources are drawn folded: those that are alike as one box."""
+_UNUSED = "#ffffff"
+_TIGHT = "#ffd57a"
+_CLASS = "#eef1f5"
 
 
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: jobs, resources by their class, who has what, and the cut."""
     problem, answer = answered(solution, PortSharing, Assignment)
-    n_jobs, classes = problem.jobs.n_jobs, problem.classes
-    served = answer.served(n_jobs)
-    legend = [("free, or not used", _UNUSED), ("counted in the cut", _TIGHT), ("class", _CLASS)]
-    first = len(legend)
-    hues = palette.CIRCUIT_COLOURS
-    legend += [
-        (f"jobs {k}, {k + len(hues)}, ..." if n_jobs > len(hues) else f"job {k}", hues[k])
-        for k in range(min(n_jobs, len(hues)))
-    ]
-    nodes: list[list[Any]] = []
+    n_jobs = problem.jobs.n_jobs
+    boxes = _list_boxes(problem, answer, folded=len(answer.job_of) > _MOST_NODES)
     jobs = problem.ranking.tolist()
+    served = answer.served(n_jobs)
+    node_of_job = {job: node for node, job in enumerate(jobs)}
+    legend, first_hue = _list_legend(n_jobs)
+    hue_of_job = [first_hue + job % len(palette.CIRCUIT_COLOURS) for job in range(n_jobs)]
+
+    # Jobs stand in a column on the left, resources by their class on the right.
+    nodes: list[list[Any]] = []
     for row, job in enumerate(jobs):
         text = f"{job}: {served[job]}/{problem.jobs.demand[job]}"
-        nodes.append([0.0, 1.1 * row, 3.4, 0.9, text, first + job % len(hues), f"job {job}"])
-    node_of = {job: k for k, job in enumerate(jobs)}
-    boxes = _boxes(problem, answer, folded=len(answer.job_of) > _MOST_NODES)
-    across = max(12, round((2.2 * len(boxes)) ** 0.5))
-    y, takes, links, last, x = 0.0, {}, [], -1, 0
-    cuts = {}
-    tight = getattr(solution.certificate, "tight", None)
-    open_jobs = np.zeros(n_jobs, dtype=bool)
-    if tight is not None and len(tight) == n_jobs:
-        open_jobs = (np.asarray(tight) == 0).any(axis=1)
-        cuts = {str(node_of[job]): 1 for job in np.flatnonzero(~open_jobs).tolist()}
-    open_groups = np.unique(classes.group_of[open_jobs])
-    for group, job, count, name in boxes:
-        if group != last:
-            y += 1.4 if last >= 0 else 0.0
-            nodes.append([6.0, y, 2.6, 0.9, f"class {group}", 2, f"class {group}"])
-            last, x = group, 0
-        elif x == across:
-            y, x = y + 1.0, 0
-        node = str(len(nodes))
-        text = str(count) if count > 1 else ""
-        nodes.append([9.0 + x, y, 0.9, 0.9, text, 0, name])
-        x += 1
-        if job >= 0:
-            takes[node] = first + job % len(hues)
-            title = f"{name} serves job {job}"
-            links.append([node_of[job], int(node), -1, 0.03, title])
-        if tight is not None and classes.eligible[group][open_groups].any():
-            cuts[node] = 1
-    on = {str(k): first + jobs[link[0]] % len(hues) for k, link in enumerate(links)}
-    bound = solution.lower_bound if isinstance(solution.lower_bound, float) else 0.0
-    at_most = problem.jobs.demand.sum() - bound
+        nodes.append([0.0, 1.1 * row, 3.4, 0.9, text, hue_of_job[job], f"job {job}"])
+    node_of_box = _place_boxes(boxes, nodes)
+
+    # Who has what.
+    links: list[list[Any]] = []
+    hue_of_node: dict[str, int] = {}
+    hue_of_link: dict[str, int] = {}
+    for box, node in zip(boxes, node_of_box, strict=True):
+        if box.job >= 0:
+            hue_of_node[str(node)] = hue_of_job[box.job]
+            hue_of_link[str(len(links))] = hue_of_job[box.job]
+            title = f"{box.name} serves job {box.job}"
+            links.append([node_of_job[box.job], node, -1, 0.03, title])
+
+    n_served = int(served.sum())
+    n_wanted = int(problem.jobs.demand.sum())
+    n_classes = len(problem.classes.sizes)
+    shares = f"who has what: {n_served} of {n_wanted} wanted are served"
     steps: list[dict[str, Any]] = [
-        {"say": f"{len(answer.job_of)} resources in {len(classes.sizes)} classes, {n_jobs} jobs"},
-        {"say": f"who has what: {served.sum()} of {problem.jobs.demand.sum()} wanted are served",
-         "nodes": takes, "links": on},
-    ]  # fmt: skip
-    if cuts:
-        said = f"the cut: what is yellow bounds all that can be served, to {at_most:g}"
-        steps.append({"say": said, "nodes": cuts})
-    size = max(node[0] + node[2] for node in nodes), max(node[1] + node[3] for node in nodes)
+        {"say": f"{len(answer.job_of)} resources in {n_classes} classes, {n_jobs} jobs"},
+        {"say": shares, "nodes": hue_of_node, "links": hue_of_link},
+    ]
+    cut = _find_cut(solution, problem, boxes, node_of_box, node_of_job)
+    if cut:
+        bound = solution.lower_bound if isinstance(solution.lower_bound, float) else 0.0
+        caption = f"the cut: what is yellow bounds all that can be served, to {n_wanted - bound:g}"
+        steps.append({"say": caption, "nodes": cut})
+
+    width = max(node[0] + node[2] for node in nodes)
+    height = max(node[1] + node[3] for node in nodes)
     rows = [
-        [[f"job {job}", f"{served[job]}", f"{problem.jobs.demand[job]}"], {"node": node_of[job]}]
+        [
+            [f"job {job}", f"{served[job]}", f"{problem.jobs.demand[job]}"],
+            {"node": node_of_job[job]},
+        ]
         for job in jobs
     ]
     return scene(
         solution,
         legend=legend,
-        bounds=[-0.4, -0.4, size[0] + 0.8, size[1] + 0.8],
-        nodes=[[*(round(v, 2) for v in node[:4]), *node[4:]] for node in nodes],
+        bounds=[-0.4, -0.4, width + 0.8, height + 0.8],
+        nodes=[[*(round(size, 2) for size in node[:4]), *node[4:]] for node in nodes],
         links=links,
         steps=steps,
-        list={"title": "Jobs, first served first", "heads": ["", "served", "wanted"],
-              "rows": rows},
-    )  # fmt: skip
+        list={
+            "title": "Jobs, first served first",
+            "heads": ["", "served", "wanted"],
+            "rows": rows,
+        },
+    )
 
 
-def _boxes(
-    problem: PortSharing, answer: Assignment, *, folded: bool
-) -> list[tuple[int, int, int, str]]:
-    """List class, job, number and name of what is drawn; `folded` counts what is alike."""
-    group, job = problem.classes.class_of, answer.job_of
+class _Box(NamedTuple):
+    """A resource, or several that are alike, as a box of the page."""
+
+    group: int
+    """Its class."""
+    job: int
+    """The job that it serves, -1 if none."""
+    n_resources: int
+    name: str
+
+
+def _list_legend(n_jobs: int) -> tuple[list[tuple[str, str]], int]:
+    """Return the names and colours of the page, and the index of the colour of job 0."""
+    legend = [("free, or not used", _UNUSED), ("counted in the cut", _TIGHT), ("class", _CLASS)]
+    first_hue = len(legend)
+    hues = palette.CIRCUIT_COLOURS
+    for job in range(min(n_jobs, len(hues))):
+        # Where there are more jobs than colours, several share one.
+        name = f"jobs {job}, {job + len(hues)}, ..." if n_jobs > len(hues) else f"job {job}"
+        legend.append((name, hues[job]))
+    return legend, first_hue
+
+
+def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:
+    """Add nodes for classes and boxes, class by class in rows; return the node of each box."""
+    per_row = max(12, round((2.2 * len(boxes)) ** 0.5))
+    node_of_box = []
+    group = -1
+    column = 0
+    y = 0.0
+    for box in boxes:
+        if box.group != group:
+            y += 1.4 if group >= 0 else 0.0
+            group = box.group
+            column = 0
+            nodes.append([6.0, y, 2.6, 0.9, f"class {group}", 2, f"class {group}"])
+        elif column == per_row:
+            y += 1.0
+            column = 0
+        text = str(box.n_resources) if box.n_resources > 1 else ""
+        node_of_box.append(len(nodes))
+        nodes.append([9.0 + column, y, 0.9, 0.9, text, 0, box.name])
+        column += 1
+    return node_of_box
+
+
+def _find_cut(
+    solution: Solution,
+    problem: PortSharing,
+    boxes: list[_Box],
+    node_of_box: list[int],
+    node_of_job: dict[int, int],
+) -> dict[str, int]:
+    """Return the nodes that the certificate of a solution counts, each with its colour, 1.
+
+    Jobs are counted whose every column is tight, and resources that may serve another job.
+    """
+    tight = getattr(solution.certificate, "tight", None)
+    if tight is None:
+        return {}
+    n_jobs = problem.jobs.n_jobs
+    cut = {}
+    is_open = np.zeros(n_jobs, dtype=bool)
+    if len(tight) == n_jobs:
+        is_open = (np.asarray(tight) == 0).any(axis=1)
+        cut = {str(node_of_job[job]): 1 for job in np.flatnonzero(~is_open).tolist()}
+    open_groups = np.unique(problem.classes.group_of[is_open])
+    for box, node in zip(boxes, node_of_box, strict=True):
+        if problem.classes.eligible[box.group][open_groups].any():
+            cut[str(node)] = 1
+    return cut
+
+
+def _list_boxes(problem: PortSharing, answer: Assignment, *, folded: bool) -> list[_Box]:
+    """List what is drawn, class by class; `folded` counts resources that are alike."""
+    class_of = problem.classes.class_of
+    job_of = answer.job_of
     if folded:
-        pairs, counts = np.unique(np.stack([group, job], axis=1), axis=0, return_counts=True)
+        both = np.stack([class_of, job_of], axis=1)
+        pairs, counts = np.unique(both, axis=0, return_counts=True)
         return [
-            (int(g), int(j), int(n), f"{n} resources of class {g}")
-            for (g, j), n in zip(pairs.tolist(), counts.tolist(), strict=True)
+            _Box(group, job, count, f"{count} resources of class {group}")
+            for (group, job), count in zip(pairs.tolist(), counts.tolist(), strict=True)
         ]
-    order = np.lexsort((job, group)).tolist()
-    return [(int(group[k]), int(job[k]), 1, f"resource {k}") for k in order]
+    order = np.lexsort((job_of, class_of)).tolist()
+    return [
+        _Box(int(class_of[resource]), int(job_of[resource]), 1, f"resource {resource}")
+        for resource in order
+    ]
 
 
 def draw_problem(problem: PortSharing) -> Figure:
     """Draw a bar for each job: what it wants, and how many resources could serve it."""
-    order, jobs = problem.ranking, problem.jobs
-    figure = blank_figure(max(6.0, min(12.0, 4 + 0.15 * jobs.n_jobs)), 3.6)
+    jobs = problem.jobs
+    order = problem.ranking
+    supply = problem.classes.supply[order]  # by job: the resources that could serve it
+    figure = _blank_chart(jobs.n_jobs)
     ax = figure.add_subplot()
-    edges, fit = np.arange(jobs.n_jobs + 1) - 0.5, problem.classes.supply[order]
+    edges = np.arange(jobs.n_jobs + 1) - 0.5
     ax.stairs(jobs.demand[order], edges, fill=True, color=palette.TOGGLED_FILL, label="wanted")
-    ax.hlines(fit, edges[:-1], edges[1:], color=palette.INK, label="resources that fit it")
+    ax.hlines(supply, edges[:-1], edges[1:], color=palette.INK, label="resources that fit it")
     _name_jobs(ax, order)
-    if fit.max(initial=0) > 40 * np.median(jobs.demand):  # else what is wanted would not be seen
+    # On an even scale a small demand beside a large supply would not be seen.
+    if supply.max(initial=0) > 40 * np.median(jobs.demand):
         ax.set_yscale("symlog", linthresh=1)
         ax.set_ylim(bottom=0)
-    total = (
-        f"{jobs.demand.sum():,} resources are wanted, {problem.resources.n_resources:,} are there"
-    )
-    ax.set_title(total, fontsize=10)
+    n_resources = problem.resources.n_resources
+    title = f"{jobs.demand.sum():,} resources are wanted, {n_resources:,} are there"
+    ax.set_title(title, fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
@@ -210,11 +287,16 @@ def tabulate_problem(problem: PortSharing) -> dict[str, Any]:
             "fitting": problem.classes.supply}  # fmt: skip
 
 
+def _blank_chart(n_jobs: int) -> Figure:
+    """Return an empty figure, wider for more jobs."""
+    return blank_figure(max(6.0, min(12.0, 4 + 0.15 * n_jobs)), 3.6)
+
+
 def _name_jobs(ax: Any, order: NDArray[Any]) -> None:
     """Name as many jobs below a chart as there is room for."""
-    every = -(-len(order) // 30)
-    at = range(0, len(order), every)
-    ax.set_xticks(at, [str(order[k]) for k in at], fontsize=8)
+    step = -(-len(order) // 30)
+    positions = range(0, len(order), step)
+    ax.set_xticks(positions, [str(order[position]) for position in positions], fontsize=8)
     ax.set_xlim(-0.5, len(order) - 0.5)
     ax.set_xlabel("job, first served first")
     ax.set_ylabel("resources")
