@@ -151,7 +151,8 @@ def _run_fabrics(
 
     if options["size"] is None:
         raise click.UsageError("--size: needed with --fabrics")
-    size, seed = options["size"], options["seed"]
+    size = options["size"]
+    seed = options["seed"]
     use_one_thread()
     device = choose_device(options["device"])
     fabrics = {name: build(name, size, options["pairs"]) for name in _names(options["fabrics"])}

@@ -28,6 +28,7 @@ from optmatch.fabrics import Fabric, Faulty, Netlist
 from optmatch.model.declarations import Plain, form_of
 
 if TYPE_CHECKING:
+    from optmatch.kinds import Kind
     from optmatch.solvers.method import Method
 
 _SHOWN = 8
@@ -168,38 +169,60 @@ def methods(name: str | None, as_json: bool) -> None:
             check_method_name(name)
         listed = [method for method in all_methods() if name in (None, method.name)]
     if as_json:
-        keys = ("name", "exact", "deterministic", "summary")
-        entries = [
-            {"kind": method.solves.kind, **{key: getattr(method, key) for key in keys}}
-            | {"params": _list_params(method)}
-            for method in listed
-        ]
-        print_object("methods", {"methods": entries})
+        print_object("methods", {"methods": [_method_object(method) for method in listed]})
         return
     for kind in all_kinds():
-        found = [method for method in listed if method.solves is kind.problem]
-        if not found:
-            continue
-        click.echo(f"{kind.problem.kind}:")
-        width = max(len(method.name) for method in found)
-        default = next(method.name for method in kind.methods if method.suits is None)
-        first = [method.name for method in takewhile(lambda each: each.suits, kind.methods)]
-        for method in found:
-            marks = ["default"] * (method.name == default) + ["exact"] * method.exact
-            if method.name in first:
-                marks.insert(0, "default where it fits")
-            told = f" ({', '.join(marks)})" if marks else ""
-            click.echo(f"  {method.name:<{width}}  {method.summary}{told}")
-            if name is None or of_kind:
-                continue
-            for param in _list_params(method):
-                most = f" to {param['most']:g}" if param["most"] is not None else " or more"
-                span = f"{param['type']}, {param['least']:g}{most}; {param['default']} by default"
-                click.echo(f"    --param {param['name']}=...  {param['summary']} ({span})")
-            run = method.load()
-            told = getdoc(getattr(run, "func", run)) or ""
-            if told:
-                click.echo("\n" + indent(told.partition("\nReferences")[0].strip(), "    ") + "\n")
+        methods_of_kind = [method for method in listed if method.solves is kind.problem]
+        if methods_of_kind:
+            click.echo(f"{kind.problem.kind}:")
+            _print_methods(kind, methods_of_kind, in_full=name is not None and not of_kind)
+
+
+def _method_object(method: Method) -> dict[str, Any]:
+    """Return what `--json` prints about a method."""
+    return {
+        "kind": method.solves.kind,
+        "name": method.name,
+        "exact": method.exact,
+        "deterministic": method.deterministic,
+        "summary": method.summary,
+        "params": _list_params(method),
+    }
+
+
+def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
+    """Print a line for each method of a kind; in full also its parameters and its docstring."""
+    default = next(method.name for method in kind.methods if method.suits is None)
+    # Methods before the default that suit some problems only are the default for those.
+    default_where_fitting = {
+        method.name for method in takewhile(lambda method: method.suits, kind.methods)
+    }
+    width = max(len(method.name) for method in methods)
+    for method in methods:
+        marks = []
+        if method.name in default_where_fitting:
+            marks.append("default where it fits")
+        if method.name == default:
+            marks.append("default")
+        if method.exact:
+            marks.append("exact")
+        marked = f" ({', '.join(marks)})" if marks else ""
+        click.echo(f"  {method.name:<{width}}  {method.summary}{marked}")
+        if in_full:
+            _print_in_full(method)
+
+
+def _print_in_full(method: Method) -> None:
+    """Print the parameters of a method, and the docstring of its function."""
+    for param in _list_params(method):
+        most = " or more" if param["most"] is None else f" to {param['most']:g}"
+        span = f"{param['type']}, {param['least']:g}{most}; {param['default']} by default"
+        click.echo(f"    --param {param['name']}=...  {param['summary']} ({span})")
+    run = method.load()
+    docstring = getdoc(getattr(run, "func", run)) or ""
+    if docstring:
+        text = docstring.partition("\nReferences")[0].strip()
+        click.echo("\n" + indent(text, "    ") + "\n")
 
 
 def _list_params(method: Method) -> list[dict[str, Any]]:

@@ -137,7 +137,8 @@ def _solve(
     quiet: bool,
     verbose: bool,
 ) -> int:
-    clock, before = Limits(time_s=time_limit_s).start(), uncounted_s()
+    clock = Limits(time_s=time_limit_s).start()
+    before = uncounted_s()
     with uncounted():
         from optmatch.entrances import solve as run
         from optmatch.io import check_target

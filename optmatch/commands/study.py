@@ -218,7 +218,8 @@ def collectives(
     from optmatch.problems import Collective
     from optmatch.studies.collectives import study_collectives
 
-    wanted, problem = _take_output(options), read_problem(file)
+    wanted = _take_output(options)
+    problem = read_problem(file)
     if not isinstance(problem, Collective):
         raise InputError(f"a problem of kind {problem.kind}: a collective is expected", path=file)
     given = {name: value for name, value in options.items() if value is not None}
@@ -258,7 +259,8 @@ def _study_racks(
     study: Callable[..., Study], options: dict[str, Any], *, racks: int = 1, **given: Any
 ) -> int:
     """Run a study of racks, which the options describe."""
-    wanted, fabric = _take_output(options), build_racks(options, racks=racks)
+    wanted = _take_output(options)
+    fabric = build_racks(options, racks=racks)
     chosen = {name: value for name, value in options.items() if value is not None} | given
     if "mix" in chosen:
         chosen["mix"] = _read_mix(chosen["mix"])
@@ -322,7 +324,8 @@ def _print_tables(found: Study) -> None:
 
 
 def _cell(row: dict[str, Any], name: str) -> str:
-    value, half = row[name], row.get(f"{name}_half_width")
+    value = row[name]
+    half = row.get(f"{name}_half_width")
     if value is None:
         return ""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)

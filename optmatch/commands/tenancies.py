@@ -74,7 +74,8 @@ def tenancy(
 def _read_job(text: str, rng: np.random.Generator) -> Tenant:
     name, *parts = text.split(":")
     try:
-        ports, question = int(parts[0]), parts[1] if len(parts) > 1 else "all-to-all"
+        ports = int(parts[0])
+        question = parts[1] if len(parts) > 1 else "all-to-all"
         size = float(parts[2]) if len(parts) > 2 else 0.0
     except (ValueError, IndexError):
         raise click.UsageError(f"--job {text}: NAME:PORTS[:QUESTION[:BYTES]]") from None

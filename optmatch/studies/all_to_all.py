@@ -113,7 +113,8 @@ class Table:
 def _check(problem: Any, found: Sequence[Fault], verdict: Any) -> None:
     """Let the verifier look at a repaired schedule."""
     broken = Faulty.of(problem.fabric, found)
-    matchings, states = np.asarray(verdict.matchings), np.asarray(verdict.states)
+    matchings = np.asarray(verdict.matchings)
+    states = np.asarray(verdict.states)
     claims: list[tuple[Any, Schedule]] = []
     if isinstance(problem, AllToAll):
         schedule = Schedule(
@@ -228,7 +229,8 @@ def wilson(successes: int, samples: int) -> tuple[float, float]:
     """
     if not samples:
         return 0.0, 1.0
-    share, spread = successes / samples, NORMAL_95**2 / samples
+    share = successes / samples
+    spread = NORMAL_95**2 / samples
     middle = share + spread / 2
     half = NORMAL_95 * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
     low = 0.0 if successes == 0 else max(0.0, (middle - half) / (1 + spread))
@@ -319,7 +321,8 @@ def study_yield(
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     assert solution.schedule is not None
     table = Table(cells, tuple(kinds))
-    started, limit = time.perf_counter(), None
+    started = time.perf_counter()
+    limit = None
 
     def left_s() -> float | None:
         return None if time_limit_s is None else started + time_limit_s - time.perf_counter()

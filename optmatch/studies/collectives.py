@@ -129,7 +129,8 @@ def break_even_delay(problem: Collective, method: str, other: str = "ring") -> f
         here = replace(problem, delay_s=delay_s)
         return time_of(here, method) < time_of(here, other)
 
-    low, high = 1e-9, 1e3
+    low = 1e-9
+    high = 1e3
     if leads(high):
         return math.inf
     if not leads(low):

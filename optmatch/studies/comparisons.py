@@ -117,7 +117,10 @@ def _measure(
 ) -> FabricRow:
     found = [solution.schedule for solution in solutions if solution.schedule is not None]
     graph: Any = fabric.graph
-    toggles, cells, loss, ratio = 0, np.empty(0, dtype=np.int32), np.empty(0), np.empty(0)
+    toggles = 0
+    cells = np.empty(0, dtype=np.int32)
+    loss = np.empty(0)
+    ratio = np.empty(0)
     if found:
         together = Schedule(
             matchings=np.concatenate([schedule.matchings for schedule in found]),
@@ -127,7 +130,8 @@ def _measure(
         toggles = count_toggles(together)
         settled = settle_free_cells(solutions[0].problem, together, device)
         optics = measure_optics(solutions[0].problem, together, device, idle=settled, seed=seed)
-        cells, loss = optics.cells[optics.lit], optics.insertion_loss_db[optics.lit]
+        cells = optics.cells[optics.lit]
+        loss = optics.insertion_loss_db[optics.lit]
         ratio = optics.signal_to_crosstalk_db[optics.lit]
     return FabricRow(
         name=name,

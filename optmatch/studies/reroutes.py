@@ -70,7 +70,9 @@ def measure_blast(fabric: RackFabric, arrivals: list[Arrival]) -> BlastRadius:
         slice_ = pod.allocate(arrival.shape, "optical")
         if slice_ is not None:
             placed[int(fabric.server_coordinates[slice_.servers[0], 0])].append(slice_)
-    noticed, sizes, racks = list[_Noticed](), list[int](), list[int]()
+    noticed = list[_Noticed]()
+    sizes = list[int]()
+    racks = list[int]()
     one = replace(fabric, racks=1, interposer=None)
     for rack, slices in enumerate(placed):
         of_slices = [int(np.prod(slice_.shape)) for slice_ in slices]
@@ -115,7 +117,8 @@ def _fail_each(rack: RackFabric, number: int, slices: list[Allocation]) -> list[
 
 def state_of_rack(rack: RackFabric, number: int, slices: list[Allocation]) -> Reroute:
     """Return the slices of a rack as a running state of that rack alone."""
-    circuits, routes = list[list[int]](), list[tuple[int, ...]]()
+    circuits = list[list[int]]()
+    routes = list[tuple[int, ...]]()
     owners: list[int] = []
     used: set[int] = set()
     for owner, slice_ in enumerate(slices):

@@ -299,7 +299,8 @@ def _to_values(row: Row) -> list[Any]:
 
 def _to_row(values: Sequence[Any], answered: bool) -> Row:
     """Return a row of the table, or a damaged one if it is not what was written."""
-    figures, seal = values[: len(COLUMNS)], values[len(COLUMNS)]
+    figures = values[: len(COLUMNS)]
+    seal = values[len(COLUMNS)]
     answer = values[-1] if answered else None
     found = dict(zip(COLUMNS, figures, strict=True))
     try:

@@ -118,7 +118,8 @@ def _by_key(tasks: Iterable[Task]) -> dict[str, Task]:
     for task in tasks:
         form_of(Task).check("tasks", task)
         if task.problem is not last:
-            last, known = task.problem, problem_digest(task.problem)
+            last = task.problem
+            known = problem_digest(task.problem)
         found.setdefault(task.key(known), task)
     return found
 

@@ -15,9 +15,13 @@ from optmatch.io.text import canonical, digest, parse, plain
 from optmatch.kinds import check_method_name, default_method
 from optmatch.model import FormatError, Limits, Problem, Score, Solution, Value, integer
 
-REFUSED, FAILED, DAMAGED = "refused", "failed", "damaged"
-"""Besides the values of `Status`: the method does not take the problem; it raised an error, or
-its process died; the row in the store is not what was written."""
+# What a row may say beside the values of `Status`.
+REFUSED = "refused"
+"""The method does not take the problem."""
+FAILED = "failed"
+"""The method has raised an error, or its process has died."""
+DAMAGED = "damaged"
+"""The row in the store is not what was written."""
 
 
 _FREE = Limits()

@@ -42,7 +42,9 @@ def collective_problems(
     rank = st.integers(0, n - 1)
     sizes = st.sampled_from([8.0, 1000.0, 1e6])
     late = draw(st.dictionaries(rank, st.sampled_from([1e-6, 1e-3]), max_size=min(1, n - 1)))
-    operation, demand, steps = draw(st.sampled_from(OPERATIONS)), None, None
+    operation = draw(st.sampled_from(OPERATIONS))
+    demand = None
+    steps = None
     if operation == "all-to-all" and draw(st.booleans()):  # blocks without bytes, even all of them
         demand = np.zeros((n, n))
         for source, destination in draw(st.lists(st.tuples(rank, rank), max_size=2 * n)):

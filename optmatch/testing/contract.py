@@ -78,7 +78,8 @@ class SolverContract(Runs):
     @on_each
     def test_every_answer_passes_the_verifier(self, problem: Problem) -> None:
         """Answers with several seeds are valid at any limit; statistics are those of the table."""
-        first, second = self._answer(problem), self._answer(problem, number=1)
+        first = self._answer(problem)
+        second = self._answer(problem, number=1)
         for solution in (first,) if essence(second) == essence(first) else (first, second):
             report = verify(problem, solution)
             assert report.valid, report.complaint
@@ -96,7 +97,8 @@ class SolverContract(Runs):
     @on_each_tiny
     def test_tiny_problems_agree_with_brute_force(self, problem: Problem) -> None:
         """Never better; as good where it says optimal; none where it says infeasible."""
-        best, solution = self._best(problem), self._answer(problem)
+        best = self._best(problem)
+        solution = self._answer(problem)
         if solution.status is Status.INFEASIBLE:
             assert best is None
         if best is None or not self._in_fewest_slots(problem, solution):
@@ -146,7 +148,8 @@ class SolverContract(Runs):
         twin = relabelled(problem, order)
         if twin == problem:
             return
-        first, second = self._answer(problem), self._answer(twin)
+        first = self._answer(problem)
+        second = self._answer(twin)
         assert verify(twin, second).valid
         if first.status is Status.OPTIMAL and second.status is Status.OPTIMAL:
             assert second.objective == pytest.approx(first.objective, rel=RTOL)

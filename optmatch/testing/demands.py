@@ -59,7 +59,8 @@ def demand_problems(
         fabrics = _TINY if tiny else _SMALL
     fabric = draw(st.sampled_from(list(fabrics)))
     objective: Any = draw(st.sampled_from(list(objectives)))
-    n, most = fabric.n_ports, 3 if tiny else 9
+    n = fabric.n_ports
+    most = 3 if tiny else 9
     options: dict[str, Any] = {"objective": objective}
     options["delay_s"] = float(draw(st.integers(0, 3)))
     if objective == "matchings":
@@ -119,7 +120,8 @@ def best_demand(problem: Demand, realisable: Sequence[Sequence[int]] | None) -> 
 def _earliest(ticks: Matrix, matchings: Sequence[Matrix], delay: int, shortest: int) -> int:
     """Find the shortest way from everything to nothing left, by Dijkstra."""
     n = len(ticks)
-    waiting, done = [(0, tuple(ticks.ravel().tolist()))], set()
+    waiting = [(0, tuple(ticks.ravel().tolist()))]
+    done = set()
     while waiting:
         cost, state = heapq.heappop(waiting)
         if not any(state):
@@ -140,7 +142,8 @@ def _earliest(ticks: Matrix, matchings: Sequence[Matrix], delay: int, shortest: 
 def _fewest(ticks: Matrix, matchings: Sequence[Matrix]) -> int:
     """Take off one matching after the other, with every weight, until something is empty."""
     n = len(ticks)
-    states, count = {tuple(ticks.ravel().tolist())}, 0
+    states = {tuple(ticks.ravel().tolist())}
+    count = 0
     while not any(sum(state) == 0 for state in states):
         following = set()
         for state in states:
@@ -148,5 +151,6 @@ def _fewest(ticks: Matrix, matchings: Sequence[Matrix]) -> int:
             for matching in matchings:
                 for weight in range(1, int(left[matching == 1].min()) + 1):
                     following.add(tuple((left - weight * matching).ravel().tolist()))
-        states, count = following, count + 1
+        states = following
+        count = count + 1
     return count

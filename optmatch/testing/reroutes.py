@@ -151,7 +151,9 @@ def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
 
 def follow(graph: Any, states: NDArray[np.int8], start: int) -> tuple[list[int], int]:
     """Follow light from a free terminal; return the terminals it enters, and where it leaves."""
-    way, at, left = [], start, -1
+    way = []
+    at = start
+    left = -1
     while at >= 0:
         way.append(at)
         left = int(graph.exits[at, states[at // 4]])

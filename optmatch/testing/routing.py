@@ -122,5 +122,6 @@ def _trace_every_state(fabric: Fabric) -> Traces:
             traces.bar_cells[light, source] += (left ^ entered) & 1 == BAR  # stuck cells: as is
             traces.destination[light, source] = port_at[left]
             inside = graph.mate[left] >= 0
-            light, entered = light[inside], graph.mate[left[inside]]
+            light = light[inside]
+            entered = graph.mate[left[inside]]
     return traces

@@ -58,7 +58,8 @@ class Runs:
         limits: Limits | None = None,
         on_event: Callable[[Event], None] = ignore,
     ) -> Solution:
-        rng, method = np.random.default_rng(number), self.method
+        rng = np.random.default_rng(number)
+        method = self.method
         method = method if isinstance(method, Method) else find_method(method, problem)
         return method.run(problem, limits or self.limits, rng, on_event)
 

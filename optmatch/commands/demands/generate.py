@@ -165,7 +165,8 @@ def demand(
                 "--name, --layout, --transposed, --groups, --lenient are for --matrix"
             )
         fabric = build_fabric(type_, shape)
-        given, names = _draw(model, fabric, rng, drawn), None
+        given = _draw(model, fabric, rng, drawn)
+        names = None
     if fabric is None:
         options["names"] = names
     elif names is not None:

@@ -47,7 +47,8 @@ def choose_device(name: str | None) -> Device:
 def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevice | None]:
     """Take `CHIP_OPTIONS` out of `options`; the fabric gets weak cells as faults."""
     device, table, least = take(options, ("device", "device_cells", "min_extinction_db")).values()
-    cells, objective = None, options["objective"]
+    cells = None
+    objective = options["objective"]
     if table is not None:
         from optmatch.io.cells import read_cells
 

@@ -36,7 +36,8 @@ class Signals:
     @contextmanager
     def held(self, hold: Callable[[int], bool]) -> Iterator[None]:
         """Ask `hold` in this block whether a signal waits."""
-        before, self.hold = self.hold, hold
+        before = self.hold
+        self.hold = hold
         try:
             yield
         finally:

@@ -133,7 +133,8 @@ def print_optics(measured: Measured, *, per_slot: bool) -> None:
 def _describe(row: dict[str, Any]) -> str:
     if not row["circuits"]:
         return "no circuit"
-    faint, noisy = row["worst_loss_circuit"], row["worst_crosstalk_circuit"]
+    faint = row["worst_loss_circuit"]
+    noisy = row["worst_crosstalk_circuit"]
     parts = [
         f"loss {row['worst_insertion_loss_db']:.2f} dB ({faint[0]} to {faint[1]})",
         f"signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB"

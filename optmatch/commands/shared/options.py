@@ -84,7 +84,9 @@ class Listed(click.ParamType):  # type: ignore[type-arg] # no generic class befo
     name = "list"
 
     def __init__(self, read: Callable[[str], Any], what: str, *, single: bool = False) -> None:
-        self.read, self.what, self.single = read, what, single
+        self.read = read
+        self.what = what
+        self.single = single
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse the text, or a default; if `single`, one value alone stays alone."""
@@ -427,9 +429,11 @@ def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
 
 def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     """Make the fabric that the options describe, and take these out of `options`."""
-    shape, netlist = take(options, FABRIC_NAMES), options.pop("netlist", None)
+    shape = take(options, FABRIC_NAMES)
+    netlist = options.pop("netlist", None)
     given = {name: value for name, value in shape.items() if value is not None}
-    naming, faults = take(options, NETLIST_NAMES), take(options, _FAULTS)
+    naming = take(options, NETLIST_NAMES)
+    faults = take(options, _FAULTS)
     faults = {name: parts for name, parts in faults.items() if parts is not None}
     if netlist is not None:
         for name in given.keys() - {"tx", "rx"}:

@@ -78,7 +78,8 @@ class LaterGroup(Group):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self._names, self._load = list(names), load
+        self._names = list(names)
+        self._load = load
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of help."""
@@ -122,7 +123,8 @@ def _name_variables(command: click.Command, prefix: str) -> None:
 
 
 SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, UNPROVED = range(7)
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED = 130
+TERMINATED = 143
 
 EXIT_CODES = {
     SOLVED: "solved: optimal, or feasible within the limits",

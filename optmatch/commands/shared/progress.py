@@ -50,8 +50,12 @@ class Progress:
         unit: Callable[[], str] = str,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.unit, self.limit_s = unit, limit_s
-        self.name, self.verbose, self.terminal, self.clock = name, verbose, terminal, clock
+        self.unit = unit
+        self.limit_s = limit_s
+        self.name = name
+        self.verbose = verbose
+        self.terminal = terminal
+        self.clock = clock
         self.started = clock()
         self.next_s = 0.1 if terminal else INTERVAL_S
         self.phase = "started"

@@ -38,7 +38,8 @@ def bound_completions(pool: Pool, until_s: float, *, enough: float = 0.8) -> Bou
     needed = np.ceil((pool.demand * enough).round(9)).astype(np.int64)
     alone = np.array([alone_s(devices, job, int(needed[job])) for job in range(len(needed))])
     kinds, group_of = np.unique(pool.eligible, axis=1, return_inverse=True)
-    groups, group_of = range(kinds.shape[1]), group_of.reshape(-1)
+    groups = range(kinds.shape[1])
+    group_of = group_of.reshape(-1)
     known: dict[tuple[int, ...], float] = {}
     best = float(alone.sum())
     few: Iterable[list[tuple[int, ...]]] = [[tuple(groups)], [(group,) for group in groups]]
@@ -74,8 +75,10 @@ def alone_s(devices: _Devices, job: int, needed: int) -> float:
     """
     pool = devices.pool
     mine = pool.eligible[devices.class_of, job].astype(np.bool_)
-    come_s, leave_s = devices.come_s[mine], devices.leave_s[mine]
-    response_s, now = devices.response_s[mine], float(pool.asked_s[job])
+    come_s = devices.come_s[mine]
+    leave_s = devices.leave_s[mine]
+    response_s = devices.response_s[mine]
+    now = float(pool.asked_s[job])
     for _ in range(int(pool.rounds[job])):
         first = int(come_s.searchsorted(now - devices.longest_s))
         last = int(come_s.searchsorted(now, side="right"))
@@ -108,10 +111,12 @@ def shared_s(devices: _Devices, jobs: NDArray[np.intp], needed: NDArray[np.int64
     work = (needed * pool.rounds).tolist()
     asked_s = [*pool.asked_s[order].tolist(), np.inf]
     left: list[int] = []
-    used, total = 0, 0.0
+    used = 0
+    total = 0.0
     for place, job in enumerate(order.tolist()):
         heapq.heappush(left, work[job])
-        now, until_s = asked_s[place], asked_s[place + 1]
+        now = asked_s[place]
+        until_s = asked_s[place + 1]
         total -= now
         by_then = int(results_s.searchsorted(until_s, side="right"))
         while left and used < by_then:

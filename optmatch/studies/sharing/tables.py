@@ -221,7 +221,8 @@ def study_sharing(
     children = np.random.SeedSequence(seed).spawn(integer("runs", runs, at_least=1))
     found: dict[Key, list[Figures]] = {}
     cells = list(product(values["supply"], values["response"], values["scale"]))
-    complete, done = True, 0
+    complete = True
+    done = 0
 
     def tell(_event: Event | None = None) -> None:
         on_event(Tick("pools", done, len(children) * len(mixes) * len(cells)))
@@ -298,7 +299,9 @@ class _Timer:
     """A policy, and how long its decisions take."""
 
     def __init__(self, policy: Policy) -> None:
-        self.policy, self.spent_s, self.calls = policy, 0.0, 0
+        self.policy = policy
+        self.spent_s = 0.0
+        self.calls = 0
 
     def __call__(self, now: Moment) -> Priority:
         begun_s = time.process_time()

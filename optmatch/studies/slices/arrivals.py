@@ -51,7 +51,8 @@ def draw_arrivals(
     """
     if number("load", load) == 0:
         raise InputError("load = 0: must be > 0", where="load")
-    shapes, weights = list(mix), np.array(list(mix.values()), dtype=np.float64)
+    shapes = list(mix)
+    weights = np.array(list(mix.values()), dtype=np.float64)
     if not shapes or not (weights >= 0).all() or not weights.sum() > 0:
         raise InputError("mix: weights >= 0 are expected, not all of them 0", where="mix")
     sizes = []
@@ -91,7 +92,8 @@ def read_arrivals(path: str | os.PathLike[str]) -> list[Arrival]:
     for place, row in rows:
         try:
             shape = parse_shape(row["shape"] or "")
-            time, stay = float(row["arrival_time"]), float(row["duration"])
+            time = float(row["arrival_time"])
+            stay = float(row["duration"])
         except (InputError, TypeError, ValueError) as exc:
             raise FormatError(f"{exc}", path=name, where=place) from exc
         if not (math.isfinite(time) and math.isfinite(stay) and stay > 0):

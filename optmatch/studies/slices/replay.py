@@ -144,7 +144,9 @@ class _Replay:
     """The racks at one time, and the sums so far."""
 
     def __init__(self, fabric: RackFabric, rule: str, probe: bool) -> None:
-        self.fabric, self.rule, self.probe = fabric, rule, probe
+        self.fabric = fabric
+        self.rule = rule
+        self.probe = probe
         self.optical = rule in ("optical", JOINED)
         self.pod = Pod(fabric)
         self.rng = np.random.default_rng(0)  # indices of servers that stand for others
@@ -156,9 +158,13 @@ class _Replay:
     def _clear(self, time: float) -> None:
         self.now = self.start = time
         self.busy_time = self.fragments = self.unusable = self.hops = self.used = 0.0
-        self.asked, self.circuits, self.chips = 0, 0, 0
-        self.racks, self.requests = Counter[int](), Counter[Shape]()
-        self.rejected, self.scattered = Counter[Shape](), Counter[Shape]()
+        self.asked = 0
+        self.circuits = 0
+        self.chips = 0
+        self.racks = Counter[int]()
+        self.requests = Counter[Shape]()
+        self.rejected = Counter[Shape]()
+        self.scattered = Counter[Shape]()
 
     def count_from(self, time: float) -> None:
         """Forget the sums, not the slices."""
@@ -210,7 +216,8 @@ class _Replay:
 
     def _places(self, rack: int, plans: list[SliceShape]) -> bool:
         """Tell whether scattered servers of a rack can hold the slice; remembered."""
-        key, version = (rack, plans[0].shape), int(self.pod.changes[rack])
+        key = (rack, plans[0].shape)
+        version = int(self.pod.changes[rack])
         if self.known.get(key, (-1, False))[0] != version:
             self.known[key] = version, scatters(self.pod, rack, plans)
         return self.known[key][1]

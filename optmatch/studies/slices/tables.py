@@ -52,7 +52,8 @@ def fill_fragmented(
     `rng` draws the slices that leave, until the part `free` of the servers is free. Then slices of
     `shape` are asked for, under a `rule` of `optmatch.studies.slices.replay`.
     """
-    fabric, optical = join_racks(fabric, rule), rule in ("optical", JOINED)
+    fabric = join_racks(fabric, rule)
+    optical = rule in ("optical", JOINED)
     pod = Pod(fabric)
     count = round(number("free", free) * fabric.n_servers)
     pod.free[:] = False

@@ -62,6 +62,6 @@ def test_the_command_writes_tables_and_a_picture(tmp_path: Path) -> None:
     assert "break-even" in done.stdout
     assert picture.read_text().startswith("<?xml")
     wrong = call("study", "collectives", path, "--delays", "soon")
-    assert (wrong.exit_code, "'soon': numbers" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "'soon': times" in wrong.stderr) == (2, True)
     wrong = call("study", "collectives", path, "--method", "swung")
     assert (wrong.exit_code, "these fit: ilp, rewire" in wrong.stderr) == (2, True)
