@@ -198,12 +198,12 @@ def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
     share = _read_setting(part, "coupling", 0.5, most=1.0)
     loss_db = _read_setting(part, "loss_dB", 0.0, most=1000.0)
     straight = np.sqrt(1 - share)
-    across = np.sqrt(share)
+    crossing = np.sqrt(share)
     if part.names is NARROW:
-        outputs = (across, straight) if convention == "optical" else (straight, across)
+        outputs = (crossing, straight) if convention == "optical" else (straight, crossing)
         matrix = np.array([[outputs[0], 0], [outputs[1], 0]], dtype=np.complex128)
     else:
-        matrix = np.array([[straight, 1j * across], [1j * across, straight]])
+        matrix = np.array([[straight, 1j * crossing], [1j * crossing, straight]])
     return np.asarray(10 ** (-loss_db / 20) * matrix, dtype=np.complex128)
 
 

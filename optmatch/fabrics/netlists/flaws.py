@@ -32,8 +32,10 @@ class NetlistError(InputError):
         count = "1 flaw" if len(flaws) == 1 else f"{len(flaws)} flaws"
         lengths = accumulate(map(len, flaws))
         n_shown = max(1, sum(length <= _MOST_LETTERS for length in lengths))
-        rest = f"; and {len(flaws) - n_shown} more" if n_shown < len(flaws) else ""
-        super().__init__(f"{count}: {'; '.join(flaws[:n_shown])}{rest}")
+        message = f"{count}: {'; '.join(flaws[:n_shown])}"
+        if n_shown < len(flaws):
+            message += f"; and {len(flaws) - n_shown} more"
+        super().__init__(message)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.flaws,), {"where": self.where, "path": self.path}

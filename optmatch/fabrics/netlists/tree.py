@@ -171,12 +171,12 @@ def _conventions(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
     """Return the names that pins of switches may have: those of the user, or the usual ones."""
     if pins is None:
         return CONVENTIONS
-    names = {ours: theirs for theirs, ours in pins.items()}
-    if set(names) != set(TERMINAL_NAMES) or len(pins) != 4:
+    name_of_terminal = {terminal: name for name, terminal in pins.items()}
+    if set(name_of_terminal) != set(TERMINAL_NAMES) or len(pins) != 4:
         raise InputError(
             f"pins = {dict(pins)}: four names, for {', '.join(TERMINAL_NAMES)}", where="pins"
         )
-    return {"given": [names[ours] for ours in TERMINAL_NAMES]}
+    return {"given": [name_of_terminal[terminal] for terminal in TERMINAL_NAMES]}
 
 
 def _leave_out_parts_without_cells(wiring: Wiring, parts: Mapping[str, Part]) -> dict[str, Part]:
@@ -194,9 +194,9 @@ def _leave_out_parts_without_cells(wiring: Wiring, parts: Mapping[str, Part]) ->
         with_ports = f", with ports {list_names(ports)}" if ports else ""
         _log.warning("left out: %s%s: no cell is joined to it", list_names(group), with_ports)
     left_out = {name for group in useless for name in group}
-    kept = {name: part for name, part in parts.items() if name not in left_out}
-    wiring.keep(kept)
-    return kept
+    remaining = {name: part for name, part in parts.items() if name not in left_out}
+    wiring.keep(remaining)
+    return remaining
 
 
 def _may_switch(kinds: Sequence[str | None]) -> bool:
@@ -365,5 +365,5 @@ def _place(
             return None
         length = float(np.median(nearest)) / _APART if len(instances) > 1 else 1.0
     angle = np.radians(rotation)
-    along = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    return np.stack([middle / length - along / 2, middle / length + along / 2], axis=1)
+    axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return np.stack([middle / length - axis / 2, middle / length + axis / 2], axis=1)

@@ -64,8 +64,11 @@ class Wiring:
         left_out = set(names)
         removed = {name for name in self.instances if _outer_names(name) & left_out}
         port_names = {name for name, _ in self.ports}
-        known = port_names.union(*(_outer_names(name) for name in self.instances))
-        flaws += [f"leave out {name}: there is no such part or port" for name in left_out - known]
+        all_names = port_names.union(*(_outer_names(name) for name in self.instances))
+        flaws += [
+            f"leave out {name}: there is no such part or port"
+            for name in sorted(left_out - all_names)
+        ]
 
         # The other end of what is removed becomes an open pin.
         opened = [pin for name, pin in self.ports if name in left_out]
@@ -78,17 +81,17 @@ class Wiring:
 
     def keep(self, names: Iterable[str]) -> None:
         """Keep some instances, and what leads from one of them to another."""
-        kept = set(names)
+        instances = set(names)
 
         def is_kept(pin: str) -> bool:
             """Tell whether the part of a pin is kept; one that is not there is a flaw to find."""
             instance = split_pin(pin)[0]
-            return instance in kept or instance not in self.instances
+            return instance in instances or instance not in self.instances
 
         self.joins = [pair for pair in self.joins if all(map(is_kept, pair))]
         self.ports = [(name, pin) for name, pin in self.ports if is_kept(pin)]
         self.open_pins = [pin for pin in self.open_pins if is_kept(pin)]
-        self.instances = {name: part for name, part in self.instances.items() if name in kept}
+        self.instances = {name: part for name, part in self.instances.items() if name in instances}
 
 
 def _outer_names(name: str) -> set[str]:
@@ -210,9 +213,9 @@ class WiringReader:
             settings = entry.get("settings") if isinstance(entry, Mapping) else None
             if not component:
                 self._flaws.append(f"instance {name} has no component")
-            known = settings if isinstance(settings, Mapping) else {}
+            settings = settings if isinstance(settings, Mapping) else {}
             for cell in _cells_of_array(str(name), entry):
-                instances[cell] = Instance(component, known)
+                instances[cell] = Instance(component, settings)
         return instances
 
     def _drop_electrical(self, level: _Level) -> _Level:
@@ -345,7 +348,7 @@ def _from_kfactory(tree: Any) -> Any:
     for net in nets:
         entries = [entry for entry in net if isinstance(entry, Mapping)]
         pins = [_kfactory_pin(entry) for entry in entries if "instance" in entry]
-        names = [str(entry["name"]) for entry in entries if "instance" not in entry]
+        names = [str(entry.get("name")) for entry in entries if "instance" not in entry]
         joins += [{"p1": first, "p2": second} for first, second in pairwise(pins)]
         ports |= dict.fromkeys(names, pins[0]) if pins else {}
     return {**tree, "nets": joins, "ports": ports}
@@ -378,7 +381,7 @@ def _array_size(array: Mapping[str, Any], keys: Iterable[str]) -> int:
     values = [array[key] for key in keys if array.get(key) is not None]
     try:
         return max(1, int(values[0])) if values else 1
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise NetlistError([f"array: {values[0]!r} is no number of cells"]) from None
 
 

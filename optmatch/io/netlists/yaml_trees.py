@@ -108,13 +108,14 @@ def _fill_template(content: bytes, yaml: Any) -> bytes:
         return content
     settings = yaml.load(block[0], _text_loader(yaml))["default_settings"]
 
-    def value_of(found: re.Match[str]) -> str:
-        """Return the default of a setting, or the expression if it has none."""
-        setting = settings.get(found[1])
-        return str(setting["value"]) if isinstance(setting, dict) else found[0]
+    def value_of(match: re.Match[str]) -> str:
+        """Return the default of a setting, or the expression if it has none that is a scalar."""
+        setting = settings.get(match[1])
+        value = setting.get("value") if isinstance(setting, dict) else None
+        return value if isinstance(value, str) else match[0]
 
-    rest = text[: block.start()] + text[block.end() :]
-    return _SETTING.sub(value_of, rest).encode("utf-8", errors="surrogateescape")
+    body = text[: block.start()] + text[block.end() :]
+    return _SETTING.sub(value_of, body).encode("utf-8", errors="surrogateescape")
 
 
 def _check_events(events: Iterable[Any], path: str) -> None:

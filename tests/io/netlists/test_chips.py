@@ -282,3 +282,17 @@ def test_netlists_of_kfactory_have_nets_of_pins_and_ports() -> None:
     tree = {"instances": instances, "nets": nets, "ports": names}
     assert netlist_from_tree(tree) == netlist_from_tree(STRAIGHT)
     assert netlist_from_tree({"chip": tree}) == netlist_from_tree(STRAIGHT)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {**STRAIGHT, "nets": [[{}], [{"name": "x"}]]},
+        {**STRAIGHT, "instances": {"a": {"component": "switch", "array": {"columns": math.inf}}}},
+        {**STRAIGHT, "instances": {"a": {"component": "switch", "array": {"columns": "many"}}}},
+        {"top": {"instances": {"a": None}, "nets": [[{"instance": "a"}]]}},
+    ],
+)
+def test_what_makes_no_sense_is_a_flaw(tree: Any) -> None:
+    with pytest.raises(NetlistError):
+        netlist_from_tree(tree)
