@@ -124,6 +124,8 @@ def _check_transition(problem: Reroute, answer: Transition) -> None:
 
 def _check_allocation(problem: SliceAllocation, answer: Allocation) -> None:
     fabric = problem.fabric
+    if not len(answer.servers):
+        raise InputError("servers: none is given, a slice has one at least", where="servers")
     _check_below("servers", answer.servers, fabric.n_servers, "server")
     _check_below("circuits", answer.circuits, fabric.n_ports, "port")
     _check_below("fibres", answer.fibres[:, 0], len(answer.circuits), "circuit")

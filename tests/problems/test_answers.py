@@ -36,6 +36,7 @@ WRONG: list[tuple[str, Callable[[Any], Any], str]] = [
     ("reroute-in-a-switch", change("answer/routes/0/0", 10**6), "terminal 1000000 given"),
     ("reroute-in-a-switch", change("answer/circuits/0/0", 99), "circuits: port 99 given"),
     ("slice", change("answer/servers/0", 10**6), "servers: server 1000000 given"),
+    ("slice", change("answer/servers", []), "servers: none is given"),
     ("slice", change("answer/fibres/0/1", 10**6), "fibres: fibre 1000000 given"),
     ("collective", change("answer/sends/0/3", 99), "sends: chunk 99 given"),
     ("collective", change("answer/circuits/0/0/0", 99), "circuits: rank 99 given"),
