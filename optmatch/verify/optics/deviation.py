@@ -379,6 +379,7 @@ class _ChipModel:
     def _fit_together(
         self, cells: NDArray[np.intp], amplitudes: NDArray[np.float64], steps: int
     ) -> _Fit:
+        """Fit a number of cells that memory allows, see `fit`."""
         best = amplitudes
         best_squares = np.full((len(cells), 2), np.inf)
         damping = np.full((len(cells), 2), 1e-3)

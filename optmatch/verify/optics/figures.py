@@ -78,9 +78,9 @@ class Budget(Value):
         list of Margin
             One for each limit that is set; none if there are no circuits.
         """
-        found: list[Margin] = []
+        margins: list[Margin] = []
         if not optics.lit.any():
-            return found
+            return margins
         ratio = optics.signal_to_crosstalk_db
         delay: NDArray[np.float64] = np.where(optics.lit, optics.delay_s, np.nan)
         for figure, limit, values, sign in (
@@ -92,11 +92,12 @@ class Budget(Value):
                 place = int(np.nanargmax(sign * values))
                 value = float(values.flat[place])
                 margin = sign * (limit - value)
-                found.append(Margin(figure, value, limit, margin, _where(optics, place)))
-        return found
+                margins.append(Margin(figure, value, limit, margin, _name_circuit(optics, place)))
+        return margins
 
 
-def _where(optics: Optics, place: int) -> str:
+def _name_circuit(optics: Optics, place: int) -> str:
+    """Name the circuit at a place of the flattened arrays ``[slot, source]``."""
     slot, source = divmod(place, optics.matchings.shape[1])
     return f"slot {slot}, from port {source} to port {optics.matchings[slot, source]}"
 
@@ -195,8 +196,8 @@ class Optics(Value):
         """``signal[slot, frequency, source]``: the power that reaches the partner; NaN if idle."""
         slot, source = np.nonzero(self.lit)
         signal = np.full((len(self.matchings), len(self.frequencies_hz), len(self.exits)), np.nan)
-        at = self.exits[self.matchings[slot, source]]
-        signal[slot, :, source] = self.power[slot, :, source, at]
+        exit_of_partner = self.exits[self.matchings[slot, source]]
+        signal[slot, :, source] = self.power[slot, :, source, exit_of_partner]
         return signal
 
     @property
@@ -209,10 +210,11 @@ class Optics(Value):
         crosstalk = np.full(
             (len(self.matchings), len(self.frequencies_hz), len(self.exits)), np.nan
         )
-        others = self.power[slot, :, :, self.exits[self.matchings[slot, source]]]
-        others = np.where(self.lit[slot, None], others, 0.0)
-        others[np.arange(len(slot)), :, source] = 0.0
-        crosstalk[slot, :, source] = others.sum(axis=2)
+        # arriving[circuit, frequency, source]: what each source sends to the partner's exit
+        arriving = self.power[slot, :, :, self.exits[self.matchings[slot, source]]]
+        arriving = np.where(self.lit[slot, None], arriving, 0.0)
+        arriving[np.arange(len(slot)), :, source] = 0.0
+        crosstalk[slot, :, source] = arriving.sum(axis=2)
         return crosstalk
 
     @property
@@ -244,11 +246,12 @@ class Optics(Value):
     @property
     def figures(self) -> Mapping[str, float | int]:
         """The worst values of all slots by name; empty of circuits, only those of loops."""
-        found: dict[str, float | int] = {}
+        figures: dict[str, float | int] = {}
         if self.lit.any():
-            loss, ratio = self.insertion_loss_db[self.lit], self.signal_to_crosstalk_db[self.lit]
+            loss = self.insertion_loss_db[self.lit]
+            ratio = self.signal_to_crosstalk_db[self.lit]
             delay = self.delay_s[self.lit]
-            found |= {
+            figures |= {
                 "worst_insertion_loss_db": float(loss.max()),
                 "mean_insertion_loss_db": float(loss.mean()),
                 "best_insertion_loss_db": float(loss.min()),
@@ -258,7 +261,7 @@ class Optics(Value):
                 "longest_delay_s": float(delay.max()),
                 "delay_spread_s": float(np.ptp(delay)),
             }
-        found |= {
+        figures |= {
             "largest_heater_mw": float(self.heater_mw.max(initial=0.0)),
             "mean_heater_mw": float(self.heater_mw.mean()) if len(self.heater_mw) else 0.0,
             "largest_heat_rad": float(self.heat_rad.max(initial=0.0)),
@@ -266,19 +269,21 @@ class Optics(Value):
             "total_settling_s": float(self.settling_s.sum()),
             "switching_mj": float(self.switching_mj.sum()),
         }
-        found["loops"] = sum(map(len, self.loops))
-        found["worst_loop_power_db"] = _decibels(self.loop_power.max(initial=0.0))
-        found["energy_error"] = self.energy_error
-        return FrozenMap(found)
+        figures["loops"] = sum(map(len, self.loops))
+        figures["worst_loop_power_db"] = _decibels(self.loop_power.max(initial=0.0))
+        figures["energy_error"] = self.energy_error
+        return FrozenMap(figures)
 
     def slot_rows(self) -> list[dict[str, Any]]:
         """Return the worst values of each slot and the circuit that has them, as plain values."""
-        loss, ratio = self.insertion_loss_db, self.signal_to_crosstalk_db
+        loss = self.insertion_loss_db
+        ratio = self.signal_to_crosstalk_db
         rows = []
         for slot, lit in enumerate(self.lit):
             row: dict[str, Any] = {"slot": slot, "circuits": int(lit.sum())}
             if lit.any():
-                faint, noisy = int(np.nanargmax(loss[slot])), int(np.nanargmin(ratio[slot]))
+                faint = int(np.nanargmax(loss[slot]))
+                noisy = int(np.nanargmin(ratio[slot]))
                 row |= {
                     "worst_insertion_loss_db": float(loss[slot, faint]),
                     "worst_loss_circuit": [faint, int(self.matchings[slot, faint])],
