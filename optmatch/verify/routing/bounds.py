@@ -326,8 +326,8 @@ def forward_lengths(
 ) -> NDArray[np.float64] | None:
     """Count the cells on shortest routes, if all light goes from ends a to ends b.
 
-    A longest-path order replaces the search: cells are taken in waves, each after all cells that
-    lead to it.
+    Cells are taken in topological order, in waves, each after all cells that lead to it. Each
+    cell is looked at once. Terminals of a cell are numbered a1, a2, b1, b2.
 
     Returns
     -------
