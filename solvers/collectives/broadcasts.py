@@ -46,6 +46,10 @@ class Cycle(NamedTuple):
     depth: int
     """About how many rounds a piece takes to all ranks."""
 
+    def config_of(self, turn: IntArray) -> IntArray:
+        """Return the configuration of each of some rounds."""
+        return turn // self.held % len(self.peer)
+
 
 class PieceArrays(NamedTuple):
     """What `spread_pieces` finds."""
@@ -130,24 +134,24 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
             rounds = cycle.depth + pieces
             if 4 * rounds * n * lanes * pieces > MOST_STEPS:
                 continue
-            simulated = _simulate(problem, cycle, pieces)
-            if simulated is None:
+            arrays = _simulate(problem, cycle, pieces)
+            if arrays is None:
                 continue
-            n_rounds, arrays = simulated
             piece_bytes = float(chunk_sizes(problem, pieces)[0])
-            n_changes = (n_rounds - 1) // cycle.held if len(cycle.peer) > 1 else 0
-            busiest = _count_busiest(cycle, n_rounds, arrays)
-            seconds = n_rounds * round_s + busiest * piece_bytes / problem.rate_bytes_per_s
+            config = cycle.config_of(_list_turns(arrays))
+            n_changes = int((np.diff(config) != 0).sum())
+            busiest = _count_busiest(cycle, arrays)
+            seconds = len(config) * round_s + busiest * piece_bytes / problem.rate_bytes_per_s
             yield Offer(
                 seconds + n_changes * problem.delay_s,
                 (n - 1) * pieces,
                 cycle.name,
-                partial(_lay_broadcast, problem, cycle, n_rounds, arrays),
+                partial(_lay_broadcast, problem, cycle, arrays),
             )
 
 
-def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> tuple[int, PieceArrays] | None:
-    """Return the rounds of a broadcast and how pieces come; None if not all pieces arrive."""
+def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> PieceArrays | None:
+    """Return how pieces come; None if not all of them arrive in time."""
     n = problem.n_ranks
     arrays = PieceArrays(
         np.empty((n, pieces), dtype=np.int64),
@@ -156,17 +160,23 @@ def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> tuple[int, Piec
     )
     most_rounds = 4 * (cycle.depth + pieces) + len(cycle.peer) * cycle.held
     n_rounds = spread_pieces(cycle.peer, cycle.held, problem.root, most_rounds, arrays)
-    return (n_rounds, arrays) if n_rounds else None
+    return arrays if n_rounds else None
 
 
-def _count_busiest(cycle: Cycle, n_rounds: int, arrays: PieceArrays) -> float:
+def _list_turns(arrays: PieceArrays) -> IntArray:
+    """List the rounds in which something is sent; the others are left out of the plan."""
+    return np.unique(arrays.round_of[arrays.round_of >= 0])
+
+
+def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
     """Return the pieces on the busiest circuit of each round, of all rounds together.
 
     Each circuit carries one piece, but parallel circuits share theirs evenly.
     """
+    turns = _list_turns(arrays)
     width = np.array([count_parallel(peer) for peer in cycle.peer])
     if width.max() == 1:
-        return float(n_rounds)
+        return float(len(turns))
     n = width.shape[2]
     n_parallel = np.zeros((len(width), n, n))
     config, lane, rank = np.nonzero(width)
@@ -176,22 +186,22 @@ def _count_busiest(cycle: Cycle, n_rounds: int, arrays: PieceArrays) -> float:
     source = arrays.source_of[receiver, piece]
     pair_of_round, count = np.unique((turn * n + source) * n + receiver, return_counts=True)
     turn, pair = np.divmod(pair_of_round, n * n)
-    load = count / n_parallel[turn // cycle.held % len(width), pair // n, pair % n]
-    busiest = np.zeros(n_rounds)
-    np.maximum.at(busiest, turn, load)
+    load = count / n_parallel[cycle.config_of(turn), pair // n, pair % n]
+    busiest = np.zeros(len(turns))
+    np.maximum.at(busiest, np.searchsorted(turns, turn), load)
     return float(busiest.sum())
 
 
-def _lay_broadcast(problem: Collective, cycle: Cycle, n_rounds: int, arrays: PieceArrays) -> Laid:
+def _lay_broadcast(problem: Collective, cycle: Cycle, arrays: PieceArrays) -> Laid:
     """Lay out the sends of a simulated broadcast."""
+    turns = _list_turns(arrays)
     rank, piece = np.nonzero(arrays.round_of >= 0)
-    turn = arrays.round_of[rank, piece]
-    sends = np.column_stack(
-        [turn, arrays.source_of[rank, piece], rank, piece, np.full(len(turn), COPY)]
-    )
+    turn = np.searchsorted(turns, arrays.round_of[rank, piece])
+    kind = np.full(len(turn), COPY)
+    sends = np.column_stack([turn, arrays.source_of[rank, piece], rank, piece, kind])
     sends = sends[np.argsort(turn, kind="stable")]
-    config = np.arange(n_rounds) // cycle.held % len(cycle.peer)
-    return lay(problem, Rounds(sends, arrays.round_of.shape[1], cycle.peer[config]))
+    circuits = cycle.peer[cycle.config_of(turns)]
+    return lay(problem, Rounds(sends, arrays.round_of.shape[1], circuits))
 
 
 def _list_static(problem: Collective) -> Iterator[Cycle]:

@@ -183,21 +183,15 @@ def spread_offsets(shifts, width, held, most_load, result):
                 for piece in range(pieces):
                     if round_of[offset, piece] < UNKNOWN:
                         continue
-                    n_choices = 0
-                    best = -1
-                    for lane in range(n_lanes):
-                        neighbour_offset = (offset - shifts[config, lane]) % n
-                        if width[config, lane] == 0 or round_of[neighbour_offset, piece] >= turn:
-                            continue
-                        n_choices += 1
-                        if best < 0 or lane_load[lane] < lane_load[best]:
-                            best = lane
+                    n_choices, lane = find_lane_of_piece(
+                        shifts[config], width[config], result, (offset, piece, turn)
+                    )
                     if n_choices == 0 or (n_choices > 1) != (with_choice == 1):
                         continue
-                    if lane_load[best] < most_load:
-                        result.lane_of[offset, piece] = best
+                    if lane_load[lane] < most_load:
+                        result.lane_of[offset, piece] = lane
                         round_of[offset, piece] = turn
-                        lane_load[best] += 1.0 / width[config, best]
+                        lane_load[lane] += 1.0 / width[config, lane]
                         n_missing -= 1
         if n_missing == n_before and config == len(shifts) - 1:
             return 0
@@ -207,6 +201,26 @@ def spread_offsets(shifts, width, held, most_load, result):
         turn += 1
         turns_of_config += 1
     return turn
+
+
+@inner_kernel
+def find_lane_of_piece(shifts, width, result, wanted):
+    """Return how many lanes can bring a piece in this round, and the one with the least load.
+
+    `shifts` and `width` are those of the configuration, `wanted` is (offset, piece, round).
+    """
+    offset, piece, turn = wanted
+    n = result.round_of.shape[0]
+    n_choices = 0
+    best = -1
+    for lane in range(len(shifts)):
+        neighbour_offset = (offset - shifts[lane]) % n
+        if width[lane] == 0 or result.round_of[neighbour_offset, piece] >= turn:
+            continue
+        n_choices += 1
+        if best < 0 or result.lane_load[lane] < result.lane_load[best]:
+            best = lane
+    return n_choices, best
 
 
 @kernel

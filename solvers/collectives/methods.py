@@ -380,7 +380,8 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     circuits = plan.circuits.astype(np.int64)
     epoch_of_round = plan.epoch_of_round.astype(np.int64)
     links = plan.links.astype(np.int64)
-    laid = assemble(problem, sends, len(plan.chunk_bytes), circuits, epoch_of_round, links)
+    chunk_count = len(plan.chunk_bytes)
+    laid = assemble(problem, sends, chunk_count, circuits, epoch_of_round, links=links)
     kept = {name: start.stats[name] for name in ("algorithm",) if name in start.stats}
     return FoundPlan(laid, kept)
 

@@ -269,5 +269,5 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
         len(first.chunk_bytes),
         circuits[kept],
         np.append(first.epoch_of_round, second.epoch_of_round + first.n_epochs - same).astype(int),
-        np.concatenate([first.links, links]).astype(np.int64),
+        links=np.concatenate([first.links, links]).astype(np.int64),
     )

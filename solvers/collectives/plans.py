@@ -136,6 +136,7 @@ def assemble(
     chunk_count: int,
     circuits: IntArray,
     epoch_of_round: IntArray,
+    *,
     links: IntArray | None = None,
     parts: FloatArray | None = None,
 ) -> Laid:

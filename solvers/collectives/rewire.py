@@ -107,7 +107,9 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
     links = np.concatenate([np.empty((0, 3), dtype=np.int64), *hops])
     links = links[is_forwarded[links[:, 0]]]
     links = links[np.argsort(links[:, 0], kind="stable")]
-    return assemble(problem, rounds.sends, rounds.chunk_count, circuits, epoch_of_round, links)
+    return assemble(
+        problem, rounds.sends, rounds.chunk_count, circuits, epoch_of_round, links=links
+    )
 
 
 def _follow_circuits(rounds: Rounds, next_rank: IntArray) -> list[IntArray]:

@@ -81,7 +81,7 @@ class SplitSearch:
         self.prompt = late < late.max() if late.any() else np.ones(n, dtype=np.bool_)
         self.known: set[bytes] = set()
         self.routed: list[tuple[float, Sequence]] = []
-        self.path_s = 0.0  # what a path costs, as measured
+        self.path_s = 0.0  # what a path costs in a programme, as measured
 
     def run(self) -> Laid | None:
         """Return the fastest plan that is found; None if there is none."""
@@ -125,41 +125,67 @@ class SplitSearch:
 
     def _greedy(self) -> Iterator[Sequence]:
         """Make sequences of several lengths, those first that counting says are the fastest."""
+        best_first = sorted(self._estimate_lengths())[:TRIED]
+        for count, held, seconds in sorted((k, held, seconds) for seconds, k, held in best_first):
+            if self.best is not None and seconds >= self.best.time_s:
+                continue
+            # With late ranks some configurations may come before they are ready.
+            n_early = {0} if self.prompt.all() else {0, count // 2, count - 1}
+            for early in sorted(n_early):
+                yield self._make_greedy(count, held, early)
+
+    def _estimate_lengths(self) -> list[tuple[float, int, int]]:
+        """Estimate the seconds of k configurations that are held for some rounds each.
+
+        Returns tuples of seconds, configurations and rounds. The farther a rank is, by the count
+        of ranks that can be reached in so many hops, the smaller its block is assumed to be.
+        """
+        n, lanes = self.problem.n_ranks, self.problem.lanes
+        work_s = np.sort(self.demand_s, axis=1)[:, :0:-1].mean(axis=0) / lanes
+        counts = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})
+        estimates = []
+        for count, held in product(counts, (1, 2, 3)):
+            n_reached = np.ones(1)  # by hops
+            for _ in range(count):
+                factor = [1, *[lanes**hop for hop in range(1, held + 1)]]
+                n_reached = np.convolve(n_reached, factor)[:n]
+            n_at_hops = np.minimum(n_reached, n).astype(np.int64)
+            hops = np.repeat(np.arange(len(n_at_hops)), n_at_hops)[1:n]
+            if len(hops) == n - 1 or count == n:
+                load_s = max(self.least_s, DETOURS * float(work_s[: len(hops)] @ hops))
+                fixed_s = (count - 1) * self.problem.delay_s + count * held * self.each_s
+                estimates.append((fixed_s + load_s, count, held))
+        return estimates
+
+    def _make_greedy(self, count: int, held: int, early: int) -> Sequence:
+        """Make a sequence of maximum-weight matchings of what is left to carry.
+
+        A block counts for an even part of the whole at most, and for more if its ranks have much
+        left. The first `early` configurations are without late ranks.
+        """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
 
         n, lanes = self.problem.n_ranks, self.problem.lanes
-        work = np.sort(self.demand_s, axis=1)[:, :0:-1].mean(axis=0) / lanes
-        estimates = []
-        for k, held in product(sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n}), (1, 2, 3)):
-            ways = np.ones(1)  # by hops: how many ranks one could reach over k configurations
-            for _ in range(k):
-                ways = np.convolve(ways, [1, *[lanes**hop for hop in range(1, held + 1)]])[:n]
-            hops = np.repeat(np.arange(len(ways)), np.minimum(ways, n).astype(int))[1:n]
-            if len(hops) == n - 1 or k == n:
-                load_s = max(self.least_s, DETOURS * float(work[: len(hops)] @ hops))
-                waits_s = (k - 1) * self.problem.delay_s + k * held * self.each_s
-                estimates.append((waits_s + load_s, k, held))
-        for k, held, seconds in sorted((k, held, s) for s, k, held in sorted(estimates)[:TRIED]):
-            if self.best is not None and seconds >= self.best.time_s:
-                continue
-            for early in sorted({0} if self.prompt.all() else {0, k // 2, k - 1}):
-                left = self.demand_s.copy()
-                rounds = []
-                for turn in range(k * lanes):
-                    part_s = SLACK * self.least_s / k
-                    busy = [left.sum(axis=axis) for axis in (1, 0)]
-                    hot = [(each / (each.max() or 1.0)) ** 4 for each in busy]
-                    value = np.minimum(left, part_s) * (1 + hot[0][:, None] + hot[1])
-                    if turn < early * lanes:
-                        value[~self.prompt], value[:, ~self.prompt] = 0.0, 0.0
-                    np.fill_diagonal(value, -1.0)
-                    rank, to = linear_sum_assignment(value, maximize=True)
-                    if turn < early * lanes:  # who is late does nothing yet
-                        to = np.where(self.prompt & self.prompt[to], to, rank)
-                    left[rank, to] = np.maximum(left[rank, to] - part_s, 0.0)
-                    rounds.append(to)
-                yield np.repeat(np.array(rounds).reshape(k, lanes, n), held, axis=0)
+        part_s = SLACK * self.least_s / count
+        left_s = self.demand_s.copy()
+        matchings = []
+        for turn in range(count * lanes):
+            to_send = left_s.sum(axis=1)
+            to_receive = left_s.sum(axis=0)
+            urgency = [(busy / (busy.max() or 1.0)) ** 4 for busy in (to_send, to_receive)]
+            value = np.minimum(left_s, part_s) * (1 + urgency[0][:, None] + urgency[1])
+            is_early = turn < early * lanes
+            if is_early:
+                value[~self.prompt] = 0.0
+                value[:, ~self.prompt] = 0.0
+            np.fill_diagonal(value, -1.0)
+            rank, peer = linear_sum_assignment(value, maximize=True)
+            if is_early:  # who is late does nothing yet
+                peer = np.where(self.prompt & self.prompt[peer], peer, rank)
+            left_s[rank, peer] = np.maximum(left_s[rank, peer] - part_s, 0.0)
+            matchings.append(peer)
+        return np.repeat(np.array(matchings).reshape(count, lanes, n), held, axis=0)
 
     def _few(self) -> Iterator[Sequence]:
         """Make all sequences of up to three rounds, and then longer ones of the best."""
@@ -213,101 +239,131 @@ class SplitSearch:
         for at in range(count):
             yield np.insert(best.sequence, at, best.sequence[at], axis=0)
 
-    def _price(self, best: _Routed, at: int) -> NDArray[np.int64]:
-        """Return the circuits that are worth most before a round, by the prices of all others."""
+    def _price(self, best: _Routed, turn: int) -> NDArray[np.int64]:
+        """Return the circuits that are worth most before a round, by the prices of all others.
+
+        A circuit from u to v is worth what the best block over it would save: the worth of the
+        block, less the cheapest way from its source to u before, and from v to its target after.
+        """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
 
         n = self.problem.n_ranks
-        before, after = (np.where(np.eye(n) > 0, 0.0, np.inf) for _ in range(2))
-        for turn in range(at):  # the cheapest way from each source to each rank so far
-            was = before.copy()
-            for to, price in zip(best.sequence[turn], best.price[turn], strict=True):
-                before[:, to] = np.minimum(before[:, to], was + price)
-        for turn in range(len(best.sequence) - 1, at - 1, -1):
-            was = after.copy()
-            for to, price in zip(best.sequence[turn], best.price[turn], strict=True):
-                after = np.minimum(after, price[:, None] + was[to])
+        before = np.where(np.eye(n) > 0, 0.0, np.inf)  # before[source, rank]
+        for earlier in range(turn):
+            unchanged = before.copy()
+            for peer, price in zip(best.sequence[earlier], best.price[earlier], strict=True):
+                before[:, peer] = np.minimum(before[:, peer], unchanged + price)
+        after = np.where(np.eye(n) > 0, 0.0, np.inf)  # after[rank, target]
+        for later in range(len(best.sequence) - 1, turn - 1, -1):
+            unchanged = after.copy()
+            for peer, price in zip(best.sequence[later], best.price[later], strict=True):
+                after = np.minimum(after, price[:, None] + unchanged[peer])
         wanted = np.where(self.demand_s > 0, best.worth, -np.inf)
-        value = np.array([(wanted - before[:, u, None]).max(axis=0) for u in range(n)])
-        value = np.array([(value - after[v]).max(axis=1) for v in range(n)]).T
+        at_rank = np.array([(wanted - before[:, u, None]).max(axis=0) for u in range(n)])
+        value = np.array([(at_rank - after[v]).max(axis=1) for v in range(n)]).T
         value = np.maximum(np.nan_to_num(value, neginf=0.0), 0.0)
         np.fill_diagonal(value, -1e-9)
         chosen: NDArray[np.int64] = linear_sum_assignment(value, maximize=True)[1]
         return chosen
 
     def _route(self, sequence: Sequence) -> _Routed | None:
-        """Find the best routes over a sequence; None if a block has none, or time is up."""
-        with uncounted():
-            from scipy.optimize import linprog
-            from scipy.sparse import csr_array
+        """Find the best routes over a sequence by a linear programme over paths.
 
-        rounds, lanes, n = sequence.shape
+        Returns None if a block has no path, or time is up.
+        """
+        n = self.problem.n_ranks
         if n < DRAWN:
             paths = list_paths(self.demand_s, sequence, n <= FEW)
         else:
             paths = draw_paths(self.demand_s, sequence)
         if paths is None:
             return None
-        count, size = len(paths.source), rounds * lanes * n
-        left_s = self.clock.remaining_s
-        if 1.5 * count * self.path_s > left_s:  # the programme would not stop in time
+        n_paths = len(paths.source)
+        if 1.5 * n_paths * self.path_s > self.clock.remaining_s:  # it would not stop in time
             return None
         began_s = self.clock.elapsed_s
-        self.effort -= count + (10 * DRAWS if n >= DRAWN else 0)
-        number, turn, lane, rank = paths.hop.T
-        circuit = (turn * lanes + lane) * n + rank
-        every = np.arange(size)
-        load = count + every // (lanes * n)
-        row, column = np.concatenate([circuit, every]), np.concatenate([number, load])
-        factor = np.concatenate([np.ones(len(circuit)), -np.ones(size)])
-        last = count + rounds
-        limits, goal = np.zeros(size), np.append(np.zeros(count), np.ones(rounds))
-        if not self.prompt.all():  # what the late ranks wait for begins when they are ready
+        self.effort -= n_paths + (10 * DRAWS if n >= DRAWN else 0)
+        solved = self._solve_programme(sequence, paths)
+        self.path_s = (self.clock.elapsed_s - began_s) / n_paths
+        if solved.status != 0:
+            return None
+
+        # Parts of each block are scaled so that they make up the whole in spite of tolerances.
+        rounds, lanes, _ = sequence.shape
+        wanted = self.demand_s > 0
+        block_of_path = self._number_blocks()[paths.source, paths.target]
+        share = np.where(solved.x[:n_paths] < 1e-9, 0.0, solved.x[:n_paths])
+        amounts = share * self.least_s
+        carried = np.bincount(block_of_path, weights=amounts, minlength=int(wanted.sum()))
+        amounts = amounts * (self.demand_s[wanted] / carried)[block_of_path]
+        worth = np.zeros((n, n))
+        worth[wanted] = solved.eqlin.marginals
+        marginals = solved.ineqlin.marginals[: rounds * lanes * n]
+        price = np.maximum(-marginals, 0.0).reshape(rounds, lanes, n)
+        loads = solved.x[n_paths : n_paths + rounds]
+        routed = _Routed(0.0, sequence, amounts, paths, loads, worth, price)
+        return routed._replace(time_s=self._lay(routed).plan.time_s)
+
+    def _number_blocks(self) -> NDArray[np.int64]:
+        """Return ``number[source, target]`` of the blocks that have bytes."""
+        wanted = self.demand_s > 0
+        return np.cumsum(wanted.reshape(-1)).reshape(wanted.shape) - 1
+
+    def _solve_programme(self, sequence: Sequence, paths: Paths) -> Any:
+        """Solve the linear programme of the routes over a sequence.
+
+        Columns are the amount on each path, then the length of each round, and with late ranks
+        also when the first round with one of them begins; in units of the least time. Rows: what
+        each circuit carries is at most the length of its round; the paths of each block carry it
+        whole. The sum of the lengths is minimised.
+        """
+        with uncounted():
+            from scipy.optimize import linprog
+            from scipy.sparse import csr_array
+
+        rounds, lanes, n = sequence.shape
+        n_paths, n_circuits = len(paths.source), rounds * lanes * n
+        path, turn, lane, rank = paths.hop.T
+        circuits = np.arange(n_circuits)
+        row = np.concatenate([(turn * lanes + lane) * n + rank, circuits])
+        column = np.concatenate([path, n_paths + circuits // (lanes * n)])
+        factor = np.concatenate([np.ones(len(path)), -np.ones(n_circuits)])
+        limits = np.zeros(n_circuits)
+        goal = np.append(np.zeros(n_paths), np.ones(rounds))
+        low = np.zeros(len(goal))
+        if not self.prompt.all():
+            # What the late ranks wait for begins when they are ready, and no earlier than the
+            # rounds before it end.
+            begin = n_paths + rounds
             first = int(turn[~self.prompt[rank]].min(initial=rounds))
-            reach = ~self.prompt[sequence[turn, lane, rank]]
-            first = min(first, int(turn[reach].min(initial=rounds)))
-            head = np.arange(count, count + first)
-            row = np.append(row, np.full(first + 1, size))
-            column, factor = np.append(column, [*head, last]), np.append(factor, [1.0] * first)
-            factor = np.append(factor, -1.0)
-            waits_s = self.fixed_s(sequence[: first + 1]) - self.each_s
-            limits = np.append(limits, -waits_s / self.least_s)
+            reaches_late = ~self.prompt[sequence[turn, lane, rank]]
+            first = min(first, int(turn[reaches_late].min(initial=rounds)))
+            head = np.arange(n_paths, n_paths + first)
+            row = np.append(row, np.full(first + 1, n_circuits))
+            column = np.append(column, [*head, begin])
+            factor = np.append(np.append(factor, [1.0] * first), -1.0)
+            fixed_s = self.fixed_s(sequence[: first + 1]) - self.each_s
+            limits = np.append(limits, -fixed_s / self.least_s)
             goal = np.append(goal, 1.0)
             goal[head] = 0.0
+            low = np.append(low, self.problem.late.max() / self.least_s)
         wanted = self.demand_s > 0
-        of = np.cumsum(wanted.reshape(-1)).reshape(n, n) - 1
-        blocks = of[paths.source, paths.target]
-        low = np.zeros(len(goal))
-        if len(goal) > last:
-            low[last] = self.problem.late.max() / self.least_s
+        block_of_path = self._number_blocks()[paths.source, paths.target]
+        shape = int(wanted.sum()), len(goal)
         options: dict[str, Any] = {}
-        if np.isfinite(left_s):
-            options["time_limit"] = max(left_s, 0.01)
-        solved = linprog(
+        if np.isfinite(self.clock.remaining_s):
+            options["time_limit"] = max(self.clock.remaining_s, 0.01)
+        return linprog(
             goal,
             A_ub=csr_array((factor, (row, column)), shape=(len(limits), len(goal))),
             b_ub=limits,
-            A_eq=csr_array(
-                (np.ones(count), (blocks, np.arange(count))), shape=(int(wanted.sum()), len(goal))
-            ),
+            A_eq=csr_array((np.ones(n_paths), (block_of_path, np.arange(n_paths))), shape=shape),
             b_eq=self.demand_s[wanted] / self.least_s,
             bounds=np.column_stack([low, np.full(len(goal), np.inf)]),
-            method="highs-ds" if count < SIMPLEX else "highs-ipm",
+            method="highs-ds" if n_paths < SIMPLEX else "highs-ipm",
             options=options,
         )
-        self.path_s = (self.clock.elapsed_s - began_s) / count
-        if solved.status != 0:
-            return None
-        amounts = np.where(solved.x[:count] < 1e-9, 0.0, solved.x[:count]) * self.least_s
-        carried = np.bincount(blocks, weights=amounts, minlength=int(wanted.sum()))
-        amounts = amounts * (self.demand_s[wanted] / carried)[blocks]
-        worth = np.zeros((n, n))
-        worth[wanted] = solved.eqlin.marginals
-        price = np.maximum(-solved.ineqlin.marginals[:size], 0.0).reshape(rounds, lanes, n)
-        loads = solved.x[count : count + rounds]
-        found = _Routed(0.0, sequence, amounts, paths, loads, worth, price)
-        return found._replace(time_s=self._lay(found).plan.time_s)
 
     def _lay(self, routed: _Routed) -> Laid:
         """Make a plan: each path takes a part of its block, and rounds without sends are gone."""
@@ -315,27 +371,29 @@ class SplitSearch:
         n = problem.n_ranks
         amounts = routed.amounts * problem.rate_bytes_per_s
         block = paths.source * n + paths.target
+
+        # The parts of a block lie one after another, in the order of its paths.
         used = np.flatnonzero(amounts > 0)
         used = used[np.argsort(block[used], kind="stable")]
-        ends = np.cumsum(amounts[used])
-        first = np.append(True, np.diff(block[used]) != 0)
-        start = ends - amounts[used]
-        start -= np.repeat(start[first], np.diff([*np.flatnonzero(first), len(used)]))
+        start = np.cumsum(amounts[used]) - amounts[used]
+        is_first = np.append(True, np.diff(block[used]) != 0)
+        n_parts = np.diff([*np.flatnonzero(is_first), len(used)])
+        start -= np.repeat(start[is_first], n_parts)
         begin = np.zeros(len(amounts))
         begin[used] = start
-        number, turn, lane, rank = paths.hop[amounts[paths.hop[:, 0]] > 0].T
-        order = np.argsort(turn, kind="stable")
-        number, turn, lane, rank = (each[order] for each in (number, turn, lane, rank))
+
+        # The hops of the paths that carry something are the sends, by round.
+        hops = paths.hop[amounts[paths.hop[:, 0]] > 0]
+        hops = hops[np.argsort(hops[:, 1], kind="stable")]
+        path, turn, lane, rank = hops.T
         target = routed.sequence[turn, lane, rank]
-        turns, again = np.unique(turn, return_inverse=True)
+        turns, new_turn = np.unique(turn, return_inverse=True)
+        kind = np.full(len(path), COPY)
+        sends = np.column_stack([new_turn.reshape(-1), rank, target, block[path], kind])
         circuits = np.where(routed.sequence == np.arange(n), -1, routed.sequence)[turns]
-        change = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=(1, 2)))
-        sends = np.column_stack(
-            [again.reshape(-1), rank, target, block[number], 0 * number + COPY]
-        )
-        parts = np.column_stack([begin[number], amounts[number]])
-        if not np.array_equal(np.unique(block[used]), np.sort(block[used])):
-            return assemble(
-                problem, sends, n * n, circuits[change], np.cumsum(change) - 1, parts=parts
-            )
-        return assemble(problem, sends, n * n, circuits[change], np.cumsum(change) - 1)
+        changes = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=(1, 2)))
+        parts: NDArray[np.float64] | None = None
+        if len(np.unique(block[used])) < len(used):  # some block is cut
+            parts = np.column_stack([begin[path], amounts[path]])
+        epoch_of_round = np.cumsum(changes) - 1
+        return assemble(problem, sends, n * n, circuits[changes], epoch_of_round, parts=parts)

@@ -1,4 +1,4 @@
-"""Ways of blocks over a sequence of circuits, and circuits that make such ways cheaper."""
+"""Paths of blocks over a sequence of circuits, and circuits that make such paths cheaper."""
 
 from __future__ import annotations
 
@@ -8,58 +8,85 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
 ENOUGH = 4
 """Blocks get longer paths until they have so many."""
 MOST = 1_600_000
 """Paths that are listed at most."""
 DRAWS, KEPT = 300, 5
 """Times that paths are drawn, and how many of a block are kept: those that carry the most."""
+NO_PATH = 99.0
+"""The cost of ranks that no path joins; circuits cost less than ten each."""
 
-Sequence = NDArray[np.int64]
+Sequence = IntArray
 """``sequence[round, lane, rank]``: to whom it transmits; to itself stands for nobody."""
 
 
 class Paths(NamedTuple):
     """Paths of blocks, by number."""
 
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    hop: NDArray[np.int64]
+    source: IntArray
+    target: IntArray
+    hop: IntArray
     """Rows of path, round, lane and rank that sends, by path and then by round."""
 
 
-def list_paths(demand_s: NDArray[np.float64], sequence: Sequence, every: bool) -> Paths | None:
-    """List paths of each block, the short ones first, until it has enough."""
+def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths | None:
+    """List paths of each block, the short ones first, until it has enough.
+
+    Parameters
+    ----------
+    demand_s
+        ``demand_s[source, target]``: blocks without any have no paths.
+    every
+        Whether blocks that have enough paths get all others, too.
+
+    Returns
+    -------
+    None if some block has no path, or there are more paths than `MOST`.
+    """
     rounds, lanes, n = sequence.shape
-    ranks, wanted = np.arange(n), demand_s > 0
-    found = np.zeros((n, n), dtype=np.int64)
-    ends, hops, total = [np.empty((0, 2), np.int64)], [np.empty((0, 4), np.int64)], 0
+    ranks = np.arange(n)
+    wanted = demand_s > 0
+    n_paths = np.zeros((n, n), dtype=np.int64)
+    ends = [np.empty((0, 2), np.int64)]
+    hops = [np.empty((0, 4), np.int64)]
+    total = 0
     for length in range(1, rounds + 1):
-        open_ = wanted & (found < (ENOUGH if length > 1 else 1)) | (wanted & every)
-        if not open_.any():
+        enough = ENOUGH if length > 1 else 1
+        is_open = wanted & (n_paths < enough) | (wanted & every)
+        if not is_open.any():
             break
-        more = np.zeros_like(found)
+        n_new = np.zeros_like(n_paths)
         for turns in combinations(range(rounds), length):
-            for chosen in product(range(lanes), repeat=length):
-                passed = [ranks]
-                for turn, lane in zip(turns, chosen, strict=True):
-                    passed.append(sequence[turn, lane][passed[-1]])
-                way = np.array(passed)
-                fine = open_[ranks, way[-1]]
-                for a, b in combinations(range(length + 1), 2):
-                    fine &= way[a] != way[b]
-                source = np.flatnonzero(fine)
+            for chosen_lanes in product(range(lanes), repeat=length):
+                # visited[hop, source]: where the path from each source is after so many hops.
+                visited = np.empty((length + 1, n), dtype=np.int64)
+                visited[0] = ranks
+                for hop, (turn, lane) in enumerate(zip(turns, chosen_lanes, strict=True)):
+                    visited[hop + 1] = sequence[turn, lane][visited[hop]]
+
+                # A path is of use if its block needs it, and it comes to no rank twice.
+                is_path = is_open[ranks, visited[-1]]
+                for earlier, later in combinations(range(length + 1), 2):
+                    is_path &= visited[earlier] != visited[later]
+                source = np.flatnonzero(is_path)
+                target = visited[-1, source]
                 number = total + np.arange(len(source))
                 total += len(source)
-                more[source, way[-1, source]] += 1
-                ends.append(np.column_stack([source, way[-1, source]]))
-                for turn, lane, at in zip(turns, chosen, way[:-1, source], strict=True):
-                    told = [np.full(len(source), each) for each in (turn, lane)]
-                    hops.append(np.column_stack([number, *told, at]))
-        found += more
+                n_new[source, target] += 1
+                ends.append(np.column_stack([source, target]))
+                for hop, (turn, lane) in enumerate(zip(turns, chosen_lanes, strict=True)):
+                    same_turn = np.full(len(source), turn)
+                    same_lane = np.full(len(source), lane)
+                    rank = visited[hop, source]
+                    hops.append(np.column_stack([number, same_turn, same_lane, rank]))
+        n_paths += n_new
         if total > MOST:
             return None
-    if (wanted & (found == 0)).any():
+    if (wanted & (n_paths == 0)).any():
         return None
     rows = np.concatenate(hops)
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
@@ -67,118 +94,223 @@ def list_paths(demand_s: NDArray[np.float64], sequence: Sequence, every: bool) -
     return Paths(source, target, rows)
 
 
-def draw_paths(demand_s: NDArray[np.float64], sequence: Sequence) -> Paths | None:
+class _Draw(NamedTuple):
+    """The cheapest path of each block, by the prices of one draw."""
+
+    used: NDArray[np.bool_]
+    """``used[step, block]``: whether the path takes a circuit of this step."""
+    loads: FloatArray
+    """``loads[step, rank]``: the seconds that all paths together put on a circuit."""
+
+
+class _Steps:
+    """A sequence as steps, one for each lane of each round, with the blocks that it carries."""
+
+    def __init__(self, demand_s: FloatArray, sequence: Sequence) -> None:
+        self.rounds, self.lanes, self.n = sequence.shape
+        self.peer = sequence.reshape(-1, self.n)
+        self.source, self.target = np.nonzero(demand_s)
+        self.amount_s = demand_s[self.source, self.target]
+        self.origins: list[IntArray] = []
+        self.origin_of = np.zeros_like(self.peer)
+        for step, peer in enumerate(self.peer):
+            origin = np.flatnonzero(peer != np.arange(self.n))
+            self.origins.append(origin)
+            self.origin_of[step, peer[origin]] = origin
+
+    def draw(self, price: FloatArray) -> _Draw | None:
+        """Find the cheapest paths by ``price[step, rank]``; None if a block has none.
+
+        Dynamic programming over rounds: the lanes of one round all start from where ranks were
+        before it.
+        """
+        n_steps = len(self.peer)
+        cost = np.where(np.eye(self.n) > 0, 0.0, np.inf)  # cost[rank, source]
+        improves = np.zeros((n_steps, self.n, self.n), dtype=np.bool_)
+        before = cost
+        for step, origin in enumerate(self.origins):
+            if step % self.lanes == 0:
+                before = cost.copy()
+            peer = self.peer[step, origin]
+            over_circuit = before[origin] + price[step, origin, None]
+            improves[step, peer] = over_circuit < cost[peer]
+            cost[peer] = np.minimum(cost[peer], over_circuit)
+        if not np.isfinite(cost[self.target, self.source]).all():
+            return None
+
+        # Backwards from the targets: a block came over the last step that improved its cost, at
+        # most one of each round.
+        used = np.zeros((n_steps, len(self.source)), dtype=np.bool_)
+        loads = np.zeros((n_steps, self.n))
+        rank = self.target.copy()
+        rank_after = rank
+        may_move = np.ones(len(rank), dtype=np.bool_)
+        for step in reversed(range(n_steps)):
+            if step % self.lanes == self.lanes - 1:
+                rank_after = rank.copy()
+                may_move = np.ones(len(rank), dtype=np.bool_)
+            moved = np.flatnonzero(may_move & improves[step, rank_after, self.source])
+            rank[moved] = self.origin_of[step, rank_after[moved]]
+            may_move[moved] = False
+            used[step, moved] = True
+            loads[step] = np.bincount(rank[moved], self.amount_s[moved], self.n)
+        return _Draw(used, loads)
+
+    def list_hops(self, used: NDArray[np.bool_], block: IntArray) -> IntArray:
+        """List rows of path, round, lane and rank of paths, of which ``used[step, path]`` tells.
+
+        ``block[path]`` is the block that a path carries.
+        """
+        rank = self.source[block]
+        rows = []
+        for step, peer in enumerate(self.peer):
+            path = np.flatnonzero(used[step])
+            turn = np.full(len(path), step // self.lanes)
+            lane = np.full(len(path), step % self.lanes)
+            rows.append(np.column_stack([path, turn, lane, rank[path]]))
+            rank[path] = peer[rank[path]]
+        hops = np.concatenate(rows)
+        return hops[np.argsort(hops[:, 0], kind="stable")]
+
+
+def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     """Draw the cheapest path of each block again and again, by prices that follow the loads.
 
     Each draw takes a part of all blocks over (the method of Frank and Wolfe); a price is the
     part of a circuit in the length of its round, smoothed less and less.
+
+    Returns
+    -------
+    The paths of each block that carry the most; None if some block has none.
     """
-    rounds, lanes, n = sequence.shape
-    steps, rng = rounds * lanes, np.random.default_rng(0)
-    ways = sequence.reshape(steps, n)
-    ends = [(np.flatnonzero(way != np.arange(n)), way[way != np.arange(n)]) for way in ways]
-    back = np.zeros((steps, n), dtype=np.int64)
-    for step, (origin, to) in enumerate(ends):
-        back[step, to] = origin
-    source, target = np.nonzero(demand_s)
-    amount = demand_s[source, target]
-    marks = rng.integers(1 << 62, size=(steps + 1, len(source)), dtype=np.int64)
-    marks[:-1] = marks[:-1, :1]  # of a hop, and of a block
-    price, loads = np.ones((steps, n)), np.zeros((steps, n))
-    seen, names = np.zeros((DRAWS, steps, len(source)), dtype=np.bool_), []
-    for draw in range(DRAWS):
-        cost = np.where(np.eye(n) > 0, 0.0, np.inf)  # of a rank, from a source
-        took = np.zeros((steps, n, n), dtype=np.bool_)
-        for step, (origin, to) in enumerate(ends):
-            if step % lanes == 0:
-                was = cost.copy()
-            other = was[origin] + price[step, origin, None]
-            took[step, to] = other < cost[to]
-            cost[to] = np.minimum(cost[to], other)
-        if not draw and not np.isfinite(cost[target, source]).all():
+    steps = _Steps(demand_s, sequence)
+    n_steps, n_blocks = len(steps.peer), len(steps.source)
+    rng = np.random.default_rng(0)
+
+    # A path has the sum of random marks of its steps and of its block as its name.
+    marks = rng.integers(1 << 62, size=(n_steps + 1, n_blocks), dtype=np.int64)
+    step_mark = marks[:-1, 0]
+    block_mark = marks[-1]
+    names = np.empty((DRAWS, n_blocks), dtype=np.int64)
+    used = np.zeros((DRAWS, n_steps, n_blocks), dtype=np.bool_)
+    price = np.ones((n_steps, steps.n))
+    loads = np.zeros((n_steps, steps.n))
+    for number in range(DRAWS):
+        drawn = steps.draw(price)
+        if drawn is None:
             return None
-        at, name, drawn = target.copy(), marks[-1].copy(), np.zeros((steps, n))
-        for step in range(steps - 1, -1, -1):
-            if step % lanes == lanes - 1:
-                ahead, free = at.copy(), np.ones(len(at), dtype=np.bool_)
-            go = np.flatnonzero(free & took[step, ahead, source])
-            at[go], free[go], seen[draw, step, go] = back[step, ahead[go]], False, True
-            drawn[step] = np.bincount(at[go], amount[go], n)
-            name[go] += marks[step, 0]
-        names.append(name)
-        loads += 2 / (draw + 2) * (drawn - loads)
-        long = loads.reshape(rounds, -1).max(axis=1).repeat(lanes)[:, None]
-        smooth = long.mean() * 0.2 * 0.03 ** (draw / DRAWS)
-        price = np.exp((loads - long) / smooth)
-        price /= price.reshape(rounds, -1).sum(axis=1).repeat(lanes)[:, None]
-    _, first, same = np.unique(np.array(names), return_index=True, return_inverse=True)
-    weight = np.bincount(same.reshape(-1), np.arange(1, DRAWS + 1).repeat(len(source)))
-    when, block = np.divmod(first, len(source))
+        used[number] = drawn.used
+        names[number] = block_mark + step_mark @ drawn.used
+        loads += 2 / (number + 2) * (drawn.loads - loads)
+
+        # The softmax of the loads of each round, sharper and sharper.
+        longest = loads.reshape(steps.rounds, -1).max(axis=1).repeat(steps.lanes)[:, None]
+        smoothing = longest.mean() * 0.2 * 0.03 ** (number / DRAWS)
+        price = np.exp((loads - longest) / smoothing)
+        price /= price.reshape(steps.rounds, -1).sum(axis=1).repeat(steps.lanes)[:, None]
+
+    # Later draws carry more, so that paths of many and of late draws are kept.
+    _, first, path_of_draw = np.unique(names, return_index=True, return_inverse=True)
+    draw_weight = np.arange(1, DRAWS + 1).repeat(n_blocks)
+    weight = np.bincount(path_of_draw.reshape(-1), draw_weight)
+    first_draw, block = np.divmod(first, n_blocks)
     order = np.lexsort((-weight, block))
-    place = np.arange(len(order)) - np.searchsorted(block[order], block[order])
-    when, block = when[order][place < KEPT], block[order][place < KEPT]
-    at, hops = source[block], []
-    for step, way in enumerate(ways):
-        go = np.flatnonzero(seen[when, step, block])
-        turn = np.full(len(go), step // lanes)
-        hops.append(np.column_stack([go, turn, 0 * turn + step % lanes, at[go]]))
-        at[go] = way[at[go]]
-    rows = np.concatenate(hops)
-    return Paths(source[block], target[block], rows[np.argsort(rows[:, 0], kind="stable")])
+    place_in_block = np.arange(len(order)) - np.searchsorted(block[order], block[order])
+    kept = order[place_in_block < KEPT]
+    block = block[kept]
+    hops = steps.list_hops(used[first_draw[kept], :, block].T, block)
+    return Paths(steps.source[block], steps.target[block], hops)
 
 
 def exchange(
-    sequence: Sequence, demand_s: NDArray[np.float64], best: Sequence, price: NDArray[np.float64]
+    sequence: Sequence, demand_s: FloatArray, best: Sequence, price: FloatArray
 ) -> Sequence:
-    """Let circuits of a configuration exchange their ends where blocks then have cheaper ways.
+    """Let circuits of a configuration exchange their ends where blocks then have cheaper paths.
 
-    A circuit costs what its two ports do, by the prices of the best sequence; only those of the
-    first lane change.
+    Parameters
+    ----------
+    sequence
+        Is changed, in the first lane of each configuration.
+    demand_s
+        ``demand_s[source, target]``.
+    best, price
+        The best sequence so far, with ``price[round, lane, rank]`` of its circuits. A circuit
+        costs what its two ports do, by these prices.
     """
-    n, changed = len(demand_s), sequence.copy()
+    n = len(demand_s)
+    changed = sequence.copy()
     sent = price.sum(axis=(0, 1))
-    came = np.bincount(best.reshape(-1), price.reshape(-1), n)
-    toll = 2.0 + sent[:, None] / sent.mean() + came / came.mean()
-    starts = np.flatnonzero(np.append(True, (np.diff(sequence, axis=0) != 0).any(axis=(1, 2))))
-    for first, last in pairwise([*starts.tolist(), len(sequence)]):
-        way = changed[first, 0]
-        before = _cost(changed[:first], toll)
-        after = _cost(changed[last:], toll)
-        without = np.minimum.reduce(before[:, :, None] + after[None], axis=1, initial=99.0)
-        ahead = before.T
-        each = ahead[:, :, None] + (toll[np.arange(n), way][:, None, None] + after[way][:, None])
-        order = np.argpartition(each, 2, axis=0)[:3]
-        order = np.take_along_axis(order, np.take_along_axis(each, order, 0).argsort(0), 0)
-        least = np.take_along_axis(each, order, axis=0)
-        cheap = np.minimum(least, without)
-        gain = np.zeros((n, n))
-        for a in range(n - 1):
-            mine, next_ = order[0] == a, order[1] == a
-            kept = np.where(mine, cheap[1], cheap[0])
-            other = np.where(mine | next_, cheap[2], cheap[1])
-            whose = np.where(mine, order[1], order[0])
-            b = np.arange(a + 1, n)
-            now = np.where(whose == b[:, None, None], other, kept)
-            for u, v in ((np.full(len(b), a), way[b]), (b, np.full(len(b), way[a]))):
-                paid = toll[u, v][:, None, None] + after[v][:, None]
-                now = np.minimum(now, ahead[u][:, :, None] + paid)
-            gain[a, b] = ((cheap[0] - now) * demand_s).sum(axis=(1, 2))
-            gain[a, b[(way[b] == a) | (way[a] == b)]] = 0.0
-        fixed = np.zeros(n, dtype=np.bool_)
+    received = np.bincount(best.reshape(-1), price.reshape(-1), n)
+    toll = 2.0 + sent[:, None] / sent.mean() + received / received.mean()  # toll[rank, peer]
+    is_first = np.append(True, (np.diff(sequence, axis=0) != 0).any(axis=(1, 2)))
+    for first, last in pairwise([*np.flatnonzero(is_first).tolist(), len(sequence)]):
+        peer = changed[first, 0]
+        before = _cheapest_paths(changed[:first], toll)
+        after = _cheapest_paths(changed[last:], toll)
+        gain = _gains_of_exchange(peer, toll, demand_s, before, after)
+
+        # The exchanges that gain most, no rank in two of them, and none that gains far less than
+        # the best: gains were counted for one exchange alone.
+        is_fixed = np.zeros(n, dtype=np.bool_)
         for pair in np.argsort(-gain, axis=None)[:n].tolist():
             a, b = divmod(pair, n)
-            if gain[a, b] > 0.3 * gain.max() and not (fixed[a] or fixed[b]):
+            if gain[a, b] > 0.3 * gain.max() and not (is_fixed[a] or is_fixed[b]):
                 changed[first:last, 0, [a, b]] = changed[first:last, 0, [b, a]]
-                fixed[[a, b]] = True
+                is_fixed[[a, b]] = True
     return changed
 
 
-def _cost(sequence: Sequence, toll: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what the cheapest way from each rank to each costs over some rounds."""
+def _gains_of_exchange(
+    peer: IntArray,
+    toll: FloatArray,
+    demand_s: FloatArray,
+    before: FloatArray,
+    after: FloatArray,
+) -> FloatArray:
+    """Return ``gain[a, b]``, a < b: what all paths save if ranks a and b exchange their peers.
+
+    `before` and `after` are the costs of the cheapest paths from rank to rank up to the
+    configuration, and from it on.
+    """
+    n = len(peer)
+    without = np.minimum.reduce(before[:, :, None] + after[None], axis=1, initial=NO_PATH)
+    to_rank = before.T  # to_rank[rank, source]
+
+    # The three circuits of the configuration over which each pair of ranks has its cheapest
+    # paths: two of them may be those that are exchanged.
+    over_circuit = to_rank[:, :, None] + (
+        toll[np.arange(n), peer][:, None, None] + after[peer][:, None]
+    )
+    order = np.argpartition(over_circuit, 2, axis=0)[:3]
+    by_cost = np.take_along_axis(over_circuit, order, 0).argsort(0)
+    order = np.take_along_axis(order, by_cost, 0)
+    cheapest = np.minimum(np.take_along_axis(over_circuit, order, axis=0), without)
+
+    gain = np.zeros((n, n))
+    for a in range(n - 1):
+        # The cheapest paths that do without the circuit of a, and without those of a and b.
+        a_is_first = order[0] == a
+        a_is_second = order[1] == a
+        without_a = np.where(a_is_first, cheapest[1], cheapest[0])
+        without_both = np.where(a_is_first | a_is_second, cheapest[2], cheapest[1])
+        best_but_a = np.where(a_is_first, order[1], order[0])
+        b = np.arange(a + 1, n)
+        cost = np.where(best_but_a == b[:, None, None], without_both, without_a)
+        for rank, new_peer in ((np.full(len(b), a), peer[b]), (b, np.full(len(b), peer[a]))):
+            onward = toll[rank, new_peer][:, None, None] + after[new_peer][:, None]
+            cost = np.minimum(cost, to_rank[rank][:, :, None] + onward)
+        gain[a, b] = ((cheapest[0] - cost) * demand_s).sum(axis=(1, 2))
+        gain[a, b[(peer[b] == a) | (peer[a] == b)]] = 0.0  # a rank would face itself
+    return gain
+
+
+def _cheapest_paths(sequence: Sequence, toll: FloatArray) -> FloatArray:
+    """Return ``cost[source, target]`` of cheapest paths over some rounds; `NO_PATH` for none."""
     n = len(toll)
-    cost = np.where(np.eye(n) > 0, 0.0, 99.0)
-    for ways in sequence:
-        was = cost.copy()
-        for to in ways:
-            cost[:, to] = np.minimum(cost[:, to], was + toll[np.arange(n), to])
+    cost = np.where(np.eye(n) > 0, 0.0, NO_PATH)
+    for peer_of_lane in sequence:
+        before = cost.copy()
+        for peer in peer_of_lane:
+            over_circuit = before + toll[np.arange(n), peer]
+            cost[:, peer] = np.minimum(cost[:, peer], over_circuit)
     return cost
