@@ -522,5 +522,7 @@ def settle_free_cells(
     if not isinstance(problem, Problem):
         raise InputError(f"problem of type {type(problem).__name__}", where="problem")
     if not isinstance(subject, Schedule | Solution):
-        raise InputError(f"subject of type {type(subject).__name__}", where="subject")
+        raise InputError(
+            f"subject of type {type(subject).__name__}: optics need a schedule", where="subject"
+        )
     return settle(problem, subject, device)
