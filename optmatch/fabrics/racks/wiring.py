@@ -63,13 +63,16 @@ def wire(
 
     `grid` is how many servers a rack has along x, y and z.
     """
-    size, per_rack = int(np.prod(server)), int(np.prod(grid))
+    chips_per_server = int(np.prod(server))
+    per_rack = int(np.prod(grid))
     n_servers = racks * per_rack
     places = _places(n_servers, grid)
     servers = np.concatenate([np.arange(n_servers)[:, None] // per_rack, places], axis=1)
-    server_of_chip = np.arange(n_servers * size) // size
+    server_of_chip = np.arange(n_servers * chips_per_server) // chips_per_server
     chips = servers[server_of_chip].copy()
-    chips[:, 1:] = places[server_of_chip] * server + _places(n_servers * size, server)
+    chips[:, 1:] = places[server_of_chip] * server + _places(n_servers * chips_per_server, server)
+
+    # Fibres between neighbours in a rack, or from faces to the switches between racks.
     switches = _rack_switches(grid) if joined else {}
     count: Counter[tuple[int, int]] = Counter()
     for number, place in enumerate(places.tolist()):
@@ -79,13 +82,21 @@ def wire(
             switch = n_servers + switches[face]
             count[number, switch] += fibres
             count[switch, number] += fibres
+
+    # Edges are numbered rack by rack, and the fibres of an edge one after the other.
     ordered = sorted(count, key=lambda edge: (min(edge) // per_rack, edge))
     edges = np.array(ordered, dtype=np.int32).reshape(-1, 2)
-    of_edge = np.array([count[edge] for edge in ordered], dtype=np.int32)
-    of_fibre = np.repeat(np.arange(len(edges), dtype=np.int32), of_edge)
-    faces = np.array(list(switches), dtype=np.int32).reshape(-1, 3)
-    found = (chips, servers, server_of_chip, edges, of_edge, of_fibre, faces)
-    return Wiring(*map(_read_only, found))
+    edge_fibres = np.array([count[edge] for edge in ordered], dtype=np.int32)
+    edge_of_fibre = np.repeat(np.arange(len(edges), dtype=np.int32), edge_fibres)
+    return Wiring(
+        chips=_read_only(chips),
+        servers=_read_only(servers),
+        server_of_chip=_read_only(server_of_chip),
+        edges=_read_only(edges),
+        edge_fibres=_read_only(edge_fibres),
+        edge_of_fibre=_read_only(edge_of_fibre),
+        switches=_read_only(np.array(list(switches), dtype=np.int32).reshape(-1, 3)),
+    )
 
 
 def _rack_switches(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int]:
@@ -102,41 +113,46 @@ def _rack_switches(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int
 
 def _faces(place: list[int], grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
     """List the faces that a server stands at, axis, i, j; with one server to an axis both."""
-    found = []
+    faces = []
     for axis, side in enumerate(grid):
-        i, j = (at for k, at in enumerate(place) if k != axis)
-        found += [(axis, i, j)] * ((place[axis] == 0) + (place[axis] == side - 1))
-    return found
+        i, j = (coordinate for k, coordinate in enumerate(place) if k != axis)
+        n_faces = (place[axis] == 0) + (place[axis] == side - 1)
+        faces += [(axis, i, j)] * n_faces
+    return faces
 
 
 def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> list[list[int]]:
     """List the neighbours of a server; in a ring of two the same one stands there twice."""
-    found = []
+    neighbours = []
     for axis, side in enumerate(grid):
         for step in (-1, 1):
-            at = place[axis] + step
-            if side > 1 and (wrap or 0 <= at < side):
-                found.append([*place[:axis], at % side, *place[axis + 1 :]])
-    return found
+            coordinate = place[axis] + step
+            if side > 1 and (wrap or 0 <= coordinate < side):
+                neighbours.append([*place[:axis], coordinate % side, *place[axis + 1 :]])
+    return neighbours
 
 
 def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return ``hops[node, node]``, the fewest edges between nodes; ``UNREACHED`` if no way."""
+    """Return ``hops[node, node]``, the fewest edges between nodes; ``UNREACHED`` if no way.
+
+    Breadth-first search from all nodes at once; sets of sources are rows of bits.
+    """
     hops = np.full((n, n), UNREACHED, dtype=np.int32)
     order = np.argsort(edges[:, 1], kind="stable")
-    tails, ends = edges[order, 0], edges[order, 1]
-    heads, starts = np.unique(ends, return_index=True)
-    near = np.packbits(np.eye(n, dtype=bool), axis=1)  # ``near[node]``: whence light is there
-    known = near.copy()
+    tails = edges[order, 0]
+    heads, starts = np.unique(edges[order, 1], return_index=True)
+    # sources_here[node]: the sources whose light first comes to a node in this step.
+    sources_here = np.packbits(np.eye(n, dtype=bool), axis=1)
+    sources_before = sources_here.copy()
     for step in range(n):
-        if not near.any():
+        if not sources_here.any():
             break
-        hops.T[np.unpackbits(near, axis=1, count=n).view(bool)] = step
-        ahead = np.zeros_like(near)
+        hops.T[np.unpackbits(sources_here, axis=1, count=n).view(bool)] = step
+        sources_ahead = np.zeros_like(sources_here)
         if len(heads):
-            ahead[heads] = np.bitwise_or.reduceat(near[tails], starts)
-        near = ahead & ~known
-        known |= near
+            sources_ahead[heads] = np.bitwise_or.reduceat(sources_here[tails], starts)
+        sources_here = sources_ahead & ~sources_before
+        sources_before |= sources_here
     return hops
 
 
@@ -165,8 +181,10 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
     leaves = first[:, None] + interposer.destination_terminals
     enters = first[:, None] + interposer.source_terminals
     tails, heads = wiring.edges[wiring.edge_of_fibre].T
-    out, into = leaves[tails, inner + _rank(tails)], enters[heads, inner + _rank(heads)]
-    mate[out], mate[into] = into, out
+    out_of = leaves[tails, inner + _rank(tails)]
+    into = enters[heads, inner + _rank(heads)]
+    mate[out_of] = into
+    mate[into] = out_of
     fibre_of_terminal = np.full(len(mate), -1)
     fibre_of_terminal[into] = np.arange(len(into))
     free = (first[:, None] + cells.perimeter).ravel()
@@ -178,8 +196,12 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
         perimeter=free[mate[free] < 0].astype(np.int32),
         stuck=np.tile(cells.stuck, n_servers),
     )
-    ports = (enters[:, :inner].ravel(), leaves[:, :inner].ravel(), fibre_of_terminal)
-    return Cells(graph, *map(_read_only, ports))
+    return Cells(
+        graph=graph,
+        sources=_read_only(enters[:, :inner].ravel()),
+        destinations=_read_only(leaves[:, :inner].ravel()),
+        fibre_of_terminal=_read_only(fibre_of_terminal),
+    )
 
 
 def _rank(groups: NDArray[np.int32]) -> NDArray[np.int64]:
