@@ -30,6 +30,10 @@ COMMANDS = {
     " --delay 1e-6 --two-way --late 3=0.01",
     "collective, several late": "collective all-reduce --ranks 6 --bytes 4e5 --alpha 1e-6"
     " --delay 1e-6 --late 4=1e-5,5=2e-5",
+    "collective, two ports": "collective all-gather --ranks 6 --bytes 6e5 --alpha 1e-6"
+    " --delay 1e-3 --ports-per-rank 2",
+    "collective, pipelined": "collective broadcast --ranks 8 --bytes 8e6 --alpha 1e-6"
+    " --delay 1e-6",
     "collective, planes": "collective all-reduce --ranks 4 --bytes 32e6 --alpha 2e-5 --delay 2e-4"
     " --planes 2 --steps 1:16e6,2:8e6,1:16e6",
     "demand": "demand --model uniform --size 4 --fabric ideal-switch --delay 100 --seed 1",
