@@ -1,8 +1,10 @@
 """Collectives between islands: all rails together, while islands hand on what has come.
 
-All islands do the same, as `schemes` says; sums are gathers that run backwards. All is cut into
-*waves*, so that islands tell about one while rails carry the next. The scheme and the number of
-waves are chosen by counting the time of each choice, the sizes of waves by linear programming.
+All islands do the same: a scheme of the module `schemes` says what happens to the data of one.
+Reduce-scatters are all-gathers that run backwards. The data are cut into *waves* of parts of each
+block, so that islands can copy one wave while rails carry the next (pipelining). The scheme and
+the number of waves are chosen by counting the time of each choice, the sizes of the waves by a
+linear programme.
 """
 
 from __future__ import annotations
@@ -17,195 +19,462 @@ from optmatch.model import uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.plans import Laid, assemble
-from optmatch.solvers.collectives.schemes import Scheme, Shifts, list_schemes
+from optmatch.solvers.collectives.schemes import Move, Scheme, Shifts, list_schemes
 
 WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
+"""Numbers of waves that are tried."""
 RATIOS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25)
-"""Sizes of waves, each to the one before."""
-SIZED, LEAST = 12, 0.05
-"""Plans whose waves get other sizes; the least part of the mean that a wave has then."""
+"""Ratios of the size of each wave to the one before that are tried."""
+SIZED = 12
+"""The number of fastest plans whose sizes of waves are optimised by a linear programme."""
+LEAST = 0.05
+"""The least size of a wave in that programme, as a part of the mean size."""
+SMALLEST_RATIO = 1e-3
+"""Geometric sizes are not tried if the last wave would be a smaller part of the first one."""
+
+
+class _WaveOrder(NamedTuple):
+    """How the waves of a plan follow each other."""
+
+    late: bool = False
+    """Whether all waves of a phase but the last phase travel together."""
+    woven: bool = False
+    """Whether a phase of one wave shares rounds with earlier phases of later waves."""
+    mirrored: bool = False
+    """Whether the waves of an all-reduce are gathered in the order in which their sums are ready,
+    and the first and the last wave are the smallest."""
 
 
 class _Plan(NamedTuple):
-    """A scheme in waves."""
+    """A scheme in waves, with the round of each move."""
 
     scheme: Scheme
     waves: NDArray[np.float64]
-    """Sizes, as parts of 1."""
+    """Sizes of waves, shape (waves,), as parts of 1."""
     turns: list[tuple[int, NDArray[np.int64]]]
-    """Copies or sums, and ``turn[move, wave]``: the round of each."""
+    """For each pass over the scheme its kind, COPY or REDUCE, and ``turn[move, wave]``, the round
+    of each move. An all-reduce has two passes, other operations one."""
     n_rounds: int
 
 
 def find(problem: Collective) -> Laid:
-    """Return the fastest plan of all schemes and waves."""
+    """Return the fastest plan of all schemes, numbers of waves and orders of waves."""
     islands = problem.n_ranks // problem.island
-    found: list[tuple[float, int, _Plan]] = []
+
+    # The number of the candidate stands second, so that equal times keep their order.
+    candidates: list[tuple[float, int, _Plan]] = []
     for scheme in list_schemes(problem.operation, islands, problem.island):
-        for count in WAVES if scheme.shifts else (1,):
-            weaves = (False, True)[: 1 + (len(scheme.shifts) > 1 == len(set(scheme.shifts)))]
-            both = (False, True)[: 1 + (problem.operation == "all-reduce")]
-            ways = [*product((False, True), (False,), both), *product((False,), weaves[1:], both)]
-            for way in ways if count > 1 else [(False, False, False)]:
-                plans = [
-                    _arrange(problem.operation, scheme, count, ratio, way)
-                    for ratio in RATIOS[: len(RATIOS) if count > 1 else 1]
-                    if ratio ** (count - 1) >= 1e-3
-                ]
+        wave_counts = (1,)
+        if scheme.shifts:
+            wave_counts = WAVES
+        for count in wave_counts:
+            for wave_order in _list_wave_orders(problem.operation, scheme, count):
+                plans = _list_geometric_plans(problem.operation, scheme, count, wave_order)
                 seconds, number = min((_time_s(problem, plan), k) for k, plan in enumerate(plans))
-                found.append((seconds, len(found), plans[number]))
-    sized = [_size(problem, plan) for _, _, plan in sorted(found)[:SIZED]]
-    return _lay(problem, min(sized, key=lambda plan: _time_s(problem, plan)))
+                candidates.append((seconds, len(candidates), plans[number]))
+
+    # Linear programmes take long, so only the fastest candidates get other sizes of waves.
+    fastest = sorted(candidates)[:SIZED]
+    resized = [_optimise_wave_sizes(problem, plan) for _, _, plan in fastest]
+    return _lay_on_ranks(problem, min(resized, key=lambda plan: _time_s(problem, plan)))
 
 
-def _size(problem: Collective, plan: _Plan) -> _Plan:
-    """Choose the sizes of waves with which the same rounds last least."""
+def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveOrder]:
+    """List the orders of `count` waves that are tried for a scheme."""
+    if count == 1:
+        return [_WaveOrder()]
+    mirrorings = [False]
+    if operation == "all-reduce":
+        mirrorings = [False, True]
+    orders = [_WaveOrder(late, False, both) for late, both in product((False, True), mirrorings)]
+
+    # Phases can share a round only if all of them use the same circuits.
+    if len(scheme.shifts) > 1 and len(set(scheme.shifts)) == 1:
+        orders += [_WaveOrder(False, True, mirrored) for mirrored in mirrorings]
+    return orders
+
+
+def _list_geometric_plans(
+    operation: str, scheme: Scheme, count: int, wave_order: _WaveOrder
+) -> list[_Plan]:
+    """List plans of `count` waves whose sizes are geometric series, one for each of `RATIOS`."""
+    if count == 1:
+        return [_arrange(operation, scheme, count, RATIOS[0], wave_order)]
+    return [
+        _arrange(operation, scheme, count, ratio, wave_order)
+        for ratio in RATIOS
+        if ratio ** (count - 1) >= SMALLEST_RATIO
+    ]
+
+
+def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
+    """Choose the sizes of waves with which the same rounds take the least time in all.
+
+    The linear programme has the sizes of waves and the lengths of rounds as variables, the
+    latter in units of the time of the plan. It minimises the sum of the lengths; each place's
+    load in a round, and the latency, have to fit into the length of the round.
+
+    Returns
+    -------
+    _Plan
+        The plan as it was if the programme fails or its sizes are not faster.
+    """
     with uncounted():
         from scipy.optimize import linprog
 
     count = len(plan.waves)
     if count == 1:
         return plan
-    block = problem.size_bytes / problem.n_ranks
+
+    # Blocks by medium (0: links inside islands, 1: rails), round, end of a transfer, and wave.
     loads = np.zeros((2, plan.n_rounds, len(plan.scheme.loads[0]), count))
     for _, turns in plan.turns:
-        for move, load, turn in zip(plan.scheme.moves, plan.scheme.loads, turns, strict=True):
-            for wave, at in enumerate(turn.tolist()):
-                loads[int(move.over), at, :, wave] += load
-    seconds = _time_s(problem, plan)
-    rows, limits = list[NDArray[np.float64]](), list[float]()
-    rates = problem.island_rate_bytes_per_s, problem.rate_bytes_per_s
-    for over, fixed_s in enumerate((problem.island_alpha_s, problem.alpha_s)):
+        for move, load, turn_of_wave in zip(
+            plan.scheme.moves, plan.scheme.loads, turns, strict=True
+        ):
+            for wave, turn in enumerate(turn_of_wave.tolist()):
+                loads[int(move.over), turn, :, wave] += load
+
+    # One row for each round, medium and different load: load * sizes - length <= -latency.
+    plan_s = _time_s(problem, plan)
+    block_bytes = problem.size_bytes / problem.n_ranks
+    rates_bytes_per_s = (problem.island_rate_bytes_per_s, problem.rate_bytes_per_s)
+    latencies_s = (problem.island_alpha_s, problem.alpha_s)
+    rows = list[NDArray[np.float64]]()
+    limits = list[float]()
+    for medium, latency_s in enumerate(latencies_s):
+        scale = block_bytes / rates_bytes_per_s[medium] / plan_s
         for turn in range(plan.n_rounds):
-            some = np.unique(loads[over, turn] * (block / rates[over] / seconds), axis=0)
-            some = some[some.any(axis=1)]
-            lengths = np.zeros((len(some), plan.n_rounds))
-            lengths[:, turn] = -1
-            rows.append(np.hstack([some, lengths]))
-            limits += [-fixed_s / seconds] * len(some)
-    goal = np.repeat([0.0, 1.0], [count, plan.n_rounds])
-    least = np.column_stack([np.repeat([LEAST / count, 0.0], [count, plan.n_rounds]), goal + 9])
-    found = linprog(goal, np.vstack(rows), limits, [1 - goal], [1.0], bounds=least)
-    if found.status:
+            different = np.unique(loads[medium, turn] * scale, axis=0)
+            different = different[different.any(axis=1)]
+            length_factors = np.zeros((len(different), plan.n_rounds))
+            length_factors[:, turn] = -1
+            rows.append(np.hstack([different, length_factors]))
+            limits += [-latency_s / plan_s] * len(different)
+
+    # The sizes sum up to 1, no wave vanishes, and no variable gets anywhere near its upper bound.
+    variables_of_part = [count, plan.n_rounds]
+    goal = np.repeat([0.0, 1.0], variables_of_part)
+    lower = np.repeat([LEAST / count, 0.0], variables_of_part)
+    bounds = np.column_stack([lower, goal + 9])
+    result = linprog(goal, np.vstack(rows), limits, [1 - goal], [1.0], bounds=bounds)
+    if result.status:
         return plan
-    sizes = found.x[:count]
-    return min(plan, plan._replace(waves=sizes / sizes.sum()), key=lambda it: _time_s(problem, it))
+    sizes = result.x[:count]
+    resized = plan._replace(waves=sizes / sizes.sum())
+    return min(plan, resized, key=lambda candidate: _time_s(problem, candidate))
 
 
 def _arrange(
-    operation: str, scheme: Scheme, count: int, ratio: float, way: tuple[bool, bool, bool]
+    operation: str, scheme: Scheme, count: int, ratio: float, wave_order: _WaveOrder
 ) -> _Plan:
-    """Give each move and wave its round.
+    """Give each move of each wave its round.
 
-    The way is late, woven, and both. If late, all waves of a phase but the last one are together;
-    if woven, phases of different waves. With both the waves of an all-reduce are gathered in the
-    order in which their sums are ready, and the first and the last are the smallest.
+    Parameters
+    ----------
+    operation
+        The name of the collective.
+    scheme
+        What happens to the data of one island.
+    count
+        The number of waves.
+    ratio
+        The size of each wave, relative to the one before; if mirrored, to its neighbour towards
+        the middle.
+    wave_order
+        How waves follow each other.
     """
-    late, woven, both = way
-    middle = (count - 1) / 2
-    sizes = np.array([ratio ** (abs(k - middle) if both else k) for k in range(count)])
-    turns = _place(scheme, list(range(count)), late, woven)
-    parts = [(COPY, turns)]
+    distances = [float(wave) for wave in range(count)]
+    if wave_order.mirrored:
+        middle = (count - 1) / 2
+        distances = [abs(wave - middle) for wave in range(count)]
+    sizes = np.array([ratio**distance for distance in distances])
+
+    forward = list(range(count))
+    turns = _assign_rounds(scheme, forward, wave_order)
+    passes = [(COPY, turns)]
     if operation in ("reduce-scatter", "all-reduce"):
-        parts = [(REDUCE, turns.max() - turns)]
+        passes = [(REDUCE, turns.max() - turns)]
+
+    # The sums of an all-reduce are gathered, each wave no earlier than its sums are complete.
     if operation == "all-reduce":
-        then = _place(scheme, list(range(count))[:: -1 if both else 1], late, woven)
-        begins = parts[0][1].max(axis=0) + 1  # each wave when its sums are whole
-        parts.append((COPY, then + (begins - then.min(axis=0)).max()))
-    return _Plan(scheme, sizes / sizes.sum(), parts, 1 + int(parts[-1][1].max()))
+        gather_order = forward
+        if wave_order.mirrored:
+            gather_order = forward[::-1]
+        gather = _assign_rounds(scheme, gather_order, wave_order)
+        complete = passes[0][1].max(axis=0) + 1
+        passes.append((COPY, gather + (complete - gather.min(axis=0)).max()))
+    n_rounds = 1 + int(passes[-1][1].max())
+    return _Plan(scheme, sizes / sizes.sum(), passes, n_rounds)
 
 
-def _place(scheme: Scheme, order: list[int], late: bool, woven: bool) -> NDArray[np.int64]:
-    """Return ``turn[move, wave]``: rails do phase after phase, in each one wave after another.
+def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> NDArray[np.int64]:
+    """Return the round of each move of each wave of a gather or an exchange.
 
-    Or, if `woven`, a phase of one wave together with earlier phases of later ones.
+    Rails carry phase after phase, and in each phase one wave after another. Links inside islands
+    copy a wave of a phase one round after rails have brought it.
+
+    Parameters
+    ----------
+    scheme
+        What happens to the data of one island.
+    order
+        The waves in the order in which rails carry them.
+    wave_order
+        Whether waves travel together, or phases are woven; see `_WaveOrder`.
+
+    Returns
+    -------
+    int array, shape (moves, waves)
+        Rounds from 0.
+    """
+    # Each phase of each wave has one round on rails, and one in which islands prepare it. The
+    # last row is for copies that follow the last phase.
+    phases = len(scheme.shifts)
+    rail_turn = np.zeros((phases + 1, len(order)), dtype=np.int64)
+    link_turn = np.zeros((phases + 1, len(order)), dtype=np.int64)
+    if wave_order.woven:
+        _weave_phases(scheme, order, rail_turn, link_turn)
+    else:
+        _line_up_phases(scheme, order, wave_order.late, rail_turn, link_turn)
+    if phases:
+        link_turn[phases] = rail_turn[phases - 1] + 1
+
+    # A move that the next phase does not need gets the next round, unless rails carry other waves
+    # in the meantime and hide it.
+    nothing_hides_it = wave_order.late or len(order) == 1
+    turns: list[NDArray[np.int64]] = []
+    for move in scheme.moves:
+        turn = link_turn[move.phase]
+        if move.over or move.early:
+            turn = rail_turn[move.phase]
+        if move.early:
+            turn = turn - 1
+        if move.spare and (nothing_hides_it or move.phase == 0):
+            turn = turn + 1
+        turns.append(turn)
+    from_zero: NDArray[np.int64] = np.array(turns) - np.min(turns)
+    return from_zero
+
+
+def _weave_phases(
+    scheme: Scheme,
+    order: list[int],
+    rail_turn: NDArray[np.int64],
+    link_turn: NDArray[np.int64],
+) -> None:
+    """Let each wave start one round after the wave before it, in each phase.
+
+    Parameters
+    ----------
+    scheme
+        What happens to the data of one island; all phases have the same circuits.
+    order
+        The waves in the order in which they start.
+    rail_turn, link_turn
+        Rounds by phase and wave, on rails and inside islands before them; written.
+    """
+    delay_of_wave = np.arange(len(order))
+    last_turn = -1  # the round on rails of the first wave in the phase before
+    for phase in range(len(scheme.shifts)):
+        link_turn[phase, order] = last_turn + 1 + delay_of_wave
+        last_turn += 1 + scheme.waits[phase]
+        rail_turn[phase, order] = last_turn + delay_of_wave
+
+
+def _line_up_phases(
+    scheme: Scheme,
+    order: list[int],
+    late: bool,
+    rail_turn: NDArray[np.int64],
+    link_turn: NDArray[np.int64],
+) -> None:
+    """Let rails carry a phase of all waves before the next phase begins.
+
+    Parameters
+    ----------
+    scheme
+        What happens to the data of one island.
+    order
+        The waves in the order in which rails carry them.
+    late
+        Whether all waves travel in the same round in all phases but the last one.
+    rail_turn, link_turn
+        Rounds by phase and wave, on rails and inside islands before them; written.
     """
     phases = len(scheme.shifts)
-    rails, links = np.zeros((2, phases + 1, len(order)), dtype=np.int64)
-    last = -1
+    last_turn = -1  # the last round on rails until now
     for phase in range(phases):
-        if woven:
-            links[phase, order] = last + 1 + np.arange(len(order))
-            last += 1 + scheme.waits[phase]
-            rails[phase, order] = last + np.arange(len(order))
-            continue
-        together = late and phase < phases - 1
-        for each in [order] if together else [[wave] for wave in order]:
-            links[phase, each] = rails[phase - 1, each].max() + 1 if phase else max(last, 0)
-            last = max(last + 1, (int(links[phase, each].max()) + 1) * scheme.waits[phase])
-            rails[phase, each] = last
-    if phases:
-        links[phases] = rails[phases - 1] + 1
-    alone = late or len(order) == 1  # else rails carry other waves in the meantime
-    turns = [
-        (rails if move.over or move.early else links)[move.phase]
-        - move.early
-        + (move.spare and (alone or not move.phase))
-        for move in scheme.moves
-    ]
-    found: NDArray[np.int64] = np.array(turns) - np.min(turns)
-    return found
+        groups = [[wave] for wave in order]
+        if late and phase < phases - 1:
+            groups = [order]
+        for waves in groups:
+            # Islands can prepare a phase when the phase before has brought the data.
+            prepared_in = max(last_turn, 0)
+            if phase:
+                prepared_in = int(rail_turn[phase - 1, waves].max()) + 1
+            link_turn[phase, waves] = prepared_in
+
+            last_turn += 1
+            if scheme.waits[phase]:
+                last_turn = max(last_turn, prepared_in + 1)
+            rail_turn[phase, waves] = last_turn
 
 
 def _time_s(problem: Collective, plan: _Plan) -> float:
-    """Count the time."""
-    rails, links = np.zeros((2, plan.n_rounds, len(plan.scheme.loads[0])))
-    shifts: dict[int, Shifts] = {}
+    """Return the seconds that a plan takes, reconfigurations between its rounds included.
+
+    A round lasts until both its rails and its links are done: the latency, and the bytes of the
+    busiest place over the rate. The delay counts where circuits change between two rounds.
+    """
+    # Blocks by round and end of a transfer: the places as senders, then as receivers.
+    ends = len(plan.scheme.loads[0])
+    rail_blocks = np.zeros((plan.n_rounds, ends))
+    link_blocks = np.zeros((plan.n_rounds, ends))
+    shifts_of_turn: dict[int, Shifts] = {}
     for _, turns in plan.turns:
         for move, load, turn in zip(plan.scheme.moves, plan.scheme.loads, turns, strict=True):
-            np.add.at(rails if move.over else links, turn, plan.waves[:, None] * load)
+            blocks_of_wave = plan.waves[:, None] * load
             if move.over:
-                shifts |= dict.fromkeys(turn.tolist(), plan.scheme.shifts[move.phase])
-    block = problem.size_bytes / problem.n_ranks
-    rails, links = rails.max(axis=1), links.max(axis=1)
-    over_s = (problem.alpha_s + rails * block / problem.rate_bytes_per_s) * (rails > 0)
-    inside_s = problem.island_alpha_s + links * block / problem.island_rate_bytes_per_s
-    order = [shifts[turn] for turn in sorted(shifts)]
-    changes = sum(a != b for a, b in pairwise(order))
-    return float(np.maximum(over_s, inside_s * (links > 0)).sum() + changes * problem.delay_s)
+                np.add.at(rail_blocks, turn, blocks_of_wave)
+                shifts_of_turn |= dict.fromkeys(turn.tolist(), plan.scheme.shifts[move.phase])
+            else:
+                np.add.at(link_blocks, turn, blocks_of_wave)
+
+    block_bytes = problem.size_bytes / problem.n_ranks
+    busiest_rail = rail_blocks.max(axis=1)
+    busiest_link = link_blocks.max(axis=1)
+    rails_s = problem.alpha_s + busiest_rail * block_bytes / problem.rate_bytes_per_s
+    rails_s *= busiest_rail > 0
+    links_s = problem.island_alpha_s + busiest_link * block_bytes / problem.island_rate_bytes_per_s
+    links_s *= busiest_link > 0
+
+    circuits = [shifts_of_turn[turn] for turn in sorted(shifts_of_turn)]
+    changes = sum(before != after for before, after in pairwise(circuits))
+    return float(np.maximum(rails_s, links_s).sum() + changes * problem.delay_s)
 
 
-def _lay(problem: Collective, plan: _Plan) -> Laid:
-    """Make a plan of ranks."""
-    n, places = problem.n_ranks, problem.island
-    islands, each = n // places, np.arange(n // places)[:, None]
-    size = problem.size_bytes / n
-    begins = np.cumsum(plan.waves) - plan.waves
-    exchange = problem.operation == "all-to-all"
-    sends, parts = [np.empty((0, 5), np.int64)], [np.empty((0, 2))]
+def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
+    """Make the sends and circuits of all ranks from a plan for the data of one island."""
+    n = problem.n_ranks
+    n_chunks = n
+    if problem.operation == "all-to-all":
+        n_chunks = n * n
+    block_bytes = problem.size_bytes / n
+    wave_begins = np.cumsum(plan.waves) - plan.waves
+
+    # The arrays begin with empty ones, because a plan may have no move at all.
+    sends = [np.empty((0, 5), np.int64)]  # rows of round, source, destination, chunk, kind
+    parts = [np.empty((0, 2))]  # first byte and number of bytes of the part of a chunk
     circuits = np.full((plan.n_rounds, n), -1)
     for kind, turns in plan.turns:
-        onward = -1 if kind == REDUCE else 1  # sums go over the same circuits
-        for move, of in zip(plan.scheme.moves, turns, strict=True):
-            island, place, to, at, block = np.array(move.rows).T[:, None, :]
-            source = (onward * island + each) % islands * places + place
-            target = (onward * to + each) % islands * places + at
-            chunk = each * places + block
-            if exchange:
-                own, goal = np.divmod(block, n)
-                goal = (goal // places + each) % islands * places + goal % places
-                chunk = (each * places + own) * n + goal
-            if kind == REDUCE:
-                source, target = target, source
-            for wave, turn in enumerate(of.tolist()):
-                whole = np.broadcast_arrays(turn, source, target, chunk, kind)
-                sends.append(np.stack(whole, axis=-1).reshape(-1, 5))
-                part = size * begins[wave], size * plan.waves[wave]
-                parts.append(np.broadcast_to(part, (len(sends[-1]), 2)))
+        for move, turn_of_wave in zip(plan.scheme.moves, turns, strict=True):
+            source, target, chunk = _ends_and_chunks(problem, move, kind)
+            for wave, turn in enumerate(turn_of_wave.tolist()):
+                columns = np.broadcast_arrays(turn, source, target, chunk, kind)
+                rows = np.stack(columns, axis=-1).reshape(-1, 5)
+                sends.append(rows)
+                part = (block_bytes * wave_begins[wave], block_bytes * plan.waves[wave])
+                parts.append(np.broadcast_to(part, (len(rows), 2)))
                 if move.over:
-                    shift = np.array(plan.scheme.shifts[move.phase])
-                    there = (each + shift) % islands * places + np.arange(places)
-                    circuits[turn] = np.where(shift % islands == 0, -1, there).reshape(-1)
-    rows, part_ = np.concatenate(sends), np.concatenate(parts)
-    order = np.argsort(rows[:, 0], kind="stable")
-    used = np.flatnonzero((circuits >= 0).any(axis=1))
-    if len(used):  # rounds inside islands keep the circuits that are there
-        last = np.searchsorted(used, np.arange(plan.n_rounds), "right") - 1
-        circuits = circuits[used[np.maximum(last, 0)]]
-    elif not isinstance(problem.start, str):
-        circuits = np.repeat(problem.start.astype(np.int64), plan.n_rounds, axis=0)
-    change = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=1))
+                    circuits[turn] = _peers_over_rails(problem, plan.scheme.shifts[move.phase])
+
+    # Only changes of circuits are listed: a configuration stays until the next one.
+    circuits = _fill_rounds_without_rails(problem, circuits)
+    is_change = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=1))
+    all_sends = np.concatenate(sends)
+    by_round = np.argsort(all_sends[:, 0], kind="stable")
+    sorted_parts = None
+    if len(plan.waves) > 1:
+        sorted_parts = np.concatenate(parts)[by_round]
     return assemble(
-        problem, rows[order], n * n if exchange else n, circuits[change][:, None],
-        np.cumsum(change) - 1, parts=part_[order] if len(plan.waves) > 1 else None,
-    )  # fmt: skip
+        problem,
+        all_sends[by_round],
+        n_chunks,
+        circuits[is_change][:, None],
+        np.cumsum(is_change) - 1,
+        parts=sorted_parts,
+    )
+
+
+def _ends_and_chunks(
+    problem: Collective, move: Move, kind: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sources, destinations and chunks of a move, for the data of every island.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    move
+        Sends that concern the data of one island; its islands count from that one.
+    kind
+        COPY, or REDUCE for sends backwards.
+
+    Returns
+    -------
+    source, target, chunk : int arrays, shape (islands, rows of the move)
+        Sources and destinations are ranks. A chunk of an all-to-all is ``sender * ranks +
+        receiver``; other chunks have the number of the rank that owns them.
+    """
+    places = problem.island
+    islands = problem.n_ranks // places
+    data_island = np.arange(islands)[:, None]
+    from_island, from_place, to_island, to_place, block = np.array(move.rows).T[:, None, :]
+
+    # Sums count islands the other way, so that they go over the same circuits as copies.
+    direction = 1
+    if kind == REDUCE:
+        direction = -1
+    source = (direction * from_island + data_island) % islands * places + from_place
+    target = (direction * to_island + data_island) % islands * places + to_place
+    if kind == REDUCE:
+        source, target = target, source
+
+    if problem.operation != "all-to-all":
+        return source, target, data_island * places + block
+    owner_place, receiver = np.divmod(block, problem.n_ranks)
+    receiver_island, receiver_place = np.divmod(receiver, places)
+    receiver = (receiver_island + data_island) % islands * places + receiver_place
+    return source, target, (data_island * places + owner_place) * problem.n_ranks + receiver
+
+
+def _peers_over_rails(problem: Collective, shifts: Shifts) -> NDArray[np.int64]:
+    """Return ``peer[rank]``, to which each rank sends over its rail; -1 for nobody.
+
+    ``shifts[place]`` says how many islands onward the rail of a place leads.
+    """
+    places = problem.island
+    islands = problem.n_ranks // places
+    shift_of_place = np.array(shifts)
+    island = np.arange(islands)[:, None]
+    peer = (island + shift_of_place) % islands * places + np.arange(places)
+    return np.where(shift_of_place % islands == 0, -1, peer).reshape(-1)
+
+
+def _fill_rounds_without_rails(
+    problem: Collective, circuits: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Let rounds inside islands keep the circuits that are up, as nothing has to change for them.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its first circuits.
+    circuits
+        ``circuits[round, rank]``: the peer of each rank, -1 in all places of rounds without rails.
+
+    Returns
+    -------
+    int array, shape (rounds, ranks)
+        Rounds without rails have the circuits of the last round with rails, or of the first one
+        with rails where none is before; without any rails, those of the start of the problem.
+    """
+    n_rounds = len(circuits)
+    with_rails = np.flatnonzero((circuits >= 0).any(axis=1))
+    if len(with_rails):
+        last = np.searchsorted(with_rails, np.arange(n_rounds), "right") - 1
+        return circuits[with_rails[np.maximum(last, 0)]]
+    if isinstance(problem.start, str):
+        return circuits
+    return np.repeat(problem.start.astype(np.int64), n_rounds, axis=0)
