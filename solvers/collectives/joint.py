@@ -1,9 +1,9 @@
-"""Circuits, routes and rounds of a few ranks together, exactly: a model for each split of rounds.
+"""Circuits, routes and rounds of a few ranks, exactly: an integer programme for each split.
 
-A *split* says for how many rounds each configuration is held. Then rounds and delays are fixed,
-and what is left are the loads: in each round that of the busiest rank. Splits are bounded first by
-counting reach, bytes and hops, and searched by CP-SAT from the least bound on, until none of those
-that are left can be faster.
+A *split* says for how many rounds each configuration of circuits is held. It fixes the number of
+rounds and the delays; only the loads are left to be minimised: in each round the load of the
+busiest rank. Splits are bounded first by counting reach, bytes and hops, and then searched by
+CP-SAT in the order of their bounds, until none of the remaining ones can be faster.
 """
 
 from __future__ import annotations
@@ -30,25 +30,38 @@ from optmatch.solvers.frame import stoppable
 
 SUMS = ("all-reduce", "reduce-scatter")
 TRY_ALL = 6
-"""Up to so many ranks all pairs of circuits are tried for the fewest hops."""
+"""The most ranks for which all pairs of circuits are tried to count the fewest hops."""
 DIGITS = 10_000
-"""Sizes that have no common measure are rounded down to the largest over this."""
+"""Sizes that have no common measure are rounded down to multiples of the largest over this."""
+SEARCHED_SPLITS = 10
+"""The number of splits that are searched if there is a limit of work."""
+SPLITS_BETWEEN_LOOKS = 64
+"""The clock is looked at once for so many splits that are listed."""
+
+Step = tuple[int, int, int]
+"""A round, a rank and a chunk."""
 
 
 class Split(NamedTuple):
-    """For how many rounds each configuration is held, and in how many chunks data are cut."""
+    """For how many rounds each configuration is held, and in how many chunks data are cut.
+
+    Splits are sorted by their fields, so the lower bound of the time comes first.
+    """
 
     at_least_s: float
+    """A lower bound of the time of all plans of the split."""
     held: tuple[int, ...]
+    """The number of rounds of each configuration, each at least 1."""
     fixed_s: float
-    """Rounds and delays."""
+    """The time of rounds and delays, without any bytes."""
     least: int
-    """Loads of all rounds, in units."""
+    """A lower bound of the sum over rounds of the load of the busiest rank, in units."""
     there: bool
     """Whether the first circuits are those that are up already."""
     weights: tuple[int, ...]
     """Sizes of chunks, in units."""
     unit_s: float
+    """The time that a rank sends for one unit."""
 
 
 def find(
@@ -60,31 +73,48 @@ def find(
 ) -> FoundPlan:
     """Find the fastest plan of whole chunks, each send over one circuit.
 
-    The problem has few ranks with one port; only plans faster than `best` are searched for. With a
-    limit of `work`, in seconds that CP-SAT counts, ten splits are searched, each for so long.
+    Parameters
+    ----------
+    problem
+        A collective of few ranks with one port.
+    clock
+        The limits of the search.
+    on_event
+        Is told of splits that are searched and of plans that are found.
+    best
+        A known plan; only faster ones are searched for.
+    work
+        A limit for each split, in seconds that CP-SAT counts by itself. If it is finite, no more
+        than `SEARCHED_SPLITS` splits are searched.
+
+    Returns
+    -------
+    FoundPlan
+        The fastest plan known, and a lower bound of the time of all plans.
     """
-    tried = 0
-    best_s = math.inf if best is None else best.plan.time_s
-    open_s, limit = math.inf, None
-    splits = list[Split]()
-    for k, split in enumerate(_list_splits(problem, best_s)):
-        if split is not None:
-            splits.append(split)
-        if k % 64 == 63 and clock.exceeded(0) is not None:
-            return FoundPlan(best, {}, limit=clock.exceeded(0))
-    splits.sort()
+    best_s = math.inf
+    if best is not None:
+        best_s = best.plan.time_s
+    splits = _collect_splits(problem, best_s, clock)
+    if splits is None:
+        return FoundPlan(best, {}, limit=clock.exceeded(0))
+
+    # Search the most promising split first, until the bounds of all others are too high.
+    n_searched = 0
+    open_s = math.inf  # the least bound of a split that was not searched to its end
     reached_s = 0.0
+    limit = None
     with stoppable() as stop:
-        for k, split in enumerate(splits):
+        for number, split in enumerate(splits):
             reached_s = split.at_least_s
             if split.at_least_s >= min(best_s, open_s) * (1 - RTOL):
                 break
             limit = clock.exceeded(0)
-            if limit is None and tried == 10 and math.isfinite(work):
+            if limit is None and n_searched == SEARCHED_SPLITS and math.isfinite(work):
                 limit = Limit.NODES
             if limit is None:
-                tried += 1
-                on_event(Tick("splits", k, len(splits)))
+                n_searched += 1
+                on_event(Tick("splits", number, len(splits)))
                 model = _Model(problem, split, best_s)
                 outcome = minimise(model.model, clock, ignore, seed=0, linear=False, work=work)
                 limit = outcome.limit
@@ -97,248 +127,437 @@ def find(
     if stop.limit is not None:
         limit = stop.limit
         open_s = min(open_s, reached_s)  # this split and those behind it are open
+
     bound_s = min(best_s, open_s)
-    most = _most_rounds(problem)
+    most_rounds = _most_rounds(problem)
     stats = {
-        "family": f"whole chunks, {most} rounds at most, sends over one circuit",
+        "family": f"whole chunks, {most_rounds} rounds at most, sends over one circuit",
         "family_bound_s": bound_s,
     }
-    # Blocks of an all-to-all are not cut; so only plans of more rounds, or hops, are left.
-    whole = problem.operation == "all-to-all" and problem.hop_s is None
-    more_s = (most + 1) * problem.alpha_s + replace(problem, alpha_s=0.0).lower_bound()
-    bound_s = min(bound_s, more_s) if whole else 0.0
+
+    bound_s = _bound_all_plans(problem, bound_s)
     if best is not None and bound_s > problem.lower_bound() * (1 + RTOL):
         best = best._replace(plan=replace(best.plan, among="whole-blocks"))
     return FoundPlan(best, stats, bound_s, limit)
 
 
+def _collect_splits(problem: Collective, most_s: float, clock: Clock) -> list[Split] | None:
+    """Return the splits that may take less than `most_s` seconds, those of the least bounds first.
+
+    Returns
+    -------
+    list of Split or None
+        None if the time is up.
+    """
+    splits = list[Split]()
+    for number, split in enumerate(_list_splits(problem, most_s)):
+        if split is not None:
+            splits.append(split)
+        is_look = number % SPLITS_BETWEEN_LOOKS == SPLITS_BETWEEN_LOOKS - 1
+        if is_look and clock.exceeded(0) is not None:
+            return None
+    return sorted(splits)
+
+
+def _bound_all_plans(problem: Collective, family_bound_s: float) -> float:
+    """Return a lower bound of the time of all plans, from that of the plans searched for.
+
+    Blocks of an all-to-all are not cut, so all other plans have more rounds, or sends of several
+    hops. Other operations can be cut into more chunks, which nothing here bounds: 0.
+    """
+    if problem.operation != "all-to-all" or problem.hop_s is not None:
+        return 0.0
+    without_latency = replace(problem, alpha_s=0.0)
+    more_rounds = _most_rounds(problem) + 1
+    more_rounds_s = more_rounds * problem.alpha_s + without_latency.lower_bound()
+    return min(family_bound_s, more_rounds_s)
+
+
 def _most_rounds(problem: Collective) -> int:
+    """Return the most rounds of a plan that is searched for."""
     n = problem.n_ranks
-    return 2 * n - 2 if problem.operation in ("all-reduce", "broadcast") else n
+    if problem.operation in ("all-reduce", "broadcast"):
+        return 2 * n - 2
+    return n
 
 
 def _list_splits(problem: Collective, most_s: float) -> Iterator[Split | None]:
-    """List the splits that counting allows and that may be faster; None for each other one."""
-    n, operation = problem.n_ranks, problem.operation
-    circuits_there = not isinstance(problem.start, str)
-    alike = operation == "all-to-all" and problem.demand_bytes is None and not circuits_there
-    each_s, most = problem.alpha_s + (problem.hop_s or 0.0), _most_rounds(problem)
-    counts = {"all-to-all": (n * n,), "all-reduce": (1, n), "broadcast": (1, n)}
-    for count in counts.get(operation, (n,)):
-        weights, unit_s = _weigh(problem, count)
-        for held in _compositions(most):
+    """List the splits that counting allows and that may take less than `most_s` seconds.
+
+    Yields
+    ------
+    Split or None
+        None for a split that would take too long, so that the caller can look at the clock.
+    """
+    n = problem.n_ranks
+    operation = problem.operation
+    has_start_circuits = not isinstance(problem.start, str)
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    most_rounds = _most_rounds(problem)
+
+    # An even all-to-all that runs backwards is one again, so splits and their reverses are equal.
+    is_symmetric = (
+        operation == "all-to-all" and problem.demand_bytes is None and not has_start_circuits
+    )
+    chunk_counts = {"all-to-all": (n * n,), "all-reduce": (1, n), "broadcast": (1, n)}
+    for count in chunk_counts.get(operation, (n,)):
+        weights, unit_s = _weigh_chunks(problem, count)
+        for held in _compositions(most_rounds):
             rounds = sum(held)
             # Without a cost of rounds more rounds are as good; without delays, more circuits.
-            if (not each_s and rounds < most) or (not problem.delay_s and max(held) > 1):
+            if not round_s and rounds < most_rounds:
                 continue
-            if alike and held > held[::-1]:
-                continue  # the same plans, backwards
-            if (len(held) - 1) * problem.delay_s + rounds * each_s >= most_s * (1 - RTOL):
+            if not problem.delay_s and max(held) > 1:
+                continue
+            if is_symmetric and held > held[::-1]:
+                continue
+            changes = len(held) - 1
+            if changes * problem.delay_s + rounds * round_s >= most_s * (1 - RTOL):
                 yield None
                 continue
-            least = _least_load(problem, weights, held)
-            for there in (True, False) if circuits_there and least else (False,) if least else ():
-                dark = not there if circuits_there else problem.start == "dark"
-                fixed_s = (len(held) - 1 + dark) * problem.delay_s + rounds * each_s
-                at_least_s = fixed_s + least * unit_s
-                yield Split(at_least_s, held, fixed_s, least, there, weights, unit_s)
+            least_load = _bound_load(problem, weights, held)
+            if not least_load:
+                continue
+
+            # The first circuits are those of the start, or are set up; without circuits at the
+            # start that takes a delay only if the fabric is dark.
+            starts = [(False, problem.start == "dark")]
+            if has_start_circuits:
+                starts = [(True, False), (False, True)]
+            for keeps_start, is_dark in starts:
+                fixed_s = (changes + is_dark) * problem.delay_s + rounds * round_s
+                at_least_s = fixed_s + least_load * unit_s
+                yield Split(at_least_s, held, fixed_s, least_load, keeps_start, weights, unit_s)
 
 
 def _compositions(most: int) -> Iterator[tuple[int, ...]]:
-    """List all ways to write 1 ... most as a sum."""
+    """List all ways to write each of the numbers 1 ... `most` as an ordered sum."""
     for total in range(1, most + 1):
         for cuts in product((False, True), repeat=total - 1):
-            ends = [k for k, cut in enumerate(cuts, 1) if cut]
+            ends = [end for end, is_cut in enumerate(cuts, 1) if is_cut]
             yield tuple(np.diff([0, *ends, total]).tolist())
 
 
-def _weigh(problem: Collective, count: int) -> tuple[tuple[int, ...], float]:
-    """Return the sizes of chunks as whole numbers, 0 where nothing is wanted, and a unit."""
+def _weigh_chunks(problem: Collective, count: int) -> tuple[tuple[int, ...], float]:
+    """Return the sizes of `count` chunks in whole units, and the seconds that one unit takes.
+
+    A chunk that nobody wants has the size 0. Sizes that have no common measure are rounded down,
+    so that loads stay lower bounds.
+    """
     sizes = chunk_sizes(problem, count)
     if problem.operation == "all-to-all":
         sizes = np.where(problem.demand.reshape(-1) > 0, sizes, 0.0)
-    unit = float(sizes.max())
+
+    # The unit is the size of all chunks, or the greatest common divisor of whole bytes.
+    unit_bytes = float(sizes.max())
     if len(np.unique(sizes[sizes > 0])) > 1:
-        whole = bool((sizes % 1 == 0).all())
-        unit = float(np.gcd.reduce(sizes.astype(np.int64))) if whole else unit / DIGITS
-    weights = np.floor(sizes / unit * (1 + 1e-12)).astype(np.int64)
-    return tuple(weights.tolist()), unit / problem.rate_bytes_per_s
+        if (sizes % 1 == 0).all():
+            unit_bytes = float(np.gcd.reduce(sizes.astype(np.int64)))
+        else:
+            unit_bytes /= DIGITS
+    weights = np.floor(sizes / unit_bytes * (1 + 1e-12)).astype(np.int64)
+    return tuple(weights.tolist()), unit_bytes / problem.rate_bytes_per_s
 
 
-def _least_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, ...]) -> int:
-    """Bound the loads of all rounds together; 0 if data do not get everywhere."""
-    n, operation = problem.n_ranks, problem.operation
-    demand = np.array(weights).reshape(n, n) if operation == "all-to-all" else 1 - np.eye(n)
-    ways = np.ones(1, dtype=np.int64)  # by hops: the number of ranks that data can have reached
-    for rounds in held:
-        known = [reach(k, 1, problem.two_way) for k in range(rounds + 1)]
-        ways = np.convolve(ways, np.diff(known, prepend=0))
-    if ways.sum() <= max(int((demand > 0).sum(axis=axis).max()) for axis in (0, 1)):
-        return 0
+def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, ...]) -> int:
+    """Bound the sum over rounds of the load of the busiest rank, from below.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    weights
+        Sizes of chunks, in units.
+    held
+        The number of rounds of each configuration.
+
+    Returns
+    -------
+    int
+        In units; 0 if data cannot get everywhere in these rounds.
+    """
+    n = problem.n_ranks
+    operation = problem.operation
+    demand = 1 - np.eye(n)
     if operation == "all-to-all":
-        hops = np.repeat(np.arange(len(ways)), ways)[1:n]
-        farthest = np.sort(demand, axis=1)[:, ::-1][:, : len(hops)]  # the largest go least far
-        work = int((farthest @ hops).sum())
+        demand = np.array(weights).reshape(n, n)
+
+    # By the number of hops: how many ranks data can have reached, at most, after all rounds. A
+    # rank reached over one configuration goes on over the next one, hence the convolution.
+    reached_by_hops = np.ones(1, dtype=np.int64)
+    for rounds in held:
+        reached = [reach(hops, 1, problem.two_way) for hops in range(rounds + 1)]
+        reached_by_hops = np.convolve(reached_by_hops, np.diff(reached, prepend=0))
+    most_partners = max(int((demand > 0).sum(axis=axis).max()) for axis in (0, 1))
+    if reached_by_hops.sum() <= most_partners:
+        return 0
+
+    if operation == "all-to-all":
+        # Bytes times hops, shared among all ranks; the largest blocks go over the fewest hops.
+        hops = np.repeat(np.arange(len(reached_by_hops)), reached_by_hops)[1:n]
+        largest_first = np.sort(demand, axis=1)[:, ::-1][:, : len(hops)]
+        total = int((largest_first @ hops).sum())
         if len(held) == 2 and n <= TRY_ALL and len(set(weights)) == 2:
-            work = max(work, fewest_hops(n, held))
-        work = -(-work // n)
-        return max(work, *(int(demand.sum(axis=axis).max()) for axis in (0, 1)))
+            total = max(total, fewest_hops(n, (held[0], held[1])))
+        share = -(-total // n)
+        return max(share, *(int(demand.sum(axis=axis).max()) for axis in (0, 1)))
+
+    # Sums of one whole chunk spread like a broadcast; smaller chunks all have to be sent.
     if len(weights) == 1:
-        return (n - 1).bit_length() if operation == "all-reduce" else 1
+        if operation == "all-reduce":
+            return (n - 1).bit_length()
+        return 1
     return {"all-reduce": 2 * (n - 1), "broadcast": n}.get(operation, n - 1)
 
 
 @cache
 def fewest_hops(n: int, held: tuple[int, int]) -> int:
-    """Return the fewest hops from all ranks to all others over two configurations; all are tried.
+    """Return the fewest hops in all from each rank to each other over two configurations.
 
-    `held` are the most hops over each.
+    A block takes some hops over the first circuits and then some over the second ones. All pairs
+    of circuits, permutations of the ranks, are tried: O(n!^2) if all were different, which they
+    are not up to the names of ranks.
+
+    Parameters
+    ----------
+    n
+        The number of ranks.
+    held
+        The most hops over the first and over the second circuits.
+
+    Returns
+    -------
+    int
+        The sum over all ordered pairs of ranks. A pair that a configuration does not join counts
+        n squared, so that a sum with such a pair is more than any other one.
     """
-    ways = np.array(list(permutations(range(n))))
-    second = np.full((len(ways), n, n), n * n)  # hops over each of the second circuits
-    at = np.tile(np.arange(n), (len(ways), 1))
+    all_circuits = np.array(list(permutations(range(n))))
+
+    # second_hops[permutation, source, target]: hops over each choice of the second circuits.
+    second_hops = np.full((len(all_circuits), n, n), n * n)
+    by_permutation = np.arange(len(all_circuits))[:, None]
+    source = np.arange(n)
+    reached_rank = np.tile(np.arange(n), (len(all_circuits), 1))
     for hop in range(held[1] + 1):
-        row = second[np.arange(len(ways))[:, None], np.arange(n), at]
-        second[np.arange(len(ways))[:, None], np.arange(n), at] = np.minimum(row, hop)
-        at = np.take_along_axis(ways, at, axis=1)
+        known = second_hops[by_permutation, source, reached_rank]
+        second_hops[by_permutation, source, reached_rank] = np.minimum(known, hop)
+        reached_rank = np.take_along_axis(all_circuits, reached_rank, axis=1)
+
+    # First circuits that differ only by the names of ranks are equal: those are enough in which
+    # no rank sends to one more than the next.
+    is_representative = (all_circuits <= np.arange(n) + 1).all(axis=1)
     fewest = n**4
-    for way in ways[(ways <= np.arange(n) + 1).all(axis=1)]:  # all others are the same up to names
-        hops, at = second, np.arange(n)
+    for next_rank in all_circuits[is_representative]:
+        hops = second_hops
+        relay = np.arange(n)  # where each source changes from the first to the second circuits
         for hop in range(1, held[0] + 1):
-            at = way[at]
-            hops = np.minimum(hops, second[:, at] + hop)
+            relay = next_rank[relay]
+            hops = np.minimum(hops, second_hops[:, relay] + hop)
         fewest = min(fewest, int(hops.sum(axis=(1, 2)).min()))
     return fewest
 
 
 class _Model:
-    """Plans of one split that are faster than the best so far."""
+    """The integer programme of the plans of one split that are faster than the best so far.
+
+    Its variables say which circuits each configuration has, which rank sends which chunk in which
+    round, and where chunks are. It minimises the sum over rounds of the load of the busiest rank.
+    """
 
     def __init__(self, problem: Collective, split: Split, below_s: float) -> None:
-        self.problem, self.split = problem, split
+        self.problem = problem
+        self.split = split
         self.model = model = cp_model.CpModel()
         self.ranks = range(problem.n_ranks)
         self.chunks = [chunk for chunk, weight in enumerate(split.weights) if weight]
         self.epoch = np.repeat(np.arange(len(split.held)), split.held)
-        self.circuits = [self._join(first=epoch == 0) for epoch in range(len(split.held))]
-        self.sent = self._table(0)
+        """``epoch[round]``: the number of its configuration."""
+        self.circuits = [
+            self._add_configuration(first=epoch == 0) for epoch in range(len(split.held))
+        ]
+        """``circuits[epoch][source, target]``: whether the circuit is up."""
+        self.sent = self._new_variables(0)
+        """``sent[round, rank, chunk]``: whether the rank sends the chunk."""
+
+        # The load of a round is that of its busiest rank.
         loads = [model.new_int_var(0, sum(split.weights), "") for _ in self.epoch]
-        for t, u in product(range(len(loads)), self.ranks):
-            own = sum(split.weights[c] * self.sent[t, u, c] for c in self.chunks)
-            model.add(own <= loads[t])
+        for turn, rank in product(range(len(loads)), self.ranks):
+            rank_load = sum(
+                split.weights[chunk] * self.sent[turn, rank, chunk] for chunk in self.chunks
+            )
+            model.add(rank_load <= loads[turn])
         model.add(sum(loads) >= split.least)
         if math.isfinite(below_s):
-            room = (below_s * (1 - RTOL) - split.fixed_s) / split.unit_s
-            model.add(sum(loads) <= math.ceil(room) - 1)
+            load_to_beat = (below_s * (1 - RTOL) - split.fixed_s) / split.unit_s
+            model.add(sum(loads) <= math.ceil(load_to_beat) - 1)
         model.minimize(sum(loads))
-        if problem.operation in ("all-reduce", "broadcast"):  # pieces are alike: sent in turn
-            for (t, u, c), sent in self.sent.items():
-                if u == problem.root and c:
-                    model.add_bool_or(~sent, *(self.sent[s, u, c - 1] for s in range(t + 1)))
-        self.got: dict[tuple[int, int, int], tuple[Literal, Literal, Literal]] = {}
-        """By round, rank and chunk: that it has it afterwards, had it before, copies it."""
+
+        # Pieces of one buffer are alike, so the root may send them in the order of their numbers.
+        if problem.operation in ("all-reduce", "broadcast"):
+            for (turn, rank, chunk), sent in self.sent.items():
+                if rank == problem.root and chunk:
+                    previous = (self.sent[before, rank, chunk - 1] for before in range(turn + 1))
+                    model.add_bool_or(~sent, *previous)
+
+        self.receipts: dict[Step, tuple[Literal, Literal, Literal]] = {}
+        """For each round, rank and chunk: that the rank has it afterwards (for sums: gets it), had
+        it before, and takes it as a copy."""
         if problem.operation in SUMS:
             self._add_sums()
         else:
             self._add_copies()
 
-    def _table(self, more: int) -> dict[tuple[int, int, int], Literal]:
-        keys = product(range(len(self.epoch) + more), self.ranks, self.chunks)
+    def _new_variables(self, more_rounds: int) -> dict[Step, Literal]:
+        """Return a new Boolean for each chunk, rank and round, and for so many rounds more."""
+        keys = product(range(len(self.epoch) + more_rounds), self.ranks, self.chunks)
         return {key: self.model.new_bool_var("") for key in keys}
 
-    def _join(self, *, first: bool) -> dict[tuple[int, int], Literal]:
-        """Return whether each rank sends to each; to itself stands for nobody."""
-        model, problem, n = self.model, self.problem, self.problem.n_ranks
-        found: dict[tuple[int, int], Literal] = {}
-        for u, v in product(self.ranks, repeat=2):
-            back = problem.two_way and u > v
-            found[u, v] = found[v, u] if back else model.new_bool_var("")
-        for u in self.ranks:
-            model.add_exactly_one(found[u, v] for v in self.ranks)
-            model.add_exactly_one(found[v, u] for v in self.ranks)
+    def _add_configuration(self, *, first: bool) -> dict[tuple[int, int], Literal]:
+        """Add a configuration: one circuit from each rank, and one to each rank.
+
+        Returns
+        -------
+        dict
+            By source and target, whether the circuit is up. A circuit from a rank to itself
+            stands for no circuit.
+        """
+        model = self.model
+        problem = self.problem
+        is_up: dict[tuple[int, int], Literal] = {}
+        for source, target in product(self.ranks, repeat=2):
+            if problem.two_way and source > target:
+                is_up[source, target] = is_up[target, source]
+            else:
+                is_up[source, target] = model.new_bool_var("")
+        for rank in self.ranks:
+            model.add_exactly_one(is_up[rank, target] for target in self.ranks)
+            model.add_exactly_one(is_up[source, rank] for source in self.ranks)
+
         if first and self.split.there:
-            for u, v in enumerate(problem.start[0].tolist()):  # type: ignore[union-attr]
-                model.add(found[u, v if v >= 0 else u] == 1)
+            for source, peer in enumerate(problem.start[0].tolist()):  # type: ignore[union-attr]
+                target = peer
+                if peer < 0:
+                    target = source
+                model.add(is_up[source, target] == 1)
         elif first and problem.demand_bytes is None and problem.operation != "broadcast":
-            for u, v in product(range(n), repeat=2):  # ranks are alike, so rings are numbered on
-                if v > u + 1:
-                    model.add(found[u, v] == 0)
-        return found
+            # Ranks are alike, so those of each ring can be numbered one after another.
+            for source, target in product(self.ranks, repeat=2):
+                if target > source + 1:
+                    model.add(is_up[source, target] == 0)
+        return is_up
+
+    def _owner(self, chunk: int) -> int:
+        """Return the rank that has a chunk at the beginning; not for sums."""
+        if self.problem.operation == "all-to-all":
+            return chunk // self.problem.n_ranks
+        if self.problem.operation == "all-gather":
+            return chunk
+        return self.problem.root
 
     def _add_copies(self) -> None:
         """Let data be where they were, or where circuits lead from a rank that sends them."""
-        problem, model, n = self.problem, self.model, self.problem.n_ranks
-        moves = problem.operation == "all-to-all"
-        has, last = self._table(1), len(self.epoch)
-        for u, c in product(self.ranks, self.chunks):
-            owner = c // n if moves else c if problem.operation == "all-gather" else problem.root
-            model.add(has[0, u, c] == (u == owner))
-            if not moves or u == c % n:
-                model.add(has[last, u, c] == 1)
-        for (t, v, c), sent in self.sent.items():
-            circuits, before, after = self.circuits[self.epoch[t]], has[t, v, c], has[t + 1, v, c]
-            self.got[t, v, c] = after, before, 0
+        model = self.model
+        n = self.problem.n_ranks
+        moves_blocks = self.problem.operation == "all-to-all"
+        has = self._new_variables(1)  # before each round, and after the last one
+        last = len(self.epoch)
+        for rank, chunk in product(self.ranks, self.chunks):
+            model.add(has[0, rank, chunk] == (rank == self._owner(chunk)))
+            if not moves_blocks or rank == chunk % n:
+                model.add(has[last, rank, chunk] == 1)
+
+        for (turn, rank, chunk), sent in self.sent.items():
+            is_up = self.circuits[self.epoch[turn]]
+            before = has[turn, rank, chunk]
+            after = has[turn + 1, rank, chunk]
+            self.receipts[turn, rank, chunk] = (after, before, 0)
             model.add_implication(sent, before)
-            for u in self.ranks:
-                there = self.sent[t, u, c] if u != v else 0
-                model.add_bool_or(~after, before, ~circuits[u, v], there)
-                if moves and u != v:  # a block is at one place
-                    model.add_bool_or(~has[t, u, c], ~after, circuits[u, v])
-            if moves and v == 0:
-                model.add_exactly_one(has[t + 1, u, c] for u in self.ranks)
+            for source in self.ranks:
+                is_sent: Literal = 0
+                if source != rank:
+                    is_sent = self.sent[turn, source, chunk]
+                model.add_bool_or(~after, before, ~is_up[source, rank], is_sent)
+                # A block is at one place, so it can only come from where it was.
+                if moves_blocks and source != rank:
+                    model.add_bool_or(~has[turn, source, chunk], ~after, is_up[source, rank])
+            if moves_blocks and rank == 0:
+                model.add_exactly_one(has[turn + 1, other, chunk] for other in self.ranks)
 
     def _add_sums(self) -> None:
-        """Let chunks be sums of the data of ranks, in which no rank counts twice."""
-        model, last = self.model, len(self.epoch)
+        """Let chunks be sums of the data of ranks, in which no rank counts twice.
+
+        A chunk that a rank gets is added to its own, or, in an all-reduce, may replace it.
+        """
+        model = self.model
         everywhere = self.problem.operation == "all-reduce"
-        whose = {key: self._table(1) for key in self.ranks}  # by rank: blocks with its data
-        for v, c, i in product(self.ranks, self.chunks, self.ranks):
-            model.add(whose[i][0, v, c] == (i == v))
-            if everywhere or c == v:
-                model.add(whose[i][last, v, c] == 1)
-        for t, v, c in self.sent:
-            circuits = self.circuits[self.epoch[t]]
+        last = len(self.epoch)
+
+        # contains[origin][round, rank, chunk]: whether the sum has the data of the rank origin.
+        contains = {origin: self._new_variables(1) for origin in self.ranks}
+        for rank, chunk, origin in product(self.ranks, self.chunks, self.ranks):
+            model.add(contains[origin][0, rank, chunk] == (origin == rank))
+            if everywhere or chunk == rank:
+                model.add(contains[origin][last, rank, chunk] == 1)
+
+        for turn, rank, chunk in self.sent:
+            is_up = self.circuits[self.epoch[turn]]
             gets = model.new_bool_var("")
-            copied = model.new_bool_var("") if everywhere else 0  # replaces the block there
+            copied: Literal = 0
             if everywhere:
+                copied = model.new_bool_var("")
                 model.add_implication(copied, gets)
-            self.got[t, v, c] = gets, 0, copied
-            for u in self.ranks:
-                there = self.sent[t, u, c] if u != v else 0
-                model.add_bool_or(~gets, ~circuits[u, v], there)
-            for i in self.ranks:
-                had, new, comes = whose[i][t, v, c], whose[i][t + 1, v, c], model.new_bool_var("")
+            self.receipts[turn, rank, chunk] = (gets, 0, copied)
+            for source in self.ranks:
+                is_sent: Literal = 0
+                if source != rank:
+                    is_sent = self.sent[turn, source, chunk]
+                model.add_bool_or(~gets, ~is_up[source, rank], is_sent)
+
+            for origin in self.ranks:
+                before = contains[origin][turn, rank, chunk]
+                after = contains[origin][turn + 1, rank, chunk]
+                comes = model.new_bool_var("")
+                # What comes is in the sum afterwards; nothing else is new, and only a copy
+                # displaces what was there.
                 model.add_implication(comes, gets)
-                model.add_implication(comes, new)
-                model.add_bool_or(~new, had, comes)
-                model.add_bool_or(~had, copied, new)
-                model.add_bool_or(~had, copied, ~comes)
+                model.add_implication(comes, after)
+                model.add_bool_or(~after, before, comes)
+                model.add_bool_or(~before, copied, after)
+                # No rank counts twice.
+                model.add_bool_or(~before, copied, ~comes)
                 if everywhere:
-                    model.add_bool_or(~new, ~copied, comes)
-                for u in self.ranks:
-                    there = whose[i][t, u, c]
-                    model.add_bool_or(~circuits[u, v], ~comes, there)
-                    model.add_bool_or(~circuits[u, v], ~gets, ~there, comes)
+                    model.add_bool_or(~after, ~copied, comes)
+                # Exactly the data of the sender come.
+                for source in self.ranks:
+                    at_source = contains[origin][turn, source, chunk]
+                    model.add_bool_or(~is_up[source, rank], ~comes, at_source)
+                    model.add_bool_or(~is_up[source, rank], ~gets, ~at_source, comes)
 
     def read(self, outcome: Outcome) -> Laid:
         """Return the plan of the solution."""
-        problem, n = self.problem, self.problem.n_ranks
-        circuits = np.full((len(self.circuits), 1, n), -1)
-        for epoch, joined in enumerate(self.circuits):
-            for (u, v), circuit in joined.items():
-                if u != v and outcome.holds(circuit):
-                    circuits[epoch, 0, u] = v
+        problem = self.problem
+        circuits = np.full((len(self.circuits), 1, problem.n_ranks), -1)
+        for epoch, is_up in enumerate(self.circuits):
+            for (source, target), circuit in is_up.items():
+                if source != target and outcome.holds(circuit):
+                    circuits[epoch, 0, source] = target
+
+        # A send counts only if it changes something at its receiver.
         rows = []
-        for t, u, c in self.sent:
-            v = int(circuits[self.epoch[t], 0, u])
-            after, before, copied = (
-                outcome.holds(each) for each in self.got.get((t, v, c), (0,) * 3)
-            )
+        for turn, source, chunk in self.sent:
+            target = int(circuits[self.epoch[turn], 0, source])
+            receipt = self.receipts.get((turn, target, chunk), (0, 0, 0))
+            after, before, copied = (outcome.holds(literal) for literal in receipt)
             if after and not before:
-                kind = REDUCE if problem.operation in SUMS and not copied else COPY
-                rows.append((t, u, v, c, kind))
+                kind = COPY
+                if problem.operation in SUMS and not copied:
+                    kind = REDUCE
+                rows.append((turn, source, target, chunk, kind))
         sends = np.array(rows)
+
         # Rounds that cost nothing may have no sends; the plan leaves them and their circuits out.
         turns, sends[:, 0] = np.unique(sends[:, 0], return_inverse=True)
-        used, of_round = np.unique(self.epoch[turns], return_inverse=True)
-        return assemble(problem, sends, len(self.split.weights), circuits[used], of_round)
+        used, configuration_of_round = np.unique(self.epoch[turns], return_inverse=True)
+        return assemble(
+            problem, sends, len(self.split.weights), circuits[used], configuration_of_round
+        )
