@@ -2,7 +2,8 @@
 
 After SWOT (Wu et al. 2025, arXiv:2510.19322), with the state of each plane by itself: its released
 model compares neighbouring steps only, so that planes send over circuits that they do not have.
-Which planes a step uses is searched for; for given ones the shares are a linear programme.
+The planes that take part in each step are found by beam search and local search, their shares by
+a linear programme. Small cases are proved by a mixed-integer programme.
 """
 
 from __future__ import annotations
@@ -19,208 +20,397 @@ from optmatch.solvers.collectives.plans import Shares, lay_circuits
 from optmatch.solvers.collectives.rounds import Rounds, ready_s
 
 BEAM = 60
-"""Partial schedules that are kept."""
+"""Partial schedules that the beam search keeps after each step."""
 EFFORT = 5_000_000
 """Sum of the squares of sizes of linear programmes that are solved: some seconds."""
 MANY = 16
 """The most planes for which every number of first planes is tried; of more, some numbers are."""
 SMALL = 24
 """Up to so many pairs of a step and a plane the search for a proof is run to its end."""
+ALL_SETS = 5
+"""The most planes of which all sets are tried in a step."""
+BALANCED = 8
+"""Complete schedules of the beam search that are returned."""
+DARK = -1
+"""The configuration of a plane without circuits."""
+ANY = -2
+"""The configuration of a plane that begins with the circuits that are wanted first."""
 
 
 class Steps(NamedTuple):
     """The work of all planes together, in seconds of one plane."""
 
     configuration: NDArray[np.int64]
+    """``configuration[step]``: the number of the circuits that the step needs."""
     work_s: NDArray[np.float64]
-    """How long one plane alone would send."""
+    """``work_s[step]``: how long one plane alone would send."""
     ready_s: NDArray[np.float64]
+    """``ready_s[step]``: no plane may begin the step before."""
     planes: int
     alpha_s: float
     """The latency that each plane spends in each step in which it takes part."""
     delay_s: float
+    """How long a plane takes to change its circuits."""
     held: NDArray[np.int64]
-    """``held[plane]``: its first configuration; -1 none, -2 any that is wanted."""
+    """``held[plane]``: its first configuration, `DARK`, or `ANY`."""
 
     @property
     def at_least_s(self) -> float:
-        """No shares end before."""
-        dark = self.delay_s if (self.held == -1).all() else 0.0
-        return float((self.alpha_s + self.work_s / self.planes).sum()) + dark
+        """A lower bound of the time of all shares: even shares without changes of circuits."""
+        dark_s = 0.0
+        if (self.held == DARK).all():
+            dark_s = self.delay_s
+        return float((self.alpha_s + self.work_s / self.planes).sum()) + dark_s
 
 
 def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
-    """Read the rounds of an algorithm as steps, each in a configuration of its own.
+    """Turn the rounds of an algorithm into steps; equal circuits are the same configuration.
 
-    Without rounds the steps are those that the problem states.
+    Parameters
+    ----------
+    problem
+        The collective, with the number of its planes and the circuits that they begin with.
+    rounds
+        The sends of an algorithm. None if the problem states its steps by itself.
+
+    Returns
+    -------
+    Steps
+        A step for each round. Its work is the bytes of the rank that sends most, over the rate
+        of all ports of a plane.
     """
-    n, planes = problem.n_ranks, problem.planes
-    there = isinstance(problem.start, str) and problem.start == "free"
-    held = np.full(planes, -2 if there else -1)
+    n = problem.n_ranks
+    planes = problem.planes
+    held = np.full(planes, DARK)
+    if isinstance(problem.start, str) and problem.start == "free":
+        held = np.full(planes, ANY)
+
     if rounds is None:
-        number, bytes_ = np.asarray(problem.steps).T
-        begin_s = np.zeros(len(number))
+        configuration, bytes_ = np.asarray(problem.steps).T
+        begin_s = np.zeros(len(configuration))
     else:
         circuits = lay_circuits(problem, rounds)[:, 0]
-        known, number = np.unique(circuits, axis=0, return_inverse=True)
+        different_circuits, configuration = np.unique(circuits, axis=0, return_inverse=True)
         bytes_ = rounds.bytes_sent(problem).max(axis=1, initial=0.0)
         begin_s = ready_s(problem, rounds.sends, rounds.n_rounds)
+
+        # A plane holds a configuration at the start only if all its ports have these circuits.
         if not isinstance(problem.start, str):
-            for plane, lanes in enumerate(problem.start.reshape(planes, problem.ports, n)):
-                same = (known[:, None] == lanes).all(axis=(1, 2))
-                held[plane] = np.flatnonzero(same)[0] if same.any() else -1
+            start_of_plane = problem.start.reshape(planes, problem.ports, n)
+            for plane, start_of_port in enumerate(start_of_plane):
+                is_same = (different_circuits[:, None] == start_of_port).all(axis=(1, 2))
+                if is_same.any():
+                    held[plane] = np.flatnonzero(is_same)[0]
+
     return Steps(
-        number.reshape(-1).astype(np.int64),
-        bytes_ / (problem.ports * problem.rate_bytes_per_s),
-        begin_s,
-        planes,
-        problem.alpha_s + (problem.hop_s or 0.0),
-        problem.delay_s,
-        held,
+        configuration=configuration.reshape(-1).astype(np.int64),
+        work_s=bytes_ / (problem.ports * problem.rate_bytes_per_s),
+        ready_s=begin_s,
+        planes=planes,
+        alpha_s=problem.alpha_s + (problem.hop_s or 0.0),
+        delay_s=problem.delay_s,
+        held=held,
     )
 
 
 def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, float]:
-    """Find shares of all planes that end early; and a time that none beat, 0 if none is proved."""
+    """Find shares of all planes with which the last step ends early.
+
+    Parameters
+    ----------
+    steps
+        The work, and the planes that do it.
+    clock
+        The limits of the search.
+    prove
+        Whether a lower bound is wanted; it is searched for in small cases only.
+
+    Returns
+    -------
+    shares : Shares
+        When each plane begins and ends each step, and its share, in seconds of sending.
+    bound_s : float
+        A lower bound of the time of all shares; 0 if none is proved.
+    """
     if not len(steps.work_s):
         nothing = np.empty((0, steps.planes))
         return Shares(nothing, nothing, nothing), 0.0
-    candidates = _beam(steps)
-    each = candidates[0].size ** 2
+
+    # Linear programmes get the effort that is left after the beam search: so many of them.
+    candidates = _search_beam(steps)
+    tries = EFFORT // (candidates[0].size ** 2 + 1)
     best = _balance(steps, candidates[0])
-    for used in candidates[1 : 1 + EFFORT // (each + 1)]:
-        found = _balance(steps, used)
-        if found.time_s < best.time_s * (1 - 1e-12):
-            best = found
-    best = _improve(steps, best, clock, EFFORT // (each + 1))
-    bound = 0.0
+    for used in candidates[1 : 1 + tries]:
+        candidate = _balance(steps, used)
+        if candidate.time_s < best.time_s * (1 - 1e-12):
+            best = candidate
+    best = _improve(steps, best, clock, tries)
+
+    bound_s = 0.0
     if prove and best.share_s.size <= SMALL and clock.exceeded(1) is None:
-        proved, used = _search(steps, best, clock)
-        best = min(best, _balance(steps, used), key=lambda each: each.time_s)
+        bound_s, used = _prove_bound(steps, best, clock)
+        best = min(best, _balance(steps, used), key=lambda shares: shares.time_s)
         # The search counts in floats; times that agree to six digits are the same.
-        bound = best.time_s if proved >= best.time_s * (1 - 1e-6) else proved
-    return best, bound
+        if bound_s >= best.time_s * (1 - 1e-6):
+            bound_s = best.time_s
+    return best, bound_s
 
 
-def _beam(steps: Steps) -> list[NDArray[np.bool_]]:
-    """Go forward step by step, and keep the sets of planes that end first."""
-    k = steps.planes
-    begin: Any = (0.0, tuple((held, 0.0) for held in steps.held.tolist()), ())
-    states = [begin]  # time, configuration and end of each plane, planes of each step so far
-    for wanted, work, ready in zip(
-        steps.configuration.tolist(), steps.work_s.tolist(), steps.ready_s.tolist(), strict=True
-    ):
-        after: dict[Any, tuple[float, Any]] = {}
-        for now, planes, used in states:
-            there = [
-                max(now, ready, free + (0.0 if held in (wanted, -2) else steps.delay_s))
-                + steps.alpha_s
-                for held, free in planes
-            ]
-            for chosen in _subsets(sorted(range(k), key=there.__getitem__), planes):
-                total = work
-                for count in range(1, len(chosen) + 1):  # planes that come too late stay out
-                    total += there[chosen[count - 1]]
-                    level = total / count
-                    if count == len(chosen) or level <= there[chosen[count]]:
-                        break
-                state = list(planes)
-                for plane in chosen[:count]:
-                    state[plane] = wanted, level
-                key = count, tuple(sorted(held for held, _ in state))
-                rank = level + sum(free for _, free in state) / k
-                if key not in after or rank < after[key][0]:
-                    after[key] = rank, (level, tuple(state), (*used, chosen[:count]))
-        states = [state for _, state in sorted(after.values(), key=lambda each: each[0])[:BEAM]]
-    found = [np.ones((len(steps.work_s), k), dtype=np.bool_)]
-    for _, _, used in sorted(states)[:8]:
-        found.append(np.array([np.isin(np.arange(k), planes) for planes in used]).reshape(-1, k))
-    return found
+class _Plane(NamedTuple):
+    """The state of a plane after some steps."""
+
+    held: int
+    """The configuration of its circuits, `DARK` or `ANY`."""
+    free_s: float
+    """When it has ended its last step."""
 
 
-def _subsets(order: list[int], planes: Any) -> list[tuple[int, ...]]:
-    """List sets of planes to use, those that are there first; of equal planes the first ones."""
-    k = len(order)
-    if k > MANY:
-        return [tuple(order[: 1 << high]) for high in range(k.bit_length() + 1)]
-    if k > 5:
-        return [tuple(order[low:high]) for low in range(k) for high in range(low + 1, k + 1)]
-    seen, found = set(), []
-    for count in range(1, k + 1):
+class _Schedule(NamedTuple):
+    """A partial schedule of the beam search; schedules are compared by their time first."""
+
+    time_s: float
+    planes: tuple[_Plane, ...]
+    used: tuple[tuple[int, ...], ...]
+    """The planes that take part, for each step until now."""
+
+
+def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
+    """Find planes for each step by beam search: step by step, the schedules that end first stay.
+
+    Returns
+    -------
+    list of bool arrays, shape (steps, planes)
+        Which planes take part in which steps: first all planes in all steps, then the best
+        schedules, `BALANCED` at most.
+    """
+    idle = tuple(_Plane(held, 0.0) for held in steps.held.tolist())
+    schedules = [_Schedule(0.0, idle, ())]
+    for step in range(len(steps.work_s)):
+        # Of schedules that agree in their circuits and in the number of planes in this step, one
+        # is enough: that of the earliest end, with the mean time at which its planes are free.
+        best_of_state: dict[tuple[int, tuple[int, ...]], tuple[float, _Schedule]] = {}
+        for schedule in schedules:
+            begin_s = [_begin_s(steps, step, schedule.time_s, plane) for plane in schedule.planes]
+            order = sorted(range(steps.planes), key=begin_s.__getitem__)
+            for chosen in _list_plane_sets(order, schedule.planes):
+                extended = _extend(steps, step, schedule, chosen, begin_s)
+                circuits = tuple(sorted(plane.held for plane in extended.planes))
+                state = (len(extended.used[-1]), circuits)
+                mean_free_s = sum(plane.free_s for plane in extended.planes) / steps.planes
+                score = extended.time_s + mean_free_s
+                if state not in best_of_state or score < best_of_state[state][0]:
+                    best_of_state[state] = (score, extended)
+        ranked = sorted(best_of_state.values(), key=lambda scored: scored[0])
+        schedules = [schedule for _, schedule in ranked[:BEAM]]
+
+    everyone = np.ones((len(steps.work_s), steps.planes), dtype=np.bool_)
+    candidates = [everyone]
+    for schedule in sorted(schedules)[:BALANCED]:
+        takes_part = [np.isin(np.arange(steps.planes), planes) for planes in schedule.used]
+        candidates.append(np.array(takes_part).reshape(-1, steps.planes))
+    return candidates
+
+
+def _begin_s(steps: Steps, step: int, now_s: float, plane: _Plane) -> float:
+    """Return when a plane can begin to send in a step, its circuits and the latency included."""
+    circuits_s = plane.free_s
+    if plane.held not in (int(steps.configuration[step]), ANY):
+        circuits_s = plane.free_s + steps.delay_s
+    return max(now_s, float(steps.ready_s[step]), circuits_s) + steps.alpha_s
+
+
+def _extend(
+    steps: Steps, step: int, schedule: _Schedule, chosen: tuple[int, ...], begin_s: list[float]
+) -> _Schedule:
+    """Add a step to a schedule, such that all planes that take part end at the same time.
+
+    Parameters
+    ----------
+    steps
+        The work of all steps.
+    step
+        The number of the step.
+    schedule
+        The steps before.
+    chosen
+        The planes that may take part, those that can begin first in front.
+    begin_s
+        When each plane can begin.
+
+    Returns
+    -------
+    _Schedule
+        Planes of `chosen` that could only begin when the others have ended do not take part.
+    """
+    # The end of the first planes is the mean of their begins, plus their part of the work.
+    total_s = float(steps.work_s[step])
+    for count in range(1, len(chosen) + 1):
+        total_s += begin_s[chosen[count - 1]]
+        end_s = total_s / count
+        if count == len(chosen) or end_s <= begin_s[chosen[count]]:
+            break
+    taking_part = chosen[:count]
+    planes = list(schedule.planes)
+    for plane in taking_part:
+        planes[plane] = _Plane(int(steps.configuration[step]), end_s)
+    return _Schedule(end_s, tuple(planes), (*schedule.used, taking_part))
+
+
+def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple[int, ...]]:
+    """List sets of planes that are tried in a step.
+
+    Parameters
+    ----------
+    order
+        All planes, those that can begin first in front.
+    planes
+        The state of each plane.
+
+    Returns
+    -------
+    list of tuples
+        With many planes the first 1, 2, 4, ...; with fewer all runs of the order; with few all
+        sets, of which one is enough where planes are in the same state.
+    """
+    n_planes = len(order)
+    if n_planes > MANY:
+        return [tuple(order[: 1 << power]) for power in range(n_planes.bit_length() + 1)]
+    if n_planes > ALL_SETS:
+        return [
+            tuple(order[first:end])
+            for first in range(n_planes)
+            for end in range(first + 1, n_planes + 1)
+        ]
+    seen = set[tuple[_Plane, ...]]()
+    plane_sets: list[tuple[int, ...]] = []
+    for count in range(1, n_planes + 1):
         for chosen in combinations(order, count):
-            key = tuple(sorted(planes[plane] for plane in chosen))
-            if key not in seen:
-                seen.add(key)
-                found.append(chosen)
-    return found
+            states = tuple(sorted(planes[plane] for plane in chosen))
+            if states not in seen:
+                seen.add(states)
+                plane_sets.append(chosen)
+    return plane_sets
 
 
 def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
-    """Let single planes leave or join steps while that helps, with so many tries."""
-    better = True
-    while better and clock.exceeded(1) is None:
-        better = False
-        for number, plane in np.ndindex(best.share_s.shape):
+    """Let single planes leave or join steps while that helps (local search).
+
+    Parameters
+    ----------
+    steps
+        The work of all steps.
+    best
+        The shares to begin with.
+    clock
+        The limits of the search.
+    tries
+        The most linear programmes that are solved.
+    """
+    is_improved = True
+    while is_improved and clock.exceeded(1) is None:
+        is_improved = False
+        for step, plane in np.ndindex(best.share_s.shape):
             used = best.share_s > 0
-            used[number, plane] ^= True
-            if not used[number].any() or tries <= 0 or clock.exceeded(1) is not None:
+            used[step, plane] ^= True
+            if not used[step].any() or tries <= 0 or clock.exceeded(1) is not None:
                 continue
             tries -= 1
-            found = _balance(steps, used)
-            if found.time_s < best.time_s * (1 - 1e-9):
-                best, better = found, True
+            candidate = _balance(steps, used)
+            if candidate.time_s < best.time_s * (1 - 1e-9):
+                best = candidate
+                is_improved = True
     return best
 
 
 def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
-    """Find the best shares of the planes that take part, by a linear programme."""
-    amounts = used.astype(np.float64)  # even, should sizes be too far apart for the programme
+    """Find the best shares of the planes that take part, by a linear programme.
+
+    ``used[step, plane]`` says which planes take part. Shares are even if the programme is too
+    large or fails, as it may where sizes are too far apart.
+    """
+    amounts = used.astype(np.float64)
     unit_s = float((steps.work_s + steps.alpha_s).sum())
-    few = 0 < used.size**2 <= EFFORT
-    solved = _programme(steps, used, unit_s) if few else None
-    if solved is not None and solved.x is not None:
-        parts = int(used.sum())
-        amounts[used] = np.maximum(solved.x[2 * parts : 3 * parts], 0.0)
+    if 0 < used.size**2 <= EFFORT:
+        solved = _solve_programme(steps, used, unit_s)
+        if solved.x is not None:
+            parts = int(used.sum())
+            amounts[used] = np.maximum(solved.x[2 * parts : 3 * parts], 0.0)
+
+    # Shares that are mere rounding errors are none; a step without any has even ones.
     amounts[amounts < 1e-9 * amounts.max(axis=1, keepdims=True)] = 0.0
-    amounts[amounts.sum(axis=1) == 0] = used[amounts.sum(axis=1) == 0]
+    is_empty = amounts.sum(axis=1) == 0
+    amounts[is_empty] = used[is_empty]
     amounts *= (steps.work_s / amounts.sum(axis=1))[:, None]
-    return _time(steps, amounts)
+    return _time_shares(steps, amounts)
 
 
-def _search(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_]]:
-    """Prove a bound by a mixed-integer programme; return it, and the planes of its answer."""
-    unit_s, known = best.time_s or 1.0, best.share_s > 0
+def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_]]:
+    """Prove a lower bound of the time of all shares, by a mixed-integer programme.
+
+    Returns
+    -------
+    bound_s : float
+        0 if some work is too small beside the rest for the tolerances of the search.
+    used : bool array, shape (steps, planes)
+        Which planes take part in the best answer.
+    """
+    unit_s = best.time_s or 1.0
+    known = best.share_s > 0
     if (steps.work_s < 1e-3 * unit_s).any():
-        return 0.0, known  # too small beside the rest for the tolerances of the search
+        return 0.0, known
     everyone = np.ones_like(known)
-    solved = _programme(steps, everyone, unit_s, remaining_s=clock.remaining_s)
-    if solved.status == 2:  # nothing is better than what was found before
+    solved = _solve_programme(steps, everyone, unit_s, remaining_s=clock.remaining_s)
+    if solved.status == 2:  # infeasible: nothing is better than the shares that are known
         return best.time_s, known
-    bound = max(float(solved.mip_dual_bound or 0.0), 0.0) * unit_s
-    return bound, known if solved.x is None else (solved.x[: known.size] > 0.5).reshape(
-        known.shape
-    )
+    bound_s = max(float(solved.mip_dual_bound or 0.0), 0.0) * unit_s
+    if solved.x is None:
+        return bound_s, known
+    return bound_s, (solved.x[: known.size] > 0.5).reshape(known.shape)
 
 
-def _programme(
+def _solve_programme(
     steps: Steps, used: NDArray[np.bool_], unit_s: float, remaining_s: float | None = None
 ) -> Any:
-    """Minimise the end of the last step; columns are uses, starts and shares, then ends of steps.
+    """Minimise the end of the last step, by a linear or a mixed-integer programme.
 
-    `used` says which planes take part in which steps; times are in units of `unit_s`. With
-    `remaining_s` planes may also not take part, and nothing may last longer than `unit_s`.
+    A *part* is a pair of a step and a plane. The columns are, for each part, whether it is used,
+    its start and its share, and then the end of each step.
+
+    Parameters
+    ----------
+    steps
+        The work of all steps.
+    used
+        ``used[step, plane]``: the parts of the programme.
+    unit_s
+        The unit of all times in the programme.
+    remaining_s
+        If given, parts may also stay unused, nothing may last longer than `unit_s`, and the
+        search takes no longer than so many seconds. Otherwise all parts are used.
+
+    Returns
+    -------
+    OptimizeResult
+        As `scipy.optimize.milp` returns it.
     """
     with uncounted():
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
-    chosen = remaining_s is not None
-    parts, count = int(used.sum()), len(used)
-    at = np.full(used.shape, -1)
-    at[used] = np.arange(parts)
-    of_step = np.nonzero(used)[0]
-    work, alpha, delay = steps.work_s / unit_s, steps.alpha_s / unit_s, steps.delay_s / unit_s
-    start, amount, end = parts, 2 * parts, 3 * parts
+    is_choice = remaining_s is not None
+    parts = int(used.sum())
+    n_steps = len(used)
+    part_of = np.full(used.shape, -1)
+    part_of[used] = np.arange(parts)
+    step_of_part = np.nonzero(used)[0]
+    work = steps.work_s / unit_s
+    alpha = steps.alpha_s / unit_s
+    delay = steps.delay_s / unit_s
+    start = parts  # the first column of starts, of shares, and of ends of steps
+    amount = 2 * parts
+    end = 3 * parts
+
+    # Constraints are collected as entries (row, column, factor), with a lower limit for each row.
     rows: list[tuple[int, int, float]] = []
     least: list[float] = []
 
@@ -228,67 +418,103 @@ def _programme(
         rows.extend((len(least), column, factor) for column, factor in terms)
         least.append(limit)
 
-    low, high = np.zeros(end + count), np.full(end + count, 1.0 + 1e-9 if chosen else np.inf)
+    low = np.zeros(end + n_steps)
+    high = np.full(end + n_steps, np.inf)
+    if is_choice:
+        high[:] = 1.0 + 1e-9
     low[end:] = steps.ready_s / unit_s
-    low[:parts], high[:parts] = not chosen, 1.0
-    for i, planes in enumerate(at):
-        at_least(float(work[i]), *((amount + p, 1.0) for p in planes[planes >= 0].tolist()))
-    both = 1.0 + delay
-    for p, (i, j) in enumerate(np.argwhere(used).tolist()):
-        low[start + p] = steps.ready_s[i] / unit_s
-        at_least(0.0, (p, float(work[i])), (amount + p, -1.0))
-        at_least(0.0, (end + i, 1.0), (start + p, -1.0), (amount + p, -1.0), (p, -alpha))
-        if i:
-            at_least(0.0, (start + p, 1.0), (end + i - 1, -1.0))
-        earlier = [q for q in at[:i, j].tolist() if q >= 0]
-        first = _first_s(steps, i, j) / unit_s
-        at_least(0.0, (start + p, 1.0), (p, -first), *((q, first) for q in earlier))
-        for k in range(0 if chosen else max(0, len(earlier) - 1), len(earlier)):
-            q = earlier[k]
-            if steps.configuration[of_step[q]] != steps.configuration[i]:
-                # Step p starts a delay after the end of q, if a plane does both and none between.
-                between = ((other, both) for other in earlier[k + 1 :])
-                ended = (start + p, 1.0), (start + q, -1.0), (amount + q, -1.0), (q, -alpha - both)
-                at_least(delay - 2 * both, *ended, (p, -both), *between)
+    low[:parts] = not is_choice
+    high[:parts] = 1.0
+
+    # The shares of each step do all its work.
+    for step, parts_of_step in enumerate(part_of):
+        shares = parts_of_step[parts_of_step >= 0].tolist()
+        at_least(float(work[step]), *((amount + part, 1.0) for part in shares))
+
+    longest = 1.0 + delay  # switches a constraint off, as nothing takes longer
+    for part, (step, plane) in enumerate(np.argwhere(used).tolist()):
+        # Unused parts have no share; a step ends after its parts, and begins after the last step.
+        low[start + part] = steps.ready_s[step] / unit_s
+        at_least(0.0, (part, float(work[step])), (amount + part, -1.0))
+        at_least(
+            0.0, (end + step, 1.0), (start + part, -1.0), (amount + part, -1.0), (part, -alpha)
+        )
+        if step:
+            at_least(0.0, (start + part, 1.0), (end + step - 1, -1.0))
+
+        # The first step of a plane waits for its first circuits.
+        earlier = [other for other in part_of[:step, plane].tolist() if other >= 0]
+        first = _first_begin_s(steps, step, plane) / unit_s
+        at_least(0.0, (start + part, 1.0), (part, -first), *((other, first) for other in earlier))
+
+        # A part starts a delay after the end of one with other circuits, if a plane does both
+        # and none between. If all parts are used, only the last one before it matters.
+        candidates = range(len(earlier))
+        if not is_choice:
+            candidates = candidates[-1:]
+        for index in candidates:
+            before = earlier[index]
+            if steps.configuration[step_of_part[before]] != steps.configuration[step]:
+                between = ((other, longest) for other in earlier[index + 1 :])
+                at_least(
+                    delay - 2 * longest,
+                    (start + part, 1.0),
+                    (start + before, -1.0),
+                    (amount + before, -1.0),
+                    (before, -alpha - longest),
+                    (part, -longest),
+                    *between,
+                )
+
     row, column, factor = zip(*rows, strict=True)
     table = csr_array((factor, (row, column)), shape=(len(least), len(low)))
-    options: dict[str, Any] = {"mip_rel_gap": 0.0, "node_limit": 5_000} if chosen else {}
+    options: dict[str, Any] = {}
+    if is_choice:
+        options = {"mip_rel_gap": 0.0, "node_limit": 5_000}
     if remaining_s is not None and np.isfinite(remaining_s):
         options["time_limit"] = max(remaining_s, 0.01)
-    goal, whole = np.zeros(len(low)), np.zeros(len(low))
-    goal[-1], whole[:parts] = 1.0, chosen
+    goal = np.zeros(len(low))
+    goal[-1] = 1.0
+    is_whole = np.zeros(len(low))
+    is_whole[:parts] = is_choice
     return milp(
         goal,
         constraints=LinearConstraint(table, lb=np.array(least)),
-        integrality=whole,
+        integrality=is_whole,
         bounds=Bounds(low, high),
         options=options,
     )
 
 
-def _first_s(steps: Steps, number: int, plane: int) -> float:
+def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
     """Return when a plane that was not used before can take part in a step."""
-    held = int(steps.held[plane])
-    return 0.0 if held in (-2, int(steps.configuration[number])) else steps.delay_s
+    if int(steps.held[plane]) in (ANY, int(steps.configuration[step])):
+        return 0.0
+    return steps.delay_s
 
 
-def _time(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
-    """Start all parts as early as steps and circuits allow."""
-    count, k = amounts.shape
-    starts, ends = np.zeros((count, k)), np.zeros((count, k))
-    last = np.full(k, -1)
-    now = 0.0
-    for number in range(count):
-        begin, now = max(now, float(steps.ready_s[number])), 0.0
-        for plane in np.flatnonzero(amounts[number] > 0).tolist():
-            start = begin
-            if last[plane] < 0:
-                start = max(start, _first_s(steps, number, plane))
-            elif steps.configuration[last[plane]] != steps.configuration[number]:
-                start = max(start, ends[last[plane], plane] + steps.delay_s)
-            starts[number, plane] = start
-            ends[number, plane] = start + steps.alpha_s + amounts[number, plane]
-            last[plane] = number
-            now = max(now, ends[number, plane])
-        now = max(now, begin)
-    return Shares(amounts, starts, ends)
+def _time_shares(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
+    """Start all parts as early as steps and circuits allow.
+
+    ``amounts[step, plane]`` are seconds of sending; 0 where a plane does not take part.
+    """
+    n_steps, n_planes = amounts.shape
+    starts_s = np.zeros((n_steps, n_planes))
+    ends_s = np.zeros((n_steps, n_planes))
+    last_step = np.full(n_planes, -1)  # in which each plane took part
+    step_end_s = 0.0
+    for step in range(n_steps):
+        begin_s = max(step_end_s, float(steps.ready_s[step]))
+        step_end_s = begin_s
+        for plane in np.flatnonzero(amounts[step] > 0).tolist():
+            start_s = begin_s
+            last = last_step[plane]
+            if last < 0:
+                start_s = max(start_s, _first_begin_s(steps, step, plane))
+            elif steps.configuration[last] != steps.configuration[step]:
+                start_s = max(start_s, ends_s[last, plane] + steps.delay_s)
+            starts_s[step, plane] = start_s
+            ends_s[step, plane] = start_s + steps.alpha_s + amounts[step, plane]
+            last_step[plane] = step
+            step_end_s = max(step_end_s, ends_s[step, plane])
+    return Shares(amounts, starts_s, ends_s)
