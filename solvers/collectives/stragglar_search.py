@@ -1,4 +1,9 @@
-"""Plans of doubles by depth-first search, for where no closed form is known."""
+"""Plans of doubles by depth-first search, for where no closed form is known.
+
+A *double* is a rank with two active chunks. In round t the chunk of class c is number t - 1 - c,
+and the oldest active one has class q - 1; the modules `stragglar` and `stragglar_pairs` say what
+doubles do with them. Chunks after the last one are copies of the last one.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,14 @@ NODES = 5000
 """Rounds that one search may plan; more seeds help more than more nodes."""
 
 
+NO_WASTE = -1
+"""In place of a class: the double wastes nothing."""
+
+Budgets = tuple[int, ...]
+"""``budgets[class]``: how many of the holders that a chunk could have by the oldest class are
+still to be wasted. A rank that does not give class c wastes 2^(q - 2 - c) of them."""
+
+
 class Double(NamedTuple):
     """A rank with two active chunks, by class; in the ramp class q - 1 stands for none."""
 
@@ -24,175 +37,287 @@ class Double(NamedTuple):
     """Whether it has missed a chunk."""
 
 
+class _Option(NamedTuple):
+    """What one double can do in a round."""
+
+    move: int
+    wasted: int
+    """The class that it holds and does not give, or `NO_WASTE`."""
+    double: Double
+    """The double after the round."""
+
+
 class DoublesStep(NamedTuple):
     """The moves of doubles in a round, and their classes after it."""
 
     moves: tuple[int, ...]
     doubles: tuple[Double, ...]
     wasted: tuple[int, ...]
-    """How many of each class are held and not given."""
+    """``wasted[class]``: how many doubles hold it and do not give it."""
     asked: tuple[int, ...]
-    """How many of each class are taken from ranks that give them."""
+    """``asked[class]``: how many doubles take it from ranks that give it."""
     debts: tuple[int, ...]
     """Classes, a round later, that ranks got in swaps."""
 
 
 class DoublesSearch:
-    """Search for the moves of doubles, such that `n_losers` of them miss a chunk.
+    """Depth-first search for the moves of doubles, such that some of them miss a chunk.
 
-    A rank that does not give class a wastes 2^(q - 2 - a) of a chunk. `surplus` is how much of
-    each chunk is to be wasted, but for the last one.
+    Parameters
+    ----------
+    q
+        The number of active chunks.
+    surplus
+        How many of the 2^(q - 1) holders that a chunk could have are to be wasted, of each chunk
+        but the last one.
+    n_chunks
+        The number of chunks.
+    n_doubles
+        The number of doubles.
+    n_losers
+        How many doubles miss a chunk.
+    seed
+        Of the order in which equally good moves are tried.
     """
 
     def __init__(
         self, q: int, surplus: int, n_chunks: int, n_doubles: int, n_losers: int, seed: int
     ) -> None:
-        self.q, self.surplus, self.n_chunks = q, surplus, n_chunks
-        self.n_doubles, self.n_losers = n_doubles, n_losers
+        self.q = q
+        self.surplus = surplus
+        self.n_chunks = n_chunks
+        self.n_doubles = n_doubles
+        self.n_losers = n_losers
         self.rng = np.random.default_rng(seed)
         self.failed: set[tuple[object, ...]] = set()
+        """States from which no plan leads to the end."""
 
     def plan(self) -> NDArray[np.int8] | None:
         """Return ``moves[round, double]``, or None if none was found."""
         empty = Double(self.q - 1, self.q - 1)
         budgets = (self.surplus,) + (0,) * (self.q - 1)
-        found = self._extend(0, (empty,) * self.n_doubles, budgets, ())
-        return None if found is None else np.array(found[::-1], dtype=np.int8)
+        last_first = self._extend(0, (empty,) * self.n_doubles, budgets, ())
+        if last_first is None:
+            return None
+        return np.array(last_first[::-1], dtype=np.int8)
 
     def _extend(
-        self, t: int, doubles: tuple[Double, ...], budgets: tuple[int, ...], debts: tuple[int, ...]
+        self, turn: int, doubles: tuple[Double, ...], budgets: Budgets, debts: tuple[int, ...]
     ) -> list[tuple[int, ...]] | None:
-        """Return the moves from round t on, the last first; budgets are by class."""
-        if t == self.n_chunks + self.q - 1:
+        """Return the moves from a round on, those of the last round first; None if there are none.
+
+        Parameters
+        ----------
+        turn
+            The number of the round.
+        doubles
+            The doubles before the round.
+        budgets
+            What is still to be wasted, by class.
+        debts
+            Classes that ranks got in swaps of the round before.
+        """
+        if turn == self.n_chunks + self.q - 1:
             return []
-        key = (t, tuple(sorted(doubles)), budgets, debts)
-        if key in self.failed or len(self.failed) > NODES:
+
+        # Doubles are alike, so their order makes no difference to what can follow.
+        state = (turn, tuple(sorted(doubles)), budgets, debts)
+        if state in self.failed or len(self.failed) > NODES:
             return None
-        for step, then in self._steps(t, doubles, budgets, debts):
-            found = self._extend(t + 1, step.doubles, then, step.debts)
-            if found is not None:
-                return [*found, step.moves]
-        self.failed.add(key)
+        for step, budgets_after in self._list_steps(turn, doubles, budgets, debts):
+            later_moves = self._extend(turn + 1, step.doubles, budgets_after, step.debts)
+            if later_moves is not None:
+                return [*later_moves, step.moves]
+        self.failed.add(state)
         return None
 
-    def _steps(
-        self, t: int, doubles: tuple[Double, ...], budgets: tuple[int, ...], debts: tuple[int, ...]
-    ) -> list[tuple[DoublesStep, tuple[int, ...]]]:
-        """List the moves of a round, and the budgets after each."""
-        none = (0,) * self.q
-        steps = [DoublesStep((), (), none, none, ())]
+    def _list_steps(
+        self, turn: int, doubles: tuple[Double, ...], budgets: Budgets, debts: tuple[int, ...]
+    ) -> list[tuple[DoublesStep, Budgets]]:
+        """List the moves that all doubles together can make in a round, the most promising first.
+
+        The parameters are those of `_extend`.
+
+        Returns
+        -------
+        list of (DoublesStep, Budgets)
+            The moves, and the budgets after them.
+        """
+        # Combine the options of all doubles, and drop what already breaks a rule.
+        none_of_each = (0,) * self.q
+        partial_steps = [DoublesStep((), (), none_of_each, none_of_each, ())]
         for double in doubles:
-            steps = [
-                joined
-                for step in steps
-                for option in self._options(t, double)
-                if (joined := self._join(t, step, option, budgets)) is not None
-            ]
-        found = []
-        for step in steps:
-            then = self._close(t, step, doubles, budgets, debts)
-            if then is not None:
-                found.append((step, then))
-        luck = self.rng.random(len(found))
-        rank = [
-            (EXCHANGE not in s.moves, LOSE not in s.moves, s.moves.count(SWAP), luck[k])
-            for k, (s, _) in enumerate(found)
+            longer_steps: list[DoublesStep] = []
+            for step in partial_steps:
+                for option in self._list_options(turn, double):
+                    longer = self._add_option(turn, step, option, budgets)
+                    if longer is not None:
+                        longer_steps.append(longer)
+            partial_steps = longer_steps
+
+        allowed: list[tuple[DoublesStep, Budgets]] = []
+        for step in partial_steps:
+            budgets_after = self._close_round(turn, step, doubles, budgets, debts)
+            if budgets_after is not None:
+                allowed.append((step, budgets_after))
+
+        # Exchanges and losses come first, because every double needs its own before the end; of
+        # the rest few swaps are best. Chance decides among equals.
+        tie_breaks = self.rng.random(len(allowed))
+        scores = [
+            (
+                EXCHANGE not in step.moves,
+                LOSE not in step.moves,
+                step.moves.count(SWAP),
+                tie_breaks[number],
+            )
+            for number, (step, _) in enumerate(allowed)
         ]
-        return [found[k] for k in sorted(range(len(found)), key=rank.__getitem__)]
+        order = sorted(range(len(allowed)), key=scores.__getitem__)
+        return [allowed[number] for number in order]
 
-    def _options(self, t: int, double: Double) -> list[tuple[int, int, Double]]:
-        """List moves of a double, with the class that it wastes (-1: none) and its new classes."""
-        q, (young, old, met, lost) = self.q, double
-        none = q - 1 if t < q else q  # the class that stands for no chunk
+    def _list_options(self, turn: int, double: Double) -> list[_Option]:
+        """List the moves of one double in a round."""
+        q = self.q
+        young = double.young
+        old = double.old
+        no_chunk = q  # the class that stands for no chunk
+        if turn < q:
+            no_chunk = q - 1
 
-        def becomes(a: int, b: int, *, met: bool = met, lost: bool = lost) -> Double:
-            a, b = (c if c == none else c + 1 for c in (a, b))
-            return Double(min(a, b), max(a, b), met, lost)
+        def after(one: int, other: int, *, met: bool = False, lost: bool = False) -> Double:
+            """Return the double with two classes, which are one older in the next round."""
+            classes = [c if c == no_chunk else c + 1 for c in (one, other)]
+            return Double(min(classes), max(classes), double.met or met, double.lost or lost)
 
+        # With two chunks that are not the oldest it gives one and wastes the other.
         if old < q - 1:
-            found = [(SEND + young, old, becomes(young, old))]
-            found += [(SEND + old, young, becomes(young, old))]
-            if old == q - 2 and not lost and self.n_losers and t >= q:
-                found.append((LOSE, young, becomes(young, old, lost=True)))
-            return found
-        if t == q - 1 and young == none:  # too late for two chunks
+            options = [
+                _Option(SEND + young, old, after(young, old)),
+                _Option(SEND + old, young, after(young, old)),
+            ]
+            if old == q - 2 and not double.lost and self.n_losers and turn >= q:
+                options.append(_Option(LOSE, young, after(young, old, lost=True)))
+            return options
+        if turn == q - 1 and young == no_chunk:  # too late for two chunks
             return []
-        wasted = young if young != none else -1
-        free = t - self.n_chunks  # the oldest class of chunks that stand for the last
-        takes = [c for c in range(min(t, q - 1)) if c != young]
-        takes = takes[:1] + [c for c in takes[1:] if c > free]
-        found = [(c, wasted, becomes(young, c)) for c in takes]
-        if not met and t < self.n_chunks:
-            found.append((EXCHANGE, wasted, becomes(young, -1, met=True)))
-        if t >= q and young <= q - 3:
-            found.append((SWAP, -1, becomes(young, q - 2)))
-        if t < q - 1:
-            found.append((IDLE, wasted, becomes(young, none)))
-            if young != none:
-                found.append((SEND + young, -1, becomes(young, none)))
-        return found
 
-    def _join(
-        self, t: int, step: DoublesStep, option: tuple[int, int, Double], budgets: tuple[int, ...]
+        # Otherwise it gives the oldest and takes another one, and wastes the younger. Classes up
+        # to `same_as_last` all stand for the last chunk, so the first of them is enough.
+        wasted = young
+        if young == no_chunk:
+            wasted = NO_WASTE
+        same_as_last = turn - self.n_chunks
+        takes = [c for c in range(min(turn, q - 1)) if c != young]
+        takes = takes[:1] + [c for c in takes[1:] if c > same_as_last]
+        options = [_Option(c, wasted, after(young, c)) for c in takes]
+        if not double.met and turn < self.n_chunks:
+            options.append(_Option(EXCHANGE, wasted, after(young, -1, met=True)))
+        if turn >= q and young <= q - 3:
+            options.append(_Option(SWAP, NO_WASTE, after(young, q - 2)))
+
+        # In the ramp there is no oldest chunk yet, so it may also take nothing.
+        if turn < q - 1:
+            options.append(_Option(IDLE, wasted, after(young, no_chunk)))
+            if young != no_chunk:
+                options.append(_Option(SEND + young, NO_WASTE, after(young, no_chunk)))
+        return options
+
+    def _add_option(
+        self, turn: int, step: DoublesStep, option: _Option, budgets: Budgets
     ) -> DoublesStep | None:
-        """Let one more double move in a round, if the other moves allow it."""
-        move, wasted, then = option
+        """Let one more double move in a round; None if the other moves do not allow it."""
+        # One rank meets the late rank in a round, and one faces the absent rank.
+        move = option.move
         if move in (EXCHANGE, LOSE) and move in step.moves:
             return None
-        waste, asked = list(step.wasted), list(step.asked)
-        if wasted >= 0:
-            waste[wasted] += 1
-            free = t - 1 - wasted >= self.n_chunks - 1
-            if not free and waste[wasted] << (self.q - 2 - wasted) > budgets[wasted]:
+
+        wasted = list(step.wasted)
+        if option.wasted != NO_WASTE:
+            wasted[option.wasted] += 1
+            is_last_chunk = turn - 1 - option.wasted >= self.n_chunks - 1
+            waste = wasted[option.wasted] << (self.q - 2 - option.wasted)
+            if not is_last_chunk and waste > budgets[option.wasted]:
                 return None
+
+        # A swap takes class q - 2; its partner holds the young chunk of the double afterwards.
+        asked = list(step.asked)
+        debts = step.debts
         if 0 <= move < SEND:
             asked[move] += 1
-        debts = step.debts
         if move == SWAP:
             asked[self.q - 2] += 1
-            debts = (*debts, then.young)
+            debts = (*debts, option.double.young)
         return DoublesStep(
-            (*step.moves, move), (*step.doubles, then), tuple(waste), tuple(asked), debts
+            moves=(*step.moves, move),
+            doubles=(*step.doubles, option.double),
+            wasted=tuple(wasted),
+            asked=tuple(asked),
+            debts=debts,
         )
 
-    def _close(
+    def _close_round(
         self,
-        t: int,
+        turn: int,
         step: DoublesStep,
         doubles: tuple[Double, ...],
-        budgets: tuple[int, ...],
+        budgets: Budgets,
         debts: tuple[int, ...],
-    ) -> tuple[int, ...] | None:
-        """Return the budgets after a round, or None if it leads nowhere."""
-        q, n_doubles = self.q, self.n_doubles
-        if sum(not d.met for d in step.doubles) > max(0, self.n_chunks - 1 - t):
-            return None
-        losers = self.n_losers - sum(d.lost for d in step.doubles)
-        if losers > self.n_chunks + q - 2 - t:
-            return None
-        then = [self.surplus] + [0] * (q - 1)
-        for c in range(min(t, q - 1)):
-            if t - 1 - c >= self.n_chunks - 1:
-                continue
-            left = budgets[c] - (step.wasted[c] << (q - 2 - c))
-            then[c + 1] = left
-            if c == q - 2:
-                if left != step.moves.count(SWAP):
-                    return None
-            elif left > n_doubles * ((1 << (q - 2 - c)) - 1):
-                return None
-            held = sum(c in d[:2] for d in doubles) + debts.count(c)
-            given = sum(move == SEND + c for move in step.moves)
-            gone = c == q - 2 and self.n_losers > 0 and LOSE not in step.moves
-            if step.asked[c] + gone > self._holders(c, budgets[c]) - held + given:
-                return None
-        if t == q - 1:
-            n_ranks = 2 * ((1 << (q - 1)) - self.surplus) - 1
-            held = sum(self._holders(c, then[c]) for c in range(q))
-            if held != n_ranks + n_doubles:
-                return None
-        return tuple(then)
+    ) -> Budgets | None:
+        """Return the budgets after a round, or None if the moves lead nowhere.
 
-    def _holders(self, c: int, budget: int) -> int:
-        """Return how many ranks hold the chunk of class c, of which so much is still to waste."""
-        return (1 << c) - ((self.surplus - budget) >> (self.q - 1 - c))
+        Parameters
+        ----------
+        turn
+            The number of the round.
+        step
+            The moves of all doubles.
+        doubles, budgets, debts
+            The state before the round, as in `_extend`.
+        """
+        # Enough rounds have to be left for all exchanges and losses, one of each in a round.
+        q = self.q
+        exchanges_left = sum(not double.met for double in step.doubles)
+        if exchanges_left > max(0, self.n_chunks - 1 - turn):
+            return None
+        losses_left = self.n_losers - sum(double.lost for double in step.doubles)
+        if losses_left > self.n_chunks + q - 2 - turn:
+            return None
+
+        budgets_after = [self.surplus] + [0] * (q - 1)
+        for c in range(min(turn, q - 1)):
+            is_last_chunk = turn - 1 - c >= self.n_chunks - 1
+            if is_last_chunk:
+                continue
+
+            # The surplus has to be wasted by the oldest class, but for what swaps waste there;
+            # before that all doubles together must be able to waste the rest.
+            budget = budgets[c] - (step.wasted[c] << (q - 2 - c))
+            budgets_after[c + 1] = budget
+            if c == q - 2:
+                if budget != step.moves.count(SWAP):
+                    return None
+            elif budget > self.n_doubles * ((1 << (q - 2 - c)) - 1):
+                return None
+
+            # Doubles take no more of a class than there are ranks that give it: its holders that
+            # are neither doubles nor in debt, and the doubles that give it. One rank may have to
+            # give class q - 2 to the absent rank.
+            held = sum(c in (double.young, double.old) for double in doubles) + debts.count(c)
+            sent = sum(move == SEND + c for move in step.moves)
+            to_absent = c == q - 2 and self.n_losers > 0 and LOSE not in step.moves
+            if step.asked[c] + to_absent > self._count_holders(c, budgets[c]) - held + sent:
+                return None
+
+        # When the ramp ends, all ranks hold one active chunk, and doubles two.
+        if turn == q - 1:
+            n_ranks = 2 * ((1 << (q - 1)) - self.surplus) - 1
+            holders = sum(self._count_holders(c, budgets_after[c]) for c in range(q))
+            if holders != n_ranks + self.n_doubles:
+                return None
+        return tuple(budgets_after)
+
+    def _count_holders(self, c: int, budget: int) -> int:
+        """Return how many ranks hold the chunk of class c, of which `budget` is still to waste."""
+        wasted = self.surplus - budget
+        return (1 << c) - (wasted >> (self.q - 1 - c))
