@@ -223,26 +223,63 @@ def _pair_rest(q, ranks):
 
 
 @inner_kernel
-def _exchange(q, t, moves, lacks, sends, count, ranks):
-    """Send the data that pairs give each other; return the count of sends."""
-    oldest, hold, gives, owed = t - q, ranks.hold, ranks.gives, ranks.owed
-    for u in range(len(ranks.mate)):
-        v = ranks.mate[u]
-        if v < 0:
+def _exchange_chunks(q, t, moves, lacks, sends, count, ranks):
+    """Send the chunks that the pairs of a round give each other, and update what ranks hold.
+
+    Parameters
+    ----------
+    q : int
+        The number of active chunks.
+    t : int
+        The number of the round; its oldest chunk is t - q.
+    moves : int8 array, shape (doubles,)
+        The moves of doubles in this round.
+    lacks : bool array, shape (chunks, ranks)
+        Which rank does not have which chunk reduced over all; written.
+    sends : int32 array, shape (sends, 5)
+        Rows of round, source, destination, chunk, kind; written from row `count` on.
+    count : int
+        The number of sends until now.
+    ranks : Ranks
+        Reads `mate`, `gives` and `owner`; writes `hold` and `owed`.
+
+    Returns
+    -------
+    int
+        The number of sends after the round.
+    """
+    last_chunk = lacks.shape[0] - 1
+    oldest = t - q
+    for rank in range(len(ranks.mate)):
+        mate = ranks.mate[rank]
+        if mate < 0:
             continue
-        for a, b in ((u, v), (v, u)):
-            chunk = min(gives[a], lacks.shape[0] - 1)
-            if chunk >= 0 and lacks[chunk, b] and not lacks[chunk, a]:
-                lacks[chunk, b] = False
-                count = _note(sends, count, (t, a, b, ranks.owner[chunk], 0))
-        if owed[u] != NONE:
-            hold[0, u], hold[0, v] = gives[u], gives[u]
-            owed[u] = hold[1, u] = NONE
-        else:
-            slot = 0 if hold[0, u] <= oldest else 1
-            hold[slot, u] = gives[v]
-            if u < len(moves) and moves[u] == SWAP:
-                hold[1, v], owed[v] = gives[u], oldest
+
+        # A send is written only if it helps. Chunks after the last one are copies of the last.
+        for source, target in ((rank, mate), (mate, rank)):
+            chunk = min(ranks.gives[source], last_chunk)
+            if chunk >= 0 and lacks[chunk, target] and not lacks[chunk, source]:
+                lacks[chunk, target] = False
+                count = _note(sends, count, (t, source, target, ranks.owner[chunk], 0))
+
+        # A rank that swapped in the last round gets the chunk that it was owed, which is not
+        # active any more; both ranks then hold the chunk that it gave.
+        if ranks.owed[rank] != NONE:
+            ranks.hold[0, rank] = ranks.gives[rank]
+            ranks.hold[0, mate] = ranks.gives[rank]
+            ranks.hold[1, rank] = NONE
+            ranks.owed[rank] = NONE
+            continue
+
+        # Any other rank holds the chunk that it got in place of its oldest one. In a swap the
+        # mate gets a younger chunk instead of the oldest, which it is owed from now on.
+        slot = 1
+        if ranks.hold[0, rank] <= oldest:
+            slot = 0
+        ranks.hold[slot, rank] = ranks.gives[mate]
+        if rank < len(moves) and moves[rank] == SWAP:
+            ranks.hold[1, mate] = ranks.gives[rank]
+            ranks.owed[mate] = oldest
     return count
 
 
@@ -286,6 +323,6 @@ def lay(q, moves, orders, sends, lacks, ranks):
             return -1
         if not (_take(q, t, moves[t], n_chunks, ranks) and _pair_rest(q, ranks)):
             return -1
-        count = _exchange(q, t, moves[t], lacks, sends, count, ranks)
+        count = _exchange_chunks(q, t, moves[t], lacks, sends, count, ranks)
         ranks.hold[0 if ranks.hold[0, late] <= t - q else 1, late] = t
     return count
