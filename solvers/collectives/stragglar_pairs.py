@@ -178,19 +178,24 @@ def _face_absent(q, t, moves, ranks):
 
 
 @inner_kernel
-def _take(q, t, moves, n_chunks, ranks):
-    """Let doubles take chunks of planned classes; False if that fails."""
+def _take_planned_classes(q, t, moves, n_chunks, ranks):
+    """Pair doubles that take a chunk with ranks that give it; False if there are too few.
+
+    `q` is the number of active chunks, `t` the round, ``moves[double]`` the moves in this round;
+    `ranks` has the ranks by class, and gets the pairs.
+    """
     ranks.key[:] = 0
-    for d in range(len(moves)):
-        if 0 <= moves[d] < SEND:
-            c = moves[d]
-            y = _pick(ranks, c, ranks.key)
-            while y < 0 and t - 2 - c >= n_chunks - 1 and c < q - 2:
-                c += 1  # both classes stand for the last chunk
-                y = _pick(ranks, c, ranks.key)
-            if y < 0:
+    for double in range(len(moves)):
+        if 0 <= moves[double] < SEND:
+            # Chunks after the last one are copies of it, so an older class may do as well.
+            taken_class = moves[double]
+            giver = _pick(ranks, taken_class, ranks.key)
+            while giver < 0 and t - 2 - taken_class >= n_chunks - 1 and taken_class < q - 2:
+                taken_class += 1
+                giver = _pick(ranks, taken_class, ranks.key)
+            if giver < 0:
                 return False
-            _join(ranks, d, y)
+            _join(ranks, double, giver)
     return True
 
 
@@ -198,27 +203,49 @@ def _take(q, t, moves, n_chunks, ranks):
 def _pair_rest(q, ranks):
     """Pair the ranks that give the oldest chunk with all others; False if that fails.
 
-    Ranks that still have to meet the late rank come back soonest.
+    Ranks that still have to meet the late rank come back soonest: they take the oldest classes.
+    `q` is the number of active chunks; `ranks` has the ranks by class, and gets the pairs.
     """
-    bucket, size = ranks.bucket, ranks.size
+    bucket = ranks.bucket
+    size = ranks.size
+
+    # Three groups of ranks with the oldest chunk, in the buckets behind those of the classes.
+    not_met = q
+    met_and_missed = q + 1
+    met_all = q + 2
     size[q:] = 0
-    for k in range(size[q - 1]):
-        r = bucket[q - 1, k]
-        if not ranks.taken[r]:
-            c = q + (0 if not ranks.met[r] else 1 if ranks.missed[r] else 2)
-            bucket[c, size[c]] = r
-            size[c] += 1
-    for c in range(q - 2, -1, -1):
-        second = q + 2 if c == q - 3 else q + 1  # ranks that missed none get into q - 2
-        for k in range(size[c]):
-            y = bucket[c, k]
-            if ranks.taken[y]:
+    for index in range(size[q - 1]):
+        rank = bucket[q - 1, index]
+        if not ranks.taken[rank]:
+            group = met_all
+            if not ranks.met[rank]:
+                group = not_met
+            elif ranks.missed[rank]:
+                group = met_and_missed
+            bucket[group, size[group]] = rank
+            size[group] += 1
+
+    for given_class in range(q - 2, -1, -1):
+        # Who faces the absent rank gives class q - 2, and should have missed no chunk before;
+        # ranks that take class q - 3 now are there in the next round.
+        second = met_and_missed
+        third = met_all
+        if given_class == q - 3:
+            second = met_all
+            third = met_and_missed
+        for index in range(size[given_class]):
+            giver = bucket[given_class, index]
+            if ranks.taken[giver]:
                 continue
-            group = q if size[q] > 0 else second if size[second] > 0 else 2 * q + 3 - second
+            group = third
+            if size[not_met] > 0:
+                group = not_met
+            elif size[second] > 0:
+                group = second
             if size[group] == 0:
                 return False
             size[group] -= 1
-            ranks.mate[bucket[group, size[group]]] = y
+            ranks.mate[bucket[group, size[group]]] = giver
     return True
 
 
@@ -321,7 +348,7 @@ def lay(q, moves, orders, sends, lacks, ranks):
             return -1
         if absent >= 0 and t >= q - 1 and not _face_absent(q, t, moves[t], ranks):
             return -1
-        if not (_take(q, t, moves[t], n_chunks, ranks) and _pair_rest(q, ranks)):
+        if not (_take_planned_classes(q, t, moves[t], n_chunks, ranks) and _pair_rest(q, ranks)):
             return -1
         count = _exchange_chunks(q, t, moves[t], lacks, sends, count, ranks)
         ranks.hold[0 if ranks.hold[0, late] <= t - q else 1, late] = t
