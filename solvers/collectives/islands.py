@@ -64,7 +64,7 @@ def find(problem: Collective) -> Laid:
     # The number of the candidate stands second, so that equal times keep their order.
     candidates: list[tuple[float, int, _Plan]] = []
     for scheme in list_schemes(problem.operation, islands, problem.island):
-        wave_counts = (1,)
+        wave_counts: tuple[int, ...] = (1,)
         if scheme.shifts:
             wave_counts = WAVES
         for count in wave_counts:
