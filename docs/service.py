@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import optmatch as om
-from optmatch.control.figures import Tally, to_prometheus
-from optmatch.io.text import parse
-from optmatch.solvers.reroutes.states import fill_rack
+from optmatch.control import Tally, to_prometheus
+from optmatch.io import parse_json
+from optmatch.solvers import fill_rack
 
 MOST_BODY_BYTES = 1 << 20
 """A matching of 100,000 ports takes less."""
@@ -149,7 +149,7 @@ class Service:
 
 def _read_json(body: bytes) -> Any:
     """Read JSON strictly: an `InputError` names what is wrong, nesting without end included."""
-    return parse(body, "the request")
+    return parse_json(body, "the request")
 
 
 def _read_parts(body: bytes, known: tuple[str, ...]) -> dict[str, Any]:

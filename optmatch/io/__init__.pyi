@@ -21,3 +21,4 @@ from .problems import (
 )
 from .rails.chakra.demand import read_chakra as read_chakra
 from .sharing import read_jobs as read_jobs, read_resources as read_resources
+from .text import parse_json as parse_json

@@ -11,7 +11,7 @@ from typing import Any
 
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, shorten
-from optmatch.io.text import layout, parse, pointer
+from optmatch.io.text import layout, parse_json, pointer
 from optmatch.model import (
     CELL_FIELDS,
     CellDevice,
@@ -127,7 +127,7 @@ def _json_rows(
     content: bytes, path: str, number_of_name: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read the rows of a JSON table: the JSON pointer of each, and its numbers by column."""
-    tree = parse(content, path)
+    tree = parse_json(content, path)
     check_object(tree, "")
     choose(tree, "format", {CELLS_FORMAT: CellDevice}, "")
     for key in tree.keys() - {"format", "cells"}:

@@ -12,7 +12,7 @@ from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object
 from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree, problem_to_tree
 from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
-from optmatch.io.text import layout, parse
+from optmatch.io.text import layout, parse_json
 from optmatch.model import FormatError, InputError, Problem, Solution, naming
 from optmatch.model.files import (
     check_target as check_target,
@@ -153,7 +153,7 @@ def _to_tree(obj: Problem | Solution) -> dict[str, Any]:
 
 
 def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Solution:
-    tree = parse(content, path)
+    tree = parse_json(content, path)
     with naming(path):
         check_object(tree, "")
         if check_format(tree, "", PROBLEM_FORMAT, SCHEDULE_FORMAT) == PROBLEM_FORMAT:
@@ -166,7 +166,7 @@ def _former_arrays(target: Path) -> Path | None:
     if not target.is_file():
         return None
     try:
-        name = array_file(parse(target.read_bytes(), str(target)))
+        name = array_file(parse_json(target.read_bytes(), str(target)))
     except (OSError, FormatError):
         return None
     ours = name is not None and name.startswith(target.name.removesuffix(".json") + ".")

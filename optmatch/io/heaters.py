@@ -18,7 +18,7 @@ from optmatch.fabrics.netlists.circuits import cell_circuits
 from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import check_object, choose, shorten
 from optmatch.io.netlists.phases import stated_cells
-from optmatch.io.text import parse, pointer
+from optmatch.io.text import parse_json, pointer
 from optmatch.model import DEVICES, CellDevice, FormatError, InputError, Solution, naming
 from optmatch.model.files import path_name
 from optmatch.model.heaters import ARMS, Heater
@@ -150,7 +150,7 @@ def _rows_of_csv(text: str) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def _rows_of_json(content: bytes, path: str) -> list[tuple[str, dict[str, Any]]]:
-    tree = parse(content, path)
+    tree = parse_json(content, path)
     check_object(tree, "")
     choose(tree, "format", {HEATERS_FORMAT: Heater}, "")
     for key in tree.keys() - {"format", "heaters"}:

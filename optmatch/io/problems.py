@@ -8,7 +8,7 @@ from typing import Any
 
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, from_object, to_object
-from optmatch.io.text import canonical, digest, layout, parse
+from optmatch.io.text import canonical, digest, layout, parse_json
 from optmatch.model import Device, InputError, Problem, naming
 from optmatch.model.files import path_name
 from optmatch.problems import PROBLEMS
@@ -90,7 +90,7 @@ def read_device(path: str | os.PathLike[str]) -> Device:
     True
     """
     name = path_name(path)
-    tree: Any = parse(read_bytes(path), name)
+    tree: Any = parse_json(read_bytes(path), name)
     with naming(name):
         check_object(tree, "")
         choose(tree, "format", {DEVICE_FORMAT: Device}, "")

@@ -23,12 +23,35 @@ class _Flaw:
         self.message = message
 
 
-def parse(text: str | bytes, path: str) -> Any:
-    """Parse JSON of the file `path`, refusing content that other readers would silently bend.
+def parse_json(text: str | bytes, path: str) -> Any:
+    """Parse JSON, refusing content that other readers would silently bend.
 
-    Returns dictionaries, lists, strings, finite numbers, booleans and None. Otherwise
-    `FormatError` is raised: with line and column if it is no JSON, and with a JSON pointer if a
-    key occurs twice or a number is not finite.
+    Parameters
+    ----------
+    text
+        The text, or its bytes in UTF-8.
+    path
+        The name of its file, for messages.
+
+    Returns
+    -------
+    object
+        Dictionaries, lists, strings, finite numbers, booleans and None.
+
+    Raises
+    ------
+    FormatError
+        With line and column if it is no JSON; with a JSON pointer if a key occurs twice or a
+        number is not finite.
+
+    See Also
+    --------
+    loads : Problems and solutions.
+
+    Examples
+    --------
+    >>> parse_json('{"ports": [1, 2]}', "a.json")
+    {'ports': [1, 2]}
     """
     flaws: list[_Flaw] = []
 

@@ -12,7 +12,7 @@ from optmatch.entrances import verify
 from optmatch.io import load
 from optmatch.io.fields import from_object, to_object
 from optmatch.io.problems import problem_digest
-from optmatch.io.text import layout, parse, plain
+from optmatch.io.text import layout, parse_json, plain
 from optmatch.model import (
     FormatError,
     InputError,
@@ -98,7 +98,7 @@ class Library:
         self.folder: Path = Path(folder or os.environ.get(FOLDER) or _shipped())
         path = self.folder / INDEX
         try:
-            tree = parse(path.read_bytes(), str(path))
+            tree = parse_json(path.read_bytes(), str(path))
         except OSError as exc:
             hint = f"no library of problems; {FOLDER} names another folder"
             raise FormatError(f"{exc.strerror}: {hint}", path=str(path)) from exc

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from optmatch.io.problems import problem_from_tree, problem_to_tree
-from optmatch.io.text import canonical, digest, parse
+from optmatch.io.text import canonical, digest, parse_json
 from optmatch.model import InputError, OptMatchError, Problem
 from optmatch.model.files import path_name
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, Row
@@ -269,7 +269,7 @@ class Store:
             raise StoreError(f"{self.path}: problem {sha256} is damaged: {exc}") from exc
         if digest(text) != sha256:
             raise StoreError(f"{self.path}: problem {sha256} is damaged: its digest differs")
-        return problem_from_tree(parse(text, self.path))
+        return problem_from_tree(parse_json(text, self.path))
 
     def discard(self, key: str) -> None:
         """Remove a row, so that the next sweep runs its task again."""

@@ -11,7 +11,7 @@ from typing import Any
 from optmatch import __version__
 from optmatch.io.problems import problem_digest, problem_to_tree
 from optmatch.io.schedules import solution_from_tree, solution_to_tree
-from optmatch.io.text import canonical, digest, parse, plain
+from optmatch.io.text import canonical, digest, parse_json, plain
 from optmatch.kinds import check_method_name, default_method
 from optmatch.model import FormatError, Limits, Problem, Score, Solution, Value, integer
 
@@ -144,7 +144,7 @@ class Row:
         if self.answer is None:
             raise FormatError("the row has no answer", where=self.key)
         try:
-            tree = parse(zlib.decompress(self.answer), self.key)
+            tree = parse_json(zlib.decompress(self.answer), self.key)
         except zlib.error as exc:
             raise FormatError(f"the answer is damaged: {exc}", where=self.key) from exc
         return solution_from_tree(tree | {"problem": problem_to_tree(problem)})

@@ -15,7 +15,7 @@ from optmatch.fabrics import Fabric
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, from_object, to_object
 from optmatch.io.problems import check_format
-from optmatch.io.text import layout, parse
+from optmatch.io.text import layout, parse_json
 from optmatch.model import IDLE, InputError
 from optmatch.model.declarations import Amount, Axes, Count, Index, Positive, check_fields
 from optmatch.model.errors import naming
@@ -180,7 +180,7 @@ def write_state(path: str | os.PathLike[str], state: RollingState) -> None:
 def read_state(path: str | os.PathLike[str]) -> RollingState:
     """Read a file that `write_state` has written."""
     with naming(path):
-        tree = parse(read_bytes(path), os.fspath(path))
+        tree = parse_json(read_bytes(path), os.fspath(path))
         check_object(tree, "")
         check_format(tree, "", _FORMAT)
         return from_object(RollingState, tree, "", tags=("format",))

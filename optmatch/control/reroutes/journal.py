@@ -22,7 +22,7 @@ from optmatch.control.reroutes.memory import (
 )
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_keys, check_object
-from optmatch.io.text import canonical, digest, parse
+from optmatch.io.text import canonical, digest, parse_json
 from optmatch.model import FormatError, InputError, integer
 from optmatch.model.declarations import form_of
 from optmatch.model.files import check_target
@@ -131,7 +131,7 @@ class Journal:
             raise FormatError("the checksum of this line is wrong", path=place)
         self._checksum = checksum.decode()
 
-        entry = parse(body, place)
+        entry = parse_json(body, place)
         try:
             check_object(entry, "")
             keys = ("what", "time_s", "changes")

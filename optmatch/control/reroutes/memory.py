@@ -24,7 +24,7 @@ from optmatch.control.reroutes.failed_parts import (
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_keys, check_object, shorten
 from optmatch.io.problems import check_format, problem_from_tree, problem_to_tree
-from optmatch.io.text import canonical, digest, layout, parse, pointer
+from optmatch.io.text import canonical, digest, layout, parse_json, pointer
 from optmatch.model import FormatError, InputError, integer
 from optmatch.model.files import check_target, path_name, replace_file
 from optmatch.problems import Reroute
@@ -88,7 +88,7 @@ def read_memory(path: str | os.PathLike[str]) -> Memory:
         If the file cannot be read, is damaged, or its records contradict themselves.
     """
     name = path_name(path)
-    tree = parse(read_bytes(path), name)
+    tree = parse_json(read_bytes(path), name)
     try:
         check_object(tree, "")
         if check_format(tree, "", _FORMER_FORMAT, _FORMAT) == _FORMER_FORMAT:

@@ -31,7 +31,7 @@ from optmatch.io.matrices.traffic import Traffic, check_matrix, check_sparse
 from optmatch.io.rails.chakra.demand import read_chakra
 from optmatch.io.rails.chakra.traces import is_trace, siblings
 from optmatch.io.rails.groups import read_groups
-from optmatch.io.text import parse, pointer
+from optmatch.io.text import parse_json, pointer
 from optmatch.model import FormatError, InputError, largest, naming
 from optmatch.model.files import path_name
 from optmatch.problems.demands.matrices import (
@@ -292,7 +292,7 @@ def _read_sparse_arrays(arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
 
 def _read_json(request: _Request) -> Any:
     """Read instances of QOBLIB, or a network of SNDlib."""
-    tree = parse(request.content, request.path)
+    tree = parse_json(request.content, request.path)
     if is_sndlib_json(tree):
         return read_sndlib_json(tree, request.path)
     entries = tree.items() if isinstance(tree, dict) else ()

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import shorten
-from optmatch.io.text import parse
+from optmatch.io.text import parse_json
 from optmatch.model import FormatError, InputError, SolverUnavailable, check_size
 
 _OTHER_FORMATS = {
@@ -56,7 +56,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
             path=name,
         )
     if content.lstrip()[:1] == b"{" and not content.lstrip().startswith(b"{{"):
-        return parse(content, name)
+        return parse_json(content, name)
     try:
         import yaml
     except ImportError as exc:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from optmatch.io.contents import check_content, read_bytes
 from optmatch.io.fields import check_object, shorten
-from optmatch.io.text import layout, parse, pointer
+from optmatch.io.text import layout, parse_json, pointer
 from optmatch.model import FormatError, naming
 from optmatch.model.files import path_name
 
@@ -22,7 +22,7 @@ def read_groups(path: str | os.PathLike[str], *, n_ranks: int | None = None) -> 
     """
     file = path_name(path)
     with naming(file):
-        return _checked(parse(read_bytes(path), file), n_ranks)
+        return _checked(parse_json(read_bytes(path), file), n_ranks)
 
 
 def groups_text(groups: Mapping[str, Sequence[int]]) -> str:

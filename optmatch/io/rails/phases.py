@@ -20,7 +20,7 @@ from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, 
 from optmatch.io.rails.chakra.options import TraceOptions
 from optmatch.io.rails.chakra.step import step_of
 from optmatch.io.rails.chakra.traces import MISSING, Trace
-from optmatch.io.text import parse
+from optmatch.io.text import parse_json
 from optmatch.model import FormatError
 from optmatch.model.files import path_name
 from optmatch.problems.rails.training.step import OPERATIONS, Step
@@ -94,7 +94,7 @@ def _csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _json_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
-    tree = parse(content, path)
+    tree = parse_json(content, path)
     if not isinstance(tree, list):
         raise FormatError("a list of phases is expected", where="/", path=path)
     for place, row in enumerate(tree):

@@ -10,7 +10,7 @@ from optmatch.io.arrays import attach
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, from_object, shorten, to_object
 from optmatch.io.problems import problem_digest
-from optmatch.io.text import parse
+from optmatch.io.text import parse_json
 from optmatch.model import FormatError, InputError, Solution, naming
 from optmatch.model.files import path_name
 from optmatch.problems import RailJob
@@ -39,7 +39,7 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     ``.npz`` beside it.
     """
     name = path_name(path)
-    tree: Any = parse(read_bytes(path), name)
+    tree: Any = parse_json(read_bytes(path), name)
     with naming(name):
         check_object(tree, "")
         choose(tree, "format", {TRIGGER_FORMAT: TriggerPlan}, "")

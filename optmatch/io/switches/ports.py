@@ -66,8 +66,8 @@ class PortTable:
                 other = port_of_side.setdefault(side, port)
                 if other != port:
                     raise InputError(f"side {side} belongs to port {other} and to port {port}")
-        self.sides = tuple(sides)
-        self.port_of_side = port_of_side
+        self.sides: tuple[PortSides, ...] = tuple(sides)
+        self.port_of_side: dict[str, int] = port_of_side
 
     @classmethod
     def numbered(cls, n_ports: int, labels: Sequence[str] = ()) -> PortTable:

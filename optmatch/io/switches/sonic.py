@@ -21,7 +21,7 @@ from optmatch.io.switches.circuits import (
     sort_circuits,
 )
 from optmatch.io.switches.ports import PortTable
-from optmatch.io.text import layout, parse, pointer
+from optmatch.io.text import layout, parse_json, pointer
 from optmatch.model import FormatError, InputError, naming
 
 PORT_TABLE = "OCS_PORT"
@@ -170,7 +170,7 @@ def read_config(path: str | os.PathLike[str]) -> SonicConfig:
         place.
     """
     name = os.fspath(path)
-    tree = parse(read_bytes(path), name)
+    tree = parse_json(read_bytes(path), name)
     with naming(name):
         if not isinstance(tree, dict) or not {PORT_TABLE, CIRCUIT_TABLE} & tree.keys():
             raise FormatError(

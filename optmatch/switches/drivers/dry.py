@@ -29,7 +29,7 @@ class DrySwitch:
     (CrossConnect(a_side='1A', b_side='3B'),)
     """
 
-    name = "dry"
+    name: str = "dry"
 
     def __init__(
         self, circuits: Iterable[CrossConnect] = (), write: Callable[[str], object] = print

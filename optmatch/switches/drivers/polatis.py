@@ -41,12 +41,12 @@ class PolatisSwitch:
     """
 
     def __init__(self, host: str, port: int = PORT, *, time_limit_s: float = 5.0) -> None:
-        self.name = f"{host}:{port}"
+        self.name: str = f"{host}:{port}"
         self._address = (host, port)
         self._time_limit_s = time_limit_s
         self._connection: socket.socket | None = None
         self._unread = b""
-        self.n_ports = self._read_size()
+        self.n_ports: int = self._read_size()
 
     def _read_size(self) -> int:
         """Ask for the number of inputs, which has to be that of outputs."""

@@ -93,7 +93,7 @@ class SonicSwitch:
 
         # The name stands in messages and journals: it has the host, and never the password.
         parts = urlsplit(url)
-        self.name = parts.netloc.rpartition("@")[2]
+        self.name: str = parts.netloc.rpartition("@")[2]
         if parts.scheme == "unix":
             self.name = parts.path
 

@@ -82,10 +82,10 @@ class Watcher:
         on_event: Callable[[WatchEvent], object] = lambda event: None,
     ) -> None:
         # The controller, and what may be done with its answers.
-        self.controller = controller
-        self.may_apply = apply
-        self.time_limit_s = time_limit_s
-        self.on_event = on_event
+        self.controller: Rerouter = controller
+        self.may_apply: bool = apply
+        self.time_limit_s: float = time_limit_s
+        self.on_event: Callable[[WatchEvent], object] = on_event
 
         # The switches that carry the state, each with the sides that are ours.
         self._ports = ports

@@ -118,5 +118,6 @@ def test_a_late_rank_is_gone_around_in_the_fewest_rounds(n: int, rounds: int) ->
         solution = om.solve(problem, "stragglar", seed=0)
         assert solution.answer.n_rounds_late == solution.stats["fewest_rounds_late"] == rounds
         best = om.solve(problem, seed=0)
-        assert best.stats["algorithm"] == "stragglar"
+        assert best.stats["algorithm"] in ("stragglar", "late-ranks")
+        assert best.objective <= solution.objective
         assert f"ring {1 + 2 * (n - 1) / n / 50:.6g} s" in best.stats["runners_up"]

@@ -22,7 +22,7 @@ from optmatch.io.rails.chakra.messages import (
     SEND,
     messages,
 )
-from optmatch.io.text import parse
+from optmatch.io.text import parse_json
 from optmatch.model import FormatError, InputError
 from optmatch.problems.rails.training.step import OPERATIONS, Step
 
@@ -133,7 +133,7 @@ def json_nodes(content: bytes, path: str) -> list[Node]:
     then ``{"id": "1", "type": "COMM_COLL_NODE", "attr": [...]}``.
     """
     if _GRAPH.encode() in content:
-        tree = parse(content, path)
+        tree = parse_json(content, path)
         listed = tree.get(_GRAPH) if isinstance(tree, dict) else None
         if not isinstance(listed, list):
             raise FormatError(f"{shorten(listed)}: a list of nodes", where=f"/{_GRAPH}", path=path)

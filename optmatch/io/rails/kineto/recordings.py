@@ -13,7 +13,7 @@ from typing import NamedTuple
 from optmatch.io.contents import read_bytes, unzip
 from optmatch.io.rails.chakra.traces import MISSING
 from optmatch.io.rails.kineto.events import Events, Span
-from optmatch.io.text import parse
+from optmatch.io.text import parse_json
 from optmatch.model import FormatError, naming
 from optmatch.model.files import path_name
 
@@ -99,7 +99,7 @@ def read_recording(
     """
     file = path_name(path)
     with naming(file):
-        events = Events(parse(unzip(read_bytes(path), file), file), groups or {})
+        events = Events(parse_json(unzip(read_bytes(path), file), file), groups or {})
         found = Recording(file, events.rank, events.world)
         device, calls, hosted, labels, launches = _sort(events)
         if device or any(events.text(k, "name") == RECORDS for _, _, k in calls):
