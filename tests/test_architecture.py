@@ -151,18 +151,24 @@ def test_every_room_is_a_layer() -> None:
 
 
 def test_the_front_door_opens_at_once() -> None:
-    """`import optmatch` takes less than 0.3 s of work, the best of five, and nothing heavy."""
-    code = (
-        "import sys, time; start = time.process_time(); import optmatch;"
-        "print(time.process_time() - start);"
-        f"print(*sorted(set({HEAVY}) & set(sys.modules)))"
-    )
-    times = []
+    """`import optmatch` works for at most 0.1 s beside NumPy, the best of five, and nothing heavy.
+
+    NumPy alone takes 0.17 to 0.27 s, as fast as the machine is at the time.
+    """
+    timed = "import sys, time; start = time.process_time(); import {};"
+    told = f"print(*sorted(set({HEAVY}) & set(sys.modules)))"
+    ours_s = []
+    numpy_s = []
     for _ in range(5):
-        taken, heavy = python(code).splitlines()
+        taken, heavy = python(
+            f"{timed.format('optmatch')} print(time.process_time() - start); {told}"
+        ).splitlines()
         assert heavy == ""
-        times.append(float(taken))
-    assert min(times) < 0.3
+        ours_s.append(float(taken))
+        numpy_s.append(
+            float(python(f"{timed.format('numpy')} print(time.process_time() - start)"))
+        )
+    assert min(ours_s) < min(numpy_s) + 0.1
 
 
 @pytest.mark.parametrize("module", ["optmatch.verify", "optmatch.io"])
