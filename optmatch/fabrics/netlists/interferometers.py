@@ -87,7 +87,7 @@ def find_interferometers(paths: LightPaths) -> Found:
             if link is not None:
                 links[name].setdefault(link.second, link)
 
-        # A coupler with one partner left must be paired with it, which may leave the next one with
+    # A coupler with one partner left must be paired with it, which may leave the next one with
     # one partner.
     pairs: list[Pair] = []
     waiting = [name for name in couplers if len(links[name]) == 1]
