@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from optmatch.model.errors import SolverUnavailable
@@ -43,27 +42,6 @@ def dataframe(columns: Mapping[str, Any]) -> Any:
     except ImportError as exc:
         raise SolverUnavailable("tables need pandas: pip install 'optmatch[pandas]'") from exc
     return pd.DataFrame(columns)
-
-
-def html_summary(title: str, figures: Mapping[str, str], lines: Sequence[str] = ()) -> str:
-    """Return a title, lines of text and a table of figures as HTML, for a notebook.
-
-    Examples
-    --------
-    >>> html_summary("verified", {"slots": "3"})
-    '<p><b>verified</b></p><table><tr><th>slots</th><td>3</td></tr></table>'
-    """
-    parts = [f"<p><b>{html.escape(title)}</b></p>"]
-    if lines:
-        items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
-        parts.append(f"<ul>{items}</ul>")
-    if figures:
-        rows = "".join(
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
-            for name, value in figures.items()
-        )
-        parts.append(f"<table>{rows}</table>")
-    return "".join(parts)
 
 
 class Displayed(Value):

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from optmatch.model import RTOL, FrozenMap, Proof, is_known
-from optmatch.model.display import html_summary
+from optmatch.model.html_tables import html_summary
 
 SHOWN = 20
 """How many violations and notes `str` of a report shows; the report has them all."""

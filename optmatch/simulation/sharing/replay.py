@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError, OnEvent, Tick, Value, frozen, ignore, number
-from optmatch.model.display import html_summary
+from optmatch.model.html_tables import html_summary
 from optmatch.model.problem import write_amount
 from optmatch.simulation.sharing.pool import Pool
 
