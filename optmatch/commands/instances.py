@@ -44,7 +44,7 @@ def _library() -> Library:
 @with_options((JSON,))
 def list_(kind: str | None, markdown: bool, as_json: bool) -> None:
     """List the instances with their best known values."""
-    from optmatch.sweeps.library import told
+    from optmatch.sweeps.library import describe_best
 
     library = _library()
     if markdown:
@@ -59,7 +59,7 @@ def list_(kind: str | None, markdown: bool, as_json: bool) -> None:
     else:
         for entry in found:
             # The method and its time stand in `show`: a line fits a terminal of 100 columns.
-            best_known = told(entry, brief=True)
+            best_known = describe_best(entry, brief=True)
             click.echo(f"{entry.name:<{_NAME_WIDTH}}  {best_known}")
 
 
@@ -95,7 +95,7 @@ def submit(ctx: click.Context, files: tuple[str, ...], write: bool, as_json: boo
     ANSWER is a schedule file, or a store of sweeps, of which all answers count. An answer that
     `verify` refuses changes nothing: code 5.
     """
-    from optmatch.sweeps.library import told
+    from optmatch.sweeps.library import describe_best
     from optmatch.sweeps.store import Store, is_store
 
     library = _library()
@@ -105,9 +105,9 @@ def submit(ctx: click.Context, files: tuple[str, ...], write: bool, as_json: boo
         if as_json:
             print_object("submission", {"better": better, **to_object(entry)})
         elif better:
-            click.echo(f"{entry.name}: better: {told(entry)}")
+            click.echo(f"{entry.name}: better: {describe_best(entry)}")
         else:
-            click.echo(f"{entry.name}: not better than {told(entry)}")
+            click.echo(f"{entry.name}: not better than {describe_best(entry)}")
 
     def run(file: str) -> int:
         if not is_store(file):

@@ -1,4 +1,4 @@
-"""The answers of a store, verified."""
+"""Verification of all answers in a store."""
 
 from __future__ import annotations
 
@@ -11,12 +11,26 @@ from optmatch.model import InputError, Problem
 from optmatch.sweeps.store import Store, StoreError
 from optmatch.sweeps.tasks import DAMAGED, Row, key_of
 
-_TOLD = "objective", "lower_bound", "method", "seed"
+# Columns of a row that repeat a field of the solution.
+_REPEATED_FIELDS = "objective", "lower_bound", "method", "seed"
+
 Verdict = Literal["ok", "unproved", "violated", "damaged", "none"]
 
 
 class Checked(NamedTuple):
-    """A row and what became of its check; ``"none"`` where it has no answer."""
+    """The result of checking one row.
+
+    Parameters
+    ----------
+    row
+        The row as the store has it.
+    verdict
+        ``"ok"``; ``"unproved"``: nothing is violated, but a claim lacks a proof; ``"violated"``;
+        ``"damaged"``: the row and its answer contradict each other; ``"none"``: there is no
+        answer.
+    complaint
+        Why the verdict is not ``"ok"``; else empty.
+    """
 
     row: Row
     verdict: Verdict
@@ -24,28 +38,50 @@ class Checked(NamedTuple):
 
 
 def check_store(store: Store) -> Iterator[Checked]:
-    """Verify each answer, and that it is the answer that its row speaks of."""
-    problem_of = lru_cache(1)(store.problem)  # neighbours often have one problem
+    """Verify each answer of a store, and that its row describes this answer.
+
+    Parameters
+    ----------
+    store
+        An open store.
+
+    Yields
+    ------
+    Checked
+        One for each row, in the order of the store.
+    """
+    # Neighbouring rows often have the same problem: it is read once for all of them.
+    read_problem = lru_cache(1)(store.problem)
+
     for row in store.rows(answers=True):
         if row.answer is None:
             yield Checked(row, "damaged" if row.status == DAMAGED else "none", row.error)
             continue
         try:
-            yield Checked(row, *_check(row, problem_of(row.problem_sha256)))
+            verdict, complaint = _check_row(row, read_problem(row.problem_sha256))
         except (StoreError, InputError) as exc:
             yield Checked(row, "damaged", str(exc))
+        else:
+            yield Checked(row, verdict, complaint)
 
 
-def _check(row: Row, problem: Problem) -> tuple[Verdict, str]:
-    parts = row.problem_sha256, row.method, row.seed, row.options, row.version
-    if row.key != key_of(*parts):
+def _check_row(row: Row, problem: Problem) -> tuple[Verdict, str]:
+    """Return the verdict on a row with an answer, and the complaint that goes with it."""
+    # The key must be the digest of the columns that identify the task.
+    if row.key != key_of(row.problem_sha256, row.method, row.seed, row.options, row.version):
         return "damaged", "its key is not that of its task"
+
+    # Columns that repeat the answer must agree with it.
     solution = row.solution(problem)
-    told = {name: getattr(solution, name) for name in _TOLD} | {"status": solution.status.value}
-    for name, value in told.items():
+    fields = {name: getattr(solution, name) for name in _REPEATED_FIELDS}
+    fields["status"] = solution.status.value
+    for name, value in fields.items():
         if getattr(row, name) != value:
             return "damaged", f"{name} is not that of its answer"
+
     report = verify(problem, solution)
     if not report.valid:
         return "violated", report.complaint
-    return "ok" if report.ok else "unproved", "; ".join(map(str, report.unproved))
+    if not report.ok:
+        return "unproved", "; ".join(map(str, report.unproved))
+    return "ok", ""

@@ -95,7 +95,7 @@ class Library:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        self.folder: Path = Path(folder or os.environ.get(FOLDER) or _shipped())
+        self.folder: Path = Path(folder or os.environ.get(FOLDER) or _shipped_folder())
         path = self.folder / INDEX
         try:
             tree = parse_json(path.read_bytes(), str(path))
@@ -105,9 +105,11 @@ class Library:
         if not isinstance(tree, dict) or tree.get("format") != INDEX_FORMAT:
             raise FormatError(f"format: {INDEX_FORMAT} is expected", path=str(path))
         with naming(path):
-            found = [from_object(Entry, row, "/instances") for row in tree.get("instances", ())]
-        self._entries = {entry.name: entry for entry in found}
-        self._better: list[tuple[str, Solution]] = []
+            entries = [from_object(Entry, row, "/instances") for row in tree.get("instances", ())]
+        self._entries = {entry.name: entry for entry in entries}
+
+        # Submitted solutions that improve the index; `write` merges them into the file.
+        self._improvements: list[tuple[str, Solution]] = []
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
@@ -131,40 +133,62 @@ class Library:
 
     def problem(self, name: str) -> Problem:
         """Read an instance; raise `InputError` if it is not the one of the index."""
-        found = load(self.path(name))
-        assert isinstance(found, Problem)
-        if problem_digest(found) != self.entry(name).problem_sha256:
+        problem = load(self.path(name))
+        assert isinstance(problem, Problem)
+        if problem_digest(problem) != self.entry(name).problem_sha256:
             raise InputError("not the problem of the index: its digest differs", path=name)
-        return found
+        return problem
 
     def submit(self, solution: Solution) -> tuple[Entry, bool]:
-        """Return the entry of the problem as it is with this answer, and whether that is better.
+        """Verify a solution of one of the problems, and merge it into the best known value.
 
-        The index is not changed; `write` does that. `InputError` says that the problem is not in
-        the library, `VerificationError` that the answer is not accepted.
+        The file of the index is not changed; `write` does that.
+
+        Parameters
+        ----------
+        solution
+            An answer, a proof that there is none, or a bound.
+
+        Returns
+        -------
+        entry : Entry
+            The entry of the problem, with the better of both values.
+        is_better : bool
+            Whether the solution has improved it.
+
+        Raises
+        ------
+        InputError
+            If the problem is not in the library.
+        VerificationError
+            If the solution violates a rule.
         """
         sha256 = problem_digest(solution.problem)
         entry = next((e for e in self if e.problem_sha256 == sha256), None)
         if entry is None:
             raise InputError(f"problem {sha256[:12]} is not in the library", where="problem")
+
+        # The verifier says what is proved, whatever the method has claimed.
         report = verify(solution.problem, solution)
         if not report.valid:
             raise VerificationError(f"{entry.name}: {report.complaint}")
         solution = replace(solution, proof=report.proof)
-        best = _better(entry.best, solution)
-        better = replace(entry, best=best)
-        if best != entry.best:
-            self._entries[entry.name] = better
-            self._better.append((entry.name, solution))
-        return better, best != entry.best
+
+        best = _merge_best(entry.best, solution)
+        is_better = best != entry.best
+        merged_entry = replace(entry, best=best)
+        if is_better:
+            self._entries[entry.name] = merged_entry
+            self._improvements.append((entry.name, solution))
+        return merged_entry, is_better
 
     def write(self) -> None:
-        """Write what is better into the index, which others may have changed meanwhile."""
+        """Write submitted improvements into the index, which others may have changed meanwhile."""
         with locked(self.folder):
             self._entries = Library(self.folder)._entries
-            for name, solution in self._better:
+            for name, solution in self._improvements:
                 entry = self.entry(name)
-                self._entries[name] = replace(entry, best=_better(entry.best, solution))
+                self._entries[name] = replace(entry, best=_merge_best(entry.best, solution))
             rows = [to_object(self._entries[name]) for name in sorted(self._entries)]
             tree = {"format": INDEX_FORMAT, "instances": rows}
             replace_file(self.folder / INDEX, (layout(plain(tree)) + "\n").encode())
@@ -173,25 +197,28 @@ class Library:
         """Return all entries as a page of Markdown."""
         lines = []
         for kind in sorted({entry.kind for entry in self}):
-            lines += [f"\n## {kind}\n", "| instance | question | best known | source |"]
+            lines.append(f"\n## {kind}\n")
+            lines.append("| instance | question | best known | source |")
             lines.append("|---|---|---|---|")
-            lines += [
-                f"| `{e.name}` | {e.question} | {told(e)} | {_code(e.source)} |"
-                for e in self
-                if e.kind == kind
-            ]
+            for entry in self:
+                if entry.kind == kind:
+                    best_known = describe_best(entry)
+                    source = _code_if_command(entry.source)
+                    lines.append(
+                        f"| `{entry.name}` | {entry.question} | {best_known} | {source} |"
+                    )
         return "\n".join(lines) + "\n"
 
 
-def _shipped() -> Path:
+def _shipped_folder() -> Path:
     """Return the folder in the installed package; in a checkout it lies beside the package."""
     package = Path(optmatch.__file__).resolve().parent
     inside = package / "instances"
     return inside if inside.is_dir() else package.parent / "instances"
 
 
-def told(entry: Entry, *, brief: bool = False) -> str:
-    """Return a line with the known values of an instance.
+def describe_best(entry: Entry, *, brief: bool = False) -> str:
+    """Describe the best known value and bound of an instance in one line.
 
     Parameters
     ----------
@@ -204,57 +231,79 @@ def told(entry: Entry, *, brief: bool = False) -> str:
     if best is None or (best.objective is None and best.status != Status.INFEASIBLE.value):
         return "nothing"
 
-    found_by = f" (`{best.method}`, {best.time_s:.2g} s)" if not brief else ""
+    method = "" if brief else f" (`{best.method}`, {best.time_s:.2g} s)"
     unproved = ", unproved" if best.proof == "search" else ""
     if best.objective is None:
-        return f"{best.status}{unproved}{found_by}"
+        return f"{best.status}{unproved}{method}"
 
+    # The unit of several levels is a list of their names.
     unit = "" if brief and isinstance(best.objective, tuple) else entry.unit
     value = write_score(best.objective, unit)
     if best.status == Status.OPTIMAL.value:
-        return f"{value}, optimal{unproved}{found_by}"
+        return f"{value}, optimal{unproved}{method}"
     if best.lower_bound is None:
-        return f"{value}{found_by}"
-    return f"{value}; at least {write_score(best.lower_bound, unit)}{found_by}"
+        return f"{value}{method}"
+    return f"{value}; at least {write_score(best.lower_bound, unit)}{method}"
 
 
-def _better(known: Record | None, found: Solution) -> Record | None:
-    """Return the better of the known value and the one found now."""
-    bound = found.lower_bound if is_known(found.lower_bound) else None
-    if known is None:
-        if found.status is Status.UNKNOWN:
+def _merge_best(best: Record | None, solution: Solution) -> Record | None:
+    """Return the best known value after a new solution.
+
+    Parameters
+    ----------
+    best
+        The value known before; None if there is none.
+    solution
+        A verified solution of the same problem. Its `proof` is that of the verifier.
+
+    Returns
+    -------
+    Record or None
+        `best` itself where the solution improves nothing.
+    """
+    bound = solution.lower_bound if is_known(solution.lower_bound) else None
+    if best is None:
+        if solution.status is Status.UNKNOWN:
             return None
-        return _record(found, bound, found.method)
-    if known.status == Status.INFEASIBLE.value or found.status is Status.INFEASIBLE:
-        stronger = found.status is Status.INFEASIBLE and (
-            known.status != found.status.value
-            or (known.proof == "search" and found.proof != "search")
-        )
-        return _record(found, None, found.method) if stronger else known
-    objective = found.objective
-    if objective is not None and (known.objective is None or objective < known.objective):
-        known = _record(found, known.lower_bound, known.bound_by)
-    if bound is not None and (known.lower_bound is None or bound > known.lower_bound):
-        known = replace(known, lower_bound=bound, bound_by=found.method, proof=found.proof)
-        if bound == known.objective:
-            known = replace(known, status=Status.OPTIMAL.value)
-    if found.status is Status.OPTIMAL and objective == known.objective:
-        known = replace(known, status=found.status.value, proof=found.proof)
-    return known
+        return _make_record(solution, bound, solution.method)
+
+    # A problem without an answer has no objective and no bound: only a stronger proof is better.
+    is_infeasible = solution.status is Status.INFEASIBLE
+    was_infeasible = best.status == Status.INFEASIBLE.value
+    if is_infeasible and not was_infeasible:
+        return _make_record(solution, None, solution.method)
+    if is_infeasible and best.proof == "search" and solution.proof != "search":
+        return _make_record(solution, None, solution.method)
+    if is_infeasible or was_infeasible:
+        return best
+
+    # Objective and bound improve independently, perhaps by different methods.
+    objective = solution.objective
+    if objective is not None and (best.objective is None or objective < best.objective):
+        best = _make_record(solution, best.lower_bound, best.bound_by)
+    if bound is not None and (best.lower_bound is None or bound > best.lower_bound):
+        best = replace(best, lower_bound=bound, bound_by=solution.method, proof=solution.proof)
+        if bound == best.objective:
+            best = replace(best, status=Status.OPTIMAL.value)
+    if solution.status is Status.OPTIMAL and objective == best.objective:
+        best = replace(best, status=solution.status.value, proof=solution.proof)
+    return best
 
 
-def _record(found: Solution, bound: Score | None, bound_by: str) -> Record:
+def _make_record(solution: Solution, bound: Score | None, bound_by: str) -> Record:
+    """Return the record of a solution, with a bound that another method may have found."""
     return Record(
-        status=found.status.value,
-        objective=found.objective,
+        status=solution.status.value,
+        objective=solution.objective,
         lower_bound=bound,
-        proof=found.proof,
-        method=found.method,
-        seed=found.seed,
-        time_s=float(f"{found.time_s:.2g}"),
+        proof=solution.proof,
+        method=solution.method,
+        seed=solution.seed,
+        time_s=float(f"{solution.time_s:.2g}"),
         bound_by=bound_by,
     )
 
 
-def _code(source: str) -> str:
+def _code_if_command(source: str) -> str:
+    """Mark a source as code in Markdown if it is a command."""
     return f"`{source}`" if source.startswith("optmatch ") else source

@@ -1,4 +1,9 @@
-"""An executor of processes of which one that dies costs its own task, and no other."""
+"""A process pool in which the death of a worker costs its own task, and no other.
+
+The pools of the standard library give up all tasks when one process dies, and cannot end a call
+that takes too long. Here each worker process has a thread of its own in this process, which hands
+it one call at a time and waits for the result at a pipe.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +16,23 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from optmatch.model import OptMatchError
 
-_SPAWN = get_context("spawn")  # the threads of numba and OR-tools do not survive a fork
-_THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_starting = threading.Lock()
+# The threads of numba and OR-tools do not survive a fork.
+_SPAWN = get_context("spawn")
+
+# Variables of the environment that limit the threads of numba and of BLAS.
+_THREAD_VARIABLES = (
+    "NUMBA_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
+
+# The environment is changed while a process starts, so processes start one after another.
+_start_lock = threading.Lock()
 
 
 class WorkerDied(OptMatchError):
@@ -28,34 +43,51 @@ class WorkerKilled(WorkerDied):
     """Somebody else has killed the process of a task."""
 
 
-class Processes(Executor):
-    """Runs calls in processes of its own, one for each core or `n`, each with its share of them.
+class _Call(NamedTuple):
+    """A queued call, and the future of its result."""
 
-    Called with the arguments of a call, `patience` says after how many seconds it is ended from
-    outside, or None. The future then raises `WorkerDied`, as it does after a crash. A call whose
-    process was killed from outside is tried once more.
+    future: Future[Any]
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Processes(Executor):
+    """An executor that runs calls in worker processes, each on its own share of the cores.
+
+    A call whose process was killed by somebody else is tried once more. After a crash, a second
+    such kill, or a call that took too long, the future raises `WorkerDied`.
+
+    Parameters
+    ----------
+    n
+        The number of processes; one for each core if None.
+    patience
+        Called with the positional arguments of a call: returns the seconds after which the call is
+        ended by killing its process, or None to wait without a limit.
     """
 
     def __init__(
         self, n: int | None = None, *, patience: Callable[..., float | None] = lambda *_: None
     ) -> None:
-        cores = _cores()
+        cores = _usable_cores()
         self.n = n or len(cores)
         self.ahead = 2 * self.n
         self._patience = patience
-        self._calls: SimpleQueue[Any] = SimpleQueue()
-        self._closed = self._stopped = False
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._closed = False
+        self._stopped = False
         self._workers: set[_Worker] = set()
-        share = max(1, len(cores) // self.n)
-        self._threads = [
-            threading.Thread(
-                target=self._serve,
-                args=([cores[(k * share + j) % len(cores)] for j in range(share)],),
-            )
-            for k in range(self.n)
-        ]
+
+        # Worker k gets the k-th share of the cores; with more workers than cores they take turns.
+        n_cores_each = max(1, len(cores) // self.n)
+        self._threads: list[threading.Thread] = []
+        for k in range(self.n):
+            first = k * n_cores_each
+            share = [cores[(first + j) % len(cores)] for j in range(n_cores_each)]
+            thread = threading.Thread(target=self._serve_calls, args=(share,), daemon=True)
+            self._threads.append(thread)
         for thread in self._threads:
-            thread.daemon = True
             thread.start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -63,7 +95,7 @@ class Processes(Executor):
         if self._closed:
             raise RuntimeError("the executor is shut down")
         future: Future[Any] = Future()
-        self._calls.put((future, fn, args, kwargs))
+        self._calls.put(_Call(future, fn, args, kwargs))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -73,80 +105,129 @@ class Processes(Executor):
             self._stopped = True
             for worker in tuple(self._workers):
                 worker.kill()
+
+        # Each thread ends at the first None that it takes from the queue.
         for _ in self._threads:
             self._calls.put(None)
         if wait:
             for thread in self._threads:
                 thread.join()
 
-    def _serve(self, cores: list[int]) -> None:
-        """Give calls to one process after another, until there are no more."""
+    def _serve_calls(self, cores: list[int]) -> None:
+        """Take calls from the queue and run them in a worker process, until the queue ends.
+
+        Runs in a thread of this process. A worker that dies is replaced for the next call.
+        """
         worker = None
         while (call := self._calls.get()) is not None:
-            future = call[0]
             if self._stopped:
-                future.cancel()
-            if not future.set_running_or_notify_cancel():
+                call.future.cancel()
+            if not call.future.set_running_or_notify_cancel():
                 continue
-            worker = self._try(worker, cores, call, again=True)
-            if not future.done():
-                worker = self._try(worker, cores, call, again=False)
+            worker = self._run_call(worker, cores, call, may_retry=True)
+            if not call.future.done():
+                worker = self._run_call(worker, cores, call, may_retry=False)
         if worker is not None:
             worker.close()
 
-    def _try(
-        self, worker: _Worker | None, cores: list[int], call: Any, again: bool
+    def _run_call(
+        self, worker: _Worker | None, cores: list[int], call: _Call, may_retry: bool
     ) -> _Worker | None:
-        """Run a call, unless it is to be tried again; return the process for the next one."""
-        future, fn, args, kwargs = call
+        """Run one call in a worker process, and put its result or error into the future.
+
+        Parameters
+        ----------
+        worker
+            The process of the call before; None to start a new one.
+        cores
+            The cores of a new process.
+        call
+            The call, whose future is running.
+        may_retry
+            Whether the future stays open if somebody kills the process, for a second try.
+
+        Returns
+        -------
+        _Worker or None
+            The process for the next call; None if it has to be replaced.
+        """
         try:
             if worker is None:
                 worker = _Worker(cores)
                 self._workers.add(worker)
-                if self._stopped:  # the signal came while the process was started
+
+                # `shutdown` may have killed all workers while this one was being started.
+                if self._stopped:
                     worker.kill()
-            future.set_result(worker.call((fn, args, kwargs), self._patience(*args)))
+            task = (call.function, call.args, call.kwargs)
+            call.future.set_result(worker.call(task, self._patience(*call.args)))
         except BaseException as exc:
-            # after a lack of memory modules may be there by half
+            # A process that ran out of memory may hold modules that were imported by half.
             if worker is not None and isinstance(exc, WorkerDied | MemoryError):
                 self._workers.discard(worker)
                 worker.close()
                 worker = None
-            if not (again and isinstance(exc, WorkerKilled) and not self._stopped):
-                future.set_exception(exc)
+
+            was_killed = isinstance(exc, WorkerKilled) and not self._stopped
+            if not (may_retry and was_killed):
+                call.future.set_exception(exc)
         return worker
 
 
 class _Worker:
-    """One process, and the pipe to it. Only the process that started the sweep hears signals."""
+    """One worker process, and the pipe to it.
+
+    Signals of the terminal reach the process that started the sweep alone, which then decides
+    what becomes of the workers.
+    """
 
     def __init__(self, cores: list[int]) -> None:
-        self.pipe, theirs = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=_work, args=(theirs, cores), daemon=True)
-        with _starting, _threads_of(len(cores)):
-            if hasattr(signal, "pthread_sigmask"):  # processes started here inherit the mask
-                resource_tracker.ensure_running()  # the child lets signals through again
+        self.pipe, child_pipe = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(target=_serve_pipe, args=(child_pipe, cores), daemon=True)
+        with _start_lock, _thread_limit(len(cores)):
+            # A child inherits the signal mask of this thread. The resource tracker would reset the
+            # mask when it starts, so it is started first.
+            if hasattr(signal, "pthread_sigmask"):
+                resource_tracker.ensure_running()
                 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
             self.process.start()
-        theirs.close()
+        child_pipe.close()
 
-    def call(self, call: Any, patience_s: float | None) -> Any:
-        """Return the result of a call, or raise its error."""
+    def call(self, task: Any, patience_s: float | None) -> Any:
+        """Return the result of a call in the process, or raise its error.
+
+        Parameters
+        ----------
+        task : (function, args, kwargs)
+            The call.
+        patience_s
+            Seconds until the process is killed; None to wait without a limit.
+        """
         try:
-            self.pipe.send(call)
+            self.pipe.send(task)
             if not self.pipe.poll(patience_s):
                 self.kill()
                 raise WorkerDied(f"still running {patience_s:.0f} s after its start: ended")
-            outcome, error = self.pipe.recv()
+            result, error = self.pipe.recv()
         except (EOFError, OSError):
-            self.process.join()
-            code = self.process.exitcode or 0
-            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            killed = -code in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM))
-            raise (WorkerKilled if killed else WorkerDied)(f"its process died: {how}") from None
+            raise self._death() from None
         if error is not None:
             raise error
-        return outcome
+        return result
+
+    def _death(self) -> WorkerDied:
+        """Return the error that says how the process ended, which it is about to do."""
+        self.process.join()
+        exit_code = self.process.exitcode or 0
+        if exit_code >= 0:
+            return WorkerDied(f"its process died: exit code {exit_code}")
+
+        # A negative exit code is the signal that ended the process. Windows has no SIGKILL.
+        number = -exit_code
+        message = f"its process died: {signal.Signals(number).name}"
+        if number in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+            return WorkerKilled(message)
+        return WorkerDied(message)
 
     def kill(self) -> None:
         self.process.kill()
@@ -156,7 +237,7 @@ class _Worker:
         self.process.join()
 
 
-def _cores() -> list[int]:
+def _usable_cores() -> list[int]:
     """List the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
@@ -164,48 +245,67 @@ def _cores() -> list[int]:
 
 
 @contextmanager
-def _threads_of(n: int) -> Iterator[None]:
-    """Let a process that starts here have so many threads of numba and BLAS."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update({name: value or str(n) for name, value in before.items()})
+def _thread_limit(n_threads: int) -> Iterator[None]:
+    """Limit the threads of numba and BLAS in processes that start meanwhile.
+
+    A limit that the user has set stays.
+    """
+    values_before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+    for name, value in values_before.items():
+        os.environ[name] = value or str(n_threads)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in values_before.items():
             if value is None:
                 del os.environ[name]
 
 
-def _work(pipe: Any, cores: list[int]) -> None:
-    """Answer calls until the pipe is closed; in a process of its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where signals have no masks
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def _serve_pipe(pipe: Any, cores: list[int]) -> None:
+    """Run the calls that come through a pipe: the main loop of a worker process.
+
+    Parameters
+    ----------
+    pipe
+        Receives ``(function, args, kwargs)`` and answers each with ``(result, error)``, one of
+        which is None.
+    cores
+        The cores on which this process runs.
+    """
+    # Where signals have no masks, Ctrl-C would end the worker before its parent has decided.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+    # The number of threads of CP-SAT selects its strategies. Fewer threads would be another
+    # search, so threads share the cores of the process.
     if hasattr(os, "sched_setaffinity"):
-        # CP-SAT's threads are strategies, and fewer would be another search: they share cores
         os.sched_setaffinity(0, cores)
+
     while True:
         try:
-            fn, args, kwargs = pipe.recv()
+            function, args, kwargs = pipe.recv()
         except (EOFError, OSError):
             return
         except Exception as exc:  # an object that cannot be unpickled here
             pipe.send((None, exc))
             continue
-        outcome: tuple[Any, BaseException | None]
+
+        answer: tuple[Any, BaseException | None]
         try:
-            outcome = fn(*args, **kwargs), None
+            answer = (function(*args, **kwargs), None)
         except BaseException as exc:
-            outcome = None, exc
+            answer = (None, exc)
+
         try:
-            pipe.send(outcome)
+            pipe.send(answer)
         except (BrokenPipeError, EOFError):
             return
         except Exception as exc:  # an object that cannot be pickled
             pipe.send((None, OptMatchError(f"{type(exc).__name__}: {exc}")))
 
 
-def _end_with_parent() -> None:
-    """End this process at once when the one that started it is gone."""
+def _exit_with_parent() -> None:
+    """End this process at once when the process that started it is gone."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

@@ -24,7 +24,15 @@ from optmatch.sweeps.tasks import Task
 DEFAULT = "default"
 """Stands for the default method of a kind."""
 
-_KEYS = {"problems": list, "generate": list, "methods": (list, dict), "seeds": (int, list)}
+# The keys of a spec, each with the types that it may have.
+_TYPES_OF_KEY: dict[str, tuple[type, ...]] = {
+    "problems": (list,),
+    "generate": (list,),
+    "methods": (list, dict),
+    "seeds": (int, list),
+    "limits": (dict,),
+}
+_WORD_OF_TYPE = {list: "a list", dict: "a table", int: "a whole number"}
 
 
 def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) -> list[Task]:
@@ -32,9 +40,20 @@ def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) 
 
     ``problems`` lists patterns of problem files, from the folder of the file. Each table
     ``[[generate]]`` has a ``command``, as behind `optmatch generate`, in which ``{size}`` stands
-    for each value of its list ``size``; `generate` makes a problem of it. ``methods`` is a list,
-    or a table with one for each kind. ``seeds`` is a list, or how many. ``[limits]`` has the
-    fields of `Limits`. An `InputError` names the file, the place and the rule.
+    for each value of its list ``size``. ``methods`` is a list, or a table with one for each kind.
+    ``seeds`` is a list, or how many. ``[limits]`` has the fields of `Limits`.
+
+    Parameters
+    ----------
+    path
+        The TOML file.
+    generate
+        Makes a problem of the words behind `optmatch generate`.
+
+    Raises
+    ------
+    InputError
+        Names the file, the place and the rule.
     """
     name = path_name(path)
     text = decode(read_bytes(path), name)
@@ -43,39 +62,63 @@ def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) 
     except (ValueError, RecursionError) as exc:
         raise FormatError(f"{exc}: not TOML", path=name) from exc
     with naming(name):
-        return list(_tasks(tree, Path(path).parent, generate))
+        return list(_read_tasks(tree, Path(path).parent, generate))
 
 
-def _tasks(
+def _read_tasks(
     tree: dict[str, Any], folder: Path, generate: Callable[[str], Problem]
 ) -> Iterator[Task]:
-    for key, value in tree.items():
-        expected = _KEYS.get(key, dict if key == "limits" else None)
-        if expected is None:
-            raise InputError(_unknown(key, [*_KEYS, "limits"]), where=key)
-        if not isinstance(value, expected):  # type: ignore[arg-type]
-            words = {list: "a list", dict: "a table", int: "a whole number"}
-            kinds = expected if isinstance(expected, tuple) else (expected,)
-            allowed = " or ".join(words[kind] for kind in kinds)
-            raise InputError(f"{key} = {value!r}: {allowed} is expected", where=key)
-    _check_methods(tree.get("methods", [DEFAULT]))
-    limits = from_object(Limits, tree.get("limits", {}), "limits")
-    seeds = tree.get("seeds", 1)
-    n_seeds = max(0, seeds) if isinstance(seeds, int) else len(seeds)
+    """Yield the tasks of a spec, each problem with all of its methods and seeds.
+
+    Parameters
+    ----------
+    tree
+        The parsed TOML file.
+    folder
+        The folder of the file, from which patterns of problem files start.
+    generate
+        Makes a problem of a command.
+    """
+    # Everything is checked before the first problem is read, which may take long.
+    _check_keys(tree)
     methods = tree.get("methods", [DEFAULT])
-    found = 0
-    for name, problem in _problems(tree, folder, generate):
-        fitting = methods
+    _check_methods(methods)
+    limits = from_object(Limits, tree.get("limits", {}), "limits")
+
+    # A list holds the seeds; a number says how many there are, and may be too large for `len`.
+    seeds = tree.get("seeds", 1)
+    if isinstance(seeds, int):
+        n_seeds = max(0, seeds)
+        seeds = range(n_seeds)
+    else:
+        n_seeds = len(seeds)
+
+    n_tasks = 0
+    for name, problem in _read_problems(tree, folder, generate):
+        methods_of_kind = methods
         if isinstance(methods, dict):
-            fitting = methods.get(problem.kind, [DEFAULT])
-        found += len(fitting) * n_seeds
-        check_size("tasks", found, "seeds")
-        for method in fitting:
-            chosen = default_method(problem).name if method == DEFAULT else str(method)
-            for seed in range(n_seeds) if isinstance(seeds, int) else seeds:
-                yield Task(problem, chosen, seed=seed, limits=limits, name=name)
-    if not found:
+            methods_of_kind = methods.get(problem.kind, [DEFAULT])
+        n_tasks += len(methods_of_kind) * n_seeds
+        check_size("tasks", n_tasks, "seeds")
+        for method in methods_of_kind:
+            method_name = str(method)
+            if method == DEFAULT:
+                method_name = default_method(problem).name
+            for seed in seeds:
+                yield Task(problem, method_name, seed=seed, limits=limits, name=name)
+    if n_tasks == 0:
         raise InputError("no tasks: problems, methods or seeds are empty", where="problems")
+
+
+def _check_keys(tree: dict[str, Any]) -> None:
+    """Refuse keys that a spec does not have, and values of a wrong type."""
+    for key, value in tree.items():
+        types = _TYPES_OF_KEY.get(key)
+        if types is None:
+            raise InputError(_unknown_name(key, list(_TYPES_OF_KEY)), where=key)
+        if not isinstance(value, types):
+            allowed = " or ".join(_WORD_OF_TYPE[allowed_type] for allowed_type in types)
+            raise InputError(f"{key} = {value!r}: {allowed} is expected", where=key)
 
 
 def _check_methods(methods: Any) -> None:
@@ -89,7 +132,7 @@ def _check_methods(methods: Any) -> None:
     by_kind: dict[str | None, Any] = methods if isinstance(methods, dict) else {None: methods}
     for kind, names in by_kind.items():
         if kind is not None and kind not in PROBLEMS:
-            raise InputError(_unknown(kind, list(PROBLEMS)), where=f"methods/{kind}")
+            raise InputError(_unknown_name(kind, list(PROBLEMS)), where=f"methods/{kind}")
         where = "methods" if kind is None else f"methods/{kind}"
         if not isinstance(names, list):
             raise InputError(f"{names!r}: a list is expected", where=where)
@@ -98,18 +141,28 @@ def _check_methods(methods: Any) -> None:
                 check_method_name(str(name), kind, where)
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def _unknown_name(name: str, allowed: list[str]) -> str:
     """Return a message about a name that does not exist, with the nearest one that does."""
-    close = get_close_matches(name, known, n=1)
-    hint = f"perhaps {close[0]!r}" if close else f"known are {', '.join(known)}"
+    close = get_close_matches(name, allowed, n=1)
+    hint = f"perhaps {close[0]!r}" if close else f"known are {', '.join(allowed)}"
     return f"{name}: no such name; {hint}"
 
 
-def _problems(
+def _read_problems(
     tree: dict[str, Any], folder: Path, generate: Callable[[str], Problem]
 ) -> Iterator[tuple[str, Problem]]:
-    """Yield names and problems: of files, then of commands."""
-    for k, pattern in enumerate(tree.get("problems", [])):
+    """Yield names and problems: those of files, then those of commands."""
+    yield from _read_files(tree.get("problems", []), folder)
+    for k, block in enumerate(tree.get("generate", [])):
+        yield from _generate_problems(block, f"generate[{k}]", generate)
+
+
+def _read_files(patterns: list[Any], folder: Path) -> Iterator[tuple[str, Problem]]:
+    """Yield the problems of all files that patterns such as ``mesh/*.json`` name.
+
+    A problem's name is its path from the folder, without the ending.
+    """
+    for k, pattern in enumerate(patterns):
         try:
             files = sorted(folder.glob(str(pattern)))
         except (OSError, ValueError, NotImplementedError, IndexError) as exc:
@@ -126,27 +179,48 @@ def _problems(
                     "a schedule file; a problem file is expected here", path=str(file)
                 )
             yield os.path.relpath(file, folder).removesuffix(".json"), problem
-    for k, block in enumerate(tree.get("generate", [])):
-        where = f"generate[{k}]"
-        if not isinstance(block, dict) or not isinstance(block.get("command"), str):
-            raise InputError("a table with a command is expected", where=where)
-        rest = {key: value for key, value in block.items() if key not in ("command", "name")}
-        for key, values in rest.items():
-            if not isinstance(values, list) or "{" + key + "}" not in block["command"]:
-                raise InputError(f"a list, for {{{key}}} in the command", where=f"{where}.{key}")
-        check_size("tasks", prod(map(len, rest.values())), where)
-        for values in product(*rest.values()):
-            chosen = dict(zip(rest, values, strict=True))
-            command = _fill(block["command"], chosen, where)
-            yield _fill(str(block.get("name", block["command"])), chosen, where), generate(command)
 
 
-def _fill(text: str, chosen: dict[str, Any], where: str) -> str:
-    """Put values in place of their names in braces."""
+def _generate_problems(
+    block: Any, where: str, generate: Callable[[str], Problem]
+) -> Iterator[tuple[str, Problem]]:
+    """Yield the problems of a table ``[[generate]]``: one for each combination of its lists.
 
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in chosen:
-            raise InputError(f"{found[0]} has no list of values", where=where)
-        return str(chosen[found[1]])
+    Parameters
+    ----------
+    block
+        The table: ``command``, perhaps ``name``, and a list for each placeholder of the command.
+    where
+        Its place in the spec, for errors.
+    generate
+        Makes a problem of a command.
+    """
+    if not isinstance(block, dict) or not isinstance(block.get("command"), str):
+        raise InputError("a table with a command is expected", where=where)
+    command_template = block["command"]
+    name_template = str(block.get("name", command_template))
 
-    return re.sub(r"\{(.*?)\}", value, text)
+    # All other keys are placeholders of the command, each with the list of its values.
+    value_lists = {key: value for key, value in block.items() if key not in ("command", "name")}
+    for key, values in value_lists.items():
+        if not isinstance(values, list) or "{" + key + "}" not in command_template:
+            raise InputError(f"a list, for {{{key}}} in the command", where=f"{where}.{key}")
+    check_size("tasks", prod(map(len, value_lists.values())), where)
+
+    for combination in product(*value_lists.values()):
+        value_of_key = dict(zip(value_lists, combination, strict=True))
+        command = _fill_placeholders(command_template, value_of_key, where)
+        name = _fill_placeholders(name_template, value_of_key, where)
+        yield name, generate(command)
+
+
+def _fill_placeholders(template: str, value_of_key: dict[str, Any], where: str) -> str:
+    """Replace each ``{key}`` of a text by its value."""
+
+    def replacement(placeholder: re.Match[str]) -> str:
+        key = placeholder[1]
+        if key not in value_of_key:
+            raise InputError(f"{placeholder[0]} has no list of values", where=where)
+        return str(value_of_key[key])
+
+    return re.sub(r"\{(.*?)\}", replacement, template)

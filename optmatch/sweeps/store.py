@@ -22,21 +22,37 @@ from optmatch.sweeps.tasks import COLUMNS, DAMAGED, Row
 VERSION = 1
 """The version of the layout of tables. A store of a newer version is refused, never changed."""
 
-_APPLICATION = 0x6F706D74  # "opmt", which tells our files from other databases
-_WAIT_S = 60.0  # seconds to wait for others that write to the same store
-_RETRY_S = 0.01
-_MAGIC = b"SQLite format 3\x00"
-_NAMES = ", ".join(f'"{name}"' for name in COLUMNS)
-_NO_KEY = "rowid "  # and its number: the key of a row whose key is no text
-_KEY = f"CASE typeof(key) WHEN 'text' THEN key ELSE '{_NO_KEY}' || rowid END AS key"
+# "opmt" in ASCII, which tells our files from other databases of SQLite.
+_APPLICATION_ID = 0x6F706D74
+
+# The first bytes of every database of SQLite.
+_SQLITE_MAGIC = b"SQLite format 3\x00"
+
+# How long to wait for others that write to the same store, and how often to try.
+_LOCK_WAIT_S = 60.0
+_LOCK_RETRY_S = 0.01
+
+# Rows that one query reads: a broken page makes this many rows be read one by one.
+_ROWS_PER_READ = 500
+
+# A damaged row may hold a key that is no text. It gets the key "rowid 17" then, so that `discard`
+# can name it.
+_ROWID_PREFIX = "rowid "
+_KEY_COLUMN = f"CASE typeof(key) WHEN 'text' THEN key ELSE '{_ROWID_PREFIX}' || rowid END AS key"
+
+_COLUMN_LIST = ", ".join(f'"{name}"' for name in COLUMNS)
 _LAYOUT = (
     "CREATE TABLE IF NOT EXISTS problems (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL)",
-    f"CREATE TABLE IF NOT EXISTS results ({_NAMES}, seal BLOB, answer BLOB, PRIMARY KEY (key))",
-    f"PRAGMA application_id = {_APPLICATION}",
+    f"CREATE TABLE IF NOT EXISTS results ({_COLUMN_LIST}, seal BLOB, answer BLOB, "
+    "PRIMARY KEY (key))",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {VERSION}",
 )
-_BATCH = 500
-_write = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+# Bytes of a digest in a seal.
+_DIGEST_SIZE = 16
+
+_encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 class StoreError(OptMatchError):
@@ -53,7 +69,7 @@ def is_store(path: str | os.PathLike[str]) -> bool:
         return False
     try:
         with Path(path).open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
+            return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
     except OSError:
         return False
 
@@ -61,87 +77,127 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 class Store:
     """Rows of sweeps in a file, to which several processes of one machine may write.
 
-    The file is made if it is not there; with `read_only` nothing is changed, so that works also
-    where nothing may be written. `StoreError` says that it is no store, of a newer version, or
-    cannot be opened.
-
     Each row is a transaction of a write-ahead log: a process that is killed loses nothing that was
     written. A power cut may lose the last seconds, and nothing else. Write-ahead logs do not work
     on network file systems.
+
+    Parameters
+    ----------
+    path
+        The file, which is made if it is not there.
+    read_only
+        Whether nothing is changed, which works also in folders where nothing may be written.
+
+    Raises
+    ------
+    StoreError
+        If the file is no store, is of a newer version, or cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self.path: str = path_name(path)
-        if read_only and not Path(path).exists():
+        file = Path(path)
+        if read_only and not file.exists():
             raise StoreError(f"{self.path}: there is no such store")
-        if Path(path).exists() and not Path(path).is_file():
+        if file.exists() and not file.is_file():
             raise StoreError(f"{self.path}: no regular file, which a store is")
-        if Path(path).exists() and Path(path).stat().st_size and not is_store(path):
+        if file.exists() and file.stat().st_size and not is_store(path):
             raise NotAStoreError(
                 "no store of a sweep, which is a database of SQLite", path=self.path
             )
-        with self._told():
-            self._db = self._open(read_only)
+
+        with self._sqlite_errors_as_store_errors():
+            self._db = self._connect_to_read() if read_only else self._connect_to_write()
+
+            # Bytes of a damaged text are shown as replacement characters instead of an error.
             self._db.text_factory = lambda text: text.decode(errors="replace")
             try:
-                self._prepare(read_only)
+                self._prepare_tables(read_only)
             except BaseException:
                 self._db.close()
                 raise
 
-    def _open(self, read_only: bool) -> sqlite3.Connection:
-        if not read_only:
-            return sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
+    def _connect_to_write(self) -> sqlite3.Connection:
+        """Open the database, or make it."""
+        return sqlite3.connect(self.path, timeout=_LOCK_WAIT_S, isolation_level=None)
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        """Open the database for queries alone, in the first mode of access that works here.
+
+        Even a reader of a write-ahead log needs to write beside the file. ``mode=rw`` removes such
+        files at its end, ``mode=ro`` leaves them, ``immutable=1`` does without in folders where
+        nothing can be written.
+        """
+        modes = ["mode=rw", "mode=ro", "immutable=1"]
+
+        # The log of a writer, which is there already, must not be removed.
+        if Path(f"{self.path}-wal").exists():
+            modes.remove("mode=rw")
+
         uri = Path(self.path).resolve().as_uri()
-        # The first removes the log that it lays beside the file, unless a log is there already;
-        # the last is for folders in which no log can be laid.
-        modes = ("mode=rw", "mode=ro", "immutable=1")
-        for mode in modes[Path(f"{self.path}-wal").exists() :]:
-            db = sqlite3.connect(f"{uri}?{mode}", uri=True, timeout=_WAIT_S, isolation_level=None)
+        for mode in modes:
+            db = sqlite3.connect(
+                f"{uri}?{mode}", uri=True, timeout=_LOCK_WAIT_S, isolation_level=None
+            )
             try:
                 db.execute("SELECT count(*) FROM sqlite_master")
                 db.execute("PRAGMA query_only = ON")
             except (sqlite3.Error, UnicodeDecodeError) as exc:
                 db.close()
-                if mode == modes[-1] or not isinstance(exc, sqlite3.OperationalError):
+                is_last = mode == modes[-1]
+                if is_last or not isinstance(exc, sqlite3.OperationalError):
                     raise
             else:
                 break
         return db
 
-    def _prepare(self, read_only: bool) -> None:
-        # Several processes may open a new store at once, so the file is looked at in one
-        # transaction, and once more in the one that writes the tables.
+    def _prepare_tables(self, read_only: bool) -> None:
+        """Check that the database is a store, and write its tables if it is empty."""
         with self._transaction("DEFERRED"):
-            version = self._check(read_only)
-        if not read_only:
-            self._keep_log()
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            if not version:
-                with self._transaction():
-                    if not self._check(read_only):
-                        for statement in _LAYOUT:
-                            self._db.execute(statement)
+            version = self._check_version(read_only)
+        if read_only:
+            return
 
-    def _keep_log(self) -> None:
+        self._use_write_ahead_log()
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        if version != 0:
+            return
+
+        # Several processes may open a new store at once, so the transaction that writes the tables
+        # looks once more whether another process has just written them.
+        with self._transaction():
+            if self._check_version(read_only) == 0:
+                for statement in _LAYOUT:
+                    self._db.execute(statement)
+
+    def _use_write_ahead_log(self) -> None:
         """Switch to a write-ahead log; SQLite itself does not wait here for others that do."""
-        for _ in range(int(_WAIT_S / _RETRY_S)):
+        for _ in range(int(_LOCK_WAIT_S / _LOCK_RETRY_S)):
             try:
                 self._db.execute("PRAGMA journal_mode = WAL")
             except sqlite3.OperationalError as exc:
                 if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY:
                     raise
-                time.sleep(_RETRY_S)
+                time.sleep(_LOCK_RETRY_S)
             else:
                 return
-        raise StoreError(f"{self.path}: another program kept it locked for {_WAIT_S:g} s")
+        raise StoreError(f"{self.path}: another program kept it locked for {_LOCK_WAIT_S:g} s")
 
-    def _check(self, read_only: bool) -> int:
-        """Return the version of the tables, 0 if there are none yet."""
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+    def _check_version(self, read_only: bool) -> int:
+        """Return the version of the tables, 0 if there are none yet.
+
+        Raises
+        ------
+        StoreError
+            If the database belongs to another program, or to a newer version of this one.
+        """
+        (n_tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application_id,) = self._db.execute("PRAGMA application_id").fetchone()
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if application != _APPLICATION and (tables or read_only):
+
+        # An empty database is new and becomes a store, unless it is opened for reading alone.
+        is_new = n_tables == 0 and not read_only
+        if application_id != _APPLICATION_ID and not is_new:
             raise StoreError(f"{self.path}: a database, but no store of optmatch")
         if version > VERSION:
             raise StoreError(
@@ -150,8 +206,8 @@ class Store:
         return int(version)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Name the store in errors of SQLite."""
+    def _sqlite_errors_as_store_errors(self) -> Iterator[None]:
+        """Raise `StoreError`, with the name of the file, instead of errors of SQLite."""
         try:
             yield
         except UnicodeDecodeError as exc:  # SQLite quotes damaged bytes in its message
@@ -182,7 +238,7 @@ class Store:
 
     def close(self) -> None:
         """Close the file; rows are there already."""
-        with self._told():
+        with self._sqlite_errors_as_store_errors():
             self._db.close()
 
     def add(self, row: Row, problem: Problem) -> None:
@@ -190,81 +246,101 @@ class Store:
 
         A row with an answer is never replaced, one that was refused, failed or damaged is.
         """
-        values = _to_values(row)
-        with self._told(), self._transaction():
-            former = self._find(row.key)
+        columns = _to_columns(row)
+        with self._sqlite_errors_as_store_errors(), self._transaction():
+            former = self._find_row(row.key)
             if former is not None and former.done:
                 return
-            known = self._db.execute(
-                "SELECT 1 FROM problems WHERE sha256 = ?", (row.problem_sha256,)
-            ).fetchone()
-            if known is None:
+
+            sha256 = row.problem_sha256
+            query = "SELECT 1 FROM problems WHERE sha256 = ?"
+            if self._db.execute(query, (sha256,)).fetchone() is None:
                 content = zlib.compress(canonical(problem_to_tree(problem)))
-                self._db.execute(
-                    "INSERT INTO problems VALUES (?, ?)", (row.problem_sha256, content)
-                )
-            marks = ", ".join("?" * (len(values) + 2))
-            self._db.execute(
-                f"INSERT OR REPLACE INTO results VALUES ({marks})",
-                (*values, _seal(values, _digest(row.answer)), row.answer),
-            )
+                self._db.execute("INSERT INTO problems VALUES (?, ?)", (sha256, content))
+
+            seal = _seal(columns, _digest(row.answer))
+            values = (*columns, seal, row.answer)
+            placeholders = ", ".join("?" * len(values))
+            self._db.execute(f"INSERT OR REPLACE INTO results VALUES ({placeholders})", values)
 
     def has(self, key: str) -> bool:
         """Tell whether there is a whole row of this key that is done."""
-        with self._told():
-            row = self._find(key)
+        with self._sqlite_errors_as_store_errors():
+            row = self._find_row(key)
         return row is not None and row.done
 
     def row(self, key: str) -> Row:
         """Return a row with its answer; raise `StoreError` if there is none."""
-        with self._told():
-            row = self._find(key, answer=True)
+        with self._sqlite_errors_as_store_errors():
+            row = self._find_row(key, with_answer=True)
         if row is None:
             raise StoreError(f"{self.path}: no row {key}")
         return row
 
-    def _find(self, key: str, *, answer: bool = False) -> Row | None:
-        found = self._db.execute(f"SELECT {_what(answer)} FROM results WHERE key = ?", (key,))
-        values = found.fetchone()
-        return None if values is None else _to_row(values, answer)
+    def _find_row(self, key: str, *, with_answer: bool = False) -> Row | None:
+        """Return the row of a key, which may be damaged; None if there is none."""
+        columns = _selected_columns(with_answer)
+        cursor = self._db.execute(f"SELECT {columns} FROM results WHERE key = ?", (key,))
+        values = cursor.fetchone()
+        return None if values is None else _to_row(values, with_answer)
 
     def rows(self, *, answers: bool = False) -> Iterator[Row]:
         """Yield all rows that are there now, in the order they were written.
 
-        A row that is not what was written, or lies on a broken page of the file, has the status
-        ``"damaged"``; the others are not touched by it. Reading them with their `answers` takes
-        longer.
+        Parameters
+        ----------
+        answers
+            Whether the rows have their answers, which takes longer to read.
+
+        Yields
+        ------
+        Row
+            A row that is not what was written, or lies on a broken page of the file, has the
+            status ``"damaged"``; the others are not touched by it.
         """
-        with self._told():
-            keys = sorted(self._db.execute(f"SELECT rowid, {_KEY} FROM results").fetchall())
-        read = f"SELECT {_what(answers)} FROM results WHERE rowid"
-        for at in range(0, len(keys), _BATCH):
-            some = keys[at : at + _BATCH]
-            ends = some[0][0], some[-1][0]
+        with self._sqlite_errors_as_store_errors():
+            query = f"SELECT rowid, {_KEY_COLUMN} FROM results"
+            rowids_and_keys = sorted(self._db.execute(query).fetchall())
+
+        select = f"SELECT {_selected_columns(answers)} FROM results WHERE rowid"
+        for start in range(0, len(rowids_and_keys), _ROWS_PER_READ):
+            batch = rowids_and_keys[start : start + _ROWS_PER_READ]
+            first_rowid, _ = batch[0]
+            last_rowid, _ = batch[-1]
             try:
-                found = self._db.execute(f"{read} BETWEEN ? AND ? ORDER BY rowid", ends).fetchall()
+                cursor = self._db.execute(
+                    f"{select} BETWEEN ? AND ? ORDER BY rowid", (first_rowid, last_rowid)
+                )
+                table = cursor.fetchall()
             except sqlite3.DatabaseError:
-                found = [self._salvage(read, *pair) for pair in some]
-            for values in found:
+                # A broken page fails the whole query: read its rows one by one.
+                table = [self._read_or_blank(select, rowid, key) for rowid, key in batch]
+            for values in table:
                 yield _to_row(values, answers)
 
-    def _salvage(self, read: str, number: int, key: str) -> tuple[Any, ...]:
-        """Read one row beside a broken page, or say that it cannot be read."""
+    def _read_or_blank(self, select: str, rowid: int, key: str) -> tuple[Any, ...]:
+        """Return the columns of one row; None for all but the key if it cannot be read."""
         try:
-            found = self._db.execute(f"{read} = ?", (number,)).fetchone()
+            values = self._db.execute(f"{select} = ?", (rowid,)).fetchone()
         except sqlite3.DatabaseError:
-            found = None
-        return found or (key, *[None] * (len(COLUMNS) + 2))
+            values = None
+        if values is not None:
+            return tuple(values)
+
+        # The key is the first column; seal and answer come after all of them.
+        return (key, *[None] * (len(COLUMNS) + 2))
 
     def problem(self, sha256: str) -> Problem:
         """Return a problem by its digest."""
-        with self._told():
-            found = self._db.execute("SELECT content FROM problems WHERE sha256 = ?", (sha256,))
-            content = found.fetchone()
-        if content is None:
+        with self._sqlite_errors_as_store_errors():
+            query = "SELECT content FROM problems WHERE sha256 = ?"
+            record = self._db.execute(query, (sha256,)).fetchone()
+        if record is None:
             raise StoreError(f"{self.path}: no problem {sha256}")
+
+        (content,) = record
         try:
-            text = zlib.decompress(content[0])
+            text = zlib.decompress(content)
         except (TypeError, zlib.error) as exc:  # the text where the cell is no blob
             raise StoreError(f"{self.path}: problem {sha256} is damaged: {exc}") from exc
         if digest(text) != sha256:
@@ -273,47 +349,82 @@ class Store:
 
     def discard(self, key: str) -> None:
         """Remove a row, so that the next sweep runs its task again."""
-        with self._told(), self._transaction():
-            number = key.removeprefix(_NO_KEY) if key.startswith(_NO_KEY) else None
-            self._db.execute("DELETE FROM results WHERE key = ? OR rowid = ?", (key, number))
+        rowid = None
+        if key.startswith(_ROWID_PREFIX):
+            rowid = key.removeprefix(_ROWID_PREFIX)
+        with self._sqlite_errors_as_store_errors(), self._transaction():
+            self._db.execute("DELETE FROM results WHERE key = ? OR rowid = ?", (key, rowid))
 
 
-def _what(answer: bool) -> str:
-    return _NAMES.replace('"key"', _KEY) + ", seal" + ", answer" * answer
+def _selected_columns(with_answer: bool) -> str:
+    """Return the columns of a query whose results `_to_row` takes."""
+    columns = _COLUMN_LIST.replace('"key"', _KEY_COLUMN) + ", seal"
+    return f"{columns}, answer" if with_answer else columns
 
 
-def _seal(values: Sequence[Any], answer: bytes) -> bytes:
-    """Return the proof that a row is as it was written: a digest of figures and answer."""
-    return blake2b(_write(list(values)).encode() + answer, digest_size=16).digest() + answer
+def _seal(columns: Sequence[Any], answer_digest: bytes) -> bytes:
+    """Return the checksum of a row: a digest of all that it holds, then that of the answer.
+
+    The answer's digest is part of the seal, so that columns can be checked without the answer.
+    """
+    content = _encode_json(list(columns)).encode() + answer_digest
+    return blake2b(content, digest_size=_DIGEST_SIZE).digest() + answer_digest
 
 
 def _digest(answer: bytes | None) -> bytes:
-    return blake2b(answer or b"", digest_size=16).digest()
+    return blake2b(answer or b"", digest_size=_DIGEST_SIZE).digest()
 
 
-def _to_values(row: Row) -> list[Any]:
-    """Return the figures of a row as the table has them: levels and infinities as texts."""
+def _is_intact(columns: Sequence[Any], seal: Any, answer: bytes | None, with_answer: bool) -> bool:
+    """Tell whether a row, and the answer if it was read, are as they were written."""
+    try:
+        answer_digest = seal[_DIGEST_SIZE:]
+        if seal != _seal(columns, answer_digest):
+            return False
+        return not with_answer or _digest(answer) == answer_digest
+    except (TypeError, ValueError):  # a cell of another type than was written
+        return False
+
+
+def _to_columns(row: Row) -> list[Any]:
+    """Return the columns of a row as the table has them: levels and infinities as texts."""
     values = row.figures().values()
     return [json.dumps(value) if isinstance(value, list) else value for value in values]
 
 
-def _to_row(values: Sequence[Any], answered: bool) -> Row:
-    """Return a row of the table, or a damaged one if it is not what was written."""
-    figures = values[: len(COLUMNS)]
+def _to_row(values: Sequence[Any], with_answer: bool) -> Row:
+    """Return a row of the table, or a damaged one if it is not what was written.
+
+    Parameters
+    ----------
+    values
+        What a query for `_selected_columns` gave.
+    with_answer
+        Whether the last of them is the answer.
+    """
+    columns = values[: len(COLUMNS)]
     seal = values[len(COLUMNS)]
-    answer = values[-1] if answered else None
-    found = dict(zip(COLUMNS, figures, strict=True))
-    try:
-        whole = seal == _seal(figures, seal[16:])
-        whole = whole and not (answered and _digest(answer) != seal[16:])
-    except (TypeError, ValueError):
-        whole = False
-    if not whole:
-        empty: dict[str, Any] = dict.fromkeys(COLUMNS[:8], "")
-        empty |= {"key": found["key"], "seed": 0, "error": "the row is not what was written"}
-        return Row(**empty, status=DAMAGED)
+    answer = values[-1] if with_answer else None
+    field_values = dict(zip(COLUMNS, columns, strict=True))
+
+    if not _is_intact(columns, seal, answer, with_answer):
+        return Row(
+            key=field_values["key"],
+            name="",
+            kind="",
+            problem_sha256="",
+            method="",
+            seed=0,
+            options="",
+            version="",
+            status=DAMAGED,
+            error="the row is not what was written",
+        )
+
+    # Scores of several levels, and infinities, stand in the table as texts.
     for name in ("objective", "lower_bound", "gap"):
-        if isinstance(found[name], str):
-            text = found[name]
-            found[name] = tuple(json.loads(text)) if text.startswith("[") else float(text)
-    return Row(**found, answer=answer)
+        text = field_values[name]
+        if isinstance(text, str):
+            is_levels = text.startswith("[")
+            field_values[name] = tuple(json.loads(text)) if is_levels else float(text)
+    return Row(**field_values, answer=answer)

@@ -1,4 +1,4 @@
-"""Calls that stream through an executor: a few at a time go out, and come back when done."""
+"""Calls that stream through an executor: a window of them is under way at a time."""
 
 from __future__ import annotations
 
@@ -32,39 +32,66 @@ def stream(
     *,
     on_event: OnEvent = ignore,
 ) -> Iterator[tuple[int, T, Callable[[], R]]]:
-    """Call a function with each task, taken when it is needed.
+    """Call a function with each task, and yield the calls in the order in which they end.
 
-    Yields the number of a task, the task, and what returns its result or raises its error, in the
-    order of their ends. Without an executor the calls are made in this process, one after another,
-    with `on_event` too, which hears their events.
+    Parameters
+    ----------
+    function
+        Called with one task. Without an executor it is called with `on_event` too.
+    tasks
+        May be endless: a task is taken when there is room for its call.
+    executor
+        Where the calls run; its attribute `ahead`, if there is one, says how many may be under
+        way. None for this process, one call after another.
+    on_event
+        Hears the events of calls in this process.
+
+    Yields
+    ------
+    number : int
+        The position of the task in `tasks`.
+    task
+        The task itself.
+    outcome : callable without arguments
+        Returns the result of the call, or raises its error.
     """
     if executor is None:
         for number, task in enumerate(tasks):
             yield number, task, partial(function, task, on_event)
         return
+
+    # Dask would compute a name from the content of each task to find equal calls, which takes
+    # long.
     submit = executor.submit
     if type(executor).__module__.startswith("distributed"):
-        submit = partial(submit, pure=False)  # Dask need not find a name for each task
-    ahead = getattr(executor, "ahead", AHEAD)
-    done: SimpleQueue[int] = SimpleQueue()
-    flying: dict[int, tuple[T, Any]] = {}
-    left = enumerate(tasks)
+        submit = partial(submit, pure=False)
+
+    max_under_way = getattr(executor, "ahead", AHEAD)
+    finished: SimpleQueue[int] = SimpleQueue()
+    under_way: dict[int, tuple[T, Any]] = {}
+    remaining = enumerate(tasks)
     try:
         while True:
-            for number, task in islice(left, ahead - len(flying)):
-                flying[number] = task, submit(function, task)
-                flying[number][1].add_done_callback(lambda _, n=number: done.put(n))
-            if not flying:
+            # Fill the window. A future puts its number into the queue when it is done.
+            for number, task in islice(remaining, max_under_way - len(under_way)):
+                future = submit(function, task)
+                under_way[number] = (task, future)
+                future.add_done_callback(lambda _, number=number: finished.put(number))
+            if not under_way:
                 return
-            ready = [done.get()]
-            while not done.empty():
-                ready.append(done.get())
-            together = _gather(executor, [flying[number][1] for number in ready])
+
+            # Wait for one call, then take all others that have ended meanwhile.
+            ready = [finished.get()]
+            while not finished.empty():
+                ready.append(finished.get())
+
+            futures = [under_way[number][1] for number in ready]
+            gathered = _gather_results(executor, futures)
             for number in ready:
-                task, future = flying.pop(number)
-                yield number, task, together.get(id(future), future.result)
+                task, future = under_way.pop(number)
+                yield number, task, gathered.get(id(future), future.result)
     finally:
-        for _, future in flying.values():
+        for _, future in under_way.values():
             future.cancel()
 
 
@@ -77,27 +104,46 @@ def in_order(
 ) -> Iterator[R]:
     """Yield the results of `stream` in the order of the tasks, the first error in its place."""
     waiting: dict[int, Callable[[], R]] = {}
-    place = 0
+    next_number = 0
     for number, _, outcome in stream(function, tasks, executor, on_event=on_event):
         waiting[number] = outcome
-        while place in waiting:
-            yield waiting.pop(place)()
-            place += 1
+        while next_number in waiting:
+            yield waiting.pop(next_number)()
+            next_number += 1
 
 
-def _gather(executor: Any, futures: list[Any]) -> dict[int, Callable[[], Any]]:
-    """Fetch results that lie elsewhere at once, since each way to them takes milliseconds."""
+def _gather_results(executor: Any, futures: list[Any]) -> dict[int, Callable[[], Any]]:
+    """Fetch the results of many futures of Dask in one message.
+
+    A message for each result would take milliseconds.
+
+    Parameters
+    ----------
+    executor
+        A client of Dask, which has `gather`; others fetch nothing here.
+    futures
+        Futures that are done.
+
+    Returns
+    -------
+    dict
+        By the `id` of a future, a function that returns its result. Futures that are missing have
+        to be asked themselves.
+    """
     if not hasattr(executor, "gather"):
         return {}
-    finished = [future for future in futures if future.status == "finished"]
+    successful = [future for future in futures if future.status == "finished"]
     try:
-        results = executor.gather(finished)
-    except Exception:  # run one by one, each call shows its own error
+        results = executor.gather(successful)
+    except Exception:  # each future, asked by itself, shows its own error
         return {}
-    return {id(f): partial(_same, result) for f, result in zip(finished, results, strict=True)}
+    outcomes: dict[int, Callable[[], Any]] = {}
+    for future, result in zip(successful, results, strict=True):
+        outcomes[id(future)] = partial(_identity, result)
+    return outcomes
 
 
-def _same(result: R) -> R:
+def _identity(result: R) -> R:
     return result
 
 
@@ -109,23 +155,39 @@ LOCAL = "local"
 def dask_client(address: str, n_workers: int | None = None) -> Iterator[Any]:
     """Connect to a scheduler of Dask, which takes tasks by `submit`.
 
-    The address is that of the scheduler, as ``tcp://10.0.0.1:8786``; its file, as
-    ``scheduler.json``; or ``"local"`` for workers that are started here, one for each core unless
-    `n_workers` says how many. Without Dask `SolverUnavailable` is raised, and `OSError` if no
-    scheduler answers.
+    Parameters
+    ----------
+    address
+        The address of the scheduler, as ``tcp://10.0.0.1:8786``; its file, as ``scheduler.json``;
+        or ``"local"`` for workers that are started here.
+    n_workers
+        The number of local workers; one for each core if None.
+
+    Yields
+    ------
+    distributed.Client
+        It is closed at the end.
+
+    Raises
+    ------
+    SolverUnavailable
+        Without Dask.
+    OSError
+        If no scheduler answers.
     """
     try:
         import distributed
     except ImportError as exc:
         hint = "needs Dask: pip install 'optmatch[dask]'"
         raise SolverUnavailable(f"--dask {address} {hint}") from exc
-    client_class: Any = distributed.Client
+
+    settings: dict[str, Any]
     if address == LOCAL:
-        given: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": 1}
-        given["dashboard_address"] = None
+        settings = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": None}
     elif address.endswith(".json"):
-        given = {"scheduler_file": address}
+        settings = {"scheduler_file": address}
     else:
-        given = {"address": address}
-    with client_class(**given) as client:
+        settings = {"address": address}
+    client_class: Any = distributed.Client
+    with client_class(**settings) as client:
         yield client

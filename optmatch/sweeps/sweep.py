@@ -28,8 +28,9 @@ from optmatch.sweeps.streams import Submits, stream
 from optmatch.sweeps.tasks import FAILED, REFUSED, Row, Task, empty_row, row_of
 
 GRACE_S = 300.0
-"""Seconds beyond twice its time limit after which a task is ended from outside; its time limit
-does not count compiling."""
+"""Seconds beyond twice its time limit after which a task is ended from outside.
+
+The time limit of a task does not count the compiling of kernels, for which these seconds are."""
 
 
 class ExecutorLost(OptMatchError):
@@ -90,69 +91,105 @@ def sweep(
     ...     [(row.seed, row.status, row.objective) for row in om.sweep(tasks, executor)]
     [(0, 'optimal', 50.0), (1, 'optimal', 50.0)]
     """
-    wanted = _by_key(tasks)
-    kept = None if store is None else Store(store)
-    done = 0
+    task_of_key = _tasks_by_key(tasks)
+    open_store = None if store is None else Store(store)
+    n_done = 0
     try:
-        for row in () if kept is None else kept.rows():
-            if row.key in wanted and (row.done or (row.status in (REFUSED, FAILED) and not retry)):
-                del wanted[row.key]
-                done += 1
-                yield row
-        total = done + len(wanted)
-        on_event(Tick("tasks", done, total))
-        for row in _run(wanted, executor, n_workers, kept):
-            done += 1
+        # Rows of the store come first, and their tasks are not run again.
+        if open_store is not None:
+            for row in open_store.rows():
+                if row.key in task_of_key and _is_settled(row, retry):
+                    del task_of_key[row.key]
+                    n_done += 1
+                    yield row
+
+        total = n_done + len(task_of_key)
+        on_event(Tick("tasks", n_done, total))
+        for row in _run_tasks(task_of_key, executor, n_workers, open_store):
+            n_done += 1
             yield row
-            on_event(Tick("tasks", done, total))
+            on_event(Tick("tasks", n_done, total))
     finally:
-        if kept is not None:
-            kept.close()
+        if open_store is not None:
+            open_store.close()
 
 
-def _by_key(tasks: Iterable[Task]) -> dict[str, Task]:
-    """Return the tasks by their keys; neighbours often have one problem."""
-    found: dict[str, Task] = {}
-    last: Problem | None = None
-    known = ""
+def _is_settled(row: Row, retry: bool) -> bool:
+    """Tell whether the task of a stored row need not run again; damaged rows always do."""
+    return row.done or (row.status in (REFUSED, FAILED) and not retry)
+
+
+def _tasks_by_key(tasks: Iterable[Task]) -> dict[str, Task]:
+    """Return the tasks by their keys, the first one of each key.
+
+    Neighbouring tasks often have the same problem, whose digest is computed once for all of them.
+    """
+    task_of_key: dict[str, Task] = {}
+    last_problem: Problem | None = None
+    problem_sha256 = ""
     for task in tasks:
         form_of(Task).check("tasks", task)
-        if task.problem is not last:
-            last = task.problem
-            known = problem_digest(task.problem)
-        found.setdefault(task.key(known), task)
-    return found
+        if task.problem is not last_problem:
+            last_problem = task.problem
+            problem_sha256 = problem_digest(task.problem)
+        task_of_key.setdefault(task.key(problem_sha256), task)
+    return task_of_key
 
 
-def _run(
-    wanted: dict[str, Task], executor: Submits | None, n_workers: int | None, kept: Store | None
+def _run_tasks(
+    task_of_key: dict[str, Task],
+    executor: Submits | None,
+    n_workers: int | None,
+    store: Store | None,
 ) -> Iterator[Row]:
-    """Run tasks, and keep their rows."""
-    elsewhere: list[str] = []
+    """Run tasks on an executor, and write each row into the store before it is yielded.
 
-    def left() -> Iterator[Task]:
-        for key, task in wanted.items():
-            if kept is not None and kept.has(key):  # another sweep has just stored it
-                elsewhere.append(key)
+    Parameters
+    ----------
+    task_of_key
+        The tasks, by the keys of their rows.
+    executor
+        Where they run; None for processes of this machine, which end with the iterator.
+    n_workers
+        The number of such processes; all cores if None.
+    store
+        The open store; None to keep nothing.
+    """
+    keys_done_by_others: list[str] = []
+
+    def missing_tasks() -> Iterator[Task]:
+        # Another sweep on the same store may have done a task since this one began.
+        for key, task in task_of_key.items():
+            if store is not None and store.has(key):
+                keys_done_by_others.append(key)
             else:
                 yield task
 
-    own = None if executor is not None else Processes(n_workers, patience=_patience)
+    pool = None
+    if executor is None:
+        pool = Processes(n_workers, patience=_seconds_until_killed)
     try:
-        for _, task, outcome in stream(run_task, left(), executor or own):
-            row = _row(task, outcome)
-            if kept is not None:
-                kept.add(row, task.problem)
+        for _, task, outcome in stream(run_task, missing_tasks(), executor or pool):
+            row = _row_of_outcome(task, outcome)
+            if store is not None:
+                store.add(row, task.problem)
             yield row
-        for key in elsewhere:
-            assert kept is not None
-            yield kept.row(key)
+        for key in keys_done_by_others:
+            assert store is not None
+            yield store.row(key)
     finally:
-        if own is not None:
-            own.shutdown(cancel_futures=True)
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
 
 
-def _row(task: Task, outcome: Callable[[], Row]) -> Row:
+def _row_of_outcome(task: Task, outcome: Callable[[], Row]) -> Row:
+    """Return the row of a call that has ended; errors that concern the task alone become a row.
+
+    Raises
+    ------
+    ExecutorLost
+        If the executor is broken or cannot be reached: other tasks would fail too.
+    """
     try:
         return outcome()
     except WorkerDied as exc:
@@ -169,10 +206,12 @@ def _row(task: Task, outcome: Callable[[], Row]) -> Row:
         return empty_row(task, FAILED, f"{type(exc).__name__}: {exc}")
 
 
-def _patience(task: Task) -> float | None:
-    """Return after how many seconds a task is ended from outside."""
-    limit = task.limits.time_s
-    return None if limit is None else 2 * limit + GRACE_S
+def _seconds_until_killed(task: Task) -> float | None:
+    """Return after how many seconds a task is ended from outside; None for never."""
+    time_limit_s = task.limits.time_s
+    if time_limit_s is None:
+        return None
+    return 2 * time_limit_s + GRACE_S
 
 
 def run_task(task: Task, on_event: OnEvent = ignore) -> Row:
@@ -182,7 +221,7 @@ def run_task(task: Task, on_event: OnEvent = ignore) -> Row:
     little, `MemoryError` says that this process should take no further tasks.
     """
     try:
-        with _memory(task.limits.memory_bytes):
+        with _memory_limit(task.limits.memory_bytes):
             solution = solve(
                 task.problem, task.method, seed=task.seed, limits=task.limits, on_event=on_event
             )
@@ -200,18 +239,32 @@ def run_task(task: Task, on_event: OnEvent = ignore) -> Row:
 
 
 @contextmanager
-def _memory(most_bytes: int | None) -> Iterator[None]:
-    """Let this process grow by so many bytes, if it is one of an executor and on Linux."""
-    status = Path("/proc/self/status")
-    if most_bytes is None or parent_process() is None or not status.exists():
+def _memory_limit(max_growth_bytes: int | None) -> Iterator[None]:
+    """Limit how much the data segment of this process may grow meanwhile.
+
+    Nothing is limited in the process that a user has started, nor on systems other than Linux.
+
+    Parameters
+    ----------
+    max_growth_bytes
+        Bytes beyond those that the process has now; None for no limit.
+    """
+    status_file = Path("/proc/self/status")
+    if max_growth_bytes is None or parent_process() is None or not status_file.exists():
         yield
         return
     import resource
 
-    (line,) = (t for t in status.read_text().splitlines() if t.startswith("VmData"))
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (int(line.split()[1]) * 1024 + most_bytes, hard))
+    # A line of the file reads `VmData:    12345 kB`, of 1024 bytes each.
+    data_kib = 0
+    for line in status_file.read_text().splitlines():
+        if line.startswith("VmData"):
+            data_kib = int(line.split()[1])
+
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
+    new_limit = data_kib * 1024 + max_growth_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (new_limit, hard_limit))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_DATA, (soft_limit, hard_limit))

@@ -70,7 +70,7 @@ class Task(Value):
 
     def options(self) -> str:
         """Return the limits that are set, as JSON."""
-        return _options(self.limits)
+        return _limits_as_json(self.limits)
 
     def key(self, problem_sha256: str = "") -> str:
         """Return the digest of problem, method, seed, limits and version.
@@ -80,18 +80,25 @@ class Task(Value):
         problem_sha256
             The digest of the problem, where it is at hand.
         """
-        known = problem_sha256 or problem_digest(self.problem)
-        return key_of(known, self.method or "", self.seed, self.options(), __version__)
+        sha256 = problem_sha256 or problem_digest(self.problem)
+        return key_of(sha256, self.method or "", self.seed, self.options(), __version__)
 
 
 @lru_cache
-def _options(limits: Limits) -> str:
-    given = {name: value for name, value in asdict(limits).items() if value}
-    return json.dumps(given, sort_keys=True)
+def _limits_as_json(limits: Limits) -> str:
+    """Return the limits that are set, as JSON. Many tasks share the same limits."""
+    limits_set = {name: value for name, value in asdict(limits).items() if value}
+    return json.dumps(limits_set, sort_keys=True)
 
 
 def key_of(*parts: str | int) -> str:
-    """Return the key of a row: of the digest of its problem, method, seed, limits, version."""
+    """Return the key of a row, a digest.
+
+    Parameters
+    ----------
+    *parts
+        The digest of the problem, method, seed, limits as JSON, and version, in this order.
+    """
     return digest("\n".join(map(str, parts)).encode())
 
 
@@ -151,7 +158,7 @@ class Row:
 
     def figures(self) -> dict[str, Any]:
         """Return all fields but the answer as JSON has them."""
-        return {f: plain(getattr(self, f)) for f in COLUMNS}
+        return {name: plain(getattr(self, name)) for name in COLUMNS}
 
 
 COLUMNS: tuple[str, ...] = tuple(part.name for part in fields(Row) if part.name != "answer")
@@ -159,13 +166,23 @@ COLUMNS: tuple[str, ...] = tuple(part.name for part in fields(Row) if part.name 
 
 
 def empty_row(task: Task, status: str, error: str, problem_sha256: str = "") -> Row:
-    """Return the row of a task that gave no solution."""
-    known = problem_sha256 or problem_digest(task.problem)
+    """Return the row of a task that gave no solution.
+
+    Parameters
+    ----------
+    task
+        The task.
+    status, error
+        Columns of the row.
+    problem_sha256
+        The digest of the problem, where it is at hand.
+    """
+    sha256 = problem_sha256 or problem_digest(task.problem)
     return Row(
-        key=task.key(known),
-        name=task.name or known[:12],
+        key=task.key(sha256),
+        name=task.name or sha256[:12],
         kind=task.problem.kind,
-        problem_sha256=known,
+        problem_sha256=sha256,
         method=task.method or "",
         seed=task.seed,
         options=task.options(),
