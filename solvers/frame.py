@@ -215,6 +215,16 @@ def only_better(on_event: OnEvent) -> OnEvent:
     return tell
 
 
+def only_ticks(on_event: OnEvent) -> OnEvent:
+    """Make a listener of a search on another problem, whose objectives and bounds are not ours."""
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Tick):
+            on_event(event)
+
+    return tell
+
+
 def conclude(
     problem: Problem,
     method: str,

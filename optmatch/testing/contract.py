@@ -211,6 +211,31 @@ class SolverContract(Runs):
         self._each(self.problems, check)
         assert interrupts, "no run reported any event, so none could be interrupted"
 
+    def test_ctrl_c_keeps_what_was_told(self) -> None:
+        """A run that is interrupted as it tells of a best returns an answer that is as good.
+
+        The first and the last best are tried: a method that tells before it keeps loses the last.
+        """
+
+        def check(problem: Problem) -> None:
+            events = self._told(problem)[1]
+            n_bests = sum(isinstance(event, NewBest) for event in events)
+            for last in sorted({1, n_bests}) if n_bests else ():
+                told: list[Score] = []
+
+                def interrupt(event: Event, told: list[Score] = told, last: int = last) -> None:
+                    if isinstance(event, NewBest):
+                        told.append(event.objective)
+                    if len(told) >= last:
+                        raise KeyboardInterrupt
+
+                solution = self._solve(problem, on_event=interrupt)
+                if told:
+                    assert solution.objective is not None
+                    assert not _beats(told[-1], solution.objective)
+
+        self._each(self.problems, check)
+
     # -- what it depends on ----------------------------------------------------------------------
 
     @on_each

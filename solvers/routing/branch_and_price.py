@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellGraph
 from optmatch.model import (
     Bound,
-    Event,
     Limit,
     Limits,
     NewBest,
@@ -29,6 +28,7 @@ from optmatch.model import (
 )
 from optmatch.problems import Routing, RoutingProof
 from optmatch.problems.routing import loss_units
+from optmatch.solvers.frame import only_ticks
 from optmatch.solvers.routing.columns import Closed, Column, Master, PriceBound
 from optmatch.solvers.routing.negotiation import (
     WARM_STARTS,
@@ -72,7 +72,7 @@ def search(
         return _ProofSearch(problem, limits, rng, on_event).run(start)
     clock = limits.start()
     shortest_routes = replace(problem, objective="total-cells")
-    search = _ProofSearch(shortest_routes, limits, rng, _ticks_only(on_event))
+    search = _ProofSearch(shortest_routes, limits, rng, only_ticks(on_event))
     shortest = search.run(start)
     if shortest.schedule is None:
         infeasible = shortest.status is Status.INFEASIBLE
@@ -84,16 +84,6 @@ def search(
         )
 
     return route_worst(problem, clock, rng, on_event, search.best)
-
-
-def _ticks_only(on_event: OnEvent) -> OnEvent:
-    """Keep objectives and bounds of another problem from a listener."""
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Tick):
-            on_event(event)
-
-    return listen
 
 
 class _ProofSearch:

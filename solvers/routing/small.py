@@ -199,13 +199,14 @@ class _Search:
         return worst
 
     def _keep(self) -> None:
-        if self.worst < self.best[0] * (1 - _ROUNDING):
-            self.on_event(NewBest(self.worst))
+        is_better = self.worst < self.best[0] * (1 - _ROUNDING)
         self.best = self.worst, self.cells
         lit = np.zeros(len(self.set), dtype=bool)
         for beam in self.beams:
             lit[[at >> 2 for at, _ in beam]] = True
         self.states = np.where(lit, self.set, FREE).astype(np.int8)
+        if is_better:  # told once it is kept: the listener may interrupt
+            self.on_event(NewBest(self.worst))
 
     def _look(self) -> None:
         limit = self.clock.exceeded(0)

@@ -22,7 +22,7 @@ from optmatch.model import CellDevice, Clock, Limit, Limits, OnEvent, Solution
 from optmatch.problems import AllToAll, Routing
 from optmatch.problems.routing import split_power
 from optmatch.solvers.feedforward.router import MICRO_DB, exact_router, route_cheaply
-from optmatch.solvers.frame import conclude, take_best
+from optmatch.solvers.frame import conclude, only_ticks, stoppable, take_best
 from optmatch.solvers.method import Run
 from optmatch.solvers.routing.negotiation import Negotiation, Routes, one_slot
 from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
@@ -64,7 +64,8 @@ def route_worst(
     best, limit, _ = take_best(starts, bound, clock, on_event, "relieve", most)
     if best is None and limit is Limit.EXHAUSTED:
         left = replace(limits, time_s=limits.time_s and clock.remaining_s, gap=1.0)
-        found = insist(replace(problem, objective="total-cells", cells=None), left, rng, on_event)
+        any_routes = replace(problem, objective="total-cells", cells=None)
+        found = insist(any_routes, left, rng, only_ticks(on_event))
         if found.schedule is None:
             bound = found.lower_bound if found.limit is None else bound
             return replace(found, problem=problem, method=name, lower_bound=bound)
@@ -169,7 +170,10 @@ def with_ties(method: Run) -> Run:
     def solve(problem: Routing, *known: Any, **given: Any) -> Solution:
         if problem.cells is None or problem.objective != "total-cells":
             return method(problem, *known, **given)
-        return choose_ties(problem, method(replace(problem, cells=None), *known, **given))
+        found = method(replace(problem, cells=None), *known, **given)
+        with stoppable():  # routes without a choice between ties are an answer, too
+            return choose_ties(problem, found)
+        return replace(found, problem=problem)
 
     return solve
 

@@ -10,11 +10,19 @@ from contextlib import contextmanager
 from functools import cache
 from types import FrameType
 
-from optmatch.model import Event, OnEvent, running_clock
+from optmatch.model import Event, NewBest, OnEvent, running_clock
 from optmatch.startup import end
 
 PATIENCE_S = 0.5
 """How long the first Ctrl-C waits for an event; a second one does not wait."""
+
+PATIENCE_WITH_ANSWER_S = 3.0
+"""How long it waits once a solve has told of an answer.
+
+The clock of the solve stands from the signal on, and methods look at it every few milliseconds, so
+most end at once. Those that are just putting their answer together must not be cut in the middle:
+on a busy machine that took up to a second, and at `PATIENCE_S` answers were lost.
+"""
 
 _OTHERS = signal.default_int_handler, signal.SIG_DFL, end
 
@@ -80,6 +88,75 @@ def _ignore_at_exit() -> None:
     atexit.register(ignore)
 
 
+class _HeldInterrupt:
+    """The first signal of a block, from its arrival to the KeyboardInterrupt that it becomes.
+
+    Parameters
+    ----------
+    on_event
+        Is called with the events of the method.
+    keep
+        Whether what comes after a solve, its check and its file, ends before the interrupt.
+    """
+
+    def __init__(self, on_event: OnEvent, keep: bool) -> None:
+        self.on_event = on_event
+        self.keep = keep
+        self.arrived = False
+        self.heeded = False
+        """Whether somebody acts on the signal: a clock that stands, or whoever was interrupted."""
+        self._has_answer = False
+        self._is_reminder = False
+        self._timer: threading.Timer | None = None
+
+    def hold(self, number: int) -> bool:
+        """Tell whether a signal waits; the first one stops the running solve, and waits."""
+        clock = running_clock()
+        if self.arrived:
+            # A second signal of the user does not wait. The reminder of the first one does where
+            # no solve runs any more: what is found is being checked or written then.
+            waits = self._is_reminder and self.keep and clock is None
+            self._is_reminder = False
+            self.heeded = self.heeded or not waits
+            return waits
+
+        self.arrived = True
+        patience_s = PATIENCE_S
+        if clock is not None:
+            clock.interrupted = True
+            self.heeded = True
+            if self.keep and self._has_answer:
+                patience_s = PATIENCE_WITH_ANSWER_S
+        thread = threading.get_ident()
+        self._timer = threading.Timer(patience_s, self._remind, [number, thread])
+        self._timer.daemon = True
+        self._timer.start()
+        return True
+
+    def listen(self, event: Event) -> None:
+        """Pass an event on; after a signal, end what reports it."""
+        self.on_event(event)
+        if isinstance(event, NewBest):
+            self._has_answer = True
+        if self.arrived:
+            self.heeded = True
+            self.forget_reminder()  # who handles the interrupt ends its work undisturbed
+            raise KeyboardInterrupt
+
+    def forget_reminder(self) -> None:
+        """Send no reminder any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _remind(self, number: int, thread: int) -> None:
+        """Send the signal again to the thread that has not reacted."""
+        self._is_reminder = True
+        if hasattr(signal, "pthread_kill"):  # this also wakes a thread that waits for others
+            signal.pthread_kill(thread, number)
+        else:
+            signal.raise_signal(number)
+
+
 @contextmanager
 def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
     """Hold signals back until the method reports something.
@@ -91,52 +168,16 @@ def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
     With `keep`, an answer that is being checked or saved is not lost: that ends first. A signal
     that has come before is raised at once.
     """
-    asked = reminded = heeded = False
-    timer: threading.Timer | None = None
-
-    def remind(number: int, thread: int) -> None:
-        nonlocal reminded
-        reminded = True
-        if hasattr(signal, "pthread_kill"):  # this also wakes a thread that waits for others
-            signal.pthread_kill(thread, number)
-        else:
-            signal.raise_signal(number)
-
-    def hold(number: int) -> bool:
-        nonlocal asked, reminded, heeded, timer
-        clock = running_clock()
-        if asked:
-            waits = reminded and keep and clock is None
-            reminded = False
-            heeded = heeded or not waits
-            return waits
-        asked = True
-        if clock is not None:
-            clock.interrupted = heeded = True
-        timer = threading.Timer(PATIENCE_S, remind, [number, threading.get_ident()])
-        timer.daemon = True
-        timer.start()
-        return True
-
-    def listen(event: Event) -> None:
-        nonlocal heeded
-        on_event(event)
-        if asked:
-            heeded = True
-            if timer is not None:
-                timer.cancel()  # the handler of the interrupt ends its work undisturbed
-            raise KeyboardInterrupt
-
+    interrupt = _HeldInterrupt(on_event, keep)
     with heeding() as signals:
         try:
-            with signals.held(hold):
-                if signals.came and not asked:
+            with signals.held(interrupt.hold):
+                if signals.came and not interrupt.arrived:
                     raise KeyboardInterrupt
-                yield listen
+                yield interrupt.listen
         finally:
-            if timer is not None:
-                timer.cancel()
-    if asked and not heeded:
+            interrupt.forget_reminder()
+    if interrupt.arrived and not interrupt.heeded:
         raise KeyboardInterrupt
 
 

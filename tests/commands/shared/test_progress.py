@@ -89,6 +89,23 @@ def test_the_running_solve_stops_and_its_answer_is_kept(monkeypatch: pytest.Monk
     assert saved == ["the first answer", "the second answer"]
 
 
+def test_an_answer_that_was_told_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that puts together what it has told of may take longer than one without answer."""
+    monkeypatch.setattr("optmatch.commands.shared.interrupt.PATIENCE_S", 0.01)
+    done = []
+    with at_events(ignore, keep=True) as listen, Limits().start().running():
+        listen(NewBest(77.0))
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.1)
+        done.append("answer with its states")
+    assert done == ["answer with its states"]
+    with at_events(ignore, keep=True) as listen, Limits().start().running():
+        listen(Tick("search", 1))
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(5.0)
+
+
 def test_sigterm_is_treated_as_ctrl_c() -> None:
     with heeding() as signals, pytest.raises(KeyboardInterrupt), at_events(ignore) as listen:
         signal.raise_signal(signal.SIGTERM)

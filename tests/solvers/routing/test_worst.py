@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import CellDevice, Limits, find_device
+from optmatch.model import CellDevice, Event, Limits, NewBest, find_device
+from optmatch.solvers.routing.small import search_all
 from tests.helpers.chips import LOSS, POWER, SNR, draw_chip, draw_partial_matching, try_all_states
 from tests.helpers.modes import examples
 
@@ -248,3 +249,53 @@ def test_without_a_device_all_cells_are_alike(objective: Any) -> None:
     assert om.AllToAll(mesh, objective=objective).cells is not None
     with pytest.raises(om.InputError, match="is needed for"):
         om.Routing(om.IdealSwitch(4), [2, 3, 0, 1], objective=objective)
+
+
+def interrupt_at_bests(event: Event) -> None:
+    """Listen as a command does to which a signal has come."""
+    if isinstance(event, NewBest):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("objective", [LOSS, SNR, POWER])
+def test_the_search_of_all_routes_keeps_what_it_tells(objective: Any) -> None:
+    """It told of a best and was interrupted before it kept the states."""
+    benes = om.Benes(4)
+    chip = draw_chip(benes.n_cells, 0)
+    problem = om.Routing(benes, [2, 3, 0, 1], objective=objective, cells=chip)
+    clock = Limits().start()
+    found = search_all(problem, (np.inf, 10**6), clock, interrupt_at_bests)
+    assert found.limit is om.Limit.INTERRUPTED
+    assert found.states is not None
+    states: Any = found.states[None]
+    schedule = om.Schedule(matchings=[[2, 3, 0, 1]], durations_s=[1.0], cell_states=states)
+    report = om.verify(problem, schedule)
+    assert report.valid, report.complaint
+    assert report.figures["objective"] == pytest.approx(found.objective, rel=1e-9)
+
+
+def test_bests_are_of_the_objective_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no start has routes, any routes are asked for; their cells were told as decibels."""
+    monkeypatch.setattr("optmatch.solvers.routing.worst._starts", lambda *_: iter(()))
+    mesh = om.HexMesh(4, 4, ports=8)
+    chip = draw_chip(mesh.n_cells, 0)
+    problem = om.Routing(mesh, [4, 3, 6, 1, 0, 7, 2, 5], objective=LOSS, cells=chip)
+    heard: list[Event] = []
+    found: Any = om.solve(problem, "negotiated", seed=0, on_event=heard.append)
+    told = [event.objective for event in heard if isinstance(event, NewBest)]
+    assert all(objective >= found.objective for objective in told)
+    assert not told or told[-1] == found.objective
+
+
+def test_an_interrupt_while_ties_are_chosen_keeps_the_routes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("optmatch.solvers.routing.worst.choose_ties", interrupted)
+    mesh = om.HexMesh(4, 4, ports=8)
+    chip = draw_chip(mesh.n_cells, 0)
+    problem = om.Routing(mesh, [4, 3, 6, 1, 0, 7, 2, 5], cells=chip)
+    found = om.solve(problem, seed=0)
+    assert found.objective is not None and om.verify(problem, found).valid
