@@ -185,7 +185,7 @@ def start_solve(words: list[str], sent: int, at_s: float, program: str) -> Ended
         child = subprocess.Popen([program, *words], stdout=out, stderr=err)
         status, latency_s = _wait(child.pid, sent, started_s + at_s)
         child.returncode = os.waitstatus_to_exitcode(status)
-            texts = []
+        texts = []
         for file in (out, err):
             file.seek(0)
             texts.append(file.read().decode())
@@ -303,7 +303,7 @@ def run_signals(place: Path, n_signals: int, seed: int, program: str) -> bool:
     answers.mkdir()
     words = write_problems(place)
 
-    # A whole run of each flow tells where its signals belong: from its start to its written answer.
+    # A whole run of each flow tells where its signals belong: until its answer is written.
     work_s = {}
     for flow in FLOWS:
         if not program:
