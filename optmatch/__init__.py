@@ -1,6 +1,14 @@
 """Optical circuit matchings: schedules and switch states for machine-learning clusters."""
 
-import optmatch.startup  # noqa: F401, I001 - before what takes time
+# What handles Ctrl-C comes before what takes time.
+try:
+    from optmatch import startup as _startup
+except KeyboardInterrupt:
+    # Ctrl-C came while the module that handles it was loaded. A program ends as after it.
+    from optmatch import startup as _startup
+
+    _startup.end_program()
+    raise
 from pathlib import Path as _Path
 
 import lazy_loader

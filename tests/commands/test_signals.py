@@ -121,39 +121,78 @@ def check_rows(ended: Ended, store: Path) -> None:
 INTERRUPTING = """
 import os, signal, sys
 left = -1
+sent = []
 def hook(event, words):
     global left
     if event == "import":
-        left = {number} if words[0] == "lazy_loader" else left - 1
+        left = {number} if words[0] == "{first}" else left - 1
         if not left:
-            os.kill(os.getpid(), signal.SIGINT)
+            sent.append(1)
+            if len(sent) == 1:
+                os.kill(os.getpid(), signal.SIGINT)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.addaudithook(hook)
 """
-"""A `sitecustomize` that interrupts the process at an import after the first that we need."""
+"""A `sitecustomize` that interrupts the process so many imports after the first of a module."""
+
+FORMS = ["optmatch", "-m optmatch", "cli.py"]
 
 
-@pytest.mark.parametrize("form", ["optmatch", "-m optmatch", "cli.py"])
-def test_ctrl_c_while_modules_are_imported(form: str, tmp_path: Path) -> None:
-    """Code 130 in silence: it was a traceback, from wherever in NumPy the import was."""
+def interrupt_imports(
+    form: str, folder: Path, first: str, number: int
+) -> subprocess.CompletedProcess[str]:
+    """Run the program in one of its forms; a SIGINT comes `number` imports after `first`."""
     program = {
         "optmatch": [sys.executable, str(Path(sys.executable).with_name("optmatch"))],
         "-m optmatch": [sys.executable, "-m", "optmatch"],
         "cli.py": [sys.executable, "cli.py"],
     }[form]
+    (folder / "sitecustomize.py").write_text(INTERRUPTING.format(first=first, number=number))
+    return subprocess.run(
+        [*program, "methods"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ctrl_c_while_modules_are_imported(form: str, tmp_path: Path) -> None:
+    """Code 130 in silence: it was a traceback, from wherever in NumPy the import was."""
     ended = set()
     for number in some((1, 5, 20, 60, 120, 200, 300, 400), 2):
-        (tmp_path / "sitecustomize.py").write_text(INTERRUPTING.format(number=number))
-        done = subprocess.run(
-            [*program, "methods"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        )
+        done = interrupt_imports(form, tmp_path, "lazy_loader", number)
         ended.add((done.returncode, done.stderr.strip()))
     assert (130, "") in ended
     assert ended <= {(130, ""), (130, "optmatch: interrupted"), (0, "")}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ctrl_c_before_it_is_handled(form: str, tmp_path: Path) -> None:
+    """The module that handles it is itself imported: there it was a traceback."""
+    done = interrupt_imports(form, tmp_path, "optmatch.startup", 0)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_ctrl_c_while_a_user_imports_the_package_stays_an_exception(tmp_path: Path) -> None:
+    """A notebook goes on after it, so it is no end of the process there."""
+    (tmp_path / "sitecustomize.py").write_text(
+        INTERRUPTING.format(first="optmatch.startup", number=0)
+    )
+    code = (
+        "try:\n    import optmatch\nexcept KeyboardInterrupt:\n    print('caught')\n"
+        "import optmatch; print(optmatch.__version__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.stdout.startswith("caught"), done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes with names there")
