@@ -315,7 +315,9 @@ def run_signals(place: Path, n_signals: int, seed: int, program: str) -> bool:
     # A whole run of each flow tells where its signals belong: until its answer is written.
     work_s = {}
     for flow in FLOWS:
-        if not program:
+        if program:
+            run(words[flow.name], 0, HANGS_S, program)  # compiles what the others need
+        else:
             CliRunner().invoke(main, words[flow.name])  # loads what the forks need
             gc.freeze()
         started_s = time.time()
