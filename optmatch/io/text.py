@@ -16,14 +16,23 @@ WIDTH = 96
 """Objects that fit into so many characters stay on one line; lists of numbers always do."""
 
 
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+"""A string of JSON with its quotes."""
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
+
+
 class _Flaw:
-    """Stands in the tree where the text breaks a rule, until its place is known."""
+    """Stands in the tree where the text breaks a rule, until its place is known.
 
-    def __init__(self, message: str) -> None:
+    `instead` is the value that a lenient reader puts there.
+    """
+
+    def __init__(self, message: str, instead: Any = None) -> None:
         self.message = message
+        self.instead = instead
 
 
-def parse_json(text: str | bytes, path: str) -> Any:
+def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = None) -> Any:
     """Parse JSON, refusing content that other readers would silently bend.
 
     Parameters
@@ -32,6 +41,11 @@ def parse_json(text: str | bytes, path: str) -> Any:
         The text, or its bytes in UTF-8.
     path
         The name of its file, for messages.
+    passed_over
+        A list: flaws of single values are passed over, and a line for each is added to the list. A
+        number that is not finite becomes None, the first value of a key that occurs twice counts,
+        control characters stay in their strings, and bytes that are no UTF-8 are replaced.
+        None: each of these is an error.
 
     Returns
     -------
@@ -55,35 +69,40 @@ def parse_json(text: str | bytes, path: str) -> Any:
     """
     flaws: list[_Flaw] = []
 
-    def flaw(message: str) -> _Flaw:
-        flaws.append(_Flaw(message))
+    def flaw(message: str, instead: Any = None) -> _Flaw:
+        flaws.append(_Flaw(message, instead))
         return flaws[-1]
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in pairs:
-            found[key] = flaw(f"key {key!r} occurs twice") if key in found else value
+            found[key] = flaw(f"key {key!r} occurs twice", found[key]) if key in found else value
         return found
 
     def real(digits: str) -> Any:
         value = float(digits)
         return value if math.isfinite(value) else flaw(f"{digits}: a number is finite")
 
-    try:
-        if isinstance(text, bytes):
-            text = text.decode()
-        tree = json.loads(
-            text,
+    def load(decoded: str, *, strict: bool) -> Any:
+        flaws.clear()
+        return json.loads(
+            decoded,
+            strict=strict,
             object_pairs_hook=members,
             parse_float=real,
             parse_constant=lambda name: flaw(f"{name}: a number is finite"),
         )
-    except UnicodeDecodeError as exc:
-        if exc.object.startswith(b"SQLite"):
-            raise FormatError("a store: for `report`, and `verify --all`", path=path) from exc
-        raise FormatError(
-            f"byte {exc.start} is {exc.object[exc.start]:#04x}: a file is UTF-8 text", path=path
-        ) from exc
+
+    if isinstance(text, bytes):
+        text = _decode(text, path, passed_over)
+    try:
+        try:
+            tree = load(text, strict=True)
+        except json.JSONDecodeError as exc:
+            if passed_over is None or not exc.msg.startswith("Invalid control character"):
+                raise
+            passed_over += _list_control_characters(text, path)
+            tree = load(text, strict=False)
     except json.JSONDecodeError as exc:
         raise FormatError(f"{exc.msg}: not JSON", path=f"{path}:{exc.lineno}:{exc.colno}") from exc
     except RecursionError as exc:
@@ -92,9 +111,49 @@ def parse_json(text: str | bytes, path: str) -> Any:
         raise FormatError(f"{exc}: not a number for optmatch", path=path) from exc
     if not flaws and re.search(r"\\u[dD][89a-fA-F]", text):
         tree = _mark_halves(tree, flaw)
-    if flaws:
+    if flaws and passed_over is None:
         where, first = next(_find_flaws(tree, ""))
         raise FormatError(first.message, where=where, path=path)
+    if flaws and passed_over is not None:
+        passed_over += [
+            str(FormatError(one.message, where=where, path=path))
+            for where, one in _find_flaws(tree, "")
+        ]
+        tree = _without_flaws(tree)
+    return tree
+
+
+def _decode(content: bytes, path: str, passed_over: list[str] | None) -> str:
+    """Return UTF-8 as text; bytes that are none are an error, or replaced and listed."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as exc:
+        if exc.object.startswith(b"SQLite"):
+            raise FormatError("a store: for `report`, and `verify --all`", path=path) from exc
+        rule = f"byte {exc.start} is {exc.object[exc.start]:#04x}: a file is UTF-8 text"
+        if passed_over is None:
+            raise FormatError(rule, path=path) from exc
+        passed_over.append(str(FormatError(rule, path=path)))
+        return content.decode(errors="replace")
+
+
+def _list_control_characters(text: str, path: str) -> list[str]:
+    """List the strings of a JSON text that have control characters, which JSON forbids."""
+    return [
+        f"{path}:{text.count(chr(10), 0, string.start()) + 1}: a string with a control character"
+        for string in _STRING.finditer(text)
+        if _CONTROL_CHARACTER.search(string[0])
+    ]
+
+
+def _without_flaws(tree: Any) -> Any:
+    """Return a tree in which each flaw is replaced by the value that stands for it."""
+    if isinstance(tree, _Flaw):
+        return _without_flaws(tree.instead)
+    if isinstance(tree, dict):
+        return {key: _without_flaws(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_without_flaws(value) for value in tree]
     return tree
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from optmatch.io.contents import check_content
 from optmatch.io.fields import check_object, shorten
 from optmatch.io.rails.chakra.messages import LARGEST
+from optmatch.io.rails.chakra.step import ALL_RANKS
 from optmatch.io.rails.chakra.traces import MISSING
+from optmatch.io.recognition import describe_tree
 from optmatch.model import FormatError
 
 KINDS = {
@@ -24,169 +26,254 @@ KINDS = {
     "send": "SEND",
     "recv": "RECV",
 }
-"""Chakra's names, by how those of PyTorch begin without ``_`` and capitals."""
-_WIDTHS = {
+"""Chakra's names of communications, by the begin of PyTorch's names.
+
+PyTorch's names are compared in lower case and without underscores. A name that begins with another
+one stands before it: ``reducescatter`` before ``reduce``.
+"""
+
+_DTYPES_BY_WIDTH = {
     1: ("byte", "char", "bool", "unsigned char", "signed char"),
     2: ("half", "bfloat16", "short", "short int"),
     4: ("float", "int"),
     8: ("double", "long", "long int", "complexfloat", "complex<float>"),
     16: ("complexdouble", "complex<double>"),
 }
-_WIDTH_OF = {name: width for width, names in _WIDTHS.items() for name in names}
+_WIDTH_BYTES = {name: width for width, names in _DTYPES_BY_WIDTH.items() for name in names}
+"""The bytes of one element, by the name of its type in lower case."""
 
-Span = tuple[float, float, int]
-"""Begin and end in us, and the place of an event."""
+_MOST_DIGITS = 20
+"""A text of fewer digits is read as a number; longer ones exceed 64 bits."""
 
 
-class Events:
-    """The events of a file; methods take the place of an event in ``traceEvents``.
+class Span(NamedTuple):
+    """Begin and end of an event in microseconds, and its index in ``traceEvents``."""
 
-    `given` are the ranks of groups that the file does not tell, or cuts.
+    start_us: float
+    end_us: float
+    event: int
+
+
+class TraceEvents:
+    """The events of a file, with a method for each kind of value.
+
+    Methods take the index of an event in ``traceEvents``. A value that breaks a rule raises
+    `FormatError` with the place of the event.
+
+    Parameters
+    ----------
+    tree
+        The content of the file: an object with ``traceEvents`` and mostly ``distributedInfo``.
+    given_groups
+        The ranks of groups that the caller knows. They count before what the file tells.
     """
 
-    def __init__(self, tree: Any, given: Mapping[str, Sequence[int]]) -> None:
-        check_object(tree, "")
-        self.events, self.given = tree.get("traceEvents"), given
-        if not isinstance(self.events, list):
-            text = f"{shorten(self.events)}: a trace of PyTorch's profiler has a list of events"
-            raise FormatError(text, where="/traceEvents")
-        for k, event in enumerate(self.events):
-            check_object(event, f"/traceEvents/{k}")
-        about = tree.get("distributedInfo", {})
-        check_object(about, "/distributedInfo")
-        self.rank, self.world = (_about(about, name) for name in ("rank", "world_size"))
-        listed = about.get("pg_config", [])
-        listed = [one for one in listed if isinstance(one, dict)] if type(listed) is list else []
-        self.told = {str(one.get("pg_name")): one.get("ranks") for one in listed}
+    def __init__(self, tree: Any, given_groups: Mapping[str, Sequence[int]]) -> None:
+        events = tree.get("traceEvents") if isinstance(tree, dict) else None
+        if events is None:
+            rule = f"no trace of PyTorch's profiler, which has traceEvents{describe_tree(tree)}"
+            raise FormatError(rule, where="/traceEvents")
+        if not isinstance(events, list):
+            rule = f"{shorten(events)}: a trace of PyTorch's profiler has a list of events"
+            raise FormatError(rule, where="/traceEvents")
+        for index, event in enumerate(events):
+            check_object(event, f"/traceEvents/{index}")
+        self.events: list[dict[str, Any]] = events
+        self.given_groups = given_groups
 
-    def span(self, k: int) -> Span:
-        """Return begin, end and place."""
-        start, lasts = (self._time(k, name) for name in ("ts", "dur"))
-        if lasts < 0:
-            raise self.flaw(k, "dur", lasts, "a duration is >= 0")
-        return start, start + lasts, k
+        about_job = tree.get("distributedInfo", {})
+        check_object(about_job, "/distributedInfo")
+        self.rank = _read_rank(about_job, "rank")
+        self.world = _read_rank(about_job, "world_size")
 
-    def _time(self, k: int, name: str) -> float:
-        value = self.events[k].get(name)
+        # PyTorch before 2.1 does not list the groups.
+        groups = about_job.get("pg_config", [])
+        if not isinstance(groups, list):
+            groups = []
+        self.configured_groups: dict[str, Any] = {
+            str(group.get("pg_name")): group.get("ranks")
+            for group in groups
+            if isinstance(group, dict)
+        }
+        """The ranks of the groups of the job, by name, as the file has them."""
+
+    def span(self, event: int) -> Span:
+        """Return begin, end and index of an event."""
+        start_us = self.time_us(event, "ts")
+        duration_us = self.time_us(event, "dur")
+        if duration_us < 0:
+            raise self.flaw(event, "dur", duration_us, "a duration is >= 0")
+        return Span(start_us, start_us + duration_us, event)
+
+    def time_us(self, event: int, key: str) -> float:
+        """Return the value of ``ts`` or ``dur``."""
+        value: Any = self.events[event].get(key)
         if type(value) not in (int, float) or not -LARGEST < value < LARGEST:
-            raise self.flaw(k, name, value, "a number below 2**63")
+            raise self.flaw(event, key, value, "a number below 2**63")
         return float(value)
 
-    def text(self, k: int, name: str) -> str:
-        """Return the name or category; nothing if it is no text."""
-        value = self.events[k].get(name)
+    def text(self, event: int, key: str) -> str:
+        """Return a name or category; an empty text if the value is none."""
+        value = self.events[event].get(key)
         return value if isinstance(value, str) else ""
 
-    def thread(self, k: int) -> str:
-        """Return process and thread."""
-        return f"{self.events[k].get('pid')} {self.events[k].get('tid')}"
+    def thread(self, event: int) -> str:
+        """Return process and thread as one text."""
+        return f"{self.events[event].get('pid')} {self.events[event].get('tid')}"
 
-    def args(self, k: int) -> dict[str, Any]:
-        """Return the arguments."""
-        args = self.events[k].get("args", {})
-        check_object(args, f"/traceEvents/{k}/args")
-        return args  # type: ignore[no-any-return]
+    def arguments(self, event: int) -> dict[str, Any]:
+        """Return the object ``args``; an empty one if the event has none."""
+        arguments = self.events[event].get("args", {})
+        check_object(arguments, f"/traceEvents/{event}/args")
+        return arguments  # type: ignore[no-any-return]
 
-    def number(self, k: int, name: str) -> int | None:
-        """Return the argument that joins a kernel to what launched it; None if there is none."""
-        value = self.args(k).get(name)
+    def link_number(self, event: int, name: str) -> int | None:
+        """Return an argument that joins events, such as ``correlation``; None if it is none."""
+        value = self.arguments(event).get(name)
         return value if isinstance(value, int) else None
 
-    def kind(self, k: int, name: object, where: str) -> str:
-        """Return the kind of communication that a name means."""
-        short = name.replace("_", "").lower() if isinstance(name, str) else ""
-        for begin, kind in KINDS.items():
-            if short.startswith(begin):
-                return kind
-        raise self.flaw(k, where, name, f"begins with one of {', '.join(KINDS)}")
-
-    def size_bytes(self, k: int, where: str, count: object, dtype: object) -> int:
-        """Return the bytes of so many elements of a type."""
-        short = dtype.lower().removeprefix("c10::") if isinstance(dtype, str) else ""
-        width = 1 if short.startswith("float8") else _WIDTH_OF.get(short)
-        if width is None:
-            raise self.flaw(k, "args/dtype", dtype, f"one of {', '.join(_WIDTH_OF)}")
-        if type(count) is not int or not 0 <= count * width < LARGEST:
-            raise self.flaw(k, where, count, "a whole number >= 0 of less than 2**63 bytes")
-        return count * width
-
-    def tensors_bytes(self, k: int) -> int:
-        """Return the bytes of the tensors that an event tells."""
-        shapes, types = (self.items(k, name) for name in ("Input Dims", "Input type"))
-        total = 0
-        for place, (shape, dtype) in enumerate(zip(shapes, types, strict=False)):
-            count, where = 1, f"args/Input Dims/{place}"
-            for side in shape if isinstance(shape, list) else [shape]:
-                if type(side) is not int or not 0 <= count * side < LARGEST:
-                    raise self.flaw(k, where, shape, "whole numbers >= 0, of less than 2**63")
-                count *= side
-            total += self.size_bytes(k, where, count, dtype)
-        return total
-
-    def items(self, k: int, name: str) -> list[Any]:
-        """Return an argument that is a list."""
-        value = self.args(k).get(name, [])
+    def list_argument(self, event: int, name: str) -> list[Any]:
+        """Return an argument that is a list; an empty one if the event does not have it."""
+        value = self.arguments(event).get(name, [])
         if not isinstance(value, list):
-            raise self.flaw(k, f"args/{name}", value, "a list")
+            raise self.flaw(event, f"args/{name}", value, "a list")
         return value
 
-    def members(self, k: int, group: str) -> tuple[int, ...]:
-        """Return the ranks of the group of a call, from wherever all of them are told."""
-        args = self.args(k)
-        size, start, step = (
-            args[name] if type(args.get(name)) is int else MISSING
+    def communication_kind(self, event: int, name: object, where: str) -> str:
+        """Return the kind of communication, a value of `KINDS`, that a name of PyTorch means."""
+        short_name = name.replace("_", "").lower() if isinstance(name, str) else ""
+        for beginning, kind in KINDS.items():
+            if short_name.startswith(beginning):
+                return kind
+        raise self.flaw(event, where, name, f"begins with one of {', '.join(KINDS)}")
+
+    def elements_bytes(self, event: int, where: str, n_elements: object, dtype: object) -> int:
+        """Return the bytes of so many elements of a type; `where` is the place of their number."""
+        type_name = dtype.lower().removeprefix("c10::") if isinstance(dtype, str) else ""
+        width_bytes = 1 if type_name.startswith("float8") else _WIDTH_BYTES.get(type_name)
+        if width_bytes is None:
+            raise self.flaw(event, "args/dtype", dtype, f"one of {', '.join(_WIDTH_BYTES)}")
+        if type(n_elements) is not int or not 0 <= n_elements * width_bytes < LARGEST:
+            rule = "a whole number >= 0 of less than 2**63 bytes"
+            raise self.flaw(event, where, n_elements, rule)
+        return n_elements * width_bytes
+
+    def tensors_bytes(self, event: int) -> int:
+        """Return the bytes of all tensors whose shapes and types an event tells."""
+        shapes = self.list_argument(event, "Input Dims")
+        dtypes = self.list_argument(event, "Input type")
+        total_bytes = 0
+        for index, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=False)):
+            where = f"args/Input Dims/{index}"
+            sides = shape if isinstance(shape, list) else [shape]
+            n_elements = 1
+            for side in sides:
+                if type(side) is not int or not 0 <= n_elements * side < LARGEST:
+                    rule = "whole numbers >= 0, of less than 2**63"
+                    raise self.flaw(event, where, shape, rule)
+                n_elements *= side
+            total_bytes += self.elements_bytes(event, where, n_elements, dtype)
+        return total_bytes
+
+    def default_group(self, event: int) -> str:
+        """Return the group of a call that tells none.
+
+        It is the only group that the caller gives or the file lists. Without any list it is the
+        group of all ranks, as for collectives of Chakra that name no group.
+        """
+        if ALL_RANKS in self.given_groups:
+            return ALL_RANKS
+        for known_groups in (self.given_groups, self.configured_groups):
+            if len(known_groups) == 1:
+                return next(iter(known_groups))
+        if not self.given_groups and not self.configured_groups:
+            return ALL_RANKS
+        n_groups = len(self.given_groups) or len(self.configured_groups)
+        rule = (
+            f"{self.text(event, 'name')} does not tell which of {n_groups} groups it is of:"
+            " annotate the call with 'process_group:NAME', or give one group alone with --groups"
+        )
+        raise FormatError(rule, where=f"/traceEvents/{event}")
+
+    def members(self, event: int, group: str) -> tuple[int, ...]:
+        """Return the ranks of the group of a call, from wherever all of them are told.
+
+        The caller's groups count first, then the arguments of the call, then the list of groups of
+        the file. PyTorch cuts long lists by ``...``; such a list does not count.
+        """
+        arguments = self.arguments(event)
+        size, start, stride = (
+            arguments[name] if type(arguments.get(name)) is int else MISSING
             for name in ("Group size", "Global rank start", "Global rank stride")
         )
-        where, listed = (
-            f"/traceEvents/{k}/args/Process Group Ranks",
-            args.get("Process Group Ranks"),
-        )
-        if isinstance(listed, str):
-            parts = [part.strip() for part in listed.strip("[]").split(",") if part.strip()]
-            listed = [_plain(part) for part in parts]
-        ways: list[Any] = [self.given.get(group), listed]
-        if step > 0:
+        candidates: list[Any] = [
+            self.given_groups.get(group),
+            _split_ranks(arguments.get("Process Group Ranks")),
+        ]
+        if stride > 0:
             check_content("ranks", size, "")
-            ways.append([start + step * place for place in range(size)])
-        for ranks in (*ways, self.told.get(group)):
-            if isinstance(ranks, list | tuple) and ranks and "..." not in ranks:
-                break
-        else:
-            raise FormatError(f"group {group}: its ranks are not told; tell --groups", where=where)
-        for rank in ranks:
-            if type(rank) is not int or rank < 0:
-                text = f"group {group}: rank {shorten(rank)}: ranks are whole numbers >= 0"
-                raise FormatError(text, where=where)
-            check_content("ranks", rank + 1, "")
-        if len({*ranks}) != len(ranks) or size not in (MISSING, len(ranks)):
-            text = f"group {group}: ranks {shorten(ranks)}: {size} different ones are expected"
-            raise FormatError(text, where=where)
-        return tuple(ranks)
+            candidates.append([start + stride * place for place in range(size)])
+        candidates.append(self.configured_groups.get(group))
 
-    def member(self, k: int, group: str, place: object, where: str) -> int:
+        where = f"/traceEvents/{event}/args/Process Group Ranks"
+        for ranks in candidates:
+            if isinstance(ranks, list | tuple) and ranks and "..." not in ranks:
+                return _check_members(group, ranks, size, where)
+        if group == ALL_RANKS:
+            return tuple(range(max(0, self.world)))
+        raise FormatError(f"group {group}: its ranks are not told; tell --groups", where=where)
+
+    def member(self, event: int, group: str, place: object, where: str) -> int:
         """Return the rank of a member by its place in the group."""
-        place = _plain(place)
-        ranks = self.members(k, group)
+        place = _as_number(place)
+        ranks = self.members(event, group)
         if type(place) is not int or not 0 <= place < len(ranks):
-            raise self.flaw(k, where, place, f"a place in group {group} of {len(ranks)}")
+            raise self.flaw(event, where, place, f"a place in group {group} of {len(ranks)}")
         return ranks[place]
 
-    def flaw(self, k: int, name: str, value: object, rule: str) -> FormatError:
+    def flaw(self, event: int, where: str, value: object, rule: str) -> FormatError:
         """Return an error about a value of an event."""
-        return FormatError(f"{shorten(value)}: {rule}", where=f"/traceEvents/{k}/{name}")
+        return FormatError(f"{shorten(value)}: {rule}", where=f"/traceEvents/{event}/{where}")
 
 
-def _plain(told: object) -> object:
-    """Return the number that a text of a few digits tells, or what else it is."""
-    digits = isinstance(told, str) and told.isascii() and told.isdigit() and len(told) < 20
-    return int(str(told)) if digits else told
+def _split_ranks(text: object) -> object:
+    """Return the ranks in a text such as ``[0, 1, ..., 7]`` as a list, other values unchanged."""
+    if not isinstance(text, str):
+        return text
+    parts = [part.strip() for part in text.strip("[]").split(",")]
+    return [_as_number(part) for part in parts if part]
 
 
-def _about(about: Mapping[str, Any], name: str) -> int:
-    """Return a rank or the number of ranks; MISSING if it is not told."""
-    value = about.get(name, MISSING)
+def _check_members(group: str, ranks: Sequence[object], size: int, where: str) -> tuple[int, ...]:
+    """Refuse members that are no ranks, occur twice, or are not `size` many (if it is told)."""
+    for rank in ranks:
+        if type(rank) is not int or rank < 0:
+            rule = f"group {group}: rank {shorten(rank)}: ranks are whole numbers >= 0"
+            raise FormatError(rule, where=where)
+        check_content("ranks", rank + 1, "")
+    if len(set(ranks)) != len(ranks) or size not in (MISSING, len(ranks)):
+        rule = f"group {group}: ranks {shorten(ranks)}: {size} different ones are expected"
+        raise FormatError(rule, where=where)
+    return tuple(ranks)  # type: ignore[arg-type]
+
+
+def _as_number(value: object) -> object:
+    """Return the number that a text of a few digits means; other values as they are."""
+    if (
+        isinstance(value, str)
+        and value.isascii()
+        and value.isdigit()
+        and len(value) < _MOST_DIGITS
+    ):
+        return int(value)
+    return value
+
+
+def _read_rank(about_job: Mapping[str, Any], name: str) -> int:
+    """Return a rank or the number of ranks from ``distributedInfo``; `MISSING` if it is absent."""
+    value = about_job.get(name, MISSING)
     if type(value) is not int or value < MISSING:
-        text = f"{shorten(value)}: a whole number >= 0 is expected"
-        raise FormatError(text, where=f"/distributedInfo/{name}")
+        rule = f"{shorten(value)}: a whole number >= 0 is expected"
+        raise FormatError(rule, where=f"/distributedInfo/{name}")
     check_content("ranks", value, "")
     return value

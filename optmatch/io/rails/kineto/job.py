@@ -16,7 +16,7 @@ from optmatch.io.rails.chakra.demand import add_up
 from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
 from optmatch.io.rails.chakra.options import TraceOptions
 from optmatch.io.rails.chakra.step import step_of
-from optmatch.io.rails.chakra.traces import MISSING, Trace
+from optmatch.io.rails.chakra.traces import MISSING, Integers, Trace
 from optmatch.io.rails.kineto.recordings import Activity, Call, Recording, read_recording
 from optmatch.model import FormatError
 from optmatch.problems.demands.traffic import Matrix
@@ -40,7 +40,7 @@ class Times(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Collectives that are alike, and messages."""
+    """A row of `list_calls`: collectives that are alike, or messages."""
 
     operation: str
     group: str
@@ -53,6 +53,10 @@ class Listed(NamedTuple):
     """How long they took, over all ranks, with the wait for the last one."""
 
 
+_Collective = tuple[str, str, tuple[int, ...], int]
+"""Operation, group, ranks and size of collectives that are alike."""
+
+
 def read_kineto_step(
     paths: Paths,
     groups: Members | None = None,
@@ -62,12 +66,29 @@ def read_kineto_step(
 ) -> Step:
     """Read the traces of all ranks as one step of a job, see `read_recording`.
 
-    What was on the device, or on the processor where there is none, is cut where communication
-    began or ended. A part waits for what had ended in the recording before it began; so the step
+    Computation on the device, or on the processor where there is none, is cut where communication
+    began or ended. A part waits for what had ended in the recording before it began: the step
     takes no longer than the recorded one where communication does not. Time in which nothing ran
     is no computation. Communication takes what its circuits need.
+
+    Parameters
+    ----------
+    paths
+        A file for each rank, in any order.
+    groups
+        The ranks of groups that the traces do not tell, or cut.
+    options
+        Servers, rails and dimensions of groups.
+    skipped
+        A list: what is passed over is added to it, and to `skipped` of the step. Ranks without a
+        file are left out. None: all that cannot be read is an error.
+
+    Raises
+    ------
+    FormatError
+        Naming file, event, value and rule; also for ranks that are absent or there twice.
     """
-    recordings = _read_all(paths, groups, skipped)
+    recordings = _read_all_ranks(paths, groups, skipped)
     traces, members = make_traces(recordings, skipped)
     step = step_of(traces, members, options or TraceOptions())
     return replace(step, skipped=tuple(skipped)) if skipped else step
@@ -77,69 +98,105 @@ def read_kineto_demand(
     paths: Paths, groups: Members | None = None, *, skipped: list[str] | None = None
 ) -> Matrix:
     """Add up the bytes that ranks sent each other, as `read_chakra` does."""
-    return add_up(*make_traces(_read_all(paths, groups, skipped), skipped))
+    return add_up(*make_traces(_read_all_ranks(paths, groups, skipped), skipped))
 
 
 def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
     """List what was communicated, the longest first; equal operations of a group are a row."""
-    each = defaultdict[tuple[str, str, tuple[int, ...], int], list[tuple[int, float]]](list)
+    calls_of_row = defaultdict[_Collective, list[tuple[int, float]]](list)
     for recording in recordings:
         for call in recording.calls:
+            operation = call.kind.lower().replace("_", "-")
             ranks = recording.members[call.group]
-            key = (call.kind.lower().replace("_", "-"), call.group, ranks, call.size_bytes)
-            each[key].append((recording.rank, (call.end_us - call.start_us) * 1e-6))
+            duration_s = (call.end_us - call.start_us) * 1e-6
+            row = (operation, call.group, ranks, call.size_bytes)
+            calls_of_row[row].append((recording.rank, duration_s))
+
     rows = []
-    for key, calls in each.items():
-        most = max(Counter(rank for rank, _ in calls).values())
-        rows.append(Listed(*key, most, sum(lasted for _, lasted in calls) / len(calls)))
+    for (operation, group, ranks, size_bytes), calls in calls_of_row.items():
+        times_of_rank = Counter(rank for rank, _ in calls)
+        mean_s = sum(duration_s for _, duration_s in calls) / len(calls)
+        times = max(times_of_rank.values())
+        rows.append(Listed(operation, group, ranks, size_bytes, times, mean_s))
     return sorted(rows, key=lambda row: (-row.times * row.mean_s, *row[:4]))
 
 
 def measure(recording: Recording) -> Times:
     """Measure how long a rank communicated, computed, and did both."""
-    talking = {one.event for one in recording.talking}
-    others = [a for a in recording.computing if not a.memory and a.event not in talking]
-    both, first, second = (
-        _covered(s) for s in (recording.talking + others, recording.talking, others)
+    talking_events = {activity.event for activity in recording.talking}
+    computing = [
+        activity
+        for activity in recording.computing
+        if not activity.memory and activity.event not in talking_events
+    ]
+    communication_us = _union_us(recording.talking)
+    computation_us = _union_us(computing)
+    either_us = _union_us(recording.talking + computing)
+
+    all_activities = [*recording.talking, *recording.computing]
+    last_end_us = max((activity.end_us for activity in all_activities), default=0.0)
+    first_start_us = min((activity.start_us for activity in all_activities), default=0.0)
+    return Times(
+        communication_s=1e-6 * communication_us,
+        computation_s=1e-6 * computation_us,
+        overlap_s=1e-6 * (communication_us + computation_us - either_us),
+        span_s=1e-6 * (last_end_us - first_start_us),
     )
-    ran = [*recording.talking, *recording.computing]
-    span = max((a.end_us for a in ran), default=0) - min((a.start_us for a in ran), default=0)
-    return Times(*(1e-6 * us for us in (first, second, first + second - both, span)))
 
 
-def _covered(activities: Iterable[Activity]) -> float:
-    """Return how long at least one of them ran, in us."""
-    return float(sum(_parts(sorted(activities))))
+def _union_us(activities: Iterable[Activity]) -> float:
+    """Return how long at least one of some activities ran, in microseconds."""
+    return float(sum(_added_us(sorted(activities))))
 
 
-def _parts(ordered: Sequence[Activity]) -> list[float]:
-    """Return the time that each adds to what those before it cover."""
-    found, over = [], -np.inf
-    for one in ordered:
-        found.append(max(0.0, one.end_us - max(one.start_us, over)))
-        over = max(over, one.end_us)
-    return found
+def _added_us(ordered: Sequence[Activity]) -> list[float]:
+    """Return the time that each activity adds to the union of those before it.
+
+    Parameters
+    ----------
+    ordered
+        The activities, by begin.
+
+    Returns
+    -------
+    list of float
+        In microseconds; their sum is the length of the union.
+    """
+    added_us = []
+    covered_until_us = -np.inf
+    for activity in ordered:
+        added_us.append(max(0.0, activity.end_us - max(activity.start_us, covered_until_us)))
+        covered_until_us = max(covered_until_us, activity.end_us)
+    return added_us
 
 
-def _read_all(paths: Paths, groups: Members | None, skipped: list[str] | None) -> list[Recording]:
-    """Read the files of all ranks, in the order of ranks."""
-    found = [read_recording(path, groups=groups, skipped=skipped) for path in paths]
-    ranks: dict[int, str] = {}
-    for one in found:
+def _read_all_ranks(
+    paths: Paths, groups: Members | None, skipped: list[str] | None
+) -> list[Recording]:
+    """Read the files of all ranks, in the order of ranks.
+
+    Each rank has to be there once. With a list as `skipped` ranks may be absent.
+    """
+    recordings = [read_recording(path, groups=groups, skipped=skipped) for path in paths]
+    path_of_rank: dict[int, str] = {}
+    for recording in recordings:
+        rank = recording.rank
+        n_ranks = max(len(recordings), recording.world)
         where = "/distributedInfo/rank"
-        if one.rank == MISSING:
-            raise FormatError(
-                "is missing: the trace of a job tells it", where=where, path=one.path
+        if rank == MISSING:
+            rule = "is missing: the trace of a job tells it"
+            raise FormatError(rule, where=where, path=recording.path)
+        if rank in path_of_rank:
+            rule = f"{rank}: {path_of_rank[rank]} is of the same rank"
+            raise FormatError(rule, where=where, path=recording.path)
+        path_of_rank[rank] = recording.path
+        is_incomplete = n_ranks > len(recordings) and skipped is None
+        if rank >= n_ranks or is_incomplete:
+            rule = (
+                f"{len(recordings)} files, {n_ranks} ranks: a file for each of 0 .. {n_ranks - 1}"
             )
-        if one.rank in ranks:
-            text = f"{one.rank}: {ranks[one.rank]} is of the same rank"
-            raise FormatError(text, where=where, path=one.path)
-        ranks[one.rank] = one.path
-        world = max(len(found), one.world)
-        if one.rank >= world or (world > len(found) and skipped is None):
-            text = f"{len(found)} files, {world} ranks: a file for each of 0 .. {world - 1}"
-            raise FormatError(text, where=where, path=one.path)
-    return sorted(found, key=lambda one: one.rank)
+            raise FormatError(rule, where=where, path=recording.path)
+    return sorted(recordings, key=lambda recording: recording.rank)
 
 
 def make_traces(
@@ -147,100 +204,190 @@ def make_traces(
 ) -> tuple[list[Trace], dict[str, tuple[int, ...]]]:
     """Make Chakra's traces of all ranks, and the members of their groups.
 
-    Groups of one name and other members, as local synchronisation makes them, get the first rank
+    Groups of one name and other members, as local synchronisation makes them, get their first rank
     behind their name.
+
+    Parameters
+    ----------
+    recordings
+        One for each rank that has a file, by rank.
+    skipped
+        The list that the traces add to where they leave something out, see `Trace`.
+
+    Returns
+    -------
+    traces : list of Trace
+        One for each rank of the job; that of a rank without a file is empty.
+    members : dict
+        The ranks of each group, by the name that the traces use.
     """
-    known = defaultdict[str, set[tuple[int, ...]]](set)
-    for one in recordings:
-        for name, ranks in one.members.items():
-            known[name].add(ranks)
+    n_ranks = max([len(recordings), *(recording.world for recording in recordings)])
+    all_ranks = tuple(range(n_ranks))
+
+    # Empty members mean the group of all ranks, in a trace that does not tell how many they are.
+    members_by_name = defaultdict[str, set[tuple[int, ...]]](set)
+    for recording in recordings:
+        for name, ranks in recording.members.items():
+            members_by_name[name].add(ranks or all_ranks)
+
+    recording_of_rank = {recording.rank: recording for recording in recordings}
     members: dict[str, tuple[int, ...]] = {}
-    of_rank = {one.rank: one for one in recordings}
-    n_ranks = max([len(recordings), *(one.world for one in recordings)])
     traces = []
     for rank in range(n_ranks):
-        recording = of_rank.get(rank, Recording("", rank, n_ranks))
-        names = {
-            name: name if len(known[name]) == 1 else f"{name}.{ranks[0]}"
-            for name, ranks in recording.members.items()
-        }
-        for name, ranks in recording.members.items():
-            if members.setdefault(names[name], ranks) != ranks:
-                text = f"group {name}: its ranks differ from those at another rank of it"
-                raise FormatError(text, where="/distributedInfo/pg_config", path=recording.path)
-        traces.append(_trace(recording, names, skipped))
+        recording = recording_of_rank.get(rank, Recording("", rank, n_ranks))
+        unique_names = {}
+        for name, told_ranks in recording.members.items():
+            ranks = told_ranks or all_ranks
+            is_unique = len(members_by_name[name]) == 1
+            unique_names[name] = name if is_unique else f"{name}.{ranks[0]}"
+            if members.setdefault(unique_names[name], ranks) != ranks:
+                rule = f"group {name}: its ranks differ from those at another rank of it"
+                where = "/distributedInfo/pg_config"
+                raise FormatError(rule, where=where, path=recording.path)
+        traces.append(_trace_of_recording(recording, unique_names, skipped))
     return traces, members
 
 
-def _trace(recording: Recording, names: Mapping[str, str], skipped: list[str] | None) -> Trace:
-    """Make the trace of one rank: its calls, and what ran between their begins and ends."""
-    nodes = sorted([*_parts_between(recording), *((*call[:3], call) for call in recording.calls)],
-                   key=lambda node: node[:3])  # fmt: skip
-    places = {name: place for place, name in enumerate(names)}
-    rows, parents, first_parent = [], list[int](), [0]
-    ended = defaultdict[str, list[tuple[float, int]]](list)
-    for place, (start, end, event, what) in enumerate(nodes):
-        for stream in ended.values():  # the last one that had ended; others before are in front
-            at = bisect_right(stream, (start, place))
-            parents += [stream[at - 1][1]] if at else []
-        first_parent.append(len(parents))
-        call = what if isinstance(what, Call) else None
-        kind, collective, sent, received = COMPUTE, MISSING, MISSING, MISSING
-        stream_name = "" if call is None else f"{call.kind in ('SEND', 'RECV')} {call.group}"
-        if call is not None and call.kind in ("SEND", "RECV"):
-            kind = SEND if call.kind == "SEND" else RECEIVE
-            ends = (recording.rank, call.peer)
-            sent, received = ends if kind == SEND else ends[::-1]
-        elif call is not None:
-            kind, collective = COLLECTIVE, COLLECTIVES.index(call.kind)
-        group, size_bytes, root = (
-            (MISSING, 0, MISSING)
-            if call is None
-            else (places[call.group], call.size_bytes, call.root)
-        )
-        rows.append((kind, collective, size_bytes, sent, received, group, root, event))
-        stream = ended[stream_name]
-        stream.insert(bisect_right(stream, (end, place)), (end, place))
-    table = np.array(rows, dtype=np.int64).reshape(-1, 8).T
-    lasts = [0.0 if isinstance(node[3], Call) else node[3] for node in nodes]
-    unknown = np.full(len(nodes), MISSING)
+class _Part(NamedTuple):
+    """Computation between two cuts of a rank's recording."""
+
+    start_us: float
+    end_us: float
+    event: int
+    """The first activity in it."""
+    busy_us: float
+    """How long something ran."""
+
+
+def _trace_of_recording(
+    recording: Recording, unique_names: Mapping[str, str], skipped: list[str] | None
+) -> Trace:
+    """Make the trace of one rank: its calls, and what ran between their begins and ends.
+
+    Parameters
+    ----------
+    recording
+        The recording.
+    unique_names
+        The names of groups in the trace, by their names in the recording.
+    skipped
+        See `make_traces`.
+    """
+    steps: list[_Part | Call] = [*_cut_computation(recording), *recording.calls]
+    steps.sort(key=lambda step: (step.start_us, step.end_us, step.event))
+    places = {name: place for place, name in enumerate(unique_names)}
+    parents, first_parent = _find_predecessors(steps)
+
+    kinds, collectives, sources, destinations = [], [], [], []
+    for step in steps:
+        kind, collective, source, destination = _chakra_types(step, recording.rank)
+        kinds.append(kind)
+        collectives.append(collective)
+        sources.append(source)
+        destinations.append(destination)
+
+    def column(values: Iterable[int]) -> Integers:
+        return np.array(list(values), dtype=np.int64)
+
+    unknown = np.full(len(steps), MISSING)
     return Trace(
         path=recording.path,
         rank=recording.rank,
-        node_id=table[7].astype(np.uint64),
-        kind=table[0],
-        duration_us=np.array(lasts, dtype=np.float64),
-        parents=np.array(parents, dtype=np.int64),
-        first_parent=np.array(first_parent, dtype=np.int64),
-        collective=table[1],
-        size_bytes=table[2],
-        source=table[3],
-        destination=table[4],
+        node_id=column(step.event for step in steps).astype(np.uint64),
+        kind=column(kinds),
+        duration_us=np.array(
+            [step.busy_us if isinstance(step, _Part) else 0.0 for step in steps], dtype=np.float64
+        ),
+        parents=column(parents),
+        first_parent=column(first_parent),
+        collective=column(collectives),
+        size_bytes=column(step.size_bytes if isinstance(step, Call) else 0 for step in steps),
+        source=column(sources),
+        destination=column(destinations),
         tag=unknown,
-        group=table[5],
+        group=column(places[step.group] if isinstance(step, Call) else MISSING for step in steps),
         operations=unknown,
-        root=table[6],
-        group_names=tuple(names.values()),
+        root=column(step.root if isinstance(step, Call) else MISSING for step in steps),
+        group_names=tuple(unique_names.values()),
         noun="event",
         skipped=skipped,
     )
 
 
-def _parts_between(recording: Recording) -> list[tuple[float, float, int, float]]:
-    """Put what ran into parts: begin, end, first event, and how long something ran.
+def _find_predecessors(steps: Sequence[_Part | Call]) -> tuple[list[int], list[int]]:
+    """Find what each step of a rank waits for: in each stream the last one that had ended.
+
+    Computation is a stream, and so are the collectives of a group, and its messages. Earlier steps
+    of a stream ended before its last one.
+
+    Parameters
+    ----------
+    steps
+        In the order of their begins.
+
+    Returns
+    -------
+    parents, first_parent : list of int
+        ``parents[first_parent[k] : first_parent[k + 1]]`` are the places of what step k waits for.
+    """
+    parents: list[int] = []
+    first_parent = [0]
+    ended_of_stream = defaultdict[str, list[tuple[float, int]]](list)
+    for place, step in enumerate(steps):
+        for ended in ended_of_stream.values():
+            n_ended = bisect_right(ended, (step.start_us, place))
+            if n_ended:
+                parents.append(ended[n_ended - 1][1])
+        first_parent.append(len(parents))
+
+        stream = ""
+        if isinstance(step, Call):
+            is_message = step.kind in ("SEND", "RECV")
+            stream = f"{is_message} {step.group}"
+        ended = ended_of_stream[stream]
+        ended.insert(bisect_right(ended, (step.end_us, place)), (step.end_us, place))
+    return parents, first_parent
+
+
+def _chakra_types(step: _Part | Call, rank: int) -> tuple[int, int, int, int]:
+    """Return type of node, type of collective, source and destination; `MISSING` where none is."""
+    if isinstance(step, _Part):
+        return COMPUTE, MISSING, MISSING, MISSING
+    if step.kind == "SEND":
+        return SEND, MISSING, rank, step.peer
+    if step.kind == "RECV":
+        return RECEIVE, MISSING, step.peer, rank
+    return COLLECTIVE, COLLECTIVES.index(step.kind), MISSING, MISSING
+
+
+def _cut_computation(recording: Recording) -> list[_Part]:
+    """Cut what a rank computed where communication began or ended.
 
     A cut is behind what had ended when a call began, and before what began when one had ended.
     """
-    ran = recording.computing
-    if not ran:
+    computing = recording.computing
+    if not computing:
         return []
-    starts = np.array([one.start_us for one in ran])
-    ends = np.maximum.accumulate([one.end_us for one in ran])
-    lasted = np.concatenate([[0.0], np.cumsum(_parts(ran))])
-    calls = np.array([call[:2] for call in recording.calls]).reshape(-1, 2)
-    cuts = np.searchsorted(ends, calls[:, 0], side="right"), np.searchsorted(starts, calls[:, 1])
-    places = np.unique(np.concatenate([[0], *cuts, [len(ran)]])).astype(np.int64).tolist()
+    starts_us = np.array([activity.start_us for activity in computing])
+    latest_end_us = np.maximum.accumulate([activity.end_us for activity in computing])
+    busy_before_us = np.concatenate([[0.0], np.cumsum(_added_us(computing))])
+
+    call_starts_us = np.array([call.start_us for call in recording.calls], dtype=np.float64)
+    call_ends_us = np.array([call.end_us for call in recording.calls], dtype=np.float64)
+    cuts = np.concatenate(
+        [
+            [0, len(computing)],
+            np.searchsorted(latest_end_us, call_starts_us, side="right"),
+            np.searchsorted(starts_us, call_ends_us),
+        ]
+    )
+    places = np.unique(cuts).astype(np.int64).tolist()
     return [
-        (float(starts[a]), float(ends[b - 1]), ran[a].event, float(lasted[b] - lasted[a]))
-        for a, b in pairwise(places)
+        _Part(
+            start_us=float(starts_us[first]),
+            end_us=float(latest_end_us[behind - 1]),
+            event=computing[first].event,
+            busy_us=float(busy_before_us[behind] - busy_before_us[first]),
+        )
+        for first, behind in pairwise(places)
     ]

@@ -130,9 +130,8 @@ def test_communication_of_nccl_as_of_gloo(tmp_path: Path) -> None:
 
 def test_messages_that_are_launched_together(tmp_path: Path) -> None:
     """Their records have no kernel: both take the one that their thread launches next."""
-    launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1}
-    launch |= {"ts": 8, "dur": 1, "args": {"correlation": 77}}
-    elsewhere = launch | {"tid": 2, "ts": 7, "args": {"correlation": 78}}
+    here = launch(77, 8, "cuda_runtime")
+    elsewhere = launch(78, 7, "cuda_runtime", thread=2)
     ranks = []
     for rank in range(2):
         peer = 1 - rank
@@ -141,7 +140,7 @@ def test_messages_that_are_launched_together(tmp_path: Path) -> None:
             record(k, k, {"Collective name": name} | more)
             for k, (name, more) in enumerate(zip(("send", "recv"), ends, strict=True))
         ]
-        ranks.append([*calls, launch, elsewhere, kernel(77, 20, 5), kernel(78, 30, 5)])
+        ranks.append([*calls, here, elsewhere, kernel(77, 20, 5), kernel(78, 30, 5)])
     paths = write(tmp_path, *ranks)
     times = [(one.start_us, one.end_us) for one in read_recording(paths[0]).calls]
     assert times == [(20, 25), (20, 25)]
@@ -173,6 +172,133 @@ def test_groups_of_one_name(tmp_path: Path) -> None:
     demand = read_kineto_demand(paths)
     assert (demand[0, 1], demand[2, 3], demand.sum()) == (8, 16, 48)
     assert {group.name for group in read_kineto_step(paths).groups} == {"0.0", "0.2"}
+
+
+def launch(correlation: int, start: float, category: str, thread: int = 1) -> Tree:
+    """Return the event of the processor that launched the kernel of the same correlation."""
+    event = {"ph": "X", "cat": category, "name": "launches a kernel", "pid": 1, "tid": thread}
+    return {**event, "ts": start, "dur": 1.0, "args": {"correlation": correlation}}
+
+
+def annotation(name: str, start: float, sides: list[int] | None = None) -> Tree:
+    """Return an annotation around a call of NCCL, which tells its tensor if `sides` are given."""
+    args: Tree = {"External id": 5}
+    if sides is not None:
+        args |= {"Input Dims": [sides], "Input type": ["float"]}
+    event = {"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1}
+    return {**event, "ts": start, "dur": 3.0, "args": args}
+
+
+def silent_record(start: float) -> Tree:
+    """Return the record of a call by PyTorch before 2.2, which has no arguments."""
+    event = record(1, start)
+    event["args"] = {"External id": 1}
+    return event
+
+
+@pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "hip_runtime", "anything"])
+def test_launches_of_any_category_join_kernels(tmp_path: Path, category: str) -> None:
+    unmarked = kernel(77, 20, 5)
+    del unmarked["args"]["External id"]
+    (path, _) = write(tmp_path, [record(1, 0), launch(77, 8, category), unmarked], [])
+    (found,) = read_recording(path).calls
+    assert (found.start_us, found.end_us) == (20, 25)
+
+
+def test_traces_before_2_2_are_read_by_their_annotations(tmp_path: Path) -> None:
+    """Kind, size and partner; a kernel belongs to the call that launched it, not by its id."""
+    ranks = []
+    for rank in range(2):
+        peer = 1 - rank
+        message = "send 0->1" if rank == 0 else "recv 1<-0"
+        ranks.append(
+            [
+                silent_record(0),
+                annotation("nccl:_all_gather_base", 0, [4, 5]),
+                launch(1, 2, "cuda_runtime"),
+                silent_record(9),
+                annotation(f"nccl:{message}", 10, [3]),
+                launch(5, 12, "cuda_runtime"),
+                annotation("nccl:coalesced", 20),
+                kernel(1, 30, 4 + peer),
+                kernel(5, 40, 6),
+            ]
+        )
+    paths = write(tmp_path, *ranks)
+    gather, sent = read_recording(paths[0]).calls
+    assert gather == Call(30, 35, 1, "ALL_GATHER", "all", 80)
+    assert sent == Call(40, 46, 4, "SEND", "all", 12, peer=1)
+    assert read_recording(paths[1]).calls[1].peer == 0
+    assert read_kineto_demand(paths).tolist() == [[0, 80 + 12], [80, 0]]
+
+
+def test_sizes_that_an_old_trace_does_not_tell(tmp_path: Path) -> None:
+    """The message says which version has them; leniently its kernel is computation."""
+    events = [annotation("nccl:all_reduce", 0), launch(1, 2, "cuda_runtime"), kernel(1, 5, 2)]
+    (path,) = write(tmp_path, events)
+    with pytest.raises(om.FormatError, match=r"0/args/Input Dims: .*2\.2.*record_shapes=True"):
+        read_recording(path)
+    skipped: list[str] = []
+    found = read_recording(path, skipped=skipped)
+    assert (len(skipped), found.calls, len(found.computing)) == (1, [], 1)
+
+
+def test_kernels_of_nccl_whose_calls_nothing_tells(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, [silent_record(0), kernel(1, 5, 2)])
+    with pytest.raises(om.FormatError, match=r"1 kernels of NCCL.*from 2\.2 on"):
+        read_recording(path)
+    assert len(read_recording(path, skipped=[]).computing) == 1
+
+
+def test_groups_that_no_event_tells(tmp_path: Path) -> None:
+    """The only group of the caller or of the file counts; else all ranks; never one of several."""
+    events = [annotation("nccl:all_reduce", 0, [2])]
+    two = [{"pg_name": "a", "ranks": [0, 1]}, {"pg_name": "b", "ranks": [0]}]
+    for about, known, expected in (
+        ({}, {}, {"all": (0, 1, 2)}),
+        ({"pg_config": two[:1]}, {}, {"a": (0, 1)}),
+        ({"pg_config": two}, {"c": [1, 2]}, {"c": (1, 2)}),
+        ({"pg_config": two}, {"all": [0, 1, 2], "c": [1]}, {"all": (0, 1, 2)}),
+    ):
+        path = write(tmp_path, events, [], [], **about)[0]
+        assert read_recording(path, groups=known).members == expected
+    path = write(tmp_path, events, **{"pg_config": two})[0]
+    with pytest.raises(om.FormatError, match=r"traceEvents/0: .*which of 2 groups.*--groups"):
+        read_recording(path)
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert read_recording(path).members == {"all": ()}
+
+
+def test_gloo_without_calls_of_c10d(tmp_path: Path) -> None:
+    """Its own events tell kind and size, and the only group is that of the trace."""
+    event = {"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", "pid": 1, "tid": 1}
+    event |= {"ts": 4, "dur": 2, "args": {"Input Dims": [[6]], "Input type": ["float"]}}
+    path = write(tmp_path, [event], [])[0]
+    assert read_recording(path).calls == [Call(4, 6, 0, "ALL_REDUCE", "all", 24)]
+
+
+def test_other_accelerators_are_named(tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "mtia_ccp_events", "name": "fc", "ts": 0, "dur": 1}
+    (path,) = write(tmp_path, [event, event])
+    with pytest.raises(om.FormatError, match="2 events of category mtia_ccp_events"):
+        read_recording(path, skipped=[])
+
+
+def test_values_that_nobody_needs(tmp_path: Path) -> None:
+    """Leniently they are passed over and counted; where a value is needed, its rule stays."""
+    (path,) = write(tmp_path, [record(1, 0), kernel(1, 2, 3)])
+    text = path.read_text()
+    flaws = text.replace('"stream": 7', '"stream": NaN, "note": "a\x01b"')
+    path.write_text(flaws)
+    with pytest.raises(om.FormatError, match="not JSON"):
+        read_recording(path)
+    skipped: list[str] = []
+    assert len(read_recording(path, skipped=skipped).calls) == 1
+    assert len(skipped) == 2
+    assert "/traceEvents/1/args/stream: NaN" in skipped[1]
+    path.write_text(flaws.replace('"dur": 3', '"dur": NaN'))
+    with pytest.raises(om.FormatError, match="/traceEvents/1/dur: None: a number"):
+        read_recording(path, skipped=[])
 
 
 @st.composite
@@ -249,6 +375,7 @@ def _change(**args: Any) -> Callable[[Tree], None]:
     ("change", "message"),
     [
         (lambda t: t.update(traceEvents={}), "/traceEvents: {}: .*a list of events"),
+        (lambda t: t.pop("traceEvents"), "/traceEvents: no trace of PyTorch"),
         (lambda t: t["traceEvents"].append(3), "/traceEvents/2: 3: an object"),
         (lambda t: t["distributedInfo"].update(rank="a"), "distributedInfo/rank: 'a': a whole"),
         (lambda t: t["distributedInfo"].update(rank=10**9), "1000000000 ranks"),

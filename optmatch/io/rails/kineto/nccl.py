@@ -1,0 +1,253 @@
+"""Calls of NCCL in a trace of PyTorch's profiler, and the kernels that they launched."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from optmatch.io.rails.chakra.traces import MISSING
+from optmatch.io.rails.kineto.events import Span, TraceEvents
+from optmatch.io.rails.kineto.recorded import Activity, Call, Recording
+from optmatch.model import FormatError
+
+_COLLECTIVE_NAME = "Collective name"
+_SILENT_RECORDS = ("", "wait", "init", "coalesced", "end_coalescing")
+"""Names of records that move no bytes."""
+_SILENT_ANNOTATIONS = ("nccl:coalesced", "nccl:end_coalescing")
+_ROOTED = ("BROADCAST", "REDUCE", "GATHER", "SCATTER")
+_NCCL_KERNEL = re.compile(r"nccl|rccl|mscclKernel|.*ncclKernel")
+_MESSAGE = re.compile(r"nccl:(?:send|recv) \d+(?:->|<-)(?P<peer>\d+)")
+"""The annotation of a message: places in the group, ``nccl:send 0->1``."""
+
+
+class NcclEvents(Protocol):
+    """The events that calls of NCCL are read from; lists are sorted by begin."""
+
+    device: list[Span]
+    records: list[Span]
+    nccl_annotations: list[Span]
+    launches: dict[int, int]
+    """The event that launched a kernel, by their common correlation."""
+
+
+class _Kernel(NamedTuple):
+    """A kernel of NCCL and where it was launched."""
+
+    activity: Activity
+    external_id: int | None
+    thread: str
+    """The thread of the launch; empty if the trace does not have it."""
+    launch_us: float
+
+
+def read_nccl_calls(
+    recording: Recording, events: TraceEvents, by_role: NcclEvents, skipped: list[str] | None
+) -> None:
+    """Add the computation and communication of a device to a recording.
+
+    Calls are read from their records, or from annotations if no record tells what it does. A call
+    lasts while its kernels ran; without a kernel, while the processor called.
+
+    Parameters
+    ----------
+    recording
+        Its `calls`, `computing` and `talking` are extended.
+    events, by_role
+        The events of the file.
+    skipped
+        See `read_recording`.
+    """
+    kernels = _read_kernels(recording, events, by_role)
+    has_arguments = any(
+        _COLLECTIVE_NAME in events.arguments(record.event) for record in by_role.records
+    )
+    if has_arguments:
+        calls = by_role.records
+        external_ids = {
+            call.event: events.link_number(call.event, "External id") for call in calls
+        }
+        read_call = _read_record
+    else:
+        # In old traces a kernel has its correlation as external id, which joins it to no call.
+        calls = by_role.nccl_annotations
+        external_ids = {}
+        read_call = _read_annotation
+        if kernels and not calls:
+            _refuse_silent_kernels(recording, kernels, skipped)
+
+    kernels_of_call = _assign_kernels(calls, external_ids, kernels, events)
+    for call in calls:
+        own_kernels = kernels_of_call[call.event]
+        try:
+            communication = read_call(events, call)
+        except FormatError as exc:
+            if skipped is None:
+                raise
+            exc.path = recording.path
+            skipped.append(f"{exc}: taken as computation")
+            recording.computing += own_kernels
+            continue
+        if communication is None:
+            continue
+        if own_kernels:
+            communication = communication._replace(
+                start_us=own_kernels[0].start_us,
+                end_us=max(kernel.end_us for kernel in own_kernels),
+            )
+        recording.calls.append(communication)
+
+
+def _read_kernels(recording: Recording, events: TraceEvents, by_role: NcclEvents) -> list[_Kernel]:
+    """Add what ran on the device to a recording, and return the kernels of NCCL by begin."""
+    kernels = []
+    for span in by_role.device:
+        is_memory = events.text(span.event, "cat") != "kernel"
+        activity = Activity(span.start_us, span.end_us, span.event, is_memory)
+        if is_memory or not _NCCL_KERNEL.match(events.text(span.event, "name")):
+            recording.computing.append(activity)
+            continue
+        recording.talking.append(activity)
+        thread = ""
+        launch_us = 0.0
+        correlation = events.link_number(span.event, "correlation")
+        if correlation in by_role.launches:
+            launch = by_role.launches[correlation]
+            thread = events.thread(launch)
+            launch_us = events.time_us(launch, "ts")
+        external_id = events.link_number(span.event, "External id")
+        kernels.append(_Kernel(activity, external_id, thread, launch_us))
+    return kernels
+
+
+def _refuse_silent_kernels(
+    recording: Recording, kernels: Sequence[_Kernel], skipped: list[str] | None
+) -> None:
+    """Refuse kernels whose calls the trace does not tell, or take them as computation."""
+    rule = (
+        f"{len(kernels)} kernels of NCCL, and neither records of their calls nor annotations"
+        " nccl:...: PyTorch from 2.2 on records each call with its size"
+    )
+    if skipped is None:
+        raise FormatError(rule, where="/traceEvents")
+    skipped.append(f"{recording.path}: {rule}: taken as computation")
+    recording.computing += [kernel.activity for kernel in kernels]
+
+
+def _assign_kernels(
+    calls: Sequence[Span],
+    external_id_of_call: Mapping[int, int | None],
+    kernels: Iterable[_Kernel],
+    events: TraceEvents,
+) -> dict[int, list[Activity]]:
+    """Find the kernels of each call, by the index of its event.
+
+    A kernel is of the call with its external id; else of the last call of its thread during which
+    it was launched. Messages that are sent together have one kernel, launched after all their
+    calls: a call without a kernel takes the next one of its thread that is of no other call.
+    """
+    call_of_external_id = {
+        number: event for event, number in external_id_of_call.items() if number is not None
+    }
+    calls_of_thread = defaultdict[str, list[Span]](list)
+    for call in calls:
+        calls_of_thread[events.thread(call.event)].append(call)
+
+    kernels_of_call: dict[int, list[Activity]] = {call.event: [] for call in calls}
+    free_kernels = defaultdict[str, list[tuple[float, Activity]]](list)
+    for kernel in kernels:
+        call_event = None
+        if kernel.external_id is not None:
+            call_event = call_of_external_id.get(kernel.external_id)
+        if call_event is None and kernel.thread:
+            call_event = _find_call_around(calls_of_thread[kernel.thread], kernel.launch_us)
+        if call_event is not None:
+            kernels_of_call[call_event].append(kernel.activity)
+        elif kernel.thread:
+            free_kernels[kernel.thread].append((kernel.launch_us, kernel.activity))
+
+    for waiting_kernels in free_kernels.values():
+        waiting_kernels.sort()
+    for call in calls:
+        if kernels_of_call[call.event]:
+            continue
+        waiting_kernels = free_kernels[events.thread(call.event)]
+        place = bisect_left(waiting_kernels, call.start_us, key=lambda waiting: waiting[0])
+        if place < len(waiting_kernels):
+            kernels_of_call[call.event] = [waiting_kernels[place][1]]
+    return kernels_of_call
+
+
+def _find_call_around(calls: Sequence[Span], launch_us: float) -> int | None:
+    """Return the event of the last of sorted calls that lasts at a time; None if none does."""
+    place = bisect_right(calls, launch_us, key=lambda call: call.start_us) - 1
+    if place >= 0 and launch_us <= calls[place].end_us:
+        return calls[place].event
+    return None
+
+
+def _read_record(events: TraceEvents, span: Span) -> Call | None:
+    """Read a call from its record; None if it moves no bytes."""
+    event = span.event
+    arguments = events.arguments(event)
+    name = arguments.get(_COLLECTIVE_NAME)
+    if name in _SILENT_RECORDS:
+        return None
+    kind = events.communication_kind(event, name, f"args/{_COLLECTIVE_NAME}")
+
+    group_name = arguments.get("Process Group Name", arguments.get("Process Group ID"))
+    if not isinstance(group_name, str | int) or group_name == "":
+        where = "args/Process Group Name"
+        raise events.flaw(event, where, group_name, "the name of a group")
+    group = str(group_name)
+
+    size_bytes = 0
+    if kind != "BARRIER":
+        size_name = "Out msg nelems" if kind == "RECV" else "In msg nelems"
+        size_bytes = events.elements_bytes(
+            event, f"args/{size_name}", arguments.get(size_name), arguments.get("dtype")
+        )
+
+    peer = MISSING
+    peer_name = {"SEND": "Dst Rank", "RECV": "Src Rank"}.get(kind)
+    if peer_name in arguments:
+        peer = arguments[peer_name]
+        if peer not in events.members(event, group):
+            raise events.flaw(event, f"args/{peer_name}", peer, f"a rank of group {group}")
+
+    root = MISSING
+    if kind in _ROOTED and arguments.get("Rank", MISSING) != MISSING:
+        root = events.member(event, group, arguments["Rank"], "args/Rank")
+    return Call(span.start_us, span.end_us, event, kind, group, size_bytes, peer, root)
+
+
+def _read_annotation(events: TraceEvents, span: Span) -> Call | None:
+    """Read a call from the annotation around it, as PyTorch before 2.2 writes it.
+
+    Its name tells the kind, and the peer of a message. The shapes of its tensors tell the size:
+    PyTorch gives the annotation the input of the collective.
+    """
+    event = span.event
+    name = events.text(event, "name")
+    if name in _SILENT_ANNOTATIONS:
+        return None
+    kind = events.communication_kind(event, name.removeprefix("nccl:"), "name")
+    group = events.default_group(event)
+
+    size_bytes = 0
+    if kind != "BARRIER":
+        if not events.list_argument(event, "Input Dims"):
+            rule = (
+                f"{name} does not tell its size: PyTorch before 2.2 records it with"
+                " record_shapes=True, PyTorch from 2.2 on always"
+            )
+            raise FormatError(rule, where=f"/traceEvents/{event}/args/Input Dims")
+        size_bytes = events.tensors_bytes(event)
+
+    peer = MISSING
+    message = _MESSAGE.fullmatch(name)
+    if message is not None:
+        peer = events.member(event, group, message["peer"], "name")
+    return Call(span.start_us, span.end_us, event, kind, group, size_bytes, peer)
