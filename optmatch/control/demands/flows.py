@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,14 @@ class Flow:
     """The number of the demand."""
     ticks: int
     due: int
+    number: int = -1
+    """How many flows came before it; set by the queue."""
+    is_overdue: bool = False
+    """Whether the queue has found it due."""
+
+
+_by_due = attrgetter("due", "number")
+_by_number = attrgetter("number")
 
 
 class Entry(NamedTuple):
@@ -52,9 +61,11 @@ class FlowQueue:
     def __init__(self, ports: int, delay: int) -> None:
         self._delay = delay
         self._flows: dict[Place, deque[Flow]] = {}
-        self._due: list[tuple[int, int, Flow]] = []
-        self._overdue: list[tuple[int, Flow]] = []
-        self._came = 0
+        # Every flow that waits is in one of two sorted lists, and leaves it when it is complete.
+        # In heaps complete flows would stay until they are on top, and then go all at once.
+        self._not_due = list[Flow]()  # sorted by `_by_due`
+        self._overdue = list[Flow]()  # sorted by `_by_number`
+        self._n_flows_ever = 0
         self._work = 0  # ticks of all flows, and a delay for each
         self.left = np.zeros((ports, ports))  # ticks
         self.rate = np.zeros((ports, ports))  # as of `Entry`
@@ -81,14 +92,14 @@ class FlowQueue:
         self._total[flow.place] = self._total.get(flow.place, 0) + flow.ticks
         self._work += flow.ticks + self._delay
         self.waiting[flow.demand].flows += 1
-        heappush(self._due, (flow.due, self._came, flow))
-        self._came += 1
+        flow.number = self._n_flows_ever
+        self._n_flows_ever += 1
+        insort(self._not_due, flow, key=_by_due)
         self._note(flow.place)
 
     def flows(self) -> list[Flow]:
         """Return all flows that wait, in the order in which they came."""
-        known = [(came, flow) for _, came, flow in self._due] + self._overdue
-        return [flow for _, flow in sorted(known, key=lambda pair: pair[0]) if flow.ticks]
+        return sorted(self._not_due + self._overdue, key=_by_number)
 
     def total(self, place: Place) -> int:
         """Return the ticks that wait for a circuit."""
@@ -115,27 +126,29 @@ class FlowQueue:
 
         `reserved` has the ticks that committed slots serve of an entry.
         """
-        while self._due and (self._due[0][0] <= now or not self._due[0][2].ticks):
-            _, came, flow = heappop(self._due)
-            if flow.ticks:
-                heappush(self._overdue, (came, flow))
-        found, served = None, []
-        while self._overdue and found is None:
-            came, flow = self._overdue[0]
-            if flow.ticks:
-                ahead = -reserved.get(flow.place, 0)
-                for other in self._flows[flow.place]:
-                    ahead += other.ticks
-                    if other is flow:
-                        break
-                if ahead > 0:
-                    found = flow.place, ahead
-                    break
-                served.append((came, flow))
-            heappop(self._overdue)
-        for pair in served:
-            heappush(self._overdue, pair)
-        return found
+        # Those that have become due since the last call join the others, which stay sorted.
+        n_due = bisect_right(self._not_due, now, key=lambda flow: flow.due)
+        if n_due:
+            for flow in self._not_due[:n_due]:
+                flow.is_overdue = True
+            self._overdue += self._not_due[:n_due]
+            self._overdue.sort(key=_by_number)
+            del self._not_due[:n_due]
+
+        for flow in self._overdue:
+            ticks = self._ticks_until_complete(flow) - reserved.get(flow.place, 0)
+            if ticks > 0:
+                return flow.place, ticks
+        return None
+
+    def _ticks_until_complete(self, flow: Flow) -> int:
+        """Return the ticks of a flow and of those before it on its circuit."""
+        ticks = 0
+        for other in self._flows[flow.place]:
+            ticks += other.ticks
+            if other is flow:
+                break
+        return ticks
 
     def serve(self, place: Place, ticks: int, begin: int) -> None:
         """Let a circuit carry so many ticks, from `begin` on."""
@@ -169,10 +182,18 @@ class FlowQueue:
         self._work -= ticks
         if not flow.ticks:
             self._work -= self._delay
+            self._forget_due_time(flow)
             demand = self.waiting[flow.demand]
             demand.flows -= 1
             demand.done = max(demand.done, now)
             self._close(flow.demand)
+
+    def _forget_due_time(self, flow: Flow) -> None:
+        """Take a flow that is complete out of the list it is in."""
+        if flow.is_overdue:
+            del self._overdue[bisect_left(self._overdue, flow.number, key=_by_number)]
+        else:
+            del self._not_due[bisect_left(self._not_due, _by_due(flow), key=_by_due)]
 
     def _close(self, number: int) -> None:
         """Note that a demand is complete, if it is."""

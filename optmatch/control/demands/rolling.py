@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
+from itertools import permutations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,13 +24,16 @@ from optmatch.control.demands.slot_choices import QueuePlan, Rest, SlotChooser
 from optmatch.control.figures import Call, Tally
 from optmatch.control.routing.router import Router
 from optmatch.fabrics import Fabric
-from optmatch.model import FREE, IDLE, InputError, integer, number
+from optmatch.model import FREE, IDLE, InputError, OptMatchError, integer, number
 from optmatch.model.declarations import LONGEST_S
 from optmatch.model.schedule import Switching
 from optmatch.problems import Demand
 from optmatch.problems.demands.matrices import AnyMatrix, plain_matrix
 
 Aim = Literal["wait", "completion"]
+
+_TRIAL_DELAYS = ((0, 18, 4, 2), (8, 0, 12, 6), (10, 2, 0, 14), (4, 16, 6, 0))
+"""``_TRIAL_DELAYS[source][destination]``: a demand, in delays, whose plan calls every kernel."""
 
 
 class Slot(NamedTuple):
@@ -55,6 +60,10 @@ class RollingSchedule:
     the clock and serves the queue, of each circuit the oldest first. All times are whole ticks of
     1 fs inside, so a clock that shows years serves as one that shows seconds. A schedule is not
     safe for several threads at once.
+
+    Kernels are loaded by the constructor, so the first slot takes no longer than others. When
+    Python collects garbage it looks through all objects of a process, some 50 ms where OR-tools
+    and numba are loaded: a service that cannot wait calls ``gc.freeze()`` after its start.
 
     With the aim ``"wait"`` the next matching is the one that serves the shortest flows at the
     busiest ports, and the present one goes on unless another is worth much more. Slots last the
@@ -128,6 +137,37 @@ class RollingSchedule:
             packet_bytes_per_s,
         )  # fmt: skip
         self._begin(state, on_event)
+        self._load_kernels()
+
+    def _load_kernels(self) -> None:
+        """Choose slots of schedules like this one, and forget them.
+
+        Kernels and SciPy are loaded at their first use, which takes half a second: it belongs to
+        the constructor, not to the first slot of a switch that runs.
+        """
+        state = self._state
+        # Flows that are due are served by the rule of the aim "wait", whatever the aim.
+        for aim in ("wait", state.aim):
+            trial = RollingSchedule.__new__(RollingSchedule)
+            trial._begin(
+                RollingState(
+                    state.fabric,
+                    self.delay_s,
+                    self.rate_bytes_per_s,
+                    time_limit_s=state.time_limit_s,
+                    aim=aim,
+                    switching=state.switching,
+                )
+            )
+            # Two rounds: with the second one there is a plan that may go on. Where the fabric
+            # cannot connect these ports, kernels are loaded by the first slot after all.
+            n_trial_ports = min(len(_TRIAL_DELAYS), self.fabric.n_ports)
+            with suppress(OptMatchError):
+                for _ in range(2):
+                    for source, destination in permutations(range(n_trial_ports), 2):
+                        time_s = _TRIAL_DELAYS[source][destination] * max(self.delay_s, 1e-6)
+                        trial.add(source, destination, time_s * self.rate_bytes_per_s)
+                    trial.next_slot()
 
     def _begin(self, state: RollingState, on_event: Callable[[Call], None] | None = None) -> None:
         """Go on from a state."""
@@ -442,4 +482,5 @@ def _resume(
 ) -> RollingSchedule:
     rolling = RollingSchedule.__new__(RollingSchedule)
     rolling._begin(state, on_event)
+    rolling._load_kernels()
     return rolling

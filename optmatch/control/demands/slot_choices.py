@@ -170,14 +170,20 @@ class SlotChooser:
 
     def _choose_length(self, rest: Rest, matching: NDArray[np.int32], hold: int) -> int:
         """Hold a matching until a flow is complete, and the longer the more waits."""
-        places = enumerate(matching.tolist())
-        entries = [
-            rest.queue.look(place, rest.reserved.get(place, 0))
-            for place in places
-            if place[1] != IDLE
-        ]
-        longest = max(entry.ticks for entry in entries)
-        ticks = max(min(entry.first for entry in entries if entry.ticks), self._delay)
+        longest = 0
+        first_complete: int | None = None
+        for source, destination in enumerate(matching.tolist()):
+            if destination == IDLE:
+                continue
+            # One entry at a time: a list of them sets off the garbage collector, which looks
+            # through the whole queue.
+            place = (source, destination)
+            entry = rest.queue.look(place, rest.reserved.get(place, 0))
+            longest = max(longest, entry.ticks)
+            if entry.ticks and (first_complete is None or entry.first < first_complete):
+                first_complete = entry.first
+        assert first_complete is not None, "a matching that is chosen serves a flow"
+        ticks = max(first_complete, self._delay)
         if not self._delay:
             return min(ticks, longest)
         return min(longest, max(hold, min(ticks, _LONGEST * self._delay)))

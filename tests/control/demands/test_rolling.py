@@ -4,6 +4,8 @@ import copy
 import cProfile
 import json
 import pickle
+import subprocess
+import sys
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import scipy.sparse
 from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
+from optmatch.control.demands.flows import FlowQueue
 from optmatch.control.demands.rolling import Aim, RollingSchedule, Slot
 from optmatch.control.demands.schedules import schedule
 from optmatch.model.schedule import Switching
@@ -387,6 +390,56 @@ def test_the_queue_costs_no_time() -> None:
         profile.runcall(rolling.next_slot)
         calls.append(sum(entry.callcount for entry in profile.getstats()))
     assert calls[1] <= 1.2 * calls[0]
+
+
+FIRST_SLOT = """
+import sys
+import optmatch as om
+from optmatch.solvers.kernels.decorators import LazyKernel
+
+def loaded():
+    kernels = {kernel.__name__ for kernel in LazyKernel._all if kernel._made is not None}
+    return kernels | set(sys.modules)
+
+rolling = om.RollingSchedule(om.IdealSwitch(6), 0.5, aim=sys.argv[1], time_limit_s=None)
+if sys.argv[2] == "load":
+    rolling.save(sys.argv[3])
+    rolling = om.RollingSchedule.load(sys.argv[3])
+before = loaded()
+for k in range(3):
+    matrix = [[1 + (7 * i + 3 * j + k) % 11 for j in range(6)] for i in range(6)]
+    for port in range(6):
+        matrix[port][port] = 0
+    rolling.add(matrix)
+    rolling.next_slot()
+print(sorted(loaded() - before))
+"""
+
+
+@pytest.mark.parametrize("aim", ["wait", "completion"])
+@pytest.mark.parametrize("way", ["new", "load"])
+def test_the_first_slot_loads_nothing(aim: Aim, way: str, tmp_path: Path) -> None:
+    """Kernels and SciPy take half a second to load: the constructor does it."""
+    command = [sys.executable, "-c", FIRST_SLOT, aim, way, str(tmp_path / "state.json")]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.stdout == "[]\n", process.stderr
+
+
+def test_complete_flows_are_forgotten_at_once() -> None:
+    """No slot pays for the flows that were complete before: each goes when it is served."""
+    queue = FlowQueue(2, delay=1)
+    for number in range(100):
+        queue.add(number, [((0, 1), 2)], now=0)
+    queue.add(100, [((1, 0), 1000)], now=0)
+    queue.serve((0, 1), 2 * 60, begin=0)
+    queue.take_back((0, 1), 2 * 10, now=120)
+
+    profile = cProfile.Profile()
+    overdue = profile.runcall(queue.most_overdue, 10**6, {})
+    assert overdue == ((0, 1), 2)
+    assert [flow.demand for flow in queue.flows()] == [*range(60, 90), 100]
+    calls = sum(entry.callcount for entry in profile.getstats())
+    assert calls <= 2 * 31 + 10, "31 flows are left, and no other is looked at"
 
 
 @pytest.mark.parametrize("size", [0.5, 20.0])
