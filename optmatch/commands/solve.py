@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -34,6 +35,8 @@ from optmatch.model import (
     Limit,
     LimitReached,
     Limits,
+    OnEvent,
+    Problem,
     Solution,
     Status,
     TimeUp,
@@ -47,14 +50,16 @@ from optmatch.model import (
 
 
 def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """List the methods whose names begin so, for the completion of a shell."""
     from click.shell_completion import CompletionItem
 
     from optmatch.kinds import all_methods
 
-    found = {method.name: method.summary for method in all_methods()}
+    # Methods of several kinds may share a name, which is completed once.
+    summary_of_name = {method.name: method.summary for method in all_methods()}
     return [
         CompletionItem(name, help=summary)
-        for name, summary in found.items()
+        for name, summary in summary_of_name.items()
         if name.startswith(incomplete)
     ]
 
@@ -112,111 +117,197 @@ def solve(
         _log_to_stderr()
     if output == STDIN and as_json:
         raise click.UsageError("--json and -o - both write to stdout")
-    targets = _targets(files, output)
+    target_of_file = _choose_targets(files, output)
     options["params"] = _read_params(options["params"])
+    request = _Request(has_several_files=len(files) > 1, as_json=as_json, **options)
 
-    def run(file: str) -> int:
-        return _solve(file, targets[file], as_json, several=len(files) > 1, **options)
+    def solve_file(file: str) -> int:
+        return _solve_file(file, target_of_file[file], request)
 
-    ctx.exit(for_each(files, run, as_json=as_json))
+    ctx.exit(for_each(files, solve_file, as_json=as_json))
+
+
+class _Request(NamedTuple):
+    """The options of the command, which are the same for all files."""
+
+    method: str | None
+    params: dict[str, float]
+    seed: int | None
+    time_limit_s: float | None
+    start: str | None  # a schedule file
+    has_several_files: bool
+    force: bool
+    as_json: bool
+    quiet: bool
+    verbose: bool
 
 
 @unbroken()
-def _solve(
-    file: str,
-    target: str | None,
-    as_json: bool,
-    *,
-    several: bool,
-    method: str | None,
-    time_limit_s: float | None,
-    seed: int | None,
-    start: str | None,
-    params: dict[str, float],
-    force: bool,
-    quiet: bool,
-    verbose: bool,
-) -> int:
-    clock = Limits(time_s=time_limit_s).start()
-    before = uncounted_s()
-    with uncounted():
-        from optmatch.entrances import solve as run
-        from optmatch.io import check_target
+def _solve_file(file: str, target: str | None, request: _Request) -> int:
+    """Solve one problem file, save the answer and print it; return the exit code.
 
-    units = [""]
-    with listening(
-        Path(name_of(file)).name,
-        quiet=quiet,
-        verbose=verbose,
-        keep=True,
-        limit_s=time_limit_s,
-        unit=lambda: units[-1],
-    ) as listen:
+    Parameters
+    ----------
+    file
+        The problem file, ``-`` for stdin.
+    target
+        The schedule file, ``-`` for stdout, None to save nothing.
+    request
+        The options of the command.
+    """
+    # Reading counts in the time limit; importing, checking, compiling and writing do not.
+    clock = Limits(time_s=request.time_limit_s).start()
+    uncounted_before_s = uncounted_s()
+    with uncounted():
+        from optmatch.entrances import solve as solve_problem
+
+    name = name_of(file)
+    with _listening_to_search(name, request) as (listen, show_unit):
         with clock.running():
-            try:
-                problem = read_problem(file)
-                if not quiet:
-                    say_remarks(problem, name_of(file))
-                units.append(unit_of(problem))
-            except TimeUp as exc:
-                raise LimitReached("no schedule at the limit: time") from exc
-            if target not in (None, STDIN):  # refused before the search spends time
-                if several:
-                    Path(target).parent.mkdir(exist_ok=True)
-                check_target(target, force=force)
-            former = None if start is None else read_solution(start)
-            given: dict[str, Any] = {"seed": seed, "time_limit_s": time_limit_s, "start": former}
-            solution = run(problem, method, params=params, on_event=listen, **given)
+            problem = _read_within_limit(file, request)
+            show_unit(unit_of(problem))
+            _check_target(target, request)
+            start = None if request.start is None else read_solution(request.start)
+            solution = solve_problem(
+                problem,
+                request.method,
+                seed=request.seed,
+                time_limit_s=request.time_limit_s,
+                start=start,
+                params=request.params,
+                on_event=listen,
+            )
             solution = replace(solution, time_s=clock.elapsed_s)
         with uncounted("writing"):
-            saved = _save(solution, target, force)
-    beside = {what: spent - before.get(what, 0.0) for what, spent in uncounted_s().items()}
-    beside = {what: spent for what, spent in beside.items() if spent > 0}
-    if as_json:
-        told = {**_result_object(solution), "uncounted_s": beside, "saved": saved}
-        print_object("result", {"file": file, **told})
+            saved_to = _save(solution, target, request.force)
+
+    # Print the answer, unless the schedule itself goes to stdout.
+    uncounted_here_s = _increases(uncounted_before_s, uncounted_s())
+    if request.as_json:
+        result = _result_object(solution)
+        result |= {"uncounted_s": uncounted_here_s, "saved": saved_to}
+        print_object("result", {"file": file, **result})
     elif target != STDIN:
-        _print(name_of(file), solution, beside, verbose)
-    if not quiet:
-        _explain(name_of(file), solution, saved)
+        _print_solution(name, solution, uncounted_here_s, request.verbose)
+
+    if not request.quiet:
+        _explain(name, solution, saved_to)
         if solution.limit is Limit.EXHAUSTED and solution.objective is not None:
-            say(f"{name_of(file)}: {what_goes_on(solution, method, time_limit_s)}")
-    return _code(solution)
+            say(f"{name}: {suggest_next_step(solution, request.method, request.time_limit_s)}")
+    return _exit_code(solution)
+
+
+@contextmanager
+def _listening_to_search(
+    name: str, request: _Request
+) -> Iterator[tuple[OnEvent, Callable[[str], None]]]:
+    """Show the progress of a search.
+
+    Yields
+    ------
+    listen
+        Hears the events of the method.
+    show_unit
+        Sets the unit of objectives, which is known once the problem is read.
+    """
+    units = [""]
+    with listening(
+        Path(name).name,
+        quiet=request.quiet,
+        verbose=request.verbose,
+        keep=True,
+        limit_s=request.time_limit_s,
+        unit=lambda: units[-1],
+    ) as listen:
+        yield listen, units.append
+
+
+def _read_within_limit(file: str, request: _Request) -> Problem:
+    """Read a problem file, and say on stderr what is unusual about it.
+
+    Raises
+    ------
+    LimitReached
+        If the time limit is over before the problem is read.
+    """
+    try:
+        problem = read_problem(file)
+        if not request.quiet:
+            say_remarks(problem, name_of(file))
+    except TimeUp as exc:
+        raise LimitReached("no schedule at the limit: time") from exc
+    return problem
+
+
+def _check_target(target: str | None, request: _Request) -> None:
+    """Refuse a schedule file that cannot be written, before the search spends time."""
+    from optmatch.io import check_target
+
+    if target in (None, STDIN):
+        return
+    if request.has_several_files:
+        Path(target).parent.mkdir(exist_ok=True)
+    check_target(target, force=request.force)
+
+
+def _increases(before_s: dict[str, float], after_s: dict[str, float]) -> dict[str, float]:
+    """Return by how much each time has grown; times that have not grown are left out."""
+    increase_s = {what: time_s - before_s.get(what, 0.0) for what, time_s in after_s.items()}
+    return {what: time_s for what, time_s in increase_s.items() if time_s > 0}
 
 
 def _read_params(texts: Sequence[str]) -> dict[str, float]:
+    """Read texts such as ``restarts=3``; whole numbers stay whole."""
     params: dict[str, float] = {}
     for text in texts:
         name, _, value = text.partition("=")
         if name in params:
             raise click.UsageError(f"--param {name} is there twice")
+        is_whole = value.strip("+-").isdigit()
         try:
-            params[name] = float(value) if not value.strip("+-").isdigit() else int(value)
+            params[name] = int(value) if is_whole else float(value)
         except ValueError:
             raise click.UsageError(f"--param {text}: NAME=VALUE, with a number") from None
     return params
 
 
-def _targets(files: Sequence[str], output: str | None) -> dict[str, str | None]:
-    """Say where each answer goes; two answers never go to one file."""
+def _choose_targets(files: Sequence[str], output: str | None) -> dict[str, str | None]:
+    """Return the schedule file of each problem file; no two have the same.
+
+    Parameters
+    ----------
+    files
+        The problem files.
+    output
+        A file or, for several of them, a folder; ``-`` for stdout; None to save nothing.
+    """
     if len(set(files)) < len(files):
         raise click.UsageError("the same FILE twice")
     if output == STDIN and len(files) > 1:
         raise click.UsageError("-o -: only one FILE can go to stdout")
-    if output is None or output == STDIN or (len(files) == 1 and not Path(output).is_dir()):
+    if output is None or output == STDIN:
         return dict.fromkeys(files, output)
-    if Path(output).exists() and not Path(output).is_dir():
+
+    folder = Path(output)
+    if len(files) == 1 and not folder.is_dir():
+        return dict.fromkeys(files, output)
+
+    # From here on the output has to be a folder, which may not be there yet.
+    if folder.exists() and not folder.is_dir():
         raise click.UsageError(f"-o {output}: several FILEs need a folder, and this is a file")
-    if Path(output).suffix and not Path(output).is_dir():
+    if folder.suffix and not folder.is_dir():
         raise click.UsageError(
             f"-o {output}: several FILEs need a folder, and this is the name of a file"
         )
-    if not Path(output).parent.is_dir():
+    if not folder.parent.is_dir():
         raise click.UsageError(f"-o {output}: the folder around it is not there")
-    stems = {f: "stdin" if f == STDIN else Path(f).name.removesuffix(".json") for f in files}
-    if len(set(stems.values())) < len(files):
+
+    stem_of_file = {file: Path(file).name.removesuffix(".json") for file in files}
+    if STDIN in stem_of_file:
+        stem_of_file[STDIN] = "stdin"
+    if len(set(stem_of_file.values())) < len(files):
         raise click.UsageError("two FILEs of one name cannot go to one folder")
-    return {file: str(Path(output) / f"{stem}.schedule.json") for file, stem in stems.items()}
+    return {file: str(folder / f"{stem}.schedule.json") for file, stem in stem_of_file.items()}
 
 
 def _save(solution: Solution, target: str | None, force: bool) -> str | None:
@@ -232,16 +323,20 @@ def _save(solution: Solution, target: str | None, force: bool) -> str | None:
     return target
 
 
-def _code(solution: Solution) -> int:
+def _exit_code(solution: Solution) -> int:
     if solution.limit is Limit.INTERRUPTED:
         return INTERRUPTED
-    codes = {Status.INFEASIBLE: INFEASIBLE, Status.UNKNOWN: NOTHING_FOUND}
-    return codes.get(solution.status, SOLVED)
+    code_of_status = {Status.INFEASIBLE: INFEASIBLE, Status.UNKNOWN: NOTHING_FOUND}
+    return code_of_status.get(solution.status, SOLVED)
 
 
 def _result_object(solution: Solution) -> dict[str, Any]:
+    """Return what `--json` prints of a solution."""
     from optmatch.io import problem_digest
 
+    n_slots = None
+    if solution.objective is not None:
+        n_slots = sum(_slots_of_planes(solution))
     return {
         "kind": solution.problem.kind,
         "problem_sha256": problem_digest(solution.problem),
@@ -251,7 +346,7 @@ def _result_object(solution: Solution) -> dict[str, Any]:
         "lower_bound": solution.lower_bound,
         "gap": solution.gap,
         "proof": solution.proof,
-        "slots": sum(_slots(solution)) if solution.objective is not None else None,
+        "slots": n_slots,
         "method": solution.method,
         "seed": solution.seed,
         "time_s": solution.time_s,
@@ -259,15 +354,34 @@ def _result_object(solution: Solution) -> dict[str, Any]:
     }
 
 
-def _print(name: str, solution: Solution, beside: dict[str, float], verbose: bool) -> None:
-    good = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
-    click.echo(f"{name}: {paint(solution.status.value, good)}")
+def _print_solution(
+    name: str, solution: Solution, uncounted_here_s: dict[str, float], verbose: bool
+) -> None:
+    """Print the status of a solution, and its figures below each other.
+
+    Parameters
+    ----------
+    name
+        The name of the problem file.
+    solution
+        The solution.
+    uncounted_here_s
+        Seconds that do not count in the time of the solution, by what they were spent on.
+    verbose
+        Whether statistics are printed that are no numbers.
+    """
+    has_answer = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    click.echo(f"{name}: {paint(solution.status.value, has_answer)}")
     rows: dict[str, Any] = {}
+
+    # The answer: its size, its objective and how near it is to the best one.
     if solution.status is Status.INFEASIBLE or "reason" in solution.stats:
         rows["reason"] = str(solution.stats.get("reason", "none given"))
-    if slots := _slots(solution):
-        planes = f" on {len(slots)} planes" if len(slots) > 1 else ""
-        rows["matchings"] = f"{sum(slots)}{planes}"
+    slots_of_planes = _slots_of_planes(solution)
+    if len(slots_of_planes) > 1:
+        rows["matchings"] = f"{sum(slots_of_planes)} on {len(slots_of_planes)} planes"
+    elif slots_of_planes:
+        rows["matchings"] = f"{slots_of_planes[0]}"
     unit = unit_of(solution.problem)
     if solution.objective is not None:
         rows["objective"] = write_score(solution.objective, unit)
@@ -276,20 +390,28 @@ def _print(name: str, solution: Solution, beside: dict[str, float], verbose: boo
     if math.isfinite(solution.gap):
         rows["gap"] = f"{100 * solution.gap:.3g} %"
     rows |= figures_of(solution.problem, solution.answer)
-    proved = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
-    if solution.proof is not None and (proved or is_known(solution.lower_bound)):
-        name = "proof" if proved else "bound by"
-        rows[name] = solution.proof + ", unproved" * (solution.proof == "search")
+
+    # What the claims rest on: a search without a certificate is no proof.
+    is_decided = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    if solution.proof is not None and (is_decided or is_known(solution.lower_bound)):
+        title = "proof" if is_decided else "bound by"
+        unproved = ", unproved" if solution.proof == "search" else ""
+        rows[title] = f"{solution.proof}{unproved}"
+
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"
-    rows["not counted"] = ", ".join(f"{what} {spent:.2g} s" for what, spent in beside.items())
+    times = [f"{what} {time_s:.2g} s" for what, time_s in uncounted_here_s.items()]
+    rows["not counted"] = ", ".join(times)
+
+    # Statistics of the method, but those that rows above have already.
     for key, value in solution.stats.items():
-        told = verbose or isinstance(value, int | float) or key == "fewest_slots"
-        if key not in ("reason", "slots", "compile_s") and told:  # the row above has compiling
+        if key in ("reason", "slots", "compile_s"):
+            continue
+        if verbose or isinstance(value, int | float) or key == "fewest_slots":
             rows[key] = value
     print_rows(rows)
 
 
-def _slots(solution: Solution) -> list[int]:
+def _slots_of_planes(solution: Solution) -> list[int]:
     """Count the slots of each plane; empty without an answer."""
     if solution.schedule is not None:
         return [solution.schedule.n_slots]
@@ -297,37 +419,49 @@ def _slots(solution: Solution) -> list[int]:
     return [schedule.n_slots for schedule in schedules]
 
 
-def _explain(name: str, solution: Solution, saved: str | None) -> None:
+def _explain(name: str, solution: Solution, saved_to: str | None) -> None:
     """Say on stderr what the figures do not say: why it stopped, and where the answer is."""
     if solution.limit is Limit.INTERRUPTED:
         say(f"{name}: interrupted")
     elif solution.limit not in (None, Limit.EXHAUSTED):
-        found = "no schedule" if solution.objective is None else "the best so far"
-        say(f"{name}: {found} at the limit: {solution.limit.value}")
-    if saved is None and solution.objective is not None:
+        best = "no schedule" if solution.objective is None else "the best so far"
+        say(f"{name}: {best} at the limit: {solution.limit.value}")
+
+    if saved_to is None and solution.objective is not None:
         say(f"{name}: nothing was saved; -o FILE keeps the schedule")
-    elif saved not in (None, STDIN):
-        say(f"{saved}: written")
+    elif saved_to not in (None, STDIN):
+        say(f"{saved_to}: written")
 
 
-def what_goes_on(solution: Solution, method: str | None, time_limit_s: float | None) -> str:
-    """Say of an answer that is not proved what would go on from it, as its search does not."""
+def suggest_next_step(solution: Solution, method: str | None, time_limit_s: float | None) -> str:
+    """Say how to improve or prove an answer whose search has nothing left to try.
+
+    Parameters
+    ----------
+    solution
+        A solution that is not proved to be optimal.
+    method, time_limit_s
+        As the user has chosen them; None if not at all.
+    """
     from optmatch.kinds import kind_of
 
     exhausted = "the search is exhausted, and the answer is not proved to be the best"
-    exact = [
+    exact_methods = [
         other.name
         for other in kind_of(solution.problem).methods
         if other.exact and other.takes(solution.problem) and other.name != solution.method
     ]
-    if not exact:
+    if not exact_methods:
         return exhausted
+
+    # With a time limit the default method goes on to an exact one by itself.
     if method is None and time_limit_s is None:
         return f"{exhausted}; --time-limit 1 goes on, to a better answer or a proof"
-    return f"{exhausted}; --method {exact[0]} may prove it"
+    return f"{exhausted}; --method {exact_methods[0]} may prove it"
 
 
 def _log_to_stderr() -> None:
+    """Print what the package logs, of all levels."""
     log = logging.getLogger("optmatch")
     if not log.handlers:
         log.addHandler(logging.StreamHandler())

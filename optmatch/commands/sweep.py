@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,6 +33,10 @@ from optmatch.commands.shared.outcome import (
 from optmatch.commands.shared.progress import listening
 from optmatch.model import InputError, Problem
 from optmatch.model.files import check_target, replace_file
+
+if TYPE_CHECKING:
+    from optmatch.sweeps.reports import SweepReport
+    from optmatch.sweeps.tasks import Row
 
 
 @click.command()
@@ -65,51 +69,72 @@ def sweep(
 
     tasks = read_spec(spec, generated)
     store = output or str(Path(spec).with_suffix(".sqlite"))
-    found: Counter[str] = Counter()
-    code = SOLVED
+    n_of_status: Counter[str] = Counter()
+    is_interrupted = False
     with ExitStack() as stack:
+        # Without Dask the sweep starts processes of its own, which outlive a crash of one of them.
         executor = stack.enter_context(executing(jobs if dask else None, dask))
         try:
             listen = stack.enter_context(listening("sweep", quiet=quiet))
             for row in run(
                 tasks, executor, store=store, n_workers=jobs, retry=retry, on_event=listen
             ):
-                found[row.status] += 1
+                n_of_status[row.status] += 1
                 if as_json:
                     print_object("row", row.figures())
         except KeyboardInterrupt:
             say(f"interrupted: {store} has what was done; run it again to go on")
-            code = INTERRUPTED
+            is_interrupted = True
+
     if not as_json:
-        click.echo(f"{store}: {found.total()} of {len({task.key() for task in tasks})} tasks")
-        print_rows(dict(sorted(found.items())))
-    ctx.exit(code or (OTHER if found["failed"] else SOLVED))
+        n_tasks = len({task.key() for task in tasks})
+        click.echo(f"{store}: {n_of_status.total()} of {n_tasks} tasks")
+        print_rows(dict(sorted(n_of_status.items())))
+    if is_interrupted:
+        ctx.exit(INTERRUPTED)
+    ctx.exit(OTHER if n_of_status["failed"] else SOLVED)
 
 
 def generated(command: str) -> Problem:
-    """Make a problem of a command, as it stands behind `optmatch generate`.
+    """Make a problem by running a command in this process, as it stands behind `generate`.
 
-    It is what the command prints; with ``-o`` a file of a folder that is made for it.
+    Parameters
+    ----------
+    command
+        The words of the command. Without ``-o`` it prints the problem; with it, it writes a file
+        into a temporary folder.
+
+    Raises
+    ------
+    InputError
+        If the command is refused.
     """
     from optmatch.commands.generate import generate
     from optmatch.io import load, loads
 
-    text = io.StringIO()
+    printed = io.StringIO()
     with TemporaryDirectory() as folder:
         try:
-            with redirect_stdout(text):
-                words = shlex.split(command)
+            words = shlex.split(command)
+            with redirect_stdout(printed):
                 generate.main(words, "optmatch generate", standalone_mode=False, obj=Path(folder))
-            written = [file for file in Path(folder).iterdir() if file.suffix != ".npz"]
-            problem = load(written[0]) if written else loads(text.getvalue(), path=command)
-        except (click.ClickException, OSError, ValueError) as exc:
-            why = exc.format_message() if isinstance(exc, click.ClickException) else str(exc)
-            raise InputError(f"{command!r}: {why}", where="generate") from exc
+
+            # Large arrays of a problem lie in an archive beside its file.
+            problem_files = [file for file in Path(folder).iterdir() if file.suffix != ".npz"]
+            if problem_files:
+                problem = load(problem_files[0])
+            else:
+                problem = loads(printed.getvalue(), path=command)
+        except click.ClickException as exc:
+            raise InputError(f"{command!r}: {exc.format_message()}", where="generate") from exc
+        except (OSError, ValueError) as exc:
+            raise InputError(f"{command!r}: {exc}", where="generate") from exc
     assert isinstance(problem, Problem)
     return problem
 
 
-_SHOWN = 5
+# Failures that `report` prints.
+_MAX_FAILURES = 5
 
 
 @click.command()
@@ -120,47 +145,72 @@ _SHOWN = 5
 @with_options((FORCE, JSON))
 def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
     """Compare the methods of a sweep: gap, rank, time, and how often each is near the best."""
-    from optmatch.sweeps.reports import csv_table, html_page, make_report, parquet_table
+    from optmatch.sweeps.reports import make_report
     from optmatch.sweeps.store import Store
 
-    endings = ".html", ".csv", ".parquet"
-    target = None if output is None else check_target(output, force=force, endings=endings)
-    with Store(store, read_only=True) as kept:
-        rows = list(kept.rows())
-    found = make_report(rows)
+    target = None
+    if output is not None:
+        target = check_target(output, force=force, endings=(".html", ".csv", ".parquet"))
+
+    with Store(store, read_only=True) as open_store:
+        rows = list(open_store.rows())
+    figures = make_report(rows)
     if target is not None:
-        suffix = Path(str(output)).suffix.lower()
-        if suffix == ".html":
-            content = html_page(found, Path(store).name).encode()
-        else:
-            content = csv_table(rows) if suffix == ".csv" else parquet_table(rows)
-        replace_file(target, content)
+        replace_file(target, _report_file(Path(str(output)).suffix, Path(store).name, rows))
         say(f"{output}: written")
+
     if as_json:
-        told = {"store": store, **found._asdict()}
-        told["kinds"] = {
-            kind.kind: {"methods": kind.table, "within": kind.shares()} for kind in found.kinds
-        }
-        told["failures"] = [row.figures() for row in found.failures]
-        print_object("sweep-report", told)
-        return
-    counts = ", ".join(f"{count} {status}" for status, count in found.statuses.items())
-    click.echo(f"{store}: {found.rows} tasks of {found.problems} problems: {counts or 'none'}")
-    for kind in found.kinds:
+        print_object("sweep-report", _report_object(store, figures))
+    else:
+        _print_report(store, figures)
+
+
+def _report_file(suffix: str, title: str, rows: list[Row]) -> bytes:
+    """Return the content of a report file: a page of HTML, or a table of all rows."""
+    from optmatch.sweeps.reports import csv_table, html_page, make_report, parquet_table
+
+    match suffix.lower():
+        case ".html":
+            return html_page(make_report(rows), title).encode()
+        case ".csv":
+            return csv_table(rows)
+        case _:
+            return parquet_table(rows)
+
+
+def _report_object(store: str, report: SweepReport) -> dict[str, Any]:
+    """Return what `--json` prints of a report."""
+    content = {"store": store, **report._asdict()}
+    content["kinds"] = {
+        kind.kind: {"methods": kind.table, "within": kind.shares()} for kind in report.kinds
+    }
+    content["failures"] = [row.figures() for row in report.failures]
+    return content
+
+
+def _print_report(store: str, report: SweepReport) -> None:
+    """Print a report: a table for each kind of problem, and the first failures."""
+    counts = ", ".join(f"{count} {status}" for status, count in report.statuses.items())
+    click.echo(f"{store}: {report.rows} tasks of {report.problems} problems: {counts or 'none'}")
+
+    for kind in report.kinds:
         click.echo(f"\n{kind.kind}")
-        _print(kind.table)
+        _print_columns(kind.table)
         if len(kind.table) > 1:
             click.echo("  part of the tasks within so many times the best objective")
-            _print(kind.shares())
-    for row in found.failures[:_SHOWN]:
+            _print_columns(kind.shares())
+
+    for row in report.failures[:_MAX_FAILURES]:
         click.echo(f"{row.status}: {row.name}, {row.method}, seed {row.seed}: {row.error}")
-    if len(found.failures) > _SHOWN:
-        click.echo(f"... and {len(found.failures) - _SHOWN} more")
+    if len(report.failures) > _MAX_FAILURES:
+        click.echo(f"... and {len(report.failures) - _MAX_FAILURES} more")
 
 
-def _print(table: list[dict[str, Any]]) -> None:
+def _print_columns(table: list[dict[str, Any]]) -> None:
+    """Print rows of equal keys in columns, with the keys as their titles."""
     from optmatch.sweeps.reports import show
 
     names = list(table[0])
+    titles = [name.replace("_", " ") for name in names]
     lines = [[show(row[name]) for name in names] for row in table]
-    print_table([[name.replace("_", " ") for name in names], *lines], indent=2)
+    print_table([titles, *lines], indent=2)

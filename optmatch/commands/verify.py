@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from optmatch.commands.shared.outcome import (
     read_solution,
 )
 from optmatch.model import unit_of, write_score
+
+if TYPE_CHECKING:
+    from optmatch.verify import Report
 
 _SEVERITY = (SOLVED, UNPROVED, CHECK_FAILED)
 """Exit codes from the best to the worst."""
@@ -69,20 +72,38 @@ def verify(
     if whole_store and (options["optics"] or against is not None):
         raise click.UsageError("either --all, or --optics or --against")
 
-    def run(file: str) -> int:
+    def verify_file(file: str) -> int:
         if whole_store:
             code = _verify_store(file, discard, as_json)
         else:
-            code = _verify(file, options, as_json)
+            code = _verify_schedule(file, options, as_json)
             if against is not None:
-                code = max(code, _compare(file, against, as_json), key=_SEVERITY.index)
-        return SOLVED if accept_unproved and code == UNPROVED else code
+                code_of_switch = _compare_with_switch(file, against, as_json)
+                code = max(code, code_of_switch, key=_SEVERITY.index)
+        if accept_unproved and code == UNPROVED:
+            return SOLVED
+        return code
 
-    ctx.exit(for_each(files, run, as_json=as_json))
+    ctx.exit(for_each(files, verify_file, as_json=as_json))
 
 
-def _compare(file: str, config: str, as_json: bool) -> int:
-    """Print which slot a switch holds, or how its circuits differ from the nearest one."""
+def _compare_with_switch(file: str, config: str, as_json: bool) -> int:
+    """Print which slot a switch holds, or how its circuits differ from the nearest one.
+
+    Parameters
+    ----------
+    file
+        A schedule file.
+    config
+        The `config_db.json` of the switch.
+    as_json
+        Whether one JSON object is printed.
+
+    Returns
+    -------
+    int
+        The exit code: 0 if the switch holds a slot, else that of a failed check.
+    """
     from optmatch.io.switches.comparing import compare_with_config
 
     nearest = compare_with_config(read_solution(file), config)
@@ -110,61 +131,105 @@ def _compare(file: str, config: str, as_json: bool) -> int:
 
 
 def _verify_store(file: str, discard: bool, as_json: bool) -> int:
+    """Verify all answers of a store of sweeps, and print how many hold and which do not.
+
+    Parameters
+    ----------
+    file
+        The store.
+    discard
+        Whether rows are removed whose answers do not hold.
+    as_json
+        Whether one JSON object is printed.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
     from optmatch.sweeps.checks import check_store
     from optmatch.sweeps.store import Store
 
-    counts = dict.fromkeys(("ok", "unproved", "violated", "damaged", "none"), 0)
-    wrong = []
+    n_of_verdict = dict.fromkeys(("ok", "unproved", "violated", "damaged", "none"), 0)
+    wrong_rows = []
     with Store(file, read_only=not discard) as store:
         for row, verdict, complaint in check_store(store):
-            counts[verdict] += 1
+            n_of_verdict[verdict] += 1
             if verdict in ("violated", "damaged"):
-                wrong.append({"key": row.key, "name": row.name, "complaint": complaint})
+                wrong_rows.append({"key": row.key, "name": row.name, "complaint": complaint})
                 if discard:
                     store.discard(row.key)
+
     if as_json:
-        print_object("store-report", {"file": file, **counts, "wrong": wrong})
+        print_object("store-report", {"file": file, **n_of_verdict, "wrong": wrong_rows})
     else:
-        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-        click.echo(f"{file}: {paint('FAILED' if wrong else 'ok', not wrong)}: {told or 'empty'}")
-        for entry in wrong:
+        word = "FAILED" if wrong_rows else "ok"
+        counts = [f"{n} {verdict}" for verdict, n in n_of_verdict.items() if n]
+        summary = ", ".join(counts) or "empty"
+        click.echo(f"{file}: {paint(word, not wrong_rows)}: {summary}")
+        for entry in wrong_rows:
             click.echo(f"  {entry['key'][:12]} {entry['name']}: {entry['complaint']}")
-    if wrong:
+
+    if wrong_rows:
         return CHECK_FAILED
-    return UNPROVED if counts["unproved"] else SOLVED
+    return UNPROVED if n_of_verdict["unproved"] else SOLVED
 
 
-def _verify(file: str, options: dict[str, Any], as_json: bool) -> int:
+def _verify_schedule(file: str, options: dict[str, Any], as_json: bool) -> int:
+    """Replay one schedule file, with `--optics` measure it, and print the report.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
     from optmatch.entrances import verify as replay
 
     solution = read_solution(file)
     report = replay(solution.problem, solution)
+
+    # Light through wrong states means nothing, so a refused schedule is not measured.
     measured = None
-    if options["optics"] and report.valid:  # light through wrong states means nothing
+    if options["optics"] and report.valid:
         measured = optics.measure(solution, options)
+
     if as_json:
-        found: dict[str, Any] = {"optics": None} if options["optics"] else {}
-        if measured is not None:
-            found = {"optics": optics.optics_object(measured)}
-        print_object("report", {"file": file, **report.to_json(), **found})
+        content = {"file": file, **report.to_json()}
+        if options["optics"]:
+            content["optics"] = None if measured is None else optics.optics_object(measured)
+        print_object("report", content)
     else:
-        _print(name_of(file), report, unit_of(solution.problem))
+        _print_report(name_of(file), report, unit_of(solution.problem))
         if measured is not None:
             optics.print_optics(measured, per_slot=options["per_slot"])
         elif options["optics"]:
             click.echo("  optics: not measured, since the schedule is refused")
-    if not report.valid or (measured is not None and not measured.ok):
+
+    budget_is_kept = measured is None or measured.ok
+    if not report.valid or not budget_is_kept:
         return CHECK_FAILED
     return SOLVED if report.ok else UNPROVED
 
 
-def _print(name: str, report: Any, unit: str) -> None:
-    verdict = paint("ok", True) if report.ok else click.style("UNPROVED", fg="yellow")
-    click.echo(f"{name}: {verdict if report.valid else paint('FAILED', False)}")
+def _print_report(name: str, report: Report, unit: str) -> None:
+    """Print a report: the verdict, violations, figures, and what is unproved."""
+    if not report.valid:
+        verdict = paint("FAILED", False)
+    elif report.ok:
+        verdict = paint("ok", True)
+    else:
+        verdict = click.style("UNPROVED", fg="yellow")
+    click.echo(f"{name}: {verdict}")
+
     for violation in report.violations:
         click.echo(f"  {violation}")
-    figures = report.figures.items()
-    print_rows({k: write_score(v, unit) if isinstance(v, tuple) else v for k, v in figures})
+
+    # Scores of several levels are written with the names of their levels.
+    rows: dict[str, Any] = {}
+    for figure, value in report.figures.items():
+        rows[figure] = write_score(value, unit) if isinstance(value, tuple) else value
+    print_rows(rows)
+
     for check in report.skipped:
         click.echo(f"  not checked: {check}")
     for claim in report.unproved:

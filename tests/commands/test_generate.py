@@ -73,6 +73,10 @@ def test_generate_lets_slots_wait_for_their_cells() -> None:
             "all-to-all --fabric ideal-switch --size 4 --delay cells",
             "delay_s = 'cells': a device of each cell is needed",
         ),
+        (
+            "all-to-all --rows 2 --cols 2 --ports 4 --device mems-crossbar",
+            "--device: does not matter for --objective total-cells",
+        ),
         ("all-to-all --rows 2 --cols 2 --ports a,b", "'a,b': whole numbers, separated by commas"),
         ("all-to-all --rows 2 --cols 2 --delay nan", "'nan': seconds, or cells"),
         ("routing --fabric ideal-switch --size 2", "either --matching or --random-matching"),

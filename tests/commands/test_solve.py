@@ -17,7 +17,7 @@ import pytest
 
 import optmatch as om
 from optmatch.commands.shared.progress import listening
-from optmatch.commands.solve import what_goes_on
+from optmatch.commands.solve import suggest_next_step
 from optmatch.fabrics.meshes.ports import spread
 from optmatch.model import NewBest, uncounted
 from tests.helpers.command import (
@@ -375,7 +375,7 @@ def test_a_closed_stdin_is_said() -> None:
         (None, 5.0, "--method ilp may prove it"),
     ],
 )
-def test_why_a_search_stopped_andwhat_goes_on(
+def test_why_a_search_stopped_and_what_goes_on(
     method: str | None, time_limit_s: float | None, hint: str
 ) -> None:
     """A search that had nothing left to try said "feasible" and no more."""
@@ -386,7 +386,7 @@ def test_why_a_search_stopped_andwhat_goes_on(
         limit=om.Limit.EXHAUSTED,
         method="best",
     )
-    text = what_goes_on(exhausted, method, time_limit_s)
+    text = suggest_next_step(exhausted, method, time_limit_s)
     assert text.startswith("the search is exhausted") and hint in text
 
 

@@ -35,7 +35,7 @@ CHIP_OPTIONS = (
 
 
 def choose_device(name: str | None) -> Device:
-    """Return a preset, or the device of a file."""
+    """Return the device of a name or of a JSON file; None is the default."""
     from optmatch.io import read_device
     from optmatch.model import find_device
 
@@ -45,22 +45,49 @@ def choose_device(name: str | None) -> Device:
 
 
 def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevice | None]:
-    """Take `CHIP_OPTIONS` out of `options`; the fabric gets weak cells as faults."""
-    device, table, least = take(options, ("device", "device_cells", "min_extinction_db")).values()
-    cells = None
+    """Take `CHIP_OPTIONS` out of the options of a command, and do what they say.
+
+    Parameters
+    ----------
+    fabric
+        The fabric of the problem.
+    options
+        The options of the command, from which those of the chip are removed.
+
+    Returns
+    -------
+    fabric : Fabric
+        The fabric; states that leak more than `--min-extinction-db` allows are faults of it.
+    cells : CellDevice or None
+        The device of each cell, where the objective or the delay depends on it.
+    """
+    chip = take(options, ("device", "device_cells", "min_extinction_db"))
     objective = options["objective"]
-    if table is not None:
+    delay_is_of_cells = options.get("delay_s") == "cells"
+    needs_cells = objective in ON_CHIP or delay_is_of_cells
+
+    cells = None
+    if chip["device_cells"] is not None:
         from optmatch.io.cells import read_cells
 
-        cells = read_cells(table, fabric.n_cells, choose_device(device), fabric.cell_names)
-    if least is not None:
-        if cells is None:
+        device = choose_device(chip["device"])
+        cells = read_cells(chip["device_cells"], fabric.n_cells, device, fabric.cell_names)
+    elif chip["device"] is not None and not needs_cells:
+        raise click.UsageError(
+            f"--device: does not matter for --objective {objective}; it needs --device-cells, or"
+            f" one of the objectives {', '.join(ON_CHIP)}"
+        )
+    elif needs_cells and fabric.n_cells:
+        cells = CellDevice.of(choose_device(chip["device"]), fabric.n_cells)
+
+    min_extinction_db = chip["min_extinction_db"]
+    if min_extinction_db is not None:
+        if chip["device_cells"] is None:
             raise click.UsageError("--min-extinction-db: only with --device-cells")
-        fabric = close_weak_cells(fabric, cells, least)
-    if (
-        cells is None
-        and fabric.n_cells
-        and (objective in ON_CHIP or options.get("delay_s") == "cells")
-    ):
-        cells = CellDevice.of(choose_device(device), fabric.n_cells)
-    return fabric, cells if objective in (*ON_CHIP, "total-cells") else None
+        assert cells is not None
+        fabric = close_weak_cells(fabric, cells, min_extinction_db)
+
+    # A problem of another objective has no cells: these would not change its answer.
+    if objective not in (*ON_CHIP, "total-cells"):
+        cells = None
+    return fabric, cells

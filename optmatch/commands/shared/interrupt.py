@@ -24,61 +24,91 @@ most end at once. Those that are just putting their answer together must not be 
 on a busy machine that took up to a second, and at `PATIENCE_S` answers were lost.
 """
 
-_OTHERS = signal.default_int_handler, signal.SIG_DFL, end
+# Handlers of signals that may be replaced; any other one belongs to the program around us.
+_REPLACEABLE_HANDLERS = signal.default_int_handler, signal.SIG_DFL, end
 
 
 class Signals:
-    """Handles both signals: notes them, and raises where no block holds them back."""
+    """A handler of SIGINT and SIGTERM that records them, and raises `KeyboardInterrupt`.
+
+    A block of code can hold a signal back, so that nothing is raised.
+
+    Attributes
+    ----------
+    received
+        The numbers of all signals so far.
+    hold
+        Returns whether a signal is held back; None if none is.
+    over
+        Whether signals are recorded alone, since there is nothing left to stop.
+    """
 
     def __init__(self) -> None:
-        self.came: list[int] = []
+        self.received: list[int] = []
         self.hold: Callable[[int], bool] | None = None
         self.over = False
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Take notice of a signal."""
-        self.came.append(number)
-        if not self.over and (self.hold is None or not self.hold(number)):
+        """Record a signal, and raise `KeyboardInterrupt` unless it is held back."""
+        self.received.append(number)
+        if self.over:
+            return
+        if self.hold is None or not self.hold(number):
             raise KeyboardInterrupt
 
     @contextmanager
     def held(self, hold: Callable[[int], bool]) -> Iterator[None]:
-        """Ask `hold` in this block whether a signal waits."""
-        before = self.hold
+        """Let `hold` decide in this block whether a signal is held back."""
+        hold_before = self.hold
         self.hold = hold
         try:
             yield
         finally:
-            self.hold = before
+            self.hold = hold_before
 
 
 @contextmanager
 def heeding() -> Iterator[Signals]:
-    """Listen to both signals in this block, unless somebody else does, or they are ignored."""
+    """Handle SIGINT and SIGTERM in this block by `Signals`.
+
+    A block inside another one shares its handler. A signal that is ignored, or for which somebody
+    else has a handler, keeps it.
+
+    Yields
+    ------
+    Signals
+        In a thread other than the main one, a handler that never gets a signal.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
-        if isinstance(running := signal.getsignal(number), Signals):
-            yield running
+        handler = signal.getsignal(number)
+        if isinstance(handler, Signals):
+            yield handler
             return
+
+    # Python lets the main thread alone set handlers.
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield signals  # which never come
+        yield signals
         return
-    _ignore_at_exit()
-    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+
+    _ignore_signals_at_exit()
+    handler_before = {
+        number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
-        for number, other in before.items():
-            if other in _OTHERS:
+        for number, handler in handler_before.items():
+            if handler in _REPLACEABLE_HANDLERS:
                 signal.signal(number, signals)
         yield signals
     finally:
         signals.over = True
-        for number, other in before.items():
-            if other in _OTHERS:
-                signal.signal(number, other)
+        for number, handler in handler_before.items():
+            if handler in _REPLACEABLE_HANDLERS:
+                signal.signal(number, handler)
 
 
 @cache
-def _ignore_at_exit() -> None:
+def _ignore_signals_at_exit() -> None:
     """Let no signal disturb the end of the process, where nothing is left to stop."""
 
     def ignore() -> None:
@@ -162,17 +192,26 @@ def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
     """Hold signals back until the method reports something.
 
     An exception between two assignments would leave the method with half an answer. It reports
-    when it has a whole one. The yielded `on_event` calls the given one, and raises
-    KeyboardInterrupt after a signal. The clock of a solve that runs is stopped at once.
+    when it has a whole one. The clock of a solve that runs is stopped at once. A signal that came
+    before the block is raised at once.
 
-    With `keep`, an answer that is being checked or saved is not lost: that ends first. A signal
-    that has come before is raised at once.
+    Parameters
+    ----------
+    on_event
+        Hears the events.
+    keep
+        Whether an answer that is being checked or saved is not lost: that ends first.
+
+    Yields
+    ------
+    callable
+        Calls `on_event`, and raises `KeyboardInterrupt` after a signal.
     """
     interrupt = _HeldInterrupt(on_event, keep)
     with heeding() as signals:
         try:
             with signals.held(interrupt.hold):
-                if signals.came and not interrupt.arrived:
+                if signals.received and not interrupt.arrived:
                     raise KeyboardInterrupt
                 yield interrupt.listen
         finally:
@@ -185,14 +224,14 @@ def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
 def unbroken() -> Iterator[None]:
     """Hold the first signal in this block back: it ends only what `at_events` surrounds.
 
-    So what was found until then is written to its end. A second signal does not wait.
+    The results until then are written to their end. A second signal does not wait.
     """
-    came = 0
+    n_signals = 0
 
     def hold(_number: int) -> bool:
-        nonlocal came
-        came += 1
-        return came == 1
+        nonlocal n_signals
+        n_signals += 1
+        return n_signals == 1
 
     with heeding() as signals, signals.held(hold):
         yield

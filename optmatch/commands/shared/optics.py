@@ -42,7 +42,7 @@ OPTIONS = (
 
 
 class Measured(NamedTuple):
-    """The measured optics of one schedule."""
+    """The measured optics of one schedule, and the margins to the budget of the user."""
 
     optics: Any
     margins: list[Any]
@@ -55,10 +55,13 @@ class Measured(NamedTuple):
 
 def check_options(options: dict[str, Any]) -> None:
     """Refuse options of optics without `--optics`."""
+    if options["optics"]:
+        return
     for name, value in options.items():
-        given = value is not None and value is not False
-        if given and name != "optics" and not options["optics"]:
-            option = {"frequencies_hz": "frequencies"}.get(name, name)
+        is_set = value is not None and value is not False
+        if is_set:
+            # The field has its unit in its name, the option has not.
+            option = "frequencies" if name == "frequencies_hz" else name
             raise click.UsageError(f"--{option.replace('_', '-')}: only with --optics")
 
 
@@ -72,27 +75,42 @@ def use_one_thread() -> None:
 
 
 def measure(solution: Solution, options: dict[str, Any]) -> Measured:
-    """Measure the schedule of a solution as the options say."""
+    """Measure losses, crosstalk, delays and loops of a schedule.
+
+    Parameters
+    ----------
+    solution
+        A solution with a schedule that is valid.
+    options
+        The values of `OPTIONS`, by the names of their fields.
+    """
     from optmatch import settle_free_cells
     from optmatch.io.cells import read_cells
     from optmatch.verify.optics import Budget, measure_optics
 
     use_one_thread()
     problem = solution.problem
+    fabric = problem.fabric
+
+    # One device for all cells, or what was measured of each of them.
     chip = choose_device(options["device"])
     device: Device | CellDevice = chip
-    if options["device_cells"] is not None and problem.fabric is not None:
-        device = read_cells(
-            options["device_cells"], problem.fabric.n_cells, chip, problem.fabric.cell_names
-        )
-    shared: dict[str, Any] = {
-        "frequencies_hz": options["frequencies_hz"] or [0.0],
-        "seed": options["chip_seed"] or 0,
-    }
+    if options["device_cells"] is not None and fabric is not None:
+        device = read_cells(options["device_cells"], fabric.n_cells, chip, fabric.cell_names)
+
+    # Cells without light are free to take the state that leaks least.
     idle: Any = options["idle"]
     if idle in (None, "least-leak"):
         idle = settle_free_cells(problem, solution, device)
-    optics = measure_optics(problem, solution, device, idle=idle, **shared)
+
+    optics = measure_optics(
+        problem,
+        solution,
+        device,
+        idle=idle,
+        frequencies_hz=options["frequencies_hz"] or [0.0],
+        seed=options["chip_seed"] or 0,
+    )
     budget = Budget(
         insertion_loss_db=options["max_loss_db"],
         signal_to_crosstalk_db=options["min_signal_to_crosstalk_db"],
@@ -124,25 +142,29 @@ def print_optics(measured: Measured, *, per_slot: bool) -> None:
     for margin in measured.margins:
         verdict = paint("ok" if margin.ok else "FAILED", margin.ok)
         click.echo(f"    budget {verdict}: {margin}")
-    for row in optics.slot_rows() if per_slot else ():
-        click.echo(f"    slot {row['slot']}: {_describe(row)}")
+    if per_slot:
+        for row in optics.slot_rows():
+            click.echo(f"    slot {row['slot']}: {_describe_slot(row)}")
     for note in optics.notes:
         click.echo(f"    note: {note}")
 
 
-def _describe(row: dict[str, Any]) -> str:
+def _describe_slot(row: dict[str, Any]) -> str:
+    """Describe the worst values of a slot, each with its circuit, in one line."""
     if not row["circuits"]:
         return "no circuit"
-    faint = row["worst_loss_circuit"]
-    noisy = row["worst_crosstalk_circuit"]
+    loss_source, loss_destination = row["worst_loss_circuit"]
+    crosstalk_source, crosstalk_destination = row["worst_crosstalk_circuit"]
+    route_mm = 1e3 * row["longest_route_m"]
+    delay_ps = 1e12 * row["longest_delay_s"]
     parts = [
-        f"loss {row['worst_insertion_loss_db']:.2f} dB ({faint[0]} to {faint[1]})",
+        f"loss {row['worst_insertion_loss_db']:.2f} dB ({loss_source} to {loss_destination})",
         f"signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB"
-        f" ({noisy[0]} to {noisy[1]})",
-        f"route {1e3 * row['longest_route_m']:.3g} mm, {1e12 * row['longest_delay_s']:.4g} ps",
+        f" ({crosstalk_source} to {crosstalk_destination})",
+        f"route {route_mm:.3g} mm, {delay_ps:.4g} ps",
     ]
     if row["loops"]:
-        count = len(row["loops"])
-        loops = "1 loop" if count == 1 else f"{count} loops"
+        n_loops = len(row["loops"])
+        loops = "1 loop" if n_loops == 1 else f"{n_loops} loops"
         parts.append(f"{loops} with at most {row['loop_power_db']:.1f} dB")
     return ", ".join(parts)

@@ -18,7 +18,7 @@ import numpy as np
 
 from optmatch.commands.shared.outcome import STDIN, name_of, read, say, say_remarks
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
-from optmatch.model import InputError, Problem
+from optmatch.model import InputError, Problem, Solution
 from optmatch.model.declarations import Choice, Form, Plain, Word, forms_of
 from optmatch.model.files import is_stream
 
@@ -41,38 +41,54 @@ RAILS: tuple[Row, ...] = (
 
 
 def field_options(cls: Any, rows: Sequence[Row], *, optional: bool = False) -> list[Any]:
-    """Make options with the types and defaults of a data class; without one they are required.
+    """Make options of click for fields of a data class, with their types and defaults.
 
-    With `optional` there may be no file: the command says what it needs.
+    Parameters
+    ----------
+    cls
+        The data class.
+    rows
+        Flag, field and help of each option, and its type where the declaration does not say it.
+    optional
+        Whether an option may be missing though its field has no default: the command then has
+        another way to know it.
     """
-    made = []
-    for flag, name, text, *given in rows:
-        type_ = given[0] if given else _type_of(forms_of(cls)[name])
-        if type_ is float and name.endswith("_s") and not name.endswith("_per_s"):
-            type_ = Duration()
-        default = next(field.default for field in fields(cls) if field.name == name)
-        required = default is MISSING
-        shown = ",".join(default) if isinstance(default, tuple | Mapping) else default
-        made.append(
-            click.option(
-                flag,
-                name,
-                type=type_,
-                required=required and not optional,
-                default=None if required else shown,
-                show_default=not required and default is not None and shown != "",
-                help=text,
-            )
+    default_of_field = {field.name: field.default for field in fields(cls)}
+    options = []
+    for flag, name, text, *explicit_type in rows:
+        option_type = explicit_type[0] if explicit_type else _option_type(forms_of(cls)[name])
+
+        # Times are typed in seconds or with their unit; rates, whose names end alike, are numbers.
+        if option_type is float and name.endswith("_s") and not name.endswith("_per_s"):
+            option_type = Duration()
+
+        # click has the default of a list as the text that a user would type.
+        default: Any = default_of_field[name]
+        is_required = default is MISSING
+        if is_required:
+            default = None
+        elif isinstance(default, tuple | Mapping):
+            default = ",".join(default)
+        option = click.option(
+            flag,
+            name,
+            type=option_type,
+            required=is_required and not optional,
+            default=default,
+            show_default=default not in (None, ""),
+            help=text,
         )
-    return made
+        options.append(option)
+    return options
 
 
-def _type_of(form: Form) -> Any:
+def _option_type(form: Form) -> Any:
+    """Return the type of click for the declared form of a field; of several forms, the first."""
     match form:
         case Word(options):
             return click.Choice(options)
         case Choice(parts):
-            return _type_of(parts[0])
+            return _option_type(parts[0])
         case Plain(kind):
             return kind
     raise TypeError(f"{form}: an option of this form needs a type")
@@ -89,26 +105,38 @@ class Listed(click.ParamType):  # type: ignore[type-arg] # no generic class befo
         self.single = single
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the text, or a default; if `single`, one value alone stays alone."""
+        """Parse the text, or a default; if `single`, one value without a comma is no list."""
+        text = str(value)
+        parts = [part.strip() for part in text.split(",")]
         try:
-            found = [self.read(part.strip()) for part in str(value).split(",") if part.strip()]
+            values = [self.read(part) for part in parts if part]
         except ValueError:  # InputError is one
             self.fail(f"{value!r}: {self.what}, separated by commas", param, ctx)
-        return found[0] if self.single and "," not in str(value) and found else found
+        if self.single and "," not in text and values:
+            return values[0]
+        return values
 
 
 def pair(
     sign: str, first: Callable[[str], Any], second: Callable[[str], Any]
 ) -> Callable[[str], tuple[Any, Any]]:
-    """Return what reads a pair, such as ``63=0.01``."""
+    """Return a function that reads a pair, such as ``63=0.01``.
 
-    def read(text: str) -> tuple[Any, Any]:
-        key, found, value = text.partition(sign)
-        if not found:
+    Parameters
+    ----------
+    sign
+        What separates both parts, as ``=``.
+    first, second
+        Read the parts; they may raise `ValueError`.
+    """
+
+    def read_pair(text: str) -> tuple[Any, Any]:
+        key, separator, value = text.partition(sign)
+        if not separator:
             raise ValueError(text)
         return first(key.strip()), second(value.strip())
 
-    return read
+    return read_pair
 
 
 _UNITS_S = {
@@ -137,10 +165,14 @@ def read_seconds(text: str) -> float:
     (2e-05, 0.0015, 7200.0)
     """
     parts = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?) *([a-zµ]*)", text.strip().lower())
-    if parts is None or (parts[2] or "s") not in _UNITS_S:
+    if parts is None:
+        raise ValueError(text)
+    number = parts[1]
+    unit = parts[2] or "s"
+    if unit not in _UNITS_S:
         raise ValueError(text)
     try:
-        time_s = float(Decimal(parts[1]) * _UNITS_S[parts[2] or "s"])
+        time_s = float(Decimal(number) * _UNITS_S[unit])
     except InvalidOperation:  # as 1.2.3
         raise ValueError(text) from None
     if time_s == math.inf:
@@ -214,20 +246,30 @@ NETLIST_NAMES = ("pins", "components", "open_pins", "directed", "leave_out")
 
 
 def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
-    """Read a netlist; `options` may have those of `NETLIST_OPTIONS`, and ``tx`` and ``rx``."""
+    """Read a netlist.
+
+    Parameters
+    ----------
+    file
+        A netlist of gdsfactory.
+    options
+        May have the values of `NETLIST_OPTIONS` and `NETLIST_PORT_OPTIONS`; None is not set.
+    """
     from optmatch.io.netlists.gdsfactory import read_netlist
 
-    given: dict[str, Any] = {
-        name: options[name]
-        for name in (*NETLIST_NAMES, "tx", "rx")
-        if options.get(name) is not None
-    }
-    given |= {name: dict(given[name]) for name in ("pins", "components") if name in given}
-    for name in ("tx", "rx"):
-        if name in given:
-            listed = given[name] if isinstance(given[name], list) else [given[name]]
-            given[name] = [str(label) for label in listed]
-    return read_netlist(file, **given)
+    arguments: dict[str, Any] = {}
+    for name in (*NETLIST_NAMES, "tx", "rx"):
+        value = options.get(name)
+        if value is None:
+            continue
+        if name in ("pins", "components"):
+            value = dict(value)
+        elif name in ("tx", "rx"):
+            # One port alone is no list, and a number is a name here.
+            ports = value if isinstance(value, list) else [value]
+            value = [str(port) for port in ports]
+        arguments[name] = value
+    return read_netlist(file, **arguments)
 
 
 def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
@@ -235,17 +277,18 @@ def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
 
     A pipe, which can be read but once, has no netlist.
     """
-    if file == STDIN or is_stream(file) or _is_ours(file):
-        found: Any = read(file)
-        fabric = getattr(getattr(found, "problem", found), "fabric", None)
-        if fabric is None:
-            raise InputError("a problem without a fabric", path=name_of(file))
-        return fabric  # type: ignore[no-any-return]
-    return read_fabric(file, options)
+    if not (file == STDIN or is_stream(file) or _is_tagged_json(file)):
+        return read_fabric(file, options)
+
+    content = read(file)
+    problem = content.problem if isinstance(content, Solution) else content
+    if problem.fabric is None:
+        raise InputError("a problem without a fabric", path=name_of(file))
+    return problem.fabric
 
 
-def _is_ours(file: str) -> bool:
-    """Tell whether a file is JSON with our tag."""
+def _is_tagged_json(file: str) -> bool:
+    """Tell whether a file is JSON with the key ``format``, as problems and schedules are."""
     from optmatch.io.contents import read_bytes
 
     content = read_bytes(file)
@@ -256,7 +299,8 @@ def _is_ours(file: str) -> bool:
     return isinstance(tree, dict) and "format" in tree
 
 
-_FIELDS = {"size": "n"}  # the option is named for people, the field for formulas
+# Options that have another name than their field, which formulas use.
+_FIELD_OF_OPTION = {"size": "n"}
 
 
 def count(flag: str, default: int | None, text: str, *, least: int = 0) -> Callable[[Any], Any]:
@@ -298,7 +342,15 @@ FABRICS_BY_SIZE = [name for name in SWITCHES if name not in ("faulty", "netlist"
 
 
 def fabric_options(default: str | None, text: str | None = None) -> Sequence[Callable[[Any], Any]]:
-    """Make the options of which `build_fabric` makes a fabric."""
+    """Make the options of which `build_fabric` makes a fabric.
+
+    Parameters
+    ----------
+    default
+        The type of the fabric where `--fabric` is missing; None if there is none then.
+    text
+        The help of `--fabric`.
+    """
     types = click.Choice(FABRICS_BY_SIZE)
     lists = "A number, spread evenly, or a list as 0,2,5.  [default: all]"
     return (
@@ -428,55 +480,92 @@ def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
 
 
 def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
-    """Make the fabric that the options describe, and take these out of `options`."""
-    shape = take(options, FABRIC_NAMES)
+    """Make the fabric that the options of a command describe.
+
+    Parameters
+    ----------
+    type_
+        The name of the fabric; without effect where a netlist is given.
+    options
+        The options of the command, from which those of the fabric, of a netlist and of faults are
+        removed.
+    """
+    shape = _without_none(take(options, FABRIC_NAMES))
     netlist = options.pop("netlist", None)
-    given = {name: value for name, value in shape.items() if value is not None}
-    naming = take(options, NETLIST_NAMES)
-    faults = take(options, _FAULTS)
-    faults = {name: parts for name, parts in faults.items() if parts is not None}
+    netlist_options = _without_none(take(options, NETLIST_NAMES))
+    faults = _without_none(take(options, _FAULTS))
+
     if netlist is not None:
-        for name in given.keys() - {"tx", "rx"}:
+        for name in shape.keys() - {"tx", "rx"}:
             raise click.UsageError(f"--{name}: no option of a netlist")
-        fabric = read_fabric(netlist, naming | given)
+        fabric = read_fabric(netlist, netlist_options | shape)
     else:
-        for name in (name for name, value in naming.items() if value is not None):
+        for name in netlist_options:
             raise click.UsageError(f"--{name.replace('_', '-')}: only with --netlist")
-        fabric = _build(type_, given)
-    return Faulty(fabric, **number_parts(fabric, faults)) if faults else fabric
+        fabric = _build_by_size(type_, shape)
+
+    if faults:
+        return Faulty(fabric, **number_parts(fabric, faults))
+    return fabric
+
+
+def _without_none(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def number_parts(
     fabric: Fabric, labels: Mapping[str, Iterable[int | str]]
 ) -> dict[str, list[int]]:
-    """Replace names of cells and ports by their numbers, in options such as ``dead_ports``."""
-    return {
-        name: [
-            fabric.find_port(label) if name.endswith("ports") else fabric.find_cell(label)
-            for label in listed
-        ]
-        for name, listed in labels.items()
-    }
+    """Replace names of cells and ports by their numbers.
+
+    Parameters
+    ----------
+    fabric
+        The fabric that knows the names.
+    labels
+        By option, such as ``dead_ports`` or ``stuck_bar``: numbers and names.
+    """
+    numbers_of_option = {}
+    for option, labels_of_option in labels.items():
+        find = fabric.find_port if option.endswith("ports") else fabric.find_cell
+        numbers_of_option[option] = [find(label) for label in labels_of_option]
+    return numbers_of_option
 
 
-def _build(type_: str, given: dict[str, Any]) -> Fabric:
-    """Make a fabric of ours from the options of its type."""
-    cls = SWITCHES[type_]
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-    for name in given:
-        if _FIELDS.get(name, name) not in known:
-            others = [
-                other
-                for other in FABRICS_BY_SIZE
-                if _FIELDS.get(name, name) in {field.name for field in fields(SWITCHES[other])}  # type: ignore[arg-type]
-            ]
+def _build_by_size(type_: str, shape: dict[str, Any]) -> Fabric:
+    """Make a fabric from its type and its sizes.
+
+    Parameters
+    ----------
+    type_
+        The name of the fabric.
+    shape
+        The options that are set, as ``rows`` or ``size``.
+
+    Raises
+    ------
+    click.UsageError
+        If an option does not belong to the type, or one that it needs is missing.
+    """
+    accepted = _accepted_options(type_)
+    for name in shape:
+        if name not in accepted:
+            others = [other for other in FABRICS_BY_SIZE if name in _accepted_options(other)]
             raise click.UsageError(
                 f"--{name}: no option of {type_}; --fabric {', '.join(others)} take it"
             )
     for name in ("rows", "cols", "size"):
-        if _FIELDS.get(name, name) in known and name not in given:
+        if name in accepted and name not in shape:
             raise click.UsageError(f"--{name}: needed for {type_}")
-    return cls(**{_FIELDS.get(name, name): value for name, value in given.items()})
+    arguments = {_FIELD_OF_OPTION.get(name, name): value for name, value in shape.items()}
+    return SWITCHES[type_](**arguments)
+
+
+def _accepted_options(type_: str) -> set[str]:
+    """Return the options of the sizes of a fabric: the names of its fields, as users type them."""
+    option_of_field = {field: option for option, field in _FIELD_OF_OPTION.items()}
+    names = [field.name for field in fields(SWITCHES[type_])]  # type: ignore[arg-type]
+    return {option_of_field.get(name, name) for name in names}
 
 
 LENIENT = click.option(
@@ -502,14 +591,17 @@ def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None
     return files or None
 
 
-_MOST_SAID = 20  # the file of a trace may lack its whole beginning
+# A trace may lack its whole beginning, and then thousands of entries are left out.
+_MAX_LISTED = 20
 
 
 def say_skipped(skipped: Sequence[str] | None) -> None:
-    """Write on stderr what was left out of a trace."""
-    for one in (skipped or [])[:_MOST_SAID]:
-        say(f"left out: {one}")
-    if skipped and len(skipped) > _MOST_SAID:
+    """Write on stderr what was left out of a trace; None if nothing may be left out."""
+    if skipped is None:
+        return
+    for entry in skipped[:_MAX_LISTED]:
+        say(f"left out: {entry}")
+    if len(skipped) > _MAX_LISTED:
         say(f"left out: {len(skipped)} in all")
 
 
@@ -526,13 +618,33 @@ def write_problem(problem: Problem, output: str, force: bool) -> None:
 
 
 def draw_ports(n: int, pairs: bool, seed: int) -> list[int]:
-    """Draw a matching of n ports, which exchanges them in pairs or has inputs and outputs."""
+    """Draw a random matching of n ports.
+
+    Parameters
+    ----------
+    n
+        The number of ports.
+    pairs
+        Whether ports are exchanged in pairs, where one of an odd number is idle; else the matching
+        is a permutation in which no port meets itself.
+    seed
+        The seed of the random numbers.
+
+    Returns
+    -------
+    list of int
+        ``matching[source] = destination``, -1 idle.
+    """
     rng = np.random.default_rng(seed)
-    matching = order = rng.permutation(n)
+    permutation = rng.permutation(n)
     if pairs:
-        two = order[: n - n % 2].reshape(-1, 2)
+        # Neighbours in the random order become partners.
+        partners = permutation[: n - n % 2].reshape(-1, 2)
         matching = np.full(n, -1)
-        matching[two] = two[:, ::-1]
-    while n > 1 and not pairs and (matching == np.arange(n)).any():
-        matching = rng.permutation(n)  # in one draw of e no port meets itself
-    return [int(port) for port in matching]
+        matching[partners] = partners[:, ::-1]
+        return matching.tolist()
+
+    # A random permutation has no fixed point with probability 1/e: about three draws are enough.
+    while n > 1 and (permutation == np.arange(n)).any():
+        permutation = rng.permutation(n)
+    return permutation.tolist()

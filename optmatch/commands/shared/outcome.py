@@ -35,39 +35,59 @@ class Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, whose help ends with its example."""
-        found = super().get_command(ctx, cmd_name)
-        _with_example(found, ctx, cmd_name)
-        return found
+        command = super().get_command(ctx, cmd_name)
+        _with_example(command, ctx, cmd_name)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List all commands, each with its first sentence as a whole."""
-        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        rows = [
-            (name, command.get_short_help_str(limit=1000)) for name, command in found if command
-        ]
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None:
+                rows.append((name, command.get_short_help_str(limit=1000)))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
 def _with_example(command: click.Command | None, ctx: click.Context, name: str) -> None:
-    """Let the help of a command end with its example."""
-    path = [] if ctx.parent is None else [ctx.info_name or ""]
-    line = example_of(" ".join([*path, name]))
+    """Replace `format_help` of a command by one that ends with the example of the command.
+
+    Parameters
+    ----------
+    command
+        The command, which is changed in place; None if there is none of this name.
+    ctx
+        The context of its group.
+    name
+        The name of the command in its group.
+    """
+    # Commands of a group within the main one, such as `generate demand`, have names of two words.
+    words = [name]
+    if ctx.parent is not None:
+        words.insert(0, ctx.info_name or "")
+    line = example_of(" ".join(words))
     if command is None or line is None or getattr(command, "shows_example", False):
         return
-    write = command.format_help
+    format_without_example = command.format_help
 
     def format_help(ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write(ctx, formatter)
-        formatter.write(f"\n{line}\n")  # on one line, to be copied
+        format_without_example(ctx, formatter)
+        # The formatter would wrap a paragraph; the example stays on one line, to be copied.
+        formatter.write(f"\n{line}\n")
 
     vars(command).update(format_help=format_help, shows_example=True)
 
 
 class LaterGroup(Group):
-    """A group that imports those of its commands that are asked for.
+    """A group that imports a command when it is run, since importing all of them takes long.
 
-    `load` imports the one of a name.
+    Parameters
+    ----------
+    names
+        The names of the commands, in the order of help.
+    load
+        Imports the command of a name.
     """
 
     def __init__(
@@ -89,12 +109,14 @@ class LaterGroup(Group):
         """Import a command; None if there is none of this name."""
         if cmd_name not in self._names:
             return None
-        with heeding() as signals, signals.held(_end):
-            found = self._load(cmd_name)
+        # An exception in the middle of an import comes out of it as another one, so a signal ends
+        # the process there and then.
+        with heeding() as signals, signals.held(_end_process):
+            command = self._load(cmd_name)
         if ctx.auto_envvar_prefix:
-            _name_variables(found, f"{ctx.auto_envvar_prefix}_{cmd_name}")
-        _with_example(found, ctx, cmd_name)
-        return found
+            _name_variables(command, f"{ctx.auto_envvar_prefix}_{cmd_name}")
+        _with_example(command, ctx, cmd_name)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -106,8 +128,8 @@ class LaterGroup(Group):
         return super().resolve_command(ctx, args)
 
 
-def _end(number: int) -> bool:
-    """End in the middle of imports, out of which an exception comes as another."""
+def _end_process(number: int) -> bool:
+    """End the process at once because of the signal of this number."""
     say("interrupted")
     end(number, None)
     return True
@@ -139,34 +161,45 @@ EXIT_CODES = {
 }
 
 STDIN = "-"
-_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+
+# Errors of a disk that takes no more bytes.
+_DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
 class Main(LaterGroup):
     """A group that turns every way to fail into one line on stderr and an exit code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line and exit."""
+        """Run the command line and exit.
+
+        Takes the arguments of `click.Group.main`. Without `standalone_mode` it returns, and raises
+        errors, as that does.
+        """
         run: Callable[..., Any] = super().main
         if not extra.pop("standalone_mode", True):
             return run(*args, **extra, standalone_mode=False)
-        came: list[int] = []
+
+        received_signals: list[int] = []
         try:
             with heeding() as signals:
-                came = signals.came
-                code = self._run(run, *args, **extra)
+                received_signals = signals.received
+                code = self._exit_code_of_run(run, *args, **extra)
                 signals.over = True
-                if came and code != INTERRUPTED:
-                    say("interrupted")  # after all work, or where nothing can stop
+
+                # A signal after all work, or where nothing can stop, has raised no error.
+                if received_signals and code != INTERRUPTED:
+                    say("interrupted")
         except KeyboardInterrupt:
             say("interrupted")
             code = INTERRUPTED
-        if came:
-            code = TERMINATED if came[0] == signal.SIGTERM else INTERRUPTED
+
+        if received_signals:
+            is_terminated = received_signals[0] == signal.SIGTERM
+            code = TERMINATED if is_terminated else INTERRUPTED
         sys.exit(code)
 
-    def _run(self, run: Callable[..., Any], *args: Any, **extra: Any) -> int:
-        """Run the command line and return its exit code."""
+    def _exit_code_of_run(self, run: Callable[..., Any], *args: Any, **extra: Any) -> int:
+        """Run the command line, write errors on stderr, and return the exit code."""
         try:
             code = run(*args, **extra, standalone_mode=False)
         except click.Abort as exc:
@@ -201,7 +234,9 @@ def code_of(error: Exception) -> int:
         return USAGE
     if isinstance(error, LimitReached):
         return NOTHING_FOUND
-    return CHECK_FAILED if isinstance(error, VerificationError) else OTHER
+    if isinstance(error, VerificationError):
+        return CHECK_FAILED
+    return OTHER
 
 
 def describe(error: Exception) -> str:
@@ -209,7 +244,10 @@ def describe(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"out of memory {error}".rstrip()
     if isinstance(error, OSError) and not isinstance(error, OptMatchError) and error.errno:
-        name = error.filename or ("<stdout>" if error.errno in _FULL else None)
+        # A full disk behind stdout has no name of a file.
+        name = error.filename
+        if not name and error.errno in _DISK_FULL:
+            name = "<stdout>"
         return ": ".join(filter(None, (name, error.strerror)))
     return str(error)
 
@@ -217,11 +255,13 @@ def describe(error: Exception) -> str:
 def say(message: str) -> None:
     """Write one line on stderr; control characters are written out."""
     line = " ".join(message.split())
-    click.echo(f"optmatch: {re.sub('[^ -~]+', _written_out, line)}", err=True)
+    click.echo(f"optmatch: {re.sub('[^ -~]+', _escape_unprintable, line)}", err=True)
 
 
-def _written_out(odd: re.Match[str]) -> str:
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in odd[0])
+def _escape_unprintable(match: re.Match[str]) -> str:
+    """Write characters that a terminal would obey as their escapes."""
+    letters = [letter if letter.isprintable() else ascii(letter)[1:-1] for letter in match[0]]
+    return "".join(letters)
 
 
 def print_object(tag: str, content: Mapping[str, Any]) -> None:
@@ -245,9 +285,11 @@ def print_rows(rows: Mapping[str, Any], *, indent: int = 2) -> None:
 def print_table(rows: Sequence[Sequence[str]], *, indent: int = 0) -> None:
     """Print rows of words in columns: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
-        click.echo("  ".join([" " * indent + first.ljust(widths[0]), *cells]).rstrip())
+    for name, *figures in rows:
+        cells = [" " * indent + name.ljust(widths[0])]
+        for figure, width in zip(figures, widths[1:], strict=True):
+            cells.append(figure.rjust(width))
+        click.echo("  ".join(cells).rstrip())
 
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
@@ -260,31 +302,54 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) -> int:
     """Run a command on file after file; an error in one does not stop the others, Ctrl-C does.
 
-    Returns the highest exit code; a check that failed comes before a claim that is unproved.
+    Parameters
+    ----------
+    files
+        The files.
+    run
+        Takes a file, and returns the exit code for it.
+    as_json
+        Whether an error also becomes a JSON object on stdout.
+
+    Returns
+    -------
+    int
+        The highest exit code; a check that failed comes before a claim that is unproved.
     """
-    worst = SOLVED
+    worst_code = SOLVED
     for file in files:
         try:
             code = run(file)
         except (OptMatchError, OSError, MemoryError) as exc:
-            if (
-                isinstance(exc, OSError)
-                and exc.errno in (errno.EPIPE, *_FULL)
-                and not exc.filename
-            ):
-                raise  # no more can be told: if nobody reads on, click ends in silence
-            if isinstance(exc, InputError) and not exc.path:
-                exc.path = name_of(file)
-            code = code_of(exc)
-            message = describe(exc)
-            say(message if message.startswith(name_of(file)) else f"{name_of(file)}: {message}")
-            if as_json:
-                print_object("error", {"file": file, "error": message, "exit_code": code})
-        worst = CHECK_FAILED if {worst, code} == {CHECK_FAILED, UNPROVED} else max(worst, code)
+            # Nothing more can be written to stdout. If nobody reads on, click ends in silence.
+            is_stdout = isinstance(exc, OSError) and not exc.filename
+            if is_stdout and exc.errno in (errno.EPIPE, *_DISK_FULL):
+                raise
+            code = _report_error(exc, file, as_json=as_json)
+
+        # 5, a failed check, is worse than 6, a claim that is unproved.
+        if {worst_code, code} == {CHECK_FAILED, UNPROVED}:
+            worst_code = CHECK_FAILED
+        else:
+            worst_code = max(worst_code, code)
+
         with heeding() as signals:
-            if code == INTERRUPTED or signals.came:
+            if code == INTERRUPTED or signals.received:
                 break
-    return worst
+    return worst_code
+
+
+def _report_error(error: Exception, file: str, *, as_json: bool) -> int:
+    """Write an error about one file, and return the exit code that goes with it."""
+    name = name_of(file)
+    if isinstance(error, InputError) and not error.path:
+        error.path = name
+    code = code_of(error)
+    message = describe(error)
+    say(message if message.startswith(name) else f"{name}: {message}")
+    if as_json:
+        print_object("error", {"file": file, "error": message, "exit_code": code})
+    return code
 
 
 def name_of(file: str) -> str:
@@ -296,7 +361,8 @@ def read(file: str) -> Problem | Solution:
     """Read a file, or stdin for ``-``."""
     from optmatch.io import load, loads
 
-    with heeding() as signals, signals.held(lambda _number: False):  # a pipe may wait for ever
+    # A pipe may make this wait for ever, so a signal ends it at once.
+    with heeding() as signals, signals.held(lambda _number: False):
         if file != STDIN:
             _refuse_table(file)
             return load(file)
@@ -309,22 +375,19 @@ def read(file: str) -> Problem | Solution:
     return loads(text, path=name_of(file))
 
 
-_TABLES = (".csv", ".tsv", ".txt", ".mtx", ".npy", ".npz")
+_TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".mtx", ".npy", ".npz")
 
 
 def _refuse_table(file: str) -> None:
     """Say what to do with a table of numbers where a problem file is expected."""
-    path = PurePath(file)
-    if path.suffix.lower() not in _TABLES and [s.lower() for s in path.suffixes[-2:]] != [
-        ".csv",
-        ".gz",
-    ]:
-        return
-    raise InputError(
-        "a table, and no problem file: `optmatch generate demand --matrix"
-        f" {file} --delay TIME -o problem.json` makes one of it",
-        path=file,
-    )
+    suffixes = [suffix.lower() for suffix in PurePath(file).suffixes]
+    is_table = bool(suffixes) and suffixes[-1] in _TABLE_SUFFIXES
+    if is_table or suffixes[-2:] == [".csv", ".gz"]:
+        raise InputError(
+            "a table, and no problem file: `optmatch generate demand --matrix"
+            f" {file} --delay TIME -o problem.json` makes one of it",
+            path=file,
+        )
 
 
 def say_remarks(problem: Problem, file: str) -> None:
@@ -347,8 +410,8 @@ def read_solution(file: str) -> Solution:
     return as_solution(read(file), file)
 
 
-def as_solution(found: Problem | Solution, file: str) -> Solution:
-    """Refuse an object that is no solution."""
-    if not isinstance(found, Solution):
+def as_solution(content: Problem | Solution, file: str) -> Solution:
+    """Return the content of a file if it is a solution, else raise `InputError`."""
+    if not isinstance(content, Solution):
         raise InputError("a problem file; a schedule file is expected here", path=name_of(file))
-    return found
+    return content

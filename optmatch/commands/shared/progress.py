@@ -30,14 +30,30 @@ from optmatch.solvers.kernels.listeners import told_of_compiling
 INTERVAL_S = 5.0
 """The time between two lines where stderr is no terminal."""
 
+TERMINAL_INTERVAL_S = 0.1
+"""The time between two changes of the line on a terminal."""
+
+_BAR_WIDTH = 12
+
 
 class Progress:
     """Listens to a method and keeps one line on a terminal up to date, or writes one now and then.
 
-    If `verbose`, every better answer or bound has a line of its own. `terminal` tells whether
-    stderr is one, where a line can be written over: there with a bar of the time until `limit_s`,
-    and with the gap. `unit` names that of the objective, once the problem is read; `clock` gives
-    seconds.
+    Parameters
+    ----------
+    name
+        The name of the problem file.
+    verbose
+        Whether every better answer or bound has a line of its own.
+    terminal
+        Whether stderr is a terminal, where a line can be written over: there with a bar of the
+        time until `limit_s`, and with the gap.
+    limit_s
+        The time limit of the method.
+    unit
+        Returns the unit of the objective, once the problem is read.
+    clock
+        Returns seconds.
     """
 
     def __init__(
@@ -57,13 +73,14 @@ class Progress:
         self.terminal = terminal
         self.clock = clock
         self.started = clock()
-        self.next_s = 0.1 if terminal else INTERVAL_S
+        self.interval_s = TERMINAL_INTERVAL_S if terminal else INTERVAL_S
+        self.next_s = self.interval_s
         self.phase = "started"
         self.best: Score | None = None
         self.bound: Score | None = None
         self.width = 0
-        self.compiled = 0
-        self.first: Tick | None = None
+        self.n_compiled = 0
+        self.first_tick: Tick | None = None
 
     def __call__(self, event: Event) -> None:
         """Take notice of an event."""
@@ -73,21 +90,22 @@ class Progress:
             self.bound = event.lower_bound
         else:
             total = f" of {event.total}" if event.total else ""
-            rate = self._rate(event) if self.terminal else ""
+            rate = self._describe_rate(event) if self.terminal else ""
             self.phase = f"{event.phase} {event.done}{total}{rate}"
-        elapsed = self.clock() - self.started
+
+        elapsed_s = self.clock() - self.started
         if self.verbose and not isinstance(event, Tick):
-            self._write(elapsed, stays=True)
-        elif elapsed >= self.next_s:
-            self.next_s = elapsed + (0.1 if self.terminal else INTERVAL_S)
-            self._write(elapsed, stays=not self.terminal)
+            self._write(elapsed_s, stays=True)
+        elif elapsed_s >= self.next_s:
+            self.next_s = elapsed_s + self.interval_s
+            self._write(elapsed_s, stays=not self.terminal)
 
     def compiling(self, kernel: str) -> None:
         """Say that numba compiles a kernel: once for each installation, and it takes seconds."""
-        self.compiled += 1
+        self.n_compiled += 1
         if self.terminal:
-            self._show(f"compiling, once: {self.compiled}, {kernel}", stays=False)
-        elif self.compiled == 1:
+            self._show(f"compiling, once: {self.n_compiled}, {kernel}", stays=False)
+        elif self.n_compiled == 1:
             self._show("compiling, once: kernels, which does not count", stays=True)
 
     def importing(self) -> None:
@@ -100,47 +118,58 @@ class Progress:
             click.echo("\r" + " " * self.width + "\r", nl=False, err=True)
             self.width = 0
 
-    def _rate(self, tick: Tick) -> str:
-        """Say how fast tasks are done, and how long the others will take."""
-        elapsed = self.clock() - self.started
-        if self.first is None or self.first.phase != tick.phase:
-            self.first = tick  # rows that the store had before are not counted
-        done = tick.done - self.first.done
-        if tick.phase != "tasks" or not done or not elapsed:
-            return ""
-        left = (tick.total - tick.done) * elapsed / done
-        return f", {done / elapsed:.3g}/s, {left:.0f} s to go"
+    def _describe_rate(self, tick: Tick) -> str:
+        """Say how fast the tasks of a sweep are done, and how long the others will take."""
+        elapsed_s = self.clock() - self.started
 
-    def _write(self, elapsed: float, *, stays: bool) -> None:
-        parts = [f"{self.name}: {elapsed:.0f} s", self.phase]
+        # The first tick counts the rows that the store had before, which took no time here.
+        if self.first_tick is None or self.first_tick.phase != tick.phase:
+            self.first_tick = tick
+        n_done_here = tick.done - self.first_tick.done
+        if tick.phase != "tasks" or not n_done_here or not elapsed_s:
+            return ""
+        remaining_s = (tick.total - tick.done) * elapsed_s / n_done_here
+        return f", {n_done_here / elapsed_s:.3g}/s, {remaining_s:.0f} s to go"
+
+    def _write(self, elapsed_s: float, *, stays: bool) -> None:
+        """Write the line of progress: time, phase, best objective, bound and gap."""
+        parts = [f"{self.name}: {elapsed_s:.0f} s", self.phase]
         if self.terminal and self.limit_s:
-            done = min(1.0, elapsed / self.limit_s)
-            rest = f"{max(0.0, self.limit_s - elapsed):.0f} s to go"
-            parts[0] = f"{self.name}: [{'#' * int(12 * done):<12}] {rest}"
+            share = min(1.0, elapsed_s / self.limit_s)
+            bar = "#" * int(_BAR_WIDTH * share)
+            remaining_s = max(0.0, self.limit_s - elapsed_s)
+            parts[0] = f"{self.name}: [{bar:<{_BAR_WIDTH}}] {remaining_s:.0f} s to go"
+
         if self.best is not None:
             parts.append(f"best {write_score(self.best, self.unit())}")
         if self.bound is not None:
             parts.append(f"at least {write_score(self.bound, self.unit())}")
         if self.terminal and self.best is not None and self.bound is not None:
             gap = gap_between(self.best, self.bound)
-            parts += [f"gap {100 * gap:.2g} %"] if gap < math.inf else []
+            if gap < math.inf:
+                parts.append(f"gap {100 * gap:.2g} %")
         self._show(", ".join(parts), stays=stays)
 
     def _show(self, line: str, *, stays: bool) -> None:
+        """Write a line in place of the last one; it `stays`, or the next one replaces it."""
         self.close()
         if not stays:
-            line = line[: shutil.get_terminal_size().columns - 1]  # a second line would stay
+            # A longer line would wrap, and its second part could not be wiped.
+            line = line[: shutil.get_terminal_size().columns - 1]
         click.echo(line, nl=stays, err=True)
         self.width = 0 if stays else len(line)
 
 
-_SAID_AFTER_S = 0.7
-"""How long work that does not count may take until it is said why nothing moves."""
+# How long modules may load until stderr says why nothing moves.
+_IMPORT_PATIENCE_S = 0.7
 
 
 @contextmanager
-def _waiting_is_said(progress: Progress) -> Iterator[None]:
-    """Say once where modules are loaded for so long that a user wonders; it counts in no limit."""
+def _saying_slow_imports(progress: Progress) -> Iterator[None]:
+    """Say once where modules load for so long that a user wonders; it counts in no limit.
+
+    A thread looks every tenth of a second at what the stopwatch of this thread does not count.
+    """
     stopwatch = current_stopwatch()
     ended = threading.Event()
 
@@ -149,7 +178,7 @@ def _waiting_is_said(progress: Progress) -> Iterator[None]:
             block = stopwatch.running_block()
             if block is None or block.reason != "importing":
                 continue
-            if time.perf_counter() - block.since_s > _SAID_AFTER_S:
+            if time.perf_counter() - block.since_s > _IMPORT_PATIENCE_S:
                 progress.importing()
                 return
 
@@ -170,14 +199,29 @@ def listening(
     limit_s: float | None = None,
     unit: Callable[[], str] = str,
 ) -> Iterator[OnEvent]:
-    """Show progress on stderr unless `quiet`; Ctrl-C comes at the next event."""
+    """Show progress on stderr unless `quiet`; Ctrl-C comes at the next event.
+
+    Parameters
+    ----------
+    name, verbose, limit_s, unit
+        As of `Progress`.
+    quiet
+        Whether nothing is shown.
+    keep
+        Whether Ctrl-C lets an answer be checked and saved first, as of `at_events`.
+
+    Yields
+    ------
+    callable
+        Hears the events of a method.
+    """
     terminal = sys.stderr.isatty()
     progress = Progress(name, verbose=verbose, terminal=terminal, limit_s=limit_s, unit=unit)
     try:
         with ExitStack() as stack:
             if not quiet:
                 stack.enter_context(told_of_compiling(progress.compiling))
-                stack.enter_context(_waiting_is_said(progress))
+                stack.enter_context(_saying_slow_imports(progress))
             yield stack.enter_context(at_events(ignore if quiet else progress, keep=keep))
     finally:
         progress.close()

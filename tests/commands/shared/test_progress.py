@@ -109,7 +109,7 @@ def test_an_answer_that_was_told_is_not_cut_off(monkeypatch: pytest.MonkeyPatch)
 def test_sigterm_is_treated_as_ctrl_c() -> None:
     with heeding() as signals, pytest.raises(KeyboardInterrupt), at_events(ignore) as listen:
         signal.raise_signal(signal.SIGTERM)
-        assert signals.came == [signal.SIGTERM]
+        assert signals.received == [signal.SIGTERM]
         listen(Tick("search", 1))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with heeding(), pytest.raises(KeyboardInterrupt):
@@ -126,7 +126,7 @@ def test_what_is_written_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
             done.append("searched on")
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    assert done == ["written"] and signals.came == [signal.SIGINT] * 2
+    assert done == ["written"] and signals.received == [signal.SIGINT] * 2
 
 
 def test_sigterm_keeps_the_best_where_ctrl_c_is_ignored() -> None:
