@@ -282,9 +282,10 @@ def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
 
     content = read(file)
     problem = content.problem if isinstance(content, Solution) else content
-    if problem.fabric is None:
+    fabric: Fabric | None = problem.fabric
+    if fabric is None:
         raise InputError("a problem without a fabric", path=name_of(file))
-    return problem.fabric
+    return fabric
 
 
 def _is_tagged_json(file: str) -> bool:
@@ -642,9 +643,9 @@ def draw_ports(n: int, pairs: bool, seed: int) -> list[int]:
         partners = permutation[: n - n % 2].reshape(-1, 2)
         matching = np.full(n, -1)
         matching[partners] = partners[:, ::-1]
-        return matching.tolist()
+        return [int(port) for port in matching]
 
     # A random permutation has no fixed point with probability 1/e: about three draws are enough.
     while n > 1 and (permutation == np.arange(n)).any():
         permutation = rng.permutation(n)
-    return permutation.tolist()
+    return [int(port) for port in permutation]

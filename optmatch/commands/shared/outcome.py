@@ -322,8 +322,7 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
             code = run(file)
         except (OptMatchError, OSError, MemoryError) as exc:
             # Nothing more can be written to stdout. If nobody reads on, click ends in silence.
-            is_stdout = isinstance(exc, OSError) and not exc.filename
-            if is_stdout and exc.errno in (errno.EPIPE, *_DISK_FULL):
+            if _is_end_of_stdout(exc):
                 raise
             code = _report_error(exc, file, as_json=as_json)
 
@@ -337,6 +336,13 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
             if code == INTERRUPTED or signals.received:
                 break
     return worst_code
+
+
+def _is_end_of_stdout(error: Exception) -> bool:
+    """Tell whether stdout, which has no name of a file, is closed or on a full disk."""
+    if not isinstance(error, OSError) or error.filename:
+        return False
+    return error.errno in (errno.EPIPE, *_DISK_FULL)
 
 
 def _report_error(error: Exception, file: str, *, as_json: bool) -> int:
