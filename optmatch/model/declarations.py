@@ -209,6 +209,8 @@ class Array:
         if columns and array.shape[1] != columns:
             named = f"{name} has {array.shape[1]} columns, not {columns}"
             raise InputError(named, where=name)
+        if not array.size or self._holds(array.min(), array.max()):
+            return array
         out = (array < self.span.least) | (array > self.span.most)
         if self.span.above:
             out |= array == self.span.least
@@ -216,6 +218,11 @@ class Array:
             place = np.argwhere(out)[0]
             self.span.refuse(f"{name}[{', '.join(map(str, place))}]", array[tuple(place)])
         return array
+
+    def _holds(self, smallest: Any, largest: Any) -> bool:
+        """Tell whether the range holds the smallest and the largest number of an array."""
+        is_above = smallest > self.span.least if self.span.above else smallest >= self.span.least
+        return bool(is_above and largest <= self.span.most)
 
     def _is_frozen(self, value: Any) -> bool:
         return (
@@ -225,7 +232,7 @@ class Array:
             and value.base is None
             and not value.flags.writeable
             and value.flags.c_contiguous
-            and bool(np.isfinite(value).all())
+            and (not value.size or bool(np.isfinite(value.min()) and np.isfinite(value.max())))
         )
 
 

@@ -1,4 +1,4 @@
-"""Covers of a demand over its full matrix: by ratings of slots, or first fit, heaviest first.
+"""Covers of a demand over its full matrix, by ratings of slots.
 
 A slot of length a serves min(a, rest) on each of its circuits and costs a plus the delay. Which
 length and which matching serve most for their time is Eclipse's question (Venkatakrishnan et al.
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE
 from optmatch.solvers.demands.assignment import CHOICES, RANKED, assign
+from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
@@ -254,106 +254,6 @@ def cover(space, rest, terms, matchings, lengths, done):
             rest[i, j] -= min(rest[i, j], length)
         done += 1
     return done
-
-
-_WORD = 62
-"""Slots in one word of the sets of slots in which a port is busy."""
-
-_FULL = (1 << _WORD) - 1
-
-
-class BusySlots(NamedTuple):
-    """In which slots each port is busy, as sets of bits: bit k of word w is slot 62 w + k."""
-
-    words: NDArray[np.int64]  # (n, words)
-    first_open: NDArray[np.int64]  # (n,): the first word that is not full
-
-
-@inner_kernel
-def _first_common_slot(rows, row, columns, column):
-    """Return the first slot in which both a row and a column are free."""
-    word = max(rows.first_open[row], columns.first_open[column])
-    while rows.words[row, word] | columns.words[column, word] == _FULL:
-        word += 1
-    busy = rows.words[row, word] | columns.words[column, word]
-    slot = _WORD * word
-    while busy & 1:
-        busy >>= 1
-        slot += 1
-    return slot
-
-
-@inner_kernel
-def _occupy(ports, port, slot):
-    """Make a port busy in a slot."""
-    word = slot // _WORD
-    ports.words[port, word] |= np.int64(1) << (slot - _WORD * word)
-    while ports.words[port, ports.first_open[port]] == _FULL:
-        ports.first_open[port] += 1
-
-
-@kernel
-def _first_fit(places, rows, columns, partner, first_places):
-    """Give each circuit the first slot in which both its ports are free.
-
-    Parameters
-    ----------
-    places : int array, shape (entries,)
-        ``source * n + destination``, in the order in which circuits choose.
-    rows, columns : BusySlots
-        Scratch: all free.
-    partner : int32 array, shape (slots, n)
-        Out: the destination of each source.
-    first_places : int array, shape (slots,)
-        Out: the place that came first to each slot.
-
-    Returns
-    -------
-    int
-        The number of slots; none of them is left out.
-    """
-    n = partner.shape[1]
-    n_slots = 0
-    for place in places:
-        source = place // n
-        destination = place - source * n
-        slot = _first_common_slot(rows, source, columns, destination)
-        _occupy(rows, source, slot)
-        _occupy(columns, destination, slot)
-        partner[slot, source] = destination
-        if slot == n_slots:
-            first_places[slot] = place
-            n_slots += 1
-    return n_slots
-
-
-def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Put each demand, heaviest first, into the first slot that has room.
-
-    There are at most twice as many slots, less one, as the busiest port has partners.
-    """
-    n = len(demand)
-    ticks = demand.ravel()
-    places = np.flatnonzero(ticks)
-    heaviest = int(ticks.max())
-    lighter = heaviest - ticks[places]
-    if heaviest < 2**62 // demand.size:
-        # Ticks and place in one number are sorted faster than places by ticks.
-        places = np.sort(lighter * demand.size + places) % demand.size
-    else:
-        places = places[np.argsort(lighter, kind="stable")]
-
-    is_entry = demand > 0
-    degree = int(max(is_entry.sum(axis=0).max(), is_entry.sum(axis=1).max()))
-    n_words = 2 + 2 * degree // _WORD
-    busy = [
-        BusySlots(np.zeros((n, n_words), dtype=np.int64), np.zeros(n, dtype=np.int64))
-        for _ in range(2)
-    ]
-    matchings = np.full((2 * degree, n), IDLE, dtype=np.int32)
-    first_places = np.empty(2 * degree, dtype=np.int64)
-    used = _first_fit(places, busy[0], busy[1], matchings, first_places)
-    return Plan(matchings[:used], np.maximum(ticks[first_places[:used]], shortest))
 
 
 def complete(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:

@@ -19,9 +19,9 @@ from optmatch.solvers.demands.covering import (
     Rating,
     complete,
     cover,
-    cover_heaviest_first,
 )
 from optmatch.solvers.demands.entries import UNLIMITED_WORK
+from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, trim
 from optmatch.solvers.demands.quick_rules import cover_critical_lines
 from optmatch.solvers.demands.scheduling import CoverTask, solve_demand

@@ -22,6 +22,87 @@ quickly and the last rows slowly; with 5 or 80 bids, Solstice's demands of 64 to
 15 to 40 % longer."""
 
 
+@kernel
+def _list_entries(matrix, row, column, ticks):
+    """List the places of a matrix that are not zero, row by row, out."""
+    entry = 0
+    for source in range(len(matrix)):
+        for destination in range(matrix.shape[1]):
+            if matrix[source, destination] != 0:
+                row[entry] = source
+                column[entry] = destination
+                ticks[entry] = matrix[source, destination]
+                entry += 1
+
+
+@kernel
+def _fill_matrix(entries, matrix):
+    """Write entries into a matrix, out, of which all other places stay as they are."""
+    for entry in range(len(entries.ticks)):
+        matrix[entries.row[entry], entries.column[entry]] = entries.ticks[entry]
+
+
+class Entries(NamedTuple):
+    """The entries of a demand, row by row."""
+
+    n_ports: int
+    row: NDArray[np.int32]  # (entries,), ascending: the source
+    column: NDArray[np.int32]  # (entries,): the destination
+    ticks: NDArray[np.int64]  # (entries,), > 0
+
+    @classmethod
+    def of_matrix(cls, demand: NDArray[np.int64]) -> Entries:
+        """List the entries of ``demand[source, destination]``, in ticks."""
+        n_entries = np.count_nonzero(demand)
+        row, column = np.empty((2, n_entries), dtype=np.int32)
+        ticks = np.empty(n_entries, dtype=np.int64)
+        _list_entries(demand, row, column, ticks)
+        return cls(len(demand), row, column, ticks)
+
+    def to_matrix(self) -> NDArray[np.int64]:
+        """Return ``demand[source, destination]``."""
+        demand = np.zeros((self.n_ports, self.n_ports), dtype=np.int64)
+        _fill_matrix(self, demand)
+        return demand
+
+
+@kernel
+def _add_lines(entries, row_sums, column_sums):
+    """Add ticks and numbers of entries to those of their lines, ``sums[quantity, port]``."""
+    for entry in range(len(entries.ticks)):
+        row_sums[0, entries.row[entry]] += entries.ticks[entry]
+        row_sums[1, entries.row[entry]] += 1
+        column_sums[0, entries.column[entry]] += entries.ticks[entry]
+        column_sums[1, entries.column[entry]] += 1
+
+
+class LineSums(NamedTuple):
+    """How much each row and each column has to serve."""
+
+    ticks: NDArray[np.int64]  # (2 n,): of rows, then of columns
+    n_entries: NDArray[np.int64]  # (2 n,)
+
+    @classmethod
+    def of(cls, entries: Entries) -> LineSums:
+        """Add up the entries of all lines."""
+        sums = np.zeros((2, 2, entries.n_ports), dtype=np.int64)
+        _add_lines(entries, sums[0], sums[1])
+        return cls(sums[:, 0].reshape(-1), sums[:, 1].reshape(-1))
+
+    @property
+    def most_entries(self) -> int:
+        """The entries of the line with most of them."""
+        return int(self.n_entries.max(initial=0))
+
+    def bound(self, delay: int) -> int:
+        """Return a lower bound on the time of all plans, in ticks.
+
+        All slots together last as long as the line with most to serve, and there are as many as
+        the line with most entries has; before each is a delay.
+        """
+        return int(self.ticks.max(initial=0)) + delay * self.most_entries
+
+
 class Left(NamedTuple):
     """The entries that are left of a demand, row by row; the first `count` of them count."""
 

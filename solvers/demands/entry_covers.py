@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.demands.entries import Left, PortVectors, assign_entries
+from optmatch.solvers.demands.entries import Entries, Left, PortVectors, assign_entries
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 STABLE, RATED, CRITICAL, LARGEST, MEDIAN, LEAST = range(6)
@@ -301,20 +301,16 @@ def cover_entries(ports, left, count, terms, slots):
     return done, count
 
 
-def list_entries(demand: NDArray[np.int64]) -> Left:
-    """List the entries of a demand, row by row, with the scratch that kernels need."""
-    row, column = np.nonzero(demand)
-    scratch = np.empty((2, len(row)))
+def left_of(entries: Entries) -> Left:
+    """Copy entries for a kernel that takes them off, with the scratch that it needs."""
+    scratch = np.empty((2, len(entries.ticks)))
     choices = np.empty((3, CHOICES))
-    return Left(row, column, demand[row, column], *scratch, *choices)
-
-
-def copy_entries(left: Left) -> Left:
-    """Copy entries for a kernel that takes them off; scratch is shared."""
-    return left._replace(row=left.row.copy(), column=left.column.copy(), ticks=left.ticks.copy())
+    row = entries.row.astype(np.int64)
+    column = entries.column.astype(np.int64)
+    return Left(row, column, entries.ticks.copy(), *scratch, *choices)
 
 
 __all__ = [
     "CHOICES", "CRITICAL", "LARGEST", "LEAST", "MEDIAN", "RATED", "STABLE", "CoverTerms", "Left",
-    "PortVectors", "SlotTable", "copy_entries", "cover_entries", "list_entries",
+    "PortVectors", "SlotTable", "cover_entries", "left_of",
 ]  # fmt: skip

@@ -9,19 +9,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import TimeUp, counted_time
-from optmatch.solvers.demands.entry_covers import CRITICAL, MEDIAN, RATED, STABLE
+from optmatch.solvers.demands.entries import Entries, LineSums
+from optmatch.solvers.demands.entry_covers import CRITICAL, MEDIAN, RATED, STABLE, CoverTerms
+from optmatch.solvers.demands.first_fit import cover_first_fit
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
 from optmatch.solvers.demands.quick_rules import (
     FIRST,
     QuickTask,
     Size,
     cover_by_rule,
+    cover_listed_by_rule,
     rules_by_time,
 )
 
 _GRACE_S = 0.0008
 """A former plan may prolong the work by so much, so that other steps miss nothing; and slots of
 the best rating are searched in any case if they are estimated to take no longer."""
+
+_MATRIX_PORTS = 4096
+"""Plans of more ports are made of listed entries alone: a full matrix of them has over 128 MB."""
+
+_FINISH_S_PER_PLACE = 7e-8
+"""What it takes to put equal slots together and to trim them, for each slot and port; measured
+with 64 to 1,024 ports."""
+
+_FEW_ENTRIES = 10_000
+"""A former plan of so few entries is patched even if there is no time: in a millisecond."""
 
 _MOVES = 50
 """Moves without a limit of time."""
@@ -51,7 +64,22 @@ def cover_quickly(
 def plan_quickly(
     demand: NDArray[np.int64], delay: int, deadline: float, previous: Plan | None = None
 ) -> Plan:
-    """Cover a demand as well as time allows.
+    """Cover a demand as well as time allows; see `plan_entries`.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, int64, shape (n, n).
+    delay, deadline, previous
+        Like those of `plan_entries`.
+    """
+    return plan_entries(Entries.of_matrix(demand), delay, deadline, previous)
+
+
+def plan_entries(
+    entries: Entries, delay: int, deadline: float, previous: Plan | None = None
+) -> Plan:
+    """Cover the entries of a demand as well as time allows.
 
     The steps and their order do not depend on the time there is: heaviest first, in any case; then
     the rules that fit, the quickest first; then moves, each of which covers a part of the best
@@ -59,8 +87,9 @@ def plan_quickly(
 
     Parameters
     ----------
-    demand
-        ``demand[source, destination]`` in ticks, int64, shape (n, n).
+    entries
+        The demand. Beyond `_MATRIX_PORTS` ports no full matrix is made of it: then there are
+        neither moves nor a patched former plan.
     delay
         In ticks, before each slot.
     deadline
@@ -68,31 +97,56 @@ def plan_quickly(
     previous
         Slots of a demand like this one, to start from.
     """
-    if not demand.any():
-        return Plan.of([], [], len(demand))
-    bound = _bound_by_lines(demand, delay)
-    began_s = counted_time()
-    task = QuickTask(demand, delay, deadline=deadline)
-    first = finish_plan(FIRST.build(task), demand)
-    finish_s = (counted_time() - began_s) / 2  # which every plan takes in the end, too
+    if not len(entries.ticks):
+        return Plan.of([], [], entries.n_ports)
+    best_slots_until = counted_time() + _GRACE_S
+    lines = LineSums.of(entries)
+    bound = lines.bound(delay)
+    first = cover_first_fit(entries, lines)
+    if first.cost(delay) <= bound:
+        return first
 
-    if _best_slots_s(Size.of(demand)) < _GRACE_S:
-        rated = finish_plan(cover_by_rule(task._replace(deadline=np.inf), RATED), demand)
-        first = min(first, rated, key=lambda plan: plan.cost(delay))
+    size = Size(entries.n_ports, len(entries.ticks), lines.most_entries)
+    if entries.n_ports > _MATRIX_PORTS:
+        return _best_of_listed_rules(entries, first, CoverTerms(delay, 1, STABLE), deadline)
+    late = deadline - _FINISH_S_PER_PLACE * len(first.ticks) * entries.n_ports
+    may_look_for_best_slots = _best_slots_s(size) < _GRACE_S
+    if previous is None and not may_look_for_best_slots and counted_time() >= late:
+        return first
 
+    task = QuickTask(entries.to_matrix(), delay)
+    if may_look_for_best_slots:
+        first = _shorter_by_best_slots(task, first, max(late, best_slots_until))
     best = first
-    late = deadline - finish_s
     if previous is not None:
         began_s = counted_time()
-        is_soon = began_s + finish_s < late
-        if is_soon or finish_s < _GRACE_S:
+        is_soon = began_s < late
+        if is_soon or len(entries.ticks) < _FEW_ENTRIES:
             patched = _patch_previous(task, previous)
             best = min(first, patched, key=lambda plan: plan.cost(delay))
         late += min(_GRACE_S, counted_time() - began_s)
+    return _improve(task._replace(deadline=late), first, best, bound)
 
-    steps = yield_plans(task._replace(deadline=late), first, endless=deadline < np.inf)
+
+def _shorter_by_best_slots(task: QuickTask, first: Plan, deadline: float) -> Plan:
+    """Return the shorter one of a plan and the cover by best slots, if there is time for that."""
     try:
-        while best.cost(delay) > bound and counted_time() < late:
+        rated = cover_by_rule(task._replace(deadline=deadline), RATED)
+    except TimeUp:
+        return first
+    rated = finish_plan(rated, task.demand)
+    return min(first, rated, key=lambda plan: plan.cost(task.delay))
+
+
+def _improve(task: QuickTask, first: Plan, best: Plan, bound: int) -> Plan:
+    """Return the best plan of rules and moves that start from `first`, and of `best`.
+
+    It ends at the deadline of the task, or when a plan takes no longer than the lower bound.
+    """
+    delay = task.delay
+    steps = yield_plans(task, first, endless=task.deadline < np.inf)
+    try:
+        while best.cost(delay) > bound and counted_time() < task.deadline:
             plan = next(steps, None)
             if plan is None:
                 break
@@ -103,18 +157,25 @@ def plan_quickly(
     return best
 
 
+def _best_of_listed_rules(
+    entries: Entries, first: Plan, terms: CoverTerms, deadline: float
+) -> Plan:
+    """Return the best plan of those rules that need no full matrix, while there is time."""
+    best = first
+    for rule in (STABLE, CRITICAL, MEDIAN):
+        if counted_time() >= deadline:
+            break
+        try:
+            plan = cover_listed_by_rule(entries, terms._replace(rule=rule), deadline)
+        except TimeUp:
+            break
+        best = min(best, plan, key=lambda plan: plan.cost(terms.delay))
+    return best
+
+
 def _best_slots_s(size: Size) -> float:
     """Estimate the time of a cover by the best slots where entries differ, as in most demands."""
     return 4e-8 * size.n_entries * size.degree
-
-
-def _bound_by_lines(demand: NDArray[np.int64], delay: int) -> int:
-    """Return the time that the busiest line needs, in ticks."""
-    bounds = [
-        int((demand.sum(axis=axis) + delay * np.count_nonzero(demand, axis=axis)).max())
-        for axis in (0, 1)
-    ]
-    return max(bounds)
 
 
 def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from math import ceil, gcd
 from typing import Any, NamedTuple
@@ -26,7 +27,17 @@ TOTAL_TICKS = 2**62
 _NOISE = 1e-9
 """A count this near to a whole number, relatively, is that number."""
 
-_SMALLEST, _LARGEST = 1e-280, 1e305  # numbers far from the ends of float64
+_SMALLEST = 1e-280  # far from the least number of float64
+_LARGEST = 1e305  # far from the largest number of float64
+
+_DECIMAL_DIGITS = 23  # powers of ten up to 1e22 are exact in float64
+
+_BLOCK = 8192
+"""Values that NumPy takes at once: their temporaries stay in the cache of the processor. With all
+values of 2,048 x 2,048 ports at once, scaling takes four times as long."""
+
+_LISTED_SHARE = 4
+"""Positive entries are listed if they are less than one in so many places."""
 
 
 class Scaled(NamedTuple):
@@ -43,6 +54,60 @@ class Scaled(NamedTuple):
     exact: bool
 
 
+class PlacedAmounts(NamedTuple):
+    """Amounts at places of a square matrix, row by row; an amount may be 0."""
+
+    n_ports: int
+    amounts: NDArray[np.float64]
+    """Shape (places,), >= 0."""
+    sources: NDArray[np.int64] | None
+    """Shape (places,), ascending; None if the places are those of the whole matrix."""
+    destinations: NDArray[np.int64] | None
+    """Shape (places,); None like `sources`."""
+    largest_sum: float
+    """The largest sum of amounts of a row or a column."""
+
+    @classmethod
+    def of_matrix(cls, matrix: NDArray[np.float64]) -> PlacedAmounts:
+        """List the positive entries of a matrix, or all places if most of them are positive."""
+        n_ports = len(matrix)
+        amounts = matrix.reshape(-1)
+        with np.errstate(over="ignore"):  # infinite sums are refused by `scale_amounts`
+            largest_sum = _largest_line(matrix)
+        if np.count_nonzero(matrix) * _LISTED_SHARE >= matrix.size:
+            return cls(n_ports, amounts, None, None, largest_sum)
+        places = np.flatnonzero(matrix)
+        sources = places // max(1, n_ports)
+        destinations = places - sources * n_ports
+        return cls(n_ports, amounts[places], sources, destinations, largest_sum)
+
+    def largest_line(self, values: NDArray[np.int64] | NDArray[np.float64]) -> int | float:
+        """Return the largest sum of a row or a column of values at these places."""
+        if self.sources is None or self.destinations is None:
+            return _largest_line(values.reshape(self.n_ports, self.n_ports))
+        sums_of_rows = np.bincount(self.sources, values, minlength=self.n_ports)
+        sums_of_columns = np.bincount(self.destinations, values, minlength=self.n_ports)
+        return float(max(sums_of_rows.max(initial=0), sums_of_columns.max(initial=0)))
+
+
+class ScaledAmounts(NamedTuple):
+    """Amounts in ticks; see `Scaled`."""
+
+    tick_s: float
+    ticks: NDArray[np.int64]  # (places,)
+    delay: int
+    min_slot: int
+    exact: bool
+
+
+class Times(NamedTuple):
+    """The times of a demand as exact numbers, decimal numbers taken at their word."""
+
+    rate: Fraction  # bytes per second
+    delay: Fraction  # seconds
+    min_slot: Fraction  # seconds
+
+
 def scale(
     demand_bytes: NDArray[np.float64],
     rate_bytes_per_s: float,
@@ -50,47 +115,76 @@ def scale(
     min_slot_s: float,
     quantum_s: float | None,
 ) -> Scaled:
-    """Count a demand, the delay and the shortest slot in ticks.
+    """Count a demand, the delay and the shortest slot in ticks; see `scale_amounts`."""
+    placed = PlacedAmounts.of_matrix(demand_bytes)
+    scaled = scale_amounts(
+        placed, rate_bytes_per_s, delay_s, min_slot_s=min_slot_s, quantum_s=quantum_s
+    )
+    if placed.sources is None:
+        demand = scaled.ticks.reshape(demand_bytes.shape)
+    else:
+        demand = np.zeros(demand_bytes.shape, dtype=np.int64)
+        demand[placed.sources, placed.destinations] = scaled.ticks
+    return Scaled(scaled.tick_s, demand, scaled.delay, scaled.min_slot, scaled.exact)
+
+
+def scale_amounts(
+    placed: PlacedAmounts,
+    rate_bytes_per_s: float,
+    delay_s: float,
+    *,
+    min_slot_s: float = 0.0,
+    quantum_s: float | None = None,
+) -> ScaledAmounts:
+    """Count amounts, the delay and the shortest slot in ticks.
 
     With `quantum_s` that is the tick; None takes the largest in which everything is an integer, if
     there is one. The delay must be whole ticks. Demands are rounded up where a quantum is given
     that does not divide them, or none exists.
 
     Decimal numbers are taken at their word: 0.1 is one tenth, not the nearest binary fraction.
+
+    Raises
+    ------
+    InputError
+        If floats cannot tell how many ticks a line or all entries together take.
     """
-    rate, delay, min_slot = map(_fraction, (rate_bytes_per_s, delay_s, min_slot_s))
+    times = Times(_fraction(rate_bytes_per_s), _fraction(delay_s), _fraction(min_slot_s))
+    _check_range(placed, rate_bytes_per_s, times)
+    line_s = Fraction(placed.largest_sum) / times.rate
+    if quantum_s is not None:
+        tick = _fraction(quantum_s)
+        scaled = _round_up_to_quantum(placed, times, tick, _NOISE)
+        _check_line("quantum_s", tick, line_s, times.rate)
+        return scaled
+    if times.delay > 0:
+        _check_line("delay_s", times.delay, line_s, times.rate)
+    scaled_exactly = _scale_exactly(placed, times)
+    if scaled_exactly is not None:
+        return scaled_exactly
+
+    # No tick divides everything: a tick of 1e-12 of the longest time, which divides the delay.
+    tick = max(line_s, times.delay, times.min_slot) / ROUNDED_TICKS
+    if times.delay:
+        tick = times.delay / ceil(times.delay / tick)
+    return _round_up_to_quantum(placed, times, tick, 0.0)
+
+
+def _check_range(placed: PlacedAmounts, rate_bytes_per_s: float, times: Times) -> None:
+    """Refuse numbers so small or so large that float64 cannot add or divide them."""
     with np.errstate(over="ignore"):
-        seconds = float(demand_bytes.sum() / rate_bytes_per_s)
-    if demand_bytes.any() and not _SMALLEST < seconds < _LARGEST:
+        seconds = float(placed.amounts.sum() / rate_bytes_per_s)
+    if placed.amounts.any() and not _SMALLEST < seconds < _LARGEST:
         raise InputError(
             f"demand_bytes adds up to {seconds:g} s: {_SMALLEST:g} to {_LARGEST:g} s are allowed",
             where="demand_bytes",
         )
-    if len(demand_bytes) * max(delay, min_slot) > _LARGEST:
-        name, least = ("delay_s", delay) if delay >= min_slot else ("min_slot_s", min_slot)
-        rule = f"{len(demand_bytes)} slots take more than {_LARGEST:g} s"
+    if placed.n_ports * max(times.delay, times.min_slot) > _LARGEST:
+        name, least = "delay_s", times.delay
+        if times.delay < times.min_slot:
+            name, least = "min_slot_s", times.min_slot
+        rule = f"{placed.n_ports} slots take more than {_LARGEST:g} s"
         raise InputError(f"{name} = {float(least):g}: {rule}", where=name)
-    line_s = Fraction(_largest_line(demand_bytes)) / rate
-    if quantum_s is not None:
-        tick = _fraction(quantum_s)
-        scaled = _on_quantum(demand_bytes, rate, delay, min_slot, tick, _NOISE)
-        _check_line("quantum_s", tick, line_s, rate)
-        return scaled
-    if delay > 0:
-        _check_line("delay_s", delay, line_s, rate)
-    found = _integers(demand_bytes)
-    if found is not None:
-        integers, unit = found
-        tick = _common(unit / rate, delay, min_slot) or Fraction(1)  # nothing takes any time
-        factor = int(unit / rate / tick)
-        times = len(integers) * int(delay / tick) + int(min_slot / tick)
-        if factor * _largest_line(integers) + times < EXACT_TICKS:
-            ticks = integers * factor
-            return Scaled(float(tick), ticks, int(delay / tick), int(min_slot / tick), True)
-    tick = max(line_s, delay, min_slot) / ROUNDED_TICKS
-    if delay:
-        tick = delay / ceil(delay / tick)
-    return _on_quantum(demand_bytes, rate, delay, min_slot, tick, 0.0)
 
 
 def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -> None:
@@ -121,71 +215,137 @@ def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -
     )
 
 
-def _on_quantum(
-    demand_bytes: NDArray[np.float64],
-    rate: Fraction,
-    delay: Fraction,
-    min_slot: Fraction,
-    tick: Fraction,
-    noise: float,
-) -> Scaled:
-    delay_ticks = round(delay / tick)
-    if abs(delay_ticks * tick - delay) > delay / 10**9:
+def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
+    """Count in the largest tick that divides everything; None if there is none.
+
+    None also if a line takes so many of these ticks that float64 seconds would lose some.
+    """
+    whole = _as_integers(placed.amounts)
+    if whole is None:
+        return None
+    integers, unit = whole
+    unit_s = unit / times.rate
+    tick = _largest_common_divisor(unit_s, times.delay, times.min_slot)
+    tick = tick or Fraction(1)  # nothing takes any time
+    ticks_per_unit = int(unit_s / tick)
+    delay_ticks = int(times.delay / tick)
+    min_slot_ticks = int(times.min_slot / tick)
+    line_ticks = ticks_per_unit * placed.largest_line(integers)
+    if line_ticks + placed.n_ports * delay_ticks + min_slot_ticks >= EXACT_TICKS:
+        return None
+    ticks = integers if ticks_per_unit == 1 else integers * ticks_per_unit
+    return ScaledAmounts(float(tick), ticks, delay_ticks, min_slot_ticks, True)
+
+
+def _round_up_to_quantum(
+    placed: PlacedAmounts, times: Times, tick: Fraction, noise: float
+) -> ScaledAmounts:
+    """Count in a given tick, amounts rounded up; the delay must be whole ticks."""
+    delay_ticks = round(times.delay / tick)
+    if abs(delay_ticks * tick - times.delay) > times.delay / 10**9:
         raise InputError(
-            f"quantum_s = {float(tick):g}: does not divide the delay of {float(delay):g} s",
+            f"quantum_s = {float(tick):g}: does not divide the delay of {float(times.delay):g} s",
             where="quantum_s",
         )
-    bytes_per_tick, shortest = rate * tick, count_up(min_slot / tick, noise)
-    total = Fraction(float(demand_bytes.sum())) / bytes_per_tick + demand_bytes.size
-    if total + len(demand_bytes) * (delay_ticks + shortest) >= TOTAL_TICKS:
+    bytes_per_tick = times.rate * tick
+    shortest = count_up(times.min_slot / tick, noise)
+    total = Fraction(float(placed.amounts.sum())) / bytes_per_tick + placed.n_ports**2
+    if total + placed.n_ports * (delay_ticks + shortest) >= TOTAL_TICKS:
         raise InputError(
             f"demand_bytes in ticks of {float(tick):g} s overflows: a larger quantum_s is needed",
             where="demand_bytes",
         )
     unit = float(min(max(bytes_per_tick, Fraction(_SMALLEST)), Fraction(_LARGEST)))
-    amounts = np.maximum(demand_bytes / unit, np.where(demand_bytes > 0, _SMALLEST, 0.0))
-    ticks = count_all_up(amounts, noise)
-    off = np.abs(amounts - ticks) > np.maximum(amounts, 1.0) * 2.0**-50  # too much for floats
-    exact = not off.any() and all(
+    ticks, is_near = _count_amounts_up(placed.amounts, unit, noise)
+    exact = is_near and all(
         (_fraction(value) / bytes_per_tick).denominator == 1
-        for value in np.unique(demand_bytes).tolist()
+        for value in np.unique(placed.amounts).tolist()
     )
-    return Scaled(float(tick), ticks, delay_ticks, shortest, exact)
+    return ScaledAmounts(float(tick), ticks, delay_ticks, shortest, exact)
+
+
+def _blocks(n_values: int) -> Iterator[slice]:
+    """Divide a vector into blocks that stay in the cache of the processor."""
+    for start in range(0, n_values, _BLOCK):
+        yield slice(start, start + _BLOCK)
+
+
+def _count_amounts_up(
+    amounts: NDArray[np.float64], unit: float, noise: float
+) -> tuple[NDArray[np.int64], bool]:
+    """Round ``amounts / unit`` up; tell whether all are whole as far as floats can tell."""
+    ticks = np.empty(amounts.shape, dtype=np.int64)
+    is_near = True
+    for block in _blocks(len(amounts)):
+        in_units = amounts[block] / unit
+        # What is more than nothing takes a tick, even where the division says 0.
+        np.maximum(in_units, _SMALLEST, out=in_units, where=amounts[block] > 0)
+        counts = _round_up(in_units, noise)
+        ticks[block] = counts
+        if is_near:
+            tolerance = np.maximum(in_units, 1.0) * 2.0**-50  # more is too much for floats
+            is_near = not (np.abs(in_units - counts) > tolerance).any()
+    return ticks, is_near
+
+
+def _round_up(amounts: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
+    """Round up to whole numbers, as floats; see `count_up`."""
+    rounded_up = np.ceil(amounts)
+    if noise > 0:
+        nearest = np.rint(amounts)
+        is_whole = np.abs(amounts - nearest) <= nearest * noise
+        rounded_up[is_whole] = nearest[is_whole]
+    return rounded_up
 
 
 def count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
     """Round up to a whole number, which an amount is already that noise alone keeps from it."""
-    exactly, nearest = Fraction(amount), round(amount)
-    near = abs(exactly - nearest) <= nearest * Fraction(noise)
-    return nearest if near else ceil(amount)
+    nearest = round(amount)
+    distance = abs(Fraction(amount) - nearest)
+    return nearest if distance <= nearest * Fraction(noise) else ceil(amount)
 
 
 def count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray[np.int64]:
     """Round up as `count_up` does."""
-    nearest = np.rint(amounts)
-    whole = np.abs(amounts - nearest) <= nearest * noise
-    return np.where(whole, nearest, np.ceil(amounts)).astype(np.int64)
+    return _round_up(amounts, noise).astype(np.int64)
 
 
-def _integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction] | None:
+def _as_integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction] | None:
     """Write values as integers without common factor times a decimal or binary unit."""
     largest = float(values.max(initial=0.0))
     if largest == 0.0:
         return np.zeros(values.shape, dtype=np.int64), Fraction(0)
-    positive = values[values > 0]
-    for digits in range(23):  # up to here powers of ten are exact in float64
+    digits = _decimal_digits(values, largest)
+    if digits is not None:
+        integers = np.empty(values.shape, dtype=np.int64)
+        for block in _blocks(len(values)):
+            integers[block] = np.rint(values[block] * 10.0**digits)
+        return _without_common_factor(integers, Fraction(1, 10**digits))
+
+    # A binary unit: all bits from that of the largest value to the lowest of any must fit.
+    exponent_of_largest = int(np.frexp(largest)[1])
+    lowest = exponent_of_largest
+    for block in _blocks(len(values)):
+        positive = values[block][values[block] > 0]
+        lowest = min(lowest, _lowest_bit(positive))
+        if exponent_of_largest - lowest > 53:
+            return None
+    integers = np.ldexp(values, -lowest).astype(np.int64)
+    return _without_common_factor(integers, Fraction(2) ** lowest)
+
+
+def _decimal_digits(values: NDArray[np.float64], largest: float) -> int | None:
+    """Return after how many decimal digits all values are whole; None if that is never so."""
+    for digits in range(_DECIMAL_DIGITS):
         power = 10.0**digits
         if not np.rint(largest * power) < _WHOLE:
-            break
-        if all(_is_whole(some, power) for some in (positive[:16], positive)):  # most fail at once
-            return _reduced(np.rint(values * power).astype(np.int64), Fraction(1, 10**digits))
-    mantissas, exponents = np.frexp(positive)
-    whole = (mantissas * 2.0**53).astype(np.int64)
-    trailing = np.frexp((whole & -whole).astype(np.float64))[1] - 1
-    lowest = int((exponents - 53 + trailing).min())
-    if np.frexp(largest)[1] - lowest > 53:
-        return None
-    return _reduced(np.ldexp(values, -lowest).astype(np.int64), Fraction(2) ** lowest)
+            return None
+        # Most fail at the first values.
+        if _is_whole(values[:16], power) and all(
+            _is_whole(values[block], power) for block in _blocks(len(values))
+        ):
+            return digits
+    return None
 
 
 def _is_whole(values: NDArray[np.float64], power: float) -> bool:
@@ -193,21 +353,37 @@ def _is_whole(values: NDArray[np.float64], power: float) -> bool:
     return bool((np.rint(values * power) / power == values).all())
 
 
-def _reduced(integers: NDArray[np.int64], unit: Fraction) -> tuple[NDArray[np.int64], Fraction]:
+def _lowest_bit(values: NDArray[np.float64]) -> int:
+    """Return the exponent of the lowest bit that is set in any of the values, all > 0."""
+    if not len(values):
+        return 1 << 20  # beyond all exponents of floats
+    mantissas, exponents = np.frexp(values)
+    whole = (mantissas * 2.0**53).astype(np.int64)
+    trailing_zeros = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    return int((exponents - 53 + trailing_zeros).min())
+
+
+def _without_common_factor(
+    integers: NDArray[np.int64], unit: Fraction
+) -> tuple[NDArray[np.int64], Fraction]:
+    """Divide integers by their greatest common divisor, and multiply the unit by it."""
     common = 0
-    for row in integers:  # one row tells in general that there is no common factor
-        common = int(np.gcd.reduce(row, initial=common))
-        if common == 1:
-            return integers, unit
+    for block in _blocks(len(integers)):
+        # The first values tell in general that there is no common factor.
+        for part in (integers[block][:64], integers[block]):
+            common = int(np.gcd.reduce(part, initial=common))
+            if common == 1:
+                return integers, unit
     return integers // common, unit * common
 
 
 def _largest_line(matrix: NDArray[np.int64] | NDArray[np.float64]) -> int | float:
+    """Return the largest sum of a row or a column."""
     sums = matrix.sum(axis=1).tolist() + matrix.sum(axis=0).tolist()
     return max(sums, default=0)
 
 
-def _common(*numbers: Fraction) -> Fraction:
+def _largest_common_divisor(*numbers: Fraction) -> Fraction:
     """Find the largest number of which all are whole multiples."""
     common = Fraction(0)
     for number in numbers:

@@ -19,11 +19,11 @@ from optmatch.solvers.demands.covering import (
     ECLIPSE,
     Rating,
     complete,
-    cover_heaviest_first,
 )
 from optmatch.solvers.demands.covers import cover_by
 from optmatch.solvers.demands.entries import Left, PortVectors, assign_entries
 from optmatch.solvers.demands.entry_covers import CHOICES, LARGEST, LEAST
+from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.demands.quick_cover import cover_quickly, plan_quickly
 from optmatch.solvers.demands.quick_rules import QuickTask, cover_critical_lines

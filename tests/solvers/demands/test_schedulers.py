@@ -16,8 +16,8 @@ from optmatch.model import Limits
 from optmatch.problems import CountProof
 from optmatch.problems.demands import traffic
 from optmatch.solvers.demands.assignment import assign, assign_afresh, new_workspace
-from optmatch.solvers.demands.covering import cover_heaviest_first
 from optmatch.solvers.demands.decomposer import Decomposer
+from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
 from optmatch.solvers.demands.quick_rules import cover_critical_lines

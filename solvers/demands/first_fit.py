@@ -1,0 +1,242 @@
+"""First fit, heaviest first: the cover of a demand that takes time for entries alone.
+
+Each entry, in descending order, comes into the first slot in which both its ports are free. A slot
+lasts as long as its heaviest entry, which came first. So no slot can be shortened, each entry is
+served in one slot, and there are at most twice as many slots, less one, as the busiest line has
+entries.
+
+The entries are sorted by two digits of a radix sort, and the slots in which a port is busy are
+bits of words: 40 ns for an entry of 2,048 x 2,048, of which sorting takes 24.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.solvers.demands.entries import Entries, LineSums
+from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+
+_DIGIT_BITS = 11
+_DIGITS = 1 << _DIGIT_BITS
+
+_MANTISSA_BITS = 16
+"""Heavier entries come first up to this precision: entries that differ by less than 2**-16 of
+their size may come in the order of their places."""
+
+_BITS_OF_ONE = 127 << 23
+_DROPPED_BITS = 23 - _MANTISSA_BITS
+_LAST_KEY = (1 << (2 * _DIGIT_BITS)) - 1
+
+_WORD = 62
+"""Slots in one word of the sets of slots in which a port is busy."""
+
+_FULL = (1 << _WORD) - 1
+
+_BIT_OF_RESIDUE = np.array(
+    [next((bit for bit in range(66) if pow(2, bit, 67) == residue), 0) for residue in range(67)]
+)
+"""The number of a single bit, by its remainder modulo 67: powers of two have 66 different ones."""
+
+
+class SortedEntries(NamedTuple):
+    """Entries in an order, out."""
+
+    place: NDArray[np.int32] | NDArray[np.int64]  # (entries,): see `place_of`
+    ticks: NDArray[np.int64]  # (entries,)
+
+
+class BusySlots(NamedTuple):
+    """In which slots each port is busy, as sets of bits: bit k of word w is slot 62 w + k."""
+
+    words: NDArray[np.int64]  # (n, words)
+    first_open: NDArray[np.int64]  # (n,): the first word that is not full
+
+
+class SlotsByPort(NamedTuple):
+    """The slots that are found, out."""
+
+    matchings: NDArray[np.int32]  # (slots, n): the destination of each source, -1 for none
+    ticks: NDArray[np.int64]  # (slots,): in: 0
+
+
+@inner_kernel
+def place_of(source, destination, bits):
+    """Return both ports in one number; ports are below ``2**bits``."""
+    return (source << bits) | destination
+
+
+@inner_kernel
+def ports_of(place, bits):
+    """Return source and destination of a place."""
+    return place >> bits, place & ((1 << bits) - 1)
+
+
+@inner_kernel
+def _descending_key(float_bits):
+    """Return a key of 22 bits that falls while ticks grow.
+
+    Positive floats are in the order of their bits. Of ticks from 1 to 2**62 the exponents are from
+    127 to 189, so six bits of them matter, and then 16 of the mantissa.
+    """
+    return _LAST_KEY - ((float_bits - _BITS_OF_ONE) >> _DROPPED_BITS)
+
+
+@inner_kernel
+def _low_digit(key):
+    return key & (_DIGITS - 1)
+
+
+@inner_kernel
+def _high_digit(key):
+    return key >> _DIGIT_BITS
+
+
+@kernel
+def _sort_heaviest_first(entries, float_bits, bits, once, twice, counts):
+    """Sort entries by descending ticks: a radix sort with two digits, stable.
+
+    Parameters
+    ----------
+    entries : Entries
+        Row by row.
+    float_bits : int32 array, shape (entries,)
+        The bits of each entry's ticks as float32; see `_descending_key`.
+    bits : int
+        Ports are below ``2**bits``, which is 2**20 at most: then digit and place fit one number.
+    once, twice : SortedEntries
+        Scratch: sorted by the low digit alone; out: sorted.
+    counts : int array, shape (2, digits + 1)
+        Scratch, in: 0. Where the next entry of each low and each high digit comes.
+    """
+    low = counts[0]
+    high = counts[1]
+    for entry in range(len(entries.ticks)):
+        key = _descending_key(float_bits[entry])
+        low[_low_digit(key) + 1] += 1
+        high[_high_digit(key) + 1] += 1
+    for digit in range(_DIGITS):
+        low[digit + 1] += low[digit]
+        high[digit + 1] += high[digit]
+
+    for entry in range(len(entries.ticks)):
+        # The high digit travels above the place, until the second pass takes it off.
+        key = _descending_key(float_bits[entry])
+        place = place_of(np.int64(entries.row[entry]), entries.column[entry], bits)
+        digit = _low_digit(key)
+        rank = low[digit]
+        low[digit] = rank + 1
+        once.place[rank] = (_high_digit(key) << (2 * bits)) | place
+        once.ticks[rank] = entries.ticks[entry]
+    for entry in range(len(once.ticks)):
+        digit = once.place[entry] >> (2 * bits)
+        rank = high[digit]
+        high[digit] = rank + 1
+        twice.place[rank] = once.place[entry] & ((1 << (2 * bits)) - 1)
+        twice.ticks[rank] = once.ticks[entry]
+
+
+@inner_kernel
+def _occupy(busy, port, word, bit):
+    """Make a port busy in the slot of one bit of a word."""
+    busy.words[port, word] |= bit
+    while busy.words[port, busy.first_open[port]] == _FULL:
+        busy.first_open[port] += 1
+
+
+@kernel
+def _first_fit(entries, bits, rows, columns, bit_number, slots):
+    """Give each entry the first slot in which both its ports are free.
+
+    Parameters
+    ----------
+    entries : SortedEntries
+        Heaviest first.
+    bits : int
+        Ports are below ``2**bits``.
+    rows, columns : BusySlots
+        Scratch: all free.
+    bit_number : int array, shape (67,)
+        `_BIT_OF_RESIDUE`.
+    slots : SlotsByPort
+
+    Returns
+    -------
+    int
+        The number of slots; none of them is left out.
+    """
+    n_slots = 0
+    for entry in range(len(entries.ticks)):
+        source, destination = ports_of(np.int64(entries.place[entry]), bits)
+        word = max(rows.first_open[source], columns.first_open[destination])
+        taken = rows.words[source, word] | columns.words[destination, word]
+        while taken == _FULL:
+            word += 1
+            taken = rows.words[source, word] | columns.words[destination, word]
+        lowest_free = ~taken & (taken + 1)
+        slot = _WORD * word + bit_number[lowest_free % 67]
+        _occupy(rows, source, word, lowest_free)
+        _occupy(columns, destination, word, lowest_free)
+
+        # Slots are opened one after the other.
+        if slot == n_slots:
+            slots.matchings[slot, :] = -1
+            n_slots += 1
+        slots.matchings[slot, source] = destination
+        slots.ticks[slot] = max(slots.ticks[slot], entries.ticks[entry])
+    return n_slots
+
+
+def _sorted_entries(entries: Entries, bits: int) -> SortedEntries:
+    """Sort entries by descending ticks; ports are below ``2**bits``."""
+    n_entries = len(entries.ticks)
+    float_bits = entries.ticks.astype(np.float32).view(np.int32)
+    once = SortedEntries(np.empty(n_entries, np.int64), np.empty(n_entries, np.int64))
+    place_type = np.int32 if 2 * bits < 32 else np.int64  # less memory is faster
+    twice = SortedEntries(np.empty(n_entries, place_type), np.empty(n_entries, np.int64))
+    counts = np.zeros((2, _DIGITS + 1), dtype=np.int64)
+    _sort_heaviest_first(entries, float_bits, bits, once, twice, counts)
+    return twice
+
+
+def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Plan:
+    """Put each entry, heaviest first, into the first slot that has room.
+
+    Parameters
+    ----------
+    entries
+        The demand.
+    lines
+        The sums of its lines.
+    shortest
+        No slot is shorter, in ticks.
+
+    Returns
+    -------
+    Plan
+        Of at most twice as many slots, less one, as the busiest line has entries.
+    """
+    n_ports = entries.n_ports
+    if not len(entries.ticks):
+        return Plan.of([], [], n_ports)
+    bits = max(1, (n_ports - 1).bit_length())
+    order = _sorted_entries(entries, bits)
+
+    most_slots = 2 * lines.most_entries
+    n_words = 2 + most_slots // _WORD
+    rows = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
+    columns = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
+    slots = SlotsByPort(
+        np.empty((most_slots, n_ports), np.int32), np.zeros(most_slots, dtype=np.int64)
+    )
+    n_slots = _first_fit(order, bits, rows, columns, _BIT_OF_RESIDUE, slots)
+    return Plan(slots.matchings[:n_slots], np.maximum(slots.ticks[:n_slots], shortest))
+
+
+def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
+    """Put each entry of a matrix, heaviest first, into the first slot that has room."""
+    entries = Entries.of_matrix(demand)
+    return cover_first_fit(entries, LineSums.of(entries), shortest)
