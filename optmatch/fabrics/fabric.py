@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,12 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.reach import UNREACHED, shortest_routes, walk
 from optmatch.model import (
+    Amount,
+    Axes,
     Count,
+    GivenOrNone,
     InputError,
+    Range,
     SolverUnavailable,
     Value,
     check_fields,
     check_size,
+    given,
     integer,
 )
 
@@ -173,6 +178,22 @@ class Fabric(Value):
         return ()
 
     @property
+    def circuit_loss_db(self) -> NDArray[np.float64] | None:
+        """``circuit_loss_db[source, destination]`` of a switch without cells; None if not known.
+
+        The loss of a way through cells depends on the way, and is no property of two ports.
+        """
+        return None
+
+    @property
+    def over_budget(self) -> NDArray[np.bool_] | None:
+        """``over_budget[source, destination]``: circuits that lose too much; None if none can.
+
+        Shape (ports, ports). Such a pair is dead: see `dead_pairs`.
+        """
+        return None
+
+    @property
     def live_ports(self) -> NDArray[np.int64]:
         """The ports that may take part in circuits, ascending."""
         return np.setdiff1d(np.arange(self.n_ports), np.array(self.dead_ports, dtype=np.int64))
@@ -269,13 +290,15 @@ class Fabric(Value):
         -------
         NDArray
             ``cells[source, destination]``, int32, shape (ports, ports); ``UNREACHED`` for a dead
-            pair and for pairs with a dead port, 0 on the diagonal of bidirectional ports and
-            everywhere on a fabric without cells.
+            pair, for pairs with a dead port, and for circuits over their link budget; 0 on the
+            diagonal of bidirectional ports and everywhere else on a fabric without cells.
         """
         return _route_cells(self)
 
     def dead_pairs(self) -> list[tuple[int, int]]:
-        """Find the pairs of different live ports that no state of the cells can connect.
+        """Find the pairs of different live ports that nothing can connect.
+
+        No state of the cells does, or the circuit of a switch without cells loses too much.
 
         Returns
         -------
@@ -289,7 +312,7 @@ class Fabric(Value):
         return [(int(i), int(j)) for i, j in np.argwhere(dead) if i != j]
 
     def explain_dead_pair(self, source: int, destination: int) -> str:
-        """Say why no state of the cells connects two ports.
+        """Say why no state of the cells connects two ports, or by how much their circuit fails.
 
         Parameters
         ----------
@@ -309,6 +332,8 @@ class Fabric(Value):
         """
         ports = f"{self.describe_port(source)} and {self.describe_port(destination)}"
         graph: Any = self.graph
+        if graph is None:
+            return f"{ports}: their circuit is over its link budget"
         start = [int(self.source_terminals[source])]
         walked = walk(graph, start).cells[0, self.destination_terminals[destination]]
         if walked == UNREACHED:
@@ -338,6 +363,9 @@ def _route_cells(fabric: Fabric) -> NDArray[np.int32]:
         if graph is None
         else shortest_routes(graph, fabric.source_terminals, fabric.destination_terminals).copy()
     )
+    over_budget = fabric.over_budget
+    if over_budget is not None:
+        table[over_budget] = UNREACHED
     for port in fabric.dead_ports:
         itself = table[port, port]
         table[port] = table[:, port] = UNREACHED
@@ -350,26 +378,54 @@ def _route_cells(fabric: Fabric) -> NDArray[np.int32]:
 class IdealSwitch(Fabric):
     """A switch of n inputs and n outputs that realises every partial permutation.
 
+    With `loss_db` and `budget_db` every one whose circuits all keep to their link budget: a pair
+    of ports over it is dead, for all kinds of problems.
+
     Parameters
     ----------
     n
         The number of ports, at least 1.
     names
         The names of the ports, each once; None: their numbers.
+    loss_db
+        ``loss_db[source, destination]``: the insertion loss of each circuit, in dB, >= 0; float64,
+        shape (ports, ports). None if it is not known.
+    budget_db
+        The most that a circuit may lose, in dB: one number for all, or one for the transceiver of
+        each port, of which a circuit keeps to the smaller one of its ends. None: no limit.
+
+    Raises
+    ------
+    InputError
+        If the shape of `loss_db` or the number of budgets does not fit, or there is a budget
+        without losses.
 
     See Also
     --------
     HexMesh : A mesh of cells, where routes have to be found.
     Crossbar : Any matching, with cells.
+    Placement : Which port each host gets, for the least loss.
 
     Examples
     --------
     >>> IdealSwitch(4).n_ports, IdealSwitch(4).n_cells
     (4, 0)
+
+    The circuit from port 0 to port 1 loses more than the transceivers of both allow:
+
+    >>> switch = IdealSwitch(2, loss_db=[[1.0, 3.5], [2.0, 1.0]], budget_db=[4.0, 3.0])
+    >>> switch.dead_pairs()
+    [(0, 1)]
     """
 
     n: Count
     names: tuple[str, ...] | None = field(default=None, repr=False, metadata={"brief": True})
+    loss_db: Annotated[GivenOrNone[np.float64], Axes(2), Range(0)] = given(
+        default=None, kw_only=True, metadata={"brief": True}
+    )
+    budget_db: Amount | tuple[Amount, ...] | None = field(
+        default=None, kw_only=True, metadata={"brief": True}
+    )
     type: ClassVar[str] = "ideal-switch"
     bidirectional: ClassVar[bool] = False
     graph: ClassVar[None] = None
@@ -379,6 +435,23 @@ class IdealSwitch(Fabric):
         check_size("ports", self.n, "n")
         if self.names is not None and not self.n == len(self.names) == len(set(self.names)):
             raise InputError(f"names: {self.n} different ones, one for each port", where="names")
+        if self.loss_db is not None and self.loss_db.shape != (self.n, self.n):
+            rows, columns = self.loss_db.shape
+            raise InputError(
+                f"loss_db has shape {rows} x {columns}: {self.n} x {self.n}, a row and a column"
+                " for each port, is expected",
+                where="loss_db",
+            )
+        if self.budget_db is None:
+            return
+        if self.loss_db is None:
+            raise InputError("budget_db: only with loss_db, which it limits", where="budget_db")
+        if isinstance(self.budget_db, tuple) and len(self.budget_db) != self.n:
+            raise InputError(
+                f"budget_db has {len(self.budget_db)} entries: one for all, or one for each of"
+                f" {self.n} ports, is expected",
+                where="budget_db",
+            )
 
     @property
     def n_ports(self) -> int:
@@ -390,6 +463,46 @@ class IdealSwitch(Fabric):
         """The names that were given, or the numbers of the ports."""
         return self.names or tuple(map(str, range(self.n)))
 
+    @property
+    def circuit_loss_db(self) -> NDArray[np.float64] | None:
+        """``circuit_loss_db[source, destination]``, in dB: `loss_db`."""
+        return self.loss_db
+
+    @property
+    def circuit_budget_db(self) -> NDArray[np.float64] | None:
+        """``circuit_budget_db[source, destination]``: the smaller budget of both ends, in dB.
+
+        Shape (ports, ports); None if there is no limit.
+        """
+        if self.budget_db is None:
+            return None
+        budget_of_port = np.broadcast_to(np.array(self.budget_db, dtype=np.float64), (self.n,))
+        return np.minimum(budget_of_port[:, np.newaxis], budget_of_port[np.newaxis, :])
+
+    @property
+    def over_budget(self) -> NDArray[np.bool_] | None:
+        """``over_budget[source, destination]``: whether the circuit loses too much."""
+        if self.loss_db is None or self.budget_db is None:
+            return None
+        return np.asarray(self.loss_db > self.circuit_budget_db)
+
     def describe_port(self, port: int) -> str:
         """Return a port for messages, by its name if it has one."""
         return f"port {port}" if self.names is None else f"port {port} ({self.names[port]})"
+
+    def explain_dead_pair(self, source: int, destination: int) -> str:
+        """Say how much the circuit between two ports loses, and how much it may.
+
+        Examples
+        --------
+        >>> switch = IdealSwitch(2, loss_db=[[1.0, 3.5], [2.0, 1.0]], budget_db=3.0)
+        >>> switch.explain_dead_pair(0, 1)
+        'port 0 to port 1: loss 3.5 dB, budget 3 dB'
+        """
+        losses_db: Any = self.loss_db
+        budgets_db: Any = self.circuit_budget_db
+        return (
+            f"{self.describe_port(source)} to {self.describe_port(destination)}:"
+            f" loss {losses_db[source, destination]:g} dB,"
+            f" budget {budgets_db[source, destination]:g} dB"
+        )

@@ -166,6 +166,22 @@ class Faulty(Fabric):
         return self.fabric.port_names
 
     @property
+    def circuit_loss_db(self) -> NDArray[np.float64] | None:
+        """The loss of each circuit of the fabric without faults, in dB."""
+        return self.fabric.circuit_loss_db
+
+    @property
+    def over_budget(self) -> NDArray[np.bool_] | None:
+        """``over_budget[source, destination]``: as of the fabric without faults."""
+        return self.fabric.over_budget
+
+    def explain_dead_pair(self, source: int, destination: int) -> str:
+        """Say why no state of the cells connects two ports, or by how much their circuit fails."""
+        if self.graph is None:
+            return self.fabric.explain_dead_pair(source, destination)
+        return Fabric.explain_dead_pair(self, source, destination)
+
+    @property
     def sender_names(self) -> tuple[str, ...]:
         """The names of the ports where light comes in."""
         return self.fabric.sender_names
@@ -296,6 +312,24 @@ class SelectedPorts(Fabric):
         """The names of the chosen ports in the whole fabric."""
         names = self.fabric.port_names
         return tuple(names[port] for port in self.chosen)
+
+    @property
+    def circuit_loss_db(self) -> NDArray[np.float64] | None:
+        """The loss of each circuit between chosen ports, in dB."""
+        loss_db = self.fabric.circuit_loss_db
+        return None if loss_db is None else loss_db[np.ix_(self.chosen, self.chosen)]
+
+    @property
+    def over_budget(self) -> NDArray[np.bool_] | None:
+        """``over_budget[source, destination]`` of the chosen ports."""
+        over_budget = self.fabric.over_budget
+        return None if over_budget is None else over_budget[np.ix_(self.chosen, self.chosen)]
+
+    def explain_dead_pair(self, source: int, destination: int) -> str:
+        """Say why no state of the cells connects two ports, or by how much their circuit fails."""
+        if self.graph is None:
+            return self.fabric.explain_dead_pair(self.chosen[source], self.chosen[destination])
+        return Fabric.explain_dead_pair(self, source, destination)
 
     def _ends(self) -> Ends:
         ends = self.fabric.source_terminals, self.fabric.destination_terminals

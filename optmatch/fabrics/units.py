@@ -141,6 +141,24 @@ class PortUnits:
         return RouteLengths(cells, np.where(cells == UNREACHED, cells, 0))
 
 
+UNITS_PER_DB = 100
+"""Losses of routes are compared in hundredths of a dB."""
+
+
+def stated_losses(units: Units) -> NDArray[np.int64] | None:
+    """Return ``loss[source, destination]`` of units whose circuits have losses of their own.
+
+    In hundredths of a dB, rounded; ``UNREACHED`` for circuits over their link budget. None where a
+    loss is that of the cells and fibres on the way: everywhere but on an ideal switch that states
+    its losses.
+    """
+    if not isinstance(units, PortUnits) or units.fabric.circuit_loss_db is None:
+        return None
+    loss = np.rint(UNITS_PER_DB * units.fabric.circuit_loss_db).astype(np.int64)
+    loss[units.fabric.route_cells() == UNREACHED] = UNREACHED
+    return loss
+
+
 def units_of(fabric: Fabric) -> Units:
     """Return the chips of a rack, or the ports of a switch, as units."""
     return fabric if isinstance(fabric, RackFabric) else PortUnits(fabric)

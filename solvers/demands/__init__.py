@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from optmatch.model import Solution
 from optmatch.problems import Demand
 from optmatch.solvers.method import Method, Run
 from optmatch.solvers.params import DemandParams
@@ -69,7 +71,27 @@ def _is_small(problem: Demand) -> bool:
     return problem.fabric.graph is None and problem.fabric.n_ports <= _FEW
 
 
-METHODS = (
+def _refusing_dead_circuits(method: Method) -> Method:
+    """Let a method prove that a demand over its link budget cannot be served, before it solves."""
+    return replace(method, load=partial(_load_refusing, method))
+
+
+def _load_refusing(method: Method) -> Run:
+    return partial(_solve_within_budgets, method.name, method.load())
+
+
+def _solve_within_budgets(name: str, solve: Run, problem: Demand, *args: Any, **options: Any) -> Any:
+    """Solve a demand, or conclude that it needs a circuit over its link budget.
+
+    A plan has circuits only where there is a demand, and therefore none over its budget.
+    """
+    from optmatch.solvers.routing.causes import refuse_dead_pairs
+
+    refused: Solution | None = refuse_dead_pairs(problem, problem.dead_circuits(), name)
+    return solve(problem, *args, **options) if refused is None else refused
+
+
+_METHODS = (
     Method(
         "best",
         Demand,
@@ -103,6 +125,8 @@ METHODS = (
     _decomposition("first", " into permutations, the next at hand each time"),
     _decomposition("bottleneck", ", each with the largest smallest entry"),
 )
+
+METHODS = tuple(_refusing_dead_circuits(method) for method in _METHODS)
 """Methods for demands; the first is the default."""
 
 

@@ -117,6 +117,8 @@ class PlaneModel:
         self.problem, self.slots, self.model = problem, slots, cp_model.CpModel()
         demand = problem.directed_ticks
         self.pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
+        # Demands over their link budget have no circuit; packets carry them.
+        self.joined = [(int(i), int(j)) for i, j in np.argwhere(problem.ticks)]
         self.longest = max(int(demand.max(initial=0)), problem.min_slot_ticks)
         self.held: dict[tuple[int, int], list[Any]] = {p: [] for p in self.pairs}
         self.uses: list[list[dict[tuple[int, int], cp_model.IntVar]]] = []
@@ -136,7 +138,7 @@ class PlaneModel:
         model, problem = self.model, self.problem
         used = [model.new_bool_var("") for _ in range(self.slots)]
         ticks = [model.new_int_var(0, self.longest, "") for _ in used]
-        uses = [{pair: model.new_bool_var("") for pair in self.pairs} for _ in used]
+        uses = [{pair: model.new_bool_var("") for pair in self.joined} for _ in used]
         for slot, (on, duration, circuits) in enumerate(zip(used, ticks, uses, strict=True)):
             model.add(duration >= problem.min_slot_ticks * on)
             model.add(duration <= self.longest * on)

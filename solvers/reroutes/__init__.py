@@ -20,8 +20,9 @@ def _ilp() -> Run:
     return solve
 
 
-def _is_any(problem: Reroute) -> bool:
-    return True
+def _has_losses_of_routes(problem: Reroute) -> bool:
+    """Tell whether losses are those of routes, which flows can count; not of stated circuits."""
+    return problem.fabric.circuit_loss_db is None
 
 
 METHODS = (
@@ -37,7 +38,8 @@ METHODS = (
         _ilp,
         "flows by CP-SAT level by level, with cuts and proofs",
         exact=True,
-        follows=_is_any,
+        suits=_has_losses_of_routes,
+        follows=_has_losses_of_routes,
     ),
 )
 """Methods for failures; the first is the default."""

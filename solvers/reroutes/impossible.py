@@ -139,7 +139,7 @@ def explain_bound(lost: int, spares: int) -> str:
     """Say why the bound of a problem is infinite."""
     if lost > spares:
         return f"{lost} units with circuits are lost, {spares} live spares are there"
-    return "a circuit has no route between its ends, or any spare of them"
+    return "a circuit has no route, or none within its budget, between its ends or their spares"
 
 
 def explain(problem: Reroute, certificate: Any) -> str:

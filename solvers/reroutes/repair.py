@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from optmatch.fabrics import UNREACHED
+from optmatch.fabrics.units import stated_losses
 from optmatch.model import Clock, Limits, TimeUp, check_time, running_clock
 from optmatch.problems import BlockProof
 from optmatch.solvers.reroutes.impossible import find_block
@@ -60,6 +61,22 @@ class Reach:
         self.loss = cells * cell_loss + fibres * fibre_loss  # what overflows is far
         self.length = cells + fibres
         self.loss[far] = self.length[far] = UNREACHED
+
+        # An ideal switch may state the loss of each circuit, which no route can change.
+        self.stated = stated_losses(routing.units)
+        if self.stated is not None:
+            self.loss = self.stated
+
+    def add_stated_loss(self, plan: Recovery, ends: Sequence[tuple[int, int]]) -> Recovery:
+        """Give a plan the worst stated loss of its circuits, which its routes do not tell.
+
+        ``ends[circuit]`` are the units of each changed circuit.
+        """
+        if self.stated is None:
+            return plan
+        disturbed, changed, cells_set, _, length = plan.levels
+        worst_loss = max((int(self.stated[pair]) for pair in ends), default=0)
+        return plan._replace(levels=(disturbed, changed, cells_set, worst_loss, length))
 
 
 def repair(
@@ -163,7 +180,7 @@ def _best_handover(
         rounds = _ROUNDS_TOGETHER if moving else ROUNDS
         found = routing.route(ends, rounds)
         if found is not None:
-            plan = settle(routing, case, handover, circuits, found)
+            plan = reach.add_stated_loss(settle(routing, case, handover, circuits, found), ends)
             if best is None or plan.levels < best.levels:
                 best = plan
             compared += 1

@@ -82,7 +82,9 @@ def refuse_dead_pairs(
     refuted: Refuted | None = None,
     clock: Clock | None = None,
 ) -> Solution | None:
-    """Conclude that a problem is infeasible because two ports must meet that no states connect.
+    """Conclude that a problem is infeasible because two ports must meet that nothing connects.
+
+    No state of the cells connects them, or their circuit is over its link budget.
 
     Returns None if there is no such pair. On a fabric with faults the solution names those that
     cause it; without `refuted`, the test of `name_causes`, a fault is needed if its repair leaves
@@ -91,8 +93,11 @@ def refuse_dead_pairs(
     if not dead:
         return None
     reasons = "; ".join(problem.fabric.explain_dead_pair(i, j) for i, j in dead)
+    rule = "no state of the cells connects"
+    if problem.fabric.graph is None:
+        rule = "over the link budget:"
     stats = {
-        "reason": f"no state of the cells connects {reasons}",
+        "reason": f"{rule} {reasons}",
         "dead_pairs": [list(pair) for pair in dead],
     }
     solution = conclude(problem, method, None, float("inf"), stats=stats)

@@ -308,8 +308,13 @@ class Demand(_InTicks):
         """``ticks[source, destination]``: how long a circuit is needed; int64.
 
         On bidirectional ports the larger of both directions, as a circuit carries both at once.
+        Pairs over their link budget have no circuit: beside a packet network, which carries their
+        demand, they stand as 0.
         """
         directed = self._scaled.demand
+        over_budget = self.fabric.over_budget
+        if over_budget is not None and self.packet_bytes_per_s > 0:
+            return np.where(over_budget, 0, directed)
         return np.maximum(directed, directed.T) if self.fabric.bidirectional else directed
 
     @property
@@ -327,6 +332,17 @@ class Demand(_InTicks):
         """The load that the packet network carries per tick of one port, in ticks of a circuit."""
         return self.packet_bytes_per_s / self.rate_bytes_per_s
 
+    def dead_circuits(self) -> list[tuple[int, int]]:
+        """List the demands that need a circuit over its link budget, as source and destination.
+
+        There are none beside a packet network, which carries such a demand.
+        """
+        over_budget = self.fabric.over_budget
+        if over_budget is None or self.packet_bytes_per_s > 0:
+            return []
+        needed = np.argwhere(over_budget & (self.directed_ticks > 0))
+        return [(int(source), int(destination)) for source, destination in needed]
+
     def lower_bound(self) -> float:
         """Bound the objective by the busiest line, or all ports together.
 
@@ -336,8 +352,10 @@ class Demand(_InTicks):
             For ``"completion-s"``, in seconds: a line needs its sum, and a delay for each partner;
             where all circuits stop, the sum and the partners may be those of two lines. For
             ``"matchings"``: the largest number of partners. For ``"weighted-completion-s"``: see
-            `bound_groups`.
+            `bound_groups`. Infinite where a demand needs a circuit over its link budget.
         """
+        if self.dead_circuits():
+            return inf
         if self.objective == "weighted-completion-s":
             return bound_groups(self)
         return max(float(bound_lines(self).max(initial=0.0)), bound_together(self))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric, Faulty, IdealSwitch, RackFabric, Units, units_of
+from optmatch.fabrics.units import UNITS_PER_DB, stated_losses
 from optmatch.fabrics.cellgraph import check_parts
 from optmatch.model import (
     BAR,
@@ -70,29 +71,35 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     lengths = asked.units.route_lengths()
     cells = _try_handovers(asked, lengths.cells, end_units)
     fibres = _try_handovers(asked, lengths.fibres, end_units)
+    stated = stated_losses(asked.units)
+    if stated is not None:
+        stated = _try_handovers(asked, stated, end_units)
     has_routes = (np.maximum(cells, fibres) < UNREACHED).all(axis=1)
     if not has_routes.any():
         return None
     cells = cells[has_routes]
     fibres = fibres[has_routes]
     cell_loss, fibre_loss = asked.loss_units
-    worst_loss = (cells * cell_loss + fibres * fibre_loss).max(axis=1, initial=0)
+    losses = cells * cell_loss + fibres * fibre_loss
+    if stated is not None:
+        losses = stated[has_routes]
+    worst_loss = losses.max(axis=1, initial=0)
     length = (cells + fibres).sum(axis=1)
     best = np.lexsort((length, worst_loss))[0]
     return 0, len(end_units), 0, int(worst_loss[best]), int(length[best])
 
 
 def _try_handovers(
-    asked: Asked, lengths: NDArray[np.int32], end_units: NDArray[np.int32]
+    asked: Asked, lengths: NDArray[np.integer], end_units: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return the lengths of shortest routes of hit circuits for each handover of lost units.
+    """Return the lengths or losses of shortest routes of hit circuits for each handover.
 
     Parameters
     ----------
     asked
         The question.
     lengths
-        ``lengths[unit, unit]``.
+        ``lengths[unit, unit]``: cells, fibres, or hundredths of a dB.
     end_units
         ``end_units[circuit] = source, destination``: the units at its ends before the failure.
 
@@ -124,10 +131,6 @@ def _try_handovers(
     return np.array(rows, dtype=np.int64).reshape(len(rows), len(end_units))
 
 
-_UNITS_PER_DB = 100
-"""Losses are compared in hundredths of a dB."""
-
-
 class _Looked(Displayed):
     """A place for values that are derived once and are no fields."""
 
@@ -148,8 +151,8 @@ class Reroute(_Looked):
     light passes chips (`RackFabric.through`) whole racks are lost and take over, chip by chip.
 
     The objective is lexicographic: circuits of others disturbed, circuits changed, cells set,
-    the loss of the worst new route in hundredths of a dB, and the length of all new routes in
-    cells and fibres. *Others* are the jobs of which no circuit was hit.
+    the loss of the worst new route in hundredths of a dB (of an ideal switch that of its circuit,
+    where the switch states losses), and the length of all new routes in cells and fibres. *Others* are the jobs of which no circuit was hit.
 
     Parameters
     ----------
@@ -233,6 +236,7 @@ class Reroute(_Looked):
             # Light of an ideal switch passes no fibre of ours.
             self._set(routes=((),) * len(self.circuits))
         check_ends(fabric, self.circuits)
+        self._check_budgets()
         self._set(_units=units_of(fabric))
         n_owners = len(self.owners)
         n_circuits = len(self.circuits)
@@ -241,6 +245,20 @@ class Reroute(_Looked):
         self._check_parts()
         self._check_spares()
         self._derive()
+
+    def _check_budgets(self) -> None:
+        """Refuse a running circuit that is over its link budget."""
+        over_budget = self.fabric.over_budget
+        if over_budget is None:
+            return
+        sources, destinations = self.circuits.T
+        for circuit in np.flatnonzero(over_budget[sources, destinations])[:1].tolist():
+            source, destination = self.circuits[circuit].tolist()
+            reason = self.fabric.explain_dead_pair(source, destination)
+            raise InputError(
+                f"circuits[{circuit}]: over the link budget: {reason}",
+                where=f"circuits[{circuit}]",
+            )
 
     def _check_parts(self) -> None:
         """Refuse spares and failed parts that do not exist, and sort the others."""
@@ -352,8 +370,8 @@ class Reroute(_Looked):
     @property
     def loss_units(self) -> tuple[int, int]:
         """The loss of a cell and of a fibre in hundredths of a dB, rounded."""
-        cell_loss = round(_UNITS_PER_DB * self.cell_loss_db)
-        fibre_loss = round(_UNITS_PER_DB * self.fibre_loss_db)
+        cell_loss = round(UNITS_PER_DB * self.cell_loss_db)
+        fibre_loss = round(UNITS_PER_DB * self.fibre_loss_db)
         return cell_loss, fibre_loss
 
     def lower_bound(self) -> Score:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, RTOL
 from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof
+from optmatch.verify.budgets import find_over_budget
 from optmatch.verify.demands.held import MOST_CELLS, MOST_PORTS, HeldCircuits
 from optmatch.verify.report import ProofError
 
@@ -47,12 +48,22 @@ def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
 
 
 def bound_demand(problem: Demand) -> float:
-    """Take the busiest line, or all ports together; of groups what they cost at least."""
+    """Take the busiest line, or all ports together; of groups what they cost at least.
+
+    Infinite where a demand needs a circuit that is over its link budget.
+    """
+    if problem.packet_share == 0 and (find_over_budget(problem.fabric) & _is_wanted(problem)).any():
+        return math.inf
     if problem.objective == "weighted-completion-s":
         return bound_weighted(problem)
     ticks = _ticks(problem)
     lines = [bound_line(problem, line) for line in np.concatenate([ticks, ticks.T])]
     return max(_bound_together(problem), *lines)
+
+
+def _is_wanted(problem: Demand) -> NDArray[np.bool_]:
+    """Return ``is_wanted[source, destination]``: whether there is a demand."""
+    return problem.directed_ticks > 0
 
 
 def _bound_together(problem: Demand) -> float:

@@ -12,6 +12,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailTimeline
 from optmatch.verify.rails.context import MOST_TOLD, Context
 from optmatch.verify.report import Rule
+from optmatch.verify.budgets import check_budgets
 from optmatch.verify.routing.light import check_light
 
 # Ports
@@ -273,6 +274,8 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
 
     if fabric is None or fabric.graph is None:
         findings.expect(IDEAL_HAS_NO_CELLS, where, states, None)
+        if fabric is not None:
+            check_budgets(fabric, matchings, findings)
         return
     shape: tuple[int, ...] | None = None if states is None else states.shape
     expected = (len(matchings), fabric.n_cells)

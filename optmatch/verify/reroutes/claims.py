@@ -6,20 +6,31 @@ import math
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import permutations
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import UNREACHED, Faulty, RackFabric, RouteLengths, units_of
+from optmatch.fabrics import (
+    UNREACHED,
+    Faulty,
+    IdealSwitch,
+    RackFabric,
+    RouteLengths,
+    units_of,
+)
 from optmatch.model import Schedule, Solution
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bounds import check_solution
+from optmatch.verify.budgets import find_over_budget, round_losses
 from optmatch.verify.report import Findings, ProofError, Rule
 from optmatch.verify.reroutes.failure import Failure, assess_failure
 from optmatch.verify.reroutes.replay import replay_transition
 from optmatch.verify.routing.proofs import Circuit, ProofChecker
 
 ANSWER_IS_TRANSITION = Rule("the answer is a transition")
+
+_Length = TypeVar("_Length", np.int32, np.int64)
 
 _MOST_HANDOVERS = 720
 """All assignments of spares to lost units are tried up to 6!; further ones take too long."""
@@ -244,6 +255,7 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     if len(lost) > len(spares):
         return None
     lengths = _route_lengths(failure)
+    stated_losses = round_losses(problem.fabric)
     end_ports = problem.circuits[hit].astype(np.int64)
     end_units = end_ports // failure.per_unit  # (circuits, 2)
 
@@ -254,6 +266,8 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
                 _shorten_to_any(lengths.cells, lost, spares),
                 _shorten_to_any(lengths.fibres, lost, spares),
             )
+            if stated_losses is not None:
+                stated_losses = _shorten_to_any(stated_losses, lost, spares)
         else:
             handovers = permutations(spares, len(lost))
     # Without light through chips a rack moves as a whole, and its chips stay as far apart.
@@ -262,19 +276,23 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     unit_after = np.arange(problem.units.n_units)
     for handover in handovers:
         unit_after[lost] = handover
-        levels = _bound_routes(problem, lengths, unit_after[end_units])
+        levels = _bound_routes(problem, lengths, stated_losses, unit_after[end_units])
         if levels is not None and (best is None or levels < best):
             best = levels
     return None if best is None else (0, len(hit), 0, *best)
 
 
 def _bound_routes(
-    problem: Reroute, lengths: RouteLengths, ends: NDArray[np.int64]
+    problem: Reroute,
+    lengths: RouteLengths,
+    stated_losses: NDArray[np.int64] | None,
+    ends: NDArray[np.int64],
 ) -> tuple[int, int] | None:
     """Bound the worst loss and the total length of routes between units.
 
     ``ends[circuit]`` is the pair of units. The loss is in hundredths of a dB, the length in cells
-    and fibres. None if two units have no route.
+    and fibres. None if two units have no route. ``stated_losses[unit, unit]`` are those of an
+    ideal switch that states them.
     """
     cells = lengths.cells[ends[:, 0], ends[:, 1]].astype(np.int64)
     fibres = lengths.fibres[ends[:, 0], ends[:, 1]].astype(np.int64)
@@ -284,13 +302,18 @@ def _bound_routes(
     worst_loss = 0
     for n_cells, n_fibres in zip(cells.tolist(), fibres.tolist(), strict=True):
         worst_loss = max(worst_loss, n_cells * cell_loss + n_fibres * fibre_loss)
+    if stated_losses is not None:
+        worst_loss = int(stated_losses[ends[:, 0], ends[:, 1]].max(initial=0))
     return worst_loss, int(cells.sum() + fibres.sum())
 
 
 def _shorten_to_any(
-    table: NDArray[np.int32], lost: list[int], spares: list[int]
-) -> NDArray[np.int32]:
-    """Let each lost unit be as near as the nearest spare; ``table[unit, unit]`` are lengths."""
+    table: NDArray[_Length], lost: list[int], spares: list[int]
+) -> NDArray[_Length]:
+    """Let each lost unit be as near as the nearest spare.
+
+    ``table[unit, unit]`` are lengths, or losses.
+    """
     nearest = table.copy()
     nearest[lost] = nearest[spares].min(axis=0)
     nearest[:, lost] = nearest[:, spares].min(axis=1, keepdims=True)
@@ -302,5 +325,9 @@ def _route_lengths(failure: Failure) -> RouteLengths:
     problem = failure.problem
     faults = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
     if isinstance(problem.fabric, RackFabric) or not any(faults):
-        return problem.units.route_lengths()
+        lengths = problem.units.route_lengths()
+        if isinstance(problem.fabric, IdealSwitch):
+            over_budget = np.where(find_over_budget(problem.fabric), UNREACHED, 0)
+            return RouteLengths(over_budget.astype(np.int32), lengths.fibres)
+        return lengths
     return units_of(Faulty(problem.fabric, *faults)).route_lengths()

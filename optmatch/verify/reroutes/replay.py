@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from optmatch.model import IDLE
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import SET
+from optmatch.verify.budgets import check_budgets, round_losses
 from optmatch.verify.report import Findings, Rule
 from optmatch.verify.reroutes.failure import Failure, split_by_beam, trace_circuits
 from optmatch.verify.reroutes.steps import replay_steps
@@ -58,6 +60,8 @@ def replay_transition(failure: Failure, transition: Transition, findings: Findin
         return False
     if failure.graph is not None:
         _check_light(failure, transition, findings)
+    else:
+        _check_budgets(failure.problem, transition, findings)
     _add_figures(failure, transition, findings)
     return True
 
@@ -157,6 +161,14 @@ def _check_light(failure: Failure, transition: Transition, findings: Findings) -
         findings.expect(LIGHT_TAKES_ROUTE, f"circuit {circuit}", tuple(route), stated)
 
 
+def _check_budgets(problem: Reroute, transition: Transition, findings: Findings) -> None:
+    """Check that the changed circuits of an ideal switch keep to their link budgets."""
+    matching = np.full((1, problem.fabric.n_ports), IDLE, dtype=np.int32)
+    sources, destinations = transition.circuits.T
+    matching[0, sources] = destinations
+    check_budgets(problem.fabric, matching, findings)
+
+
 def _add_figures(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Compute the levels of the objective, and add them as figures.
 
@@ -176,6 +188,12 @@ def _add_figures(failure: Failure, transition: Transition, findings: Findings) -
         cell_loss, fibre_loss = failure.problem.loss_units
         worst_loss = max(worst_loss, n_cells * cell_loss + n_fibres * fibre_loss)
         length += n_cells + n_fibres
+
+    # A switch without cells may state the losses of its circuits.
+    stated_losses = round_losses(failure.problem.fabric)
+    if stated_losses is not None:
+        sources, destinations = transition.circuits.T
+        worst_loss = int(stated_losses[sources, destinations].max(initial=0))
 
     changed = transition.changed.tolist()
     n_disturbed = sum(failure.foreign(circuit) for circuit in changed)

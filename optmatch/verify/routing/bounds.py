@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.problems import AllToAll, Routing
+from optmatch.verify.budgets import find_over_budget
 from optmatch.verify.routing.chips import bound_crosstalk, bound_power, sum_least
 
 
@@ -156,12 +157,12 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
     -------
     float64 array, shape (ports, ports)
         ``cells[source, destination]``: infinite where no states of the cells connect the two, 0
-        where both are one terminal, and 0 everywhere on a fabric without cells. It is kept, and
-        cannot be written.
+        where both are one terminal. On a fabric without cells it is infinite where a circuit is
+        over its link budget, and 0 everywhere else. It is kept, and cannot be written.
     """
     graph = fabric.graph
     if graph is None:
-        lengths = np.zeros((fabric.n_ports, fabric.n_ports))
+        lengths = np.where(find_over_budget(fabric), np.inf, 0.0)
     else:
         lengths = _measure_routes(graph, fabric.source_terminals, fabric.destination_terminals)
     lengths.flags.writeable = False

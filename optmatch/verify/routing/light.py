@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import DEAD, CellGraph, Fabric
 from optmatch.fabrics.light import Light, trace
 from optmatch.model import CROSS, FREE, IDLE, Schedule
+from optmatch.verify.budgets import check_budgets
 from optmatch.verify.loops import find_loops
 from optmatch.verify.optics.circuits import find_wrong_states
 from optmatch.verify.report import Findings, Rule
@@ -36,12 +37,13 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     """Trace every circuit both ways through the stated cells, and apply all rules of light.
 
     The schedule has the shapes of the fabric, and matchings in all slots. Loops of light break no
-    rule, and are notes.
+    rule, and are notes. On a switch without cells the link budgets of the circuits are checked.
     """
     graph = fabric.graph
     matchings = schedule.matchings
     states = schedule.cell_states
     if graph is None:
+        check_budgets(fabric, matchings, findings)
         no_cells = np.zeros(matchings.shape, dtype=np.int64)
         return Traced(no_cells, no_cells)
     assert states is not None
