@@ -4,6 +4,7 @@ from .drivers.opening import open_switch as open_switch
 from .drivers.polatis import PolatisSwitch as PolatisSwitch
 from .drivers.sonic import SonicSwitch as SonicSwitch
 from .journal import MeasuredDelays as MeasuredDelays, measured_delays as measured_delays
+from .losses import Conditions as Conditions, read_losses as read_losses
 from .names import (
     CrossConnect as CrossConnect,
     Difference as Difference,

@@ -80,7 +80,9 @@ def _load_refusing(method: Method) -> Run:
     return partial(_solve_within_budgets, method.name, method.load())
 
 
-def _solve_within_budgets(name: str, solve: Run, problem: Demand, *args: Any, **options: Any) -> Any:
+def _solve_within_budgets(
+    name: str, solve: Run, problem: Demand, *args: Any, **options: Any
+) -> Any:
     """Solve a demand, or conclude that it needs a circuit over its link budget.
 
     A plan has circuits only where there is a demand, and therefore none over its budget.

@@ -13,6 +13,9 @@ Refuted = Callable[[Fabric], bool | None]
 """Tells whether the question has no answer on a fabric; None where that stays open."""
 
 
+_MOST_NAMED = 20  # pairs, in a message
+
+
 def name_causes(solution: Solution, refuted: Refuted, clock: Clock | None = None) -> Solution:
     """Add the faults that cause it to the answer that something cannot be done.
 
@@ -92,7 +95,9 @@ def refuse_dead_pairs(
     """
     if not dead:
         return None
-    reasons = "; ".join(problem.fabric.explain_dead_pair(i, j) for i, j in dead)
+    reasons = "; ".join(problem.fabric.explain_dead_pair(i, j) for i, j in dead[:_MOST_NAMED])
+    if len(dead) > _MOST_NAMED:
+        reasons += f"; and {len(dead) - _MOST_NAMED} more"
     rule = "no state of the cells connects"
     if problem.fabric.graph is None:
         rule = "over the link budget:"

@@ -301,7 +301,7 @@ def _is_tagged_json(file: str) -> bool:
 
 
 # Options that have another name than their field, which formulas use.
-_FIELD_OF_OPTION = {"size": "n"}
+_FIELD_OF_OPTION = {"size": "n", "loss": "loss_db", "budget": "budget_db"}
 
 
 def count(flag: str, default: int | None, text: str, *, least: int = 0) -> Callable[[Any], Any]:
@@ -366,11 +366,27 @@ def fabric_options(default: str | None, text: str | None = None) -> Sequence[Cal
         ),
         click.option("--rx", type=PORT_LABELS, help="Terminals that receive, or names."),
         click.option("--size", type=int, help="Number of ports of a switch that is no mesh."),
+        click.option(
+            "--loss",
+            metavar="FILE|URL",
+            help="Loss of each circuit of an ideal switch in dB: a matrix, or SONiC's table.",
+        ),
+        click.option(
+            "--loss-at",
+            type=Listed(float, "THz and degrees Celsius"),
+            metavar="THZ[,CELSIUS]",
+            help="Where to take losses that were measured at several points.  [default: worst]",
+        ),
+        click.option(
+            "--budget",
+            type=Listed(float, "numbers in dB", single=True),
+            help="The most that a circuit may lose, in dB: one number, or one for each port.",
+        ),
     )
 
 
 FABRIC_OPTIONS = fabric_options("hex-mesh")
-FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
+FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size", "loss", "loss_at", "budget")
 BROKEN_CELLS = (
     click.option("--stuck-bar", type=LABELS, help="Cells that stay in bar: 3,14."),
     click.option("--stuck-cross", type=LABELS, help="Cells that stay in cross."),
@@ -503,6 +519,7 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     else:
         for name in netlist_options:
             raise click.UsageError(f"--{name.replace('_', '-')}: only with --netlist")
+        _read_stated_losses(shape)
         fabric = _build_by_size(type_, shape)
 
     if faults:
@@ -512,6 +529,23 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
 
 def _without_none(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _read_stated_losses(shape: dict[str, Any]) -> None:
+    """Replace the file of ``--loss`` by its matrix, whose size is that of the switch."""
+    point = shape.pop("loss_at", ())
+    if "loss" not in shape:
+        if point:
+            raise click.UsageError("--loss-at: only with --loss")
+        return
+    if len(point) > 2:
+        raise click.UsageError("--loss-at: a frequency in THz, and perhaps degrees Celsius")
+    from optmatch.io.switches.losses import Conditions
+    from optmatch.switches import read_losses
+
+    loss_db = read_losses(shape["loss"], conditions=Conditions(*point))
+    shape["loss"] = loss_db
+    shape.setdefault("size", len(loss_db))
 
 
 def number_parts(

@@ -244,6 +244,13 @@ def _check_rails(job: RailJob) -> None:
     limits = [("radix", network.radix)]
     if network.fabric is not None:
         limits.append(("fabric", network.fabric.n_ports))
+        over_budget = network.fabric.over_budget
+        if over_budget is not None and over_budget.any():
+            raise InputError(
+                "fabric: plans of rails join any two ports, but some pairs of this switch are over"
+                " their link budget",
+                where="network.fabric",
+            )
     for name, ports in limits:
         if ports is not None and needed > ports:
             first = ranks[ports // network.ports_per_gpu]

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric, Faulty, IdealSwitch, RackFabric, Units, units_of
-from optmatch.fabrics.units import UNITS_PER_DB, stated_losses
 from optmatch.fabrics.cellgraph import check_parts
+from optmatch.fabrics.units import UNITS_PER_DB, stated_losses
 from optmatch.model import (
     BAR,
     CROSS,
@@ -151,8 +151,9 @@ class Reroute(_Looked):
     light passes chips (`RackFabric.through`) whole racks are lost and take over, chip by chip.
 
     The objective is lexicographic: circuits of others disturbed, circuits changed, cells set,
-    the loss of the worst new route in hundredths of a dB (of an ideal switch that of its circuit,
-    where the switch states losses), and the length of all new routes in cells and fibres. *Others* are the jobs of which no circuit was hit.
+    the loss of the worst new route in hundredths of a dB (where an ideal switch states losses,
+    that of the worst new circuit), and the length of all new routes in cells and fibres.
+    *Others* are the jobs of which no circuit was hit.
 
     Parameters
     ----------

@@ -20,6 +20,7 @@ from optmatch.io.switches.circuits import (
     circuit_named,
     sort_circuits,
 )
+from optmatch.io.switches.losses import LOSS_TABLE, LossRows
 from optmatch.io.switches.sonic import CIRCUIT_TABLE, PORT_TABLE, circuit_of_row, state_of_port
 from optmatch.model import InputError, SolverUnavailable
 from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
@@ -192,6 +193,13 @@ class SonicSwitch:
 
         answered = zip(self._sides, self._persist(ask), strict=True)
         return {side: status for side, status in answered if status is not None}
+
+    def read_losses(self) -> LossRows:
+        """Return the measured losses of STATE_DB: the fields of each row, by its key.
+
+        `optmatch.switches.read_losses` makes a matrix of them.
+        """
+        return self._persist(lambda: _rows(self._state, LOSS_TABLE))
 
     def apply(self, difference: Difference) -> None:
         """Change circuits in one transaction, or in two, removals first, where a side moves."""

@@ -52,7 +52,10 @@ def bound_demand(problem: Demand) -> float:
 
     Infinite where a demand needs a circuit that is over its link budget.
     """
-    if problem.packet_share == 0 and (find_over_budget(problem.fabric) & _is_wanted(problem)).any():
+    if (
+        problem.packet_share == 0
+        and (find_over_budget(problem.fabric) & _is_wanted(problem)).any()
+    ):
         return math.inf
     if problem.objective == "weighted-completion-s":
         return bound_weighted(problem)

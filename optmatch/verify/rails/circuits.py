@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Schedule
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailTimeline
+from optmatch.verify.budgets import check_budgets
 from optmatch.verify.rails.context import MOST_TOLD, Context
 from optmatch.verify.report import Rule
-from optmatch.verify.budgets import check_budgets
 from optmatch.verify.routing.light import check_light
 
 # Ports

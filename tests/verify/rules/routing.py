@@ -216,7 +216,26 @@ OUT = om.AllToAll(OUT_OF_USE.fabric)
 """No two ports are left."""
 OPTIMAL: Any = {"status": om.Status.OPTIMAL, "limit": None}
 
+LOSSY = om.IdealSwitch(3, loss_db=[[1, 1, 3], [3, 1, 1], [1, 2, 1]], budget_db=[3.0, 2.0, 3.0])
+"""The circuit from port 1 to port 0 loses more than port 1 allows."""
+
 ROWS = [
+    # link budgets
+    Row(
+        None,
+        om.Routing(LOSSY, [1, -1, 0]),
+        schedule([[1, -1, 0]]),
+        figures={"worst_circuit_loss_db": 1.0},
+    ),
+    Row(
+        "a circuit keeps to its link budget",
+        empty(LOSSY),
+        schedule([[2, 0, 1]]),
+        "slot 0, circuit from port 1 to port 0: a circuit keeps to its link budget: got 3 dB,"
+        " expected at most 2 dB",
+        figures={"worst_circuit_loss_db": 3.0},
+        told=1,
+    ),
     # shapes and matchings
     Row(None, IDEAL, schedule([[1, 0]]), figures={"slots": 1, "toggles": 0}),
     Row(

@@ -1,0 +1,91 @@
+"""Measured losses: SONiC's table in a file, at a frequency and a temperature, or a matrix."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optmatch.io.switches.losses import Conditions, matrix_of_losses
+from optmatch.io.switches.ports import PortSides, PortTable
+from optmatch.model import FormatError, InputError
+from optmatch.switches import read_losses
+
+
+def loss_db(a: int, b: int, thz: float, celsius: float) -> float:
+    """Return a loss that is bilinear in frequency and temperature."""
+    return a + b / 10 + thz / 100 + celsius / 1000 + thz * celsius / 1e5
+
+
+ROWS = {
+    f"{a}A-{b}B|{thz}|{celsius}": {
+        "loss_dB": repr(loss_db(a, b, thz, celsius)),
+        "accuracy_dB": "0.25",
+    }
+    for a in range(1, 4)
+    for b in range(1, 4)
+    for thz in (191.0, 193.0, 196.0)
+    for celsius in (20.0, 70.0)
+}
+
+
+@pytest.mark.parametrize("thz", [191.0, 192.2, 193.0, 195.5, 196.0])
+@pytest.mark.parametrize("celsius", [20.0, 31.0, 70.0])
+def test_losses_are_interpolated_between_what_was_measured(thz: float, celsius: float) -> None:
+    found = matrix_of_losses(ROWS, conditions=Conditions(thz, celsius))
+    expected = [[loss_db(a, b, thz, celsius) + 0.25 for b in (1, 2, 3)] for a in (1, 2, 3)]
+    assert np.allclose(found, expected)
+
+
+def test_without_conditions_the_worst_counts() -> None:
+    found = matrix_of_losses(ROWS, conditions=Conditions(add_accuracy=False))
+    assert found[0, 1] == loss_db(1, 2, 196.0, 70.0)
+
+
+@pytest.mark.parametrize("dumped", [False, True])
+def test_tables_and_dumps_are_read(tmp_path: Path, dumped: bool) -> None:
+    path = tmp_path / "loss.json"
+    tree: Any = {"OCS_FACTORY_INSERTION_LOSS": ROWS, "OCS_PORT": {}}
+    if dumped:
+        tree = {
+            f"OCS_FACTORY_INSERTION_LOSS|{key}": {"type": "hash", "ttl": -1, "value": row}
+            for key, row in ROWS.items()
+        }
+    path.write_text(json.dumps(tree))
+    assert np.array_equal(read_losses(path), matrix_of_losses(ROWS))
+
+
+def test_a_table_of_ports_chooses_rows() -> None:
+    ports = PortTable([PortSides("3A", "1B"), PortSides("2A", "2B")])
+    found = matrix_of_losses(ROWS, ports, Conditions(191.0, 20.0, add_accuracy=False))
+    assert found.tolist() == [[loss_db(a, b, 191.0, 20.0) for b in (1, 2)] for a in (3, 2)]
+
+
+def test_a_matrix_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "loss.csv"
+    path.write_text("1.0,3.5\n2.0,1.0\n")
+    assert read_losses(path).tolist() == [[1.0, 3.5], [2.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"1A-2B|191.0": {"loss_dB": "1"}}, "CIRCUIT|THZ|CELSIUS"),
+        ({"1A-2A|191.0|20.0": {"loss_dB": "1"}}, "1A-2A"),
+        ({"1A-2B|191.0|20.0": {"accuracy_dB": "1"}}, "loss_dB"),
+        ({"1A-2B|191.0|20.0": {"loss_dB": "much"}}, "number"),
+        ({"1A-2B|191.0|20.0": {"loss_dB": "-1"}}, "loss_dB"),
+    ],
+)
+def test_a_wrong_row_is_named(change: Any, named: str) -> None:
+    with pytest.raises(FormatError, match=named.replace("|", r"\|")):
+        matrix_of_losses(ROWS | change)
+
+
+def test_what_was_not_measured_is_named() -> None:
+    rows = {key: row for key, row in ROWS.items() if key != "2A-3B|193.0|20.0"}
+    with pytest.raises(InputError, match="2A-3B was not measured"):
+        matrix_of_losses(rows)
+    with pytest.raises(InputError, match="frequency_thz = 200: losses were measured from 191"):
+        matrix_of_losses(ROWS, conditions=Conditions(200.0))
