@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import BAR, CROSS, FREE, CellDevice
+from optmatch.model import CROSS, FREE, CellDevice, Clock
 from optmatch.solvers.feedforward.router import LOOPING, change, exact_router, route_cheaply
-from optmatch.solvers.routing.pathfinder import Effort, negotiate, shorten
+from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.relief import Relief
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.rows import (
@@ -25,7 +25,17 @@ from optmatch.solvers.routing.rows import (
     read_rows,
     route_rows,
 )
-from optmatch.solvers.routing.toggling import NO_ROOM, TOLL, WRONG_STATES, change_row
+from optmatch.solvers.routing.toggling import (
+    NO_MATCHING_GIVEN,
+    NO_ROOM,
+    NO_STATES_GIVEN,
+    TOLL_PRICES,
+    Change,
+    RoutedRow,
+    finish_change,
+    fit_in_circuits,
+    negotiate_change,
+)
 from optmatch.solvers.routing.worst import cell_costs
 
 VISITS = 5_000
@@ -34,7 +44,8 @@ VISITS = 5_000
 RELIEF_TRIES = {"worst-loss-db": 12, "worst-snr-db": 3, "power-mw": 6}
 """Moves of circuits that help the worst one, for each matching: about as long as the routing."""
 
-_AT_TOLL = Effort(TOLL // 10, 110, TOLL, 100)
+WRONG_STATES = -3
+"""The outcome of a change from values that are no states."""
 
 
 class RowRouter:
@@ -86,16 +97,21 @@ class RowRouter:
         states: NDArray[np.int8],
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
+        clock: Clock | None = None,
     ) -> int:
         """Route a row with few toggles from the given states; arguments as of `route`.
 
-        Returns the outcome of the row, or `WRONG_STATES`.
+        With a clock, searches for fewer toggles end when its time is over; the row is routed in
+        any case. Returns the outcome of the row, or `WRONG_STATES`.
         """
         if ((given < FREE) | (given > CROSS)).any():
             return WRONG_STATES
         held = np.empty(1, dtype=np.int8)
         RowRouter.route(self, row[None], states[None], routes, lengths[None], held)
         return int(held[0])
+
+    def warm_up(self) -> None:
+        """Compile, or load, the kernels that only some changes need."""
 
     def read(
         self,
@@ -125,7 +141,7 @@ class ForwardRouter(RowRouter):
         states[:], held[~found.held] = found.states, NOT_ROUTED
         read_rows(*self._paths, rows, states, routes, lengths)
 
-    def change(self, given, row, states, routes, lengths) -> int:  # noqa: D102 - as of the class
+    def change(self, given, row, states, routes, lengths, clock=None) -> int:  # noqa: D102 - as of the class
         checked = super().change(given, row, states, routes, lengths)
         if checked != ROUTED:
             return checked
@@ -136,13 +152,19 @@ class ForwardRouter(RowRouter):
         inner: Any = exact_router(self.fabric)
         if not held or inner.type not in LOOPING:  # other rules know some of the ways only
             other, room = states.copy(), np.zeros((len(row), self._mesh.width), dtype=np.int32)
-            routed = self._mesh.change(given, row, other, room, lengths)
+            routed = self._mesh.change(given, row, other, room, lengths, clock)
             if routed == ROUTED and not (
                 held and _count_toggles(given, states) <= _count_toggles(given, other)
             ):
                 states[:], held = other, True
         self.read(row, states, routes, lengths)
         return ROUTED if held else NOT_ROUTED
+
+    def warm_up(self) -> None:
+        """Compile, or load, the kernels of changes where the exact router knows some ways only."""
+        inner: Any = exact_router(self.fabric)
+        if inner.type not in LOOPING:
+            self._mesh.warm_up()
 
     @cached_property
     def _mesh(self) -> MeshRouter:
@@ -173,32 +195,61 @@ class MeshRouter(ForwardRouter):
         work = router.wiring, router.workspace, self.ports, self._work, router.no_cost, TRIES
         route_rows(*work, rows, states, routes, lengths, held)
 
-    def change(self, given, row, states, routes, lengths) -> int:  # noqa: D102 - as of the class
-        router, work = self._router, self._work
-        what = router.wiring, router.workspace, self.ports, work
-        found = change_row(*what, given, row, states, routes, lengths)
-        if found == NO_ROOM:
-            return self._negotiate(row, states, routes, lengths)
-        if found >= 0:
+    def change(self, given, row, states, routes, lengths, clock=None) -> int:  # noqa: D102 - as of the class
+        router = self._router
+        routed = RoutedRow(states, routes, lengths)
+        begin_s = clock.elapsed_s if clock is not None else 0.0
+        outcome = fit_in_circuits(
+            router.wiring, router.workspace, self.ports, self._work, Change(given, row), routed
+        )
+        if outcome == NO_STATES_GIVEN:
+            return WRONG_STATES
+        if outcome == NO_MATCHING_GIVEN:
+            return NO_MATCHING
+        if outcome != NO_ROOM:
             return ROUTED
-        return WRONG_STATES if found == WRONG_STATES else NO_MATCHING
 
-    def _negotiate(self, row, states, routes, lengths) -> int:
-        """Negotiate all circuits at the price of toggles, where some do not fit in between."""
-        router, work = self._router, self._work
-        order = work.order[: np.count_nonzero(row >= 0) // (2 if self.ports.mutual else 1)]
-        toll = router.wiring.cell_cost.copy()
-        for state in (BAR, CROSS):
-            toll[states == 1 - state, state] += TOLL
-        toll.flags.writeable = False  # the type that the kernel is compiled for
-        wiring = router.wiring._replace(cell_cost=toll)
-        routes[:], lengths[:] = work.routes, work.lengths
-        circuits = router.no_cost, order, work.partner, routes, lengths
-        if negotiate(wiring, router.workspace, _AT_TOLL, *circuits) < 0:
-            return NOT_ROUTED
-        shorten(wiring, router.workspace, *circuits)
-        lit = router.states(order, routes, lengths)
-        states[lit != FREE] = lit[lit != FREE]
+        # Negotiations take about five times as long as fitting in; where a limit leaves no time
+        # for one, the row is routed at once.
+        n_circuits = int(np.count_nonzero(row >= 0))
+        if self.ports.mutual:
+            n_circuits //= 2
+        order = self._work.order[:n_circuits]
+        fit_s = clock.elapsed_s - begin_s if clock is not None else 0.0
+        for toggle_price in TOLL_PRICES:
+            if clock is not None and clock.remaining_s < 5 * fit_s:
+                break
+            outcome = negotiate_change(
+                router.wiring, router.workspace, self._work, order, toggle_price * UNIT, routed
+            )
+            if outcome != NO_ROOM:
+                return ROUTED
+        return self._change_after_routing(row, routed)
+
+    def warm_up(self) -> None:
+        """Compile, or load, the kernels of changes in which circuits do not fit in."""
+        n_ports = len(self.ports.live)
+        routed = RoutedRow(
+            np.full(self.fabric.n_cells, FREE, dtype=np.int8),
+            np.zeros((n_ports, self.width), dtype=np.int32),
+            np.zeros(n_ports, dtype=np.int64),
+        )
+        no_circuits = np.empty(0, dtype=np.int64)
+        arrays = self._router.wiring, self._router.workspace, self._work
+        negotiate_change(*arrays, no_circuits, UNIT, routed)
+        finish_change(*arrays, no_circuits, routed)
+
+    def _change_after_routing(self, row: NDArray[np.int32], routed: RoutedRow) -> int:
+        """Route a row as if nothing were up, then save toggles; return the outcome."""
+        present = routed.states.copy()
+        held = np.empty(1, dtype=np.int8)
+        self.route(row[None], routed.states[None], routed.routes, routed.lengths[None], held)
+        routed.states[:] = present
+        if held[0] != ROUTED:
+            return int(held[0])
+        order = np.flatnonzero(routed.lengths)
+        router = self._router
+        finish_change(router.wiring, router.workspace, self._work, order, routed)
         return ROUTED
 
 

@@ -54,6 +54,7 @@ class Room(NamedTuple):
     states: NDArray[np.int8]
     toll: NDArray[np.int64]  # (cells, state): costs of cells if toggles are paid
     queue: NDArray[np.int64]  # (4, places): terminals that wait at this level and the next, twice
+    no_cost: NDArray[np.int64]  # (terminals,): zeros, the cost of leaving where nothing is charged
 
 
 def new_room(wiring: MeshArrays, width: int) -> Room:
@@ -69,6 +70,7 @@ def new_room(wiring: MeshArrays, width: int) -> Room:
         np.zeros(cells, dtype=np.int8),
         np.zeros((cells, 2), dtype=np.int64),
         np.zeros((4, 8 * cells), dtype=np.int64),
+        np.zeros(len(wiring.mate), dtype=np.int64),
     )
 
 

@@ -17,10 +17,12 @@ from optmatch.model import (
     FREE,
     IDLE,
     CellDevice,
+    Clock,
     Device,
     InfeasibleError,
     InputError,
     LimitReached,
+    Limits,
     Problem,
     Schedule,
     Solution,
@@ -198,6 +200,8 @@ class Router:
             self.reroute(routed.states, dark)
             self.reroute(routed.states, circuit)
         self.route_batch(np.stack([dark, circuit]), threads=1)
+        for workspace in self._idle_workspaces:
+            workspace.router.warm_up()
 
     def __repr__(self) -> str:
         parts = [f"{self.fabric.title}, {self.fabric.n_ports} ports, {self._n_cells} cells"]
@@ -341,13 +345,16 @@ class Router:
         if len(row) != self._n_ports:
             Routing(self.fabric, row)  # raises the error of a row of this length
 
+        clock = None
+        if self._time_limit_s is not None:
+            clock = Limits(time_s=self._time_limit_s).start()
         workspace = self._take_workspace()
         try:
-            outcome = self._route_row(workspace.router, row, given, routed)
+            outcome = self._route_row(workspace.router, (given, row), routed, clock)
             if outcome == _WRONG_STATES:
                 raise InputError(f"states: not -1, 0 or 1 for each of {self._n_cells} cells")
             if outcome != _ROUTED:
-                self._search(workspace.router, row, routed)
+                self._search(workspace.router, row, routed, clock)
             self._check_light(workspace, row[None], routed.states[None])
         finally:
             self._idle_workspaces.append(workspace)
@@ -356,11 +363,15 @@ class Router:
     def _route_row(
         self,
         router: RowRouter,
-        row: NDArray[np.int32],
-        given: NDArray[np.int8] | None,
+        change: tuple[NDArray[np.int8] | None, NDArray[np.int32]],
         routed: Routed,
+        clock: Clock | None,
     ) -> int:
-        """Route a matching by the fast methods; return the outcome."""
+        """Route a matching by the fast methods; return the outcome.
+
+        `change` is the pair of present states, None to route anew, and the matching.
+        """
+        given, row = change
         states, routes, lengths = routed
         if given is None:
             outcome = np.empty(1, dtype=np.int8)
@@ -368,7 +379,7 @@ class Router:
             return int(outcome[0])
         if len(given) != self._n_cells:
             return _WRONG_STATES
-        return router.change(given, row, states, routes, lengths)
+        return router.change(given, row, states, routes, lengths, clock)
 
     def _take_workspace(self) -> _Workspace:
         """Take a workspace that no thread uses, or make a new one."""
@@ -390,8 +401,12 @@ class Router:
             raise InputError("out: arrays of another router; take those of `empty`", where="out")
         return out
 
-    def _search(self, router: RowRouter, row: NDArray[np.int32], routed: Routed) -> None:
+    def _search(
+        self, router: RowRouter, row: NDArray[np.int32], routed: Routed, clock: Clock | None = None
+    ) -> None:
         """Route a matching that the fast methods left out, by the default method of `Routing`.
+
+        The search has the time that is left on the clock of the call.
 
         Raises
         ------
@@ -401,7 +416,10 @@ class Router:
         problem = Routing(
             self.fabric, row, objective=self._prefer or "total-cells", cells=self._cells
         )
-        solution = solve(problem, seed=0, time_limit_s=self._time_limit_s)
+        time_limit_s = self._time_limit_s
+        if clock is not None:
+            time_limit_s = clock.remaining_s
+        solution = solve(problem, seed=0, time_limit_s=time_limit_s)
         if solution.status is Status.INFEASIBLE:
             reason = solution.stats.get("reason", "no states of the cells hold this matching")
             raise InfeasibleError(str(reason))
