@@ -11,6 +11,7 @@ from optmatch.io.arrays import array_file, attach, detach
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object
 from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree, problem_to_tree
+from optmatch.io.recognition import describe_tree
 from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
 from optmatch.io.text import layout, parse_json
 from optmatch.model import FormatError, InputError, Problem, Solution, naming
@@ -155,6 +156,9 @@ def _to_tree(obj: Problem | Solution) -> dict[str, Any]:
 def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Solution:
     tree = parse_json(content, path)
     with naming(path):
+        description = "" if isinstance(tree, dict) and "format" in tree else describe_tree(tree)
+        if description:
+            raise FormatError(f"no problem and no answer, which have a format{description}")
         check_object(tree, "")
         if check_format(tree, "", PROBLEM_FORMAT, SCHEDULE_FORMAT) == PROBLEM_FORMAT:
             return problem_from_tree(attach(tree, folder))

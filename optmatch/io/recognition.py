@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from optmatch.model import FormatError
 
 _HEAD_BYTES = 4096
 """The part at the begin of a file that tells formats of text apart."""
 
+_CHAKRA_MESSAGES = re.compile(rb"[\x04-\x7f]\x0a[\x02-\x20]\d+\.[\d.]+")
+"""The message in front of a Chakra trace: its length, then the version of the schema."""
 _CHAKRA_NODE_KEYS = ("NodeType", "ctrl_deps", "ctrlDeps", "dataDeps")
 _SIMAI_FIRST_LINE = re.compile(
     r"\s*(?:HYBRID_\w+|MICRO|DATA|MODEL|DLRM)\b.*(?:\n|model_parallel_NPU_group)"
@@ -62,6 +68,9 @@ def describe_content(content: bytes) -> str:
     if content[:2] == b"PK":
         return _sentence("a zip archive: unpack it, and name the files in it")
 
+    if _CHAKRA_MESSAGES.match(content):
+        return _sentence(_CHAKRA_TRACE)
+
     head = content[:_HEAD_BYTES].decode(errors="replace")
     if head.lstrip()[:1] in ("{", "["):
         try:
@@ -80,6 +89,19 @@ def describe_content(content: bytes) -> str:
     if first_line.startswith("%%MatrixMarket"):
         return _sentence("a matrix, which generate demand reads by --matrix")
     return ""
+
+
+@contextmanager
+def describing(content: bytes) -> Iterator[None]:
+    """Add what the content of a file looks like to each `FormatError` of this block."""
+    try:
+        yield
+    except FormatError as exc:
+        description = describe_content(content)
+        if not description:
+            raise
+        message = f"{exc.message}{description}"
+        raise FormatError(message, where=exc.where, path=exc.path) from exc
 
 
 def describe_tree(tree: Any) -> str:

@@ -31,6 +31,7 @@ from optmatch.io.matrices.traffic import Traffic, check_matrix, check_sparse
 from optmatch.io.rails.chakra.demand import read_chakra
 from optmatch.io.rails.chakra.traces import is_trace, siblings
 from optmatch.io.rails.groups import read_groups
+from optmatch.io.recognition import describe_tree, describing
 from optmatch.io.text import parse_json, pointer
 from optmatch.model import FormatError, InputError, largest, naming
 from optmatch.model.files import path_name
@@ -241,7 +242,8 @@ def _read_text(request: _Request) -> Traffic:
     if is_coflow_benchmark(request.content) and request.layout is None:
         flows = read_coflow_benchmark(request.content, request.path)
         return traffic_of_flows(flows, request.path)
-    return read_table(request.content, request.path, request.layout)
+    with describing(request.content):
+        return read_table(request.content, request.path, request.layout)
 
 
 def _read_market(request: _Request) -> Any:
@@ -300,9 +302,8 @@ def _read_json(request: _Request) -> Any:
         key: entry for key, entry in entries if isinstance(entry, dict) and _QOBLIB in entry
     }
     if not instances:
-        raise FormatError(
-            f"no instance with the key {_QOBLIB!r}, and no network of SNDlib", path=request.path
-        )
+        rule = f"no instance with the key {_QOBLIB!r}, and no network of SNDlib"
+        raise FormatError(f"{rule}{describe_tree(tree)}", path=request.path)
     return {key: _unstack(entry, pointer("", key)) for key, entry in instances.items()}
 
 

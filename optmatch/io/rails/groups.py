@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from optmatch.io.contents import check_content, read_bytes
 from optmatch.io.fields import check_object, shorten
+from optmatch.io.recognition import describe_tree
 from optmatch.io.text import layout, parse_json, pointer
 from optmatch.model import FormatError, naming
 from optmatch.model.files import path_name
@@ -36,7 +37,8 @@ def _checked(tree: object, n_ranks: int | None) -> Groups:
     for name, members in tree.items():  # type: ignore[attr-defined]
         where = pointer("", name)
         if not isinstance(members, list) or not members:
-            raise FormatError(f"{shorten(members)}: a list of ranks is expected", where=where)
+            rule = f"{shorten(members)}: a list of ranks is expected{describe_tree(tree)}"
+            raise FormatError(rule, where=where)
         seen = set[int]()
         for place, rank in enumerate(members):
             if type(rank) is not int or rank < 0 or (n_ranks is not None and rank >= n_ranks):

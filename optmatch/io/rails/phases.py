@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from optmatch.io.matrices.reader import EXACT
 from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
 from optmatch.io.rails.chakra.options import TraceOptions
 from optmatch.io.rails.chakra.step import step_of
-from optmatch.io.rails.chakra.traces import MISSING, Trace
+from optmatch.io.rails.chakra.traces import MISSING, Integers, Trace
+from optmatch.io.recognition import describing
 from optmatch.io.text import parse_json
 from optmatch.model import FormatError
 from optmatch.model.files import path_name
@@ -28,7 +29,8 @@ from optmatch.problems.rails.training.step import OPERATIONS, Step
 _COLUMNS = ("rank", "group", "operation", "count", "size_bytes", "compute_s", "peer")
 MOST_REPEATS = 10**6
 """The most repeats of one line; a step has a few million operations in all."""
-_TYPES = {"compute": COMPUTE, "send": SEND, "recv": RECEIVE}
+_NODE_TYPES = {"compute": COMPUTE, "send": SEND, "recv": RECEIVE}
+"""Types of nodes of Chakra by operation; other operations are collectives."""
 
 
 def read_phase_list(
@@ -43,31 +45,61 @@ def read_phase_list(
     for ``"compute"`` its `group`, `size_bytes`, and `count`, how often (1 unless told);
     `compute_s`, seconds of computation before (0 unless told); of ``"send"`` and ``"recv"`` the
     `peer`. A rank does its lines in their order.
+
+    Raises
+    ------
+    FormatError
+        Naming file, line, value and rule.
     """
     file = path_name(path)
     suffix = Path(path).suffix.lower()
-    if suffix not in (".csv", ".json"):
-        raise FormatError(f"suffix {suffix!r}: phases are in .csv or .json", path=file)
     content = read_bytes(path)
-    rows = _csv_rows(content, file) if suffix == ".csv" else _json_rows(content, file)
-    noun = "line" if suffix == ".csv" else "entry"
-    lines = [_line(row, place, noun, file) for place, row in rows]
-    last = max(
-        [*(line.rank for line in lines), *(r for g in groups.values() for r in g)], default=-1
-    )
-    check_content("ranks", last + 1, file)
+    with describing(content):
+        if suffix == ".csv":
+            noun = "line"
+            rows = _read_csv_rows(content, file)
+        elif suffix == ".json":
+            noun = "entry"
+            rows = _read_json_rows(content, file)
+        else:
+            raise FormatError(f"suffix {suffix!r}: phases are in .csv or .json", path=file)
+    lines = [_read_line(row, _Place(file, noun, number)) for number, row in rows]
+
+    # A rank that no line names is there if a group has it: it has nothing to do.
+    ranks_of_groups = [rank for ranks in groups.values() for rank in ranks]
+    last_rank = max([*(line.rank for line in lines), *ranks_of_groups], default=-1)
+    check_content("ranks", last_rank + 1, file)
     check_content("operations", sum(min(line.repeats, MOST_REPEATS) for line in lines), file)
-    of_rank: list[list[Line]] = [[] for _ in range(last + 1)]
+    lines_of_rank: list[list[Line]] = [[] for _ in range(last_rank + 1)]
     for line in lines:
-        of_rank[line.rank].append(line)
+        lines_of_rank[line.rank].append(line)
     idle = trace_of(MISSING, (), noun, file)
-    traces = [trace_of(k, lines, noun, file) if lines else idle for k, lines in enumerate(of_rank)]
+    traces = [
+        trace_of(rank, lines_of_one, noun, file) if lines_of_one else idle
+        for rank, lines_of_one in enumerate(lines_of_rank)
+    ]
     return step_of(traces, groups, options or TraceOptions())
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: an operation of a rank, perhaps several times."""
+    """One line: an operation of a rank, perhaps several times.
+
+    Parameters
+    ----------
+    place
+        The number of the line in its file.
+    rank, group, operation
+        What the rank does: a name of `OPERATIONS`, and in which group.
+    repeats
+        How often it communicates; 0 for a computation.
+    size_bytes
+        The size of a communication.
+    compute_s
+        The computation before it.
+    peer
+        The other rank of a message; else `MISSING`.
+    """
 
     place: int
     rank: int
@@ -79,116 +111,180 @@ class Line:
     peer: int
 
 
-def _csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
-    text = io.StringIO(decode(content, path))
-    reader = csv.DictReader(text, restkey="", skipinitialspace=True)
+class _Place(NamedTuple):
+    """Where a line stands, for messages: ``line 3`` of CSV, ``entry 3`` of JSON."""
+
+    path: str
+    noun: str
+    number: int
+
+    def fail(self, message: str) -> FormatError:
+        """Return an error about the line."""
+        return FormatError(message, where=f"{self.noun} {self.number}", path=self.path)
+
+
+def _read_csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the lines of CSV behind the names, by number; empty cells are left out."""
+    reader = csv.DictReader(io.StringIO(decode(content, path)), restkey="", skipinitialspace=True)
+    rows = []
     try:
-        rows = [
-            (reader.line_num, {name: cell for name, cell in row.items() if cell not in ("", None)})
-            for row in reader
-        ]
+        for row in reader:
+            cells = {name: cell for name, cell in row.items() if cell not in ("", None)}
+            rows.append((reader.line_num, cells))
     except csv.Error as exc:
         raise FormatError(f"{exc}: not CSV", path=path) from exc
     _check_names(reader.fieldnames or ("",), "column", "line 1", path)
     return rows
 
 
-def _json_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
+def _read_json_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the objects of a list in JSON, by place."""
     tree = parse_json(content, path)
     if not isinstance(tree, list):
         raise FormatError("a list of phases is expected", where="/", path=path)
     for place, row in enumerate(tree):
         if not isinstance(row, dict):
-            told = f"{shorten(row)}: an object is expected"
-            raise FormatError(told, where=f"/{place}", path=path)
+            rule = f"{shorten(row)}: an object is expected"
+            raise FormatError(rule, where=f"/{place}", path=path)
         _check_names(row, "key", f"/{place}", path)
     return list(enumerate(tree))
 
 
 def _check_names(names: Iterable[str], noun: str, where: str, path: str) -> None:
+    """Refuse names of columns or keys that are not known."""
     for name in names:
         if name not in _COLUMNS:
-            told = f"{noun} {name!r}: known are {', '.join(_COLUMNS)}"
-            raise FormatError(told, where=where, path=path)
+            rule = f"{noun} {name!r}: known are {', '.join(_COLUMNS)}"
+            raise FormatError(rule, where=where, path=path)
 
 
-def _line(row: dict[str, Any], place: int, noun: str, path: str) -> Line:
-    where = f"{noun} {place}"
-
-    def number(name: str, default: float | None, *, whole: bool = True) -> Any:
-        value: Any = row.get(name, default)
-        try:
-            found = -1.0 if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            found = -1.0
-        if not 0 <= found < EXACT or (whole and found % 1):
-            kind = "a whole number" if whole else "a number"
-            told = f"{name} = {shorten(value)}: {kind} >= 0 is expected"
-            raise FormatError(told, where=where, path=path)
-        return int(found) if whole else found
-
+def _read_line(row: Mapping[str, Any], place: _Place) -> Line:
+    """Read the values of one line, and check which of them its operation needs."""
     operation = row.get("operation")
     if not isinstance(operation, str) or operation not in OPERATIONS:
-        told = f"operation = {shorten(operation)}: one of {', '.join(OPERATIONS)}"
-        raise FormatError(told, where=where, path=path)
+        rule = f"operation = {shorten(operation)}: one of {', '.join(OPERATIONS)}"
+        raise place.fail(rule)
+    is_message = operation in ("send", "recv")
     communicates = operation != "compute"
-    message = operation in ("send", "recv")
-    if communicates and not message and "group" not in row:
-        raise FormatError(f"{operation} without a group", where=where, path=path)
+    if communicates and not is_message and "group" not in row:
+        raise place.fail(f"{operation} without a group")
+
+    rank = _read_whole(row, "rank", None, place)
+    repeats = 0
+    size_bytes = 0
+    peer = MISSING
+    if communicates:
+        repeats = _read_whole(row, "count", 1, place)
+        size_bytes = _read_whole(row, "size_bytes", None, place)
+    compute_s = _read_number(row, "compute_s", 0.0 if communicates else None, place)
+    if is_message:
+        peer = _read_whole(row, "peer", None, place)
     return Line(
-        place=place,
-        rank=number("rank", None),
+        place=place.number,
+        rank=rank,
         group=str(row.get("group", "")),
         operation=operation,
-        repeats=number("count", 1) if communicates else 0,
-        size_bytes=number("size_bytes", None) if communicates else 0,
-        compute_s=number("compute_s", 0.0 if communicates else None, whole=False),
-        peer=number("peer", None) if message else MISSING,
+        repeats=repeats,
+        size_bytes=size_bytes,
+        compute_s=compute_s,
+        peer=peer,
     )
+
+
+def _read_number(row: Mapping[str, Any], name: str, default: float | None, place: _Place) -> float:
+    """Return a number >= 0; without a default it has to be there."""
+    return _parse_number(row, name, default, place, is_whole=False)
+
+
+def _read_whole(row: Mapping[str, Any], name: str, default: int | None, place: _Place) -> int:
+    """Return a whole number >= 0; without a default it has to be there."""
+    return int(_parse_number(row, name, default, place, is_whole=True))
+
+
+def _parse_number(
+    row: Mapping[str, Any], name: str, default: float | None, place: _Place, *, is_whole: bool
+) -> float:
+    """Return a number >= 0 that a float holds exactly; a text of CSV is converted."""
+    value: Any = row.get(name, default)
+    try:
+        number = -1.0 if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = -1.0
+    if not 0 <= number < EXACT or (is_whole and number % 1):
+        noun = "a whole number" if is_whole else "a number"
+        raise place.fail(f"{name} = {shorten(value)}: {noun} >= 0 is expected")
+    return number
+
+
+class _Row(NamedTuple):
+    """A node of a trace, of which only these columns are known."""
+
+    place: int
+    kind: int
+    collective: int = MISSING
+    size_bytes: int = MISSING
+    source: int = MISSING
+    destination: int = MISSING
+    group: int = MISSING
+    duration_us: float = 0.0
 
 
 def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
-    """Write the lines of a rank as the nodes of a trace, one after the other."""
-    rows: list[tuple[int, ...]] = []
-    lasts_us: list[float] = []
-    names: dict[str, int] = defaultdict(lambda: len(names))
+    """Write the lines of a rank as the nodes of a trace, each of which waits for the one before.
+
+    Parameters
+    ----------
+    rank
+        The rank, or `MISSING` for one that does nothing.
+    lines
+        Its lines, in order.
+    noun, path
+        The name of a line, and of the file, in messages.
+    """
+    rows: list[_Row] = []
+    number_of_group: dict[str, int] = defaultdict(lambda: len(number_of_group))
     for line in lines:
         if line.repeats > MOST_REPEATS:
-            told = f"{line.repeats} operations: at most {MOST_REPEATS}"
-            raise FormatError(told, where=f"{noun} {line.place}", path=path)
+            rule = f"{line.repeats} operations: at most {MOST_REPEATS}"
+            raise FormatError(rule, where=f"{noun} {line.place}", path=path)
         if line.compute_s or line.operation == "compute":
-            rows.append((line.place, COMPUTE, *[MISSING] * 5))
-            lasts_us.append(line.compute_s * 1e6)
-        kind = _TYPES.get(line.operation, COLLECTIVE)
-        code = line.operation.replace("-", "_").upper()
-        collective = COLLECTIVES.index(code) if kind == COLLECTIVE else MISSING
-        group = names[line.group] if line.group else MISSING
-        source = line.peer if kind == RECEIVE else MISSING
-        destination = line.peer if kind == SEND else MISSING
-        row = (line.place, kind, collective, line.size_bytes, source, destination, group)
-        rows += [row] * line.repeats
-        lasts_us += [0.0] * line.repeats
-    n = len(rows)
-    place, kinds, collectives, sizes, sources, destinations, groups = (
-        np.array(rows, dtype=np.int64).reshape(-1, 7).T
-    )
-    missing = np.full(n, MISSING, dtype=np.int64)
+            rows.append(_Row(line.place, COMPUTE, duration_us=line.compute_s * 1e6))
+        kind = _NODE_TYPES.get(line.operation, COLLECTIVE)
+        collective = MISSING
+        if kind == COLLECTIVE:
+            collective = COLLECTIVES.index(line.operation.replace("-", "_").upper())
+        communication = _Row(
+            place=line.place,
+            kind=kind,
+            collective=collective,
+            size_bytes=line.size_bytes,
+            source=line.peer if kind == RECEIVE else MISSING,
+            destination=line.peer if kind == SEND else MISSING,
+            group=number_of_group[line.group] if line.group else MISSING,
+        )
+        rows += [communication] * line.repeats
+
+    def column(name: str) -> Integers:
+        return np.array([getattr(row, name) for row in rows], dtype=np.int64)
+
+    n_nodes = len(rows)
+    unknown = np.full(n_nodes, MISSING, dtype=np.int64)
     return Trace(
         path=path,
         rank=rank,
-        node_id=place.astype(np.uint64),
-        kind=kinds,
-        duration_us=np.array(lasts_us),
-        parents=np.arange(n - 1),
-        first_parent=np.maximum(np.arange(n + 1) - 1, 0),
-        collective=collectives,
-        size_bytes=sizes,
-        source=sources,
-        destination=destinations,
-        tag=missing,
-        group=groups,
-        operations=missing,
-        root=missing,
-        group_names=tuple(names),
+        node_id=column("place").astype(np.uint64),
+        kind=column("kind"),
+        duration_us=np.array([row.duration_us for row in rows], dtype=np.float64),
+        parents=np.arange(n_nodes - 1),
+        first_parent=np.maximum(np.arange(n_nodes + 1) - 1, 0),
+        collective=column("collective"),
+        size_bytes=column("size_bytes"),
+        source=column("source"),
+        destination=column("destination"),
+        tag=unknown,
+        group=column("group"),
+        operations=unknown,
+        root=unknown,
+        group_names=tuple(number_of_group),
         noun=noun,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,8 +14,12 @@ from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, 
 from optmatch.io.rails.chakra.pairs import Members, pair_messages
 from optmatch.io.rails.chakra.traces import MISSING, Integers, Nodes, Trace, alike, read_traces
 
-FROM_ROOT, TO_ROOT = ("BROADCAST", "SCATTER"), ("REDUCE", "GATHER")
-"""Collectives in which one rank has all data before, or after."""
+_log = logging.getLogger("optmatch")
+
+FROM_ROOT = ("BROADCAST", "SCATTER")
+"""Collectives in which one rank has all data before."""
+TO_ROOT = ("REDUCE", "GATHER")
+"""Collectives in which one rank has all data after."""
 
 
 def read_chakra(
@@ -58,111 +64,186 @@ def read_chakra(
     -----
     A root is told by ``root``, or by ``comm_src`` of a broadcast or scatter and ``comm_dst`` of a
     reduce or gather.
+
+    Sends count, not receives. Where the trace has both and they differ, a warning names the ranks.
     """
     return add_up(read_traces(paths, skipped=skipped), groups or {})
 
 
 def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
-    """Add up the bytes that the ranks of traces send; see `read_chakra`."""
+    """Add up the bytes that the ranks of traces send; see `read_chakra`.
+
+    Parameters
+    ----------
+    traces
+        One for each rank, by rank.
+    groups
+        The ranks of each group.
+
+    Returns
+    -------
+    NDArray, shape (ranks, ranks)
+        ``matrix[source, destination]`` in bytes.
+    """
     matrix = np.zeros((len(traces), len(traces)))
     _add_messages(matrix, traces, groups)
-    chosen = [np.flatnonzero(trace.kind == COLLECTIVE) for trace in traces]
-    nodes = Nodes.of(traces, chosen)
-    kinds, roots, sizes = nodes.column("collective"), roots_of(nodes), nodes.column("size_bytes")
-    for same in alike(nodes.rank, kinds, nodes.column("group"), roots):
-        first, collective, root = int(same[0]), int(kinds[same[0]]), int(roots[same[0]])
-        for k in same[sizes[same] < 0][:1].tolist():
+
+    nodes = Nodes.of(traces, [np.flatnonzero(trace.kind == COLLECTIVE) for trace in traces])
+    collectives = nodes.column("collective")
+    size_bytes = nodes.column("size_bytes")
+    roots = roots_of(nodes)
+    for places in alike(nodes.rank, collectives, nodes.column("group"), roots):
+        first = int(places[0])
+        collective = int(collectives[first])
+        root = int(roots[first])
+        for place in places[size_bytes[places] < 0][:1].tolist():
             if COLLECTIVES[collective : collective + 1] != ("BARRIER",):
-                raise nodes.fail(k, "comm_size is missing or negative")
+                raise nodes.fail(place, "comm_size is missing or negative")
         members = members_of(nodes, first, groups)
         check_root(nodes, first, root, members)
         if not 0 <= collective < len(COLLECTIVES):
             raise nodes.fail(first, f"comm_type = {collective}: no type of collective")
+
+        # Some producers write groups of one rank, which sends nothing.
+        if len(members) == 1:
+            continue
         name = COLLECTIVES[collective]
-        if len(members) == 1:  # some producers write groups of one rank, which sends nothing
-            continue
         if name in FROM_ROOT + TO_ROOT and root == MISSING:
-            for k in same.tolist():
-                nodes.skip(k, f"collective {name}: the trace does not tell its root")
+            for place in places.tolist():
+                nodes.skip(place, f"collective {name}: the trace does not tell its root")
             continue
-        total = float(sizes[same].clip(min=0).sum(dtype=np.float64))
-        _add_collective(
-            matrix[nodes.rank[first]], name, int(nodes.rank[first]), members, total, root
-        )
+        total_bytes = float(size_bytes[places].clip(min=0).sum(dtype=np.float64))
+        rank = int(nodes.rank[first])
+        for peer, sent_bytes in _sent_bytes(name, rank, members, root, total_bytes).items():
+            matrix[rank, peer] += sent_bytes
     return matrix
 
 
 def roots_of(nodes: Nodes) -> Integers:
     """Return the root of each node; `MISSING` where it is not told, or there is none."""
-    codes = [[COLLECTIVES.index(name) for name in names] for names in (FROM_ROOT, TO_ROOT)]
-    first, last = (np.isin(nodes.column("collective"), code) for code in codes)
-    end = np.where(first, nodes.column("source"), nodes.column("destination"))
-    told = nodes.column("root")
-    rooted = (nodes.column("kind") == COLLECTIVE) & (first | last)
-    found: Integers = np.where(rooted, np.where(told != MISSING, told, end), MISSING)
-    return found
+    collective = nodes.column("collective")
+    is_from_root = np.isin(collective, [COLLECTIVES.index(name) for name in FROM_ROOT])
+    is_to_root = np.isin(collective, [COLLECTIVES.index(name) for name in TO_ROOT])
+    has_root = (nodes.column("kind") == COLLECTIVE) & (is_from_root | is_to_root)
+
+    told_root = nodes.column("root")
+    end = np.where(is_from_root, nodes.column("source"), nodes.column("destination"))
+    root = np.where(told_root != MISSING, told_root, end)
+    roots: Integers = np.where(has_root, root, MISSING)
+    return roots
 
 
-def members_of(nodes: Nodes, k: int, groups: Members) -> Sequence[int]:
+def members_of(nodes: Nodes, place: int, groups: Members) -> Sequence[int]:
     """Return the members of the group of a collective; its rank has to be one of them."""
-    name, rank, n_ranks = nodes.group_name(k), nodes.rank[k], len(nodes.traces)
+    name = nodes.group_name(place)
+    rank = nodes.rank[place]
+    n_ranks = len(nodes.traces)
     if not name:
         return range(n_ranks)
     if name not in groups:
-        raise nodes.fail(k, f"group {name}: its members are not known")
+        raise nodes.fail(place, f"group {name}: its members are not known")
     if rank not in groups[name]:
-        raise nodes.fail(k, f"rank {rank} is no member of group {name}")
+        raise nodes.fail(place, f"rank {rank} is no member of group {name}")
     for member in groups[name]:
         if not 0 <= member < n_ranks:
-            raise nodes.fail(k, f"group {name}: rank {member}: ranks are 0 .. {n_ranks - 1}")
+            rule = f"group {name}: rank {member}: ranks are 0 .. {n_ranks - 1}"
+            raise nodes.fail(place, rule)
     return groups[name]
 
 
-def check_root(nodes: Nodes, k: int, root: int, members: Sequence[int]) -> None:
+def check_root(nodes: Nodes, place: int, root: int, members: Sequence[int]) -> None:
     """Refuse a root outside of the group; the error names node, rank and group."""
     if root != MISSING and root not in members:
-        name = nodes.group_name(k) or "of all ranks"
-        raise nodes.fail(k, f"its root, rank {root}, is no member of group {name}")
+        name = nodes.group_name(place) or "of all ranks"
+        raise nodes.fail(place, f"its root, rank {root}, is no member of group {name}")
 
 
 def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: Members) -> None:
     """Add the bytes of sends; where a send does not tell its destination, receives may."""
-    chosen = [np.flatnonzero(np.isin(trace.kind, (SEND, RECEIVE))) for trace in traces]
-    nodes = Nodes.of(traces, chosen)
-    sends = nodes.column("kind") == SEND
-    source, destination = nodes.column("source"), nodes.column("destination")
-    source = np.where(source == MISSING, nodes.rank, source)
-    if (destination[sends] == MISSING).any():
+    nodes = Nodes.of(
+        traces, [np.flatnonzero(np.isin(trace.kind, (SEND, RECEIVE))) for trace in traces]
+    )
+    is_send = nodes.column("kind") == SEND
+    source = nodes.column("source")
+    source = np.where(is_send & (source == MISSING), nodes.rank, source)
+    destination = nodes.column("destination")
+    is_counted = is_send
+    if (destination[is_send] == MISSING).any():
         destination, pair = pair_messages(nodes, groups)
-        sends &= pair != MISSING
+        is_counted = is_send & (pair != MISSING)
+
     size_bytes = nodes.column("size_bytes")
-    for k in np.flatnonzero(sends & (size_bytes < 0))[:1].tolist():
-        raise nodes.fail(k, "comm_size is missing or negative")
+    for place in np.flatnonzero(is_counted & (size_bytes < 0))[:1].tolist():
+        raise nodes.fail(place, "comm_size is missing or negative")
     for ends in (source, destination):
-        wrong = sends & ((ends < 0) | (ends >= len(traces)))
-        for k in np.flatnonzero(wrong)[:1].tolist():
-            raise nodes.fail(k, f"rank {ends[k]}: ranks are 0 .. {len(traces) - 1}")
-    np.add.at(matrix, (source[sends], destination[sends]), size_bytes[sends])
+        is_outside = (ends < 0) | (ends >= len(traces))
+        for place in np.flatnonzero(is_counted & is_outside)[:1].tolist():
+            raise nodes.fail(place, f"rank {ends[place]}: ranks are 0 .. {len(traces) - 1}")
+    np.add.at(matrix, (source[is_counted], destination[is_counted]), size_bytes[is_counted])
+    _warn_of_unmatched_sends(nodes, is_send, source, destination)
 
 
-def _add_collective(
-    sent: NDArray[np.float64],
-    name: str,
-    rank: int,
-    members: Sequence[int],
-    total: float,
-    root: int,
+def _warn_of_unmatched_sends(
+    nodes: Nodes, is_send: NDArray[np.bool_], source: Integers, destination: Integers
 ) -> None:
-    """Add the bytes that a rank sends to each other in its collectives of one kind and group."""
-    n, others = len(members), [other for other in members if other != rank]
-    after = members[(list(members).index(rank) + 1) % n]
+    """Name sends for which their destination has no receive of the same size.
+
+    A trace that has no receives at all tells sends alone, and there is nothing to compare.
+    """
+    if is_send.all():
+        return
+    size_bytes = nodes.column("size_bytes")
+    is_any_source = bool((source[~is_send] == MISSING).any())
+
+    def count(chosen: NDArray[np.bool_], receiver: Integers) -> Counter[tuple[int, int, int]]:
+        senders = np.full(len(source), MISSING) if is_any_source else source
+        ends = np.stack([senders, receiver, size_bytes], axis=1)[chosen]
+        return Counter(map(tuple, ends.tolist()))
+
+    unmatched = count(is_send, destination) - count(~is_send, nodes.rank)
+    if not unmatched:
+        return
+    sender, receiver, n_bytes = next(iter(unmatched))
+    whence = "" if sender == MISSING else f" from rank {sender}"
+    first = f"{n_bytes} bytes{whence} to rank {receiver}"
+    _log.warning(
+        "%d sends have no receive of the same size, and count all the same; the first is of %s",
+        unmatched.total(),
+        first,
+    )
+
+
+def _sent_bytes(
+    name: str, rank: int, members: Sequence[int], root: int, total_bytes: float
+) -> dict[int, float]:
+    """Return the bytes that a rank sends to others in a collective, by destination.
+
+    Parameters
+    ----------
+    name
+        A name of `COLLECTIVES`.
+    rank, members
+        The rank, and all ranks of the group in the order of the ring.
+    root
+        The root of the collectives that have one.
+    total_bytes
+        The size of the collective, or the sizes of several ones together.
+    """
+    n = len(members)
+    others = [member for member in members if member != rank]
+    next_rank = members[(list(members).index(rank) + 1) % n]
     if name == "ALL_TO_ALL" or (name == "SCATTER" and rank == root):
-        sent[others] += total / n
-    elif name == "GATHER" and rank != root:
-        sent[root] += total
-    elif (name == "BROADCAST" and after != root) or (name == "REDUCE" and rank != root):
-        sent[after] += total
-    else:
-        rings = {"ALL_REDUCE": 2 * (n - 1) / n, "ALL_GATHER": n - 1}
-        rings |= dict.fromkeys(("REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK"), (n - 1) / n)
-        sent[after] += rings.get(name, 0.0) * total
+        return dict.fromkeys(others, total_bytes / n)
+    if name == "GATHER" and rank != root:
+        return {root: total_bytes}
+    if (name == "BROADCAST" and next_rank != root) or (name == "REDUCE" and rank != root):
+        return {next_rank: total_bytes}
+    round_the_ring = {
+        "ALL_REDUCE": 2 * (n - 1) / n,
+        "ALL_GATHER": n - 1.0,
+        "REDUCE_SCATTER": (n - 1) / n,
+        "REDUCE_SCATTER_BLOCK": (n - 1) / n,
+    }
+    if name not in round_the_ring:
+        return {}
+    return {next_rank: round_the_ring[name] * total_bytes}

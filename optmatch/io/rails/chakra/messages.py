@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 
 from optmatch.model import SolverUnavailable
 
-SEND, RECEIVE, COLLECTIVE, COMPUTE = 5, 6, 7, 4
-"""Types of nodes that matter here; the others cost no more than their duration."""
+COMPUTE = 4
+"""The type of nodes that compute. Types that are not named here cost their duration, no more."""
+SEND = 5
+RECEIVE = 6
+COLLECTIVE = 7
 
 NODE_TYPES = tuple(
     f"{name}_NODE"
@@ -34,6 +37,7 @@ _NODE = {
     "duration_micros": (7, "UINT64"),
     "attr": (10, "MESSAGE"),
 }
+"""The fields of a node that are read: number and type, by name."""
 _REPEATED = ("ctrl_deps", "data_deps", "attr")
 _WIDTHS = (
     *("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64"),
@@ -94,13 +98,19 @@ def messages() -> Messages:
         field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    names = ("optmatch.chakra.Node", "optmatch.chakra.AttributeProto")
-    found = map(pool.FindMessageTypeByName, names)
-    return Messages(*map(message_factory.GetMessageClass, found))
+    node = pool.FindMessageTypeByName("optmatch.chakra.Node")
+    attribute_type = pool.FindMessageTypeByName("optmatch.chakra.AttributeProto")
+    return Messages(
+        node=message_factory.GetMessageClass(node),
+        attribute=message_factory.GetMessageClass(attribute_type),
+    )
 
 
 def _declare(file: Any, name: str, fields: dict[str, tuple[int, str]]) -> Any:
-    """Add a message with its fields."""
+    """Add a message to a file of protobuf, and return it.
+
+    `fields` has the number and the type of each field, by its name.
+    """
     message = file.message_type.add(name=name)
     for field_name, (number, kind) in fields.items():
         field = message.field.add(name=field_name, number=number)

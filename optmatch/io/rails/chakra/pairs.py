@@ -16,95 +16,192 @@ Members = Mapping[str, Sequence[int]]
 
 
 def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers]:
-    """Find the other end of every message: its rank ``peer[message]``, and ``pair[message]``.
+    """Find the other end of every message, and its counterpart.
 
-    `messages` are all nodes of all ranks that send or receive. A send and its receive have the
-    same number as `pair`, from 0 up. Messages between two ranks with the same tag are in the same
-    order at both. Where a rank is not told, it is the other one of a group of two, or the only
-    rank in the group that has a counterpart with the same tag. In a trace of which parts may be
-    left out, a message without its other end is no error; it is `MISSING` in `pair`.
+    Messages between two ranks with the same tag are in the same order at both. Where a rank is not
+    told, it is the other one of a group of two, or the only rank in the group that has a
+    counterpart with the same tag.
+
+    Parameters
+    ----------
+    messages
+        All nodes of all ranks that send or receive.
+    members
+        The ranks of each group.
+
+    Returns
+    -------
+    peer, pair : int arrays, shape (messages,)
+        The rank at the other end, and the number of the pair, which a send has in common with its
+        receive. In a trace of which parts may be left out, a message without its other end has
+        `MISSING` as pair.
+
+    Raises
+    ------
+    FormatError
+        For a message whose other end is unknown, absent, or of another size.
     """
-    sends, rank = messages.column("kind") == SEND, messages.rank
-    tag, size_bytes = messages.column("tag"), messages.column("size_bytes")
-    names = [messages.group_name(k) for k in range(len(rank))]
-    peer = _told(messages, sends, names, members)
-    alike: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for k in range(len(peer)) if (peer == MISSING).any() else ():
-        alike[names[k], int(tag[k])].append(k)
-    for bucket in alike.values():
-        _resolve(messages, sends, peer, bucket)
-    keys = np.stack([np.where(sends, rank, peer), np.where(sends, peer, rank), tag])
-    order = np.lexsort([sends, *keys[::-1]])
-    ranked = np.stack([*keys, sends])[:, order]
-    new = np.any(ranked != np.roll(ranked, 1, axis=1), axis=0)
-    begin = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-    count = np.empty(len(order), dtype=np.int64)  # its number among like messages
-    count[order] = np.arange(len(order)) - begin
-    full = np.stack([*keys, count], axis=1)
-    _, pair, twice = np.unique(full, axis=0, return_inverse=True, return_counts=True)
-    pair = pair.reshape(-1)
-    alone = twice[pair] != 2
-    for k in np.flatnonzero(alone & (peer != MISSING)).tolist():
-        verb = "receives" if sends[k] else "sends"
-        messages.skip(k, f"rank {peer[k]} never {verb} it")
-    pair = np.where(alone, MISSING, pair)
-    one, other = np.argsort(pair, kind="stable")[alone.sum() :].reshape(-1, 2).T
-    sizes = size_bytes[one], size_bytes[other]
-    for k in np.flatnonzero((sizes[0] != sizes[1]) | (sizes[0] < 0))[:1]:
-        text = f"comm_size = {sizes[0][k]}, and {sizes[1][k]} at rank {peer[one[k]]}"
-        raise messages.fail(int(one[k]), text)
-    return peer, pair.astype(np.int64)
+    is_send = messages.column("kind") == SEND
+    peer = _find_peers(messages, is_send, members)
+    pair = _number_pairs(messages, is_send, peer)
+
+    is_alone = pair == MISSING
+    for message in np.flatnonzero(is_alone & (peer != MISSING)).tolist():
+        verb = "receives" if is_send[message] else "sends"
+        messages.skip(message, f"rank {peer[message]} never {verb} it")
+    _check_sizes(messages, peer, pair)
+    return peer, pair
 
 
-def _told(
-    messages: Nodes, sends: NDArray[np.bool_], names: Sequence[str], members: Members
-) -> Integers:
-    """Take the other end from the node, or from a group of two."""
-    source, destination = messages.column("source"), messages.column("destination")
-    own, peer = np.where(sends, source, destination), np.where(sends, destination, source)
-    rank, n_ranks = messages.rank, len(messages.traces)
-    for k in np.flatnonzero((own != MISSING) & (own != rank))[:1].tolist():
-        name = "comm_src" if sends[k] else "comm_dst"
-        raise messages.fail(k, f"{name} = {own[k]} in the trace of rank {rank[k]}")
-    for k in np.flatnonzero(peer == MISSING).tolist():
-        others = [other for other in members.get(names[k], ()) if other != rank[k]]
-        if len(others) == 1:
-            peer[k] = others[0]
-    wrong = (peer < MISSING) | (peer >= n_ranks) | (peer == rank)
-    for k in np.flatnonzero(wrong)[:1].tolist():
-        raise messages.fail(k, f"rank {peer[k]}: another of 0 .. {n_ranks - 1}")
+def _find_peers(messages: Nodes, is_send: NDArray[np.bool_], members: Members) -> Integers:
+    """Return the rank at the other end of each message, `MISSING` where it stays unknown."""
+    groups = [messages.group_name(message) for message in range(len(messages.rank))]
+    peer = _told_peers(messages, is_send, groups, members)
+    if (peer == MISSING).any():
+        tag = messages.column("tag").tolist()
+        messages_alike = defaultdict[tuple[str, int], list[int]](list)
+        for message, group in enumerate(groups):
+            messages_alike[group, tag[message]].append(message)
+        for candidates in messages_alike.values():
+            _resolve_peers(messages, is_send, peer, candidates)
     return peer
 
 
-def _resolve(
-    messages: Nodes, sends: NDArray[np.bool_], peer: Integers, bucket: Sequence[int]
-) -> None:
-    """Find ends that no node tells among messages of one tag, as long as there is one choice."""
+def _number_pairs(messages: Nodes, is_send: NDArray[np.bool_], peer: Integers) -> Integers:
+    """Give each pair of a send and its receive a number; `MISSING` without a counterpart.
+
+    The k-th send from one rank to another with some tag belongs to the k-th receive there.
+    """
+    source = np.where(is_send, messages.rank, peer)
+    destination = np.where(is_send, peer, messages.rank)
+    ends_and_tag = np.stack([source, destination, messages.column("tag")])
+
+    # Count each message among those of one kind with the same ends and tag, in their order.
+    order = np.lexsort([is_send, *ends_and_tag[::-1]])
+    ranked = np.stack([*ends_and_tag, is_send])[:, order]
+    is_first = np.any(ranked != np.roll(ranked, 1, axis=1), axis=0)
+    first_place = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
+    count_before = np.empty(len(order), dtype=np.int64)
+    count_before[order] = np.arange(len(order)) - first_place
+
+    # A pair is a send and a receive with the same ends, tag and count.
+    key = np.stack([*ends_and_tag, count_before], axis=1)
+    _, pair, n_with_key = np.unique(key, axis=0, return_inverse=True, return_counts=True)
+    pair = pair.reshape(-1).astype(np.int64)
+    return np.where(n_with_key[pair] == 2, pair, MISSING)
+
+
+def _check_sizes(messages: Nodes, peer: Integers, pair: Integers) -> None:
+    """Refuse a send and its receive that tell different sizes, or none."""
+    order = np.argsort(pair, kind="stable")
+    paired = order[(pair == MISSING).sum() :].reshape(-1, 2)
+    size_bytes = messages.column("size_bytes")
+    for first, second in paired.tolist():
+        if size_bytes[first] != size_bytes[second] or size_bytes[first] < 0:
+            rule = f"comm_size = {size_bytes[first]}, and {size_bytes[second]}"
+            raise messages.fail(first, f"{rule} at rank {peer[first]}")
+
+
+def _told_peers(
+    messages: Nodes, is_send: NDArray[np.bool_], groups: Sequence[str], members: Members
+) -> Integers:
+    """Return the other end that each node tells, or that a group of two has; else `MISSING`."""
     rank = messages.rank
+    n_ranks = len(messages.traces)
+    source = messages.column("source")
+    destination = messages.column("destination")
+    own_end = np.where(is_send, source, destination)
+    peer = np.where(is_send, destination, source)
 
-    def choices(k: int) -> set[int]:
-        """List the ranks that could be the other end: senders of this rank, else of none."""
-        opposite = [j for j in bucket if sends[j] != sends[k] and rank[j] != rank[k]]
-        beside = [j for j in bucket if sends[j] == sends[k] and rank[j] == rank[k]]
-        named = Counter(int(rank[j]) for j in opposite if peer[j] == rank[k])
-        named -= Counter(int(peer[j]) for j in beside)
-        return set(named) or {int(rank[j]) for j in opposite if peer[j] == MISSING}
+    is_elsewhere = (own_end != MISSING) & (own_end != rank)
+    for message in np.flatnonzero(is_elsewhere)[:1].tolist():
+        name = "comm_src" if is_send[message] else "comm_dst"
+        rule = f"{name} = {own_end[message]} in the trace of rank {rank[message]}"
+        raise messages.fail(message, rule)
 
+    for message in np.flatnonzero(peer == MISSING).tolist():
+        group = members.get(groups[message], ())
+        others = [other for other in group if other != rank[message]]
+        if len(others) == 1:
+            peer[message] = others[0]
+
+    is_wrong = (peer < MISSING) | (peer >= n_ranks) | (peer == rank)
+    for message in np.flatnonzero(is_wrong)[:1].tolist():
+        raise messages.fail(message, f"rank {peer[message]}: another of 0 .. {n_ranks - 1}")
+    return peer
+
+
+def _resolve_peers(
+    messages: Nodes, is_send: NDArray[np.bool_], peer: Integers, candidates: Sequence[int]
+) -> None:
+    """Find ends that no node tells, where only one rank is possible.
+
+    Each end that is found may leave one choice to others, which are tried again. A message with
+    several choices or none is skipped, see `Trace.skip`.
+
+    Parameters
+    ----------
+    messages, is_send
+        All messages.
+    peer
+        The ranks at the other ends; entries of `candidates` that are `MISSING` are filled in.
+    candidates
+        The messages of one group and tag.
+    """
+    rank = messages.rank
     hopeless: set[int] = set()
     while True:
-        silent: dict[tuple[int, bool], list[int]] = defaultdict(list)
-        for k in bucket:
-            if peer[k] == MISSING and k not in hopeless:
-                silent[int(rank[k]), bool(sends[k])].append(k)
-        if not silent:
+        # Messages of one rank and direction are interchangeable: they get one end together.
+        unresolved = defaultdict[tuple[int, bool], list[int]](list)
+        for message in candidates:
+            if peer[message] == MISSING and message not in hopeless:
+                unresolved[int(rank[message]), bool(is_send[message])].append(message)
+        if not unresolved:
             return
-        found = [(same, choices(same[0])) for same in silent.values()]
-        same, ranks = next((one for one in found if len(one[1]) == 1), found[0])
-        if len(ranks) != 1:
-            shown = ", ".join(map(str, sorted(ranks))) or "none"
-            text = f"its other end is not told; ranks that it could be: {shown}"
-            for k in same:
-                messages.skip(k, text)
-            hopeless.update(same)
+
+        choices = [
+            (same_end, _possible_peers(messages, is_send, peer, candidates, same_end[0]))
+            for same_end in unresolved.values()
+        ]
+        certain = [choice for choice in choices if len(choice[1]) == 1]
+        same_end, ranks = certain[0] if certain else choices[0]
+        if len(ranks) == 1:
+            peer[same_end] = ranks.pop()
             continue
-        peer[same] = ranks.pop()
+        listed = ", ".join(map(str, sorted(ranks))) or "none"
+        for message in same_end:
+            rule = f"its other end is not told; ranks that it could be: {listed}"
+            messages.skip(message, rule)
+        hopeless.update(same_end)
+
+
+def _possible_peers(
+    messages: Nodes,
+    is_send: NDArray[np.bool_],
+    peer: Integers,
+    candidates: Sequence[int],
+    message: int,
+) -> set[int]:
+    """List the ranks that could be the other end of a message.
+
+    These are ranks with a counterpart that names the rank of the message and is not named by
+    another message of it; without any, ranks with a counterpart that names nobody.
+    """
+    rank = messages.rank
+    counterparts = [
+        other
+        for other in candidates
+        if is_send[other] != is_send[message] and rank[other] != rank[message]
+    ]
+    same_end = [
+        other
+        for other in candidates
+        if is_send[other] == is_send[message] and rank[other] == rank[message]
+    ]
+    n_naming_us = Counter(
+        int(rank[other]) for other in counterparts if peer[other] == rank[message]
+    )
+    n_naming_us -= Counter(int(peer[other]) for other in same_end)
+    if n_naming_us:
+        return set(n_naming_us)
+    return {int(rank[other]) for other in counterparts if peer[other] == MISSING}

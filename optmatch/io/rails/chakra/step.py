@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.io.rails.chakra.demand import FROM_ROOT, check_root, members_of, roots_of
 from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
@@ -26,8 +27,18 @@ from optmatch.io.rails.chakra.traces import (
 from optmatch.io.rails.groups import read_groups
 from optmatch.model import FormatError, InputError
 from optmatch.problems.rails.training.network import RailNetwork
-from optmatch.problems.rails.training.step import OPERATIONS, RECV, Dimension, Group, Step
+from optmatch.problems.rails.training.step import (
+    COMPUTE as COMPUTE_OPERATION,
+    OPERATIONS,
+    RECV,
+    Dimension,
+    Group,
+    Step,
+)
 from optmatch.problems.rails.training.times import ends_s, events, list_circle, streams
+
+_MOST_NAMED_NODES = 8
+"""The most nodes of a circle that a message names behind the first one."""
 
 
 def can_start(step: Step) -> bool:
@@ -44,30 +55,38 @@ def can_start(step: Step) -> bool:
 def send_eagerly(step: Step) -> Step:
     """Let messages wait for their senders alone, and pass the dependencies of receives on.
 
-    A message is one operation with two ends, so it cannot arrive before its receive starts. But a
+    A message is one operation with two ends: it cannot arrive before its receive starts. But a
     receive without dependencies delays no send. An operation that depended on the receive takes
     over the last of its dependencies in each stream: earlier ones have ended by then.
     """
-    stream, receives = streams(step).tolist(), (step.kind == RECV).tolist()
-    start, dep = step.dep_start.tolist(), step.dep.tolist()
-    taken_over: dict[int, list[int]] = {}
-    found: list[list[int]] = []
-    for operation, receive in enumerate(receives):
-        last: dict[int, int] = {}
-        for one in dep[start[operation] : start[operation + 1]]:
-            for each in (one, *taken_over.get(one, ())):
-                last[stream[each]] = max(each, last.get(stream[each], each))
-        found.append([] if receive else sorted(last.values()))
-        if receive:
-            taken_over[operation] = list(last.values())
+    stream_of_operation = streams(step).tolist()
+    is_receive = (step.kind == RECV).tolist()
+    dep_start = step.dep_start.tolist()
+    dep = step.dep.tolist()
+
+    dependencies_of_receive: dict[int, list[int]] = {}
+    new_dependencies: list[list[int]] = []
+    for operation in range(len(is_receive)):
+        last_of_stream: dict[int, int] = {}
+        for dependency in dep[dep_start[operation] : dep_start[operation + 1]]:
+            for inherited in (dependency, *dependencies_of_receive.get(dependency, ())):
+                stream = stream_of_operation[inherited]
+                last_of_stream[stream] = max(inherited, last_of_stream.get(stream, inherited))
+        if is_receive[operation]:
+            dependencies_of_receive[operation] = list(last_of_stream.values())
+            new_dependencies.append([])
+        else:
+            new_dependencies.append(sorted(last_of_stream.values()))
+
+    flat = [dependency for dependencies in new_dependencies for dependency in dependencies]
     return replace(
         step,
-        dep_start=np.cumsum([0, *map(len, found)]),
-        dep=np.array([one for ones in found for one in ones], dtype=np.int64),
+        dep_start=np.cumsum([0, *map(len, new_dependencies)]),
+        dep=np.array(flat, dtype=np.int64),
     )
 
 
-_KINDS = {
+_OPERATION_OF_COLLECTIVE = {
     "ALL_REDUCE": "all-reduce",
     "ALL_GATHER": "all-gather",
     "REDUCE_SCATTER": "reduce-scatter",
@@ -80,9 +99,14 @@ _KINDS = {
     "GATHER": "all-gather",
     "SCATTER": "reduce-scatter",
 }
-_KIND_OF = np.array([OPERATIONS.index(_KINDS[name]) for name in COLLECTIVES])
-_FROM_ROOT = [COLLECTIVES.index(name) for name in FROM_ROOT]
-_ALL_TO_ALL, _SEND, _RECV = map(OPERATIONS.index, ("all-to-all", "send", "recv"))
+_KIND_OF_COLLECTIVE = np.array(
+    [OPERATIONS.index(_OPERATION_OF_COLLECTIVE[name]) for name in COLLECTIVES]
+)
+"""``_KIND_OF_COLLECTIVE[type]``: the kind of operation, by Chakra's type of collective."""
+_ALL_TO_ALL = OPERATIONS.index("all-to-all")
+_SEND = OPERATIONS.index("send")
+_RECV = OPERATIONS.index("recv")
+
 ALL_RANKS = "all"
 """The name of the group of collectives that name none."""
 
@@ -101,13 +125,22 @@ def read_step(
     others. A send belongs to the receive between the same ranks with the same tag, in order, and
     begins when both are ready. Where ranks would wait for each other in a circle, it does not wait
     for the receive: see `send_eagerly`. Of an all-to-all whose ranks send more or less than each
-    other (``all_to_allv``), the largest size counts at all of them. `prefix` is ``folder/name`` of
-    ``folder/name.RANK.et``, or the file of one rank. With a list as `skipped`, what a cut trace
-    does not tell is left out, and added to the list and to `skipped` of the step, see
-    `read_trace`. So are collectives without a part at some rank, and messages without their other
-    end, which take the time that they took; and control dependencies, where nodes would wait in a
-    circle (Chakra's own feeder follows data dependencies alone). Without a list each of these is
-    an error.
+    other (``all_to_allv``), the largest size counts at all of them.
+
+    Parameters
+    ----------
+    prefix
+        ``folder/name`` of ``folder/name.RANK.et``, or the file of one rank.
+    groups
+        The file of communicator groups.
+    options
+        What the traces leave open.
+    skipped
+        A list: what a cut trace does not tell is left out, and added to the list and to `skipped`
+        of the step, see `read_trace`. So are collectives without a part at some rank, and messages
+        without their other end, which take the time that they took; and control dependencies,
+        where nodes would wait in a circle (Chakra's own feeder follows data dependencies alone).
+        None: each of these is an error.
     """
     traces = read_traces(siblings(prefix), skipped=skipped)
     members = {} if groups is None else read_groups(groups, n_ranks=len(traces))
@@ -118,243 +151,369 @@ def read_step(
 def step_of(traces: Sequence[Trace], groups: Members, options: TraceOptions) -> Step:
     """Make a step of traces; see `read_step`."""
     draft = _Draft(traces, groups, options)
+    draft.read_collectives()
     draft.match_collectives()
     draft.match_messages()
-    return draft.step()
+    step = draft.make_step()
+    return step if can_start(step) else send_eagerly(step)
 
 
 class _Draft:
-    """Columns of all ranks, one trace after the other, before they are a step."""
+    """The operations of all ranks, one trace after the other, before they are a step.
+
+    Columns have shape (operations,), in the order of `nodes`.
+
+    Parameters
+    ----------
+    traces
+        One for each rank, by rank.
+    groups
+        The ranks of each group.
+    options
+        What the traces leave open.
+    """
 
     def __init__(self, traces: Sequence[Trace], groups: Members, options: TraceOptions) -> None:
-        self.members, self.options = groups, options
-        ordered = [_ordered(trace) for trace in traces]
-        traces, orders = [one for one, _ in ordered], [order for _, order in ordered]
-        self.nodes = nodes = Nodes.of(traces, orders)
-        self.deps = _dependencies(traces, orders)
-        self.kind = np.zeros(len(nodes.rank), dtype=np.int64)
-        self.group, self.peer, self.match = np.full((3, len(nodes.rank)), MISSING)
-        self.names: dict[str, int] = {}
-        self.ranks: list[tuple[int, ...]] = []
+        self.members = groups
+        self.options = options
+        ordered = [_order_nodes(trace) for trace in traces]
+        ordered_traces = [trace for trace, _ in ordered]
+        orders = [order for _, order in ordered]
+        self.nodes = Nodes.of(ordered_traces, orders)
+        self.dep_start, self.dep = _join_dependencies(ordered_traces, orders)
+
+        n_operations = len(self.nodes.rank)
+        self.kind = np.full(n_operations, COMPUTE_OPERATION, dtype=np.int64)
+        """A place in `OPERATIONS`."""
+        self.group = np.full(n_operations, MISSING)
+        """A place in `group_ranks`."""
+        self.peer = np.full(n_operations, MISSING)
+        """The other rank of a message."""
+        self.match = np.full(n_operations, MISSING)
+        """A number that the parts of one communication have in common."""
         self.n_matches = 0
-        self.untimed = nodes.column("kind") == COLLECTIVE
-        self.root, given = roots_of(nodes), nodes.column("collective")
-        block, like = map(COLLECTIVES.index, ("REDUCE_SCATTER_BLOCK", "REDUCE_SCATTER"))
-        self.collective = np.where(given == block, like, given)  # all have equal parts here
-        barrier = self.collective == COLLECTIVES.index("BARRIER")
-        self.size = np.where(barrier, 0, nodes.column("size_bytes"))
-        at = np.flatnonzero(nodes.column("kind") == COLLECTIVE)
-        for same in alike(nodes.rank[at], nodes.column("group")[at]):
-            self._read_collectives(at[same], given)
+        self.number_of_group: dict[str, int] = {}
+        self.group_ranks: list[tuple[int, ...]] = []
 
-    def number(self, name: str, ranks: Sequence[int]) -> int:
+        # A collective takes the time of its circuits, or none if its group is left out. What the
+        # trace has measured counts only where the collective becomes computation.
+        self.takes_no_time = self.nodes.column("kind") == COLLECTIVE
+        self.root = roots_of(self.nodes)
+        """The root of a collective; `MISSING` if it has none or does not tell it."""
+        self.told_collective = self.nodes.column("collective")
+        # All parts of a reduce-scatter are equal here, as those of its block form are.
+        is_block = self.told_collective == COLLECTIVES.index("REDUCE_SCATTER_BLOCK")
+        self.collective = np.where(
+            is_block, COLLECTIVES.index("REDUCE_SCATTER"), self.told_collective
+        )
+        """The type of a collective, a place in `COLLECTIVES`."""
+        is_barrier = self.collective == COLLECTIVES.index("BARRIER")
+        self.size_bytes = np.where(is_barrier, 0, self.nodes.column("size_bytes"))
+
+    def find_group(self, name: str, ranks: Sequence[int]) -> int:
         """Return the number of a group, a new one if it is new."""
-        if name not in self.names:
-            self.ranks.append(tuple(ranks))
-        return self.names.setdefault(name, len(self.names))
+        if name not in self.number_of_group:
+            self.number_of_group[name] = len(self.group_ranks)
+            self.group_ranks.append(tuple(ranks))
+        return self.number_of_group[name]
 
-    def _read_collectives(self, at: Integers, collective: Integers) -> None:
+    def read_collectives(self) -> None:
+        """Set kind and group of all collectives."""
+        operations = np.flatnonzero(self.nodes.column("kind") == COLLECTIVE)
+        rank = self.nodes.rank[operations]
+        group = self.nodes.column("group")[operations]
+        for places in alike(rank, group):
+            self._read_collectives_of_group(operations[places])
+
+    def _read_collectives_of_group(self, operations: Integers) -> None:
         """Set kind and group of the collectives of one rank in one group."""
-        nodes, first = self.nodes, int(at[0])
-        name = nodes.group_name(first) or ALL_RANKS
+        first = int(operations[0])
+        name = self.nodes.group_name(first) or ALL_RANKS
         if name in self.options.leave_out:
             return
-        wrong = (collective[at] < 0) | (collective[at] >= len(COLLECTIVES))
-        for k in at[wrong][:1].tolist():
-            raise nodes.fail(k, f"comm_type = {collective[k]}: no type of collective")
-        ranks = members_of(nodes, first, self.members)
-        for k in at[~np.isin(self.root[at], [MISSING, *ranks])][:1].tolist():
-            check_root(nodes, k, int(self.root[k]), ranks)
-        if len(ranks) > 1:  # some producers write groups of one rank, which sends nothing
-            self.kind[at] = _KIND_OF[collective[at]]
-            self.group[at] = self.number(name, ranks)
+        types = self.told_collective[operations]
+        is_unknown = (types < 0) | (types >= len(COLLECTIVES))
+        for operation in operations[is_unknown][:1].tolist():
+            rule = f"comm_type = {self.told_collective[operation]}: no type of collective"
+            raise self.nodes.fail(operation, rule)
+
+        ranks = members_of(self.nodes, first, self.members)
+        is_foreign_root = ~np.isin(self.root[operations], [MISSING, *ranks])
+        for operation in operations[is_foreign_root][:1].tolist():
+            check_root(self.nodes, operation, int(self.root[operation]), ranks)
+
+        # Some producers write groups of one rank, which sends nothing.
+        if len(ranks) > 1:
+            self.kind[operations] = _KIND_OF_COLLECTIVE[types]
+            self.group[operations] = self.find_group(name, ranks)
 
     def match_collectives(self) -> None:
         """Give one number to the k-th collective of a group at each of its ranks."""
-        for k in np.flatnonzero((self.group != MISSING) & (self.size < 0))[:1].tolist():
-            raise self.nodes.fail(k, "comm_size is missing or negative")
-        order = np.argsort(self.group, kind="stable")
-        ends = np.searchsorted(self.group[order], np.arange(len(self.names) + 1))
-        for name, group in self.names.items():
-            at = order[ends[group] : ends[group + 1]]
-            parts = [at[self.nodes.rank[at] == rank] for rank in self.ranks[group]]
-            parts = self._even(name, group, parts)
-            longest, table = parts[0], np.stack(parts)
-            # Only the root may say what there is; all_to_allv ends when its largest part does.
-            less = (self.size[table] == 0) & np.isin(self.collective[table], _FROM_ROOT)
-            less |= self.collective[table] == COLLECTIVES.index("ALL_TO_ALL")
-            largest = np.broadcast_to(self.size[table].max(axis=0, initial=0), table.shape)
-            self.size[table[less]] = largest[less]
-            for part in parts:
-                self._compare(name, part, longest)
-            self.match[table] = self.n_matches + np.arange(len(longest))
-            self.n_matches += len(longest)
+        is_unsized = (self.group != MISSING) & (self.size_bytes < 0)
+        for operation in np.flatnonzero(is_unsized)[:1].tolist():
+            raise self.nodes.fail(operation, "comm_size is missing or negative")
 
-    def _even(self, name: str, group: int, parts: list[Integers]) -> list[Integers]:
+        by_group = np.argsort(self.group, kind="stable")
+        n_groups = len(self.group_ranks)
+        bounds = np.searchsorted(self.group[by_group], np.arange(n_groups + 1))
+        for name, group in self.number_of_group.items():
+            operations = by_group[bounds[group] : bounds[group + 1]]
+            operations_of_rank = [
+                operations[self.nodes.rank[operations] == rank] for rank in self.group_ranks[group]
+            ]
+            # table[rank, k]: the k-th collective at a rank.
+            table = np.stack(self._cut_to_common_length(name, group, operations_of_rank))
+            self._fill_sizes(table)
+            for row in table:
+                self._check_alike(name, row, table[0])
+            n_collectives = table.shape[1]
+            self.match[table] = self.n_matches + np.arange(n_collectives)
+            self.n_matches += n_collectives
+
+    def _fill_sizes(self, table: NDArray[np.int64]) -> None:
+        """Let the largest size of a collective count where ranks may tell less.
+
+        From a root only the root may say what there is. An ``all_to_allv`` ends when its largest
+        part does.
+
+        Parameters
+        ----------
+        table
+            ``table[rank, k]``: the k-th collective of a group at a rank.
+        """
+        from_root = [COLLECTIVES.index(name) for name in FROM_ROOT]
+        may_be_less = (self.size_bytes[table] == 0) & np.isin(self.collective[table], from_root)
+        may_be_less |= self.collective[table] == COLLECTIVES.index("ALL_TO_ALL")
+        largest = self.size_bytes[table].max(axis=0, initial=0)
+        largest_at_each_rank = np.broadcast_to(largest, table.shape)
+        self.size_bytes[table[may_be_less]] = largest_at_each_rank[may_be_less]
+
+    def _cut_to_common_length(
+        self, name: str, group: int, operations_of_rank: list[Integers]
+    ) -> list[Integers]:
         """Leave out collectives in which some rank has no part, or refuse them."""
-        longest, n = max(parts, key=len), min(map(len, parts))
-        for rank, part in zip(self.ranks[group], parts, strict=True):
-            for k in longest[len(part) :].tolist():
-                text = f"group {name}: rank {rank} has no part in this collective"
-                self.nodes.skip(k, text)
-        for part in parts:
-            self._leave(part[n:])
-        return [part[:n] for part in parts]
+        longest = max(operations_of_rank, key=len)
+        n_common = min(map(len, operations_of_rank))
+        for rank, operations in zip(self.group_ranks[group], operations_of_rank, strict=True):
+            for operation in longest[len(operations) :].tolist():
+                rule = f"group {name}: rank {rank} has no part in this collective"
+                self.nodes.skip(operation, rule)
+        for operations in operations_of_rank:
+            self._turn_into_computation(operations[n_common:])
+        return [operations[:n_common] for operations in operations_of_rank]
 
-    def _leave(self, at: Integers) -> None:
+    def _turn_into_computation(self, operations: Integers) -> None:
         """Let operations be computation that takes as long as they took."""
-        self.kind[at], self.group[at], self.peer[at], self.match[at] = 0, *[MISSING] * 3
-        self.untimed[at] = False
+        self.kind[operations] = COMPUTE_OPERATION
+        self.group[operations] = MISSING
+        self.peer[operations] = MISSING
+        self.match[operations] = MISSING
+        self.takes_no_time[operations] = False
 
-    def _compare(self, name: str, part: Integers, other: Integers) -> None:
+    def _check_alike(self, name: str, operations: Integers, others: Integers) -> None:
         """Refuse collectives that belong together, but differ."""
-        differs = self.collective[part] != self.collective[other]
-        differs |= self.size[part] != self.size[other]
-        both = (self.root[part] != MISSING) & (self.root[other] != MISSING)
-        differs |= both & (self.root[part] != self.root[other])
-        for k in np.flatnonzero(differs)[:1]:
-            place = f"{self.nodes.place(other[k])} of rank {self.nodes.rank[other[k]]}"
-            text = f"group {name}: kind, size or root differs from {place}"
-            raise self.nodes.fail(int(part[k]), text)
+        differs = self.collective[operations] != self.collective[others]
+        differs |= self.size_bytes[operations] != self.size_bytes[others]
+        tell_roots = (self.root[operations] != MISSING) & (self.root[others] != MISSING)
+        differs |= tell_roots & (self.root[operations] != self.root[others])
+        for place in np.flatnonzero(differs)[:1].tolist():
+            other = int(others[place])
+            other_place = f"{self.nodes.place(other)} of rank {self.nodes.rank[other]}"
+            rule = f"group {name}: kind, size or root differs from {other_place}"
+            raise self.nodes.fail(int(operations[place]), rule)
 
     def match_messages(self) -> None:
-        """Pair sends and receives."""
-        at = np.flatnonzero(np.isin(self.nodes.column("kind"), (SEND, RECEIVE)))
-        messages = self.nodes.take(at)
-        names = [messages.group_name(k) for k in range(len(at))]
-        for k, name in enumerate(names):
-            if name and name not in self.members:
-                raise messages.fail(k, f"group {name}: its members are not known")
-        self.peer[at], pairs = pair_messages(messages, self.members)
-        self.match[at] = self.n_matches + pairs
-        self.kind[at] = np.where(messages.column("kind") == SEND, _SEND, _RECV)
-        self._leave(at[pairs == MISSING])
-        at, names = at[pairs != MISSING], [names[k] for k in np.flatnonzero(pairs != MISSING)]
-        shared = set(self.names)  # with collectives; a pipeline shares no phase with them
-        for k, name in zip(at.tolist(), names, strict=True):
-            ends = (int(self.nodes.rank[k]), int(self.peer[k]))
-            ranks = tuple(self.members.get(name, ends))
+        """Pair sends and receives, and find their groups."""
+        is_message = np.isin(self.nodes.column("kind"), (SEND, RECEIVE))
+        operations = np.flatnonzero(is_message)
+        messages = self.nodes.take(operations)
+        groups = [messages.group_name(message) for message in range(len(operations))]
+        for message, group in enumerate(groups):
+            if group and group not in self.members:
+                raise messages.fail(message, f"group {group}: its members are not known")
+
+        self.peer[operations], pair = pair_messages(messages, self.members)
+        self.match[operations] = self.n_matches + pair
+        self.kind[operations] = np.where(messages.column("kind") == SEND, _SEND, _RECV)
+        self._turn_into_computation(operations[pair == MISSING])
+
+        # A pipeline shares no phase with the collectives of a group: it is a group of its own.
+        groups_of_collectives = set(self.number_of_group)
+        for message in np.flatnonzero(pair != MISSING).tolist():
+            operation = int(operations[message])
+            group = groups[message]
+            ends = (int(self.nodes.rank[operation]), int(self.peer[operation]))
+            ranks = tuple(self.members.get(group, ends))
             for rank in ends:
                 if rank not in ranks:
-                    raise self.nodes.fail(k, f"rank {rank} is no member of group {name}")
-            if not name or name in shared:
+                    rule = f"rank {rank} is no member of group {group}"
+                    raise self.nodes.fail(operation, rule)
+            if not group or group in groups_of_collectives:
                 ranks = (min(ends), max(ends))
-                name = f"{name or 'pair'}.{ranks[0]}-{ranks[1]}"
-            self.group[k] = self.number(name, ranks)
+                group = f"{group or 'pair'}.{ranks[0]}-{ranks[1]}"
+            self.group[operation] = self.find_group(group, ranks)
 
-    def step(self) -> Step:
+    def make_step(self) -> Step:
         """Put the step together."""
-        talks = self.group >= 0
-        duration = self.nodes.column("duration_us") * 1e-6
+        duration_s = self.nodes.column("duration_us") * 1e-6
         if self.options.flops_per_s is not None:
-            counted = self.nodes.column("operations").clip(min=0) / self.options.flops_per_s
-            duration = np.where(duration > 0, duration, counted)
-        # Collectives are left out, or take as long as their circuits need.
-        silent = talks | self.untimed
-        dep_start, dep = self.deps
-        step = Step(
-            groups=tuple(self._groups()),
+            n_flops = self.nodes.column("operations").clip(min=0)
+            duration_s = np.where(duration_s > 0, duration_s, n_flops / self.options.flops_per_s)
+        communicates = self.group >= 0
+        takes_no_time = communicates | self.takes_no_time
+        return Step(
+            groups=tuple(self._make_groups()),
             rank=self.nodes.rank.astype(np.int32),
             kind=self.kind.astype(np.int8),
             group=self.group.astype(np.int32),
-            size_bytes=np.where(talks, self.size, 0).astype(np.float64),
-            duration_s=np.where(silent, 0.0, duration),
+            size_bytes=np.where(communicates, self.size_bytes, 0).astype(np.float64),
+            duration_s=np.where(takes_no_time, 0.0, duration_s),
             peer=self.peer.astype(np.int32),
             match=self.match.astype(np.int32),
-            dep_start=dep_start,
-            dep=dep,
+            dep_start=self.dep_start,
+            dep=self.dep,
         )
-        return step if can_start(step) else send_eagerly(step)
 
-    def _groups(self) -> list[Group]:
-        messages = set(np.unique(self.group[self.peer != MISSING]).tolist())
-        experts = set(np.unique(self.group[self.kind == _ALL_TO_ALL]).tolist())
-        found: list[Group] = []
-        of: dict[tuple[str, int], Group] = {}
-        for name, number in self.names.items():
-            ranks = self.ranks[number]
+    def _make_groups(self) -> list[Group]:
+        """Return the groups with their dimensions, given or guessed, and their rails."""
+        has_messages = set(np.unique(self.group[self.peer != MISSING]).tolist())
+        has_all_to_alls = set(np.unique(self.group[self.kind == _ALL_TO_ALL]).tolist())
+        groups: list[Group] = []
+        group_of_rank: dict[tuple[str, int], Group] = {}
+        for name, number in self.number_of_group.items():
+            ranks = self.group_ranks[number]
             rail = self.options.rail(ranks)
             if rail is None:
-                text = f"group {name}: its ranks are on several rails and several servers"
-                raise self._fail(number, text)
-            guess = "pp" if number in messages else "ep" if number in experts else "dp"
-            guess = "tp" if guess == "dp" and rail < 0 else guess
+                rule = f"group {name}: its ranks are on several rails and several servers"
+                raise self._fail_group(number, rule)
+            if number in has_messages:
+                guess = "pp"
+            elif number in has_all_to_alls:
+                guess = "ep"
+            else:
+                guess = "tp" if rail < 0 else "dp"
             dimension = self.options.dimensions.get(name, cast(Dimension, guess))
             group = Group(name, dimension, ranks, rail)
-            found.append(group)
-            for rank in ranks if dimension != "pp" else ():
-                other = of.setdefault((dimension, rank), group)
-                if set(other.ranks) != set(ranks):  # one of the groups is of another dimension
-                    text = f"rank {rank} is in the groups {other.name} and {name}, both"
-                    text += f" {dimension}: tell the dimension of one of them"
-                    raise self._fail(number, text)
-        return found
+            groups.append(group)
 
-    def _fail(self, group: int, message: str) -> FormatError:
+            # Groups of one dimension either have the same ranks or none in common. Those of a
+            # pipeline may be pairs of neighbours, which overlap.
+            if dimension == "pp":
+                continue
+            for rank in ranks:
+                other = group_of_rank.setdefault((dimension, rank), group)
+                if set(other.ranks) != set(ranks):
+                    rule = (
+                        f"rank {rank} is in the groups {other.name} and {name}, both {dimension}:"
+                        " tell the dimension of one of them"
+                    )
+                    raise self._fail_group(number, rule)
+        return groups
+
+    def _fail_group(self, group: int, message: str) -> FormatError:
         """Return an error about the first node of a group."""
         return self.nodes.fail(int(np.flatnonzero(self.group == group)[0]), message)
 
 
-def _ordered(trace: Trace) -> tuple[Trace, Integers]:
-    """Order the nodes of a trace, without control dependencies if they stand in the way."""
+def _order_nodes(trace: Trace) -> tuple[Trace, Integers]:
+    """Order the nodes of a trace, without control dependencies if they stand in the way.
+
+    Returns
+    -------
+    trace : Trace
+        The trace, where needed without its control dependencies.
+    order : int array, shape (nodes,)
+        All places of nodes, each behind those that it waits for.
+    """
     try:
-        return trace, _order(trace)
+        return trace, _sort_topologically(trace)
     except FormatError as exc:
         if trace.skipped is None or trace.first_control is None:
             raise
         trace.skipped.append(f"{exc}: no control dependency of this file counts")
-    data = trace.first_control - trace.first_parent[:-1]
-    place = np.arange(len(trace.parents)) - np.repeat(
-        trace.first_parent[:-1], np.diff(trace.first_parent)
+
+    # The dependencies of a node are its data dependencies, then its control dependencies.
+    n_dependencies = np.diff(trace.first_parent)
+    n_data_dependencies = trace.first_control - trace.first_parent[:-1]
+    place_at_node = np.arange(len(trace.parents)) - np.repeat(
+        trace.first_parent[:-1], n_dependencies
     )
-    trace = trace.keep_parents(place < np.repeat(data, np.diff(trace.first_parent)))
-    return trace, _order(trace)
+    is_data = place_at_node < np.repeat(n_data_dependencies, n_dependencies)
+    trace = trace.keep_parents(is_data)
+    return trace, _sort_topologically(trace)
 
 
-def _order(trace: Trace) -> Integers:
-    """Put nodes behind the nodes that they wait for; otherwise the order of the file stays."""
-    n = len(trace.node_id)
-    if not n:
+def _sort_topologically(trace: Trace) -> Integers:
+    """Put nodes behind the nodes that they wait for; otherwise the order of the file stays.
+
+    Kahn's algorithm with a heap: of the nodes that wait for nothing more, the first one in the
+    file comes next. Nodes that wait in a circle raise `FormatError`, which names them.
+    """
+    n_nodes = len(trace.node_id)
+    if not n_nodes:
         return np.arange(0)
-    child = np.repeat(np.arange(n), np.diff(trace.first_parent))
-    if (trace.parents < child).all():
-        return np.arange(n)
-    children: list[list[int]] = [[] for _ in range(n)]
-    for one, other in zip(trace.parents.tolist(), child.tolist(), strict=True):
-        children[one].append(other)
-    waits = np.diff(trace.first_parent).tolist()
-    ready = [node for node in range(n) if not waits[node]]
+    child_of_dependency = np.repeat(np.arange(n_nodes), np.diff(trace.first_parent))
+    if (trace.parents < child_of_dependency).all():
+        return np.arange(n_nodes)
+
+    children: list[list[int]] = [[] for _ in range(n_nodes)]
+    for parent, child in zip(trace.parents.tolist(), child_of_dependency.tolist(), strict=True):
+        children[parent].append(child)
+    n_waiting_for = np.diff(trace.first_parent).tolist()
+    ready = [node for node in range(n_nodes) if n_waiting_for[node] == 0]
     order = []
     while ready:
         node = heapq.heappop(ready)
         order.append(node)
-        for other in children[node]:
-            waits[other] -= 1
-            if not waits[other]:
-                heapq.heappush(ready, other)
-    if len(order) < n:
-        held = np.array(waits)[trace.parents] > 0
-        circle = list_circle(trace.parents[held].tolist(), child[held].tolist())
-        ways = ", ".join(str(trace.node_id[k]) for k in circle[1:9]) or "nothing"
-        text = f"waits for itself, in a circle of {len(circle)} nodes by way of {ways}"
-        raise trace.fail(circle[0], text)
-    return np.array(order, dtype=np.int64)
+        for child in children[node]:
+            n_waiting_for[child] -= 1
+            if n_waiting_for[child] == 0:
+                heapq.heappush(ready, child)
+    if len(order) == n_nodes:
+        return np.array(order, dtype=np.int64)
+
+    is_held = np.array(n_waiting_for)[trace.parents] > 0
+    circle = list_circle(trace.parents[is_held].tolist(), child_of_dependency[is_held].tolist())
+    named_nodes = circle[1 : 1 + _MOST_NAMED_NODES]
+    ways = ", ".join(str(trace.node_id[node]) for node in named_nodes) or "nothing"
+    rule = f"waits for itself, in a circle of {len(circle)} nodes by way of {ways}"
+    raise trace.fail(circle[0], rule)
 
 
-def _dependencies(
+def _join_dependencies(
     traces: Sequence[Trace], orders: Sequence[Integers]
 ) -> tuple[Integers, Integers]:
-    """Put dependencies together, by operations."""
-    counts, deps, start = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], 0
+    """Put the dependencies of all traces together, by operations.
+
+    Parameters
+    ----------
+    traces
+        One for each rank.
+    orders
+        ``orders[rank][k]``: the place in the trace of the k-th operation of a rank.
+
+    Returns
+    -------
+    dep_start, dep : int arrays
+        ``dep[dep_start[k] : dep_start[k + 1]]`` are the operations that operation k waits for;
+        operations count through all ranks.
+    """
+    counts = [np.zeros(1, dtype=np.int64)]
+    dependencies = [np.zeros(0, dtype=np.int64)]
+    first_operation = 0
     for trace, order in zip(traces, orders, strict=True):
-        if not len(order):
+        n_nodes = len(order)
+        if n_nodes == 0:
             continue
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
+        operation_of_node = np.empty(n_nodes, dtype=np.int64)
+        operation_of_node[order] = first_operation + np.arange(n_nodes)
+
+        # The dependencies of a node are a slice of trace.parents; take the slices in order.
         count = np.diff(trace.first_parent)[order]
-        begin = np.repeat(trace.first_parent[:-1][order], count)
-        within = np.arange(len(begin)) - np.repeat(np.cumsum(count) - count, count)
-        deps.append(start + place[trace.parents[begin + within]])
+        slice_start = np.repeat(trace.first_parent[:-1][order], count)
+        place_in_slice = np.arange(len(slice_start)) - np.repeat(np.cumsum(count) - count, count)
+        parents = trace.parents[slice_start + place_in_slice]
+        dependencies.append(operation_of_node[parents])
         counts.append(count)
-        start += len(order)
-    return np.cumsum(np.concatenate(counts)), np.concatenate(deps)
+        first_operation += n_nodes
+    return np.cumsum(np.concatenate(counts)), np.concatenate(dependencies)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.contents import read_bytes, unzip
+from optmatch.io.rails.chakra.json_traces import is_json_trace, json_nodes
 from optmatch.io.rails.chakra.messages import (
     ATTRIBUTES,
     COLLECTIVE,
@@ -23,7 +24,8 @@ from optmatch.io.rails.chakra.messages import (
     SEND,
     messages,
 )
-from optmatch.io.rails.chakra.writer import is_json_trace, json_nodes, trace_bytes
+from optmatch.io.rails.chakra.writer import trace_bytes
+from optmatch.io.recognition import describe_content
 from optmatch.model import FormatError
 from optmatch.model.files import path_name
 
@@ -32,21 +34,28 @@ MISSING = -1
 
 Integers = NDArray[np.int64]
 
-_NAME = re.compile(r"(?P<stem>.*)\.(?P<rank>\d+)\.(?P<ending>et|json)")
+_FILE_NAME = re.compile(r"(?P<stem>.*)\.(?P<rank>\d+)\.(?P<ending>et|json)")
+_UNKNOWN_TYPE = 127
+"""Larger types of nodes are read as this one, which is unknown too."""
 
 
 class Trace(NamedTuple):
-    """The nodes of one rank in columns, in the order of the file; `MISSING` where absent."""
+    """The nodes of one rank in columns, in the order of the file; `MISSING` where absent.
+
+    Columns have shape (nodes,), unless said.
+    """
 
     path: str
     rank: int
     node_id: NDArray[np.uint64]
+    """The number of each node in the file."""
     kind: Integers
+    """The type of each node, see `optmatch.io.rails.chakra.messages`."""
     duration_us: Integers | NDArray[np.float64]
     parents: Any
-    """Places of the nodes that a node waits for; of node k from ``first_parent[k]`` on."""
+    """Places of the nodes that a node waits for; those of node k begin at ``first_parent[k]``."""
     first_parent: Integers
-    """One entry more than there are nodes."""
+    """Shape (nodes + 1,)."""
     collective: Integers
     """The type of a collective, a place in `COLLECTIVES`."""
     size_bytes: Integers
@@ -58,7 +67,7 @@ class Trace(NamedTuple):
     operations: Integers
     """Floating-point operations of a computation."""
     root: Integers
-    """A rank, of collectives; producers that tell it at all may do so otherwise: `roots_of`."""
+    """The root of a collective; some producers tell it otherwise, see `roots_of`."""
     group_names: tuple[str, ...]
     first_control: Integers | None = None
     """From ``first_control[k]`` on, what node k waits for stands in its `ctrl_deps`."""
@@ -75,13 +84,15 @@ class Trace(NamedTuple):
         """Return an error about a node."""
         return FormatError(message, where=self.place(node), path=self.path)
 
-    def keep_parents(self, kept: NDArray[np.bool_]) -> Trace:
-        """Return the trace with some of its dependencies."""
-        before = np.concatenate([[0], np.cumsum(kept)])
-        first_control = None if self.first_control is None else before[self.first_control]
+    def keep_parents(self, is_kept: NDArray[np.bool_]) -> Trace:
+        """Return the trace with some of its dependencies; `is_kept` has the shape of `parents`."""
+        n_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
+        first_control = None
+        if self.first_control is not None:
+            first_control = n_kept_before[self.first_control]
         return self._replace(
-            parents=self.parents[kept],
-            first_parent=before[self.first_parent],
+            parents=self.parents[is_kept],
+            first_parent=n_kept_before[self.first_parent],
             first_control=first_control,
         )
 
@@ -93,7 +104,7 @@ class Trace(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Nodes of all ranks, those of a rank side by side."""
+    """Some nodes of all ranks, those of a rank side by side; columns have shape (nodes,)."""
 
     traces: Sequence[Trace]
     rank: Integers
@@ -106,44 +117,61 @@ class Nodes(NamedTuple):
         rank = np.repeat(np.arange(len(traces)), [len(nodes) for nodes in chosen])
         return cls(traces, rank, np.concatenate([*chosen, np.zeros(0, dtype=np.int64)]))
 
-    def take(self, at: Integers) -> Nodes:
-        """Return some of them."""
-        return Nodes(self.traces, self.rank[at], self.node[at])
+    def take(self, places: Integers) -> Nodes:
+        """Return the nodes at some places."""
+        return Nodes(self.traces, self.rank[places], self.node[places])
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return a column of the traces."""
+        """Return a column of `Trace` for these nodes."""
         counts = [len(trace.node_id) for trace in self.traces]
-        first = np.cumsum([0, *counts])
-        columns = [getattr(self.traces[k], name) for k, count in enumerate(counts) if count]
+        first_of_rank = np.cumsum([0, *counts])
+        # A rank without nodes may have an empty column of another type, which would change others.
+        columns = [
+            getattr(trace, name)
+            for trace, count in zip(self.traces, counts, strict=True)
+            if count > 0
+        ]
         joined = np.concatenate([*columns, np.zeros(0, dtype=np.int64)])
-        chosen: NDArray[Any] = joined[first[self.rank] + self.node]
+        chosen: NDArray[Any] = joined[first_of_rank[self.rank] + self.node]
         return chosen
 
-    def group_name(self, k: int) -> str:
-        """Return the name of the group of a node, nothing if it has none."""
-        trace = self.traces[int(self.rank[k])]
-        group = int(trace.group[self.node[k]])
+    def group_name(self, place: int) -> str:
+        """Return the name of the group of a node, an empty text if it has none."""
+        trace = self.traces[int(self.rank[place])]
+        group = int(trace.group[self.node[place]])
         return "" if group == MISSING else trace.group_names[group]
 
-    def place(self, k: int) -> str:
+    def place(self, place: int) -> str:
         """Return the name of a node in messages."""
-        return self.traces[int(self.rank[k])].place(int(self.node[k]))
+        return self.traces[int(self.rank[place])].place(int(self.node[place]))
 
-    def fail(self, k: int, message: str) -> FormatError:
+    def fail(self, place: int, message: str) -> FormatError:
         """Return an error about a node."""
-        return self.traces[int(self.rank[k])].fail(int(self.node[k]), message)
+        return self.traces[int(self.rank[place])].fail(int(self.node[place]), message)
 
-    def skip(self, k: int, message: str) -> None:
+    def skip(self, place: int, message: str) -> None:
         """Note that something of a node is left out, or refuse it: see `Trace.skip`."""
-        self.traces[int(self.rank[k])].skip(int(self.node[k]), message)
+        self.traces[int(self.rank[place])].skip(int(self.node[place]), message)
 
 
 def alike(*columns: Integers) -> list[Integers]:
-    """Group the places at which all columns are equal, in the order of their entries."""
+    """Group the places at which all columns are equal, in the order of their entries.
+
+    Parameters
+    ----------
+    columns
+        Arrays of one shape (n,).
+
+    Returns
+    -------
+    list of int array
+        Disjoint places, together 0 .. n - 1; in each group the columns are constant.
+    """
     order = np.lexsort(columns[::-1])
     table = np.stack(columns)[:, order]
-    new = np.flatnonzero((table[:, 1:] != table[:, :-1]).any(axis=0))
-    return np.split(order, new + 1) if len(order) else []
+    differs_from_last = (table[:, 1:] != table[:, :-1]).any(axis=0)
+    first_of_group = np.flatnonzero(differs_from_last) + 1
+    return np.split(order, first_of_group) if len(order) else []
 
 
 def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None) -> Trace:
@@ -159,9 +187,11 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
 
     About 5 us for a node, and 200 bytes of memory.
     """
-    file, content = path_name(path), _content(path)
-    rank, _, _ = _parts(path)
-    if file.endswith(".json"):  # the same messages, then, and the same checks
+    file = path_name(path)
+    content = _read_content(path)
+    rank = _parse_name(path).rank
+    if file.endswith(".json"):
+        # The nodes become the same messages as in an .et file, which have the same checks.
         content = trace_bytes(json_nodes(content, file))
     trace = _find_parents(decode_nodes(content, file, rank, skipped))
     return trace if skipped is None else _without_attributes(trace)
@@ -171,10 +201,11 @@ def read_traces(
     paths: Sequence[str | os.PathLike[str]], *, skipped: list[str] | None = None
 ) -> list[Trace]:
     """Read the traces of all ranks, in the order of ranks; `skipped` as in `read_trace`."""
-    ranks = {_parts(path)[0]: path for path in paths}
-    if sorted(ranks) != list(range(len(paths))):
-        raise FormatError(f"ranks {sorted(ranks)}: a file for each of 0 .. {len(paths) - 1}")
-    return [read_trace(ranks[rank], skipped=skipped) for rank in range(len(ranks))]
+    path_of_rank = {_parse_name(path).rank: path for path in paths}
+    if sorted(path_of_rank) != list(range(len(paths))):
+        rule = f"ranks {sorted(path_of_rank)}: a file for each of 0 .. {len(paths) - 1}"
+        raise FormatError(rule)
+    return [read_trace(path_of_rank[rank], skipped=skipped) for rank in range(len(paths))]
 
 
 def siblings(path: str | os.PathLike[str]) -> list[Path]:
@@ -183,17 +214,24 @@ def siblings(path: str | os.PathLike[str]) -> list[Path]:
     `path` is ``folder/name.RANK.et`` or ``.json``, or ``folder/name``: then those in JSON count
     only where there is no other. If no file fits, `FormatError` is raised.
     """
-    stem, endings = Path(path).name, ["et", "json"]
+    stem = Path(path).name
+    endings = ["et", "json"]
     if stem.endswith((".et", ".json")):
-        _, stem, ending = _parts(path)
-        endings = [ending]
+        name = _parse_name(path)
+        stem = name.stem
+        endings = [name.ending]
+
     folder = Path(path).parent
-    names = [_NAME.fullmatch(p.name) for p in folder.iterdir()] if folder.is_dir() else []
+    files = list(folder.iterdir()) if folder.is_dir() else []
+    names = [match for file in files if (match := _FILE_NAME.fullmatch(file.name))]
     for ending in endings:
-        beside = [m[0] for m in names if m and m["stem"] == stem and m["ending"] == ending]
-        if beside:
-            return sorted(folder / one for one in beside)
-    raise FormatError("no file name.RANK.et is there", path=path_name(path))
+        found = [
+            folder / name[0] for name in names if name["stem"] == stem and name["ending"] == ending
+        ]
+        if found:
+            return sorted(found)
+    rule = f"no file name.RANK.et is there{_describe_file(path)}"
+    raise FormatError(rule, path=path_name(path))
 
 
 def is_trace(path: str | os.PathLike[str]) -> bool:
@@ -201,7 +239,58 @@ def is_trace(path: str | os.PathLike[str]) -> bool:
     name = Path(path).name
     if not name.endswith(".json"):
         return name.endswith(".et")
-    return _NAME.fullmatch(name) is not None and is_json_trace(_content(path))
+    return _FILE_NAME.fullmatch(name) is not None and is_json_trace(_read_content(path))
+
+
+class _NodeColumns:
+    """Nodes while they are decoded, column by column; parents are numbers of nodes."""
+
+    def __init__(self) -> None:
+        self.node_id = array("Q")
+        self.parents = array("Q")
+        self.first_parent = array("q", [0])
+        self.first_control = array("q")
+        self.groups: dict[str, int] = {}
+        """The number of each group, by name."""
+        self.table = array("q")
+        """Row by row: the columns of `ATTRIBUTES`, type and duration of each node."""
+        self._column_of_attribute = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}
+
+    def append(self, node: Any) -> None:
+        """Add a message of a node; a value that breaks a rule raises `FormatError`."""
+        if node.duration_micros >= LARGEST:
+            rule = f"duration_micros = {node.duration_micros}: numbers are below 2**63"
+            raise FormatError(rule)
+        row = [MISSING] * len(ATTRIBUTES)
+        for attribute in node.attr:
+            # Other attributes are of no use here. Where one is there twice, the last one counts.
+            column = self._column_of_attribute.get(attribute.name)
+            if column is not None:
+                row[column] = _read_attribute(attribute, self.groups)
+        self.table.extend([*row, min(node.type, _UNKNOWN_TYPE), node.duration_micros])
+
+        self.node_id.append(node.id)
+        self.parents.extend(node.data_deps)
+        self.first_control.append(len(self.parents))
+        self.parents.extend(node.ctrl_deps)
+        self.first_parent.append(len(self.parents))
+
+    def make_trace(self, path: str, rank: int, skipped: list[str] | None) -> Trace:
+        """Return the nodes as a trace, whose `parents` are still numbers of nodes."""
+        names = (*ATTRIBUTES.values(), "kind", "duration_us")
+        table = np.array(self.table, dtype=np.int64).reshape(-1, len(names)).T.copy()
+        columns: dict[str, Any] = dict(zip(names, table, strict=True))
+        return Trace(
+            path=path,
+            rank=rank,
+            node_id=np.array(self.node_id, dtype=np.uint64),
+            parents=np.array(self.parents, dtype=np.uint64),
+            first_parent=np.array(self.first_parent, dtype=np.int64),
+            first_control=np.array(self.first_control, dtype=np.int64),
+            group_names=tuple(self.groups),
+            skipped=skipped,
+            **columns,
+        )
 
 
 def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None = None) -> Trace:
@@ -211,92 +300,73 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
     """
     from google.protobuf.message import DecodeError
 
-    parse, groups = messages().node.FromString, dict[str, int]()
-    ids, parents, first_parent, told = array("Q"), array("Q"), array("q", [0]), array("q")
-    first_control = array("q")
-    places = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}
-    blank = [MISSING] * len(ATTRIBUTES)
-    end = _skip_metadata(content, path)
+    parse_node = messages().node.FromString
+    columns = _NodeColumns()
+    end = _skip_description(content, path)
     while end < len(content):
-        begin = end
-        start, end = _next_message(content, begin)
+        length_start = end
+        start, end = _locate_message(content, length_start)
         try:
             if end > len(content):
                 raise DecodeError
-            node = parse(content[start:end])
+            node = parse_node(content[start:end])
         except DecodeError as exc:
-            after = f", after node {ids[-1]}," if ids else ""
-            cut = end >= len(content)
-            flaw = "is cut off" if cut else "is damaged, or this is no Chakra trace"
-            message = f"byte {begin}: node number {len(ids)}{after} {flaw}"
-            error = FormatError(message, path=path)
-            if skipped is None or not cut:
+            n_nodes = len(columns.node_id)
+            after = f", after node {columns.node_id[-1]}," if n_nodes else ""
+            is_cut = end >= len(content)
+            flaw = "is cut off" if is_cut else "is damaged, or this is no Chakra trace"
+            rule = f"byte {length_start}: node number {n_nodes}{after} {flaw}"
+            error = FormatError(rule, path=path)
+            if skipped is None or not is_cut:
                 raise error from exc
             skipped.append(str(error))
             break
-        row = [*blank, min(node.type, 127), node.duration_micros]  # unknown types stay unknown
         try:
-            for attribute in node.attr:  # of a field that is there twice, the last one counts
-                place = places.get(attribute.name)
-                if place is not None:
-                    row[place] = _read_attribute(attribute, groups)
-            if node.duration_micros >= LARGEST:
-                given = node.duration_micros
-                raise FormatError(f"duration_micros = {given}: numbers are below 2**63")
+            columns.append(node)
         except FormatError as exc:
             raise FormatError(str(exc), where=f"node {node.id}", path=path) from None
-        ids.append(node.id)
-        told.extend(row)
-        parents.extend(node.data_deps)
-        first_control.append(len(parents))
-        parents.extend(node.ctrl_deps)
-        first_parent.append(len(parents))
-    table = np.array(told, dtype=np.int64).reshape(-1, len(blank) + 2).T.copy()
-    columns: dict[str, Any] = dict(
-        zip((*ATTRIBUTES.values(), "kind", "duration_us"), table, strict=True)
-    )
-    return Trace(
-        path=path,
-        rank=rank,
-        node_id=np.array(ids, dtype=np.uint64),
-        parents=np.array(parents, dtype=np.uint64),
-        first_parent=np.array(first_parent, dtype=np.int64),
-        first_control=np.array(first_control, dtype=np.int64),
-        group_names=tuple(groups),
-        skipped=skipped,
-        **columns,
-    )
+    return columns.make_trace(path, rank, skipped)
 
 
-def _next_message(content: bytes, at: int) -> tuple[int, int]:
-    """Return where the message at a byte begins behind its length, and where it ends."""
-    size = shift = 0
+def _locate_message(content: bytes, at: int) -> tuple[int, int]:
+    """Return where the message at a byte begins behind its length, and where it ends.
+
+    The length is a varint: seven bits in each byte, the lowest first, and the eighth bit set in
+    all but the last one. Without a whole length the end is behind the end of the content.
+    """
+    size = 0
+    shift = 0
     while at < len(content) and shift < 64:
-        size |= (content[at] & 127) << shift
-        shift, at = shift + 7, at + 1
-        if content[at - 1] < 128:
+        byte = content[at]
+        size |= (byte & 127) << shift
+        shift += 7
+        at += 1
+        if byte < 128:
             return at, at + size
-    return at, len(content) + 1  # no length, or not all of it
+    return at, len(content) + 1
 
 
-def _skip_metadata(content: bytes, path: str) -> int:
+def _skip_description(content: bytes, path: str) -> int:
     """Return where the nodes begin: behind a message without the number and type of a node."""
     from google.protobuf.message import DecodeError
 
-    start, end = _next_message(content, 0)
+    start, end = _locate_message(content, 0)
     try:
-        node: Any = messages().node.FromString(content[start:end])
-        if end <= len(content) and not (node.id or node.type):
-            return end
+        description: Any = messages().node.FromString(content[start:end])
+        is_node = bool(description.id or description.type)
     except DecodeError:
-        pass
-    raise FormatError("byte 0: a trace begins with a description of it", path=path)
+        is_node = True
+    if end > len(content) or is_node:
+        rule = f"byte 0: a trace begins with a description of it{describe_content(content)}"
+        raise FormatError(rule, path=path)
+    return end
 
 
-def _read_attribute(told: Any, groups: dict[str, int]) -> int:
-    """Return the value of an attribute; the number of the group of one that names it."""
-    width = told.WhichOneof("value")
-    value, name = getattr(told, width) if width else None, told.name.decode()
+def _read_attribute(attribute: Any, groups: dict[str, int]) -> int:
+    """Return the value of an attribute; of the name of a group its number, new in `groups`."""
+    field = attribute.WhichOneof("value")
+    value = getattr(attribute, field) if field else None
+    name = attribute.name.decode()
     if name == "pg_name" and value is not None:
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
         return groups.setdefault(text, len(groups)) if text else MISSING
@@ -307,43 +377,67 @@ def _read_attribute(told: Any, groups: dict[str, int]) -> int:
     return value
 
 
-def _parts(path: str | os.PathLike[str]) -> tuple[int, str, str]:
-    """Split the name of a trace into its rank, what stands before, and its ending."""
-    found = _NAME.fullmatch(Path(path).name)
-    if found is None:
-        raise FormatError("a trace is named name.RANK.et or .json", path=path_name(path))
-    return int(found["rank"]), found["stem"], found["ending"]
+class _FileName(NamedTuple):
+    """The parts of ``name.RANK.et``."""
+
+    rank: int
+    stem: str
+    ending: str
+
+
+def _parse_name(path: str | os.PathLike[str]) -> _FileName:
+    """Split the name of a trace into its rank, the part before it, and its ending."""
+    match = _FILE_NAME.fullmatch(Path(path).name)
+    if match is None:
+        rule = f"a trace is named name.RANK.et or .json{_describe_file(path)}"
+        raise FormatError(rule, path=path_name(path))
+    return _FileName(int(match["rank"]), match["stem"], match["ending"])
 
 
 def _find_parents(trace: Trace) -> Trace:
-    """Find the place of each node that another one waits for."""
-    ids, wanted, path = trace.node_id, trace.parents, trace.path
+    """Find the place of each node that another one waits for, by its number."""
+    ids = trace.node_id
     order = np.argsort(ids, kind="stable")
-    ranked = ids[order]
-    for k in np.flatnonzero(ranked[1:] == ranked[:-1])[:1]:
-        raise FormatError("is there twice", where=f"node {ranked[k]}", path=path)
-    found = np.searchsorted(ranked, wanted)
-    known = found < len(ids)
-    known[known] = ranked[found[known]] == wanted[known]
-    for k in np.flatnonzero(~known).tolist():
-        node = int(np.searchsorted(trace.first_parent, k, side="right")) - 1
-        trace.skip(node, f"waits for node {wanted[k]}, which is not there")
-    return trace.keep_parents(known)._replace(parents=order[found[known]].astype(np.int64))
+    sorted_ids = ids[order]
+    for place in np.flatnonzero(sorted_ids[1:] == sorted_ids[:-1])[:1].tolist():
+        raise FormatError("is there twice", where=f"node {sorted_ids[place]}", path=trace.path)
+
+    place_in_sorted = np.searchsorted(sorted_ids, trace.parents)
+    is_known = place_in_sorted < len(ids)
+    is_known[is_known] = sorted_ids[place_in_sorted[is_known]] == trace.parents[is_known]
+    for dependency in np.flatnonzero(~is_known).tolist():
+        node = int(np.searchsorted(trace.first_parent, dependency, side="right")) - 1
+        trace.skip(node, f"waits for node {trace.parents[dependency]}, which is not there")
+    parents = order[place_in_sorted[is_known]].astype(np.int64)
+    return trace.keep_parents(is_known)._replace(parents=parents)
 
 
 def _without_attributes(trace: Trace) -> Trace:
-    """Let communication without its kind or size be computation."""
-    kind, types = trace.kind.copy(), trace.collective
-    collective, message = kind == COLLECTIVE, (kind == SEND) | (kind == RECEIVE)
-    untyped = collective & ((types < 0) | (types >= len(COLLECTIVES)))
-    barrier = collective & (types == COLLECTIVES.index("BARRIER"))
-    unsized = (collective | message) & ~untyped & ~barrier & (trace.size_bytes < 0)
-    for nodes, name in ((untyped, "comm_type"), (unsized, "comm_size")):
-        for node in np.flatnonzero(nodes).tolist():
+    """Let communication without its kind or size be computation, and note it."""
+    is_collective = trace.kind == COLLECTIVE
+    is_message = (trace.kind == SEND) | (trace.kind == RECEIVE)
+    is_type_known = (trace.collective >= 0) & (trace.collective < len(COLLECTIVES))
+    is_barrier = trace.collective == COLLECTIVES.index("BARRIER")
+
+    is_untyped = is_collective & ~is_type_known
+    needs_size = (is_collective & ~is_untyped & ~is_barrier) | is_message
+    is_unsized = needs_size & (trace.size_bytes < 0)
+    for is_flawed, name in ((is_untyped, "comm_type"), (is_unsized, "comm_size")):
+        for node in np.flatnonzero(is_flawed).tolist():
             trace.skip(node, f"{name} is missing or out of range: taken as computation")
-    kind[untyped | unsized] = COMPUTE
-    return trace._replace(kind=kind)
+    return trace._replace(kind=np.where(is_untyped | is_unsized, COMPUTE, trace.kind))
 
 
-def _content(path: str | os.PathLike[str]) -> bytes:
+def _read_content(path: str | os.PathLike[str]) -> bytes:
+    """Read a file, and unpack it."""
     return unzip(read_bytes(path), path_name(path))
+
+
+def _describe_file(path: str | os.PathLike[str]) -> str:
+    """Say what a file looks like, as the end of a sentence; empty if it cannot be read."""
+    if not Path(path).is_file():
+        return ""
+    try:
+        return describe_content(_read_content(path))
+    except FormatError:
+        return ""

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from optmatch.io.contents import read_bytes, unzip
 from optmatch.io.rails.kineto.events import Span, TraceEvents
@@ -16,6 +17,7 @@ from optmatch.io.rails.kineto.recorded import (
     Call as Call,
     Recording as Recording,
 )
+from optmatch.io.recognition import describing
 from optmatch.io.text import parse_json
 from optmatch.model import FormatError, naming
 from optmatch.model.files import path_name
@@ -94,7 +96,8 @@ def read_recording(
     file = path_name(path)
     with naming(file):
         content = unzip(read_bytes(path), file)
-        events = TraceEvents(parse_json(content, file, passed_over=skipped), groups or {})
+        tree = _parse(content, file, skipped)
+        events = TraceEvents(tree, groups or {})
         by_role = _sort_by_role(events)
         recording = Recording(file, events.rank, events.world)
         if by_role.device or by_role.records or by_role.nccl_annotations:
@@ -108,6 +111,12 @@ def read_recording(
             if call.group not in recording.members:
                 recording.members[call.group] = events.members(call.event, call.group)
     return recording
+
+
+def _parse(content: bytes, file: str, skipped: list[str] | None) -> Any:
+    """Return the tree of a file; the error about one that is no JSON says what it looks like."""
+    with describing(content if content[:1] != b"{" else b""):
+        return parse_json(content, file, passed_over=skipped)
 
 
 def _sort_by_role(events: TraceEvents) -> _EventsByRole:

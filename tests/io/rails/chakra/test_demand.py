@@ -93,6 +93,30 @@ def test_collectives_with_a_root(
     assert found.tolist() == wanted.tolist()
 
 
+def test_sends_without_a_receive_of_their_size_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They count all the same; where a trace has no receives, there is nothing to compare."""
+    sends = [send(1, comm_dst=1, comm_size=9), send(2, comm_dst=1, comm_size=4)]
+    received: dict[str, int | str] = {"comm_src": 0, "comm_size": 9}
+    for attributes, n_warnings in (
+        (received, 1),
+        ({"comm_size": 9}, 1),
+        (received | {"comm_size": 4}, 1),
+        (None, 0),
+    ):
+        caplog.clear()
+        receives = [] if attributes is None else [Node(1, RECEIVE, attributes=attributes)]
+        found = read_chakra(trace(tmp_path, sends, receives))
+        assert found.tolist() == [[0, 13], [0, 0]]
+        assert len(caplog.messages) == n_warnings
+    read_chakra(trace(tmp_path, sends, [Node(1, RECEIVE, attributes=received)]))
+    assert caplog.messages == [
+        "1 sends have no receive of the same size, and count all the same; the first is of"
+        " 4 bytes from rank 0 to rank 1"
+    ]
+
+
 def test_sends_without_their_destination(tmp_path: Path) -> None:
     groups = {"q": (0, 1, 2)}
     one = [send(1, comm_size=5, comm_tag=1, pg_name="q"), send(2, comm_dst=2, comm_size=7)]

@@ -18,6 +18,7 @@ from optmatch.io.rails.chakra.messages import (
     NODE_TYPES,
     messages,
 )
+from optmatch.io.rails.chakra.step import read_step
 from optmatch.io.rails.chakra.traces import MISSING, read_trace, siblings
 from optmatch.io.rails.chakra.writer import Node, trace_bytes
 from optmatch.io.rails.groups import groups_text, read_groups
@@ -208,6 +209,55 @@ def test_json_says_the_same(
             assert np.array_equal(column, getattr(two, name)), name
     assert siblings(folder / "run") == [folder / "run.3.et"]
     assert siblings(folder / "run.3.json") == [folder / "run.3.json"]
+
+
+@pytest.mark.parametrize("spelling", ["ctrl_deps", "ctrlDeps"])
+def test_control_dependencies_of_json(tmp_path: Path, spelling: str) -> None:
+    """Both spellings count, beside data dependencies; leniently not where they make a circle."""
+    entries = [
+        {"Id": 1, "NodeType": 4, "durationMicros": 7, spelling: [2]},
+        {"Id": 2, "NodeType": 4, "runtime": 5, "data_deps": [], spelling: []},
+        {"Id": 3, "NodeType": 4, "dataDeps": [1], spelling: [2]},
+    ]
+    path = tmp_path / "run.0.json"
+    path.write_text(json.dumps({"workload_graph": entries}))
+    found = read_trace(path)
+    assert found.duration_us.tolist() == [7, 5, 0]
+    assert found.parents.tolist() == [1, 0, 1]
+    assert found.first_control is not None
+    assert (found.first_parent.tolist(), found.first_control.tolist()) == ([0, 1, 1, 3], [0, 1, 2])
+    entries[1][spelling] = [1]
+    path.write_text(json.dumps({"workload_graph": entries}))
+    skipped: list[str] = []
+    assert read_step(tmp_path / "run", skipped=skipped).dep.tolist() == [0]
+    assert "no control dependency of this file counts" in skipped[0]
+
+
+def test_keys_of_json_that_are_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "run.0.json"
+    entries = [{"Id": k, "NodeType": 4, "is_cpu_op": True, "follows": [1]} for k in range(3)]
+    path.write_text(json.dumps({"workload_graph": entries}))
+    read_trace(path)
+    assert caplog.messages == [f"{path}: keys of nodes that are not read: follows (3 nodes)"]
+    entries[2]["id"] = 5
+    path.write_text(json.dumps({"workload_graph": entries}))
+    with pytest.raises(om.FormatError, match="Id and id are the same key"):
+        read_trace(path)
+
+
+def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
+    """By each reader that may be given one by mistake."""
+    execution_trace = json.dumps({"schema": "1.1.1", "pid": 1, "nodes": []})
+    for name in ("run.0.json", "run.0.et", "run.json"):
+        (tmp_path / name).write_text(execution_trace)
+        with pytest.raises(om.FormatError, match=r"an execution trace of PyTorch: .*--chakra"):
+            read_trace(tmp_path / name)
+    with pytest.raises(om.FormatError, match=r"an execution trace of PyTorch: .*--chakra"):
+        read_matrix(tmp_path / "run.json")
+    (tmp_path / "run.json").write_text('{"traceEvents": []}')
+    for read in (siblings, om.load, read_groups):
+        with pytest.raises(om.FormatError, match=r"a trace of PyTorch's profiler, .*--kineto"):
+            read(tmp_path / "run.json")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,216 @@
+"""Chakra execution traces in JSON: workload graphs of its feeder, and output of its jsonizer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from optmatch.io.contents import decode
+from optmatch.io.fields import shorten
+from optmatch.io.rails.chakra.messages import ATTRIBUTES, LARGEST, NODE_TYPES
+from optmatch.io.rails.chakra.writer import Node
+from optmatch.io.recognition import describe_content
+from optmatch.io.text import parse_json
+from optmatch.model import FormatError
+
+_log = logging.getLogger("optmatch")
+
+_GRAPH = "workload_graph"
+_DESCRIPTION_KEYS = {"version", "attr"}
+"""The keys of the object that stands in front of the nodes of the jsonizer."""
+
+_SPELLINGS = {
+    "id": ("Id", "id"),
+    "name": ("Name", "name"),
+    "kind": ("NodeType", "type"),
+    "duration_us": ("runtime", "durationMicros", "duration_micros"),
+    "data_deps": ("data_deps", "dataDeps"),
+    "ctrl_deps": ("ctrl_deps", "ctrlDeps"),
+}
+"""The keys of a node: Chakra's own tools and test data write each in several ways."""
+
+_UNUSED_KEYS = {
+    *("attr", "inputs", "outputs", "ioInfo", "io_info", "startTimeMicros", "start_time_micros"),
+    *("is_cpu_op", "tensor_size", "comm_priority", "involved_dim", "rf_id", "seq_id", "tid"),
+}
+"""Keys that change neither times nor traffic; others that are not read are named in a warning."""
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
+
+
+class _Place(NamedTuple):
+    """Where a node stands, for messages, and how its numbers may be written."""
+
+    path: str
+    where: str
+    numbers_as_text: bool
+    """The jsonizer writes integers of 64 bits as text."""
+
+    def fail(self, message: str) -> FormatError:
+        """Return an error about the node."""
+        return FormatError(message, where=self.where, path=self.path)
+
+
+def json_nodes(content: bytes, path: str) -> list[Node]:
+    """Read the nodes of a trace in JSON.
+
+    Parameters
+    ----------
+    content
+        ``{"workload_graph": [{"Id": 1, "NodeType": 7, "comm_size": 8}, ...]}``; or what Chakra's
+        jsonizer writes, object after object: what describes the trace, then nodes such as
+        ``{"id": "1", "type": "COMM_COLL_NODE", "attr": [...]}``. Times are in microseconds. Keys
+        may have the spelling of either form.
+    path
+        The name of the file, for messages.
+
+    Raises
+    ------
+    FormatError
+        Naming file, node, key and rule. Keys that are not read are named in a warning.
+    """
+    if _GRAPH.encode() in content:
+        tree = parse_json(content, path)
+        entries = tree.get(_GRAPH) if isinstance(tree, dict) else None
+        if not isinstance(entries, list):
+            rule = f"{shorten(entries)}: a list of nodes"
+            raise FormatError(rule, where=f"/{_GRAPH}", path=path)
+        places = [_Place(path, f"/{_GRAPH}/{index}", False) for index in range(len(entries))]
+    elif is_json_trace(content):
+        _, *entries = _read_objects(content, path)
+        places = [_Place(path, f"object {index}", True) for index in range(1, len(entries) + 1)]
+    else:
+        rule = "no Chakra trace, which has workload_graph, or nodes after version"
+        raise FormatError(f"{rule}{describe_content(content)}", path=path)
+
+    nodes = [_read_node(entry, place) for entry, place in zip(entries, places, strict=True)]
+    _warn_of_unread_keys(entries, path)
+    return nodes
+
+
+def is_json_trace(content: bytes) -> bool:
+    """Tell a trace from other JSON, by its key or by the object that stands first."""
+    if _GRAPH.encode() in content:
+        return True
+    try:
+        first = next(_read_objects(content, ""), None)
+    except FormatError:
+        return False
+    return isinstance(first, dict) and first.keys() <= _DESCRIPTION_KEYS
+
+
+def _read_objects(content: bytes, path: str) -> Iterator[Any]:
+    """Yield values of JSON that follow each other."""
+    text = decode(content, path)
+    decoder = json.JSONDecoder()
+    at = 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as exc:
+            raise FormatError(f"{exc}: no object of JSON", path=path) from exc
+        yield value
+
+
+def _warn_of_unread_keys(entries: list[dict[str, Any]], path: str) -> None:
+    """Name the keys of nodes that neither are read nor are known to be of no use here."""
+    known = {*_UNUSED_KEYS, *ATTRIBUTES}.union(*_SPELLINGS.values())
+    n_nodes_of_key = Counter(key for entry in entries for key in entry if key not in known)
+    if n_nodes_of_key:
+        listed = ", ".join(f"{key} ({count} nodes)" for key, count in n_nodes_of_key.items())
+        _log.warning("%s: keys of nodes that are not read: %s", path, listed)
+
+
+def _read_node(entry: Any, place: _Place) -> Node:
+    """Read one node, whose keys may have any of their spellings."""
+    if not isinstance(entry, dict):
+        raise place.fail(f"{shorten(entry)}: a node is an object")
+    id_key = _find_key(entry, "id", place)
+    if id_key in entry:
+        place = place._replace(where=f"node {entry[id_key]}")
+
+    kind_key = _find_key(entry, "kind", place)
+    kind_name = entry.get(kind_key, 0)
+    if kind_name in NODE_TYPES:
+        kind = NODE_TYPES.index(kind_name)
+    else:
+        kind = _read_count(entry, "kind", place)
+
+    told = entry | _read_attributes(entry.get("attr", []), place)
+    attributes: dict[str, bool | int | str] = {}
+    for name in ATTRIBUTES:
+        if name == "pg_name" and name in told:
+            attributes[name] = str(told[name])
+        elif name in told:
+            attributes[name] = _read_whole(name, told[name], place)
+
+    return Node(
+        id=_read_count(entry, "id", place),
+        kind=kind,
+        name=str(entry.get(_find_key(entry, "name", place), "")),
+        parents=_read_list(entry, "data_deps", place),
+        control_parents=_read_list(entry, "ctrl_deps", place),
+        duration_us=_read_count(entry, "duration_us", place),
+        attributes=attributes,
+    )
+
+
+def _find_key(entry: dict[str, Any], field: str, place: _Place) -> str:
+    """Return the spelling of a key that a node has; the first one if it has none."""
+    spellings = _SPELLINGS[field]
+    present = [key for key in spellings if key in entry]
+    if len(present) > 1:
+        raise place.fail(f"{' and '.join(present)} are the same key: one of them is expected")
+    return present[0] if present else spellings[0]
+
+
+def _read_whole(name: str, value: Any, place: _Place) -> int:
+    """Return a whole number of less than 64 bits."""
+    if place.numbers_as_text and isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise place.fail(f"{name} = {shorten(value)}: a whole number is expected")
+    if not -LARGEST < value < LARGEST:
+        raise place.fail(f"{name} = {value}: numbers are below 2**63")
+    return value
+
+
+def _read_count(entry: dict[str, Any], field: str, place: _Place) -> int:
+    """Return a whole number >= 0; 0 if the node does not have the key."""
+    key = _find_key(entry, field, place)
+    return _check_count(key, entry.get(key, 0), place)
+
+
+def _read_list(entry: dict[str, Any], field: str, place: _Place) -> list[int]:
+    """Return a list of whole numbers >= 0; an empty one if the node does not have the key."""
+    key = _find_key(entry, field, place)
+    numbers = entry.get(key, [])
+    if not isinstance(numbers, list):
+        raise place.fail(f"{key}: a list is expected")
+    return [_check_count(key, number, place) for number in numbers]
+
+
+def _check_count(name: str, value: Any, place: _Place) -> int:
+    """Return a whole number >= 0."""
+    number = _read_whole(name, value, place)
+    if number < 0:
+        raise place.fail(f"{name} = {number}: must be >= 0")
+    return number
+
+
+def _read_attributes(entries: Any, place: _Place) -> dict[str, Any]:
+    """Return attributes by name; each is an object with its name and a value of some width."""
+    attributes = {}
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise place.fail(f"{shorten(entry)}: an attribute has a name")
+        values = [value for key, value in entry.items() if key not in ("name", "docString")]
+        attributes[entry["name"]] = values[0] if values else None
+    return attributes
