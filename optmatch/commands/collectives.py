@@ -74,17 +74,21 @@ def collective(
 ) -> None:
     """Write a collective over circuits that may change between its rounds."""
     shape = take(options, FABRIC_NAMES)
-    missing = options["n_ranks"] is None, options["size_bytes"] is None
-    if matrix is None and any(missing):
-        raise click.UsageError("--ranks and --bytes, or --matrix")
-    if matrix is not None:
+    has_ranks = options["n_ranks"] is not None
+    has_size = options["size_bytes"] is not None
+    if matrix is None:
+        if not (has_ranks and has_size):
+            raise click.UsageError("--ranks and --bytes, or --matrix")
+    else:
         from optmatch.io import read_matrix
 
-        if not all(missing):
+        if has_ranks or has_size:
             raise click.UsageError("--ranks and --bytes: not with --matrix")
-        demand = read_matrix(matrix).copy()
-        np.fill_diagonal(demand, 0.0)  # a block that stays is not sent
-        options |= {"n_ranks": len(demand), "size_bytes": 0.0, "demand_bytes": demand}
+        demand_bytes = read_matrix(matrix).copy()
+        np.fill_diagonal(demand_bytes, 0.0)  # a block that stays is not sent
+        options["n_ranks"] = len(demand_bytes)
+        options["size_bytes"] = 0.0
+        options["demand_bytes"] = demand_bytes
     fabric = build_fabric(type_, shape) if type_ else None
     problem = Collective(
         ports=ports_per_rank,

@@ -90,61 +90,88 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
 
     Ctrl-C ends with the rows that are there.
     """
-    of_fabrics = options["fabrics"] is not None
-    if of_fabrics == bool(files) or (of_fabrics and options["methods"] is not None):
+    are_fabrics = options["fabrics"] is not None
+    has_files = bool(files)
+    if are_fabrics == has_files or (are_fabrics and options["methods"] is not None):
         raise click.UsageError(
             "either FILE..., with --methods NAME,... to choose, or --fabrics NAME,... --size N"
         )
-    if options["output"] is not None:
-        endings = (".csv", *PICTURES) if of_fabrics else (".csv",)
-        check_target(options["output"], force=options["force"], endings=endings)
+    output = options["output"]
+    if output is not None:
+        endings = (".csv", *PICTURES) if are_fabrics else (".csv",)
+        check_target(output, force=options["force"], endings=endings)
+
+    # Rows are collected one by one, so that those before Ctrl-C are not lost.
     rows: list[Any] = []
-    run = _run_fabrics if of_fabrics else _run_methods
     code = SOLVED
     try:
-        run(files, options, rows.append)
+        if are_fabrics:
+            _measure_fabrics(options, rows.append)
+        else:
+            _solve_by_methods(files, options, rows.append)
     except KeyboardInterrupt:
         say("interrupted: these rows are there")
         code = INTERRUPTED
-    columns = FABRIC_COLUMNS if of_fabrics else METHOD_COLUMNS
+
+    columns = FABRIC_COLUMNS if are_fabrics else METHOD_COLUMNS
     table = [{name: getattr(row, name) for name in columns} for row in rows]
     if options["as_json"]:
-        print_object("comparison", {"of": "fabrics" if of_fabrics else "methods", "rows": table})
+        print_object("comparison", {"of": "fabrics" if are_fabrics else "methods", "rows": table})
     else:
-        _print(table)
-    if options["output"] is not None and rows:
-        _save(options["output"], table, rows)
+        _print_comparison(table)
+    if output is not None and rows:
+        _save_comparison(output, table, rows)
     ctx.exit(code)
 
 
-def _run_methods(
-    files: Sequence[str], options: dict[str, Any], keep: Callable[[MethodRow], None]
+def _solve_by_methods(
+    files: Sequence[str], options: dict[str, Any], on_row: Callable[[MethodRow], None]
 ) -> None:
-    """Solve every file by every method."""
+    """Solve every file by every method.
+
+    Parameters
+    ----------
+    files
+        Problem files.
+    options
+        The options of the command.
+    on_row
+        Takes the row of each file and method when it is done.
+    """
     from optmatch.studies.comparisons import compare_methods
 
     problems = {name_of(file): read_problem(file) for file in files}
+    methods = None
+    if options["methods"] is not None:
+        methods = _read_names(options["methods"])
 
-    def listen_and_keep(row: MethodRow) -> None:
-        keep(row)
+    def on_row_unless_interrupted(row: MethodRow) -> None:
+        # A method returns its best answer after Ctrl-C; the other methods are not to run then.
+        on_row(row)
         if row.reason == "interrupted":
             raise KeyboardInterrupt
 
     with listening("methods", quiet=options["quiet"]) as listen:
         compare_methods(
             problems,
-            None if options["methods"] is None else _names(options["methods"]),
+            methods,
             seed=options["seed"],
             time_limit_s=options["time_limit_s"],
             on_event=listen,
-            on_row=listen_and_keep,
+            on_row=on_row_unless_interrupted,
         )
 
 
-def _run_fabrics(
-    files: Sequence[str], options: dict[str, Any], keep: Callable[[FabricRow], None]
-) -> None:
-    """Measure every fabric on the same matchings."""
+def _measure_fabrics(options: dict[str, Any], on_row: Callable[[FabricRow], None]) -> None:
+    """Route the same random matchings on every fabric, and measure their light.
+
+    Parameters
+    ----------
+    options
+        The options of the command.
+    on_row
+        Takes the row of each fabric when it is done.
+    """
     from optmatch.commands.shared.chip import choose_device
     from optmatch.commands.shared.optics import use_one_thread
     from optmatch.studies.comparisons import compare_fabrics
@@ -153,10 +180,12 @@ def _run_fabrics(
         raise click.UsageError("--size: needed with --fabrics")
     size = options["size"]
     seed = options["seed"]
+    pairs = options["pairs"]
     use_one_thread()
     device = choose_device(options["device"])
-    fabrics = {name: build(name, size, options["pairs"]) for name in _names(options["fabrics"])}
-    matchings = [draw_ports(size, options["pairs"], seed + k) for k in range(options["count"])]
+    names = _read_names(options["fabrics"])
+    fabrics = {name: build(name, size, pairs) for name in names}
+    matchings = [draw_ports(size, pairs, seed + k) for k in range(options["count"])]
     with listening("fabrics", quiet=options["quiet"]) as listen:
         for name, fabric in fabrics.items():
             (row,) = compare_fabrics(
@@ -167,64 +196,103 @@ def _run_fabrics(
                 time_limit_s=options["time_limit_s"],
                 on_event=listen,
             )
-            keep(row)
+            on_row(row)
 
 
 def build(text: str, size: int, pairs: bool = False) -> Any:
-    """Make a fabric of so many ports from its name, meshes with rows and columns."""
+    """Make a fabric from its name.
+
+    Parameters
+    ----------
+    text
+        The name; of a mesh with rows and columns, as ``hex-mesh:9x9``.
+    size
+        The number of ports.
+    pairs
+        Whether a mesh has bidirectional ports; else each port has a terminal to send and one to
+        receive.
+    """
     from optmatch.fabrics import SWITCHES
 
     name, _, extent = text.partition(":")
     if name not in FABRICS_BY_SIZE:
         raise click.UsageError(f"--fabrics: {name!r}: known are {', '.join(FABRICS_BY_SIZE)}")
-    known = {field.name for field in fields(SWITCHES[name])}  # type: ignore[arg-type]
-    ports = {"ports": size} if pairs else {"tx": size, "rx": size}
-    given = {"n": size} if "n" in known else ports
-    try:
-        if "rows" in known or extent:
-            given["rows"], given["cols"] = map(int, extent.split("x"))
-    except ValueError:
-        given.clear()
-    if not given or not set(given) <= known:
+    field_names = {field.name for field in fields(SWITCHES[name])}  # type: ignore[arg-type]
+
+    sizes: dict[str, int]
+    if "n" in field_names:
+        sizes = {"n": size}
+    elif pairs:
+        sizes = {"ports": size}
+    else:
+        sizes = {"tx": size, "rx": size}
+
+    # Rows and columns are needed by meshes, and refused for all others.
+    extent_is_right = True
+    if "rows" in field_names or extent:
+        try:
+            sizes["rows"], sizes["cols"] = map(int, extent.split("x"))
+        except ValueError:
+            extent_is_right = False
+    if not extent_is_right or not set(sizes) <= field_names:
         raise click.UsageError(
             f"--fabrics: {text!r}: rows and columns, of meshes alone, as in hex-mesh:9x9"
         )
-    return SWITCHES[name](**given)
+    return SWITCHES[name](**sizes)
 
 
-def _names(text: str) -> list[str]:
-    names = [part.strip() for part in text.split(",") if part.strip()]
+def _read_names(text: str) -> list[str]:
+    """Read different names, separated by commas."""
+    parts = [part.strip() for part in text.split(",")]
+    names = [part for part in parts if part]
     if not names or len(set(names)) < len(names):
         raise click.UsageError(f"{text!r}: different names, separated by commas")
     return names
 
 
-def _save(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:
+def _save_comparison(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:
+    """Write a comparison as CSV or, of fabrics, as a picture.
+
+    Parameters
+    ----------
+    output
+        The file, which was checked before the work.
+    table
+        The rows as dictionaries, in the order of the columns.
+    rows
+        The same rows as records.
+    """
     if Path(output).suffix.lower() == ".csv":
         text = csv_text([table[0], *(row.values() for row in table)])
         replace_file(Path(output), text.encode())
     else:
         from optmatch.plotting import plot_fabrics, save_figure
 
-        save_figure(lambda: plot_fabrics(rows), output, force=True)  # before the work
+        save_figure(lambda: plot_fabrics(rows), output, force=True)
     say(f"{output}: written")
 
 
-def _print(table: list[dict[str, Any]]) -> None:
+def _print_comparison(table: list[dict[str, Any]]) -> None:
     """Print rows as a table; reasons of refusals below it."""
-    names = [name for name in (table[0] if table else ()) if name != "reason"]
-    lines = [[_text(row[name], name) for name in names] for row in table]
-    print_table([[name.replace("_", " ") for name in names], *lines] if table else [])
+    if not table:
+        return
+    names = [name for name in table[0] if name != "reason"]
+    titles = [name.replace("_", " ") for name in names]
+    lines = [[_write_cell(row[name], name) for name in names] for row in table]
+    print_table([titles, *lines])
     for row in table:
         if row.get("status") == "refused":
             click.echo(f"{row['name']}: {row['method']}: {row['reason']}")
 
 
-def _text(value: Any, name: str) -> str:
+def _write_cell(value: Any, name: str) -> str:
+    """Write a value for a cell of the column of this name."""
     if value is None:
         return "-"
     if name == "gap":
         return f"{100 * value:.3g} %"
     if isinstance(value, tuple):
         return write_score(value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,60 +37,91 @@ def cost(
     """Compare fat tree, electrical rails and photonic rails: parts, cost and power."""
     if as_csv and as_json:
         raise click.UsageError("either --csv or --json")
-    prices = _changed(PRICES[hardware], **changes)
-    rows = compare_costs(gpus, prices)
+    prices = _replace_prices(PRICES[hardware], **changes)
+    comparisons = compare_costs(gpus, prices)
     if output is not None:
         from optmatch.plotting import plot_costs, save_figure
 
-        save_figure(lambda: plot_costs(rows), output, force=force)
+        save_figure(lambda: plot_costs(comparisons), output, force=force)
     if as_json:
         from optmatch.io.fields import to_object
 
-        sizes = [to_object(row) for row in rows]
+        sizes = [to_object(comparison) for comparison in comparisons]
         print_object("cost", {"prices": to_object(prices), "sizes": sizes})
     elif as_csv:
-        table = [(row.n_gpus, network) for row in rows for network in row.networks]
-        figures = ([n, *(getattr(network, name) for name in _COLUMNS)] for n, network in table)
-        click.echo(csv_text([("n_gpus", *_COLUMNS), *figures]), nl=False)
+        _print_csv(comparisons)
     else:
-        _print_table(rows)
+        _print_table(comparisons)
     if output is not None:
         say(f"{output}: written")
 
 
-def _changed(
+def _replace_prices(
     prices: Prices,
     gpus_per_server: int | None,
     transceiver_usd: float | None,
     ocs_port_usd: float | None,
     ocs_port_watts: float | None,
 ) -> Prices:
-    """Put given prices in place of published ones."""
-    mine = {"source": "given at the command line"}
-    ocs = {"usd": ocs_port_usd, "watts": ocs_port_watts}
-    parts = {"transceiver": {"usd": transceiver_usd}, "ocs_port": ocs}
-    for part, figures in parts.items():
-        given = {name: value for name, value in figures.items() if value is not None}
-        if given:
-            prices = replace(prices, **{part: replace(getattr(prices, part), **given, **mine)})
+    """Return a price list with other values; None leaves the published one.
+
+    Parameters
+    ----------
+    prices
+        The published price list.
+    gpus_per_server
+        The GPUs of a server.
+    transceiver_usd, ocs_port_usd
+        The prices of a transceiver and of a port of an optical switch.
+    ocs_port_watts
+        The power of such a port.
+    """
+    new_figures = {
+        "transceiver": {"usd": transceiver_usd},
+        "ocs_port": {"usd": ocs_port_usd, "watts": ocs_port_watts},
+    }
+    for part, figures in new_figures.items():
+        changes: dict[str, Any] = {}
+        for name, value in figures.items():
+            if value is not None:
+                changes[name] = value
+        if changes:
+            changes["source"] = "given at the command line"
+            new_part = replace(getattr(prices, part), **changes)
+            prices = replace(prices, **{part: new_part})
+
     if gpus_per_server is not None:
         prices = replace(prices, gpus_per_server=gpus_per_server)
     return prices
 
 
-def _print_table(rows: tuple[CostComparison, ...]) -> None:
-    head = ("GPUs", "design", "switch ports", "OCS ports", "transceivers", "M$", "kW")
-    lines = [
-        (
-            *(str(row.n_gpus), network.design, str(network.switch_ports), str(network.ocs_ports)),
-            *(str(network.transceivers), f"{network.cost_usd / 1e6:.3f}"),
-            f"{network.power_w / 1e3:.1f}",
-        )
-        for row in rows
-        for network in row.networks
-    ]
-    print_table([head, *lines])
-    for row in rows:
+def _print_csv(comparisons: tuple[CostComparison, ...]) -> None:
+    """Print a row of CSV for each size and design."""
+    lines: list[Sequence[Any]] = [("n_gpus", *_COLUMNS)]
+    for comparison in comparisons:
+        for network in comparison.networks:
+            figures = [getattr(network, name) for name in _COLUMNS]
+            lines.append([comparison.n_gpus, *figures])
+    click.echo(csv_text(lines), nl=False)
+
+
+def _print_table(comparisons: tuple[CostComparison, ...]) -> None:
+    """Print a line for each size and design, and how the designs compare at each size."""
+    lines = [("GPUs", "design", "switch ports", "OCS ports", "transceivers", "M$", "kW")]
+    for comparison in comparisons:
+        for network in comparison.networks:
+            line = (
+                str(comparison.n_gpus),
+                network.design,
+                str(network.switch_ports),
+                str(network.ocs_ports),
+                str(network.transceivers),
+                f"{network.cost_usd / 1e6:.3f}",
+                f"{network.power_w / 1e3:.1f}",
+            )
+            lines.append(line)
+    print_table(lines)
+    for row in comparisons:
         click.echo(
             f"{row.n_gpus} GPUs: photonic against electrical rail: {row.cost_ratio:.2f}x cheaper,"
             f" {row.power_ratio:.2f}x less power"

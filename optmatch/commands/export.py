@@ -13,6 +13,7 @@ from optmatch.model import CellDevice, InputError, Solution, naming
 
 
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """List the formats whose names begin so, for the completion of a shell."""
     from optmatch.io.exports import EXPORTERS
 
     return [name for name in EXPORTERS if name.startswith(incomplete)]
@@ -26,7 +27,7 @@ class Export(click.Command):
         from optmatch.io.exports import EXPORTERS
 
         with formatter.section("Formats"):
-            formatter.write_dl([(name, each.what) for name, each in EXPORTERS.items()])
+            formatter.write_dl([(name, exporter.what) for name, exporter in EXPORTERS.items()])
 
 
 class SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.3
@@ -114,7 +115,9 @@ def export(
 
     if pins is not None and (len(pins) != 4 or len(set(pins)) != 4):
         raise click.UsageError(f"--pins {','.join(pins)}: four different names")
-    given = {
+
+    # Options that are not set are left out, since most formats take none of them.
+    possible_options = {
         "component": component or None,
         "pins": pins or None,
         "ports": ports,
@@ -123,25 +126,41 @@ def export(
         "heaters": heaters,
         "most_mw": most_mw,
     }
-    names: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    format_options: dict[str, Any] = {}
+    for name, value in possible_options.items():
+        if value is not None:
+            format_options[name] = value
+
     solution = read_solution(file)
     if device is not None or device_cells is not None:
-        names["cells"] = _cells_of_chip(solution, device, device_cells)
+        format_options["cells"] = _cells_of_chip(solution, device, device_cells)
+
     with naming(name_of(file)):
-        if output != STDIN:
-            options: dict[str, Any] = {"force": force, "rate_bytes_per_s": rate, **names}
-            first, *others = write(solution, to, output, **options)
-            more = f" to {others[-1]}, {len(others) + 1} files" if others else ""
-            say(f"{first}{more}: written")
+        if output == STDIN:
+            content = exported(solution, to, rate, **format_options)
+            if not isinstance(content, str):
+                raise InputError(f"{to}: several files; -o says how their names begin")
+            click.echo(content, nl=False)
             return
-        content = exported(solution, to, rate, **names)
-    if not isinstance(content, str):
-        raise InputError(f"{to}: several files; -o says how their names begin")
-    click.echo(content, nl=False)
+        files = write(solution, to, output, force=force, rate_bytes_per_s=rate, **format_options)
+    if len(files) == 1:
+        say(f"{files[0]}: written")
+    else:
+        say(f"{files[0]} to {files[-1]}, {len(files)} files: written")
 
 
 def _cells_of_chip(solution: Solution, device: str | None, table: str | None) -> CellDevice:
-    """Return what is known of each cell of the solution's chip."""
+    """Return the device of each cell of the solution's chip.
+
+    Parameters
+    ----------
+    solution
+        A solution on a fabric with cells.
+    device
+        The name or the file of a device, for all cells.
+    table
+        The file of what was measured of each cell; None if nothing was.
+    """
     from optmatch.io.cells import read_cells
 
     fabric = solution.problem.fabric
@@ -168,23 +187,30 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
     """Draw a schedule file, or what a problem file asks; .html is a page to click through."""
     from optmatch.plotting import save_figure, save_picture
 
-    shown = read(file)
-    if not isinstance(shown, Solution):
+    content = read(file)
+    name = name_of(file)
+    if isinstance(content, Solution):
+        if content.objective is None:
+            status = content.status.value
+            raise InputError(f"status {status}: there is no schedule to draw", path=name)
+        if slot is not None:
+            _check_slot(content, slot, name)
+        save_picture(content, output, slot=slot, force=force)
+    else:
         if slot is not None or output.endswith(".html"):
             rule = "a problem file: it has no slots and no page, only a .png, .svg or .pdf"
-            raise InputError(rule, path=name_of(file))
-        with naming(name_of(file)):
-            save_figure(shown.plot, output, force=force)
-        say(f"{output}: written")
-        return
-    if shown.objective is None:
-        raise InputError(
-            f"status {shown.status.value}: there is no schedule to draw", path=name_of(file)
-        )
-    n_slots = 0 if shown.schedule is None else shown.schedule.n_slots
-    if slot is not None and not n_slots:
-        raise InputError("the answer is not one schedule: it has no slots", path=name_of(file))
-    if slot is not None and slot >= n_slots:
-        raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name_of(file))
-    save_picture(shown, output, slot=slot, force=force)
+            raise InputError(rule, path=name)
+        with naming(name):
+            save_figure(content.plot, output, force=force)
     say(f"{output}: written")
+
+
+def _check_slot(solution: Solution, slot: int, name: str) -> None:
+    """Refuse a slot that the schedule of a solution does not have."""
+    n_slots = 0
+    if solution.schedule is not None:
+        n_slots = solution.schedule.n_slots
+    if n_slots == 0:
+        raise InputError("the answer is not one schedule: it has no slots", path=name)
+    if slot >= n_slots:
+        raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name)

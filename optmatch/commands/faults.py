@@ -28,13 +28,17 @@ from optmatch.commands.shared.outcome import (
     say,
 )
 from optmatch.commands.shared.progress import listening
-from optmatch.model import Limit, naming
+from optmatch.model import Limit, Problem, Solution, naming
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from optmatch.studies.all_to_all import YieldStudy
 
 _KINDS = ("stuck-bar", "stuck-cross", "dead-cell")
-_SHOWN = 10
+
+# Critical cells that are printed.
+_MAX_CELLS = 10
 
 
 @click.command()
@@ -86,15 +90,15 @@ def faults(
     from optmatch.plotting.figures import blank_figure
     from optmatch.studies.all_to_all import study_yield
 
-    wanted = {output: (".json", ".csv"), picture: PICTURES}
-    targets = {
-        path: check_target(path, force=force, endings=endings)
-        for path, endings in wanted.items()
-        if path is not None
-    }
+    # Files that cannot be written are refused before the work.
+    table_file = None
+    if output is not None:
+        table_file = check_target(output, force=force, endings=(".json", ".csv"))
     if picture is not None:
-        blank_figure(1.0, 1.0)  # tells of a missing matplotlib before the work
-    subject: Any = read(file)
+        check_target(picture, force=force, endings=PICTURES)
+        blank_figure(1.0, 1.0)  # raises an error where matplotlib is missing
+
+    subject = read(file)
     options["kinds"] = options["kinds"] or _KINDS
     with (
         naming(name_of(file)),
@@ -102,52 +106,64 @@ def faults(
         listening(name_of(file), quiet=quiet) as listen,
     ):
         study = study_yield(subject, n_faults, executor=executor, on_event=listen, **options)
+
     if as_json:
         print_object("yield", {"file": file, **to_tree(study)})
     else:
-        _print(name_of(file), study)
-    if output is not None:
-        replace_file(targets[output], _table(study, PurePath(output).suffix).encode())
+        _print_study(name_of(file), study)
+    if table_file is not None:
+        replace_file(table_file, _file_content(study, PurePath(str(output)).suffix).encode())
         say(f"{output}: written")
     if picture is not None:
-        from optmatch.plotting import plot_heat, save_figure
+        problem = subject.problem if isinstance(subject, Solution) else subject
+        _draw_heat_map(study, problem, picture, force=force)
 
-        fabric = getattr(subject, "problem", subject).fabric
-        label = "share of samples lost with this cell broken"
-        share = study.share_lost()
-        save_figure(lambda: _figure(plot_heat(fabric, share, label=label)), picture, force=force)
-        say(f"{picture}: written")
-    stopped = study.limit is Limit.INTERRUPTED
-    if stopped:
+    is_interrupted = study.limit is Limit.INTERRUPTED
+    if is_interrupted:
         say("interrupted: the figures are of what was done")
-    ctx.exit(INTERRUPTED if stopped else SOLVED)
+    ctx.exit(INTERRUPTED if is_interrupted else SOLVED)
 
 
-def _figure(ax: Any) -> Any:
-    return ax.get_figure(root=True)
+def _draw_heat_map(study: YieldStudy, problem: Problem, picture: str, *, force: bool) -> None:
+    """Draw the chip, each cell in the colour of the share of samples that are lost with it."""
+    from optmatch.plotting import plot_heat, save_figure
+
+    label = "share of samples lost with this cell broken"
+    share_lost = study.share_lost()
+
+    def draw() -> Figure:
+        ax = plot_heat(problem.fabric, share_lost, label=label)
+        figure: Figure = ax.get_figure(root=True)  # type: ignore[assignment]
+        return figure
+
+    save_figure(draw, picture, force=force)
+    say(f"{picture}: written")
+
+
+# Whether the schedule survives a single fault, as arrays of a study encode it.
+_WORD_OF_ALONE = {1: "survives", 0: "fails", -1: None}
 
 
 def to_tree(study: YieldStudy) -> dict[str, Any]:
     """Return a study as a JSON object; cells in the order of their ranking."""
     low, high = study.interval
-    share = study.share_lost().tolist()
-    cells = [
-        {
-            "cell": cell,
-            "share_lost": share[cell],
-            "kinds": {
-                kind: {
-                    "broken": int(study.broken[cell, k]),
-                    "failed": int(study.lost[cell, k]),
-                    "unrepaired": int(study.open_[cell, k]),
-                    "alone": {1: "survives", 0: "fails", -1: None}[int(study.alone[cell, k])],
-                }
-                for k, kind in enumerate(study.kinds)
-            },
-        }
-        for cell in study.ranking()
-        if study.broken[cell].any()
-    ]
+    share_lost = study.share_lost().tolist()
+
+    # Cells that no sample has broken are left out.
+    cells = []
+    for cell in study.ranking():
+        if not study.broken[cell].any():
+            continue
+        figures_of_kind = {}
+        for k, kind in enumerate(study.kinds):
+            figures_of_kind[kind] = {
+                "broken": int(study.broken[cell, k]),
+                "failed": int(study.lost[cell, k]),
+                "unrepaired": int(study.open_[cell, k]),
+                "alone": _WORD_OF_ALONE[int(study.alone[cell, k])],
+            }
+        cells.append({"cell": cell, "share_lost": share_lost[cell], "kinds": figures_of_kind})
+
     return {
         "faults": study.n_faults,
         "kinds": list(study.kinds),
@@ -167,37 +183,41 @@ def to_tree(study: YieldStudy) -> dict[str, Any]:
     }
 
 
-def _table(study: YieldStudy, suffix: str) -> str:
+def _file_content(study: YieldStudy, suffix: str) -> str:
+    """Return the figures of a study as JSON or, for the suffix ``.csv``, as a table of cells."""
     tree = to_tree(study)
     if suffix == ".json":
         from optmatch.io.text import layout
 
         return layout({"format": "optmatch/yield/1", **tree}) + "\n"
-    rows = [
-        [entry["cell"], kind, *counts.values()]
-        for entry in tree["cells"]
-        for kind, counts in entry["kinds"].items()
-    ]
-    return csv_text([["cell", "kind", "broken", "failed", "unrepaired", "alone"], *rows])
+    rows: list[list[Any]] = [["cell", "kind", "broken", "failed", "unrepaired", "alone"]]
+    for entry in tree["cells"]:
+        for kind, figures in entry["kinds"].items():
+            rows.append([entry["cell"], kind, *figures.values()])
+    return csv_text(rows)
 
 
-def _print(name: str, study: YieldStudy) -> None:
+def _print_study(name: str, study: YieldStudy) -> None:
+    """Print how many samples survived, the yield with its interval, and the worst cells."""
+    broken = "1 cell" if study.n_faults == 1 else f"{study.n_faults} cells"
+    click.echo(f"{name}: {broken} broken, {study.samples} samples, seed {study.seed}")
+    for outcome in ("survived", "failed", "unrepaired"):
+        n_samples = getattr(study, outcome)
+        share = n_samples / max(1, study.samples)
+        click.echo(f"  {outcome:<10}  {n_samples:>7}  {share:>6.1%}")
     low, high = study.interval
-    many = "1 cell" if study.n_faults == 1 else f"{study.n_faults} cells"
-    click.echo(f"{name}: {many} broken, {study.samples} samples, seed {study.seed}")
-    for what in ("survived", "failed", "unrepaired"):
-        count = getattr(study, what)
-        click.echo(f"  {what:<10}  {count:>7}  {count / max(1, study.samples):>6.1%}")
     click.echo(f"  yield       {low:.1%} to {high:.1%} (95 %), in {study.slots} slots")
-    click.echo(f"  decided by  {', '.join(f'{how} {n}' for how, n in study.how.items())}")
-    worst = [cell for cell in study.ranking()[:_SHOWN] if (study.lost + study.open_)[cell].any()]
-    if not worst:
+    decided_by = ", ".join(f"{rule} {n_samples}" for rule, n_samples in study.how.items())
+    click.echo(f"  decided by  {decided_by}")
+
+    # A sample is lost if no repair exists, or none was found.
+    n_lost = (study.lost + study.open_).sum(axis=1)
+    n_broken = study.broken.sum(axis=1)
+    critical_cells = [cell for cell in study.ranking()[:_MAX_CELLS] if n_lost[cell]]
+    if not critical_cells:
         return
     click.echo("  critical cells  (samples lost of those with the cell broken; alone fatal)")
-    for cell in worst:
-        lost = int((study.lost + study.open_)[cell].sum())
-        fatal = [kind for k, kind in enumerate(study.kinds) if study.alone[cell, k] == 0]
-        click.echo(
-            f"    cell {cell:<5} {lost:>6} of {int(study.broken[cell].sum()):<6}"
-            f" {', '.join(fatal)}".rstrip()
-        )
+    for cell in critical_cells:
+        fatal_kinds = [kind for k, kind in enumerate(study.kinds) if study.alone[cell, k] == 0]
+        line = f"    cell {cell:<5} {n_lost[cell]:>6} of {n_broken[cell]:<6}"
+        click.echo(f"{line} {', '.join(fatal_kinds)}".rstrip())

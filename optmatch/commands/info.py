@@ -7,7 +7,6 @@ import platform
 from dataclasses import fields
 from difflib import get_close_matches
 from inspect import getdoc
-from itertools import takewhile
 from math import isfinite
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
     from optmatch.kinds import Kind
     from optmatch.solvers.method import Method
 
-_SHOWN = 8
+# Dead pairs of ports that are printed.
+_MAX_PAIRS = 8
 _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "click", "matplotlib")
 
 
@@ -47,72 +47,116 @@ def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options
     Without a FILE: versions, platform and the folder of compiled kernels.
     """
     if files:
-        ctx.exit(for_each(files, lambda file: _show(file, options, as_json), as_json=as_json))
-    found = collect()
+        ctx.exit(for_each(files, lambda file: _show_file(file, options, as_json), as_json=as_json))
+    facts = collect()
     if as_json:
-        print_object("info", found)
+        print_object("info", facts)
         return
-    print_rows({name: found[name] or "not installed" for name in found}, indent=0)
+    print_rows({name: value or "not installed" for name, value in facts.items()}, indent=0)
 
 
-def _show(file: str, options: dict[str, Any], as_json: bool) -> int:
+def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
+    """Print the facts of the fabric of one file, and the ports of a netlist.
+
+    Parameters
+    ----------
+    file
+        A netlist, a problem or a schedule.
+    options
+        The options of netlists.
+    as_json
+        Whether one JSON object is printed.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
     fabric = fabric_of(file, options)
-    found = describe_fabric(fabric)
+    facts = describe_fabric(fabric)
     ports = list_ports(fabric)
     if as_json:
-        print_object("fabric", {"file": file, **found, **({"port_table": ports} if ports else {})})
+        content = {"file": file, **facts}
+        if ports:
+            content["port_table"] = ports
+        print_object("fabric", content)
         return SOLVED
-    click.echo(f"{name_of(file)}: {found.pop('type')}")
-    if "dead_pairs" in found:
-        dead = found.pop("dead_pairs")
-        found["dead_pairs"] = f"{len(dead)}" + "".join(f", {i}-{j}" for i, j in dead[:_SHOWN])
-        if len(dead) > _SHOWN:
-            found["dead_pairs"] += " and more"
-    print_rows(found)
+
+    click.echo(f"{name_of(file)}: {facts.pop('type')}")
+    if "dead_pairs" in facts:
+        # The row moves to the end, since it is the longest one.
+        dead_pairs = facts.pop("dead_pairs")
+        facts["dead_pairs"] = _write_dead_pairs(dead_pairs)
+    print_rows(facts)
     for row in ports:
-        reached = ", ".join(row["reaches"]) or "no port"
-        click.echo(f"  port {row['port']} {row['name']}: at {row['at']}, reaches {reached}")
+        reached_ports = ", ".join(row["reaches"]) or "no port"
+        click.echo(f"  port {row['port']} {row['name']}: at {row['at']}, reaches {reached_ports}")
     return SOLVED
+
+
+def _write_dead_pairs(dead_pairs: list[tuple[int, int]]) -> str:
+    """Write the number of dead pairs and the first of them, as ``2, 0-3, 1-4``."""
+    parts = [str(len(dead_pairs))]
+    for source, destination in dead_pairs[:_MAX_PAIRS]:
+        parts.append(f"{source}-{destination}")
+    text = ", ".join(parts)
+    if len(dead_pairs) > _MAX_PAIRS:
+        text += " and more"
+    return text
 
 
 def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
     """List the ports of a netlist: number, name, terminals, and the ports that each can reach.
 
     Where no name tells which ports send, those that can reach each other lie on different sides.
+
+    Returns
+    -------
+    list of dict
+        A row for each port; none for a fabric that is no netlist.
     """
-    inner = fabric.fabric if isinstance(fabric, Faulty) else fabric
-    if not isinstance(inner, Netlist):
+    netlist = fabric.fabric if isinstance(fabric, Faulty) else fabric
+    if not isinstance(netlist, Netlist):
         return []
-    dead = set(fabric.dead_pairs())
+
+    # Of bidirectional ports each dead pair is listed once, and no port can reach itself.
+    unreachable = set(fabric.dead_pairs())
     if fabric.bidirectional:
-        dead |= {(j, i) for i, j in dead}
+        unreachable |= {(destination, source) for source, destination in unreachable}
+        unreachable |= {(port, port) for port in range(fabric.n_ports)}
+
     rows = []
     for port, name in enumerate(fabric.port_names):
-        ends = [int(fabric.source_terminals[port]), int(fabric.destination_terminals[port])]
-        at = [inner.graph.terminal_name(terminal) for terminal in dict.fromkeys(ends)]
-        reaches = [
-            other_name
-            for other, other_name in enumerate(fabric.receiver_names)
-            if (port, other) not in dead and not (fabric.bidirectional and other == port)
-        ]
-        rows.append({"port": port, "name": name, "at": ", ".join(at), "reaches": reaches})
+        # A bidirectional port sends and receives at the same terminal, which is named once.
+        source_terminal = int(fabric.source_terminals[port])
+        destination_terminal = int(fabric.destination_terminals[port])
+        terminals = dict.fromkeys((source_terminal, destination_terminal))
+        terminal_names = [netlist.graph.terminal_name(terminal) for terminal in terminals]
+        reaches = []
+        for receiver, receiver_name in enumerate(fabric.receiver_names):
+            if (port, receiver) not in unreachable:
+                reaches.append(receiver_name)
+        row = {"port": port, "name": name, "at": ", ".join(terminal_names), "reaches": reaches}
+        rows.append(row)
     return rows
 
 
 def describe_fabric(fabric: Fabric) -> dict[str, Any]:
     """Return what a fabric is and can do; matchings are counted for few ports only."""
-    found = {"type": fabric.type, **fabric.facts()}
+    facts = {"type": fabric.type, **fabric.facts()}
     if fabric.graph is None:
-        return found
+        return facts
     from optmatch.solvers.routing.reachable import count_matchings
 
-    counted = count_matchings(fabric)
-    if counted is not None:
+    counts = count_matchings(fabric)
+    if counts is not None:
         kind = "pairings" if fabric.bidirectional else "permutations"
-        found |= {kind: counted.total, f"{kind}_held": counted.held}
-        if counted.held + counted.refuted < counted.total:
-            found[f"{kind}_open"] = counted.total - counted.held - counted.refuted
-    return found
+        facts[kind] = counts.total
+        facts[f"{kind}_held"] = counts.held
+        n_undecided = counts.total - counts.held - counts.refuted
+        if n_undecided > 0:
+            facts[f"{kind}_open"] = n_undecided
+    return facts
 
 
 def collect() -> dict[str, Any]:
@@ -142,9 +186,13 @@ def _cache_folder() -> str:
     """Return where compiled kernels are kept, and whether they can be."""
     from optmatch.solvers.kernels.folders import kernel_folder
 
+    # The folder is made with the first kernel: until then its first existing parent decides.
     folder = kernel_folder()
-    made = next(place for place in (folder, *folder.parents) if place.exists())
-    return str(folder) if made.is_dir() and os.access(made, os.W_OK) else f"{folder} (read-only)"
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    is_writable = existing.is_dir() and os.access(existing, os.W_OK)
+    return str(folder) if is_writable else f"{folder} (read-only)"
 
 
 @click.command()
@@ -157,25 +205,29 @@ def methods(name: str | None, as_json: bool) -> None:
     """
     from optmatch.kinds import all_kinds, all_methods, check_method_name
 
-    kinds = [kind.problem.kind for kind in all_kinds()]
-    of_kind = name in kinds
-    if of_kind:
-        listed = [method for method in all_methods() if method.solves.kind == name]
+    kind_names = [kind.problem.kind for kind in all_kinds()]
+    is_kind = name in kind_names
+    is_method = name is not None and not is_kind
+    if is_kind:
+        selected = [method for method in all_methods() if method.solves.kind == name]
+    elif name is None:
+        selected = list(all_methods())
     else:
-        close_kinds = get_close_matches(str(name), kinds, n=1)
-        if close_kinds and name not in {method.name for method in all_methods()}:
+        # A name that is nearly that of a kind is taken for one, unless a method has it.
+        selected = [method for method in all_methods() if method.name == name]
+        close_kinds = get_close_matches(name, kind_names, n=1)
+        if close_kinds and not selected:
             raise click.UsageError(f"{name!r}: no method, no kind; perhaps {close_kinds[0]!r}")
-        if name is not None:
-            check_method_name(name)
-        listed = [method for method in all_methods() if name in (None, method.name)]
+        check_method_name(name)
+
     if as_json:
-        print_object("methods", {"methods": [_method_object(method) for method in listed]})
+        print_object("methods", {"methods": [_method_object(method) for method in selected]})
         return
     for kind in all_kinds():
-        methods_of_kind = [method for method in listed if method.solves is kind.problem]
+        methods_of_kind = [method for method in selected if method.solves is kind.problem]
         if methods_of_kind:
             click.echo(f"{kind.problem.kind}:")
-            _print_methods(kind, methods_of_kind, in_full=name is not None and not of_kind)
+            _print_methods(kind, methods_of_kind, in_full=is_method)
 
 
 def _method_object(method: Method) -> dict[str, Any]:
@@ -191,23 +243,38 @@ def _method_object(method: Method) -> dict[str, Any]:
 
 
 def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
-    """Print a line for each method of a kind; in full also its parameters and its docstring."""
-    default = next(method.name for method in kind.methods if method.suits is None)
-    # Methods before the default that suit some problems only are the default for those.
-    default_where_fitting = {
-        method.name for method in takewhile(lambda method: method.suits, kind.methods)
-    }
+    """Print a line for each method of a kind.
+
+    Parameters
+    ----------
+    kind
+        The kind, whose methods stand in the order in which the default is chosen.
+    methods
+        Those of its methods that are printed.
+    in_full
+        Whether the parameters and the docstring of each method follow its line.
+    """
+    # The first method that suits all problems is the default. Methods before it are the default
+    # for the problems that they suit.
+    default = ""
+    default_for_some = set()
+    for method in kind.methods:
+        if method.suits is None:
+            default = method.name
+            break
+        default_for_some.add(method.name)
+
     width = max(len(method.name) for method in methods)
     for method in methods:
         marks = []
-        if method.name in default_where_fitting:
+        if method.name in default_for_some:
             marks.append("default where it fits")
         if method.name == default:
             marks.append("default")
         if method.exact:
             marks.append("exact")
-        marked = f" ({', '.join(marks)})" if marks else ""
-        click.echo(f"  {method.name:<{width}}  {method.summary}{marked}")
+        suffix = f" ({', '.join(marks)})" if marks else ""
+        click.echo(f"  {method.name:<{width}}  {method.summary}{suffix}")
         if in_full:
             _print_in_full(method)
 
@@ -215,9 +282,9 @@ def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
 def _print_in_full(method: Method) -> None:
     """Print the parameters of a method, and the docstring of its function."""
     for param in _list_params(method):
-        most = " or more" if param["most"] is None else f" to {param['most']:g}"
-        span = f"{param['type']}, {param['least']:g}{most}; {param['default']} by default"
-        click.echo(f"    --param {param['name']}=...  {param['summary']} ({span})")
+        upper_end = " or more" if param["most"] is None else f" to {param['most']:g}"
+        values = f"{param['type']}, {param['least']:g}{upper_end}; {param['default']} by default"
+        click.echo(f"    --param {param['name']}=...  {param['summary']} ({values})")
     run = method.load()
     docstring = getdoc(getattr(run, "func", run)) or ""
     if docstring:
@@ -226,21 +293,25 @@ def _print_in_full(method: Method) -> None:
 
 
 def _list_params(method: Method) -> list[dict[str, Any]]:
+    """List the parameters of a method that are numbers, each with its range and its sentence."""
     if method.params is None:
         return []
     hints = get_type_hints(method.params, include_extras=True)
-    return [
-        {
-            "name": field.name,
-            "type": form.type.__name__,
-            "default": field.default,
-            "least": form.span.least,
-            "most": form.span.most if isfinite(form.span.most) else None,
-            "summary": hints[field.name].__metadata__[-1],
-        }
-        for field in fields(method.params)
-        if isinstance(form := form_of(hints[field.name]), Plain)
-    ]
+    params = []
+    for field in fields(method.params):
+        hint = hints[field.name]
+        form = form_of(hint)
+        if isinstance(form, Plain):
+            param = {
+                "name": field.name,
+                "type": form.type.__name__,
+                "default": field.default,
+                "least": form.span.least,
+                "most": form.span.most if isfinite(form.span.most) else None,
+                "summary": hint.__metadata__[-1],  # the sentence is the last annotation
+            }
+            params.append(param)
+    return params
 
 
 @click.command("warm-up")

@@ -128,24 +128,41 @@ def write_states(fabric: Fabric, count: int, seed: int, output: str, *, force: b
 
 
 def calibrate_heaters(fabric: Fabric, sweeps: str, output: str, *, force: bool) -> None:
-    """Fit the sweeps of heaters, print each fit, and write the calibrations as CSV."""
+    """Fit the sweeps of heaters, print each fit, and write the calibrations as CSV.
+
+    Parameters
+    ----------
+    fabric
+        The chip, which names its cells and the arms of their interferometers.
+    sweeps
+        The file of sweeps: the power at an output of a cell over the voltage of one heater.
+    output
+        The CSV file.
+    force
+        Whether a file that is there is replaced.
+    """
     from optmatch.io.heaters import arm_name, read_sweeps, write_heaters
     from optmatch.model import naming
     from optmatch.model.files import check_target, replace_file
     from optmatch.verify.optics.sweeps import fit_sweep, heaters_of_fits
 
     target = check_target(output, force=force)
+
+    # Heaters are told apart by their cell and arm.
     fits = {}
     largest_volts = {}
     resistance_ohm = {}
     for sweep in read_sweeps(sweeps, fabric):
-        heater = sweep.cell, sweep.arm
-        name = f"cell {fabric.cell_names[sweep.cell]}, arm {arm_name(fabric, *heater)}"
+        heater = (sweep.cell, sweep.arm)
+        arm = arm_name(fabric, sweep.cell, sweep.arm)
+        name = f"cell {fabric.cell_names[sweep.cell]}, arm {arm}"
         with naming(sweeps), naming(name):
-            fits[heater] = fit_sweep(sweep.volts, sweep.power, sweep.is_cross)
+            fit = fit_sweep(sweep.volts, sweep.power, sweep.is_cross)
+        fits[heater] = fit
         largest_volts[heater] = float(sweep.volts.max())
         resistance_ohm[heater] = sweep.resistance_ohm
-        fit = fits[heater]
+
+        # The phase is a_rad + b_rad_per_v2 * volts**2.
         within_rad = fit.within_rad(sweep.volts).max()
         visibility = ", ".join(f"{value:.3f}" for value in fit.visibility)
         click.echo(
@@ -177,9 +194,22 @@ def print_comparison_as_json(
 def print_comparison(
     file: str, fabric: Fabric, measurement: Measurement, comparison: ChipComparison
 ) -> None:
-    """Print what a chip and its model disagree about, in lines."""
+    """Print what a chip and its model disagree about, in lines.
+
+    Parameters
+    ----------
+    file
+        The file of the fabric.
+    fabric
+        The chip.
+    measurement
+        The measured powers.
+    comparison
+        How they differ from those of the model, and which cells would explain that.
+    """
     from optmatch.verify.optics.bands import measure_band, suggest_port_order
 
+    # The pairs of ports that differ most, and the worst values over the band.
     click.echo(f"{name_of(file)}: off by {comparison.off_db:.3g} dB, root mean square")
     for state, source, destination, off_db in comparison.worst_pairs(_SHOWN_PAIRS):
         click.echo(f"  state {state}, port {source} to port {destination}: {off_db:+.2f} dB")
@@ -189,14 +219,17 @@ def print_comparison(
         click.echo(f"  worst signal to crosstalk: {describe_figure(band.signal_to_crosstalk)}")
     click.echo(f"  noise where there is light: {comparison.noise_db:.3g} dB")
 
+    # The cells that would explain the difference, and those that no light can tell apart.
     if not comparison.suspects:
         click.echo("  no single cell explains more than chance would")
     for suspect in comparison.suspects:
-        click.echo(f"  {suspect.describe(f'cell {fabric.cell_names[suspect.cell]}')}")
+        cell_name = f"cell {fabric.cell_names[suspect.cell]}"
+        click.echo(f"  {suspect.describe(cell_name)}")
     if comparison.several:
         click.echo("  one cell does not explain it; with the first one as above, the next is")
     for suspect in comparison.second_suspects:
-        click.echo(f"  {suspect.describe(f'cell {fabric.cell_names[suspect.cell]}')}")
+        cell_name = f"cell {fabric.cell_names[suspect.cell]}"
+        click.echo(f"  {suspect.describe(cell_name)}")
     for figure, cells in comparison.unseen.items():
         if cells:
             names = ", ".join(fabric.cell_names[cell] for cell in cells)

@@ -65,35 +65,54 @@ def reroute(
 
         running = fill_rack(RackFabric() if fibres is None else RackFabric(fibres=fibres))
     else:
-        running = _hold(build_fabric(type_, shape), busy, seed)
-    given = {name: parts for name, parts in options.items() if parts}
-    failed: dict[str, Any] = {
-        name: (*getattr(running, name), *numbers)
-        for name, numbers in number_parts(running.fabric, given).items()
-    }
-    write_problem(replace(running, **failed), output, force)
+        running = _hold_random_matching(build_fabric(type_, shape), busy, seed)
+
+    # New failures are added to those that the state has already.
+    new_failures = {name: parts for name, parts in options.items() if parts}
+    failed_parts: dict[str, Any] = {}
+    for name, numbers in number_parts(running.fabric, new_failures).items():
+        failed_parts[name] = (*getattr(running, name), *numbers)
+    write_problem(replace(running, **failed_parts), output, force)
 
 
 def _read_state(path: str) -> Reroute:
-    found = load(path)
-    if isinstance(found, Solution) and isinstance(found.problem, Reroute):
-        answered = isinstance(found.answer, Transition)
-        return found.problem.after(found.answer) if answered else found.problem
-    if not isinstance(found, Reroute):
+    """Return the running state of a file: a problem, or what its answer leads to."""
+    content = load(path)
+    if isinstance(content, Solution) and isinstance(content.problem, Reroute):
+        if isinstance(content.answer, Transition):
+            return content.problem.after(content.answer)
+        return content.problem
+    if not isinstance(content, Reroute):
         raise InputError("holds no running state", path=path)
-    return found
+    return content
 
 
-def _hold(fabric: Any, busy: int | None, seed: int) -> Reroute:
+def _hold_random_matching(fabric: Any, busy: int | None, seed: int) -> Reroute:
+    """Return a switch that holds a random matching.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    busy
+        The number of ports in use; None for all but an eighth of them.
+    seed
+        The seed of the matching, and of the search for its routes.
+    """
     from optmatch.solvers.reroutes.states import hold_matching
 
-    n = fabric.n_ports
-    count = n - max(2, n // 8) if busy is None else busy
-    if count > n:
-        raise click.UsageError(f"--busy {count}: the fabric has {n} ports")
-    order = np.random.default_rng(seed).permutation(n)[: count - count % 2].reshape(2, -1)
-    matching = np.full(n, -1)
-    matching[order[0]] = order[1]
+    n_ports = fabric.n_ports
+    n_busy = n_ports - max(2, n_ports // 8) if busy is None else busy
+    if n_busy > n_ports:
+        raise click.UsageError(f"--busy {n_busy}: the fabric has {n_ports} ports")
+
+    # The first half of a random order sends to the second half.
+    order = np.random.default_rng(seed).permutation(n_ports)
+    n_pairs = n_busy // 2
+    sources = order[:n_pairs]
+    destinations = order[n_pairs : 2 * n_pairs]
+    matching = np.full(n_ports, -1)
+    matching[sources] = destinations
     if fabric.bidirectional:
-        matching[order[1]] = order[0]
+        matching[destinations] = sources
     return hold_matching(fabric, matching.tolist(), seed=seed)

@@ -51,13 +51,13 @@ def port_sharing(
     if resource_table is not None and job_table is not None:
         from optmatch.io.sharing import read_jobs, read_resources
 
-        there = read_resources(resource_table)
-        wanted = read_jobs(job_table, there)
+        pool = read_resources(resource_table)
+        requests = read_jobs(job_table, pool)
     else:
         rng = np.random.default_rng(seed)
-        there, wanted = draw_shares(
+        pool, requests = draw_shares(
             resources, jobs, rng, attributes=attributes, levels=levels, load=load
         )
     if all_or_nothing:
-        wanted = replace(wanted, all_or_nothing=np.ones(wanted.n_jobs, dtype=np.int8))
-    write_problem(PortSharing(there, wanted, objective), output, force)
+        requests = replace(requests, all_or_nothing=np.ones(requests.n_jobs, dtype=np.int8))
+    write_problem(PortSharing(pool, requests, objective), output, force)

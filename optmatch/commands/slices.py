@@ -50,9 +50,12 @@ def slice_allocation(
     from optmatch.studies.slices.arrivals import parse_shape
 
     fabric = replace(build_racks(options, racks=1), joined=joined)
-    there = [] if placed is None else [parse_shape(part) for part in placed.split(",")]
-    shared: dict[str, Any] = {"routes": routes, "reserved": tuple(reserved or ())}
-    slices = draw_occupancy(fabric, there, np.random.default_rng(seed), **shared)
-    sides = parse_shape(shape)
-    problem = SliceAllocation(fabric, sides, placed=slices, twisted=twisted, **shared)
+    placed_shapes = []
+    if placed is not None:
+        placed_shapes = [parse_shape(part) for part in placed.split(",")]
+
+    # Slices that are there obey the same limits as the new one.
+    limits: dict[str, Any] = {"routes": routes, "reserved": tuple(reserved or ())}
+    slices = draw_occupancy(fabric, placed_shapes, np.random.default_rng(seed), **limits)
+    problem = SliceAllocation(fabric, parse_shape(shape), placed=slices, twisted=twisted, **limits)
     write_problem(problem, output, force)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -108,10 +108,12 @@ def slices(ctx: click.Context, /, rules: tuple[str, ...], **options: Any) -> Non
     from optmatch.studies.slices.arrivals import read_arrivals
     from optmatch.studies.slices.tables import study_slices
 
-    given: dict[str, Any] = {"rules": rules} if rules else {}
+    arguments: dict[str, Any] = {}
+    if rules:
+        arguments["rules"] = rules
     if options["trace"] is not None:
-        given["trace"] = read_arrivals(options["trace"])
-    ctx.exit(_study_racks(study_slices, options, racks=64, **given))
+        arguments["trace"] = read_arrivals(options["trace"])
+    ctx.exit(_study_racks(study_slices, options, racks=64, **arguments))
 
 
 @study.command()
@@ -138,8 +140,9 @@ def spares(ctx: click.Context, /, **options: Any) -> None:
     """Compute how often so many spares of a rack cover all that is down in it."""
     from optmatch.studies.reroutes import study_spares
 
-    def run(fabric: RackFabric, on_event: Any, **given: Any) -> Study:
-        return study_spares(fabric, **given)
+    def run(fabric: RackFabric, on_event: Any, **arguments: Any) -> Study:
+        # The study is a formula, which takes no time and has no events.
+        return study_spares(fabric, **arguments)
 
     ctx.exit(_study_racks(run, options))
 
@@ -177,15 +180,17 @@ def sharing(ctx: click.Context, /, **options: Any) -> None:
     """Let jobs ask devices that come and go, round by round, under several policies."""
     from optmatch.studies.sharing.tables import read_trace, study_sharing
 
-    wanted = _take_output(options)
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    given["jobs"] = given.pop("jobs_asking")
-    if "vary" in given:
-        given["vary"] = tuple(given["vary"].split(","))
-    told = {"parameters": dict(given)}
-    if "trace" in given:
-        given["trace"] = read_trace(given["trace"])
-    ctx.exit(_run(partial(study_sharing, **given), told, wanted))
+    output = _take_output(options)
+    arguments = {name: value for name, value in options.items() if value not in (None, ())}
+    arguments["jobs"] = arguments.pop("jobs_asking")
+    if "vary" in arguments:
+        arguments["vary"] = tuple(arguments["vary"].split(","))
+
+    # The output names the file of a trace, and not its devices.
+    request = {"parameters": dict(arguments)}
+    if "trace" in arguments:
+        arguments["trace"] = read_trace(arguments["trace"])
+    ctx.exit(_run_study(partial(study_sharing, **arguments), request, output))
 
 
 @study.command()
@@ -218,27 +223,39 @@ def collectives(
     from optmatch.problems import Collective
     from optmatch.studies.collectives import study_collectives
 
-    wanted = _take_output(options)
+    output = _take_output(options)
     problem = read_problem(file)
     if not isinstance(problem, Collective):
         raise InputError(f"a problem of kind {problem.kind}: a collective is expected", path=file)
-    given = {name: value for name, value in options.items() if value is not None}
-    told = {"problem": file, "parameters": given}
-    ctx.exit(_run(partial(study_collectives, problem, **given), told, wanted))
+    arguments = {name: value for name, value in options.items() if value is not None}
+    request = {"problem": file, "parameters": arguments}
+    ctx.exit(_run_study(partial(study_collectives, problem, **arguments), request, output))
 
 
 def build_racks(options: dict[str, Any], *, racks: int) -> RackFabric:
-    """Make the racks that the options describe, and take these out of `options`."""
+    """Make the racks that the options of a command describe.
+
+    Parameters
+    ----------
+    options
+        The options of the command, from which those of racks are removed.
+    racks
+        The number of racks where `--racks` is missing.
+    """
     from optmatch.studies.slices.arrivals import parse_shape
 
-    told = take(options, ("racks", "fibres", "chips", "server"))
-    given: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
-    for name in given.keys() & {"chips", "server"}:
-        try:
-            given[name] = parse_shape(given[name])
-        except InputError as exc:
-            raise InputError(f"--{name} {exc.message}", where=name) from exc
-    return RackFabric(**{"racks": racks, **given})
+    rack_options = take(options, ("racks", "fibres", "chips", "server"))
+    arguments: dict[str, Any] = {"racks": racks}
+    for name, value in rack_options.items():
+        if value is None:
+            continue
+        if name in ("chips", "server"):
+            try:
+                value = parse_shape(value)
+            except InputError as exc:
+                raise InputError(f"--{name} {exc.message}", where=name) from exc
+        arguments[name] = value
+    return RackFabric(**arguments)
 
 
 def _read_mix(text: str) -> dict[Shape, float]:
@@ -258,75 +275,152 @@ def _read_mix(text: str) -> dict[Shape, float]:
 def _study_racks(
     study: Callable[..., Study], options: dict[str, Any], *, racks: int = 1, **given: Any
 ) -> int:
-    """Run a study of racks, which the options describe."""
-    wanted = _take_output(options)
+    """Run a study of racks.
+
+    Parameters
+    ----------
+    study
+        The study, which takes the racks and its parameters.
+    options
+        All options of the command.
+    racks
+        The number of racks where `--racks` is missing.
+    **given
+        Parameters of the study that replace those of the options.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    output = _take_output(options)
     fabric = build_racks(options, racks=racks)
-    chosen = {name: value for name, value in options.items() if value is not None} | given
-    if "mix" in chosen:
-        chosen["mix"] = _read_mix(chosen["mix"])
-    racks_of = {name: getattr(fabric, name) for name in ("chips", "server", "fibres", "racks")}
-    told = {"fabric": racks_of, "parameters": options}
-    return _run(partial(study, fabric, **chosen), told, wanted)
+    arguments = {name: value for name, value in options.items() if value is not None}
+    arguments |= given
+    if "mix" in arguments:
+        arguments["mix"] = _read_mix(arguments["mix"])
+
+    fabric_object = {
+        "chips": fabric.chips,
+        "server": fabric.server,
+        "fibres": fabric.fibres,
+        "racks": fabric.racks,
+    }
+    request = {"fabric": fabric_object, "parameters": options}
+    return _run_study(partial(study, fabric, **arguments), request, output)
 
 
-def _take_output(options: dict[str, Any]) -> dict[str, Any]:
-    """Take out of `options` how tables and pictures are written, and what does the work."""
-    found = take(options, ("as_csv", "as_json", "output", "force", "quiet", "jobs", "dask"))
-    if found["as_csv"] and found["as_json"]:
+class _Output(NamedTuple):
+    """How tables and pictures are written, and what does the work."""
+
+    as_csv: bool
+    as_json: bool
+    picture: str | None
+    force: bool
+    quiet: bool
+    jobs: int | None
+    dask: str | None
+
+
+def _take_output(options: dict[str, Any]) -> _Output:
+    """Take the options of output and executor out of the options of a command."""
+    output = _Output(
+        as_csv=options.pop("as_csv"),
+        as_json=options.pop("as_json"),
+        picture=options.pop("output"),
+        force=options.pop("force"),
+        quiet=options.pop("quiet", False),  # a study without events has no such option
+        jobs=options.pop("jobs"),
+        dask=options.pop("dask"),
+    )
+    if output.as_csv and output.as_json:
         raise click.UsageError("either --csv or --json")
-    return found
+    return output
 
 
 @unbroken()
-def _run(study: Callable[..., Study], told: dict[str, Any], wanted: dict[str, Any]) -> int:
-    """Run a study, then write its tables and its picture, also those of an interrupted one."""
-    if (output := wanted["output"]) is not None:
-        check_target(output, force=wanted["force"], endings=PICTURES)
-        blank_figure(1.0, 1.0)  # tells of a missing matplotlib before the work
+def _run_study(study: Callable[..., Study], request: dict[str, Any], output: _Output) -> int:
+    """Run a study, then write its tables and its picture, also those of an interrupted one.
+
+    Parameters
+    ----------
+    study
+        The study with all parameters but `executor` and `on_event`.
+    request
+        What `--json` says of the question.
+    output
+        How the results are written.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    # A picture that cannot be drawn or written is refused before the work.
+    if output.picture is not None:
+        check_target(output.picture, force=output.force, endings=PICTURES)
+        blank_figure(1.0, 1.0)  # raises an error where matplotlib is missing
+
     with (
-        executing(wanted["jobs"], wanted["dask"]) as executor,
-        listening("study", quiet=bool(wanted["quiet"])) as listen,
+        executing(output.jobs, output.dask) as executor,
+        listening("study", quiet=output.quiet) as listen,
     ):
-        found = study(executor=executor, on_event=listen)
-    if wanted["as_json"]:
-        content = {"study": found.name, **told, "complete": found.complete, "tables": found.tables}
+        result = study(executor=executor, on_event=listen)
+
+    if output.as_json:
+        content = {"study": result.name, **request}
+        content |= {"complete": result.complete, "tables": result.tables}
         print_object("study", content)
-    elif wanted["as_csv"]:
-        tables = {title: rows for title, rows in found.tables.items() if rows}
-        for title, rows in tables.items():
+    elif output.as_csv:
+        _print_csv(result)
+    else:
+        _print_tables(result)
+
+    has_rows = result.complete or any(result.tables.values())
+    if output.picture is not None and has_rows:
+        _draw_study(result, output.picture, force=output.force)
+    if not result.complete:
+        say(f"interrupted: {'the tables are of what' if has_rows else 'nothing'} was done")
+    return SOLVED if result.complete else INTERRUPTED
+
+
+def _draw_study(result: Study, picture: str, *, force: bool) -> None:
+    """Draw the tables of a study into a file."""
+    from optmatch.plotting import plot_delays, plot_study, save_figure
+
+    def draw() -> Figure:
+        if result.name == "collectives":
+            return plot_delays(result.tables)
+        return plot_study(result.name, result.tables)
+
+    save_figure(draw, picture, force=force)
+    say(f"{picture}: written")
+
+
+def _print_csv(result: Study) -> None:
+    """Print the tables of a study as CSV; the first column is the title of the table."""
+    for title, rows in result.tables.items():
+        if rows:
             lines = [[title, *row.values()] for row in rows]
             click.echo(csv_text([["table", *rows[0]], *lines]), nl=False)
-    else:
-        _print_tables(found)
-    done = found.complete or any(found.tables.values())
-    if output is not None and done:
-        from optmatch.plotting import plot_delays, plot_study, save_figure
-
-        def draw() -> Figure:
-            if found.name == "collectives":
-                return plot_delays(found.tables)
-            return plot_study(found.name, found.tables)
-
-        save_figure(draw, output, force=wanted["force"])
-        say(f"{output}: written")
-    if not found.complete:
-        say(f"interrupted: {'the tables are of what' if done else 'nothing'} was done")
-    return SOLVED if found.complete else INTERRUPTED
 
 
-def _print_tables(found: Study) -> None:
-    for title, rows in found.tables.items():
+def _print_tables(result: Study) -> None:
+    """Print the tables of a study in columns, each value with the half-width of its interval."""
+    for title, rows in result.tables.items():
         if rows:
             click.echo(title)
             names = [name for name in rows[0] if not name.endswith("_half_width")]
-            lines = [[_cell(row, name) for name in names] for row in rows]
-            print_table([[name.replace("_", " ") for name in names], *lines], indent=2)
+            titles = [name.replace("_", " ") for name in names]
+            lines = [[_write_cell(row, name) for name in names] for row in rows]
+            print_table([titles, *lines], indent=2)
 
 
-def _cell(row: dict[str, Any], name: str) -> str:
+def _write_cell(row: dict[str, Any], name: str) -> str:
+    """Write the value of a column as ``0.5 +- 0.02``, with its half-width where there is one."""
     value = row[name]
-    half = row.get(f"{name}_half_width")
     if value is None:
         return ""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return f"{text} +- {half:.2g}" if half else text
+    half_width = row.get(f"{name}_half_width")
+    return f"{text} +- {half_width:.2g}" if half_width else text

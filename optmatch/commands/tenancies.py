@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
@@ -62,44 +63,68 @@ def tenancy(
     """Jobs on ports of one switch, side by side, each with its own question."""
     rng = np.random.default_rng(seed)
     times = {name: options.pop(name) for _, name, _ in _TIMES}
-    held = {} if previous is None else _read_held(previous)
+    ports_of_job = {} if previous is None else _read_previous_ports(previous)
     tenants = []
     for text in jobs:
         tenant = _read_job(text, rng)
-        ports = held.get(tenant.name, ())
-        tenants.append(replace(tenant, held=ports) if len(ports) == tenant.n_ports else tenant)
+
+        # A job that has another size now cannot keep its ports.
+        ports = ports_of_job.get(tenant.name, ())
+        if len(ports) == tenant.n_ports:
+            tenant = replace(tenant, held=ports)
+        tenants.append(tenant)
     write_problem(Tenancy(build_fabric(type_, options), tuple(tenants), **times), output, force)
 
 
 def _read_job(text: str, rng: np.random.Generator) -> Tenant:
+    """Read a job, such as ``a:8``, ``b:8:all-reduce:64`` or ``c:4:demand:3``.
+
+    Parameters
+    ----------
+    text
+        Name, number of ports, question and bytes; of a demand the most bytes between two ports.
+    rng
+        Draws the bytes of a demand.
+    """
     name, *parts = text.split(":")
     try:
-        ports = int(parts[0])
+        n_ports = int(parts[0])
         question = parts[1] if len(parts) > 1 else "all-to-all"
-        size = float(parts[2]) if len(parts) > 2 else 0.0
+        size_bytes = float(parts[2]) if len(parts) > 2 else 0.0
     except (ValueError, IndexError):
         raise click.UsageError(f"--job {text}: NAME:PORTS[:QUESTION[:BYTES]]") from None
     if len(parts) > 3 or question not in get_args(Question):
         raise click.UsageError(f"--job {text}: a question is {', '.join(get_args(Question))}")
     try:
         if question != "demand":
-            return Tenant(name, ports, question, size_bytes=size)  # type: ignore[arg-type]
-        if not 1 <= size < 2**53:
-            raise click.UsageError(f"--job {text}: a random demand is of 1 byte or more")
-        check_size("entries", ports**2, "--job")
-        demand = rng.integers(0, int(size), (max(0, ports),) * 2, endpoint=True)
-        np.fill_diagonal(demand, 0)
-        return Tenant(name, ports, "demand", demand_bytes=demand.astype(np.float64))
+            return Tenant(name, n_ports, question, size_bytes=size_bytes)  # type: ignore[arg-type]
+        demand_bytes = _draw_demand(text, n_ports, size_bytes, rng)
+        return Tenant(name, n_ports, "demand", demand_bytes=demand_bytes)
     except InputError as exc:
         raise click.UsageError(f"--job {text}: {exc.message}") from None
 
 
-def _read_held(path: str) -> dict[str, tuple[int, ...]]:
+def _draw_demand(
+    text: str, n_ports: int, max_bytes: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draw whole numbers of bytes up to `max_bytes`, of shape (ports, ports), none to itself."""
+    # Whole numbers of 2**53 and more have no exact float.
+    if not 1 <= max_bytes < 2**53:
+        raise click.UsageError(f"--job {text}: a random demand is of 1 byte or more")
+    check_size("entries", n_ports**2, "--job")
+    shape = (max(0, n_ports), max(0, n_ports))
+    demand = rng.integers(0, int(max_bytes), shape, endpoint=True)
+    np.fill_diagonal(demand, 0)
+    return demand.astype(np.float64)
+
+
+def _read_previous_ports(path: str) -> dict[str, tuple[int, ...]]:
+    """Return the ports of each job in the answer to an earlier tenancy, by its name."""
     from optmatch.io import load
 
-    found = load(path)
-    if not isinstance(found, Solution) or not isinstance(found.answer, TenancyPlan):
+    content = load(path)
+    if not isinstance(content, Solution) or not isinstance(content.answer, TenancyPlan):
         raise InputError("no answer to a tenancy", path=path)
-    problem: Any = found.problem
+    problem: Any = content.problem
     names = [tenant.name for tenant in problem.tenants]
-    return dict(zip(names, found.answer.ports, strict=True))
+    return dict(zip(names, content.answer.ports, strict=True))

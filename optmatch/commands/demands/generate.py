@@ -140,45 +140,63 @@ def demand(
     """
     if options["delay_s"] is None and options["objective"] != "matchings":
         raise click.UsageError("--delay: how long a reconfiguration takes; 0 if no time")
-    if (coflows is None) == (options["objective"] == "weighted-completion-s"):
+    has_weights = options["objective"] == "weighted-completion-s"
+    if has_weights != (coflows is not None):
         raise click.UsageError("--coflows and --objective weighted-completion-s: only together")
-    rng = np.random.default_rng(seed)
-    shape = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
-    drawn = take(options, _model_parameters())
-    drawn = {key: value for key, value in drawn.items() if value is not None}
     traces = given_traces(kineto, files)
-    if sum(one is not None for one in (matrix, model, traces)) != 1:
+    if [matrix, model, traces].count(None) != 2:
         raise click.UsageError("either --matrix, --model or --kineto")
-    request = {"name": name, "layout": layout, "transposed": transposed}
+
+    fabric_options = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
+    parameters = take(options, _model_parameters())
+    parameters = {key: value for key, value in parameters.items() if value is not None}
+    layout_options = {"name": name, "layout": layout, "transposed": transposed}
+    rng = np.random.default_rng(seed)
+
+    # The matrix: drawn for a fabric, or read from a file, which may name its ports.
+    port_names = None
     if model is None:
-        if drawn:
-            flag = min(drawn).replace("_", "-")
+        if parameters:
+            flag = min(parameters).replace("_", "-")
             raise click.UsageError(f"--{flag}: only with --model")
-        stated = {key for key, value in shape.items() if value is not None}
-        if stated == {"size"} and _is_default("type_"):
-            type_ = "ideal-switch"  # the default is a mesh, which has no such option
-        fabric = build_fabric(type_, shape) if stated else None
-        given, names = _read(matrix, files, request, groups, lenient)
+        fabric = _fabric_of_options(type_, fabric_options)
+        demand_bytes, port_names = _read(matrix, files, layout_options, groups, lenient)
     else:
-        if any(request.values()) or groups is not None or lenient:
+        if any(layout_options.values()) or groups is not None or lenient:
             raise click.UsageError(
                 "--name, --layout, --transposed, --groups, --lenient are for --matrix"
             )
-        fabric = build_fabric(type_, shape)
-        given = _draw(model, fabric, rng, drawn)
-        names = None
+        fabric = build_fabric(type_, fabric_options)
+        demand_bytes = _draw(model, fabric, rng, parameters)
+
+    # Without a fabric, `Demand.from_matrix` makes a switch that fits and has these names.
     if fabric is None:
-        options["names"] = names
-    elif names is not None:
-        fabric = _with_names(fabric, names)
+        options["names"] = port_names
+    elif port_names is not None:
+        fabric = _with_names(fabric, port_names)
+
     objective = options.pop("objective")
     if coflows is None:
-        problem = Demand.from_matrix(given, fabric, objective=objective, **options)
+        problem = Demand.from_matrix(demand_bytes, fabric, objective=objective, **options)
     else:
-        problem = Demand.from_matrix(given, fabric, **options)
-        groups_of, weights = draw_groups(problem.demand_bytes, rng, coflows)
-        problem = replace(problem, objective=objective, groups=groups_of, weights=weights)
+        # Groups are drawn over the entries of the problem, so the objective, which needs them,
+        # comes last.
+        problem = Demand.from_matrix(demand_bytes, fabric, **options)
+        group_of_entry, weights = draw_groups(problem.demand_bytes, rng, coflows)
+        problem = replace(problem, objective=objective, groups=group_of_entry, weights=weights)
     write_problem(problem, output, force)
+
+
+def _fabric_of_options(type_: str, fabric_options: dict[str, Any]) -> Fabric | None:
+    """Return the fabric of a matrix that is read; None, a switch that fits, without any option."""
+    options_set = {key for key, value in fabric_options.items() if value is not None}
+    if not options_set:
+        return None
+
+    # The default type is a mesh, which has no size: --size alone means an ideal switch.
+    if options_set == {"size"} and _is_default("type_"):
+        type_ = "ideal-switch"
+    return build_fabric(type_, fabric_options)
 
 
 def _is_default(name: str) -> bool:
@@ -190,33 +208,52 @@ def _is_default(name: str) -> bool:
 def _read(
     matrix: str | None,
     traces: tuple[str, ...],
-    request: dict[str, Any],
+    layout_options: dict[str, Any],
     groups: str | None,
     lenient: bool,
 ) -> tuple[Any, tuple[str, ...] | None]:
-    """Read --matrix, or the traces of --kineto.
+    """Read a demand from the file of --matrix, or from the traces of --kineto.
 
-    Returns a matrix, full or sparse, and the names of its ports if the file has any.
+    Parameters
+    ----------
+    matrix
+        The file, ``-`` for stdin; None to read the traces.
+    traces
+        The traces, one of each rank.
+    layout_options
+        ``name``, ``layout`` and ``transposed`` of a matrix.
+    groups
+        The file of communicator groups of a trace; None if there is none.
+    lenient
+        Whether what a trace does not tell is left out, and listed on stderr.
+
+    Returns
+    -------
+    demand_bytes : array or sparse array, shape (sources, destinations)
+        The bytes.
+    port_names : tuple of str or None
+        The names of the ports, if the file has any.
     """
     from optmatch.io import read_matrix, read_traffic
     from optmatch.io.rails.chakra.traces import is_trace
 
     skipped: list[str] | None = [] if lenient else None
-    names = None
+    port_names = None
+    demand_bytes: Any
     if matrix is None:
-        if any(request.values()):
+        if any(layout_options.values()):
             raise click.UsageError("--name, --layout and --transposed are for --matrix")
         from optmatch.io.rails.groups import read_groups
         from optmatch.io.rails.kineto.job import read_kineto_demand
 
-        members = None if groups is None else read_groups(groups)
-        demand_bytes: Any = read_kineto_demand(traces, members, skipped=skipped)
+        ranks_of_group = None if groups is None else read_groups(groups)
+        demand_bytes = read_kineto_demand(traces, ranks_of_group, skipped=skipped)
     elif (matrix != "-" and is_trace(matrix)) or groups is not None or lenient:
-        demand_bytes = read_matrix(matrix, groups=groups, skipped=skipped, **request)
+        demand_bytes = read_matrix(matrix, groups=groups, skipped=skipped, **layout_options)
     else:
-        demand_bytes, names = read_traffic(matrix, **request)
+        demand_bytes, port_names = read_traffic(matrix, **layout_options)
     say_skipped(skipped)
-    return demand_bytes, names
+    return demand_bytes, port_names
 
 
 def _with_names(fabric: Fabric, names: tuple[str, ...]) -> Fabric:
@@ -224,28 +261,53 @@ def _with_names(fabric: Fabric, names: tuple[str, ...]) -> Fabric:
 
     Other fabrics have names of their own, and stderr says that those of the file are not used.
     """
-    numbers = [str(port) for port in range(len(names), fabric.n_ports)]
-    fits = len(names) <= fabric.n_ports and set(names).isdisjoint(numbers)
-    if isinstance(fabric, IdealSwitch) and fabric.names is None and fits:
-        return replace(fabric, names=(*names, *numbers))
     if not isinstance(fabric, IdealSwitch):
         say("the names in the file are not used: ports of this fabric have names of their own")
+        return fabric
+
+    # A name of the file may be the number of a further port; names have to differ.
+    further_names = [str(port) for port in range(len(names), fabric.n_ports)]
+    fits = len(names) <= fabric.n_ports and set(names).isdisjoint(further_names)
+    if fabric.names is None and fits:
+        return replace(fabric, names=(*names, *further_names))
     return fabric
 
 
 def _draw(
     model: str, fabric: Fabric, rng: np.random.Generator, options: dict[str, Any]
 ) -> NDArray[np.float64]:
-    known = inspect.signature(MODELS[model]).parameters
+    """Draw the demand of a traffic model.
+
+    Parameters
+    ----------
+    model
+        The name of the model.
+    fabric
+        The fabric, whose number of ports is that of the matrix.
+    rng
+        The generator of random numbers.
+    options
+        The parameters of the model that are set.
+
+    Returns
+    -------
+    array, shape (ports, ports)
+        The bytes.
+    """
+    parameters = inspect.signature(MODELS[model]).parameters
     for name in options:
-        if name not in known:
+        if name not in parameters:
             raise click.UsageError(f"--{name.replace('_', '-')}: no option of {model}")
-    if "mutual" in known:
+
+    # Bidirectional ports exchange bytes in pairs.
+    if "mutual" in parameters:
         options = {**options, "mutual": fabric.bidirectional}
     return MODELS[model](fabric.n_ports, rng, **options)
 
 
 def _model_parameters() -> list[str]:
     """Name the options that belong to some model."""
-    known = {name for model in MODELS.values() for name in inspect.signature(model).parameters}
-    return sorted(known - {"n", "rng", "mutual"})
+    names: set[str] = set()
+    for model in MODELS.values():
+        names.update(inspect.signature(model).parameters)
+    return sorted(names - {"n", "rng", "mutual"})

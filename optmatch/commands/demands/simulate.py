@@ -7,13 +7,7 @@ from typing import Any
 
 import click
 
-from optmatch.commands.rails.simulate import (
-    OPTIONS,
-    POLICIES,
-    replay_triggers,
-    shake_job,
-    simulate_job,
-)
+from optmatch.commands.rails.simulate import OPTIONS, POLICIES, simulate_rail_file
 from optmatch.commands.shared.options import JSON_LINES, Duration, with_options
 from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
@@ -28,9 +22,15 @@ from optmatch.commands.shared.outcome import (
 )
 from optmatch.model import InputError, Solution
 
-_CHANGES = {"switching": "switching", "delay": "delay_s", "packet_rate": "packet_bytes_per_s"}
+# Options that replace a field of the problem, each with the field.
+_FIELD_OF_OPTION = {
+    "switching": "switching",
+    "delay": "delay_s",
+    "packet_rate": "packet_bytes_per_s",
+}
 
-_RAILS = ("jitter", "runs", "triggers", "seed", "output")
+# Options of rail jobs alone.
+_RAIL_OPTIONS = ("jitter", "runs", "triggers", "seed", "output")
 
 
 @click.command()
@@ -69,35 +69,53 @@ def simulate(
     rail jobs: the time of a step, and how much of it waits for switches; with --jitter many
     steps.
     """
-    rails = {name: changes.pop(name) for name in _RAILS}
-    given = {_CHANGES[name]: value for name, value in changes.items() if value is not None}
+    rail_options = {name: changes.pop(name) for name in _RAIL_OPTIONS}
+    has_rail_options = policy is not None or phases
+    has_rail_options |= any(value is not None for value in rail_options.values())
+    changed_fields: dict[str, Any] = {}
+    for option, value in changes.items():
+        if value is not None:
+            changed_fields[_FIELD_OF_OPTION[option]] = value
 
-    def run(file: str) -> int:
+    def simulate_file(file: str) -> int:
         from optmatch.problems import RailJob
 
-        subject = read(file)
-        problem = subject.problem if isinstance(subject, Solution) else subject
+        content = read(file)
+        problem = content.problem if isinstance(content, Solution) else content
         if isinstance(problem, RailJob):
-            chosen: Any = problem if subject is problem else subject
-            if given and (rails["triggers"] is not None or rails["jitter"] is not None):
-                raise InputError("--jitter and --triggers take the job as it is")
-            if rails["output"] is not None and rails["jitter"] is None:
-                raise InputError("-o is for --jitter")
-            if rails["triggers"] is not None:
-                chosen = replay_triggers(rails["triggers"], chosen)
-            if rails["jitter"] is not None:
-                return shake_job(file, chosen, policy, {**rails, "force": force}, as_json)
-            return simulate_job(file, chosen, policy, given, phases, as_json)
-        if policy is not None or phases or any(each is not None for each in rails.values()):
+            subject: Any = content
+            options = {**rail_options, "policy": policy, "phases": phases, "force": force}
+            return simulate_rail_file(file, subject, changed_fields, options, as_json)
+        if has_rail_options:
             raise InputError("--policy, --phases, --jitter, --triggers and -o are for rail jobs")
-        return _run(file, as_solution(subject, file), given, flows, as_json)
+        return _simulate_demand(file, as_solution(content, file), changed_fields, flows, as_json)
 
-    ctx.exit(for_each(files, run, as_json=as_json))
+    ctx.exit(for_each(files, simulate_file, as_json=as_json))
 
 
-def _run(
+def _simulate_demand(
     file: str, solution: Solution, changes: dict[str, Any], flows: bool, as_json: bool
 ) -> int:
+    """Replay the schedule of a demand, and print its figures.
+
+    Parameters
+    ----------
+    file
+        The schedule file.
+    solution
+        Its content.
+    changes
+        Fields of the problem that are replaced, with their new values.
+    flows
+        Whether a line is printed for each flow.
+    as_json
+        Whether one JSON object is printed.
+
+    Returns
+    -------
+    int
+        The exit code: that of a failed check if some bytes are not delivered.
+    """
     from optmatch.problems import Demand
     from optmatch.simulation.demands import simulate as replay
 
@@ -106,7 +124,7 @@ def _run(
         raise InputError(f"a schedule of kind {kind}: only demands and rail jobs are simulated")
     problem = replace(solution.problem, **changes)
     outcome = replay(problem, solution)
-    asked = problem.demand_bytes
+    is_flow = problem.demand_bytes > 0
     figures = {
         "complete": outcome.complete,
         "completion_s": outcome.completion_s,
@@ -114,7 +132,7 @@ def _run(
         "circuit_bytes": outcome.circuit_bytes,
         "packet_bytes": outcome.packet_bytes,
         "left_bytes": float(outcome.left_bytes.sum()),
-        "mean_flow_completion_s": _mean(outcome.flow_completion_s[asked > 0]),
+        "mean_flow_completion_s": _mean(outcome.flow_completion_s[is_flow]),
         "mean_busy": _mean(outcome.busy),
         "reconfiguring": outcome.reconfiguring,
         "mean_queue_bytes": _mean_queue(outcome),
@@ -135,16 +153,17 @@ def _run(
 def _print_flows(outcome: Any, problem: Any) -> None:
     """Print a line for each demand: its ports by name, its bytes, and when it is complete."""
     demand_bytes = problem.demand_bytes
-    names = problem.fabric.port_names if problem.fabric.graph is None else None
-    for source, destination in zip(
-        *(ends.tolist() for ends in demand_bytes.nonzero()), strict=True
-    ):
-        left = outcome.left_bytes[source, destination]
+    fabric = problem.fabric
+    names = range(fabric.n_ports) if fabric.graph is not None else fabric.port_names
+    sources, destinations = demand_bytes.nonzero()
+    for source, destination in zip(sources.tolist(), destinations.tolist(), strict=True):
         completion_s = outcome.flow_completion_s[source, destination]
-        end = f"{completion_s:.6g} s" if completion_s >= 0 else f"{left:.6g} left over"
-        ends = (names[source], names[destination]) if names else (source, destination)
+        if completion_s >= 0:
+            end = f"{completion_s:.6g} s"
+        else:
+            end = f"{outcome.left_bytes[source, destination]:.6g} left over"
         size_bytes = demand_bytes[source, destination]
-        click.echo(f"  {ends[0]} -> {ends[1]}: {size_bytes:.6g} bytes, {end}")
+        click.echo(f"  {names[source]} -> {names[destination]}: {size_bytes:.6g} bytes, {end}")
 
 
 def _mean(values: Any) -> float:
@@ -152,11 +171,15 @@ def _mean(values: Any) -> float:
 
 
 def _mean_queue(outcome: Any) -> float:
-    """Average the waiting demand over time; between events queues change at constant rates."""
+    """Return the bytes that wait in all queues, averaged over time.
+
+    Between events queues change at constant rates, so the trapezoidal rule is exact.
+    """
     import numpy as np
 
-    total = outcome.queue_bytes.sum(axis=1)
-    lasted = np.diff(outcome.times_s)
-    if not lasted.sum():
+    total_bytes = outcome.queue_bytes.sum(axis=1)
+    interval_s = np.diff(outcome.times_s)
+    if not interval_s.sum():
         return 0.0
-    return float(((total[1:] + total[:-1]) / 2 * lasted).sum() / lasted.sum())
+    mean_of_interval = (total_bytes[1:] + total_bytes[:-1]) / 2
+    return float((mean_of_interval * interval_s).sum() / interval_s.sum())

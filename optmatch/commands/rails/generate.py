@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any, TypeVar
 
@@ -145,36 +145,85 @@ def rail_job(
     fabric = build_fabric(type_, shape) if type_ else None
     if as_run and not preset:
         raise InputError("--as-run: needs --preset")
-    known = make_job(preset, gpus, as_run=as_run) if preset else None
 
-    def fill(rows: Sequence[Row], base: T | None, make: Callable[..., T], **more: Any) -> T:
-        """Make a part of the job, or change that of the preset where options are given."""
-        if base is None:
-            for flag, name, *_ in rows:
-                if options[name] is None and name in _NEEDED:
-                    raise InputError(f"{flag}: is needed without --preset")
-            return make(**{name: options[name] for _, name, *_ in rows}, **more)
-        for _, name, *_ in rows:
-            if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-                more[name] = options[name]
-        return replace(base, **more)
+    # The parts of the job, each made of its options, or that of the preset with some changes.
+    preset_job = None
+    if preset:
+        preset_job = make_job(preset, gpus, as_run=as_run)
+    parts = _JobParts(context, options)
+    if preset_job is None:
+        parallelism = parts.make(Parallelism, _SPLIT)
+        _check_ranks(parallelism, gpus)
+        model = parts.make(TransformerModel, _MODEL)
+        workload = parts.make(Workload, _WORKLOAD, model=model)
+        network = parts.make(RailNetwork, _NETWORK, fabric=fabric)
+    else:
+        parallelism = parts.change(preset_job.parallelism, _SPLIT)
+        _check_ranks(parallelism, gpus)
+        assert preset_job.workload.model is not None
+        model = parts.change(preset_job.workload.model, _MODEL)
+        workload = parts.change(preset_job.workload, _WORKLOAD, model=model)
+        network = parts.change(preset_job.network, _NETWORK, fabric=fabric)
 
-    parallelism = fill(_SPLIT, known.parallelism if known else None, Parallelism)
-    if parallelism.n_ranks != gpus:
-        shown = " x ".join(f"{degree} {getattr(parallelism, degree)}" for degree in DEGREES)
-        raise InputError(f"{shown} = {parallelism.n_ranks} ranks, but --gpus = {gpus}")
-    model = fill(_MODEL, known.workload.model if known else None, TransformerModel)
-    workload = fill(_WORKLOAD, known.workload if known else None, Workload, model=model)
+    # An accelerator states peak, memory and efficiency, which options go before.
     if accelerator:
-        told = describe_accelerator(accelerator)
-        for name in list(told):
-            if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-                del told[name]
-        workload = replace(workload, **told)
+        figures = describe_accelerator(accelerator)
+        for name in list(figures):
+            if parts.is_typed(name):
+                del figures[name]
+        workload = replace(workload, **figures)
+
     job = RailJob(
         parallelism=parallelism,
-        network=fill(_NETWORK, known.network if known else None, RailNetwork, fabric=fabric),
+        network=network,
         workload=workload,
         collectives=dict(collectives or ()),  # type: ignore[arg-type]
     )
-    write_problem(job if measured_step is None else calibrate(job, measured_step), output, force)
+    if measured_step is not None:
+        job = calibrate(job, measured_step)
+    write_problem(job, output, force)
+
+
+def _check_ranks(parallelism: Parallelism, n_gpus: int) -> None:
+    """Refuse degrees of parallelism whose product is not the number of GPUs."""
+    if parallelism.n_ranks != n_gpus:
+        degrees = [f"{degree} {getattr(parallelism, degree)}" for degree in DEGREES]
+        product = f"{' x '.join(degrees)} = {parallelism.n_ranks} ranks"
+        raise InputError(f"{product}, but --gpus = {n_gpus}")
+
+
+class _JobParts:
+    """Makes the parts of a job from the options of the command.
+
+    Parameters
+    ----------
+    context
+        The context of the command, which knows the options that a user has typed.
+    options
+        The values of all options.
+    """
+
+    def __init__(self, context: click.Context, options: dict[str, Any]) -> None:
+        self.context = context
+        self.options = options
+
+    def is_typed(self, name: str) -> bool:
+        """Tell whether a user has set an option, by typing it or by a variable."""
+        return self.context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+    def make(self, cls: type[T], rows: Sequence[Row], **more: Any) -> T:
+        """Make a part of the values of its options, and of `more` fields."""
+        values = {}
+        for flag, name, *_ in rows:
+            values[name] = self.options[name]
+            if values[name] is None and name in _NEEDED:
+                raise InputError(f"{flag}: is needed without --preset")
+        return cls(**values, **more)
+
+    def change(self, part: T, rows: Sequence[Row], **more: Any) -> T:
+        """Replace in a part the fields whose options a user has set, and `more` fields."""
+        changes = dict(more)
+        for _, name, *_ in rows:
+            if self.is_typed(name):
+                changes[name] = self.options[name]
+        return replace(part, **changes)

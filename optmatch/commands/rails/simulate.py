@@ -26,18 +26,60 @@ if TYPE_CHECKING:
 POLICIES = ("on-demand", "provisioned", "static", "all-links")
 
 
-def simulate_job(
+def simulate_rail_file(
     file: str,
     subject: RailJob | Solution,
-    policy: str | None,
     changes: dict[str, Any],
-    phases: bool,
+    options: dict[str, Any],
     as_json: bool,
 ) -> int:
-    """Print the events of one step: of a plan as it stands, or of a job under a policy."""
+    """Simulate a rail job or its plan, and print the figures.
+
+    Parameters
+    ----------
+    file
+        The problem file or the schedule file.
+    subject
+        Its content.
+    changes
+        Fields of the network that are replaced, with their new values.
+    options
+        The values of `OPTIONS`, and ``policy`` and ``phases``.
+    as_json
+        Whether one JSON object is printed.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    with_jitter = options["jitter"] is not None
+    if changes and (options["triggers"] is not None or with_jitter):
+        raise InputError("--jitter and --triggers take the job as it is")
+    if options["output"] is not None and not with_jitter:
+        raise InputError("-o is for --jitter")
+
+    if options["triggers"] is not None:
+        subject = replay_triggers(options["triggers"], subject)
+    if with_jitter:
+        return simulate_with_jitter(file, subject, options, as_json)
+    return simulate_step(file, subject, changes, options, as_json)
+
+
+def simulate_step(
+    file: str,
+    subject: RailJob | Solution,
+    changes: dict[str, Any],
+    options: dict[str, Any],
+    as_json: bool,
+) -> int:
+    """Print the events of one step: of a plan as it stands, or of a job under a policy.
+
+    The arguments and the exit code are those of `simulate_rail_file`.
+    """
     import numpy as np
 
-    job, outcome = _outcome(subject, policy, changes)
+    job, outcome = _simulate(subject, options["policy"], changes)
     switches = outcome.switches_per_rank(job)
     windows = outcome.window_s[outcome.switched]
     figures = {
@@ -56,12 +98,14 @@ def simulate_job(
         "window_max_s": float(windows.max(initial=0.0)),
     }
     if as_json:
-        print_object("simulation", {"file": file, **figures, "boundaries": _rows(job, outcome)})
+        boundaries = _phase_rows(job, outcome)
+        print_object("simulation", {"file": file, **figures, "boundaries": boundaries})
         return SOLVED
+
     click.echo(f"{name_of(file)}: {outcome.policy}")
     print_rows({name: value for name, value in figures.items() if name != "policy"})
-    if phases:
-        for row in _rows(job, outcome):
+    if options["phases"]:
+        for row in _phase_rows(job, outcome):
             click.echo(
                 f"  rail {row['rail']} stage {row['stage']} {row['dimension']}"
                 f" ({row['operations']} operations): window {row['window_s']:.6g} s,"
@@ -70,9 +114,20 @@ def simulate_job(
     return SOLVED
 
 
-def _outcome(
+def _simulate(
     subject: RailJob | Solution, policy: str | None, changes: dict[str, Any]
 ) -> tuple[RailJob, RailSimulation]:
+    """Read the times of a plan, or simulate a job under a policy.
+
+    Parameters
+    ----------
+    subject
+        A job, or a solution with a plan.
+    policy
+        When rails are switched; None for the times of the plan or, of a job, on demand.
+    changes
+        Fields of the network that are replaced.
+    """
     from optmatch.problems.rails.execution.plan import RailPlan
     from optmatch.simulation.rails.replay import read_plan, simulate_rails
 
@@ -84,25 +139,31 @@ def _outcome(
             raise InputError("a plan has its times: give --policy to simulate its job anew")
         return job, read_plan(job, subject.answer)
     job = replace(job, network=replace(job.network, **changes))
-    chosen: Any = policy or "on-demand"
-    return job, simulate_rails(job, chosen)
+    chosen_policy: Any = policy or "on-demand"
+    return job, simulate_rails(job, chosen_policy)
 
 
-def _rows(job: RailJob, outcome: RailSimulation) -> list[dict[str, Any]]:
-    names = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
-    return [
-        {
+def _phase_rows(job: RailJob, outcome: RailSimulation) -> list[dict[str, Any]]:
+    """Return a row for each phase of a step: where it is, its circuits and its times in s."""
+    rows = []
+    for k, phase in enumerate(job.phases()):
+        is_switched = bool(outcome.switched[k])
+        row = {
             "rail": phase.rail,
             "stage": phase.stage,
             "position": phase.position,
             "dimension": phase.dimension,
             "operations": phase.n_operations,
-            "switched": bool(outcome.switched[k]),
-            "circuits": int(outcome.circuits[k]) if outcome.switched[k] else 0,
-            **{name: float(getattr(outcome, name)[k]) for name in names},
+            "switched": is_switched,
+            "circuits": int(outcome.circuits[k]) if is_switched else 0,
+            "asked_s": float(outcome.asked_s[k]),
+            "begun_s": float(outcome.begun_s[k]),
+            "ready_s": float(outcome.ready_s[k]),
+            "window_s": float(outcome.window_s[k]),
+            "exposed_s": float(outcome.exposed_s[k]),
         }
-        for k, phase in enumerate(job.phases())
-    ]
+        rows.append(row)
+    return rows
 
 
 OPTIONS = (
@@ -124,55 +185,77 @@ OPTIONS = (
     ),
     FORCE,
 )
-_PLANNED = ("on-demand", "provisioned", "prefetch")
+# Policies that are compared where none is chosen, beside all links at once.
+_COMPARED_POLICIES = ("on-demand", "provisioned", "prefetch")
 
 
-def shake_job(
-    file: str,
-    subject: RailJob | Solution,
-    policy: str | None,
-    options: dict[str, Any],
-    as_json: bool,
+def simulate_with_jitter(
+    file: str, subject: RailJob | Solution, options: dict[str, Any], as_json: bool
 ) -> int:
-    """Print the step times of many runs: of a plan, or of policies and all links at once."""
-    import numpy as np
+    """Print the step times of many runs: of a plan, or of policies and all links at once.
 
-    from optmatch.entrances import solve
-    from optmatch.simulation.rails.replay import simulate_jitter
-
-    drawn = {name: options[name] for name in ("runs", "seed") if options[name] is not None}
+    The arguments and the exit code are those of `simulate_rail_file`.
+    """
     job: Any = subject.problem if isinstance(subject, Solution) else subject
-    plans: dict[str, Any] = {}
-    if isinstance(subject, Solution):
-        plans["plan"] = _plan_of(subject)
-    else:
-        for method in _PLANNED if policy is None else [policy]:
-            plans[method] = None if method == "all-links" else _plan_of(solve(job, method=method))
-    plans |= {"all-links": None}
-    rows = {}
-    for name, plan in plans.items():
-        step_s = simulate_jitter(job, plan, options["jitter"], **drawn)
-        planned = job.lower_bound() if plan is None else plan.step_s
-        rows[name] = {
-            "planned_s": planned,
-            "mean_s": float(step_s.mean()),
-            "p99_s": float(np.percentile(step_s, 99)),
-            "most_s": float(step_s.max()),
-        }
+    figures_of_policy = {}
+    for policy, plan in _plans_to_compare(subject, options["policy"]).items():
+        figures_of_policy[policy] = _jitter_figures(job, plan, options)
+
     if options["output"] is not None:
         from optmatch.plotting import plot_study, save_figure
 
-        tables = {"policies": [{"policy": name, **figures} for name, figures in rows.items()]}
-        draw = partial(plot_study, "jitter", tables)
+        table = [{"policy": name, **figures} for name, figures in figures_of_policy.items()]
+        draw = partial(plot_study, "jitter", {"policies": table})
         save_figure(draw, options["output"], force=options["force"])
         say(f"{options['output']}: written")
+
     if as_json:
-        print_object("jitter", {"file": file, "jitter": options["jitter"], "policies": rows})
+        content = {"file": file, "jitter": options["jitter"], "policies": figures_of_policy}
+        print_object("jitter", content)
     else:
-        for name, figures in rows.items():
+        for name, figures in figures_of_policy.items():
             click.echo(f"{name_of(file)}: {name}")
             print_rows(figures)
     return SOLVED
+
+
+def _plans_to_compare(
+    subject: RailJob | Solution, policy: str | None
+) -> dict[str, RailPlan | None]:
+    """Return plans by name: that of a solution, or those of policies; and that of all links.
+
+    The plan of all links at once is None: every circuit is up at all times.
+    """
+    from optmatch.entrances import solve
+
+    plans: dict[str, RailPlan | None] = {}
+    if isinstance(subject, Solution):
+        plans["plan"] = _plan_of(subject)
+    else:
+        policies = _COMPARED_POLICIES if policy is None else [policy]
+        for name in policies:
+            if name != "all-links":
+                plans[name] = _plan_of(solve(subject, method=name))
+    plans["all-links"] = None
+    return plans
+
+
+def _jitter_figures(
+    job: RailJob, plan: RailPlan | None, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the planned step time, and mean, 99th percentile and maximum of many runs, in s."""
+    import numpy as np
+
+    from optmatch.simulation.rails.replay import simulate_jitter
+
+    draw_options = {name: options[name] for name in ("runs", "seed") if options[name] is not None}
+    step_s = simulate_jitter(job, plan, options["jitter"], **draw_options)
+    return {
+        "planned_s": job.lower_bound() if plan is None else plan.step_s,
+        "mean_s": float(step_s.mean()),
+        "p99_s": float(np.percentile(step_s, 99)),
+        "most_s": float(step_s.max()),
+    }
 
 
 def replay_triggers(path: str, subject: RailJob | Solution) -> Solution:
@@ -190,8 +273,9 @@ def replay_triggers(path: str, subject: RailJob | Solution) -> Solution:
     job: Any = subject.problem if isinstance(subject, Solution) else subject
     triggers = read_triggers(path, job)
     plan = retime(job, check_triggers(job, triggers), triggers)
-    for violation in verify(job, plan).violations[:1]:
-        raise InputError(f"no valid plan follows from its order: {violation}", path=path)
+    violations = verify(job, plan).violations
+    if violations:
+        raise InputError(f"no valid plan follows from its order: {violations[0]}", path=path)
     return Solution(
         problem=job,
         answer=plan,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -99,7 +99,7 @@ def rail_trace(
     from optmatch.io.rails.recordings import read_recorded_step
 
     traces = given_traces(kineto, files)
-    if sum(one is not None for one in (chakra, traces, phases, recordings)) != 1:
+    if [chakra, traces, phases, recordings].count(None) != 3:
         raise click.UsageError("either --chakra, --kineto, --phases or --recordings")
     if recordings is None and (message_bytes, collective_bytes) != (None, None):
         raise click.UsageError("--message-bytes and --collective-bytes are for --recordings")
@@ -107,12 +107,15 @@ def rail_trace(
         raise click.UsageError("--list is for --kineto")
     if lenient and chakra is None and traces is None:
         raise click.UsageError("--lenient is for --chakra and --kineto")
+
+    # What a trace does not tell is left out and listed, or an error.
     skipped: list[str] | None = [] if lenient else None
-    members = {} if groups is None else read_groups(groups)
+    ranks_of_group = {} if groups is None else read_groups(groups)
     if listed:
-        _list(traces or (), members, skipped)
+        _list_calls(traces or (), ranks_of_group, skipped)
         return
-    told = TraceOptions(
+
+    trace_options = TraceOptions(
         gpus_per_server=gpus_per_server,
         stride=stride,
         dimensions=dict(dimensions),
@@ -120,16 +123,16 @@ def rail_trace(
         flops_per_s=flops_per_s,
     )
     if chakra is not None:
-        step = read_step(chakra, groups, told, skipped=skipped)
+        step = read_step(chakra, groups, trace_options, skipped=skipped)
     elif traces is not None:
-        step = read_kineto_step(traces, members, told, skipped=skipped)
+        step = read_kineto_step(traces, ranks_of_group, trace_options, skipped=skipped)
     elif phases is not None:
-        step = read_phase_list(phases, members, told)
+        step = read_phase_list(phases, ranks_of_group, trace_options)
     else:
         step = read_recorded_step(
             str(recordings),
-            members,
-            told,
+            ranks_of_group,
+            trace_options,
             message_bytes=message_bytes or 1,
             collective_bytes=collective_bytes or 1,
         )
@@ -139,18 +142,36 @@ def rail_trace(
     write_problem(job, output, force)
 
 
-def _list(
-    files: Sequence[str], members: Mapping[str, Sequence[int]], skipped: list[str] | None
+def _list_calls(
+    files: Sequence[str],
+    ranks_of_group: Mapping[str, Sequence[int]],
+    skipped: list[str] | None,
 ) -> None:
-    """Print what was communicated as CSV, and say how long each rank did what."""
+    """Print the communication of traces as CSV, and say on stderr how long each rank did what.
+
+    Parameters
+    ----------
+    files
+        Traces of PyTorch's profiler, one of each rank.
+    ranks_of_group
+        The ranks of communicator groups that the traces name without their ranks.
+    skipped
+        Gets what is left out of a trace; None if nothing may be left out.
+    """
     from optmatch.io.rails.kineto.job import Listed, list_calls, measure
     from optmatch.io.rails.kineto.recordings import read_recording
 
-    found = [read_recording(file, groups=members, skipped=skipped) for file in files]
+    recordings = [read_recording(file, groups=ranks_of_group, skipped=skipped) for file in files]
     say_skipped(skipped)
-    for one in found:
-        times = measure(one)._asdict().items()
-        shown = ", ".join(f"{name.removesuffix('_s')} {value:.6g} s" for name, value in times)
-        say(f"{one.path}: {shown}")
-    rows = [{**row._asdict(), "ranks": " ".join(map(str, row.ranks))} for row in list_calls(found)]
-    click.echo(csv_text([Listed._fields, *(row.values() for row in rows)]), nl=False)
+    for recording in recordings:
+        times = []
+        for name, time_s in measure(recording)._asdict().items():
+            times.append(f"{name.removesuffix('_s')} {time_s:.6g} s")
+        say(f"{recording.path}: {', '.join(times)}")
+
+    lines: list[Iterable[Any]] = [Listed._fields]
+    for call in list_calls(recordings):
+        columns: dict[str, Any] = call._asdict()
+        columns["ranks"] = " ".join(map(str, call.ranks))
+        lines.append(columns.values())
+    click.echo(csv_text(lines), nl=False)
