@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -110,12 +110,14 @@ def solve(
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         seed = integer("seed", seed, at_least=0)
+        method = form_of(str | None).check("method", method)
         clock = limits.start()
         compiled_before_s = _compiling_s()
         with uncounted():
             first_method = find_method(method, problem) if method else default_method(problem)
             followers = () if method else proving_methods(problem)
         params = form_of(Mapping[str, float] | None).check("params", params)
+        form_of(Callable).check("on_event", on_event)
         start = form_of(Solution | None).check("start", start)
         if start is not None and start.problem.kind != problem.kind:
             raise InputError(

@@ -356,7 +356,7 @@ def check_method_name(name: str, kind: str | None = None, where: str = "method")
         With the nearest name, or the names of the methods of the kind.
     """
     known = sorted({m.name for m in all_methods() if kind in (None, m.solves.kind)})
-    if name in known:
+    if isinstance(name, str) and name in known:
         return
     close = get_close_matches(str(name), known, n=1)
     if close:
@@ -366,7 +366,7 @@ def check_method_name(name: str, kind: str | None = None, where: str = "method")
     else:
         hint = "`optmatch methods` lists them"
     what = "no method" if kind is None else f"no method for {kind}"
-    raise InputError(f"method = {name!r}: {what} has this name; {hint}", where=where)
+    raise InputError(f"method = {name!r:.60}: {what} has this name; {hint}", where=where)
 
 
 def find_method(name: str, problem: Problem) -> Method:

@@ -28,6 +28,8 @@ from optmatch.model import (
     given,
     integer,
 )
+from optmatch.model.declarations import form_of
+from optmatch.model.numbers import plain_array
 
 _MOST_NAMES = 8  # of cells or ports, in a message
 
@@ -149,6 +151,7 @@ class Fabric(Value):
         InputError
             If no port has this name, and it is no number.
         """
+        form_of(bool).check("receives", receives)
         at_one_end = self.receiver_names if receives else self.sender_names
         return _find("port", label, [at_one_end, self.port_names, self.labels])
 
@@ -222,7 +225,7 @@ class Fabric(Value):
         InputError
             Naming the first dead port that is used.
         """
-        is_used = np.asarray(used)
+        is_used = plain_array(name, used)
         if is_used.dtype != np.bool_ or is_used.shape != (self.n_ports,):
             raise InputError(f"{name}: true or false for each of {self.n_ports} ports", where=name)
         dead = np.array(self.dead_ports, dtype=np.int64)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model.declarations import Amount, Axes, Count, Range, check_fields, form_of
-from optmatch.model.device import DEVICES, NO_LEAK_DB, Device, find_device, mix_ways
+from optmatch.model.device import DEVICES, NO_LEAK_DB, Device, find_device, mix_ways, phase_errors
 from optmatch.model.errors import InputError
+from optmatch.model.numbers import plain_array
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
 
@@ -200,12 +201,12 @@ class CellDevice(Value):
         errors_rad
             ``errors_rad[..., cell, arm]``: errors of the phases of the arms; None for none.
         """
-        chosen = np.asarray(states)
-        if not np.isin(chosen, (BAR, CROSS)).all():
+        chosen = plain_array("states", states)
+        if chosen.dtype.kind not in "iu" or not np.isin(chosen, (BAR, CROSS)).all():
             raise InputError("a cell is in bar (0) or in cross (1)", where="states")
         loss_db = np.where(chosen == BAR, self.bar_loss_db, self.cross_loss_db)
         leak = np.where(chosen == BAR, self.leak[:, BAR], self.leak[:, CROSS])
-        return mix_ways(chosen, loss_db, leak, errors_rad)
+        return mix_ways(chosen, loss_db, leak, phase_errors(errors_rad, chosen))
 
 
 CALIBRATION_DB = 0.2

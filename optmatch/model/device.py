@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model.declarations import Amount, Positive, Range
 from optmatch.model.errors import InputError
+from optmatch.model.numbers import plain_array
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
 
@@ -158,18 +159,43 @@ class Device(Value):
             ``T[..., side left by, side entered]``, complex128: amplitudes, so powers are their
             squares. A leak of nothing is exactly zero.
         """
-        chosen = np.asarray(states)
+        chosen = plain_array("states", states)
         if chosen.dtype.kind not in "iu" or not np.isin(chosen, (BAR, CROSS)).all():
             raise InputError("a cell is in bar (0) or in cross (1)", where="states")
         loss_db = np.array([self.bar_loss_db, self.cross_loss_db])[chosen]
         ratio = np.array([_ratio(self.bar_extinction_db), _ratio(self.cross_extinction_db)])
-        return mix_ways(chosen, loss_db, ratio[chosen], errors_rad)
+        return mix_ways(chosen, loss_db, ratio[chosen], phase_errors(errors_rad, chosen))
 
     def draw_errors(self, n_cells: int, seed: int) -> NDArray[np.float64] | None:
         """Draw the phase errors of one chip: ``errors_rad[cell, arm]``; None if there are none."""
         if self.phase_error_rad == 0.0:
             return None
         return np.random.default_rng(seed).normal(0.0, self.phase_error_rad, (n_cells, 2))
+
+
+def phase_errors(errors_rad: ArrayLike | None, states: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Return phase errors of the two arms of cells, checked; None for none.
+
+    Raises
+    ------
+    InputError
+        Unless ``errors_rad[..., arm]`` are numbers for two arms of each cell, or of one for all.
+    """
+    if errors_rad is None:
+        return None
+    errors = plain_array("errors_rad", errors_rad)
+    fits = errors.dtype.kind in "fiu" and errors.ndim > 0 and errors.shape[-1] == 2
+    if fits:
+        try:
+            np.broadcast_shapes(errors.shape[:-1], states.shape)
+        except ValueError:
+            fits = False
+    if not fits:
+        raise InputError(
+            f"errors_rad of shape {errors.shape}: {(*states.shape, 2)} is expected",
+            where="errors_rad",
+        )
+    return errors.astype(np.float64)
 
 
 def mix_ways(
@@ -267,8 +293,8 @@ def find_device(device: Device | str) -> Device:
     """
     if isinstance(device, Device):
         return device
-    if device not in DEVICES:
+    if not isinstance(device, str) or device not in DEVICES:
         raise InputError(
-            f"device = {device!r}: unknown; presets are {', '.join(DEVICES)}", where="device"
+            f"device = {device!r:.60}: unknown; presets are {', '.join(DEVICES)}", where="device"
         )
     return DEVICES[device]

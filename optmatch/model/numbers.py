@@ -92,6 +92,29 @@ def _is_all_finite(array: NDArray[np.float64]) -> bool:
     return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
 
 
+def plain_array(name: str, value: ArrayLike) -> NDArray[Any]:
+    """Return an array of whatever type its entries have; a frozen copy of one type is `frozen`.
+
+    Raises
+    ------
+    InputError
+        If `value` has rows of different lengths.
+
+    Examples
+    --------
+    >>> plain_array("used", [True, False])
+    array([ True, False])
+    >>> plain_array("used", [[1], [1, 2]])
+    Traceback (most recent call last):
+        ...
+    optmatch.model.errors.InputError: used: rows of different lengths, so no array
+    """
+    try:
+        return np.asarray(value)
+    except ValueError as exc:
+        raise InputError(f"{name}: rows of different lengths, so no array", where=name) from exc
+
+
 def _exact_float(name: str, value: int) -> float:
     """Return a large whole number as a float, if there is one of this value."""
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, g
 from optmatch.model.declarations import Amount, Index, check_fields
 from optmatch.model.display import dataframe, figures_of, view_of_solution
 from optmatch.model.errors import InputError
+from optmatch.model.numbers import integer
 from optmatch.model.problem import (
     Answer,
     Problem,
@@ -341,6 +342,8 @@ class Solution(Value, Generic[Answer]):
         >>> om.solve(om.Collective("all-gather", 3, 3.0), "ring").plot().axes[0].get_ylabel()
         'rank'
         """
+        if slot is not None:
+            slot = integer("slot", slot, at_least=None)
         return view_of_solution(self).draw(self, slot)
 
     def to_dataframe(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from optmatch.model import (
     is_known,
 )
 from optmatch.model.comparison import FabricRow, MethodRow
+from optmatch.model.declarations import form_of
+from optmatch.model.numbers import plain_array
 from optmatch.problems import Routing
 from optmatch.verify.optics import measure_optics
 from optmatch.verify.routing.schedules import count_toggles
@@ -81,7 +84,9 @@ def compare_fabrics(
     benes 6 2 3
     crossbar 16 2 6
     """
-    rows = np.asarray(matchings)
+    form_of(Mapping[str, Fabric]).check("fabrics", fabrics)
+    form_of(Callable).check("on_event", on_event)
+    rows = plain_array("matchings", matchings)
     if rows.ndim != 2 or not len(rows):
         raise InputError(f"matchings of shape {rows.shape}: one row or more", where="matchings")
     chosen = find_device(device)
@@ -199,6 +204,7 @@ def compare_methods(
     negotiated refused None
     """
     named_problems = _name_problems(problems)
+    methods = form_of(Sequence[str] | None).check("methods", methods)
     for method in methods or ():
         check_method_name(method, where="methods")
 
@@ -215,13 +221,16 @@ def compare_methods(
 def _name_problems(problems: Mapping[str, Problem] | Iterable[Problem]) -> dict[str, Problem]:
     """Return the problems by name; those of a list are named by kind and place."""
     if not isinstance(problems, Mapping):
-        if isinstance(problems, Problem) or not isinstance(problems, Iterable):
+        listed = None
+        if not isinstance(problems, Problem):
+            with suppress(TypeError):  # an array without axes is an iterable by its type alone
+                listed = list(problems)
+        if listed is None:
             raise InputError(
                 f"problems of type {type(problems).__name__}: problems by name, or a list of"
                 " problems, are expected",
                 where="problems",
             )
-        listed = list(problems)
         problems = {
             f"{getattr(problem, 'kind', 'problem')} {place}": problem
             for place, problem in enumerate(listed)

@@ -35,6 +35,8 @@ def match_switches(
                 f"the plan has {len(plans)} switches ({names} ...): name a switch for each",
                 where="switch",
             )
+        if not partial and not isinstance(switch, Switch):
+            raise InputError(f"switch = {switch!r:.60}: a switch is expected", where="switch")
         return (switch,)
 
     matched = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from optmatch.io.switches.circuits import CrossConnect, Difference
 from optmatch.model import OptMatchError
@@ -39,6 +39,7 @@ class Tuning(NamedTuple):
     """What the switch says of circuits that are not tuned: ``tuning``, ``failed``, ``absent``."""
 
 
+@runtime_checkable
 class Switch(Protocol):
     """A switch that circuits can be read from and set on.
 

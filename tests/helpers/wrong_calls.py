@@ -145,7 +145,7 @@ def main(n_calls: int, start: int) -> int:
             place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}"
             ours = [f for f in frames if "optmatch" in f.filename and "tests" not in f.filename]
             if ours:
-                place = f"{ours[-1].filename.partition('control/')[2]}:{ours[-1].lineno}"
+                place = f"{ours[-1].filename.rpartition('optmatch/')[2]}:{ours[-1].lineno}"
             raw[f"{name}: {place} {type(exc).__name__}: {str(exc)[:90]}"] += 1
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)

@@ -19,7 +19,7 @@ from optmatch.io.text import layout, parse_json
 from optmatch.model import IDLE, InputError
 from optmatch.model.declarations import Amount, Axes, Count, Index, Positive, check_fields
 from optmatch.model.errors import naming
-from optmatch.model.files import check_target, replace_file
+from optmatch.model.files import check_target, path_name, replace_file
 from optmatch.model.numbers import check_size
 from optmatch.model.schedule import Switching, check_matchings
 
@@ -180,7 +180,7 @@ def write_state(path: str | os.PathLike[str], state: RollingState) -> None:
 def read_state(path: str | os.PathLike[str]) -> RollingState:
     """Read a file that `write_state` has written."""
     with naming(path):
-        tree = parse_json(read_bytes(path), os.fspath(path))
+        tree = parse_json(read_bytes(path), path_name(path))
         check_object(tree, "")
         check_format(tree, "", _FORMAT)
         return from_object(RollingState, tree, "", tags=("format",))

@@ -111,7 +111,7 @@ def decompose(
     ([[0, 1], [1, 0]], [5, 1])
     """
     from optmatch.solvers.demands import birkhoff
-    from optmatch.solvers.demands.birkhoff import stuff
+    from optmatch.solvers.demands.birkhoff import stuff, whole_square
 
     part = None if tolerance is None else number("tolerance", tolerance)
     entries = _as_numbers(matrix)
@@ -123,6 +123,7 @@ def decompose(
         entries = np.ceil(in_units) if fill else np.rint(in_units)
         rest = 0 if fill else 4 * len(entries)  # units of a line that rounding may have made
     if part is not None:
+        entries = whole_square(entries)
         rest = max(rest, int(part * _largest_sum(entries)))
         _check_sums(entries, rest)
     evened = stuff(entries) if fill or unit is not None or part is not None else entries
@@ -152,8 +153,6 @@ def _largest_sum(matrix: Any) -> float:
 def _check_sums(matrix: Any, allowed: float) -> None:
     """Refuse lines that differ by more than a tolerance that was asked for."""
     array = np.asarray(matrix, dtype=np.float64)
-    if array.ndim != 2 or array.shape[0] != array.shape[1]:
-        return  # told by name by whoever decomposes it
     sums = np.concatenate([array.sum(axis=1), array.sum(axis=0)])
     if np.ptp(sums) > allowed:
         line = int(sums.argmin())

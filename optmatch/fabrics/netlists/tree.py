@@ -37,6 +37,7 @@ from optmatch.fabrics.netlists.netlist import Netlist
 from optmatch.fabrics.netlists.paths import LightPaths, Terminal
 from optmatch.fabrics.netlists.wiring import Wiring, WiringReader, find_array_flaws, mapping
 from optmatch.model import InputError
+from optmatch.model.declarations import form_of
 
 _log = logging.getLogger("optmatch")
 
@@ -161,9 +162,11 @@ def _texts(info: Mapping[str, Any], key: str) -> dict[str, str]:
 
 def _check_kinds(components: Mapping[str, str]) -> Mapping[str, str]:
     """Refuse kinds of components that there are not."""
-    for name, kind in components.items():
-        if kind not in KINDS:
-            raise InputError(f"{name} = {kind}: one of {', '.join(KINDS)}", where="components")
+    for name, kind in form_of(Mapping[str, Any]).check("components", components).items():
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise InputError(
+                f"{name} = {kind!s:.60}: one of {', '.join(KINDS)}", where="components"
+            )
     return components
 
 
@@ -171,6 +174,7 @@ def _conventions(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
     """Return the names that pins of switches may have: those of the user, or the usual ones."""
     if pins is None:
         return CONVENTIONS
+    form_of(Mapping[str, str]).check("pins", pins)
     name_of_terminal = {terminal: name for name, terminal in pins.items()}
     if set(name_of_terminal) != set(TERMINAL_NAMES) or len(pins) != 4:
         raise InputError(

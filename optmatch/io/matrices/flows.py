@@ -22,6 +22,7 @@ from optmatch.io.matrices.tables import (
 )
 from optmatch.io.matrices.traffic import Edges, Traffic, number_ports, sparse_matrix
 from optmatch.model import FormatError
+from optmatch.model.files import path_name
 from optmatch.problems.demands.matrices import names_of_ports
 
 _MEGABYTE = 1e6
@@ -84,7 +85,7 @@ def read_flows(path: str | os.PathLike[str]) -> FlowList:
     >>> flows.time_s.tolist(), flows.source.tolist(), flows.names
     ([0.0, 0.5], [1, 0], ('a', 'b'))
     """
-    name = os.fspath(path)
+    name = path_name(path)
     content = unzip(read_bytes(path), name)
     if is_coflow_benchmark(content):
         return read_coflow_benchmark(content, name)

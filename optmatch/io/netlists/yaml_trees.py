@@ -12,6 +12,7 @@ from optmatch.io.contents import read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.text import parse_json
 from optmatch.model import FormatError, InputError, SolverUnavailable, check_size
+from optmatch.model.files import path_name
 
 _OTHER_FORMATS = {
     **dict.fromkeys((".spi", ".sp", ".spice", ".cir", ".ckt", ".scs"), "SPICE"),
@@ -47,7 +48,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
         If it is YAML, and PyYAML is not installed.
     """
     content = read_bytes(path)
-    name = os.fspath(path)
+    name = path_name(path)
     other_format = _OTHER_FORMATS.get(PurePath(name).suffix.lower())
     if other_format or _SPICE.search(content):
         raise FormatError(

@@ -11,6 +11,7 @@ from optmatch.io.switches.circuits import CrossConnect, Difference, difference_b
 from optmatch.io.switches.plans import PlannedSwitch, list_planned_switches
 from optmatch.io.switches.ports import PortTable, read_port_tables
 from optmatch.model import InputError, Solution
+from optmatch.model.files import path_name
 
 
 class NamedSwitch(NamedTuple):
@@ -62,7 +63,7 @@ def name_ports(
             for plan in plans
         )
     tables = read_port_tables(ports)
-    return tuple(NamedSwitch(plan, _table_of(plan, tables, os.fspath(ports))) for plan in plans)
+    return tuple(NamedSwitch(plan, _table_of(plan, tables, path_name(ports))) for plan in plans)
 
 
 def _table_of(plan: PlannedSwitch, tables: dict[str, PortTable], path: str) -> PortTable:

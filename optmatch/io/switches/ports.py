@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from optmatch.io.contents import decode, read_bytes
 from optmatch.io.switches.circuits import SIDE_NAME, CrossConnect, sort_circuits
 from optmatch.model import FormatError, InputError
+from optmatch.model.files import path_name
 
 COLUMNS = ("switch", "port", "A", "B", "label")
 """Columns of a table of ports; ``switch`` and ``label`` may be absent."""
@@ -138,7 +139,7 @@ def read_port_tables(path: str | os.PathLike[str]) -> dict[str, PortTable]:
         Naming the line, if a column is unknown or absent, a port is missing or there twice, or a
         side is misspelt or there twice.
     """
-    name = os.fspath(path)
+    name = path_name(path)
     rows_of_switch: dict[str, dict[int, PortSides]] = {}
     for place, row in _table_rows(decode(read_bytes(path), name), name):
         port_text = row["port"].strip()

@@ -23,6 +23,7 @@ from optmatch.io.switches.circuits import (
 from optmatch.io.switches.ports import PortTable
 from optmatch.io.text import layout, parse_json, pointer
 from optmatch.model import FormatError, InputError, naming
+from optmatch.model.files import path_name
 
 PORT_TABLE = "OCS_PORT"
 CIRCUIT_TABLE = "OCS_CROSS_CONNECT"
@@ -169,7 +170,7 @@ def read_config(path: str | os.PathLike[str]) -> SonicConfig:
         If the file is no JSON object, or a table of circuits breaks a rule; the message names the
         place.
     """
-    name = os.fspath(path)
+    name = path_name(path)
     tree = parse_json(read_bytes(path), name)
     with naming(name):
         if not isinstance(tree, dict) or not {PORT_TABLE, CIRCUIT_TABLE} & tree.keys():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import InputError, Solution, scale_of, write_amount
+from optmatch.model import InputError, Solution, frozen, scale_of, write_amount
 from optmatch.plotting.demands.charts import gantt_data
 from optmatch.plotting.figures import blank_figure
 from optmatch.problems import Demand
@@ -127,7 +127,9 @@ def plot_left(solution: Solution, times_s: ArrayLike | None = None) -> Figure:
     """
     end_s, problem = gantt_data(solution).makespan_s, solution.problem
     assert isinstance(problem, Demand)
-    times = [0.0, end_s / 2, end_s] if times_s is None else np.asarray(times_s, float).tolist()
+    times = [0.0, end_s / 2, end_s]
+    if times_s is not None:
+        times = frozen("times_s", times_s, 1, np.float64).tolist()
     left = left_bytes(solution, times)
     if not 1 <= len(left) <= _MOST_TIMES:
         raise InputError(f"1 to {_MOST_TIMES} times are drawn", where="times_s")

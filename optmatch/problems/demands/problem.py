@@ -28,6 +28,7 @@ from optmatch.model import (
     frozen,
     given,
 )
+from optmatch.model.declarations import form_of
 from optmatch.model.schedule import Switching
 from optmatch.problems.demands.bounds import (
     bound_groups,
@@ -258,6 +259,7 @@ class Demand(_InTicks):
         >>> problem.fabric.port_names
         ('a', 'b')
         """
+        names = form_of(Sequence[Any] | None).check("names", names)
         if delay_s is None and options.get("objective") != "matchings":
             raise InputError(
                 "delay_s: the reconfiguration delay in seconds is not stated; 0 if there is none",

@@ -105,7 +105,7 @@ def measure_optics(
     graph: CellGraph = fabric.graph
     schedule = _schedule_of(fabric, subject)
     cells = cells_of(device, graph.n_cells)
-    frequencies = frozen("frequencies_hz", np.asarray(frequencies_hz), 1, np.float64)
+    frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
     if not len(frequencies):
         raise InputError("frequencies_hz: at least one", where="frequencies_hz")
     states = _settle_free_cells(graph, np.asarray(schedule.cell_states), idle)

@@ -1,0 +1,59 @@
+"""Values of a wrong type or shape are refused by name, wherever they are given."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.fabrics.netlists.tree import netlist_from_tree
+from optmatch.model import DEVICES
+from optmatch.switches import play
+
+MESH = om.HexMesh(2, 2, ports=4)
+ROUTING = om.Routing(MESH, [1, 0, 3, 2])
+RAGGED: Any = [[1], [1, 2]]
+TABLE: Any = np.zeros((2, 2))
+ANY: Any = object()
+
+CALLS: list[tuple[str, Callable[[], object]]] = [
+    ("receives", lambda: om.RackFabric().find_port("0", receives=TABLE)),
+    ("used", lambda: MESH.refuse_dead_ports("used", RAGGED)),
+    ("states", lambda: DEVICES["smartlight"].cell(RAGGED)),
+    ("errors_rad", lambda: DEVICES["smartlight"].cell([0, 1], {1: 2})),  # type: ignore[arg-type]
+    ("errors_rad", lambda: DEVICES["smartlight"].cell([0, 1], np.zeros((3, 2)))),
+    ("device", lambda: om.compare_fabrics({"mesh": MESH}, [[1, 0, 3, 2]], ANY)),
+    ("device", lambda: om.compare_fabrics({"mesh": MESH}, [[1, 0, 3, 2]], [])),  # type: ignore[arg-type]
+    ("matchings", lambda: om.compare_fabrics({"mesh": MESH}, RAGGED, "ideal")),
+    ("fabrics", lambda: om.compare_fabrics(MESH, [[1, 0, 3, 2]], "ideal")),  # type: ignore[arg-type]
+    ("problems", lambda: om.compare_methods(np.array(None))),  # type: ignore[arg-type]
+    ("methods", lambda: om.compare_methods([ROUTING], ROUTING)),  # type: ignore[arg-type]
+    ("components", lambda: netlist_from_tree({}, components=["switch"])),  # type: ignore[arg-type]
+    ("pins", lambda: netlist_from_tree({}, pins=["a1"])),  # type: ignore[arg-type]
+    ("matrix", lambda: om.decompose(RAGGED, tolerance=0.1)),
+    ("matrix", lambda: om.decompose("x", tolerance=0.1)),
+    ("names", lambda: om.Demand.from_matrix([[0, 1], [1, 0]], delay_s=1.0, names=2j)),  # type: ignore[arg-type]
+    ("method", lambda: om.solve(ROUTING, TABLE)),
+    ("on_event", lambda: om.solve(ROUTING, on_event=3)),  # type: ignore[arg-type]
+    ("method", lambda: om.Task(ROUTING, TABLE)),
+    ("slot", lambda: om.solve(ROUTING, seed=0).plot(slot=TABLE)),
+    ("switch", lambda: play(om.solve(ROUTING, seed=0), None)),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "call"), CALLS, ids=[f"{k}-{row[0]}" for k, row in enumerate(CALLS)]
+)
+def test_wrong_values_are_refused_by_name(name: str, call: Callable[[], object]) -> None:
+    with pytest.raises(om.InputError) as caught:
+        call()
+    assert name in str(caught.value)
+    assert caught.value.where in ("", name)
+
+
+def test_names_of_files_may_be_bytes(tmp_path: Any) -> None:
+    path = tmp_path / "empty.yml"
+    path.write_text("{}")
+    with pytest.raises(om.OptMatchError, match=r"empty\.yml"):
+        om.read_netlist(bytes(path))
