@@ -12,6 +12,7 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps
 from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.training.step import ALL_REDUCE, Group, Step
 from optmatch.simulation.rails.replay import read_plan, simulate_rails
 from tests.helpers.modes import examples
 from tests.helpers.rails import (
@@ -228,3 +229,30 @@ def test_the_command_replays_a_job(tmp_path: Any) -> None:
     assert shown.stdout.count("operations): window") == len(job.phases())
     assert run(str(path), "--packet-rate", "1").exit_code == 2
     assert run(str(path), "--switching", "all-stop").exit_code == 0
+
+
+@pytest.mark.parametrize("policy", ["on-demand", "provisioned", "all-links"])
+def test_groups_of_which_only_some_ranks_are_members(policy: Any) -> None:
+    """What is planned is simulated: ranks 0 and 1 change dimensions, ranks 2 and 3 do not."""
+    groups = (Group("tp.0", "tp", (0, 1), rail=0), Group("dp.0", "dp", (0, 1, 2, 3), rail=0))
+    step = Step(
+        groups=groups,
+        rank=[0, 0, 1, 1, 2, 3],
+        kind=[ALL_REDUCE] * 6,
+        group=[0, 1, 0, 1, 1, 1],
+        size_bytes=[8e6] * 6,
+        duration_s=[0.0] * 6,
+        peer=[-1] * 6,
+        match=[0, 1, 0, 1, 1, 1],
+        dep_start=[0, 0, 1, 1, 2, 2, 2],
+        dep=[0, 2],
+    )
+    network = om.problems.RailNetwork(gpus_per_server=1, delay_s=0.25, port_bytes_per_s=8e6)
+    job = om.RailJob(network=network, workload=om.problems.Workload(recorded=step))
+    outcome = simulate_rails(job, policy)
+    stages = [(phase.stage, phase.ranks, phase.dimension) for phase in job.phases()]
+    assert stages == [(0, (0, 1), "tp"), (0, (0, 1), "dp"), (1, (2, 3), "dp")]
+    switches = policy != "all-links"
+    assert outcome.switched.tolist() == [switches, switches, False]
+    if policy != "all-links":
+        assert om.solve(job, policy).objective == pytest.approx(outcome.step_s)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value, frozen
+from optmatch.model import Value, frozen
 from optmatch.problems.rails.training.step import DIMENSIONS, Dimension, Step, dimensions
 
 
@@ -16,12 +18,14 @@ from optmatch.problems.rails.training.step import DIMENSIONS, Dimension, Step, d
 class Phase(Value):
     """A run of operations of one dimension on one rail, at all ranks of one stage.
 
+    The ranks of a stage are switched together, and go through the same dimensions.
+
     Parameters
     ----------
     rail
         The rail.
     stage
-        The stage on this rail: ranks that are switched together, numbered from 0 up.
+        The number of the stage on this rail, from 0 up.
     position
         The number of the phase at its stage, from 0 up.
     ranks
@@ -44,16 +48,24 @@ class Phase(Value):
     n_operations: int
 
 
-def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def find_stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Find ranks that are switched together: a group other than a pipeline joins them on a rail.
 
-    Returns pairs of rail and ranks, ascending; a rank that only pipelines is a stage of its own.
-    """
-    head: dict[tuple[int, int], tuple[int, int]] = {}
+    Returns
+    -------
+    tuple of (rail, ranks)
+        Ascending, as the ranks of a stage are. A rank that only pipelines is a stage of its own.
 
-    def find(node: tuple[int, int]) -> tuple[int, int]:
-        while head.setdefault(node, node) != node:
-            head[node] = node = head[head[node]]
+    Notes
+    -----
+    Connected components by union and find, over pairs of rail and rank.
+    """
+    parent: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def find_root(node: tuple[int, int]) -> tuple[int, int]:
+        while parent.setdefault(node, node) != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
         return node
 
     for group in step.groups:
@@ -61,68 +73,97 @@ def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
             continue
         nodes = [(group.rail, rank) for rank in group.ranks]
         for node in nodes:
-            find(node)
+            root = find_root(node)
             if group.dimension != "pp":
-                one, two = sorted((find(nodes[0]), find(node)))
-                head[two] = one
-    found: dict[tuple[int, int], list[int]] = {}
-    for node in sorted(head):
-        found.setdefault(find(node), []).append(node[1])
-    return tuple((rail, tuple(found[rail, rank])) for rail, rank in sorted(found))
+                first_root, second_root = sorted((find_root(nodes[0]), root))
+                parent[second_root] = first_root
+
+    ranks_of_root: dict[tuple[int, int], list[int]] = {}
+    for node in sorted(parent):
+        ranks_of_root.setdefault(find_root(node), []).append(node[1])
+    return tuple((root[0], tuple(ranks)) for root, ranks in sorted(ranks_of_root.items()))
+
+
+class _Runs(NamedTuple):
+    """The runs of one dimension among the operations of a rank on a rail."""
+
+    dimension: NDArray[np.int64]
+    """``dimension[run]``: a place in `DIMENSIONS`."""
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    """``first[run]``, ``last[run]``: its first and its last operation."""
+    n_operations: NDArray[np.int64]
 
 
 def phases(step: Step) -> tuple[Phase, ...]:
     """Split the communication of each stage into phases.
 
-    Phases are by rail, then stage, then order in time. Two ranks of a stage that go through
-    different dimensions raise `InputError`.
+    Phases are by rail, then stage, then order in time. Ranks that are switched together, but go
+    through different dimensions, since only some of them are members of a group, are stages of
+    their own: each has the ranks that go through the same ones.
 
     Time O(operations).
     """
-    dimension = dimensions(step)
-    rail = step.rail
+    dimension_of_operation = dimensions(step)
+    rail_of_operation = step.rail
     result: list[Phase] = []
-    counted = Counter[int]()  # stages of a rail
-    for on, ranks in stages(step):
-        runs = [_runs(step, rank, on, rail, dimension) for rank in ranks]
-        orders = [dimension[own[cuts[:-1]]] for own, cuts in runs]
-        for rank, order in zip(ranks, orders, strict=True):
-            if not np.array_equal(order, orders[0]):
-                raise InputError(
-                    f"rail {on}: rank {rank} goes through {_names(order)}, rank {ranks[0]} of the"
-                    f" same stage through {_names(orders[0])}",
-                    where="groups",
-                )
-        first = frozen("first", np.array([own[cuts[:-1]] for own, cuts in runs]).T, 2, np.int64)
-        last = frozen("last", np.array([own[cuts[1:] - 1] for own, cuts in runs]).T, 2, np.int64)
-        many = np.array([np.diff(cuts) for _, cuts in runs]).max(axis=0)
-        for position, dim in enumerate(orders[0].tolist()):
-            result.append(
-                Phase(
-                    rail=on,
-                    stage=counted[on],
-                    position=position,
-                    ranks=ranks,
-                    dimension=DIMENSIONS[dim],
-                    first=first[position],
-                    last=last[position],
-                    n_operations=int(many[position]),
-                )
-            )
-        counted[on] += 1
+    n_stages_of_rail = Counter[int]()
+    for rail, ranks in find_stages(step):
+        runs_of_rank = {
+            rank: _find_runs(step, rank, rail, rail_of_operation, dimension_of_operation)
+            for rank in ranks
+        }
+        ranks_of_order: dict[tuple[int, ...], list[int]] = {}
+        for rank, runs in runs_of_rank.items():
+            ranks_of_order.setdefault(tuple(runs.dimension.tolist()), []).append(rank)
+        for alike_ranks in ranks_of_order.values():
+            alike_runs = [runs_of_rank[rank] for rank in alike_ranks]
+            result += _make_phases(rail, n_stages_of_rail[rail], tuple(alike_ranks), alike_runs)
+            n_stages_of_rail[rail] += 1
     return tuple(result)
 
 
-def _runs(
-    step: Step, rank: int, on: int, rail: NDArray[np.int32], dimension: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List the operations of a rank on a rail, and where its dimension changes, with both ends."""
+def _make_phases(
+    rail: int, stage: int, ranks: tuple[int, ...], runs_of_rank: Sequence[_Runs]
+) -> list[Phase]:
+    """Make the phases of a stage, all of whose ranks go through the same dimensions."""
+    # Arrays of shape (phases, ranks).
+    first = frozen("first", np.array([runs.first for runs in runs_of_rank]).T, 2, np.int64)
+    last = frozen("last", np.array([runs.last for runs in runs_of_rank]).T, 2, np.int64)
+    n_operations = np.array([runs.n_operations for runs in runs_of_rank]).max(axis=0)
+    return [
+        Phase(
+            rail=rail,
+            stage=stage,
+            position=position,
+            ranks=ranks,
+            dimension=DIMENSIONS[dimension],
+            first=first[position],
+            last=last[position],
+            n_operations=int(n_operations[position]),
+        )
+        for position, dimension in enumerate(runs_of_rank[0].dimension.tolist())
+    ]
+
+
+def _find_runs(
+    step: Step,
+    rank: int,
+    rail: int,
+    rail_of_operation: NDArray[np.int32],
+    dimension: NDArray[np.int64],
+) -> _Runs:
+    """Find the runs of one dimension among the operations of a rank on a rail.
+
+    `rail_of_operation` and `dimension` have an entry for each operation of the step.
+    """
     start, end = step.rank_start[rank : rank + 2]
-    own = start + np.flatnonzero(rail[start:end] == on)
-    changes = np.flatnonzero(np.diff(dimension[own], prepend=-1))
-    return own, np.append(changes, len(own))
-
-
-def _names(order: NDArray[np.int64]) -> str:
-    shown = " ".join(DIMENSIONS[dim] for dim in order[:8])
-    return (shown or "nothing") + (" ..." if len(order) > 8 else "")
+    operations = start + np.flatnonzero(rail_of_operation[start:end] == rail)
+    starts_of_runs = np.flatnonzero(np.diff(dimension[operations], prepend=-1))
+    bounds = np.append(starts_of_runs, len(operations))
+    return _Runs(
+        dimension=dimension[operations[bounds[:-1]]],
+        first=operations[bounds[:-1]],
+        last=operations[bounds[1:] - 1],
+        n_operations=np.diff(bounds),
+    )
