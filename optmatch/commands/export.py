@@ -92,6 +92,11 @@ class SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic befo
     type=click.FloatRange(min=0),
     help="With --heaters: the power that all of them may take at any time.",
 )
+@click.option(
+    "--dialect",
+    type=click.Choice(["msccl", "msccl-executor-nccl", "rccl"]),
+    help="The runtime that is to read a program of MSCCL.  [default: msccl]",
+)
 @with_options((DEVICE, DEVICE_CELLS))
 @FORCE
 def export(
@@ -106,6 +111,7 @@ def export(
     from_slot: int | str | None,
     heaters: str | None,
     most_mw: float | None,
+    dialect: str | None,
     device: str | None,
     device_cells: str | None,
     force: bool,
@@ -125,6 +131,7 @@ def export(
         "from_slot": from_slot,
         "heaters": heaters,
         "most_mw": most_mw,
+        "dialect": dialect,
     }
     format_options: dict[str, Any] = {}
     for name, value in possible_options.items():

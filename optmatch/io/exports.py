@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from optmatch.io.arrays import detach
-from optmatch.io.collectives.msccl import write_msccl, write_rounds, write_traces
+from optmatch.io.collectives.msccl import write_msccl
 from optmatch.io.collectives.mscclpp import write_mscclpp
+from optmatch.io.collectives.rounds import write_rounds, write_traces
 from optmatch.io.files import save_tree
 from optmatch.io.heaters import write_drive_table
 from optmatch.io.netlists import gdsfactory, phases
@@ -156,6 +157,7 @@ EXPORTERS: dict[str, Exporter] = {
         "sends of a collective as a program of MSCCL, XML; of its circuits it knows nothing",
         ("collective",),
         write_msccl,
+        options=("dialect",),
     ),
     "mscclpp": Exporter(
         "the same as an execution plan of MSCCL++, JSON", ("collective",), write_mscclpp
@@ -232,7 +234,8 @@ def export(
     be written, `InputError` is raised, and nothing is written. Bandwidths of a problem
     without bytes need a rate. `names` has the `options` of the format: ``component``, the name of
     a cell, and ``pins``, those of a1, a2, b1 and b2; ``ports``, a table of the ports of switches,
-    ``slot`` and ``from_slot``; ``heaters``, a file of calibrations, ``most_mw`` and ``cells``.
+    ``slot`` and ``from_slot``; ``heaters``, a file of calibrations, ``most_mw`` and ``cells``;
+    ``dialect``, the runtime that is to read a program of MSCCL.
     """
     written = _write(solution, to, rate_bytes_per_s, names)
     if isinstance(written, Document):

@@ -1,4 +1,8 @@
-"""The rules of the reader of MSCCL++, and a machine that does what a plan says, in any order."""
+"""The rules of the reader of MSCCL++ 0.9, and a machine that does what a plan says, in any order.
+
+The rules are those of ``execution_plan.cc``, ``execution_common.hpp`` and
+``execution_kernel.hpp`` of microsoft/mscclpp at 1f5f065d (August 2026).
+"""
 
 import json
 from collections import Counter, deque
@@ -17,9 +21,12 @@ def read(text: str) -> dict[str, Any]:
     tree: dict[str, Any] = json.loads(text)
     for name in ("name", "collective", "protocol", "inplace", "gpus"):
         assert name in tree
+    assert tree["protocol"] in ("Simple", "LL") and isinstance(tree["inplace"], bool)
     linked = Counter[tuple[int, int]]()
     for rank, gpu in enumerate(tree["gpus"]):
         assert gpu["id"] == rank
+        # It divides by both, and wants chunks of one size in input and output.
+        assert gpu["input_chunks"] > 0 and gpu["output_chunks"] > 0
         for channel in gpu["channels"]:
             assert channel["channel_type"] == "port"
             linked.update((rank, peer) for peer in channel["connected_to"])
@@ -53,6 +60,8 @@ def _check_block(tree: dict[str, Any], gpu: dict[str, Any], block: dict[str, Any
                 owner, buffer = tree["gpus"][far["rank"]], far["type"]
             names = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
             assert end["index"] >= 0 and end["index"] + end["size"] <= owner[names[buffer]]
+        if op["name"] == "flush":  # it counts its channels by its outputs
+            assert len(op["dst_buff"]) == len(op["channel_ids"])
         if op["name"] == "put":
             assert len(op["src_buff"]) == len(op["dst_buff"]) == len(op["channel_ids"])
             far_ranks = [
@@ -104,6 +113,8 @@ class Machine:
                 while op["name"] == "sem_acquire" and not self.semaphores[rank][number]:
                     yield "waits"
                 self.semaphores[rank][number] += 1 if op["name"] == "sem_release" else -1
+            if op["name"] == "flush":
+                far = far[: len(op.get("dst_buff", ()))]
             for k, peer in enumerate(far):
                 queue = self.posted.setdefault((rank, peer), deque())
                 if op["name"] == "put":

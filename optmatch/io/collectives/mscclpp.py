@@ -9,26 +9,63 @@ block has few operations and peers, so a rank has several, of which each waits f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from optmatch.io.collectives.msccl import NAMES, Layout, Slot
+from optmatch.io.collectives.layouts import Layout, LocalCopy, Send, Slot
 from optmatch.model import InputError, Solution
 from optmatch.problems.collectives.plan import REDUCE
 
-# Limits of the executor.
+# Limits of the executor of MSCCL++ 0.9.
 MOST_OPERATIONS = 64
 """Operations of a thread block."""
 MOST_PEERS = 16
-"""Peers of a thread block."""
+"""Peers of a thread block, and remote buffers that it writes."""
 MOST_AT_ONCE = 8
-"""Ends of an operation."""
+"""Channels of one operation."""
 MOST_SEMAPHORES = 16
+"""Semaphores of a rank, each of which lets a thread block wait for another one."""
+_RESERVED_OPERATIONS = 4
+"""Operations of a thread block that wait for the block before, and release the next one."""
 
-Operation = dict[str, Any]
-"""An operation, whose ends are still ranks and buffers of ranks, not numbers."""
+_COLLECTIVES = {
+    "all-reduce": "allreduce",
+    "all-gather": "allgather",
+    "reduce-scatter": "reducescatter",
+    "all-to-all": "alltoall",
+    "broadcast": "broadcast",
+}
+"""Names of collectives, by our names of operations; an uneven all-to-all ends in ``v``."""
+
+
+class RemoteEnd(NamedTuple):
+    """A place in a buffer of another rank."""
+
+    rank: int
+    slot: Slot
+    n_units: int
+
+
+class Operation(NamedTuple):
+    """An operation of a rank, before its channels and remote buffers have numbers."""
+
+    name: str
+    """MSCCL++'s name: ``put``, ``signal``, ``wait``, ``flush``, ``copy``, ``re`` or ``nop``."""
+    peers: tuple[int, ...] = ()
+    """The ranks at the other ends of its channels, in their order."""
+    sources: tuple[tuple[Slot, int], ...] = ()
+    """Places of its own rank that it reads, with their units."""
+    target: tuple[Slot, int] | None = None
+    """The place of its own rank that it writes, with its units."""
+    remote_ends: tuple[RemoteEnd, ...] = ()
+    """Places of `peers` that it writes, or that it flushes, in the order of `peers`."""
+
+
+_NOTHING = Operation("nop")
+"""Lets all threads of a block wait for each other."""
 
 
 def write_mscclpp(solution: Solution) -> str:
@@ -37,187 +74,300 @@ def write_mscclpp(solution: Solution) -> str:
     Takes what `write_msccl` takes. What the executor cannot hold raises `InputError`.
     """
     layout = Layout("MSCCL++", solution)
-    n = layout.problem.n_ranks
+    n_ranks = layout.problem.n_ranks
     programs = _list_operations(layout)
-    sizes = [layout.sizes(rank) for rank in range(n)]
-    if not np.all(sizes):
+    buffer_units = [layout.buffer_units(rank) for rank in range(n_ranks)]
+    if not np.all(buffer_units):
         raise InputError("MSCCL++: each rank has to send and to receive something")
+
+    gpus = []
+    for rank, (n_input, n_output) in enumerate(buffer_units):
+        buffers = {
+            "id": rank,
+            "input_chunks": n_input,
+            "output_chunks": n_output,
+            "scratch_chunks": layout.scratch[rank],
+        }
+        gpus.append(buffers | _format_rank(_cut_into_blocks(rank, programs[rank])))
+    collective = _COLLECTIVES[layout.problem.operation]
     tree = {
         "name": f"optmatch-{layout.problem.operation}",
-        "collective": NAMES[layout.problem.operation].replace("_", "") + "v" * layout.is_uneven,
+        "collective": f"{collective}v" if layout.is_uneven else collective,
         "protocol": "Simple",
         "inplace": not layout.is_all_to_all,
         "reuse_resources": False,
-        "gpus": [
-            {"id": rank, "input_chunks": sizes[rank][0], "output_chunks": sizes[rank][1]}
-            | {"scratch_chunks": layout.scratch[rank], **_split(rank, programs[rank])}
-            for rank in range(n)
-        ],
+        "gpus": gpus,
     }
     return json.dumps(tree, indent=1) + "\n"
 
 
 def _list_operations(layout: Layout) -> list[list[Operation]]:
     """List the operations of each rank."""
-    n = layout.problem.n_ranks
+    n_ranks = layout.problem.n_ranks
     rounds = list(layout.rounds())
-    pairs = {(source, target) for rows in rounds for source, target, *_ in rows}
-    filled = _fill(layout)
-    programs: list[list[Operation]] = [[] for _ in range(n)]
-    for rank, program in enumerate(programs):
-        own_block = layout.own_block(rank)
-        if own_block is not None:
-            source_slot, target_slot, units = own_block
-            program.append(_move("copy", [(source_slot, units)], (target_slot, units)))
-        heard = [source for source in range(n) if (source, rank) in pairs]
-        told = [target for target in range(n) if (rank, target) in pairs]
-        program += _tell("signal", heard)  # the buffers are ready for what comes
-        program += _tell("wait", told)
-        program.append({"name": "nop"})
-    for rows in rounds:
-        puts: list[list[Operation]] = [[] for _ in range(n)]
-        moves: list[list[Operation]] = [[] for _ in range(n)]
-        came_from: list[set[int]] = [set() for _ in range(n)]
-        then = set()
-        for source, target, chunk, kind in rows:
-            units, slot = int(layout.units[chunk]), layout.place(target, chunk)
-            into = slot
-            if (target, slot) in filled or kind == REDUCE:  # its data may still be wanted
-                into = "s", layout.scratch[target]
-                layout.scratch[target] += units
-                came = [(slot, units)] * (kind == REDUCE) + [(into, units)]
-                does = "re" if kind == REDUCE else "copy"
-                moves[target].append(_move(does, came, (slot, units)))
-            then.add((target, slot))
-            came_from[target].add(source)
-            end = _end(into, units) | {"rank": target}
-            puts[source].append({"src": _end(layout.place(source, chunk), units), "dst": end})
-        filled |= then
-        for rank, program in enumerate(programs):
-            ends = puts[rank]
-            for k in range(0, len(ends), MOST_AT_ONCE):
-                some = ends[k : k + MOST_AT_ONCE]
-                program.append(
-                    {
-                        "name": "put",
-                        "src_buff": [each["src"] for each in some],
-                        "dst_buff": [each["dst"] for each in some],
-                        **{"peers": [each["dst"]["rank"] for each in some]},
-                        "channel_type": "port",
-                    }
-                )
-            if ends:
-                peers = sorted({each["dst"]["rank"] for each in ends})
-                program += [{"name": "nop"}, *_tell("signal", peers), *_tell("flush", peers)]
-            program += _tell("wait", sorted(came_from[rank]))
-            if ends or came_from[rank]:
-                program += [{"name": "nop"}, *moves[rank]]
-            if moves[rank]:
-                program.append({"name": "nop"})
+    programs = [_begin_program(layout, rank, rounds) for rank in range(n_ranks)]
+    filled = _filled_at_first(layout)
+    for sends in rounds:
+        _add_round(layout, programs, sends, filled)
     return programs
 
 
-def _fill(layout: Layout) -> set[tuple[int, Slot]]:
+def _begin_program(layout: Layout, rank: int, rounds: Sequence[Sequence[Send]]) -> list[Operation]:
+    """Return the first operations of a rank: it copies its own block, and tells that it is ready.
+
+    Its buffers may be written from outside once it runs: it signals those that will send to it,
+    and waits for those that it will send to.
+    """
+    pairs = {(send.source, send.target) for sends in rounds for send in sends}
+    sources = sorted(source for source, target in pairs if target == rank)
+    targets = sorted(target for source, target in pairs if source == rank)
+    program = []
+    own_block = layout.own_block(rank)
+    if own_block is not None:
+        program.append(_copy(own_block))
+    program += _notify("signal", sources)
+    program += _notify("wait", targets)
+    program.append(_NOTHING)
+    return program
+
+
+def _add_round(
+    layout: Layout,
+    programs: Sequence[list[Operation]],
+    sends: Sequence[Send],
+    filled: set[tuple[int, Slot]],
+) -> None:
+    """Add the operations of one round to the programs of all ranks.
+
+    Parameters
+    ----------
+    layout
+        Its scratch buffers grow for what may not be written in place.
+    programs
+        ``programs[rank]``: extended.
+    sends
+        The sends of the round.
+    filled
+        Ranks and places that have something; those of the round are added.
+    """
+    n_ranks = len(programs)
+    puts: list[list[tuple[Slot, RemoteEnd]]] = [[] for _ in range(n_ranks)]
+    local_operations: list[list[Operation]] = [[] for _ in range(n_ranks)]
+    sources_of_rank: list[set[int]] = [set() for _ in range(n_ranks)]
+    newly_filled = set()
+    for send in sends:
+        n_units = int(layout.units[send.chunk])
+        slot = layout.find_slot(send.target, send.chunk)
+        landing = slot
+        is_reduced = send.kind == REDUCE
+        if (send.target, slot) in filled or is_reduced:
+            # The data at this place may still be wanted: what comes goes to scratch first.
+            landing = layout.reserve_scratch(send.target, n_units)
+            arrived = (landing, n_units)
+            target = (slot, n_units)
+            if is_reduced:
+                operation = Operation("re", sources=(target, arrived), target=target)
+            else:
+                operation = Operation("copy", sources=(arrived,), target=target)
+            local_operations[send.target].append(operation)
+        newly_filled.add((send.target, slot))
+        sources_of_rank[send.target].add(send.source)
+        remote_end = RemoteEnd(send.target, landing, n_units)
+        puts[send.source].append((layout.find_slot(send.source, send.chunk), remote_end))
+    filled |= newly_filled
+
+    for rank, program in enumerate(programs):
+        program += _put(puts[rank])
+        program += _notify("wait", sorted(sources_of_rank[rank]))
+        if puts[rank] or sources_of_rank[rank]:
+            program += [_NOTHING, *local_operations[rank]]
+        if local_operations[rank]:
+            program.append(_NOTHING)
+
+
+def _put(puts: Sequence[tuple[Slot, RemoteEnd]]) -> Iterator[Operation]:
+    """Yield the operations that put data into buffers of others, tell them, and wait until done.
+
+    Parameters
+    ----------
+    puts
+        From where, and into which place of another rank.
+    """
+    if not puts:
+        return
+    for first in range(0, len(puts), MOST_AT_ONCE):
+        some = puts[first : first + MOST_AT_ONCE]
+        yield Operation(
+            name="put",
+            peers=tuple(remote_end.rank for _, remote_end in some),
+            sources=tuple((slot, remote_end.n_units) for slot, remote_end in some),
+            remote_ends=tuple(remote_end for _, remote_end in some),
+        )
+    end_of_peer = {remote_end.rank: remote_end for _, remote_end in puts}
+    peers = sorted(end_of_peer)
+    yield _NOTHING
+    yield from _notify("signal", peers)
+    # The executor of MSCCL++ 0.9 counts the channels of a flush by its outputs: without any it
+    # would not wait, and data could change before they are sent.
+    for operation in _notify("flush", peers):
+        ends = tuple(end_of_peer[peer] for peer in operation.peers)
+        yield operation._replace(remote_ends=ends)
+
+
+def _filled_at_first(layout: Layout) -> set[tuple[int, Slot]]:
     """Return the places of ranks that have something at first."""
-    n, operation = layout.problem.n_ranks, layout.problem.operation
+    n_ranks = layout.problem.n_ranks
     chunks = np.arange(layout.n_chunks)
-    owner = {
-        "all-gather": chunks // max(1, layout.n_chunks // n),
-        "all-to-all": chunks // n,
+    owners = {
+        "all-gather": chunks // max(1, layout.n_chunks // n_ranks),
+        "all-to-all": chunks // n_ranks,
         "broadcast": np.full(layout.n_chunks, layout.problem.root),
-    }.get(operation)
-    return {
-        (rank, layout.place(rank, chunk))
-        for rank in range(n)
-        for chunk in chunks[(owner == rank) if owner is not None else slice(None)].tolist()
     }
+    owner_of_chunk = owners.get(layout.problem.operation)
+    filled = set()
+    for rank in range(n_ranks):
+        # Before a reduction each rank has a share of every chunk.
+        own_chunks = chunks if owner_of_chunk is None else chunks[owner_of_chunk == rank]
+        filled |= {(rank, layout.find_slot(rank, chunk)) for chunk in own_chunks.tolist()}
+    return filled
 
 
-def _end(slot: Slot, units: int) -> dict[str, Any]:
-    return {"type": slot[0], "index": slot[1], "size": units}
+def _copy(copy: LocalCopy) -> Operation:
+    """Return a copy within a rank."""
+    source = (copy.source, copy.n_units)
+    return Operation("copy", sources=(source,), target=(copy.target, copy.n_units))
 
 
-def _move(name: str, sources: list[tuple[Slot, int]], target: tuple[Slot, int]) -> Operation:
-    """Return an operation within a rank."""
-    ends = {"src_buff": [_end(*each) for each in sources]}
-    ends["dst_buff"] = [_end(*target)]
-    return {"name": name, **ends, **({"reduce_op": "sum"} if name == "re" else {})}
+def _notify(name: str, peers: Sequence[int]) -> Iterator[Operation]:
+    """Yield signals, waits or flushes for some ranks, a few in each operation."""
+    for first in range(0, len(peers), MOST_AT_ONCE):
+        yield Operation(name, peers=tuple(peers[first : first + MOST_AT_ONCE]))
 
 
-def _tell(name: str, peers: list[int]) -> Iterator[Operation]:
-    for k in range(0, len(peers), MOST_AT_ONCE):
-        yield {"name": name, "peers": peers[k : k + MOST_AT_ONCE], "channel_type": "port"}
+@dataclass
+class _Block:
+    """The operations of a thread block, and what they reach."""
+
+    operations: list[Operation] = field(default_factory=list)
+    peers: set[int] = field(default_factory=set)
+    remote_buffers: set[tuple[int, str]] = field(default_factory=set)
+    """Rank and buffer."""
+
+    def has_room_for(self, operation: Operation) -> bool:
+        """Tell whether one more operation is within the limits of a block."""
+        if len(self.operations) >= MOST_OPERATIONS - _RESERVED_OPERATIONS:
+            return False
+        n_peers = len(self.peers.union(operation.peers))
+        n_buffers = len(self.remote_buffers | _remote_buffers(operation))
+        return max(n_peers, n_buffers) <= MOST_PEERS
+
+    def append(self, operation: Operation) -> None:
+        """Add an operation."""
+        self.operations.append(operation)
+        self.peers |= set(operation.peers)
+        self.remote_buffers |= _remote_buffers(operation)
 
 
-def _split(rank: int, program: list[Operation]) -> dict[str, Any]:
-    """Cut the operations of a rank into thread blocks, and number their ends."""
-    blocks: list[list[Operation]] = [[]]
-    ends = [set[Any]()]
+def _remote_buffers(operation: Operation) -> set[tuple[int, str]]:
+    """Return rank and buffer of the places of others that an operation writes."""
+    return {(end.rank, end.slot.buffer) for end in operation.remote_ends}
+
+
+def _cut_into_blocks(rank: int, program: Iterable[Operation]) -> list[_Block]:
+    """Cut the operations of a rank into thread blocks."""
+    blocks = [_Block()]
     for operation in program:
-        more = {*operation.get("peers", ())}
-        more |= {(end["rank"], end["type"]) for end in _remote(operation)}
-        kinds = [
-            {each for each in ends[-1] | more if isinstance(each, kind)} for kind in (int, tuple)
-        ]
-        if len(blocks[-1]) >= MOST_OPERATIONS - 4 or max(map(len, kinds)) > MOST_PEERS:
-            blocks.append([])
-            ends.append(set())
+        if not blocks[-1].has_room_for(operation):
+            blocks.append(_Block())
         blocks[-1].append(operation)
-        ends[-1] |= more
-    if len(blocks) > MOST_SEMAPHORES + 1:
-        told = f"rank {rank} needs {len(blocks)} thread blocks, {MOST_SEMAPHORES + 1} are possible"
-        raise InputError(f"MSCCL++: {told}")
-    peers = sorted({each for some in ends for each in some if isinstance(each, int)})
-    buffers = sorted({each for some in ends for each in some if isinstance(each, tuple)})
-    found = []
-    for number, (operations, some) in enumerate(zip(blocks, ends, strict=True)):
-        mine = sorted(each for each in some if isinstance(each, int))
-        far = sorted(each for each in some if isinstance(each, tuple))
-        before = [{"name": "sem_acquire", "semaphore_ids": [number - 1]}, {"name": "nop"}]
-        after = [{"name": "nop"}, {"name": "sem_release", "semaphore_ids": [number]}]
-        found.append(
+    most_blocks = MOST_SEMAPHORES + 1
+    if len(blocks) > most_blocks:
+        rule = f"rank {rank} needs {len(blocks)} thread blocks, {most_blocks} are possible"
+        raise InputError(f"MSCCL++: {rule}")
+    return blocks
+
+
+def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
+    """Return the entries of a rank in the plan: its thread blocks, channels and remote buffers."""
+    peers = sorted(set[int]().union(*(block.peers for block in blocks)))
+    buffers = sorted(set[tuple[int, str]]().union(*(block.remote_buffers for block in blocks)))
+    threadblocks = []
+    for number, block in enumerate(blocks):
+        own_peers = sorted(block.peers)
+        own_buffers = sorted(block.remote_buffers)
+        operations = [
+            _format_operation(operation, own_peers, own_buffers) for operation in block.operations
+        ]
+        nothing: dict[str, Any] = {"name": "nop"}
+        if number > 0:
+            acquire = {"name": "sem_acquire", "semaphore_ids": [number - 1]}
+            operations = [acquire, nothing, *operations]
+        if number < len(blocks) - 1:
+            release = {"name": "sem_release", "semaphore_ids": [number]}
+            operations = [*operations, nothing, release]
+        channels = {
+            "channel_type": "port",
+            "channel_ids": [peers.index(peer) for peer in own_peers],
+        }
+        references = {
+            "access_channel_type": "port",
+            "remote_buffer_ids": [buffers.index(buffer) for buffer in own_buffers],
+        }
+        threadblocks.append(
             {
                 "id": number,
-                "ops": before * (number > 0)
-                + [_number(each, mine, far) for each in operations]
-                + after * (number < len(blocks) - 1),
-                "channels": [
-                    {"channel_type": "port", "channel_ids": [peers.index(each) for each in mine]}
-                ],
-                "remote_buffer_refs": [
-                    {
-                        "access_channel_type": "port",
-                        "remote_buffer_ids": [buffers.index(each) for each in far],
-                    }
-                ],
+                "ops": operations,
+                "channels": [channels],
+                "remote_buffer_refs": [references],
             }
         )
     return {
-        "threadblocks": found,
+        "threadblocks": threadblocks,
         "channels": [{"channel_type": "port", "connected_to": peers}],
         "remote_buffers": [
-            {"rank": peer, "type": buffer, "access_channel_types": ["port"]}
-            for peer, buffer in buffers
+            {"rank": rank, "type": buffer, "access_channel_types": ["port"]}
+            for rank, buffer in buffers
         ],
         "semaphores": [{"init_value": 0}] * (len(blocks) - 1),
     }
 
 
-def _remote(operation: Operation) -> list[dict[str, Any]]:
-    return [end for end in operation.get("dst_buff", ()) if "rank" in end]
+def _format_operation(
+    operation: Operation, peers: Sequence[int], buffers: Sequence[tuple[int, str]]
+) -> dict[str, Any]:
+    """Return an operation with the numbers of its block.
 
-
-def _number(operation: Operation, peers: list[int], buffers: list[Any]) -> Operation:
-    """Put numbers of the thread block for ranks and their buffers."""
-    told = {name: value for name, value in operation.items() if name != "peers"}
-    if "peers" in operation:
-        told["channel_ids"] = [peers.index(each) for each in operation["peers"]]
-    if _remote(operation):
-        told["dst_buff"] = [
+    Parameters
+    ----------
+    operation
+        The operation.
+    peers
+        The ranks of the channels of the block, by number.
+    buffers
+        Rank and buffer of the remote buffers of the block, by number.
+    """
+    entry: dict[str, Any] = {"name": operation.name}
+    if operation.sources:
+        entry["src_buff"] = [_local_end(slot, n_units) for slot, n_units in operation.sources]
+    if operation.target is not None:
+        entry["dst_buff"] = [_local_end(*operation.target)]
+    if operation.name == "re":
+        entry["reduce_op"] = "sum"
+    if operation.peers:
+        entry["channel_type"] = "port"
+        entry["channel_ids"] = [peers.index(peer) for peer in operation.peers]
+    if operation.remote_ends:
+        entry["dst_buff"] = [
             {
-                "buffer_id": buffers.index((end["rank"], end["type"])),
-                **{name: end[name] for name in ("index", "size")},
+                "buffer_id": buffers.index((end.rank, end.slot.buffer)),
+                "index": end.slot.first_unit,
+                "size": end.n_units,
             }
-            for end in operation["dst_buff"]
+            for end in operation.remote_ends
         ]
-    return told
+    return entry
+
+
+def _local_end(slot: Slot, n_units: int) -> dict[str, Any]:
+    """Return a place of the own rank, as the plan has it."""
+    return {"type": slot.buffer, "index": slot.first_unit, "size": n_units}

@@ -60,7 +60,7 @@ def test_the_interpreter_would_take_it() -> None:
                     assert waited.attrib["hasdep"] == "1"
 
 
-def test_what_msccl_cannot_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_msccl_cannot_say_is_refused() -> None:
     """Too many steps, half a byte, steps from outside, more blocks than there can be."""
     for problem, match in (
         (om.Collective("broadcast", 3, 1.0), "1024 steps, 216 of 256"),
@@ -72,9 +72,11 @@ def test_what_msccl_cannot_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     ):
         with pytest.raises(om.InputError, match=match):
             exported(om.solve(problem, seed=0), "msccl")
-    monkeypatch.setattr("optmatch.io.collectives.msccl.MOST_BLOCKS", 8)
-    with pytest.raises(om.InputError, match="9 thread blocks of 1 steps, 8 of 256"):
-        write("all-to-all", "pairwise", 5)
+    wide = om.solve(om.Collective("all-to-all", 40, 1e6), "pairwise", seed=0)
+    with pytest.raises(om.InputError, match=r"rccl\): .* 79 thread blocks of 1 .* 64 of 64"):
+        exported(wide, "msccl", dialect="rccl")
+    with pytest.raises(om.InputError, match="dialect 'nccl': one of msccl, "):
+        exported(wide, "msccl", dialect="nccl")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import optmatch as om
 from optmatch.io.exports import exported
 from optmatch.solvers.collectives.methods import suits
+from tests.helpers.msccl_readers import RUNTIMES, check_program, without_dialect
 from tests.helpers.mscclpp import Machine, read
 from tests.helpers.runtimes import make, ranks, same, scratch_of, units_of
 
@@ -52,9 +53,16 @@ def solve(operation: Any, method: str, n: int) -> om.Solution | None:
 
 
 def check_msccl(solution: om.Solution, do: Any) -> None:
-    """Let processes do the program, and compare the results with what is wanted."""
+    """Let processes do the program, and compare the results with what is wanted.
+
+    Each dialect is read by the rules of its runtime, and has the same programs of ranks.
+    """
     problem: Any = solution.problem
     text = str(exported(solution, "msccl"))
+    for dialect in RUNTIMES:
+        in_dialect = str(exported(solution, "msccl", dialect=dialect))
+        check_program(in_dialect, dialect)
+        assert without_dialect(in_dialect) == without_dialect(text)
     first, last = make(
         problem, len(solution.answer.chunk_bytes), units_of(problem), scratch_of(text)
     )
@@ -107,6 +115,31 @@ def test_plans_without_an_operation_are_found_out(left_out: str) -> None:
             right = False
         right = right and all(same(*each) for each in zip(first, last, strict=True))
     assert not right
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (' outofplace="0"', ""),
+        ('coll="reducescatter"', 'coll="reduce_scatter"'),
+        ('proto="Simple"', 'proto="simple"'),
+        ('s="0"', 's="64"'),
+        ('cnt="1"', 'cnt="72"'),
+        ('chan="0"', 'chan="-1"'),
+        ("<gpu", "<GPU"),
+        (' id="0"', '\n id="0"'),
+        ('send="1" recv="-1"', 'send="-1" recv="-1"'),
+        ('srcoff="0"', 'srcoff="99"'),
+    ],
+)
+def test_programs_that_runtimes_refuse(old: str, new: str) -> None:
+    """The rules of their readers find a changed program."""
+    solution = om.solve(om.Collective("reduce-scatter", 3, 3e3), "ring", seed=0)
+    text = str(exported(solution, "msccl", dialect="rccl"))
+    check_program(text, "rccl")
+    assert old in text
+    with pytest.raises((AssertionError, KeyError, ValueError)):
+        check_program(text.replace(old, new), "rccl")
 
 
 def test_what_mscclpp_cannot_hold_is_refused() -> None:

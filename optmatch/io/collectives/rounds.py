@@ -1,0 +1,94 @@
+"""Plans of collectives as rounds in JSON, and as Chakra traces."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optmatch.io.rails.chakra.messages import RECEIVE, SEND
+from optmatch.io.rails.chakra.writer import Node, trace_bytes
+from optmatch.model import Solution
+from optmatch.problems.collectives.plan import KINDS, plan_of
+
+
+def write_rounds(solution: Solution) -> str:
+    """Write the rounds of a plan, one on a line.
+
+    It is ``{"chunk_bytes": [...], "rounds": [{"epoch", "circuits", "sends"}, ...]}``; a send is
+    ``[source, destination, chunk, "copy" | "reduce" | "keep"]``, circuits are by lane and rank.
+    Plans that have ``parts`` or ``places`` have them in each round, a row for each send.
+    """
+    plan = plan_of(solution)
+    sends_of_round: list[list[list[Any]]] = [[] for _ in range(plan.n_rounds)]
+    for round_, source, target, chunk, kind in plan.sends.tolist():
+        sends_of_round[round_].append([source, target, chunk, KINDS[kind]])
+
+    lines = []
+    for round_, epoch in enumerate(plan.epoch_of_round.tolist()):
+        content: dict[str, Any] = {
+            "epoch": epoch,
+            "circuits": plan.circuits[epoch].tolist(),
+            "sends": sends_of_round[round_],
+        }
+        is_in_round = plan.sends[:, 0] == round_
+        for name in ("parts", "places"):
+            rows = getattr(plan, name)
+            if len(rows):
+                content[name] = rows[is_in_round].tolist()
+        lines.append(json.dumps(content))
+    chunk_bytes = json.dumps(plan.chunk_bytes.tolist())
+    return f'{{"chunk_bytes": {chunk_bytes}, "rounds": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+@dataclass
+class _RankTrace:
+    """The nodes of a rank, while they are made round by round."""
+
+    nodes: list[Node] = field(default_factory=list)
+    round_: int = -1
+    """The last round in which the rank took part."""
+    nodes_of_round: list[int] = field(default_factory=list)
+    """The nodes of that round."""
+    nodes_before: list[int] = field(default_factory=list)
+    """The nodes of the round before it, for which all nodes of that round wait."""
+
+    def append(self, round_: int, kind: int, attributes: dict[str, bool | int | str]) -> None:
+        """Add a node of a round, which waits for all nodes of the last round before it."""
+        if round_ != self.round_:
+            self.round_ = round_
+            self.nodes_before = self.nodes_of_round
+            self.nodes_of_round = []
+        number = len(self.nodes)
+        self.nodes.append(Node(number, kind, f"round {round_}", self.nodes_before, 0, attributes))
+        self.nodes_of_round = [*self.nodes_of_round, number]
+
+
+def write_traces(solution: Solution) -> dict[str, bytes]:
+    """Write the sends of a plan as Chakra traces, a file for each rank.
+
+    Data that go from one rank to another in a round are one node that sends and one that receives,
+    with the round as tag. Both wait for all that their rank did in the last round in which it took
+    part, so rounds keep their order. Chakra knows no circuits: `astra.files` writes these.
+    """
+    plan = plan_of(solution)
+    n_ranks = plan.circuits.shape[2]
+    traces = [_RankTrace() for _ in range(n_ranks)]
+    pairs, pair_of_send = np.unique(plan.sends[:, :3], axis=0, return_inverse=True)
+    bytes_of_pair = np.bincount(pair_of_send.reshape(-1), weights=plan.sent_bytes)
+    for (round_, source, target), size_bytes in zip(
+        pairs.tolist(), bytes_of_pair.tolist(), strict=True
+    ):
+        attributes: dict[str, bool | int | str] = {
+            "is_cpu_op": False,
+            "comm_size": math.ceil(size_bytes),
+            "comm_tag": round_,
+            "comm_src": source,
+            "comm_dst": target,
+        }
+        traces[source].append(round_, SEND, attributes)
+        traces[target].append(round_, RECEIVE, attributes)
+    return {f".{rank}.et": trace_bytes(trace.nodes) for rank, trace in enumerate(traces)}
