@@ -56,4 +56,4 @@ def test_names_of_files_may_be_bytes(tmp_path: Any) -> None:
     path = tmp_path / "empty.yml"
     path.write_text("{}")
     with pytest.raises(om.OptMatchError, match=r"empty\.yml"):
-        om.read_netlist(bytes(path))
+        om.read_netlist(bytes(path))  # type: ignore[arg-type]

@@ -485,9 +485,10 @@ class IdealSwitch(Fabric):
     @property
     def over_budget(self) -> NDArray[np.bool_] | None:
         """``over_budget[source, destination]``: whether the circuit loses too much."""
-        if self.loss_db is None or self.budget_db is None:
+        circuit_budget_db = self.circuit_budget_db
+        if self.loss_db is None or circuit_budget_db is None:
             return None
-        return np.asarray(self.loss_db > self.circuit_budget_db)
+        return np.asarray(self.loss_db > circuit_budget_db)
 
     def describe_port(self, port: int) -> str:
         """Return a port for messages, by its name if it has one."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.switches import losses as files
-from optmatch.io.switches.losses import Conditions
+from optmatch.io.switches.losses import Conditions as Conditions
 from optmatch.io.switches.ports import PortTable
 from optmatch.model import InputError
 from optmatch.switches.drivers.opening import open_switch

@@ -195,7 +195,9 @@ def _sorted_entries(entries: Entries, bits: int) -> SortedEntries:
     n_entries = len(entries.ticks)
     float_bits = entries.ticks.astype(np.float32).view(np.int32)
     once = SortedEntries(np.empty(n_entries, np.int64), np.empty(n_entries, np.int64))
-    place_type = np.int32 if 2 * bits < 32 else np.int64  # less memory is faster
+    place_type: type[np.int32 | np.int64] = (
+        np.int32 if 2 * bits < 32 else np.int64
+    )  # less memory is faster
     twice = SortedEntries(np.empty(n_entries, place_type), np.empty(n_entries, np.int64))
     counts = np.zeros((2, _DIGITS + 1), dtype=np.int64)
     _sort_heaviest_first(entries, float_bits, bits, once, twice, counts)

@@ -243,7 +243,7 @@ def find_fewest_toggles(wiring, space, room, port, max_toggles, route):
     target_level = 0
     first = source
     last = target
-    best = Meeting(np.int64(FAR), -1, -1)
+    best = Meeting(np.int64(FAR), -1, -1)  # type: ignore[arg-type]
     while n_source and n_target:
         seen = source_level + target_level
         if seen > max_toggles or best.cost < seen * _TOGGLE:

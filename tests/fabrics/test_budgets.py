@@ -60,12 +60,13 @@ def test_what_does_not_fit_is_named(fields: dict[str, Any], named: str) -> None:
 
 def test_questions_that_need_a_dead_pair_are_infeasible_and_name_it() -> None:
     switch = om.IdealSwitch(3, loss_db=LOSS_DB, budget_db=3.0)
-    for problem in (
+    problems: tuple[Any, ...] = (
         om.AllToAll(switch),
         om.Routing(switch, [1, 0, -1]),
         om.Demand(switch, [[0, 2, 0], [0, 0, 1], [0, 0, 0]], delay_s=1.0),
-        om.Reroute(switch, [[0, 2]], spares=[1], failed_ports=[2]),
-    ):
+        om.Reroute(switch, [[0, 2]], spares=(1,), failed_ports=(2,)),
+    )
+    for problem in problems:
         solution = om.solve(problem, seed=0)
         assert solution.status is om.Status.INFEASIBLE
         assert om.verify(solution).ok
@@ -96,7 +97,7 @@ def test_the_spare_that_loses_least_takes_over() -> None:
         pairs = [(a, b) for a, b in ((0, 1), (1, 2), (2, 0)) if not over_budget[a, b]]
         if not pairs:
             continue
-        problem = om.Reroute(switch, pairs, spares=[3, 4, 5, 6], failed_ports=[0])
+        problem = om.Reroute(switch, pairs, spares=(3, 4, 5, 6), failed_ports=(0,))
         solution = om.solve(problem, seed=0)
         assert om.verify(solution).ok
 
@@ -112,4 +113,4 @@ def test_the_spare_that_loses_least_takes_over() -> None:
             expected = om.Status.OPTIMAL if not hit else om.Status.INFEASIBLE
             assert solution.status is expected
         else:
-            assert solution.objective[3] == min(worst_of_spare)  # type: ignore[index]
+            assert solution.objective[3] == min(worst_of_spare)

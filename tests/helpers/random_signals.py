@@ -34,7 +34,7 @@ from click.testing import CliRunner
 
 import optmatch as om
 from optmatch.cli import main
-from optmatch.model import CellDevice, unit_of, write_score
+from optmatch.model import CellDevice, Problem, unit_of, write_score
 from tests.helpers.command import INSTANCES
 
 HANGS_S = 60.0
@@ -54,7 +54,7 @@ class Flow(NamedTuple):
     """A solve of the command line."""
 
     name: str
-    problem: Callable[[], om.Problem[Any]]
+    problem: Callable[[], Problem[Any]]
     options: str = ""
 
 
@@ -80,20 +80,20 @@ class Tally:
     max_latency_s: float = 0.0
 
 
-def of_instance(path: str, **changes: Any) -> Callable[[], om.Problem[Any]]:
+def of_instance(path: str, **changes: Any) -> Callable[[], Problem[Any]]:
     """Return what reads an instance of the library, with some fields changed."""
 
-    def read() -> om.Problem[Any]:
+    def read() -> Problem[Any]:
         problem: Any = om.load(INSTANCES / f"{path}.json")
         return replace(problem, **changes) if changes else problem
 
     return read
 
 
-def on_a_chip(objective: str, *, size: int, ports: int) -> Callable[[], om.Problem[Any]]:
+def on_a_chip(objective: Any, *, size: int, ports: int) -> Callable[[], Problem[Any]]:
     """Return what makes a routing problem on a chip of which each cell is known."""
 
-    def make() -> om.Problem[Any]:
+    def make() -> Problem[Any]:
         rng = np.random.default_rng(size)
         mesh = om.HexMesh(size, size, ports=ports)
         order = rng.permutation(ports)
@@ -237,7 +237,7 @@ def find_faults(ended: Ended, sent: int, folder: Path, tally: Tally) -> list[str
     tally
         Counts this run.
     """
-    faults = []
+    faults: list[str] = []
     tally.n_signals += 1
     tally.max_latency_s = max(tally.max_latency_s, ended.latency_s)
     if came_before_the_entry(ended.stderr):
