@@ -27,7 +27,7 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("device", lambda: om.compare_fabrics({"mesh": MESH}, [[1, 0, 3, 2]], [])),  # type: ignore[arg-type]
     ("matchings", lambda: om.compare_fabrics({"mesh": MESH}, RAGGED, "ideal")),
     ("fabrics", lambda: om.compare_fabrics(MESH, [[1, 0, 3, 2]], "ideal")),  # type: ignore[arg-type]
-    ("problems", lambda: om.compare_methods(np.array(None))),  # type: ignore[arg-type]
+    ("problems", lambda: om.compare_methods(np.array(None))),
     ("methods", lambda: om.compare_methods([ROUTING], ROUTING)),  # type: ignore[arg-type]
     ("components", lambda: netlist_from_tree({}, components=["switch"])),  # type: ignore[arg-type]
     ("pins", lambda: netlist_from_tree({}, pins=["a1"])),  # type: ignore[arg-type]

@@ -85,7 +85,8 @@ def of_instance(path: str, **changes: Any) -> Callable[[], Problem[Any]]:
 
     def read() -> Problem[Any]:
         problem: Any = om.load(INSTANCES / f"{path}.json")
-        return replace(problem, **changes) if changes else problem
+        changed: Problem[Any] = replace(problem, **changes) if changes else problem
+        return changed
 
     return read
 
