@@ -34,6 +34,7 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("matrix", lambda: om.decompose(RAGGED, tolerance=0.1)),
     ("matrix", lambda: om.decompose("x", tolerance=0.1)),
     ("names", lambda: om.Demand.from_matrix([[0, 1], [1, 0]], delay_s=1.0, names=2j)),  # type: ignore[arg-type]
+    ("fabric", lambda: om.Demand.from_matrix([[0, 1], [1, 0]], delay_s=1.0, fabric=TABLE)),
     ("method", lambda: om.solve(ROUTING, TABLE)),
     ("on_event", lambda: om.solve(ROUTING, on_event=3)),  # type: ignore[arg-type]
     ("method", lambda: om.Task(ROUTING, TABLE)),

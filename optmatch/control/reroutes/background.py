@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition, Lock, Thread
+from typing import ClassVar
+from weakref import WeakSet
 
 from optmatch.control.reroutes.answering import Ahead, Snapshot, prepare_answers
 from optmatch.model import Limits
@@ -18,12 +22,20 @@ _LIMITS = Limits(time_s=0.005)
 _LONGEST_PAUSE_S = 1.0
 """Work goes on after so many seconds even if a caller still waits."""
 
+_LONGEST_WAIT_AT_EXIT_S = 60.0
+"""The end of the process waits so long for answers in work: the first one compiles kernels, which
+takes 20 s on a slow machine."""
+
 
 class Background:
     """Prepares the answers of the newest snapshot that it was given, and gives up older ones.
 
-    The thread ends when nothing is left to do. `pause` holds it up between two answers.
+    The thread ends when nothing is left to do. `pause` holds it up between two answers. The end of
+    the process waits for the answer in work: Python kills a thread that still runs then, and one
+    that compiles at that moment would abort the whole process.
     """
+
+    _all: ClassVar[WeakSet[Background]] = WeakSet()
 
     def __init__(self, ahead: Ahead) -> None:
         self._ahead: Ahead = ahead
@@ -32,6 +44,8 @@ class Background:
         self._next: Snapshot | None = None
         self._is_working = False
         self._n_callers = 0
+        self._thread: Thread | None = None
+        Background._all.add(self)
 
     def put(self, snapshot: Snapshot) -> None:
         """Prepare the answers of a snapshot instead of all before it."""
@@ -40,13 +54,19 @@ class Background:
             if self._is_working:
                 return
             self._is_working = True
-        Thread(target=self._work, daemon=True).start()
+            self._thread = Thread(target=self._work, daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
         """Give up all work, after the answer that is being prepared."""
         with self._changed:
             self._ahead = False
             self._next = None
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the thread has ended, or the time is over."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -92,3 +112,14 @@ class Background:
         with self._changed:
             self._changed.wait_for(lambda: not self._n_callers, _LONGEST_PAUSE_S)
             return self._next is None and bool(self._ahead)
+
+
+@atexit.register
+def _end_all_work() -> None:
+    """Give up the work of all controllers, and wait for the answers in work."""
+    remaining = list(Background._all)
+    for background in remaining:
+        background.stop()
+    end_s = time.monotonic() + _LONGEST_WAIT_AT_EXIT_S
+    for background in remaining:
+        background.join(max(0.0, end_s - time.monotonic()))

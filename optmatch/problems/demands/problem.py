@@ -260,6 +260,7 @@ class Demand(_InTicks):
         ('a', 'b')
         """
         names = form_of(Sequence[Any] | None).check("names", names)
+        fabric = form_of(Fabric | None).check("fabric", fabric)
         if delay_s is None and options.get("objective") != "matchings":
             raise InputError(
                 "delay_s: the reconfiguration delay in seconds is not stated; 0 if there is none",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -520,3 +521,32 @@ def test_jobs_of_low_priority_give_way_first() -> None:
     assert disturbed and spared
     with pytest.raises(om.InputError, match="priorities"):
         om.Rerouter(state, prepare=False, priorities={0: "high"})  # type: ignore[dict-item]
+
+
+AT_EXIT = """
+import threading
+import time
+import optmatch as om
+from optmatch.control.reroutes import background
+from optmatch.solvers.reroutes.states import hold_matching
+
+begun = threading.Event()
+
+def prepare_slowly(*args, **options):
+    begun.set()
+    time.sleep(0.5)
+    print("prepared", flush=True)
+
+background.prepare_answers = prepare_slowly
+controller = om.Rerouter(hold_matching(om.HexMesh(2, 2, ports=4), [1, 0, -1, -1]), background=True)
+begun.wait()
+"""
+
+
+@pytest.mark.parametrize("last", ["controller.close()", ""])
+def test_the_process_waits_for_the_answer_in_work(last: str) -> None:
+    """A thread that Python kills while it compiles aborts the process."""
+    command = [sys.executable, "-c", f"{AT_EXIT}\n{last}"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.stdout == "prepared\n", process.stderr
+    assert process.returncode == 0
