@@ -8,35 +8,36 @@ from optmatch.problems import SliceAllocation
 from optmatch.solvers.method import Method, Run
 
 
-def _place(rule: str) -> Run:
-    from optmatch.solvers.slices.methods import solve
+def _load_rule(rule: str) -> Run:
+    from optmatch.solvers.slices.methods import place_by_rule
 
-    return partial(solve, rule=rule)
-
-
-def _ilp() -> Run:
-    from optmatch.solvers.slices.ilp import solve
-
-    return solve
+    return partial(place_by_rule, rule=rule)
 
 
-def _row(rule: str, summary: str) -> Method:
-    return Method(rule, SliceAllocation, partial(_place, rule), summary)
+def _load_search() -> Run:
+    from optmatch.solvers.slices.ilp import minimise_load
+
+    return minimise_load
+
+
+def _method_of_rule(rule: str, summary: str) -> Method:
+    return Method(rule, SliceAllocation, partial(_load_rule, rule), summary)
 
 
 def _is_searched(problem: SliceAllocation) -> bool:
+    """Tell whether the exact method takes a problem."""
     from optmatch.solvers.slices.ilp import MOST_JOINED
 
     return not problem.fabric.joined or problem.fabric.n_servers <= MOST_JOINED
 
 
 METHODS = (
-    _row("optical", "a block of servers, else scattered ones joined by circuits"),
-    _row("first-fit", "the first free aligned block of servers"),
+    _method_of_rule("optical", "a block of servers, else scattered ones joined by circuits"),
+    _method_of_rule("first-fit", "the first free aligned block of servers"),
     Method(
         "ilp",
         SliceAllocation,
-        _ilp,
+        _load_search,
         "cuts, then a search of all placements",
         exact=True,
         follows=_is_searched,

@@ -36,74 +36,120 @@ from optmatch.solvers.slices.search import Placement, Rack, SliceSearch
 MOST = 16
 """All subsets of so many servers, and of so many slots, are looked at."""
 
+MOST_JOINED = 32
+"""Joined racks are searched as one, servers and routes of all of them."""
 
-def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest: int) -> list[int] | None:
-    """Find a set of servers that shows that no slice in this rack has a load of at most `largest`.
+_NODES_OF_AN_ITERATION = 10_000
+"""Nodes between two looks at the clock: a few milliseconds."""
 
-    Of all sets the one that misses most, servers counted from the first of the rack, then
-    switches, which count as servers that are not free; None if no set does, or there are more than
-    ``MOST`` of them or of slots.
 
-    What `optmatch.problems.LoadProof` states, for all sets at once: time and memory
-    :math:`O(2^n m)` for n servers and m edges.
+def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> list[int] | None:
+    """Find a set of servers that shows that no slice in a rack has a load of at most so much.
+
+    What `optmatch.problems.LoadProof` states, for all sets at once: a slice puts some number of
+    its slots on the servers of a set, and the circuits between these slots and the others need
+    fibres that leave the set. Time and memory :math:`O(2^n m)` for n servers and m edges.
+
+    Parameters
+    ----------
+    rack
+        The rack, or joined racks.
+    plan
+        The slice as it is turned.
+    server
+        The chips of a server along x, y and z.
+    largest_load
+        No edge may carry more circuits.
+
+    Returns
+    -------
+    list of int or None
+        Of all sets the one that lacks the most fibres. Servers are counted from the first of the
+        rack, then switches, which count as servers that are not free. None if no set lacks any, or
+        there are more than ``MOST`` nodes or slots.
     """
-    count = int(rack.edges.max(initial=-1)) + 1
-    if not count or count > MOST or plan.n_slots > MOST or not len(plan.pairs):
+    n_nodes = int(rack.edges.max(initial=-1)) + 1
+    if not n_nodes or n_nodes > MOST or plan.n_slots > MOST or not len(plan.pairs):
         return None
+
+    # The circuits that fit on the edges out of each set. All pairs have a multiple of `step`.
     step = int(np.gcd.reduce(plan.weights))
-    room = np.maximum(np.minimum(largest, rack.fibres) - rack.loads, 0) // step * step
-    members, leaving = _subsets(count, rack.edges.tobytes())
-    out = leaving @ room.astype(np.float32)
-    free = np.zeros(count, dtype=np.float32)
-    free[rack.servers] = 1
-    within = (members @ free).astype(np.int64)
-    total, slots = len(rack.servers), plan.n_slots
-    least = np.maximum(0, slots - total + within)
-    most = np.minimum(slots, within)
-    needed = _fewest_between(plan.shape, server, plan.twisted)[least, most]
-    missing = needed - np.minimum(out, out[::-1])  # the complement of a set: what arrives there
+    room = np.maximum(np.minimum(largest_load, rack.fibres) - rack.loads, 0)
+    whole_room = room // step * step
+    members, leaving = _list_subsets(n_nodes, rack.edges.tobytes())
+    room_out = leaving @ whole_room.astype(np.float32)
+    room_in = room_out[::-1]  # the complement of a set stands at the mirrored place
+
+    # How many slots lie in each set: as many as its free servers allow, and all that the servers
+    # outside it cannot take.
+    is_free = np.zeros(n_nodes, dtype=np.float32)
+    is_free[rack.servers] = 1
+    n_free_inside = (members @ is_free).astype(np.int64)
+    n_free_outside = len(rack.servers) - n_free_inside
+    fewest_slots = np.maximum(0, plan.n_slots - n_free_outside)
+    most_slots = np.minimum(plan.n_slots, n_free_inside)
+    needed = _fewest_circuits_between(plan.shape, server, plan.twisted)[fewest_slots, most_slots]
+
+    missing = needed - np.minimum(room_out, room_in)
     worst = int(missing.argmax())
-    return np.flatnonzero(members[worst]).tolist() if missing[worst] > 0 else None
+    if missing[worst] <= 0:
+        return None
+    return np.flatnonzero(members[worst]).tolist()
 
 
 @lru_cache(maxsize=8)
-def _subsets(count: int, edges: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Tell for each set of servers its members, and the edges that leave it."""
-    members = (np.arange(1 << count)[:, None] >> np.arange(count)) & 1
+def _list_subsets(n_nodes: int, edges: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """List all sets of nodes, each at the place whose binary digits are its members.
+
+    Parameters
+    ----------
+    n_nodes
+        The number of nodes.
+    edges
+        The bytes of ``edges[edge] = node, node``, int64.
+
+    Returns
+    -------
+    tuple of (members, leaving)
+        ``members[set, node]``, and ``leaving[set, edge]``: whether an edge leads out of a set.
+    """
+    members = (np.arange(1 << n_nodes)[:, None] >> np.arange(n_nodes)) & 1
     ends = np.frombuffer(edges, dtype=np.int64).reshape(-1, 2)
     leaving = members[:, ends[:, 0]] > members[:, ends[:, 1]]
     return members.astype(np.float32), leaving.astype(np.float32)
 
 
 @lru_cache(maxsize=64)
-def _fewest_between(shape: Shape, server: Shape, twisted: bool) -> NDArray[np.int64]:
+def _fewest_circuits_between(shape: Shape, server: Shape, twisted: bool) -> NDArray[np.int64]:
     """Return ``fewest[a, b]``: circuits that leave any set of a to b slots, at least."""
     plan = cut_shape(shape, server, twisted)
-    sets = np.arange(1 << plan.n_slots)
+    n_slots = plan.n_slots
+    sets = np.arange(1 << n_slots)
     leaving = np.zeros(len(sets), dtype=np.int64)
-    for (a, b), weight in zip(plan.pairs.tolist(), plan.weights.tolist(), strict=True):
-        leaving += weight * ((sets >> a & 1) > (sets >> b & 1))
-    sizes = sum(((sets >> slot & 1) for slot in range(plan.n_slots)), np.zeros_like(sets))
-    single = [int(leaving[sizes == size].min()) for size in range(plan.n_slots + 1)]
-    fewest = np.zeros((len(single), len(single)), dtype=np.int64)
-    for a in range(len(single)):
-        fewest[a, a:] = np.minimum.accumulate(single[a:])
+    for (source, destination), weight in zip(
+        plan.pairs.tolist(), plan.weights.tolist(), strict=True
+    ):
+        has_source = sets >> source & 1
+        has_destination = sets >> destination & 1
+        leaving += weight * (has_source > has_destination)
+    size_of_set = sum(((sets >> slot & 1) for slot in range(n_slots)), np.zeros_like(sets))
+    fewest_of_size = [int(leaving[size_of_set == size].min()) for size in range(n_slots + 1)]
+    fewest = np.zeros((n_slots + 1, n_slots + 1), dtype=np.int64)
+    for least_size in range(n_slots + 1):
+        fewest[least_size, least_size:] = np.minimum.accumulate(fewest_of_size[least_size:])
     return fewest
-
-
-_SLICE = 10_000  # nodes between two looks at the clock: a few milliseconds
-MOST_JOINED = 32
-"""Joined racks are searched as one, servers and routes of all of them."""
 
 
 class Refutation(NamedTuple):
     """Why no slice keeps a load."""
 
     cuts: tuple[tuple[int, ...], ...]
-    searched: bool  # whether cuts did not suffice
+    """Sets of servers that lack fibres; see `find_cut`."""
+    searched: bool
+    """Whether cuts did not suffice."""
 
 
-def solve(
+def minimise_load(
     problem: SliceAllocation, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
     """Place a slice with the least load on its busiest edge.
@@ -112,109 +158,141 @@ def solve(
     `LoadProof`; where no cut shows the bound in some rack, ``stats["bound_by"]`` says that it was
     searched. Joined racks of more than ``MOST_JOINED`` servers raise `InputError`.
     """
-    bound, fabric = problem.lower_bound(), problem.fabric
+    fabric = problem.fabric
     if fabric.joined and fabric.n_servers > MOST_JOINED:
         raise InputError(
             f"method = 'ilp': joined racks of at most {MOST_JOINED} servers in all, not of"
             f" {fabric.n_servers}; optical takes any number",
             where="method",
         )
-    if math.isinf(bound):
+    if math.isinf(problem.lower_bound()):
         return refuse(problem, "ilp")
-    run = _Run(problem, limits.start(), on_event)
+    search = _LoadSearch(problem, limits.start(), on_event)
     try:
-        run.go()
+        search.run()
     except KeyboardInterrupt:
-        run.limit = Limit.INTERRUPTED
-    return run.solution()
+        search.limit = Limit.INTERRUPTED
+    return search.conclude()
 
 
-class _Run:
-    """One solve: the best so far, refuted loads, and why it stopped."""
+class _LoadSearch:
+    """One solve: the best slice so far, loads that are refuted, and why it stopped."""
 
     def __init__(self, problem: SliceAllocation, clock: Clock, on_event: OnEvent) -> None:
-        self.problem, self.clock, self.on_event = problem, clock, on_event
+        self.problem = problem
+        self.clock = clock
+        self.on_event = on_event
         self.pod = Pod.of(problem)
         self.plans = tell_apart(list(problem.slice_shapes))
         self.best: Allocation | None = None
         self.bound = problem.lower_bound()
-        self.proof: Refutation | None = None
+        self.refutation: Refutation | None = None
+        """Of the largest load that was refuted."""
         self.limit: Limit | None = None
-        self.iterations = self.nodes = 0
+        self.iterations = 0
+        self.nodes = 0
 
-    def go(self) -> None:
-        """Raise the load until a slice keeps it; a first one, quickly found, says where to end."""
+    def run(self) -> None:
+        """Raise the load until a slice keeps it.
+
+        A slice that is quickly found comes first: it says where to end.
+        """
         self.limit = self.clock.exceeded(0)
         if self.limit is not None:
             return
         self.on_event(Tick("search", 0))
-        places: list[tuple[int, ...]] = [(rack,) for rack in self.pod.fullest_first(self.plans)]
-        if self.pod.fabric.joined:
-            places = [tuple(range(self.pod.fabric.racks))]
-        self.best = Pod.of(self.problem).allocate(
+        quick = Pod.of(self.problem).allocate(
             self.problem.shape, "optical", twisted=self.problem.twisted
         )
-        if self.best is not None:
-            self.on_event(NewBest(load_of(self.problem, self.best)))
-        values = {
-            value
+        if quick is not None:
+            self._keep(quick)
+
+        # Each place is a rack, or all racks where they are joined.
+        fabric = self.pod.fabric
+        places: list[tuple[int, ...]] = [(rack,) for rack in self.pod.fullest_first(self.plans)]
+        if fabric.joined:
+            places = [tuple(range(fabric.racks))]
+        possible_loads = {
+            load
             for racks in places
             for plan in self.plans
-            for value in loads_possible(self.pod.rack(*racks), plan)
+            for load in loads_possible(self.pod.rack(*racks), plan)
         }
-        most = int(self.pod.fabric.edge_fibres.max(initial=0))
-        for largest in sorted(values) or [most]:
-            if self.best is not None and load_of(self.problem, self.best) <= largest:
+        loads = sorted(possible_loads) or [self._most_fibres()]
+        for number, largest_load in enumerate(loads):
+            if self._keeps(largest_load):
                 break
-            if not self._settle(places, largest):
+            if not self._decide(places, largest_load):
                 return
-            if self.best is not None and load_of(self.problem, self.best) <= largest:
+            if self._keeps(largest_load):
                 break
-            higher = [value for value in values if value > largest]
-            self._raise_bound(float(min(higher, default=most + 1)))
+            next_load = loads[number + 1] if number + 1 < len(loads) else self._most_fibres() + 1
+            self._raise_bound(float(next_load))
+
         if self.best is None:
             self.bound = math.inf
         elif self.bound < load_of(self.problem, self.best):
             self._raise_bound(load_of(self.problem, self.best))
 
+    def _most_fibres(self) -> int:
+        """Return the fibres of the widest edge; no slice has a larger load."""
+        return int(self.pod.fabric.edge_fibres.max(initial=0))
+
+    def _keeps(self, largest_load: int) -> bool:
+        """Tell whether the best slice has at most this load."""
+        return self.best is not None and load_of(self.problem, self.best) <= largest_load
+
+    def _keep(self, allocation: Allocation) -> None:
+        """Keep a slice as the best, and tell of it."""
+        self.best = allocation
+        self.on_event(NewBest(load_of(self.problem, allocation)))
+
     def _raise_bound(self, bound: float) -> None:
-        most = int(self.pod.fabric.edge_fibres.max(initial=0))
+        """Take a higher bound over; one beyond all fibres says that there is no slice."""
         if self.best is not None:
             bound = min(bound, load_of(self.problem, self.best))
-        if self.bound < bound <= most:
+        if bound > self._most_fibres():
+            self.bound = bound
+        elif bound > self.bound:
             self.bound = bound
             self.on_event(Bound(bound))
-        elif bound > most:
-            self.bound = bound
 
-    def _settle(self, places: list[tuple[int, ...]], largest: int) -> bool:
-        """Find a slice with at most this load or refute it in every place; False if cut short."""
+    def _decide(self, places: list[tuple[int, ...]], largest_load: int) -> bool:
+        """Find a slice with at most this load, or refute it in every place.
+
+        Returns
+        -------
+        bool
+            False if it was cut short.
+        """
         cuts: list[tuple[int, ...]] = []
         searched = False
         for racks in places:
+            rack = self.pod.rack(*racks)
+            first_server = racks[0] * self.pod.servers
             for plan in self.plans:
-                there = self.pod.rack(*racks)
-                cut = find_cut(there, plan, self.pod.fabric.server, largest)
+                cut = find_cut(rack, plan, self.pod.fabric.server, largest_load)
                 if cut is not None:
-                    cuts.append(tuple(server + racks[0] * self.pod.servers for server in cut))
+                    cuts.append(tuple(first_server + server for server in cut))
                     continue
                 searched = True
-                found = self._search(racks, plan, largest)
-                if found is not None:
-                    lit = self.problem.lit_fibres
-                    self.best = connect(
-                        self.problem.fabric, lit, plan, found.servers, found.routes
-                    )
-                    self.on_event(NewBest(load_of(self.problem, self.best)))
+                placement = self._search(racks, plan, largest_load)
+                if placement is not None:
+                    fabric = self.problem.fabric
+                    lit_fibres = self.problem.lit_fibres
+                    servers = placement.servers
+                    self._keep(connect(fabric, lit_fibres, plan, servers, placement.routes))
                     return True
                 if self.limit is not None:
                     return False
-        self.proof = Refutation(tuple(dict.fromkeys(cuts)), searched)
+        self.refutation = Refutation(tuple(dict.fromkeys(cuts)), searched)
         return True
 
-    def _search(self, racks: tuple[int, ...], plan: SliceShape, largest: int) -> Placement | None:
-        there = self.pod.rack(*racks)
-        search = SliceSearch(there, plan, self.problem.routes, largest)
+    def _search(
+        self, racks: tuple[int, ...], plan: SliceShape, largest_load: int
+    ) -> Placement | None:
+        """Search all placements in one place; None if there is none, or a limit is reached."""
+        search = SliceSearch(self.pod.rack(*racks), plan, self.problem.routes, largest_load)
         status = BUDGET
         while status == BUDGET:
             self.limit = self.clock.exceeded(self.iterations)
@@ -222,23 +300,28 @@ class _Run:
                 break
             self.iterations += 1
             self.on_event(Tick("search", self.iterations))
-            status = search.run(search.nodes + _SLICE)
+            status = search.run(search.nodes + _NODES_OF_AN_ITERATION)
         self.nodes += search.nodes
-        return self.pod.globally(racks, search.answer()) if status == FOUND else None
+        if status != FOUND:
+            return None
+        return self.pod.globally(racks, search.answer())
 
-    def solution(self) -> Solution:
+    def conclude(self) -> Solution:
         """Put the best slice and the proved bound together."""
         stats: dict[str, object] = {"nodes": self.nodes}
         proof = None
-        if self.proof is not None and self.bound > self.problem.lower_bound():
-            most = int(self.pod.fabric.edge_fibres.max(initial=0))
-            stated = most + 1 if math.isinf(self.bound) else int(self.bound)
-            proof = LoadProof(bound=stated, cuts=self.proof.cuts)
-            if self.proof.searched:
+        refutation = self.refutation
+        if refutation is not None and self.bound > self.problem.lower_bound():
+            proved_load = self._most_fibres() + 1 if math.isinf(self.bound) else int(self.bound)
+            proof = LoadProof(bound=proved_load, cuts=refutation.cuts)
+            if refutation.searched:
                 stats["bound_by"] = "search"
+        best = self.best
         if math.isinf(self.bound):
-            by = "cuts" if self.proof and not self.proof.searched else "a search of all ways"
-            stats["reason"] = f"no servers and routes have enough fibres: shown by {by}"
-        best = None if math.isinf(self.bound) else self.best
-        known: dict[str, Any] = {"certificate": proof, "stats": stats}
-        return conclude_load(self.problem, "ilp", best, self.bound, self.limit, **known)
+            best = None
+            shown_by = "a search of all ways"
+            if refutation is not None and not refutation.searched:
+                shown_by = "cuts"
+            stats["reason"] = f"no servers and routes have enough fibres: shown by {shown_by}"
+        parts: dict[str, Any] = {"certificate": proof, "stats": stats}
+        return conclude_load(self.problem, "ilp", best, self.bound, self.limit, **parts)

@@ -1,10 +1,14 @@
-"""Kernels that search for a slice: slots on servers, routes for pairs, under a load.
+"""Kernels that search for a slice: slots on servers, routes for pairs of slots, under a load.
 
-The search goes depth first through steps: a slot takes a server, then every pair that it forms
-with earlier slots takes one of its routes. It ends a branch where a server has too little room
-left on its edges for the pairs that still have to start or end there. Without a budget the search
-is exhaustive: ``EXHAUSTED`` proves that no slice keeps the load. `optmatch.solvers.slices.search`
-has the Python around them.
+Depth-first search with backtracking. Its steps are in a fixed order: a slot takes a free server,
+then each pair that it forms with slots of earlier steps takes one of the routes that are offered
+between their servers. A branch ends where a server has too little room left on its edges for the
+circuits that still have to start or end there (forward checking). Without a budget the search is
+exhaustive: ``EXHAUSTED`` proves that no slice keeps the load. `optmatch.solvers.slices.search` has
+the Python around these kernels.
+
+Free servers are numbered by their places in `RackLoads.servers`; -1 stands in unused places of all
+tables.
 """
 
 from __future__ import annotations
@@ -14,225 +18,393 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernels.decorators import allocating_kernel, inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
-FOUND, EXHAUSTED, BUDGET = 1, 0, -1
+FOUND = 1
+EXHAUSTED = 0
+BUDGET = -1
+
 _NO_WAY = 1 << 40
+"""The stretch of a slot on a server that is taken, or from which a partner cannot be reached."""
 
 
-@allocating_kernel
-def offer(edges, hops, span, loads, fibres, servers, weight, routes, lengths):
-    """Write the routes offered between servers: fewest hops, least load, first in the pool.
+class RackLoads(NamedTuple):
+    """The load of a rack, or of joined racks; servers and edges are counted rack by rack."""
 
-    Parameters
-    ----------
-    edges, hops
-        The pool of routes; `optmatch.problems.slices.server_routes.RoutePool`.
-    loads, fibres
-        By edge, rack by rack.
-    servers
-        The free servers, counted rack by rack.
-    routes
-        ``routes[source, destination, choice, hop]``, written; sources and destinations are places
-        in `servers`.
-    lengths
-        ``lengths[source, destination, choice]``: hops, 0 beyond the last; written.
-    """
-    most, inside = lengths.shape[2], hops.shape[0]
-    best_load = np.empty(most, dtype=np.int64)
-    best_rank = np.empty(most, dtype=np.int64)
-    lengths[:] = 0
-    for a in range(len(servers)):
-        for b in range(len(servers)):
-            if a == b:
-                continue
-            u, v = servers[a] % inside, servers[b] % inside
-            base = servers[a] // inside * span  # of edges in the rack of u
-            shift = servers[b] // inside * span - span  # of those in another rack of v
-            if shift + span != base:
-                v += inside
-            count = 0
-            for rank in range(hops.shape[2]):
-                length = hops[u, v, rank]
-                if length < 0:
-                    break
-                if count == most and length > hops[u, v, best_rank[most - 1]]:
-                    break
-                worst = 0
-                for hop in range(length):
-                    edge = edges[u, v, rank, hop]
-                    edge += base if edge < span else shift
-                    worst = max(worst, loads[edge])
-                    if loads[edge] + weight > fibres[edge]:
-                        worst = -1
-                        break
-                if worst < 0:
-                    continue
-                at = count
-                while at > 0:
-                    other = hops[u, v, best_rank[at - 1]]
-                    if other < length or best_load[at - 1] <= worst:
-                        break
-                    at -= 1
-                if at >= most:
-                    continue
-                count = min(count + 1, most)
-                for k in range(count - 1, at, -1):
-                    best_load[k], best_rank[k] = best_load[k - 1], best_rank[k - 1]
-                best_load[at], best_rank[at] = worst, rank
-            for k in range(count):
-                length = hops[u, v, best_rank[k]]
-                lengths[a, b, k] = length
-                for hop in range(length):
-                    edge = edges[u, v, best_rank[k], hop]
-                    routes[a, b, k, hop] = edge + (base if edge < span else shift)
+    n_rack_edges: int
+    """The number of edges of one rack."""
+    loads: NDArray[np.int64]
+    """(edges,): circuits on each edge now."""
+    fibres: NDArray[np.int64]
+    """(edges,): the circuits that it can carry."""
+    servers: NDArray[np.int64]
+    """(free servers,): which servers are free."""
 
 
-class PlacementTask(NamedTuple):
-    """The question of a search, and its progress; -1 stands in unused places of tables."""
+class RouteTable(NamedTuple):
+    """Routes that are offered between free servers; `offer_routes` writes it."""
 
-    steps: NDArray[np.int64]  # slot, -1 where a slot takes a server, else -1, pair
-    pairs: NDArray[np.int32]  # the slots of each pair
-    weights: NDArray[np.int32]  # and its circuits
-    kinds: NDArray[np.int64]  # the table of `routes` for each number
-    below: NDArray[np.int64]  # by slot: those with a smaller server; tell mirror images apart
-    mine: NDArray[np.int64]  # by slot: its pairs with earlier slots
-    routes: NDArray[np.int32]  # (kinds, source, destination, choice, hop), of `offer`
-    lengths: NDArray[np.int16]  # (kinds, source, destination, choice)
-    least: NDArray[np.int64]  # (kinds, source, destination): of the shortest, 0 if there is none
-    leaving: NDArray[np.int64]  # by server: edges out of it
-    arriving: NDArray[np.int64]  # and into it
-    room: NDArray[np.int64]  # by edge: circuits that still fit; changed as all below
-    seat: NDArray[np.int64]  # by slot: its server
-    holder: NDArray[np.int64]  # by server: its slot
-    owes: NDArray[np.int64]  # by slot: circuits out and in that still need a route
-    order: NDArray[np.int64]  # by step: servers in the order they are tried, and `_stretch`
-    choice: NDArray[np.int64]  # by step: the server that is tried
-    state: NDArray[np.int64]
-    """Step and nodes: where to go on."""
+    routes: NDArray[np.int32]
+    """(source, destination, choice, hop): the edges of a route."""
+    lengths: NDArray[np.int16]
+    """(source, destination, choice): hops of a route, 0 beyond the last choice."""
+
+
+class BestRoutes(NamedTuple):
+    """Scratch of `offer_routes`: the best routes of one pair of servers so far, best first."""
+
+    rank: NDArray[np.int64]
+    """(choices,): the place of a route in the pool."""
+    load: NDArray[np.int64]
+    """(choices,): the largest load on its edges."""
+
+
+class ServerPair(NamedTuple):
+    """Two servers as the pool of routes counts them, and their racks."""
+
+    source: int
+    destination: int
+    source_rack: int
+    destination_rack: int
 
 
 @inner_kernel
-def _stretch(t, slot, server):
-    """Return the hops that pairs of a slot with earlier ones need at least, times circuits."""
+def _pair_in_pool(pool, server, other):
+    """Return two servers as the pool of routes counts them.
+
+    The pool has the servers of one rack as sources. Destinations are those of the same rack, and
+    behind them those of another one.
+    """
+    n_rack_servers = pool.hops.shape[0]
+    source_rack = server // n_rack_servers
+    destination_rack = other // n_rack_servers
+    destination = other % n_rack_servers
+    if source_rack != destination_rack:
+        destination += n_rack_servers
+    return ServerPair(server % n_rack_servers, destination, source_rack, destination_rack)
+
+
+@inner_kernel
+def _edge_of(pool, pair, rank, hop, n_rack_edges):
+    """Return an edge of a route of the pool, counted rack by rack.
+
+    In the pool, edges of the rack of the source come first, then those of another rack.
+    """
+    edge = pool.edges[pair.source, pair.destination, rank, hop]
+    if edge < n_rack_edges:
+        return edge + pair.source_rack * n_rack_edges
+    return edge - n_rack_edges + pair.destination_rack * n_rack_edges
+
+
+@inner_kernel
+def _largest_load(pool, pair, rank, rack, weight):
+    """Return the largest load on a route; -1 if an edge has no room for `weight` more circuits."""
+    largest = 0
+    for hop in range(pool.hops[pair.source, pair.destination, rank]):
+        edge = _edge_of(pool, pair, rank, hop, rack.n_rack_edges)
+        if rack.loads[edge] + weight > rack.fibres[edge]:
+            return -1
+        largest = max(largest, rack.loads[edge])
+    return largest
+
+
+@inner_kernel
+def _rank_routes(pool, pair, rack, weight, best):
+    """Write the best routes of a pair of servers to `best`; return how many there are.
+
+    Insertion sort by hops, then by the largest load, then by the place in the pool.
+    """
+    hops = pool.hops[pair.source, pair.destination]
+    n_choices = len(best.rank)
+    count = 0
+    for rank in range(len(hops)):
+        if hops[rank] < 0:
+            break
+        # The pool is ordered by hops, so no later route replaces the last one kept either.
+        if count == n_choices and hops[rank] > hops[best.rank[n_choices - 1]]:
+            break
+        load = _largest_load(pool, pair, rank, rack, weight)
+        if load < 0:
+            continue
+        place = count
+        while (
+            place > 0 and hops[best.rank[place - 1]] == hops[rank] and best.load[place - 1] > load
+        ):
+            place -= 1
+        if place >= n_choices:
+            continue
+        count = min(count + 1, n_choices)
+        for moved in range(count - 1, place, -1):
+            best.load[moved] = best.load[moved - 1]
+            best.rank[moved] = best.rank[moved - 1]
+        best.load[place] = load
+        best.rank[place] = rank
+    return count
+
+
+@kernel
+def offer_routes(pool, rack, weight, table, best):
+    """Write the routes offered between all free servers: fewest hops, then least load.
+
+    Parameters
+    ----------
+    pool : RoutePool
+        The shortest simple routes of any rack; `optmatch.problems.slices.server_routes`.
+    rack : RackLoads
+    weight : int
+        The circuits that a route has to carry.
+    table : RouteTable
+        Written; it says how many choices there are at most.
+    best : BestRoutes
+        Scratch.
+    """
+    table.lengths[:] = 0
+    n_free = len(rack.servers)
+    for source in range(n_free):
+        for destination in range(n_free):
+            if source == destination:
+                continue
+            pair = _pair_in_pool(pool, rack.servers[source], rack.servers[destination])
+            count = _rank_routes(pool, pair, rack, weight, best)
+            for choice in range(count):
+                rank = best.rank[choice]
+                length = pool.hops[pair.source, pair.destination, rank]
+                table.lengths[source, destination, choice] = length
+                for hop in range(length):
+                    edge = _edge_of(pool, pair, rank, hop, rack.n_rack_edges)
+                    table.routes[source, destination, choice, hop] = edge
+
+
+class PlacementTask(NamedTuple):
+    """The question of a search, and its progress.
+
+    Pairs of equally many circuits share a table of routes, since these need as much room: `kind`
+    is the number of such a table.
+    """
+
+    slot_of_step: NDArray[np.int64]
+    """(steps,): the slot that takes a server; -1 where a pair takes a route."""
+    pair_of_step: NDArray[np.int64]
+    """(steps,): the pair that takes a route; -1 where a slot takes a server."""
+    slots_of_pair: NDArray[np.int32]
+    """(pairs, 2): the slots from which and to which its circuits lead."""
+    weights: NDArray[np.int32]
+    """(pairs,): its circuits."""
+    kind_of_pair: NDArray[np.int64]
+    """(pairs,): its table of routes."""
+    smaller_slots: NDArray[np.int64]
+    """(slots, any): slots that must have servers of smaller numbers; tells mirror images apart."""
+    earlier_pairs: NDArray[np.int64]
+    """(slots, any): the pairs of a slot with slots of earlier steps."""
+    routes: NDArray[np.int32]
+    """(kinds, source, destination, choice, hop): edges, as `RouteTable` has them."""
+    lengths: NDArray[np.int16]
+    """(kinds, source, destination, choice): hops, as `RouteTable` has them."""
+    fewest_hops: NDArray[np.int64]
+    """(kinds, source, destination): of the shortest route, 0 if there is none."""
+    edges_out: NDArray[np.int64]
+    """(free servers, any): the edges that leave a server."""
+    edges_in: NDArray[np.int64]
+    """(free servers, any): the edges that lead to it."""
+
+    room: NDArray[np.int64]
+    """(edges,): circuits that still fit under the load; changed by the search, as all below."""
+    server_of_slot: NDArray[np.int64]
+    """(slots,): the server that a slot has taken."""
+    slot_of_server: NDArray[np.int64]
+    """(free servers,): the slot that has taken a server."""
+    owed: NDArray[np.int64]
+    """(slots, 2): circuits out of a slot, and into it, that still need a route."""
+    candidates: NDArray[np.int64]
+    """(steps, free servers, 2): the stretch and the server, in the order in which they come."""
+    choice: NDArray[np.int64]
+    """(steps,): the candidate, by its place, or the route that is tried; -1 before the first."""
+    progress: NDArray[np.int64]
+    """(2,): the step to go on with, and the nodes until now."""
+
+
+@inner_kernel
+def _stretch(task, slot, server):
+    """Return the hops that circuits of a slot to slots of earlier steps need at least.
+
+    The slot is thought to be on `server`; `_NO_WAY` if there is no route to one of these slots.
+    """
     total = 0
-    for k in range(t.mine.shape[1]):
-        pair = t.mine[slot, k]
+    for place in range(task.earlier_pairs.shape[1]):
+        pair = task.earlier_pairs[slot, place]
         if pair < 0:
             break
-        first, second = t.pairs[pair, 0], t.pairs[pair, 1]
-        u = server if first == slot else t.seat[first]
-        v = server if second == slot else t.seat[second]
-        hops = t.least[t.kinds[pair], u, v]
+        source = server
+        if task.slots_of_pair[pair, 0] != slot:
+            source = task.server_of_slot[task.slots_of_pair[pair, 0]]
+        destination = server
+        if task.slots_of_pair[pair, 1] != slot:
+            destination = task.server_of_slot[task.slots_of_pair[pair, 1]]
+        hops = task.fewest_hops[task.kind_of_pair[pair], source, destination]
         if hops == 0:
             return _NO_WAY
-        total += t.weights[pair] * hops
+        total += task.weights[pair] * hops
     return total
 
 
 @inner_kernel
-def _has_room(t, server, slot):
-    """Tell whether what a slot still owes fits on the edges out of its server, and into it."""
-    out = into = 0
-    for k in range(t.leaving.shape[1]):
-        if t.leaving[server, k] >= 0:
-            out += max(0, t.room[t.leaving[server, k]])
-    for k in range(t.arriving.shape[1]):
-        if t.arriving[server, k] >= 0:
-            into += max(0, t.room[t.arriving[server, k]])
-    return out >= t.owes[slot, 0] and into >= t.owes[slot, 1]
+def _room_at(task, edges_of_server, server):
+    """Return the circuits that fit on the edges out of a server, or into it, together."""
+    total = 0
+    for place in range(edges_of_server.shape[1]):
+        edge = edges_of_server[server, place]
+        if edge >= 0:
+            total += max(0, task.room[edge])
+    return total
 
 
 @inner_kernel
-def _sort_servers(t, slot, step):
-    """List the servers for a slot, with what `_stretch` says of each, least first."""
-    order = t.order[step]
-    for u in range(len(t.holder)):
-        cost = _NO_WAY
-        if t.holder[u] < 0:
-            cost = _stretch(t, slot, u)
-        at = u
-        while at > 0 and order[at - 1, 0] > cost:
-            order[at, 0], order[at, 1] = order[at - 1, 0], order[at - 1, 1]
-            at -= 1
-        order[at, 0], order[at, 1] = cost, u
+def _has_room(task, server, slot):
+    """Tell whether the circuits that a slot still owes fit on the edges of a server."""
+    room_out = _room_at(task, task.edges_out, server)
+    room_in = _room_at(task, task.edges_in, server)
+    return room_out >= task.owed[slot, 0] and room_in >= task.owed[slot, 1]
 
 
 @inner_kernel
-def _lay(t, pair, k, sign):
-    """Take room for a pair on the edges of a route that is offered, or give it back (-1)."""
-    first, second, weight = t.pairs[pair, 0], t.pairs[pair, 1], sign * t.weights[pair]
-    u, v, kind = t.seat[first], t.seat[second], t.kinds[pair]
-    for hop in range(t.lengths[kind, u, v, k]):
-        t.room[t.routes[kind, u, v, k, hop]] -= weight
-    t.owes[first, 0] -= weight
-    t.owes[second, 1] -= weight
+def _sort_servers(task, slot, step):
+    """List the candidates of a slot, those with the least stretch first (insertion sort)."""
+    candidates = task.candidates[step]
+    for server in range(len(task.slot_of_server)):
+        stretch = _NO_WAY
+        if task.slot_of_server[server] < 0:
+            stretch = _stretch(task, slot, server)
+        place = server
+        while place > 0 and candidates[place - 1, 0] > stretch:
+            candidates[place, 0] = candidates[place - 1, 0]
+            candidates[place, 1] = candidates[place - 1, 1]
+            place -= 1
+        candidates[place, 0] = stretch
+        candidates[place, 1] = server
 
 
 @inner_kernel
-def _fits(t, pair, k):
-    """Tell whether all edges of a route have room, and all who are placed then get out and in."""
-    u, v, kind = t.seat[t.pairs[pair, 0]], t.seat[t.pairs[pair, 1]], t.kinds[pair]
-    for hop in range(t.lengths[kind, u, v, k]):
-        if t.room[t.routes[kind, u, v, k, hop]] < t.weights[pair]:
+def _is_first_of_mirrors(task, slot, server):
+    """Tell whether the slots that must have smaller servers have them, with a slot on `server`."""
+    for place in range(task.smaller_slots.shape[1]):
+        other = task.smaller_slots[slot, place]
+        if other >= 0 and task.server_of_slot[other] >= server:
             return False
-    _lay(t, pair, k, 1)
-    for server in range(len(t.holder)):
-        if t.holder[server] >= 0 and not _has_room(t, server, t.holder[server]):
-            _lay(t, pair, k, -1)
+    return True
+
+
+@inner_kernel
+def _take_next_server(task, step):
+    """Move the slot of a step to its next candidate; return whether there is one."""
+    slot = task.slot_of_step[step]
+    if task.choice[step] < 0:
+        _sort_servers(task, slot, step)
+    else:
+        task.slot_of_server[task.server_of_slot[slot]] = -1
+        task.server_of_slot[slot] = -1
+    while task.choice[step] + 1 < len(task.slot_of_server):
+        task.choice[step] += 1
+        stretch = task.candidates[step, task.choice[step], 0]
+        server = task.candidates[step, task.choice[step], 1]
+        if stretch >= _NO_WAY:
+            return False  # those behind it are no better
+        if _has_room(task, server, slot) and _is_first_of_mirrors(task, slot, server):
+            task.server_of_slot[slot] = server
+            task.slot_of_server[server] = slot
+            return True
+    return False
+
+
+@inner_kernel
+def _change_load(task, pair, choice, sign):
+    """Put the circuits of a pair on the edges of a route (sign 1), or take them off (-1)."""
+    first = task.slots_of_pair[pair, 0]
+    second = task.slots_of_pair[pair, 1]
+    source = task.server_of_slot[first]
+    destination = task.server_of_slot[second]
+    kind = task.kind_of_pair[pair]
+    circuits = sign * task.weights[pair]
+    for hop in range(task.lengths[kind, source, destination, choice]):
+        task.room[task.routes[kind, source, destination, choice, hop]] -= circuits
+    task.owed[first, 0] -= circuits
+    task.owed[second, 1] -= circuits
+
+
+@inner_kernel
+def _take_route(task, pair, choice):
+    """Put a pair on a route if that fits, and return whether it does.
+
+    All edges of the route need room, and afterwards each server that is taken must have room for
+    what its slot still owes.
+    """
+    source = task.server_of_slot[task.slots_of_pair[pair, 0]]
+    destination = task.server_of_slot[task.slots_of_pair[pair, 1]]
+    kind = task.kind_of_pair[pair]
+    for hop in range(task.lengths[kind, source, destination, choice]):
+        edge = task.routes[kind, source, destination, choice, hop]
+        if task.room[edge] < task.weights[pair]:
+            return False
+    _change_load(task, pair, choice, 1)
+    for server in range(len(task.slot_of_server)):
+        slot = task.slot_of_server[server]
+        if slot >= 0 and not _has_room(task, server, slot):
+            _change_load(task, pair, choice, -1)
             return False
     return True
 
 
 @kernel
-def search(t, budget):
-    """Go on with the search until a slice is found, all is tried, or the budget is used up.
+def search_placement(task, budget):
+    """Go on with a search until it ends or has looked at so many nodes in all.
 
-    Returns FOUND, with the answer in ``t.seat`` and ``t.choice``; EXHAUSTED; or BUDGET.
+    Parameters
+    ----------
+    task : PlacementTask
+        Its question stays as it is; its progress is changed, so that the next call goes on.
+    budget : int
+        The number of nodes, those of former calls included.
+
+    Returns
+    -------
+    int
+        FOUND, with the answer in ``task.server_of_slot`` and ``task.choice``; EXHAUSTED, all has
+        been tried and undone; or BUDGET.
     """
-    steps, choice, holder, below = t.steps, t.choice, t.holder, t.below
-    step, nodes = t.state[0], t.state[1]
-    outcome = 1
-    while step < len(steps):
+    step = task.progress[0]
+    nodes = task.progress[1]
+    outcome = FOUND
+    while step < len(task.slot_of_step):
         if nodes >= budget:
-            outcome = -1
+            outcome = BUDGET
             break
         nodes += 1
-        slot, pair = steps[step, 0], steps[step, 1]
-        found = False
-        if slot >= 0:
-            if choice[step] < 0:
-                _sort_servers(t, slot, step)
-            else:
-                holder[t.seat[slot]] = -1
-                t.seat[slot] = -1
-            while choice[step] + 1 < len(holder) and not found:
-                choice[step] += 1
-                u = t.order[step, choice[step], 1]
-                if t.order[step, choice[step], 0] >= _NO_WAY:
-                    break  # the other choices are no better
-                found = _has_room(t, u, slot)
-                for k in range(below.shape[1]):
-                    found = found and (below[slot, k] < 0 or t.seat[below[slot, k]] < u)
-                if found:
-                    t.seat[slot], holder[u] = u, slot
+        pair = task.pair_of_step[step]
+        if pair < 0:
+            is_taken = _take_next_server(task, step)
         else:
-            kind = t.kinds[pair]
-            hops = t.lengths[kind, t.seat[t.pairs[pair, 0]], t.seat[t.pairs[pair, 1]]]
-            if choice[step] >= 0:
-                _lay(t, pair, choice[step], -1)
-            while choice[step] + 1 < len(hops) and not found:
-                choice[step] += 1
-                if hops[choice[step]] == 0:
+            # The next route that fits. This loop stands here for speed: a call with the whole
+            # record, which is not inlined, made the search a quarter slower.
+            is_taken = False
+            if task.choice[step] >= 0:
+                _change_load(task, pair, task.choice[step], -1)
+            source = task.server_of_slot[task.slots_of_pair[pair, 0]]
+            destination = task.server_of_slot[task.slots_of_pair[pair, 1]]
+            lengths = task.lengths[task.kind_of_pair[pair], source, destination]
+            while task.choice[step] + 1 < len(lengths) and not is_taken:
+                task.choice[step] += 1
+                if lengths[task.choice[step]] == 0:
                     break
-                found = _fits(t, pair, choice[step])
-        if found:
+                is_taken = _take_route(task, pair, task.choice[step])
+        if is_taken:
             step += 1
             continue
-        choice[step] = -1
+
+        # Nothing is left to try in this step: the step before it is changed next.
+        task.choice[step] = -1
         step -= 1
         if step < 0:
-            outcome = 0
+            outcome = EXHAUSTED
             break
-    t.state[0], t.state[1] = step, nodes
+    task.progress[0] = step
+    task.progress[1] = nodes
     return outcome

@@ -15,7 +15,7 @@ from optmatch.solvers.frame import conclude, take_best
 from optmatch.solvers.slices.pod import Pod
 
 
-def solve(
+def place_by_rule(
     problem: SliceAllocation,
     limits: Limits,
     rng: np.random.Generator,
@@ -32,13 +32,13 @@ def solve(
     if math.isinf(bound):
         return refuse(problem, rule)
 
-    def places() -> Iterator[tuple[float, Allocation]]:
-        found = Pod.of(problem).allocate(problem.shape, rule, twisted=problem.twisted)
-        if found is not None:
-            yield load_of(problem, found), found
+    def answers() -> Iterator[tuple[float, Allocation]]:
+        allocation = Pod.of(problem).allocate(problem.shape, rule, twisted=problem.twisted)
+        if allocation is not None:
+            yield load_of(problem, allocation), allocation
 
-    found, limit, _ = take_best(places(), bound, clock, on_event, "place", 1)
-    return conclude_load(problem, rule, found, bound, limit)
+    best, limit, _ = take_best(answers(), bound, clock, on_event, "place", 1)
+    return conclude_load(problem, rule, best, bound, limit)
 
 
 def refuse(problem: SliceAllocation, method: str) -> Solution:
@@ -46,30 +46,48 @@ def refuse(problem: SliceAllocation, method: str) -> Solution:
     return conclude(problem, method, None, math.inf, stats={"reason": problem.dead_end()})
 
 
-def load_of(problem: SliceAllocation, found: Allocation) -> float:
+def load_of(problem: SliceAllocation, allocation: Allocation) -> float:
     """Return the largest load of the edges that a slice uses, earlier slices included."""
-    edges = problem.fabric.edge_of_fibre[found.fibres[:, 1]]
-    added = np.bincount(edges, minlength=len(problem.fabric.edges))
-    return float((problem.loads + added)[edges].max(initial=0))
+    edges = problem.fabric.edge_of_fibre[allocation.fibres[:, 1]]
+    added_loads = np.bincount(edges, minlength=len(problem.fabric.edges))
+    return float((problem.loads + added_loads)[edges].max(initial=0))
 
 
 def conclude_load(
     problem: SliceAllocation,
     method: str,
-    found: Allocation | None,
+    best: Allocation | None,
     bound: float,
     limit: Limit | None,
     *,
     certificate: Any = None,
     stats: Mapping[str, Any] = MappingProxyType({}),
 ) -> Solution:
-    """Make a solution of the best answer and the proved bound."""
-    if found is None:
-        known = {"certificate": certificate, "stats": stats}
-        return conclude(problem, method, None, bound, limit, **known)
-    told = {**stats, "servers": len(found.servers), "fibres": len(found.fibres)}
+    """Make a solution of the best slice, if there is one, and the proved bound on its load.
+
+    Parameters
+    ----------
+    problem, method
+        The problem, and the name of the method that has solved it.
+    best
+        The best slice; None if none was found.
+    bound
+        No slice has a smaller load.
+    limit
+        Why the search left the question open; None if it had nothing left to do.
+    certificate
+        The proof of the bound, where that of the problem is not enough.
+    stats
+        What the method tells of its work.
+    """
+    if best is None:
+        parts: dict[str, Any] = {"certificate": certificate, "stats": stats}
+        return conclude(problem, method, None, bound, limit, **parts)
+    all_stats = {**stats, "servers": len(best.servers), "fibres": len(best.fibres)}
     if problem.fabric.joined:
-        told["racks"] = len(np.unique(problem.fabric.server_coordinates[found.servers, 0]))
-    told["longest_route_hops"] = max((len(route) - 1 for route in found.routes), default=0)
-    known = {"answer": found, "certificate": certificate, "stats": told}
-    return conclude(problem, method, load_of(problem, found), bound, limit, **known)
+        rack_of_server = problem.fabric.server_coordinates[:, 0]
+        all_stats["racks"] = len(np.unique(rack_of_server[best.servers]))
+    hops = [len(route) - 1 for route in best.routes]
+    all_stats["longest_route_hops"] = max(hops, default=0)
+    parts = {"answer": best, "certificate": certificate, "stats": all_stats}
+    return conclude(problem, method, load_of(problem, best), bound, limit, **parts)

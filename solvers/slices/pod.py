@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +23,27 @@ from optmatch.solvers.slices.search import Placement, Rack, SliceSearch
 NODES = 1000
 """A scheduler looks at so many steps for each largest load in one rack and each start."""
 
-_MOST_SPREAD = 16  # slots, where light passes no server
 TURNS = 6
-"""The number of starts that are tried."""
+"""The number of starts of a search, each from other servers: one that starts badly stays bad."""
 
-Option = tuple[SliceShape, tuple[int, ...], NDArray[np.int64]]
-"""Where a slice may lie: as it is turned, in which racks, on which servers counted from the first
-of them."""
+_BLOCKS_OF_A_PLAN = 4
+"""How many free blocks of a turned slice are tried; the first nearly always has its routes."""
+
+_NODES_OF_A_PAIR = 10
+"""The budget for each pair of slots of a slice that is spread over racks, `NODES` at least."""
+
+_MOST_SPREAD_SLOTS = 16
+"""Larger slices are not spread over racks where light passes no server: few routes fit there."""
+
+
+class Block(NamedTuple):
+    """A block of free servers on which a slice may lie."""
+
+    plan: SliceShape
+    """The slice as it is turned."""
+    racks: tuple[int, ...]
+    servers: NDArray[np.int64]
+    """``servers[slot]``, counted rack by rack from the first one of `racks`."""
 
 
 class Pod:
@@ -41,6 +57,19 @@ class Pod:
         Servers that are kept out.
     routes
         How many routes are offered to each pair; see `SliceAllocation`.
+
+    Attributes
+    ----------
+    servers, edges
+        How many servers and edges one rack has.
+    free
+        ``free[server]``: whether a slice can take it.
+    lit
+        ``lit[fibre]``: whether a slice has it.
+    loads
+        ``loads[edge]``: how many circuits it carries.
+    changes
+        ``changes[rack]``: how often slices have come to it or left it.
 
     Examples
     --------
@@ -65,8 +94,8 @@ class Pod:
         self.lit: NDArray[np.bool_] = np.zeros(fabric.n_fibres, dtype=np.bool_)
         self.loads: NDArray[np.int64] = np.zeros(len(fabric.edges), dtype=np.int64)
         self.changes: NDArray[np.int64] = np.zeros(fabric.racks, dtype=np.int64)
-        self._fibres = fabric.edge_fibres.astype(np.int64)
-        self._carried = dict[tuple[Shape, bytes], bool]()
+        self._fibres_of_edge = fabric.edge_fibres.astype(np.int64)
+        self._known_to_fit = dict[tuple[Shape, bytes], bool]()
 
     @classmethod
     def of(cls, problem: SliceAllocation) -> Pod:
@@ -78,17 +107,20 @@ class Pod:
 
     def add(self, slice_: Allocation) -> None:
         """Note a slice that has been placed."""
-        self._change(slice_, 1)
+        self.free[slice_.servers] = False
+        self.lit[slice_.fibres[:, 1]] = True
+        self._count_circuits(slice_, 1)
 
     def remove(self, slice_: Allocation) -> None:
         """Note that a slice has gone."""
-        self._change(slice_, -1)
+        self.free[slice_.servers] = True
+        self.lit[slice_.fibres[:, 1]] = False
+        self._count_circuits(slice_, -1)
 
-    def _change(self, slice_: Allocation, by: int) -> None:
-        self.free[slice_.servers] = by < 0
+    def _count_circuits(self, slice_: Allocation, sign: int) -> None:
+        """Add the circuits of a slice to the loads of edges, or take them off (-1)."""
         self.changes[np.unique(slice_.servers // self.servers)] += 1
-        self.lit[slice_.fibres[:, 1]] = by > 0
-        np.add.at(self.loads, self.fabric.edge_of_fibre[slice_.fibres[:, 1]], by)
+        np.add.at(self.loads, self.fabric.edge_of_fibre[slice_.fibres[:, 1]], sign)
 
     def allocate(self, shape: Shape, rule: str, *, twisted: bool = False) -> Allocation | None:
         """Place a slice by a rule, and note it.
@@ -111,264 +143,363 @@ class Pod:
         Allocation or None
             None if the rule finds nothing.
         """
-        turned = orient(self.fabric, shape)
-        plans = [cut_shape(sides, self.fabric.server, twisted) for sides in turned]
-        for plan, found in self._placements(plans, rule):
-            slice_ = connect(self.fabric, self.lit, plan, found.servers, found.routes)
+        turned_shapes = orient(self.fabric, shape)
+        plans = [cut_shape(turned, self.fabric.server, twisted) for turned in turned_shapes]
+        if rule == "optical":
+            placements = self._place_anywhere(plans)
+        else:
+            placements = self._join_blocks(self._free_blocks(plans, fullest_first=False))
+        for plan, placement in placements:
+            slice_ = connect(self.fabric, self.lit, plan, placement.servers, placement.routes)
             self.add(slice_)
             return slice_
         return None
 
-    def _placements(
-        self, plans: list[SliceShape], rule: str
+    def _place_anywhere(self, plans: list[SliceShape]) -> Iterator[tuple[SliceShape, Placement]]:
+        """List placements by the rule ``"optical"``, each with the slice as it is turned."""
+        blocks = self._free_blocks(plans, fullest_first=True)
+        blocks_of_racks = defaultdict[tuple[int, ...], list[Block]](list)
+        for block in blocks:
+            blocks_of_racks[block.racks].append(block)
+
+        # In each rack that has the servers: on a block, else scattered.
+        for rack in self.fullest_first(plans):
+            yield from self._join_blocks(blocks_of_racks[rack,])
+            yield from self._scatter_all((rack,), plans)
+
+        # On several racks: on a block of whole ones, else scattered.
+        yield from self._join_blocks(block for block in blocks if len(block.racks) > 1)
+        if plans and (self.fabric.through or plans[0].n_slots <= _MOST_SPREAD_SLOTS):
+            for racks in self.spreads(plans):
+                yield from self._scatter_all(racks, plans, nodes_of_a_pair=_NODES_OF_A_PAIR)
+
+    def _join_blocks(self, blocks: Iterable[Block]) -> Iterator[tuple[SliceShape, Placement]]:
+        """List the blocks whose servers can be joined by circuits."""
+        for block in blocks:
+            placement = self.join(block.plan, block.racks, block.servers)
+            if placement is not None:
+                yield block.plan, placement
+
+    def _scatter_all(
+        self, racks: tuple[int, ...], plans: list[SliceShape], *, nodes_of_a_pair: int = 0
     ) -> Iterator[tuple[SliceShape, Placement]]:
-        blocks = self._blocks(plans, fullest=rule == "optical")
-        block = next(blocks, None)
-        for rack in self.fullest_first(plans) if rule == "optical" else ():
-            while block is not None and block[1] == (rack,):
-                found = self.join(*block)
-                if found is not None:
-                    yield block[0], found
-                block = next(blocks, None)
-            for plan in tell_apart(plans):
-                found = self.scatter((rack,), plan, NODES)
-                if found is not None:
-                    yield plan, found
-        while block is not None:
-            found = self.join(*block)
-            if found is not None:
-                yield block[0], found
-            block = next(blocks, None)
-        scattered = self.fabric.through or (plans and plans[0].n_slots <= _MOST_SPREAD)
-        for racks in self.spreads(plans) if rule == "optical" and scattered else ():
-            for plan in tell_apart(plans):
-                found = self.scatter(racks, plan, max(NODES, 10 * len(plan.pairs)))
-                if found is not None:
-                    yield plan, found
+        """List placements on scattered servers of some racks, one for each turned slice.
+
+        The budget of a search is `NODES`, or more for slices of many pairs.
+        """
+        for plan in tell_apart(plans):
+            budget = max(NODES, nodes_of_a_pair * len(plan.pairs))
+            placement = self.scatter(racks, plan, budget)
+            if placement is not None:
+                yield plan, placement
 
     def fullest_first(self, plans: list[SliceShape]) -> list[int]:
         """List the racks with enough free servers, those with the fewest first."""
-        counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
-        slots = plans[0].n_slots if plans else self.servers + 1
-        order = np.argsort(counts, kind="stable")
-        return [int(rack) for rack in order if counts[rack] >= slots]
+        n_free = self._free_by_rack()
+        n_slots = plans[0].n_slots if plans else self.servers + 1
+        order = np.argsort(n_free, kind="stable")
+        return [int(rack) for rack in order if n_free[rack] >= n_slots]
+
+    def _free_by_rack(self) -> NDArray[np.int64]:
+        """Count the free servers of each rack."""
+        count: NDArray[np.int64] = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
+        return count
 
     def carries(self, plan: SliceShape) -> bool:
         """Tell whether a block of an empty rack has the fibres that a slice needs."""
-        key = plan.grid, plan.pairs.tobytes() + plan.weights.tobytes()
-        if key not in self._carried:
-            blocks, empty = (
-                aligned_blocks(self.fabric.server_grid, plan.grid),
-                Pod(self.fabric, routes=self.routes),
-            )
-            self._carried[key] = len(blocks) > 0 and empty.join(plan, (0,), blocks[0]) is not None
-        return self._carried[key]
+        key = (plan.grid, plan.pairs.tobytes() + plan.weights.tobytes())
+        if key not in self._known_to_fit:
+            blocks = aligned_blocks(self.fabric.server_grid, plan.grid)
+            fits = False
+            if len(blocks):
+                empty = Pod(self.fabric, routes=self.routes)
+                fits = empty.join(plan, (0,), blocks[0]) is not None
+            self._known_to_fit[key] = fits
+        return self._known_to_fit[key]
 
     def holds(self, server: int, plans: list[SliceShape]) -> bool:
         """Tell whether a slice is found that takes this server of joined racks, at any load."""
-        counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
-        own = server // self.servers
-        counts[own] = self.servers + 1  # the server's rack first, then the emptiest
-        order = np.argsort(-counts, kind="stable")
-        counts[own] = self.free[own * self.servers : (own + 1) * self.servers].sum()
-        most = int(np.searchsorted(np.cumsum(counts[order]), 2 * plans[0].n_slots)) + 1
-        racks = [rack for rack in order[:most].tolist() if counts[rack]]
-        there = self.rack(*racks)
-        others = there.servers[there.servers != server % self.servers]
+        # The rack of the server, and the emptiest others, until there are twice as many servers
+        # as the slice needs.
+        n_free = self._free_by_rack()
+        home = server // self.servers
+        rank = n_free.copy()
+        rank[home] = self.servers + 1
+        order = np.argsort(-rank, kind="stable")
+        n_reached = np.cumsum(n_free[order])
+        n_racks = int(np.searchsorted(n_reached, 2 * plans[0].n_slots)) + 1
+        racks = [rack for rack in order[:n_racks].tolist() if n_free[rack]]
+
+        # A search begins with the first server of its list. It is found late, or not within the
+        # budget, that no slice has this server.
+        rack = self.rack(*racks)
+        server_in_rack = server % self.servers
+        others = rack.servers[rack.servers != server_in_rack]
+        any_load = int(rack.fibres.max(initial=0))
         for turn, plan in product(range(TURNS), tell_apart(plans)):
             turned = np.roll(others, turn * len(others) // TURNS)
-            first = there._replace(servers=np.append(server % self.servers, turned))
-            search = SliceSearch(first, plan, self.routes, int(there.fibres.max(initial=0)))
-            # The search begins with the first server; slices without this server are found late.
-            if search.run(NODES) == FOUND and first.servers[0] in search.answer().servers:
+            from_server = rack._replace(servers=np.append(server_in_rack, turned))
+            search = SliceSearch(from_server, plan, self.routes, any_load)
+            if search.run(NODES) == FOUND and server_in_rack in search.answer().servers:
                 return True
         return False
 
     def spreads(self, plans: list[SliceShape]) -> Iterator[tuple[int, ...]]:
-        """List joined racks that together have enough free servers.
+        """List sets of joined racks that together have enough free servers.
 
-        Choose the emptiest racks, and of those that have room for the rest the fullest: no fewer
-        racks do. Then the emptiest ones with twice as many servers as are needed, for more ways;
-        three at least where light passes no server, as a ring of three then needs them.
+        First as few racks as do: the emptiest ones, and of those that have room for the rest the
+        fullest. Then, for more routes, the emptiest racks with twice as many servers as are
+        needed; three at least where light passes no server, as a ring of three then needs them.
         """
-        counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
-        slots = plans[0].n_slots if plans else 0
-        if not self.fabric.joined or not slots or counts.sum() < slots:
+        n_free = self._free_by_rack()
+        n_slots = plans[0].n_slots if plans else 0
+        if not self.fabric.joined or not n_slots or n_free.sum() < n_slots:
             return
-        order = np.argsort(-counts, kind="stable")
-        held = np.cumsum(counts[order])
-        last = int(np.searchsorted(held, slots))
-        if last:
-            rest = slots - int(held[last - 1])
-            others = order[last:]
-            yield (*order[:last].tolist(), int(others[counts[others] >= rest][-1]))
-        most = max(3 - self.fabric.through, int(np.searchsorted(held, 2 * slots)) + 1)
-        yield tuple(rack for rack in order[:most].tolist() if counts[rack])
+        emptiest = np.argsort(-n_free, kind="stable")
+        n_reached = np.cumsum(n_free[emptiest])
+
+        n_before_last = int(np.searchsorted(n_reached, n_slots))
+        if n_before_last:
+            n_missing = n_slots - int(n_reached[n_before_last - 1])
+            others = emptiest[n_before_last:]
+            fullest_that_does = others[n_free[others] >= n_missing][-1]
+            yield (*emptiest[:n_before_last].tolist(), int(fullest_that_does))
+
+        n_racks = int(np.searchsorted(n_reached, 2 * n_slots)) + 1
+        if not self.fabric.through:
+            n_racks = max(3, n_racks)
+        yield tuple(rack for rack in emptiest[:n_racks].tolist() if n_free[rack])
 
     def rack(self, *numbers: int) -> Rack:
         """Return the arrays of a rack for a search, or of joined racks as if they were one."""
         racks = np.array(numbers)
-        free = self.free.reshape(self.fabric.racks, -1)[racks]
+        by_rack = (self.fabric.racks, -1)
         return Rack(
             pool=pool_routes(self.fabric),
-            span=self.edges,
-            edges=_ends_of(self.fabric, len(numbers)),
-            fibres=self._fibres.reshape(self.fabric.racks, -1)[racks].ravel(),
-            loads=self.loads.reshape(self.fabric.racks, -1)[racks].ravel(),
-            servers=np.flatnonzero(free),
+            n_rack_edges=self.edges,
+            edges=_ends_of_edges(self.fabric, len(numbers)),
+            fibres=self._fibres_of_edge.reshape(by_rack)[racks].ravel(),
+            loads=self.loads.reshape(by_rack)[racks].ravel(),
+            servers=np.flatnonzero(self.free.reshape(by_rack)[racks]),
         )
 
     def join(
         self, plan: SliceShape, racks: tuple[int, ...], block: NDArray[np.int64]
     ) -> Placement | None:
-        """Find routes between servers that are given."""
-        if not self.fabric.through:
-            return self._join_directly(plan, racks, block)
-        there = self.rack(*racks)
-        seats = np.searchsorted(there.servers, block)
-        search = SliceSearch(there, plan, self.routes, int(there.fibres.max(initial=0)), seats)
-        budget = NODES * len(racks)
-        return self.globally(racks, search.answer()) if search.run(budget) == FOUND else None
+        """Find routes between servers that are given; None if none are found.
 
-    def _join_directly(
-        self, plan: SliceShape, racks: tuple[int, ...], block: NDArray[np.int64]
-    ) -> Placement | None:
-        """Do the same where light passes no server: there is hardly a choice."""
-        servers = (
-            block + (np.array(racks)[block // self.servers] - block // self.servers) * self.servers
-        )
-        number, ahead = _neighbours_of(self.fabric)
-        room, routes = (self._fibres - self.loads).tolist(), list[NDArray[np.int64]]()
-        ends = servers[plan.pairs].tolist()
-        for (tail, head), weight in zip(ends, plan.weights.tolist(), strict=True):
-            ways = [(tail, head), *((tail, s, head) for s in ahead[tail])]
-            for way in ways:
-                route = [number.get(step, -1) for step in pairwise(way)]
-                if -1 not in route and all(room[edge] >= weight for edge in route):
+        Parameters
+        ----------
+        plan
+            The slice as it is turned.
+        racks
+            Where it lies.
+        block
+            ``block[slot]``: its servers, counted rack by rack from the first one of `racks`.
+        """
+        if not self.fabric.through:
+            return self._join_directly(plan, self._all_servers(racks, block))
+        rack = self.rack(*racks)
+        seats = np.searchsorted(rack.servers, block)
+        any_load = int(rack.fibres.max(initial=0))
+        search = SliceSearch(rack, plan, self.routes, any_load, seats)
+        if search.run(NODES * len(racks)) != FOUND:
+            return None
+        return self.globally(racks, search.answer())
+
+    def _join_directly(self, plan: SliceShape, servers: NDArray[np.int64]) -> Placement | None:
+        """Find routes where light passes no server: an edge between two, or one switch between.
+
+        There is hardly a choice, so each pair takes the first route with room.
+        """
+        edge_between, switches_of_server = _direct_edges(self.fabric)
+        room_of_edge = (self._fibres_of_edge - self.loads).tolist()
+        routes = []
+        ends_of_pair = servers[plan.pairs].tolist()
+        for (source, destination), weight in zip(ends_of_pair, plan.weights.tolist(), strict=True):
+            by_switch = [(source, switch, destination) for switch in switches_of_server[source]]
+            for nodes in [(source, destination), *by_switch]:
+                route = [edge_between.get(step, -1) for step in pairwise(nodes)]
+                if -1 not in route and all(room_of_edge[edge] >= weight for edge in route):
                     break
             else:
                 return None
             for edge in route:
-                room[edge] -= weight
+                room_of_edge[edge] -= weight
             routes.append(np.array(route))
         return Placement(servers, routes)
 
     def scatter(self, racks: tuple[int, ...], plan: SliceShape, budget: int) -> Placement | None:
-        """Find servers and routes anywhere in racks, first for the least conceivable load."""
-        there = self.rack(*racks)
-        for largest in loads_possible(there, plan):
-            for turn in range(TURNS):  # from other servers: a search that starts badly stays bad
+        """Find servers and routes anywhere in racks, first for the least conceivable load.
+
+        Each load and each start has a budget of nodes; None if all of them are used up.
+        """
+        rack = self.rack(*racks)
+        for largest_load in loads_possible(rack, plan):
+            for turn in range(TURNS):
                 check_time()
-                turned = np.roll(there.servers, turn * len(there.servers) // TURNS)
-                search = SliceSearch(there._replace(servers=turned), plan, self.routes, largest)
+                turned = np.roll(rack.servers, turn * len(rack.servers) // TURNS)
+                search = SliceSearch(
+                    rack._replace(servers=turned), plan, self.routes, largest_load
+                )
                 status = search.run(budget)
                 if status == FOUND:
                     return self.globally(racks, search.answer())
                 if status == EXHAUSTED:
-                    break
+                    break  # no start finds anything under this load
         return None
 
-    def globally(self, racks: Sequence[int], found: Placement) -> Placement:
-        """Count servers and edges of an answer from the first of all racks."""
-        first = np.array(racks, dtype=np.int64) - np.arange(len(racks))
-        routes = [route + first[route // self.edges] * self.edges for route in found.routes]
-        return Placement(
-            found.servers + first[found.servers // self.servers] * self.servers, routes
-        )
+    def globally(self, racks: Sequence[int], placement: Placement) -> Placement:
+        """Count servers and edges of a placement in some racks from the first of all racks."""
+        extra_racks = np.array(racks, dtype=np.int64) - np.arange(len(racks))
+        routes = [
+            route + extra_racks[route // self.edges] * self.edges for route in placement.routes
+        ]
+        return Placement(self._all_servers(racks, placement.servers), routes)
 
-    def _blocks(self, plans: list[SliceShape], *, fullest: bool) -> Iterator[Option]:
-        """List free aligned blocks, in order or the fullest rack first; then whole racks."""
-        free = self.free.reshape(self.fabric.racks, -1)
-        options = []
+    def _all_servers(self, racks: Sequence[int], servers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count servers of some racks, counted from the first of these, from that of all racks."""
+        extra_racks = np.array(racks, dtype=np.int64) - np.arange(len(racks))
+        return servers + extra_racks[servers // self.servers] * self.servers
+
+    def _free_blocks(self, plans: list[SliceShape], *, fullest_first: bool) -> list[Block]:
+        """List free aligned blocks of one rack, then blocks of whole racks.
+
+        Parameters
+        ----------
+        plans
+            The slice as it may be turned.
+        fullest_first
+            Whether blocks of the rack with the fewest free servers come first; else they come in
+            the order of racks.
+        """
+        is_free = self.free.reshape(self.fabric.racks, -1)
+        n_free = self._free_by_rack() if fullest_first else np.zeros(self.fabric.racks, np.int64)
+        ranked: list[tuple[tuple[int, ...], Block]] = []
         for turn, plan in enumerate(plans):
             blocks = aligned_blocks(self.fabric.server_grid, plan.grid)
             if not len(blocks):
                 continue
-            racks, places = np.nonzero(free[:, blocks].all(axis=2))
-            left = fullest * free.sum(axis=1)[racks]
-            order = np.lexsort((places, racks, left))
-            for k in order[:4].tolist():
-                key = (int(left[k]), int(racks[k]), turn, int(places[k]))
-                options.append((key, plan, int(racks[k]), blocks[places[k]]))
-        for _, plan, rack, block in sorted(options, key=lambda option: option[0]):
-            yield plan, (rack,), block
-        empty = np.flatnonzero(free.all(axis=1))
+            racks, numbers = np.nonzero(is_free[:, blocks].all(axis=2))
+            order = np.lexsort((numbers, racks, n_free[racks]))
+            for place in order[:_BLOCKS_OF_A_PLAN].tolist():
+                rack = int(racks[place])
+                number = int(numbers[place])
+                block = Block(plan, (rack,), blocks[number])
+                ranked.append(((int(n_free[rack]), rack, turn, number), block))
+        ranked.sort(key=lambda entry: entry[0])
+        found = [block for _, block in ranked]
+
+        empty_racks = np.flatnonzero(is_free.all(axis=1))
         for plan in plans if self.fabric.joined else ():
-            block = whole_racks(self.fabric.server_grid, plan.grid)
-            count = len(block) // self.servers
-            if 1 < count <= len(empty):
-                yield plan, tuple(empty[:count].tolist()), block
+            servers = whole_racks(self.fabric.server_grid, plan.grid)
+            n_racks = len(servers) // self.servers
+            if 1 < n_racks <= len(empty_racks):
+                found.append(Block(plan, tuple(empty_racks[:n_racks].tolist()), servers))
+        return found
 
 
 @lru_cache(maxsize=64)
-def aligned_blocks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
-    """List the blocks of servers whose corner is a multiple of their sides.
+def aligned_blocks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
+    """List the blocks of a rack's servers whose corner is a multiple of their sides.
 
-    Returns ``blocks[block, slot] = server``, blocks and slots x fastest.
+    Parameters
+    ----------
+    server_grid
+        The servers of a rack along x, y and z, numbered x fastest.
+    grid
+        The slots of a slice along x, y and z.
+
+    Returns
+    -------
+    array
+        ``blocks[block, slot] = server``, blocks and slots x fastest.
     """
-    corners = [range(0, most - side + 1, side) for most, side in zip(servers, grid, strict=True)]
+    n_x, n_y, _ = server_grid
+    corners_x, corners_y, corners_z = (
+        range(0, most - side + 1, side) for most, side in zip(server_grid, grid, strict=True)
+    )
+    slots = list(product(range(grid[2]), range(grid[1]), range(grid[0])))
     blocks = [
-        [
-            x + dx + servers[0] * (y + dy + servers[1] * (z + dz))
-            for dz, dy, dx in product(*map(range, reversed(grid)))
-        ]
-        for z, y, x in product(*reversed(corners))
+        [corner_x + x + n_x * (corner_y + y + n_y * (corner_z + z)) for z, y, x in slots]
+        for corner_z, corner_y, corner_x in product(corners_z, corners_y, corners_x)
     ]
-    return np.array(blocks, dtype=np.int64).reshape(-1, int(np.prod(grid)))
+    return np.array(blocks, dtype=np.int64).reshape(-1, len(slots))
 
 
 @lru_cache(maxsize=64)
-def whole_racks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
+def whole_racks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
     """Lay a block out on whole racks; empty if its sides are no multiples of a rack's.
 
-    Returns ``block[slot] = server``, counted rack by rack; racks and slots x fastest.
+    Parameters
+    ----------
+    server_grid
+        The servers of a rack along x, y and z, numbered x fastest.
+    grid
+        The slots of a slice along x, y and z.
+
+    Returns
+    -------
+    array
+        ``block[slot] = server``, counted rack by rack; racks and slots x fastest.
     """
-    if any(side % part for side, part in zip(grid, servers, strict=True)):
+    if any(side % part for side, part in zip(grid, server_grid, strict=True)):
         return np.empty(0, dtype=np.int64)
-    racks = [side // part for side, part in zip(grid, servers, strict=True)]
-    z, y, x = (places.ravel() for places in np.indices(grid[::-1]))
-    rack = x // servers[0] + racks[0] * (y // servers[1] + racks[1] * (z // servers[2]))
-    inside = x % servers[0] + servers[0] * (y % servers[1] + servers[1] * (z % servers[2]))
-    block: NDArray[np.int64] = rack * int(np.prod(servers)) + inside
+    n_x, n_y, n_z = server_grid
+    racks_x = grid[0] // n_x
+    racks_y = grid[1] // n_y
+    z, y, x = (axis.ravel() for axis in np.indices(grid[::-1]))
+    rack = x // n_x + racks_x * (y // n_y + racks_y * (z // n_z))
+    server_in_rack = x % n_x + n_x * (y % n_y + n_y * (z % n_z))
+    block: NDArray[np.int64] = rack * (n_x * n_y * n_z) + server_in_rack
     return block
 
 
 @lru_cache(maxsize=64)
-def _ends_of(fabric: RackFabric, racks: int) -> NDArray[np.int64]:
-    """Return the edges of so many racks: servers rack by rack, then the shared switches."""
-    count, servers = len(fabric.edges) // fabric.racks, fabric.n_servers // fabric.racks
-    ends = fabric.edges[:count].astype(np.int64)
-    switch = ends >= servers
-    ends[switch] += racks * servers - fabric.n_servers
-    many = np.tile(ends, (racks, 1))
-    shift = np.repeat(np.arange(racks), count)[:, None] * servers
-    return np.where(np.tile(switch, (racks, 1)), many, many + shift)
+def _ends_of_edges(fabric: RackFabric, n_racks: int) -> NDArray[np.int64]:
+    """Return the ends of the edges of so many racks: servers rack by rack, then switches.
+
+    The racks share their switches, which come behind the servers of all of them.
+    """
+    n_edges = len(fabric.edges) // fabric.racks
+    n_servers = fabric.n_servers // fabric.racks
+    ends_in_rack = fabric.edges[:n_edges].astype(np.int64)
+    is_switch = ends_in_rack >= n_servers
+    ends_in_rack[is_switch] += n_racks * n_servers - fabric.n_servers
+    ends = np.tile(ends_in_rack, (n_racks, 1))
+    first_server = np.repeat(np.arange(n_racks), n_edges)[:, None] * n_servers
+    return np.where(np.tile(is_switch, (n_racks, 1)), ends, ends + first_server)
 
 
 @lru_cache(maxsize=8)
-def _neighbours_of(fabric: RackFabric) -> tuple[dict[tuple[int, int], int], list[list[int]]]:
-    """Return the number of each edge, and the switches that each server has."""
-    number = {(u, v): edge for edge, (u, v) in enumerate(fabric.edges.tolist())}
-    switches: list[list[int]] = [[] for _ in range(fabric.n_servers)]
-    for u, v in number:
-        if v >= fabric.n_servers:
-            switches[u].append(v)
-    return number, switches
+def _direct_edges(fabric: RackFabric) -> tuple[dict[tuple[int, int], int], list[list[int]]]:
+    """Return the number of the edge between two nodes, and the switches next to each server."""
+    edge_between = {}
+    switches_of_server: list[list[int]] = [[] for _ in range(fabric.n_servers)]
+    for edge, (source, destination) in enumerate(fabric.edges.tolist()):
+        edge_between[source, destination] = edge
+        if destination >= fabric.n_servers:
+            switches_of_server[source].append(destination)
+    return edge_between, switches_of_server
 
 
 def loads_possible(rack: Rack, plan: SliceShape) -> list[int]:
-    """List the largest loads that a slice can have in a rack, ascending."""
+    """List the largest loads that a slice can have in a rack, ascending.
+
+    A slice adds a multiple of the common divisor of its weights to an edge, and its largest weight
+    at least to one of them.
+    """
     if not len(plan.pairs):
         return [0]
     step = int(np.gcd.reduce(plan.weights))
-    open_ = rack.fibres - rack.loads >= step
-    loads, most = rack.loads[open_], rack.fibres[open_]
-    values = {
-        load + k
-        for load, limit in set(zip(loads.tolist(), most.tolist(), strict=True))
-        for k in range(step, limit - load + 1, step)
+    has_room = rack.fibres - rack.loads >= step
+    edges = zip(rack.loads[has_room].tolist(), rack.fibres[has_room].tolist(), strict=True)
+    loads = {
+        load + added
+        for load, fibres in set(edges)
+        for added in range(step, fibres - load + 1, step)
     }
-    return sorted(value for value in values if value >= int(plan.weights.max()))
+    return sorted(load for load in loads if load >= int(plan.weights.max()))
 
 
 def tell_apart(plans: list[SliceShape]) -> list[SliceShape]:
@@ -377,11 +508,18 @@ def tell_apart(plans: list[SliceShape]) -> list[SliceShape]:
     A ring of four slots is a square of two by two; where all pairs have equally many circuits,
     only the other sides count.
     """
-    kept: dict[tuple[int, ...], SliceShape] = {}
+    plan_of_graph: dict[tuple[int, ...], SliceShape] = {}
     for plan in plans:
         weights = set(plan.weights.tolist())
-        sides = [part for side in plan.grid for part in ((2, 2) if side == 4 else (side,))]
-        key = (*weights, *sorted(side for side in sides if side > 1))
-        alike = len(weights) == 1 and not plan.twisted
-        kept.setdefault(key if alike else (0, *plan.shape), plan)
-    return list(kept.values())
+        if len(weights) == 1 and not plan.twisted:
+            sides: list[int] = []
+            for side in plan.grid:
+                if side == 4:
+                    sides += [2, 2]
+                elif side > 1:
+                    sides.append(side)
+            graph = (*weights, *sorted(sides))
+        else:
+            graph = (0, *plan.shape)
+        plan_of_graph.setdefault(graph, plan)
+    return list(plan_of_graph.values())

@@ -9,171 +9,268 @@ from numpy.typing import NDArray
 
 from optmatch.problems.slices.server_routes import RoutePool
 from optmatch.problems.slices.shape import SliceShape
-from optmatch.solvers.slices.kernels import PlacementTask, offer, search
+from optmatch.solvers.slices.kernels import (
+    BestRoutes,
+    PlacementTask,
+    RackLoads,
+    RouteTable,
+    offer_routes,
+    search_placement,
+)
 
 
 class Rack(NamedTuple):
     """One rack with its load, or several joined ones; servers and edges counted rack by rack."""
 
     pool: RoutePool
-    span: int  # edges of a rack
-    edges: NDArray[np.int64]  # ``edges[edge] = node, node``: servers, then switches
+    """The routes between servers of any rack."""
+    n_rack_edges: int
+    """The number of edges of one rack."""
+    edges: NDArray[np.int64]
+    """``edges[edge] = node, node``: servers, then switches."""
     fibres: NDArray[np.int64]
+    """``fibres[edge]``: the circuits that it can carry."""
     loads: NDArray[np.int64]
-    servers: NDArray[np.int64]  # free servers
+    """``loads[edge]``: the circuits on it now."""
+    servers: NDArray[np.int64]
+    """The free servers."""
 
 
 class Placement(NamedTuple):
-    """Where a slice lies: ``servers[slot]``, and the edges of each pair's route."""
+    """Where a slice lies."""
 
     servers: NDArray[np.int64]
+    """``servers[slot]``."""
     routes: list[NDArray[np.int64]]
+    """``routes[pair]``: the edges that its circuits pass."""
 
 
 class SliceSearch:
-    """A search that can be interrupted and goes on where it was.
+    """A search for a slice that can be interrupted and goes on where it was.
 
     Parameters
     ----------
+    rack
+        Where it may lie.
+    plan
+        The slice, turned.
+    n_routes
+        How many routes are offered to each pair of slots.
+    largest_load
+        No edge may carry more circuits.
     seats
         ``seats[slot]``: places in ``rack.servers``, if they are fixed; None to search for them.
+
+    Attributes
+    ----------
+    task
+        The question in arrays, and how far the search is.
+    limit_room
+        ``limit_room[edge]``: the circuits that fit under the load without the slice.
     """
 
     def __init__(
         self,
         rack: Rack,
         plan: SliceShape,
-        offered: int,
-        largest: int,
+        n_routes: int,
+        largest_load: int,
         seats: NDArray[np.int64] | None = None,
     ) -> None:
-        self.rack, self.plan = rack, plan
-        servers, slots = len(rack.servers), plan.n_slots
-        sizes, self.kinds = np.unique(plan.weights, return_inverse=True)
-        kinds, hops = max(1, len(sizes)), rack.pool.edges.shape[3]
-        self.routes = np.full((kinds, servers, servers, offered, hops), -1, dtype=np.int32)
-        self.lengths = np.zeros((kinds, servers, servers, offered), dtype=np.int16)
-        for kind, size in enumerate(sizes.tolist()):
-            offer(
-                rack.pool.edges, rack.pool.hops, rack.span, rack.loads, rack.fibres, rack.servers,
-                size, self.routes[kind], self.lengths[kind],
-            )  # fmt: skip
-        self.limit_room = np.minimum(largest, rack.fibres) - rack.loads
-        self._drop_what_never_fits(sizes)
-        below = _tell_mirrors_apart(plan) if seats is None else np.full((slots, 1), -1)
-        mine = _pairs_of(plan)
-        steps = _list_steps(mine)
-        seat, holder = np.full(slots, -1), np.full(servers, -1)
-        owes = np.zeros((slots, 2), dtype=np.int64)
-        for end in (0, 1):
-            np.add.at(owes[:, end], plan.pairs[:, end], plan.weights)
-        if seats is not None:
-            steps = steps[steps[:, 1] >= 0]
-            seat[:], holder[seats] = seats, np.arange(slots)
-        self.task = PlacementTask(
-            steps=steps,
-            pairs=plan.pairs,
-            weights=plan.weights,
-            kinds=self.kinds.astype(np.int64),
-            below=below,
-            mine=_padded(mine),
-            routes=self.routes,
-            lengths=self.lengths,
-            least=self.lengths[:, :, :, 0].astype(np.int64),
-            leaving=_edges_by_server(rack, 0),
-            arriving=_edges_by_server(rack, 1),
-            room=self.limit_room.copy(),
-            seat=seat,
-            holder=holder,
-            owes=owes,
-            order=np.zeros((len(steps), servers, 2), dtype=np.int64),
-            choice=np.full(len(steps), -1, dtype=np.int64),
-            state=np.zeros(2, dtype=np.int64),
-        )
+        self.rack = rack
+        self.plan = plan
+        self.limit_room = np.minimum(largest_load, rack.fibres) - rack.loads
+        weights, kind_of_pair = np.unique(plan.weights, return_inverse=True)
+        table = _offer_routes(rack, weights, n_routes)
+        for kind, weight in enumerate(weights.tolist()):
+            _drop_full_routes(table.routes[kind], table.lengths[kind], self.limit_room, weight)
 
-    def _drop_what_never_fits(self, sizes: NDArray[np.int32]) -> None:
-        """Take away the routes that the largest load closes; the others move up."""
-        for kind, size in enumerate(sizes.tolist()):
-            routes, lengths = self.routes[kind], self.lengths[kind]
-            open_ = np.append(self.limit_room >= size, True)  # -1 names the last: no edge
-            kept = open_[routes].all(axis=3) & (lengths > 0)
-            order = np.argsort(~kept, axis=2, kind="stable")
-            lengths[:] = np.take_along_axis(np.where(kept, lengths, 0), order, axis=2)
-            routes[:] = np.take_along_axis(routes, order[..., None], axis=2)
+        # Servers that are given take no steps: only pairs look for routes then.
+        n_slots = plan.n_slots
+        n_free = len(rack.servers)
+        earlier_pairs = _pairs_with_earlier_slots(plan)
+        slot_of_step, pair_of_step = _list_steps(earlier_pairs)
+        server_of_slot = np.full(n_slots, -1)
+        slot_of_server = np.full(n_free, -1)
+        smaller_slots = np.full((n_slots, 1), -1)
+        if seats is None:
+            smaller_slots = _tell_mirrors_apart(plan)
+        else:
+            is_pair = pair_of_step >= 0
+            slot_of_step = slot_of_step[is_pair]
+            pair_of_step = pair_of_step[is_pair]
+            server_of_slot[:] = seats
+            slot_of_server[seats] = np.arange(n_slots)
+
+        owed = np.zeros((n_slots, 2), dtype=np.int64)
+        for end in (0, 1):
+            np.add.at(owed[:, end], plan.pairs[:, end], plan.weights)
+        n_steps = len(slot_of_step)
+        self.task = PlacementTask(
+            slot_of_step=slot_of_step,
+            pair_of_step=pair_of_step,
+            slots_of_pair=plan.pairs,
+            weights=plan.weights,
+            kind_of_pair=kind_of_pair.astype(np.int64),
+            smaller_slots=smaller_slots,
+            earlier_pairs=_as_table(earlier_pairs),
+            routes=table.routes,
+            lengths=table.lengths,
+            fewest_hops=table.lengths[:, :, :, 0].astype(np.int64),
+            edges_out=_edges_by_server(rack, 0),
+            edges_in=_edges_by_server(rack, 1),
+            room=self.limit_room.copy(),
+            server_of_slot=server_of_slot,
+            slot_of_server=slot_of_server,
+            owed=owed,
+            candidates=np.zeros((n_steps, n_free, 2), dtype=np.int64),
+            choice=np.full(n_steps, -1, dtype=np.int64),
+            progress=np.zeros(2, dtype=np.int64),
+        )
 
     @property
     def nodes(self) -> int:
         """How many steps were made and taken back."""
-        return int(self.task.state[1])
+        return int(self.task.progress[1])
 
     def run(self, budget: int) -> int:
         """Go on until so many nodes; return FOUND, EXHAUSTED or BUDGET."""
-        status: int = search(self.task, budget)
+        status: int = search_placement(self.task, budget)
         return status
 
     def answer(self) -> Placement:
         """Return the slice that was found."""
-        routes: list[Any] = [None] * len(self.plan.pairs)
         task = self.task
-        for (_, pair), chosen in zip(task.steps.tolist(), task.choice.tolist(), strict=True):
-            if pair >= 0:
-                u, v = task.seat[self.plan.pairs[pair]]
-                kind = self.kinds[pair]
-                length = self.lengths[kind, u, v, chosen]
-                routes[pair] = self.routes[kind, u, v, chosen, :length].astype(np.int64)
-        return Placement(self.rack.servers[task.seat], routes)
+        routes: list[Any] = [None] * len(self.plan.pairs)
+        for step, pair in enumerate(task.pair_of_step.tolist()):
+            if pair < 0:
+                continue
+            source, destination = task.server_of_slot[self.plan.pairs[pair]]
+            place = (task.kind_of_pair[pair], source, destination, task.choice[step])
+            routes[pair] = task.routes[place][: task.lengths[place]].astype(np.int64)
+        return Placement(self.rack.servers[task.server_of_slot], routes)
 
 
-def _list_steps(mine: list[list[int]]) -> NDArray[np.int64]:
-    """Order slots, and after each its pairs with earlier ones."""
-    steps = []
-    for slot, pairs in enumerate(mine):
-        steps += [(slot, -1), *((-1, pair) for pair in pairs)]
-    return np.array(steps, dtype=np.int64)
+def _offer_routes(rack: Rack, weights: NDArray[np.int32], n_routes: int) -> RouteTable:
+    """Return the routes offered to pairs of each number of circuits.
+
+    Parameters
+    ----------
+    rack
+        Between its free servers.
+    weights
+        ``weights[kind]``: the circuits of a pair.
+    n_routes
+        How many routes are offered at most.
+
+    Returns
+    -------
+    RouteTable
+        With the kind as an axis before the others.
+    """
+    n_kinds = max(1, len(weights))
+    n_free = len(rack.servers)
+    max_hops = rack.pool.edges.shape[3]
+    shape = (n_kinds, n_free, n_free, n_routes)
+    table = RouteTable(
+        routes=np.full((*shape, max_hops), -1, dtype=np.int32),
+        lengths=np.zeros(shape, dtype=np.int16),
+    )
+    loads = RackLoads(rack.n_rack_edges, rack.loads, rack.fibres, rack.servers)
+    best = BestRoutes(
+        rank=np.empty(n_routes, dtype=np.int64), load=np.empty(n_routes, dtype=np.int64)
+    )
+    for kind, weight in enumerate(weights.tolist()):
+        table_of_kind = RouteTable(table.routes[kind], table.lengths[kind])
+        offer_routes(rack.pool, loads, weight, table_of_kind, best)
+    return table
 
 
-def _pairs_of(plan: SliceShape) -> list[list[int]]:
-    """List for each slot its pairs with earlier ones."""
-    pairs: list[list[int]] = [[] for _ in range(plan.n_slots)]
-    for pair, (a, b) in enumerate(plan.pairs.tolist()):
-        pairs[max(a, b)].append(pair)
-    return pairs
+def _drop_full_routes(
+    routes: NDArray[np.int32], lengths: NDArray[np.int16], room: NDArray[np.int64], weight: int
+) -> None:
+    """Remove the routes on which so many circuits do not fit; the others move up, in place."""
+    is_open = np.append(room >= weight, True)  # -1, for no edge, names the last entry
+    is_kept = is_open[routes].all(axis=3) & (lengths > 0)
+    order = np.argsort(~is_kept, axis=2, kind="stable")
+    lengths[:] = np.take_along_axis(np.where(is_kept, lengths, 0), order, axis=2)
+    routes[:] = np.take_along_axis(routes, order[..., None], axis=2)
+
+
+def _pairs_with_earlier_slots(plan: SliceShape) -> list[list[int]]:
+    """List for each slot its pairs with slots of smaller numbers."""
+    pairs_of_slot: list[list[int]] = [[] for _ in range(plan.n_slots)]
+    for pair, slots in enumerate(plan.pairs.tolist()):
+        pairs_of_slot[max(slots)].append(pair)
+    return pairs_of_slot
+
+
+def _list_steps(earlier_pairs: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Order slots, and after each its pairs with earlier ones.
+
+    Returns the slot and the pair of each step; one of them is -1.
+    """
+    slot_of_step = []
+    pair_of_step = []
+    for slot, pairs in enumerate(earlier_pairs):
+        slot_of_step += [slot, *(-1 for _ in pairs)]
+        pair_of_step += [-1, *pairs]
+    return np.array(slot_of_step, dtype=np.int64), np.array(pair_of_step, dtype=np.int64)
 
 
 def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
     """List for each slot those that may be asked to have smaller servers.
 
-    If servers are full, a torus looks the same from each slot, so slot 0 may have the smallest
-    server; and in the mirror, so its neighbour up an axis may have a smaller one than that down
-    (which lies elsewhere where the torus is twisted).
+    If all servers of a slice are full, a torus looks the same from each slot, so slot 0 may have
+    the smallest server. It also looks the same in the mirror of each axis, so the neighbour of
+    slot 0 up an axis may have a smaller server than the neighbour down. Where the torus is twisted
+    the neighbour down lies elsewhere.
     """
-    seats = np.unique(plan.circuits[:, :2], axis=0)[:, 0]
-    full = len(set(np.bincount(seats, minlength=plan.n_slots).tolist())) == 1
-    below: list[list[int]] = [[0] if full and slot else [] for slot in range(plan.n_slots)]
+    smaller_slots: list[list[int]] = [[] for _ in range(plan.n_slots)]
+    ports_of_slot = np.unique(plan.circuits[:, :2], axis=0)[:, 0]
+    chips_per_slot = np.bincount(ports_of_slot, minlength=plan.n_slots)
+    all_alike = len(set(chips_per_slot.tolist())) == 1
+    if not all_alike:
+        return _as_table(smaller_slots)
+    for slot in range(1, plan.n_slots):
+        smaller_slots[slot].append(0)
     stride = 1
     for side in plan.grid:
-        if full and side > 2 and not plan.twisted:
-            below[(side - 1) * stride].append(stride)
+        if side > 2 and not plan.twisted:
+            neighbour_up = stride
+            neighbour_down = (side - 1) * stride
+            smaller_slots[neighbour_down].append(neighbour_up)
         stride *= side
-    return _padded(below)
+    return _as_table(smaller_slots)
 
 
 def _edges_by_server(rack: Rack, end: int) -> NDArray[np.int64]:
-    """List the edges of each free server that leave it (0) or arrive there (1)."""
-    place = np.full(1 + int(rack.edges.max(initial=rack.servers.max(initial=0))), -1)
-    place[rack.servers] = np.arange(len(rack.servers))
-    at = place[rack.edges[:, end]]
-    order = np.argsort(at, kind="stable")[(at < 0).sum() :]
-    counts = np.bincount(at[order], minlength=len(rack.servers))
-    table = np.full((len(counts), max(1, int(counts.max(initial=0)))), -1, dtype=np.int64)
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    table[at[order], rank] = order
+    """List the edges of each free server that leave it (end 0) or arrive there (end 1).
+
+    Returns ``table[place of the server, any]``, with -1 behind the last edge.
+    """
+    n_nodes = 1 + int(max(rack.edges.max(initial=0), rack.servers.max(initial=0)))
+    place_of_node = np.full(n_nodes, -1)
+    place_of_node[rack.servers] = np.arange(len(rack.servers))
+
+    # Edges in the order of their servers; those of nodes that are no free servers come first.
+    place_of_edge = place_of_node[rack.edges[:, end]]
+    n_others = int((place_of_edge < 0).sum())
+    edges = np.argsort(place_of_edge, kind="stable")[n_others:]
+    places = place_of_edge[edges]
+    n_edges_of_place = np.bincount(places, minlength=len(rack.servers))
+    first_of_place = np.cumsum(n_edges_of_place) - n_edges_of_place
+    column = np.arange(len(edges)) - np.repeat(first_of_place, n_edges_of_place)
+    width = max(1, int(n_edges_of_place.max(initial=0)))
+    table = np.full((len(rack.servers), width), -1, dtype=np.int64)
+    table[places, column] = edges
     return table
 
 
-def _padded(rows: list[list[int]]) -> NDArray[np.int64]:
+def _as_table(rows: list[list[int]]) -> NDArray[np.int64]:
+    """Return rows of different lengths as a table, with -1 behind the end of each."""
     width = max([1, *map(len, rows)])
     table = np.full((len(rows), width), -1, dtype=np.int64)
-    for k, row in enumerate(rows):
-        table[k, : len(row)] = row
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = row
     return table

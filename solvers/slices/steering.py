@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +44,10 @@ def steer(
 
     Notes
     -----
-    All ratios of the program of `Steering` rise together until the first chip, or link, is full.
-    Whole ports are dealt out one by one, each to the ring
-    with the least units over demand. Until the best least ratio is reached no ring has got more
-    than it needs for that ratio, so none is left without: whole ports allow no larger one.
+    All ratios of the program of `Steering` rise together until the first chip, or link, is full
+    (progressive filling). Whole ports are dealt out one by one, each to the ring with the least
+    units over demand. Until the best least ratio is reached no ring has got more than it needs for
+    that ratio, so none is left without: whole ports allow no larger one.
 
     References
     ----------
@@ -62,66 +63,86 @@ def steer(
     >>> steer(slice_rings((2, 2, 4)), [2] * 4 + [1] * 4).units.tolist()
     [2, 2, 2, 2, 1, 1, 1, 1]
     """
-    checked, asked = check_rings(rings, demands, ports, link_units)
-    chips = 1 + max((chip for ring in checked for chip in ring), default=-1)
-    level, chip_prices, link_prices = _level(checked, asked, chips, ports, link_units)
-    shares = np.zeros((chips, len(checked)))
-    for r, ring in enumerate(checked):
-        shares[list(ring), r] = 2 * level * asked[r] / ports
+    checked_rings, checked_demands = check_rings(rings, demands, ports, link_units)
+    task = _Task(checked_rings, checked_demands, ports, link_units)
+    level, chip_prices, link_prices = _fill_level(task)
+    shares = np.zeros((task.n_chips, len(checked_rings)))
+    for number, ring in enumerate(checked_rings):
+        shares[list(ring), number] = 2 * level * checked_demands[number] / ports
     return Steering(
-        rings=checked,
-        demands=asked,
+        rings=checked_rings,
+        demands=checked_demands,
         ports=ports,
         link_units=link_units,
         shares=shares,
         level=level,
-        units=_deal(checked, asked, chips, ports, link_units),
+        units=_deal_whole_ports(task),
         chip_prices=chip_prices,
         link_prices=link_prices,
     )
 
 
-def _level(
-    rings: tuple[Ring, ...],
-    demands: NDArray[np.float64],
-    chips: int,
-    ports: int,
-    link_units: float | None,
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Return the best level, which one chip or one link holds down, and the price of that part."""
-    chip_prices, link_prices = np.zeros(chips), np.zeros(len(rings))
-    if not len(demands):
+class _Task(NamedTuple):
+    """The question, checked."""
+
+    rings: tuple[Ring, ...]
+    demands: NDArray[np.float64]
+    """``demands[ring]``."""
+    ports: int
+    link_units: float | None
+
+    @property
+    def n_chips(self) -> int:
+        """One more than the largest number of a chip."""
+        return 1 + max((chip for ring in self.rings for chip in ring), default=-1)
+
+
+def _fill_level(task: _Task) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    """Return the best least ratio, and the prices of the program's dual.
+
+    One chip or one link holds the ratio down. That part alone has a price.
+
+    Returns
+    -------
+    tuple of (level, chip_prices, link_prices)
+        The ratio of units over demand that all rings reach; ``chip_prices[chip]``;
+        ``link_prices[ring]``.
+    """
+    chip_prices = np.zeros(task.n_chips)
+    link_prices = np.zeros(len(task.rings))
+    if not len(task.demands):
         return 0.0, chip_prices, link_prices
-    asked = np.zeros(chips)
-    for ring, demand in zip(rings, demands.tolist(), strict=True):
-        asked[list(ring)] += demand
-    busiest, largest = int(asked.argmax()), int(demands.argmax())
-    level = ports / (2 * float(asked[busiest]))
-    if link_units is not None and link_units / demands[largest] < level:
-        link_prices[largest] = 1 / demands[largest]
-        return float(link_units / demands[largest]), chip_prices, link_prices
-    chip_prices[busiest] = level
+
+    # A ring takes two ports of each of its chips for a unit.
+    demand_of_chip = np.zeros(task.n_chips)
+    for ring, demand in zip(task.rings, task.demands.tolist(), strict=True):
+        demand_of_chip[list(ring)] += demand
+    busiest_chip = int(demand_of_chip.argmax())
+    level = task.ports / (2 * float(demand_of_chip[busiest_chip]))
+
+    largest_ring = int(task.demands.argmax())
+    largest_demand = float(task.demands[largest_ring])
+    if task.link_units is not None and task.link_units / largest_demand < level:
+        link_prices[largest_ring] = 1 / largest_demand
+        return task.link_units / largest_demand, chip_prices, link_prices
+    chip_prices[busiest_chip] = level
     return level, chip_prices, link_prices
 
 
-def _deal(
-    rings: tuple[Ring, ...],
-    demands: NDArray[np.float64],
-    chips: int,
-    ports: int,
-    link_units: float | None,
-) -> NDArray[np.int64]:
-    """Deal whole ports out, one pair at a time."""
-    left = np.full(chips, ports // 2)
-    units = np.zeros(len(rings), dtype=np.int64)
-    most = ports // 2 if link_units is None else int(min(link_units, ports // 2))
-    open_ = set(range(len(rings)))
-    while open_:
-        r = min(open_, key=lambda r: (units[r] / demands[r], r))
-        ring = list(rings[r])
-        if units[r] < most and (left[ring] > 0).all():
-            left[ring] -= 1
-            units[r] += 1
+def _deal_whole_ports(task: _Task) -> NDArray[np.int64]:
+    """Deal whole ports out, two of each chip of a ring at a time; return ``units[ring]``."""
+    most_units = task.ports // 2
+    if task.link_units is not None:
+        most_units = int(min(task.link_units, most_units))
+    units_left = np.full(task.n_chips, task.ports // 2)
+    units = np.zeros(len(task.rings), dtype=np.int64)
+    open_rings = set(range(len(task.rings)))
+    while open_rings:
+        ring = min(open_rings, key=lambda ring: (units[ring] / task.demands[ring], ring))
+        chips = list(task.rings[ring])
+        if units[ring] < most_units and (units_left[chips] > 0).all():
+            units_left[chips] -= 1
+            units[ring] += 1
         else:
-            open_.remove(r)
+            open_rings.remove(ring)
     return units

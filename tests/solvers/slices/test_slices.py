@@ -19,7 +19,14 @@ from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.problems.slices.server_routes import pool_routes
 from optmatch.problems.slices.shape import cut_shape, orient
 from optmatch.solvers.slices.ilp import find_cut
-from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND, offer
+from optmatch.solvers.slices.kernels import (
+    EXHAUSTED,
+    FOUND,
+    BestRoutes,
+    RackLoads,
+    RouteTable,
+    offer_routes,
+)
 from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart, whole_racks
 from optmatch.solvers.slices.search import Rack, SliceSearch
 from optmatch.testing import slice_problems
@@ -124,13 +131,12 @@ def together(problem: om.SliceAllocation) -> Rack:
 def test_the_kernel_offers_what_the_problem_offers(problem: om.SliceAllocation) -> None:
     rack = together(problem)
     count = len(rack.servers)
-    routes = np.full((count, count, problem.routes, rack.pool.edges.shape[3]), -1, np.int16)
+    routes = np.full((count, count, problem.routes, rack.pool.edges.shape[3]), -1, np.int32)
     lengths = np.zeros((count, count, problem.routes), np.int16)
-    compute: Any = offer  # numba finds its types
-    compute(
-        rack.pool.edges, rack.pool.hops, rack.span, rack.loads, rack.fibres, rack.servers, 2,
-        routes, lengths,
-    )  # fmt: skip
+    compute: Any = offer_routes  # numba finds its types
+    loads = RackLoads(rack.n_rack_edges, rack.loads, rack.fibres, rack.servers)
+    best = BestRoutes(np.empty(problem.routes, np.int64), np.empty(problem.routes, np.int64))
+    compute(rack.pool, loads, 2, RouteTable(routes, lengths), best)
     for a in range(min(count, 2)):
         for b in range(count):
             found = [
@@ -173,20 +179,23 @@ def test_the_search_gives_back_what_it_tried(shape: Any, largest: int, outcome: 
     task, again = search.task, set[int]()
     while (status := search.run(search.nodes + 1)) not in (FOUND, EXHAUSTED):
         room, seated = search.limit_room.copy(), []
-        for (slot, pair), chosen in zip(task.steps, task.choice, strict=True):
+        steps = zip(task.slot_of_step, task.pair_of_step, task.choice, strict=True)
+        for slot, pair, chosen in steps:
             if chosen >= 0 and slot >= 0:
                 seated.append(slot)
             elif chosen >= 0:
-                at = task.kinds[pair], *task.seat[task.pairs[pair]], chosen
+                servers = task.server_of_slot[task.slots_of_pair[pair]]
+                at = task.kind_of_pair[pair], *servers, chosen
                 room[task.routes[at][: task.lengths[at]]] -= task.weights[pair]
         assert (room == task.room).all()
-        assert sorted(task.holder[task.holder >= 0]) == seated
-        assert (task.holder[task.seat[seated]] == seated).all()
-        step = task.state[0]
-        again |= {int(task.choice[step])} if task.steps[step, 1] >= 0 else set()
+        taken = task.slot_of_server
+        assert sorted(taken[taken >= 0]) == seated
+        assert (taken[task.server_of_slot[seated]] == seated).all()
+        step = task.progress[0]
+        again |= {int(task.choice[step])} if task.pair_of_step[step] >= 0 else set()
     assert {0, 1} <= again
     assert status == outcome
-    assert (task.holder >= 0).any() == (status == FOUND)
+    assert (task.slot_of_server >= 0).any() == (status == FOUND)
 
 
 @compiled_only
