@@ -1,16 +1,17 @@
 """Solves that a signal meets at a random moment: no answer is lost, and nothing ends in a crash.
 
-    python -m tests.helpers.random_signals [SIGNALS] [SEED] [PROGRAM]
+    python -m tests.helpers.random_signals [SIGNALS] [--seed N] [--flows A:B] [--program PATH]
 
 Each flow is one solve of the command line. It runs once without a signal, which tells how long it
 takes; then a SIGINT or a SIGTERM comes at a random moment of such a time. Solves run in forks of
-one process that has loaded all, or, where a PROGRAM is named (the `optmatch` of an installed
+one process that has loaded all, or, where a program is named (the `optmatch` of an installed
 wheel), as processes of that program. The moments are of the clock, so no two runs are the same:
 `tests/commands/test_signals.py` counts instructions instead.
 """
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
 import gc
 import json
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from click.testing import CliRunner
 import optmatch as om
 from optmatch.cli import main
 from optmatch.model import CellDevice, Problem, unit_of, write_score
+from optmatch.startup import end
 from tests.helpers.command import INSTANCES
 
 HANGS_S = 60.0
@@ -84,9 +86,9 @@ def of_instance(path: str, **changes: Any) -> Callable[[], Problem[Any]]:
     """Return what reads an instance of the library, with some fields changed."""
 
     def read() -> Problem[Any]:
-        problem: Any = om.load(INSTANCES / f"{path}.json")
-        changed: Problem[Any] = replace(problem, **changes) if changes else problem
-        return changed
+        loaded: Any = om.load(INSTANCES / f"{path}.json")
+        problem: Problem[Any] = replace(loaded, **changes) if changes else loaded
+        return problem
 
     return read
 
@@ -163,19 +165,23 @@ def fork_solve(words: list[str], sent: int, at_s: float, program: str) -> Ended:
     assert not program
     out = os.memfd_create("out")
     err = os.memfd_create("err")
-    started_s = time.perf_counter()
+    ready, tell_ready = os.pipe()
     child = os.fork()
     if child == 0:
         os.dup2(out, 1)
         os.dup2(err, 2)
         faulthandler.enable(err)
+        signal.signal(signal.SIGINT, end)  # as a program has it from its first import on
+        os.write(tell_ready, b"x")
         main(words, prog_name="optmatch")
         os._exit(99)  # main always ends the process
-    status, latency_s = _wait(child, sent, started_s + at_s)
+    os.read(ready, 1)
+    status, latency_s = _wait(child, sent, time.perf_counter() + at_s)
     texts = []
     for file in (out, err):
         os.lseek(file, 0, os.SEEK_SET)
         texts.append(os.read(file, 1 << 22).decode())
+    for file in (out, err, ready, tell_ready):
         os.close(file)
     return Ended(os.waitstatus_to_exitcode(status), texts[0], texts[1], latency_s)
 
@@ -226,13 +232,15 @@ def came_before_the_entry(stderr: str) -> bool:
     return "Traceback" in stderr and f"optmatch{os.sep}" not in stderr
 
 
-def find_faults(ended: Ended, sent: int, folder: Path, tally: Tally) -> list[str]:
+def find_faults(ended: Ended, sent: int, whole_code: int, folder: Path, tally: Tally) -> list[str]:
     """Compare the end of a run with what it owes its user.
 
     Parameters
     ----------
     ended, sent
         The end, and the signal that was sent.
+    whole_code
+        The exit code of a run without a signal; one that ends so had ended before its signal.
     folder
         Has nothing but what the run has written.
     tally
@@ -245,7 +253,7 @@ def find_faults(ended: Ended, sent: int, folder: Path, tally: Tally) -> list[str
         tally.n_before_the_entry += 1
         return faults
     saved = folder / "answer.json"
-    had_ended = ended.latency_s < 0 or ended.code == 0
+    had_ended = ended.latency_s < 0 or ended.code == whole_code
     tally.n_after_the_end += had_ended
     if not had_ended and ended.code not in CODES[signal.Signals(sent)]:
         faults.append(f"exit code {ended.code}")
@@ -285,8 +293,10 @@ def write_problems(place: Path) -> dict[str, list[str]]:
     return words
 
 
-def run_signals(place: Path, n_signals: int, seed: int, program: str) -> bool:
-    """Send signals to all flows in turn; print each fault, and the counts.
+def run_signals(
+    place: Path, flows: Sequence[Flow], n_signals: int, seed: int, program: str
+) -> bool:
+    """Send signals to flows in turn; print each fault, and the counts.
 
     A fork leaves by the frames of this function, so none of them cleans up.
 
@@ -294,6 +304,8 @@ def run_signals(place: Path, n_signals: int, seed: int, program: str) -> bool:
     ----------
     place
         An empty folder.
+    flows
+        The flows that take turns.
     n_signals, seed
         How many, and the seed of the moments and of the choice between the two signals.
     program
@@ -315,16 +327,19 @@ def run_signals(place: Path, n_signals: int, seed: int, program: str) -> bool:
 
     # A whole run of each flow tells where its signals belong: until its answer is written.
     work_s = {}
-    for flow in FLOWS:
+    whole_code = {}
+    for flow in flows:
         if program:
             run(words[flow.name], 0, HANGS_S, program)  # compiles what the others need
         else:
             CliRunner().invoke(main, words[flow.name])  # loads what the forks need
             gc.freeze()
+        _empty(answers)
         started_s = time.time()
         whole = run(words[flow.name], 0, HANGS_S, program)
         written = [file.stat().st_mtime for file in answers.iterdir()]
         work_s[flow.name] = max(written, default=time.time()) - started_s
+        whole_code[flow.name] = whole.code
         print(f"{flow.name}: {work_s[flow.name]:.2f} s without a signal", flush=True)
         if whole.code not in (0, 4):
             print(f"{flow.name}: without a signal it ends with {whole.code}: {whole.stderr}")
@@ -332,15 +347,14 @@ def run_signals(place: Path, n_signals: int, seed: int, program: str) -> bool:
 
     first_s = ENTRY_S if program else 0.0
     for number in range(n_signals):
-        flow = FLOWS[number % len(FLOWS)]
-        for file in answers.iterdir():
-            file.unlink()
+        flow = flows[number % len(flows)]
+        _empty(answers)
         sent = rng.choice(list(CODES))
         at_s = rng.uniform(first_s, max(first_s, work_s[flow.name]))
         ended = run(words[flow.name], sent, at_s, program)
         if ended.latency_s > SLOW_S:
             print(f"{flow.name}, at {at_s:.4f} s: ended {ended.latency_s:.1f} s later")
-        for fault in find_faults(ended, sent, answers, tally):
+        for fault in find_faults(ended, sent, whole_code[flow.name], answers, tally):
             faults[flow.name] += 1
             end_of_stderr = json.dumps(ended.stderr[-2000:])
             print(f"{flow.name}, {sent.name} at {at_s:.4f} s: {fault}: {end_of_stderr}")
@@ -348,17 +362,28 @@ def run_signals(place: Path, n_signals: int, seed: int, program: str) -> bool:
     return not faults
 
 
-def run_from_words(given: list[str]) -> None:
+def _empty(folder: Path) -> None:
+    """Remove all files of a folder."""
+    for file in folder.iterdir():
+        file.unlink()
+
+
+def run_program() -> None:
     """Run the program of this module."""
-    n_signals = int(given[0]) if given else 300
-    seed = int(given[1]) if len(given) > 1 else 0
-    program = given[2] if len(given) > 2 else ""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("signals", type=int, nargs="?", default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--flows", default=":", help="which of them, as a slice of the list")
+    parser.add_argument("--program", default="", help="an installed optmatch, in place of forks")
+    given = parser.parse_args()
+    first, _, last = given.flows.partition(":")
+    flows = FLOWS[slice(int(first) if first else None, int(last) if last else None)]
     place = Path(tempfile.mkdtemp(prefix="optmatch-signals-"))
-    is_clean = run_signals(place, n_signals, seed, program)
+    is_clean = run_signals(place, flows, given.signals, given.seed, given.program)
     shutil.rmtree(place)
     if not is_clean:
         sys.exit(1)
 
 
 if __name__ == "__main__":
-    run_from_words(sys.argv[1:])
+    run_program()
