@@ -8,20 +8,20 @@ from optmatch.problems import PortSharing
 from optmatch.solvers.method import Method, Run
 
 
-def _policy(name: str) -> Run:
+def _load_policy(name: str) -> Run:
     from optmatch.solvers.sharing.conclusion import interruptible
-    from optmatch.solvers.sharing.first_fit import solve
+    from optmatch.solvers.sharing.first_fit import serve_by_policy
 
-    return interruptible(name, partial(solve, name))
+    return interruptible(name, partial(serve_by_policy, name))
 
 
-def _takes(name: str, problem: PortSharing) -> bool:
+def _policy_takes(name: str, problem: PortSharing) -> bool:
     from optmatch.solvers.sharing.first_fit import takes
 
     return takes(problem, name)
 
 
-def _optimum(name: str) -> Run:
+def _load_optimum(name: str) -> Run:
     from optmatch.solvers.sharing import completion, flows
     from optmatch.solvers.sharing.conclusion import interruptible
 
@@ -29,12 +29,12 @@ def _optimum(name: str) -> Run:
         "max-flow": flows.serve_most,
         "lexicographic": flows.serve_in_order,
         "max-min": flows.serve_fairly,
-        "min-jct": completion.solve,
+        "min-jct": completion.minimise_completion_times,
     }
     return interruptible(name, runs[name])
 
 
-def _asks(name: str, problem: PortSharing) -> bool:
+def _optimum_takes(name: str, problem: PortSharing) -> bool:
     if name != "min-jct":
         return problem.objective == name
     from optmatch.solvers.sharing.completion import takes
@@ -42,35 +42,27 @@ def _asks(name: str, problem: PortSharing) -> bool:
     return takes(problem)
 
 
-_OPTIMA = {
-    "max-flow": "the most that all jobs get together: a largest flow, and its cut",
-    "max-min": "the job that lacks most of its fair share lacks as little as possible",
-    "min-jct": "all demands met as early as possible on average, of small problems",
-    "lexicographic": "jobs in their order, each as much as those before it allow",
-}
+def _optimum(name: str, summary: str) -> Method:
+    """Return a method that is exact for the objective of its name; one takes all problems."""
+    suits = None if name == "lexicographic" else partial(_optimum_takes, name)
+    load = partial(_load_optimum, name)
+    return Method(name, PortSharing, load, summary, exact=True, suits=suits)
 
-_POLICIES = {
-    "fifo": "each resource to the job that asked first",
-    "srsf": "each resource to the job that wants the least",
-    "irs": "each resource to the group of jobs that owns its class, scarce classes first",
-    "random": "each resource to the first job of a random order",
-}
+
+def _policy(name: str, summary: str) -> Method:
+    """Return a method that decides online."""
+    load = partial(_load_policy, name)
+    return Method(name, PortSharing, load, summary, suits=partial(_policy_takes, name))
+
 
 METHODS = (
-    *(
-        Method(
-            name,
-            PortSharing,
-            partial(_optimum, name),
-            summary,
-            exact=True,
-            suits=None if name == "lexicographic" else partial(_asks, name),
-        )
-        for name, summary in _OPTIMA.items()
-    ),
-    *(
-        Method(name, PortSharing, partial(_policy, name), summary, suits=partial(_takes, name))
-        for name, summary in _POLICIES.items()
-    ),
+    _optimum("max-flow", "the most that all jobs get together: a largest flow, and its cut"),
+    _optimum("max-min", "the job that lacks most of its fair share lacks as little as possible"),
+    _optimum("min-jct", "all demands met as early as possible on average, of small problems"),
+    _optimum("lexicographic", "jobs in their order, each as much as those before it allow"),
+    _policy("fifo", "each resource to the job that asked first"),
+    _policy("srsf", "each resource to the job that wants the least"),
+    _policy("irs", "each resource to the group of jobs that owns its class, scarce classes first"),
+    _policy("random", "each resource to the first job of a random order"),
 )
 """Methods for shared resources; the first that takes a problem is the default."""

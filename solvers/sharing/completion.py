@@ -1,8 +1,11 @@
-"""Method `min-jct`: the assignment with the least mean time to the last resource, by CP-SAT."""
+"""Method `min-jct`: the assignment with the least mean time to the last resource, by CP-SAT.
+
+JCT is the job completion time: from the moment at which a job asks to its last resource.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +13,28 @@ from ortools.sat.python import cp_model
 
 from optmatch.model import Limits, OnEvent, Solution, SolverError
 from optmatch.problems import PortSharing
-from optmatch.solvers.cpsat import minimise
+from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.sharing.conclusion import conclude
 from optmatch.solvers.sharing.network import Network
 
 MOST = 50_000
 """Kinds of resources times jobs that a model may have."""
-_TOTAL = 2.0**45
+
+_MOST_STEPS = 2.0**45
+"""The most steps that all jobs wait together: exact in a float, and far from CP-SAT's overflow."""
+
+
+class Kinds(NamedTuple):
+    """Resources of one class that come at one time are of one kind."""
+
+    kind_of_resource: NDArray[np.intp]
+    """(resources,)."""
+    class_of_kind: NDArray[np.int64]
+    """(kinds,)."""
+    arrival_s: NDArray[np.float64]
+    """(kinds,): when its resources come."""
+    sizes: NDArray[np.int64]
+    """(kinds,): how many resources there are."""
 
 
 def takes(problem: PortSharing) -> bool:
@@ -25,76 +43,148 @@ def takes(problem: PortSharing) -> bool:
         return False
     if problem.resources.n_resources * problem.jobs.n_jobs <= MOST:
         return True
-    return len(_kinds(problem)[1]) * problem.jobs.n_jobs <= MOST
+    return len(_find_kinds(problem).sizes) * problem.jobs.n_jobs <= MOST
 
 
-def solve(
+def minimise_completion_times(
     problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
     """Meet all demands, and let the jobs wait as little as possible.
 
-    Resources of one class that come at one time are of one kind: a variable for each kind and job
-    counts them. For each job and time a literal says whether the job has its last resource then or
-    later; the objective is the sum of the times between them. The time is counted in whole steps,
-    rounded down, so that the bound is a bound.
+    A variable for each kind of resources and each job counts what the job gets. For each job and
+    time a literal says whether the job has its last resource then or later; the objective is the
+    sum of the times between them. Time is counted in whole steps, rounded down, so that the bound
+    is a bound.
     """
-    jobs, network = problem.jobs, Network(problem)
+    jobs = problem.jobs
+    network = Network(problem)
     flow = network.serve(jobs.demand)
     if (flow.served < jobs.demand).any():
         return conclude(problem, "min-jct", None, np.inf, certificate=flow.cut)
-    kind_of, kinds, come_s = _kinds(problem)
-    sizes = np.bincount(kind_of, minlength=len(kinds))
-    serves, plane = problem.classes.jobs_of[kinds], problem.classes.plane[kinds]
-    asked_s, order = jobs.arrivals_s, np.argsort(come_s, kind="stable")
-    span_s = max(float(come_s.max(initial=0.0)), 1e-9) * max(jobs.n_jobs, 1)
-    whole = bool((come_s % 1 == 0).all() and (asked_s % 1 == 0).all())
-    scale = 1.0 if whole else 2.0 ** np.floor(np.log2(_TOTAL / span_s))
-    model, cost, amounts = cp_model.CpModel(), [], {}
-    given: list[list[Any]] = [[] for _ in kinds]
-    for job, demand in enumerate(jobs.demand.tolist()):
-        mine = [k for k in order.tolist() if serves[k, job]]
-        for k in mine:
-            amounts[k, job] = model.new_int_var(0, min(demand, int(sizes[k])), "")
-            given[k].append(amounts[k, job])
-        model.add(sum(amounts[k, job] for k in mine) == demand)
-        before_s, later = float(asked_s[job]), None
-        for time_s in np.unique(come_s[mine]).tolist():
-            if time_s <= before_s or not demand:
-                continue
-            waits = model.new_bool_var("")  # until this time, or longer
-            model.add(sum(amounts[k, job] for k in mine if come_s[k] >= time_s) <= demand * waits)
-            if later is not None:
-                model.add_implication(waits, later)
-            cost.append(int((time_s - before_s) * scale) * waits)
-            before_s, later = time_s, waits
-        for k, cap in enumerate(() if network.caps is None else network.caps[job].tolist()):
-            model.add(sum(amounts[kind, job] for kind in mine if plane[kind] == k) <= cap)
-    for size, parts in zip(sizes.tolist(), given, strict=True):
-        model.add(sum(parts) <= size)
-    model.minimize(sum(cost))
-    outcome = minimise(model, limits.start(), on_event, seed=int(rng.integers(2**31)))
-    bound = max(outcome.lower_bound / scale / max(jobs.n_jobs, 1), problem.lower_bound())
+    model = _WaitingModel(problem, network.caps)
+    seed = int(rng.integers(2**31))
+    outcome = minimise(model.model, limits.start(), on_event, seed=seed)
+
+    mean_wait_s = outcome.lower_bound / model.steps_per_s / max(jobs.n_jobs, 1)
+    bound = max(mean_wait_s, problem.lower_bound())
     if not outcome.found:
         if outcome.infeasible:
             raise SolverError("CP-SAT finds no answer where a flow serves all")
         return conclude(problem, "min-jct", None, bound, outcome.limit)
-    members = np.argsort(kind_of, kind="stable")
-    starts = (np.cumsum(sizes) - sizes).tolist()
-    job_of = np.full(len(kind_of), -1, dtype=np.int32)
-    for (k, job), amount in amounts.items():
-        count = outcome.value(amount)
-        job_of[members[starts[k] : starts[k] + count]] = job
-        starts[k] += count
     stats = {"bound_by": "cp-sat"} if bound > problem.lower_bound() else {}
-    return conclude(problem, "min-jct", job_of, bound, outcome.limit, stats=stats)
+    return conclude(
+        problem, "min-jct", model.read_jobs(outcome), bound, outcome.limit, stats=stats
+    )
 
 
-def _kinds(
-    problem: PortSharing,
-) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.float64]]:
-    """Return the kind of each resource, and of each kind its class and when it comes."""
-    times, at = np.unique(problem.resources.arrivals_s, return_inverse=True)
-    code = problem.classes.class_of.astype(np.int64) * max(len(times), 1) + at
-    found, kind_of = np.unique(code, return_inverse=True)
-    of, at = np.divmod(found, max(len(times), 1))
-    return kind_of, of, times[at]
+class _WaitingModel:
+    """The variables and constraints of a problem.
+
+    Parameters
+    ----------
+    problem
+        The question.
+    caps
+        ``caps[job, plane]``: how much a job can take of a plane; None if there are no planes.
+
+    Attributes
+    ----------
+    amounts
+        ``amounts[kind, job]``: the variable of what a job gets of a kind.
+    steps_per_s
+        How many steps of time are a second.
+    """
+
+    def __init__(self, problem: PortSharing, caps: NDArray[np.int64] | None) -> None:
+        self.model = cp_model.CpModel()
+        self.kinds = _find_kinds(problem)
+        self.steps_per_s = _steps_per_s(problem, self.kinds)
+        self.amounts: dict[tuple[int, int], Any] = {}
+        self._cost: list[Any] = []
+        self._caps = caps
+        self._plane_of_kind = problem.classes.plane[self.kinds.class_of_kind]
+
+        may_serve = problem.classes.jobs_of[self.kinds.class_of_kind]
+        in_time = np.argsort(self.kinds.arrival_s, kind="stable").tolist()
+        amounts_of_kind: list[list[Any]] = [[] for _ in self.kinds.sizes]
+        asked_s = problem.jobs.arrivals_s
+        for job, demand in enumerate(problem.jobs.demand.tolist()):
+            kinds = [kind for kind in in_time if may_serve[kind, job]]
+            for kind in kinds:
+                most = min(demand, int(self.kinds.sizes[kind]))
+                amount = self.model.new_int_var(0, most, "")
+                self.amounts[kind, job] = amount
+                amounts_of_kind[kind].append(amount)
+            self.model.add(sum(self.amounts[kind, job] for kind in kinds) == demand)
+            self._count_waiting(job, demand, kinds, float(asked_s[job]))
+            self._keep_caps(job, kinds)
+        for size, amounts in zip(self.kinds.sizes.tolist(), amounts_of_kind, strict=True):
+            self.model.add(sum(amounts) <= size)
+        self.model.minimize(sum(self._cost))
+
+    def _count_waiting(self, job: int, demand: int, kinds: list[int], asked_s: float) -> None:
+        """Add the steps to the cost until a job has all that it wants."""
+        if not demand:
+            return
+        arrival_s = self.kinds.arrival_s
+        before_s = asked_s
+        waits_before = None
+        for time_s in np.unique(arrival_s[kinds]).tolist():
+            if time_s <= before_s:
+                continue
+            # A job that gets anything at this time or later waits until this time at least.
+            waits = self.model.new_bool_var("")
+            late = [self.amounts[kind, job] for kind in kinds if arrival_s[kind] >= time_s]
+            self.model.add(sum(late) <= demand * waits)
+            if waits_before is not None:
+                self.model.add_implication(waits, waits_before)
+            self._cost.append(int((time_s - before_s) * self.steps_per_s) * waits)
+            before_s = time_s
+            waits_before = waits
+
+    def _keep_caps(self, job: int, kinds: list[int]) -> None:
+        """Let a job take no more of each plane than it can."""
+        if self._caps is None:
+            return
+        for plane, cap in enumerate(self._caps[job].tolist()):
+            on_plane = [kind for kind in kinds if self._plane_of_kind[kind] == plane]
+            self.model.add(sum(self.amounts[kind, job] for kind in on_plane) <= cap)
+
+    def read_jobs(self, outcome: Outcome) -> NDArray[np.int32]:
+        """Return ``job_of[resource]`` of a solution: the first resources of a kind are used."""
+        kinds = self.kinds
+        resources_by_kind = np.argsort(kinds.kind_of_resource, kind="stable")
+        next_of_kind = (np.cumsum(kinds.sizes) - kinds.sizes).tolist()
+        job_of = np.full(len(kinds.kind_of_resource), -1, dtype=np.int32)
+        for (kind, job), amount in self.amounts.items():
+            first = next_of_kind[kind]
+            next_of_kind[kind] += outcome.value(amount)
+            job_of[resources_by_kind[first : next_of_kind[kind]]] = job
+        return job_of
+
+
+def _steps_per_s(problem: PortSharing, kinds: Kinds) -> float:
+    """Return the steps of a second: one where all times are whole, else as many as are safe."""
+    asked_s = problem.jobs.arrivals_s
+    times_are_whole = bool((kinds.arrival_s % 1 == 0).all() and (asked_s % 1 == 0).all())
+    if times_are_whole:
+        return 1.0
+    last_s = max(float(kinds.arrival_s.max(initial=0.0)), 1e-9)
+    most_waiting_s = last_s * max(problem.jobs.n_jobs, 1)
+    steps_per_s: float = 2.0 ** np.floor(np.log2(_MOST_STEPS / most_waiting_s))
+    return steps_per_s
+
+
+def _find_kinds(problem: PortSharing) -> Kinds:
+    """Put resources together that are of one class and come at one time."""
+    times_s, time_of_resource = np.unique(problem.resources.arrivals_s, return_inverse=True)
+    n_times = max(len(times_s), 1)
+    code_of_resource = problem.classes.class_of.astype(np.int64) * n_times + time_of_resource
+    codes, kind_of_resource = np.unique(code_of_resource, return_inverse=True)
+    class_of_kind, time_of_kind = np.divmod(codes, n_times)
+    return Kinds(
+        kind_of_resource=kind_of_resource,
+        class_of_kind=class_of_kind,
+        arrival_s=times_s[time_of_kind],
+        sizes=np.bincount(kind_of_resource, minlength=len(codes)),
+    )

@@ -19,27 +19,46 @@ def conclude(
     job_of: NDArray[np.int32] | None,
     bound: Score | None = None,
     limit: Limit | None = None,
-    **known: Any,
+    **parts: Any,
 ) -> Solution:
     """Make a solution of an assignment, which may miss demands that must be met.
 
-    ``job_of[resource]`` is None if there is no assignment. No answer is better than `bound`: None
-    for a bound that the problem counts itself, infinite if no answer exists. `limit` is None if
-    the search had nothing left to do.
+    Parameters
+    ----------
+    problem, method
+        The problem, and the name of the method that has solved it.
+    job_of
+        ``job_of[resource]``; None if there is no assignment.
+    bound
+        No answer is better: None for a bound that the problem counts itself, infinite if no answer
+        exists.
+    limit
+        Why the search left the question open; None if it had nothing left to do.
+    **parts
+        Other fields of the solution: its certificate and statistics.
     """
-    bound = problem.lower_bound() if bound is None else bound
+    if bound is None:
+        bound = problem.lower_bound()
     objective = None if job_of is None else measure(problem, job_of)
     if job_of is not None and objective is not None:
-        known["answer"] = Assignment(job_of)
+        parts["answer"] = Assignment(job_of)
     elif bound == np.inf:
-        known["stats"] = {"reason": "not all demands can be met", **known.get("stats", {})}
-    return frame.conclude(problem, method, objective, bound, limit, **known)
+        parts["stats"] = {"reason": "not all demands can be met", **parts.get("stats", {})}
+    return frame.conclude(problem, method, objective, bound, limit, **parts)
 
 
 def interruptible(name: str, run: Run) -> Run:
-    """Let a method end without an answer where it is stopped before it has one."""
+    """Let a method end without an answer where it is stopped before it has one.
 
-    def inner(
+    Parameters
+    ----------
+    name
+        The name of the method.
+    run
+        The method; the clock of its limits runs while it works, and `check_time` heeds it.
+    """
+
+    def run_until_stopped(
         problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
     ) -> Solution:
         try:
@@ -47,10 +66,10 @@ def interruptible(name: str, run: Run) -> Run:
                 check_time()
                 on_event(Tick(name, 0))
                 return run(problem, limits, rng, on_event)
-        except (TimeUp, KeyboardInterrupt) as exc:
-            return conclude(problem, name, None, None, limit_of(exc))
+        except (TimeUp, KeyboardInterrupt) as stop:
+            return conclude(problem, name, None, None, limit_of(stop))
 
-    return inner
+    return run_until_stopped
 
 
 def limit_of(stop: BaseException) -> Limit:
@@ -60,17 +79,22 @@ def limit_of(stop: BaseException) -> Limit:
 
 def measure(problem: PortSharing, job_of: NDArray[np.int32]) -> Score | None:
     """Return the objective of an assignment; None if it misses a demand that must be met."""
-    jobs, used = problem.jobs, np.flatnonzero(job_of >= 0)
+    jobs = problem.jobs
+    used = np.flatnonzero(job_of >= 0)
     served = np.bincount(job_of[used], minlength=jobs.n_jobs)
-    left = jobs.demand - served
+    missing = jobs.demand - served
     if problem.objective == "max-flow":
-        return float(left.sum())
+        return float(missing.sum())
     if problem.objective == "lexicographic":
-        return tuple(left[problem.ranking].tolist())
+        return tuple(missing[problem.ranking].tolist())
     if problem.objective == "max-min":
         return problem.worst_lack(served)
-    if left.any():
+
+    # The mean time from asking to the last resource, of jobs that all have what they want.
+    if missing.any():
         return None
+    if not jobs.n_jobs:
+        return 0.0
     done_s = jobs.arrivals_s.copy()
     np.maximum.at(done_s, job_of[used], problem.resources.arrivals_s[used])
-    return float(np.mean(done_s - jobs.arrivals_s)) if len(done_s) else 0.0
+    return float(np.mean(done_s - jobs.arrivals_s))

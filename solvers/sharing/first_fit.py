@@ -36,77 +36,98 @@ class Dispatcher:
     """
 
     def __init__(self, jobs: Jobs) -> None:
+        # A resource may serve a job whose bounds it reaches in all attributes. Only which of the
+        # bounds it reaches decides that: its class is a digit for each attribute, and the plane.
         self._bounds = jobs.bounds
-        self._levels = [np.unique(least).tolist() for least in self._bounds]
+        self._levels = [np.unique(bounds).tolist() for bounds in self._bounds]
+        self._number_of_class: dict[tuple[int, ...], int] = {}
         self._caps = None if jobs.plane_caps is None else jobs.plane_caps.tolist()
-        self._left = [0] * jobs.n_jobs
-        self._entry: list[tuple[float, int] | None] = [None] * jobs.n_jobs
-        self._rows: list[NDArray[np.bool_]] = []
+
+        # By job: what it still asks for, and its entry in queues.
+        self._wanted = [0] * jobs.n_jobs
+        self._entries: list[tuple[float, int] | None] = [None] * jobs.n_jobs
+
+        # By class: whom it may serve, its plane, and its queue, in which the best job is the last.
+        self._eligible: list[NDArray[np.bool_]] = []
         self._planes: list[int] = []
-        self._queues: list[list[tuple[float, int]]] = []  # the best is the last
-        self._known: dict[tuple[int, ...], int] = {}
+        self._queues: list[list[tuple[float, int]]] = []
 
     def find(self, values: Iterable[float], plane: int = 0) -> int:
         """Return the number of the class of a resource with these attributes.
 
         The first resource of its kind costs a look at all jobs.
         """
-        digits = [bisect_right(levels, v) for levels, v in zip(self._levels, values, strict=True)]
+        digits = [
+            bisect_right(levels, value) for levels, value in zip(self._levels, values, strict=True)
+        ]
         key = (plane, *digits)
-        number = self._known.get(key)
-        if number is None:
-            eligible = np.ones(len(self._left), dtype=np.bool_)
-            for levels, digit, least in zip(self._levels, digits, self._bounds, strict=True):
-                eligible &= least <= levels[digit - 1] if digit else np.False_
-            number = self._known[key] = self.add(eligible, plane)
-        return number
+        number = self._number_of_class.get(key)
+        if number is not None:
+            return number
+        eligible = np.ones(len(self._wanted), dtype=np.bool_)
+        for levels, digit, bounds in zip(self._levels, digits, self._bounds, strict=True):
+            if digit == 0:
+                eligible[:] = False
+            else:
+                eligible &= bounds <= levels[digit - 1]
+        self._number_of_class[key] = self.add(eligible, plane)
+        return self._number_of_class[key]
 
     def add(self, eligible: ArrayLike, plane: int = 0) -> int:
         """Add a class by the jobs that it may serve, ``eligible[job]``; return its number."""
-        row = np.array(eligible, dtype=np.bool_)
-        entries = [self._entry[job] for job in np.flatnonzero(row).tolist()]
-        self._rows.append(row)
+        may_serve = np.array(eligible, dtype=np.bool_)
+        entries = [self._entries[job] for job in np.flatnonzero(may_serve).tolist()]
+        self._eligible.append(may_serve)
         self._planes.append(plane)
         self._queues.append(sorted(entry for entry in entries if entry is not None))
-        return len(self._rows) - 1
+        return len(self._queues) - 1
 
     def ask(self, job: int, count: int, priority: float) -> None:
         """Let a job ask for so many resources, instead of what it asked for before."""
-        before, entry = self._entry[job], (priority, -job)
-        self._left[job], self._entry[job] = count, entry
-        for row, queue in zip(self._rows, self._queues, strict=True):
-            if row[job]:
-                if before is not None:
-                    place = bisect_left(queue, before)
-                    if queue[place : place + 1] == [before]:
-                        del queue[place]
-                insort(queue, entry)
+        former_entry = self._entries[job]
+        entry = (priority, -job)  # of equal priorities the first job is the best
+        self._wanted[job] = count
+        self._entries[job] = entry
+        for may_serve, queue in zip(self._eligible, self._queues, strict=True):
+            if not may_serve[job]:
+                continue
+            if former_entry is not None:
+                place = bisect_left(queue, former_entry)
+                if queue[place : place + 1] == [former_entry]:
+                    del queue[place]
+            insort(queue, entry)
 
     def rank(self, priority: NDArray[np.float64]) -> None:
         """Order all jobs that still ask anew, by ``priority[class, job]`` of known classes."""
-        asking = np.array(self._left) > 0
-        for number, row in enumerate(self._rows):
-            jobs = np.flatnonzero(row & asking & (priority[number] > -np.inf))
-            best = priority[number, jobs].tolist()
-            self._queues[number] = sorted(zip(best, (-jobs).tolist(), strict=True))
+        is_asking = np.array(self._wanted) > 0
+        for number, may_serve in enumerate(self._eligible):
+            is_served = priority[number] > -np.inf
+            jobs = np.flatnonzero(may_serve & is_asking & is_served)
+            priorities = priority[number, jobs].tolist()
+            self._queues[number] = sorted(zip(priorities, (-jobs).tolist(), strict=True))
 
     def left(self, job: int) -> int:
         """Return how many resources a job still asks for."""
-        return self._left[job]
+        return self._wanted[job]
 
     def offer(self, number: int) -> int:
-        """Give a resource of a class to the first job that asks for it; -1 if none does."""
-        queue, left = self._queues[number], self._left
+        """Give a resource of a class to the first job that asks for it; -1 if none does.
+
+        Jobs at the head of the queue that want nothing more, or no more of this plane, leave it.
+        """
+        queue = self._queues[number]
+        wanted = self._wanted
         while queue:
             job = -queue[-1][1]
-            if left[job]:
+            if wanted[job]:
                 if self._caps is None:
-                    left[job] -= 1
+                    wanted[job] -= 1
                     return job
-                caps, plane = self._caps[job], self._planes[number]
-                if caps[plane]:
-                    caps[plane] -= 1
-                    left[job] -= 1
+                caps_of_job = self._caps[job]
+                plane = self._planes[number]
+                if caps_of_job[plane]:
+                    caps_of_job[plane] -= 1
+                    wanted[job] -= 1
                     return job
             queue.pop()
         return -1
@@ -116,45 +137,85 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
     """Give each resource, as it comes, to the first job that asks and that it may serve.
 
     A resource that no job wants waits until it leaves; of waiting resources the first comes first.
-    At one time jobs ask before resources come. `priority` is by job; None stands for that of
-    `irs`, which is made anew whenever a job asks or has its demand. Returns ``job_of[resource]``;
-    the objective is not looked at, and no job takes all or nothing.
+    At one time jobs ask before resources come. The objective is not looked at, and no job takes
+    all or nothing.
+
+    Parameters
+    ----------
+    problem
+        The resources and jobs.
+    priority
+        ``priority[job]``; None for that of `irs`, which is made anew whenever a job asks or has
+        its demand.
+
+    Returns
+    -------
+    array
+        ``job_of[resource]``, -1 for no job.
     """
-    jobs, classes, resources = problem.jobs, problem.classes, problem.resources
-    dispatcher = Dispatcher(jobs)
-    for row, plane in zip(classes.jobs_of, classes.plane.tolist(), strict=True):
-        dispatcher.add(row, plane)
-    come = np.argsort(resources.arrivals_s, kind="stable")
-    come_s, leaves_s = resources.arrivals_s[come], resources.departures_s
-    job_of = np.full(len(come), -1, dtype=np.int32)
+    jobs = problem.jobs
+    resources = problem.resources
+    service = _Service(problem, priority)
+    in_time = np.argsort(resources.arrivals_s, kind="stable")
+    arrival_s = resources.arrivals_s[in_time]
 
-    def plan() -> None:
-        if priority is None:
-            left = [dispatcher.left(job) for job in range(jobs.n_jobs)]
-            dispatcher.rank(policies.irs(classes.jobs_of, classes.sizes, left))
+    # Between two times at which jobs ask, resources are offered as they come. When jobs ask, those
+    # that wait are offered to them.
+    waiting = in_time[:0]
+    n_come = 0
+    for now_s in np.unique(jobs.arrivals_s).tolist():
+        n_come_before = n_come
+        n_come = int(np.searchsorted(arrival_s, now_s))
+        unwanted = service.offer_all(in_time[n_come_before:n_come])
+        waiting = np.concatenate((waiting, unwanted))
+        service.ask_all(np.flatnonzero(jobs.arrivals_s == now_s).tolist())
+        is_there = resources.departures_s[waiting] > now_s
+        waiting = service.offer_all(waiting[is_there])
+    service.offer_all(in_time[n_come:])
+    return service.job_of
 
-    def offer(number: int) -> int:
-        job = dispatcher.offer(number)
-        if priority is None and job >= 0 and not dispatcher.left(job):
-            plan()
+
+class _Service:
+    """Jobs of a problem at a dispatcher, and who has got what until now."""
+
+    def __init__(self, problem: PortSharing, priority: NDArray[np.float64] | None) -> None:
+        self.jobs = problem.jobs
+        self.classes = problem.classes
+        self.priority = priority
+        self.dispatcher = Dispatcher(problem.jobs)
+        for may_serve, plane in zip(
+            self.classes.jobs_of, self.classes.plane.tolist(), strict=True
+        ):
+            self.dispatcher.add(may_serve, plane)
+        self.job_of = np.full(problem.resources.n_resources, -1, dtype=np.int32)
+
+    def ask_all(self, jobs: list[int]) -> None:
+        """Let jobs ask for all that they want."""
+        for job in jobs:
+            priority = 0.0 if self.priority is None else float(self.priority[job])
+            self.dispatcher.ask(job, int(self.jobs.demand[job]), priority)
+        if self.priority is None:
+            self._rank()
+
+    def offer_all(self, resources: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Offer resources in their order; return those that no job wants."""
+        offer = self.dispatcher.offer if self.priority is not None else self._offer_and_rank
+        classes = self.classes.class_of[resources].tolist()
+        self.job_of[resources] = [offer(number) for number in classes]
+        return resources[self.job_of[resources] < 0]
+
+    def _offer_and_rank(self, number: int) -> int:
+        """Offer a resource; a job that has its demand changes the order of the others."""
+        job = self.dispatcher.offer(number)
+        if job >= 0 and not self.dispatcher.left(job):
+            self._rank()
         return job
 
-    def serve(part: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Offer resources in their order; return those that no job wants."""
-        take = dispatcher.offer if priority is not None else offer
-        job_of[part] = [take(number) for number in classes.class_of[part].tolist()]
-        return part[job_of[part] < 0]
-
-    waiting, first = come[:0], 0
-    for now_s in np.unique(jobs.arrivals_s).tolist():
-        last = int(np.searchsorted(come_s, now_s))
-        waiting, first = np.concatenate((waiting, serve(come[first:last]))), last
-        for job in np.flatnonzero(jobs.arrivals_s == now_s).tolist():
-            dispatcher.ask(job, int(jobs.demand[job]), 0.0 if priority is None else priority[job])
-        plan()
-        waiting = serve(waiting[leaves_s[waiting] > now_s])
-    serve(come[first:])
-    return job_of
+    def _rank(self) -> None:
+        """Order all jobs anew by `irs`."""
+        wanted = [self.dispatcher.left(job) for job in range(self.jobs.n_jobs)]
+        priority = policies.irs(self.classes.jobs_of, self.classes.sizes, wanted)
+        self.dispatcher.rank(priority)
 
 
 def takes(problem: PortSharing, name: str) -> bool:
@@ -162,7 +223,7 @@ def takes(problem: PortSharing, name: str) -> bool:
     return not problem.jobs.whole.any() and (name != "irs" or problem.jobs.plane_caps is None)
 
 
-def solve(
+def serve_by_policy(
     name: str,
     problem: PortSharing,
     limits: Limits,
@@ -171,10 +232,11 @@ def solve(
 ) -> Solution:
     """Decide by a policy; the bound is the counted one."""
     jobs = problem.jobs
-    priority = {
-        "fifo": lambda: policies.fifo(jobs.arrivals_s),
-        "srsf": lambda: policies.srsf(jobs.demand),
-        "random": lambda: policies.random(rng.random(jobs.n_jobs)),
-        "irs": lambda: None,
-    }[name]()
+    priority: NDArray[np.float64] | None = None  # of irs, which depends on the class
+    if name == "fifo":
+        priority = policies.fifo(jobs.arrivals_s)
+    elif name == "srsf":
+        priority = policies.srsf(jobs.demand)
+    elif name == "random":
+        priority = policies.random(rng.random(jobs.n_jobs))
     return conclude(problem, name, first_fit(problem, priority))

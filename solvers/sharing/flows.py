@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
@@ -20,17 +22,25 @@ def serve_most(
 
     Where it serves a part of a job that takes all or nothing, CP-SAT chooses such jobs.
     """
-    network, jobs = Network(problem), problem.jobs
+    jobs = problem.jobs
+    network = Network(problem)
     flow = network.serve(jobs.demand)
-    bound, cut = float(jobs.demand.sum() - flow.served.sum()), flow.cut
-    limit, stats = None, {}
-    if (jobs.whole & (flow.served > 0) & (flow.served < jobs.demand)).any():
-        found, searched, limit = choose_whole(network, cut, limits, rng, on_event)
-        if found is None:
-            found = fill(network, problem.ranking, on_event)[0]
-        flow = network.serve(found)
-        if searched > bound:
-            bound, stats = searched, {"bound_by": "cp-sat"}
+    cut = flow.cut
+    bound = float(jobs.demand.sum() - flow.served.sum())
+    limit: Limit | None = None
+    stats: dict[str, object] = {}
+
+    is_served_in_part = (flow.served > 0) & (flow.served < jobs.demand)
+    if (jobs.whole & is_served_in_part).any():
+        choice = choose_whole(network, cut, limits, rng, on_event)
+        limit = choice.limit
+        served = choice.served
+        if served is None:
+            served = fill(network, problem.ranking, on_event).served
+        flow = network.serve(served)
+        if choice.least_left > bound:
+            bound = choice.least_left
+            stats = {"bound_by": "cp-sat"}
     job_of = network.assign(flow)
     return conclude(problem, "max-flow", job_of, bound, limit, certificate=cut, stats=stats)
 
@@ -43,50 +53,72 @@ def serve_in_order(
     An answer to every objective, and the best one to its own.
     """
     network = Network(problem)
-    served, cuts, limit = fill(network, problem.ranking, on_event)
-    job_of = network.assign(network.serve(served))
-    if limit or problem.objective != "lexicographic":
-        return conclude(problem, "lexicographic", job_of, None, limit)
-    left = tuple((problem.jobs.demand - served)[problem.ranking].tolist())
-    return conclude(problem, "lexicographic", job_of, left, certificate=cuts)
+    filled = fill(network, problem.ranking, on_event)
+    job_of = network.assign(network.serve(filled.served))
+    if filled.limit or problem.objective != "lexicographic":
+        return conclude(problem, "lexicographic", job_of, None, filled.limit)
+    missing = problem.jobs.demand - filled.served
+    bound = tuple(missing[problem.ranking].tolist())
+    return conclude(problem, "lexicographic", job_of, bound, certificate=filled.cuts)
 
 
-def fill(
-    network: Network, order: NDArray[np.intp], on_event: OnEvent
-) -> tuple[Numbers, tuple[SupplyProof | None, ...], Limit | None]:
+class Filled(NamedTuple):
+    """Jobs that are served one after the other."""
+
+    served: Numbers
+    """``served[job]``."""
+    cuts: tuple[SupplyProof | None, ...]
+    """For each place of the order the cut that holds its job back, or None."""
+    limit: Limit | None
+    """Why it ended before the last job; None if it did not."""
+
+
+def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled:
     """Serve jobs one after the other, each as much as the others before it allow.
 
-    Jobs are tried many at a time: all of a half are served, or none, or each half of it is tried.
-    By the exchange of augmenting paths nobody served before gets less. Returns ``served[job]``;
-    for each place of the order the cut that holds its job back, or None; and a limit if the time
-    was up.
+    Jobs are tried many at a time: all of a part are served, or none, or each half of it is tried.
+    Nobody served before gets less, since augmenting paths lead from the source to more jobs and
+    never take from one that is served.
+
+    Parameters
+    ----------
+    network
+        The resources and jobs.
+    order
+        ``order[place]``: the jobs, the first one first.
+    on_event
+        Called with the place at work.
     """
-    demand, whole = network.problem.jobs.demand, network.problem.jobs.whole
+    demand = network.problem.jobs.demand
+    whole = network.problem.jobs.whole
     served = np.zeros_like(demand)
     cuts: list[SupplyProof | None] = [None] * len(order)
-    parts = [(0, len(order))] if len(order) else []
+    limit: Limit | None = None
+    parts = [(0, len(order))] if len(order) else []  # the next one is the last of the list
     try:
         while parts:
             check_time()
             first, last = parts.pop()
             on_event(Tick("jobs", first, len(order)))
-            some = order[first:last]
+            jobs = order[first:last]
             wanted = served.copy()
-            wanted[some] = demand[some]
+            wanted[jobs] = demand[jobs]
             flow = network.serve(wanted)
             gained = int(flow.served.sum() - served.sum())
-            if gained == demand[some].sum():
+            if gained == demand[jobs].sum():
                 served = wanted
             elif gained == 0 or last - first == 1:
-                cuts[first:last] = [flow.cut if demand[job] else None for job in some]
-                if not whole[some[0]]:
-                    served[some[0]] = gained
+                # The cut holds all of them back, or the only one. A job that takes all or nothing
+                # gets nothing.
+                cuts[first:last] = [flow.cut if demand[job] else None for job in jobs]
+                if not whole[jobs[0]]:
+                    served[jobs[0]] = gained
             else:
                 middle = (first + last) // 2
                 parts += [(middle, last), (first, middle)]
     except (TimeUp, KeyboardInterrupt) as stop:
-        return served, tuple(cuts), limit_of(stop)
-    return served, tuple(cuts), None
+        limit = limit_of(stop)
+    return Filled(served, tuple(cuts), limit)
 
 
 def serve_fairly(
@@ -94,44 +126,70 @@ def serve_fairly(
 ) -> Solution:
     """Let the job that lacks most of its fair share lack as little as possible, then use the rest.
 
-    What each job needs grows as the largest lack shrinks: the least lack is found by halving, and
-    a cut shows that no job can have less.
+    The less the worst job may lack, the more each job needs. Bisection finds the least lack, and a
+    cut shows that no job can have less.
     """
-    network, jobs = Network(problem), problem.jobs
-    needed, low = np.zeros_like(jobs.demand), 0.0
-    lack, cut, limit = problem.worst_lack(needed), None, None
+    jobs = problem.jobs
+    network = Network(problem)
+    needed = np.zeros_like(jobs.demand)
+    lack = problem.worst_lack(needed)  # of a flow that is known
+    refuted_lack = 0.0
+    cut: SupplyProof | None = None
+    limit: Limit | None = None
     try:
         while lack > 0 and cut is None:
             check_time()
             on_event(Tick("flows", 0))
-            near = lack - low <= 1e-12
-            bar = lack if near else (low + lack) / 2
-            wanted = _needs(problem, bar)
+            is_last = lack - refuted_lack <= _LACKS_ARE_EQUAL
+            tried_lack = lack if is_last else (refuted_lack + lack) / 2
+            wanted = _needs_to_lack_less(problem, tried_lack)
             flow = network.serve(wanted)
             if (flow.served == wanted).all():
-                needed, lack = wanted, problem.worst_lack(wanted)
-            elif near:
+                needed = wanted
+                lack = problem.worst_lack(wanted)
+            elif is_last:
                 cut = flow.cut
             else:
-                low = bar
+                refuted_lack = tried_lack
     except (TimeUp, KeyboardInterrupt) as stop:
         limit = limit_of(stop)
-    if jobs.whole[needed < jobs.demand].any():  # somebody gets nothing
-        flow = network.serve(fill(network, problem.ranking, on_event)[0])
+
+    if jobs.whole[needed < jobs.demand].any():
+        # A job that takes all or nothing gets nothing: a larger flow could serve a part of it.
+        flow = network.serve(fill(network, problem.ranking, on_event).served)
     else:
         flow = network.extend(needed)
     bound = None if limit else lack
     return conclude(problem, "max-min", network.assign(flow), bound, limit, certificate=cut)
 
 
-def _needs(problem: PortSharing, bar: float) -> Numbers:
-    """Return what each job needs at least to lack a smaller part than `bar`."""
-    due, demand = problem.targets, problem.jobs.demand
-    needs = np.maximum(np.floor((1 - bar) * due).astype(np.int64) - 1, 0)
-    share = np.maximum(due, 1e-300)
-    while (short := (due > 0) & (1 - needs / share >= bar)).any():
-        needs[short] += 1
+_LACKS_ARE_EQUAL = 1e-12
+"""Parts of fair shares that differ by less are one: shares are quotients of whole numbers."""
+
+
+def _needs_to_lack_less(problem: PortSharing, lack: float) -> Numbers:
+    """Return what each job needs at least to lack a smaller part of its fair share than `lack`."""
+    fair = problem.targets
+    demand = problem.jobs.demand
+    needs = np.maximum(np.floor((1 - lack) * fair).astype(np.int64) - 1, 0)
+    divisor = np.maximum(fair, 1e-300)
+    while True:
+        lacks_too_much = (fair > 0) & (1 - needs / divisor >= lack)
+        if not lacks_too_much.any():
+            break
+        needs[lacks_too_much] += 1
     return np.where(problem.jobs.whole & (needs > 0), demand, needs)
+
+
+class WholeChoice(NamedTuple):
+    """The jobs that get something, where some take all or nothing."""
+
+    served: Numbers | None
+    """``served[job]``; None if the time was up."""
+    least_left: float
+    """What is left of all demands at least."""
+    limit: Limit | None
+    """Why the search ended early; None if it did not."""
 
 
 def choose_whole(
@@ -140,50 +198,73 @@ def choose_whole(
     limits: Limits,
     rng: np.random.Generator,
     on_event: OnEvent,
-) -> tuple[Numbers | None, float, Limit | None]:
-    """Choose the share of each job, so that as little as possible is left.
+) -> WholeChoice:
+    """Choose the share of each job, so that as little as possible is left (Benders cuts).
 
-    As long as no flow serves what was chosen, its cut is one more rule for the next choice. `cut`
-    is the first rule. Returns ``served[job]``, None if the time was up; and what is left at least.
+    As long as no flow serves what was chosen, its cut is one more rule for the next choice.
+
+    Parameters
+    ----------
+    network
+        The resources and jobs.
+    cut
+        The first rule: the cut of the demands as a whole.
+    limits, rng, on_event
+        As of a method.
     """
-    clock, jobs = limits.start(), network.problem.jobs
+    clock = limits.start()
+    jobs = network.problem.jobs
     seed = int(rng.integers(2**31))
     model = cp_model.CpModel()
-    amounts = [
-        demand * model.new_bool_var("") if whole else model.new_int_var(0, demand, "")
-        for demand, whole in zip(jobs.demand.tolist(), jobs.whole.tolist(), strict=True)
-    ]
-    total = int(jobs.demand.sum())
-    model.minimize(total - sum(amounts))
-    wanted, left, rounds = jobs.demand, 0.0, 0
+    amounts: list[Any] = []
+    for demand, is_whole in zip(jobs.demand.tolist(), jobs.whole.tolist(), strict=True):
+        if is_whole:
+            amounts.append(demand * model.new_bool_var(""))
+        else:
+            amounts.append(model.new_int_var(0, demand, ""))
+    model.minimize(int(jobs.demand.sum()) - sum(amounts))
+
+    wanted = jobs.demand
+    least_left = 0.0
+    n_rounds = 0
     while True:
-        at_jobs, at_resources = _sides(network, cut, wanted)
-        model.add(sum(amounts[j] - held for j, held in at_jobs.items()) <= at_resources)
-        on_event(Tick("choices", rounds))
-        rounds += 1
+        from_tight_planes, n_beside = _sides_of(network, cut, wanted)
+        excess = sum(amounts[job] - held for job, held in from_tight_planes.items())
+        model.add(excess <= n_beside)
+        on_event(Tick("choices", n_rounds))
+        n_rounds += 1
         outcome = minimise(model, clock, ignore, seed=seed)
-        left = max(left, outcome.lower_bound)
+        least_left = max(least_left, outcome.lower_bound)
         if not outcome.optimal:
-            return None, left, outcome.limit
+            return WholeChoice(None, least_left, outcome.limit)
         wanted = np.array([outcome.value(amount) for amount in amounts], dtype=np.int64)
         flow = network.serve(wanted)
         if (flow.served == wanted).all():
-            return wanted, left, None
+            return WholeChoice(wanted, least_left, None)
         cut = flow.cut
 
 
-def _sides(network: Network, cut: SupplyProof, wanted: Numbers) -> tuple[dict[int, int], int]:
-    """Return by job how much the tight planes of a cut give it, and count the resources beside.
+def _sides_of(network: Network, cut: SupplyProof, wanted: Numbers) -> tuple[dict[int, int], int]:
+    """Return what a cut says about jobs: together they get no more than its two sides have.
 
     Jobs that their tight planes can satisfy are left out.
+
+    Returns
+    -------
+    tuple of (from_tight_planes, n_beside)
+        By job how much its tight planes give it; and the number of resources that the jobs reach
+        on other planes.
     """
-    classes, tight = network.problem.classes, cut.tight == 1
+    classes = network.problem.classes
+    is_tight = cut.tight == 1
     if network.caps is None:
-        held = np.zeros(len(tight), dtype=np.int64)
-        part = ~tight[:, 0]
+        from_tight_planes = np.zeros(len(is_tight), dtype=np.int64)
+        is_held_back = ~is_tight[:, 0]
     else:
-        held = (network.caps * tight).sum(axis=1)
-        part = held < wanted
-    reached = (classes.jobs_of & (part[:, None] & ~tight)[:, classes.plane].T).any(axis=1)
-    jobs = np.flatnonzero(part & (wanted > 0)).tolist()
-    return {job: int(held[job]) for job in jobs}, int(classes.sizes[reached].sum())
+        from_tight_planes = (network.caps * is_tight).sum(axis=1)
+        is_held_back = from_tight_planes < wanted
+    is_open = is_held_back[:, None] & ~is_tight  # [job, plane]
+    is_reached = (classes.jobs_of & is_open[:, classes.plane].T).any(axis=1)
+    jobs = np.flatnonzero(is_held_back & (wanted > 0)).tolist()
+    held = {job: int(from_tight_planes[job]) for job in jobs}
+    return held, int(classes.sizes[is_reached].sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,8 +18,19 @@ class LargestFlow(NamedTuple):
     """A largest flow."""
 
     served: Numbers
+    """(jobs,): how much each job gets."""
     cut: SupplyProof
+    """The smallest cut, which proves that there is no larger flow."""
     arcs: Numbers
+    """(arcs,): the flow on all arcs of the network but those into the sink."""
+
+
+class _Arcs(NamedTuple):
+    """Arcs between two layers of nodes."""
+
+    tails: Numbers
+    heads: Numbers
+    room: Numbers
 
 
 class Network:
@@ -27,44 +38,67 @@ class Network:
 
     All classes that may serve a job lead to its group, so there are classes x groups arcs, and not
     classes x jobs. Where a plane has a cap for each job, a group has a node for each plane, and a
-    job too.
+    job has a door for each plane; without caps the job itself is its only door.
+
+    Attributes
+    ----------
+    caps
+        ``caps[job, plane]``; None if there are none.
+    doors
+        ``doors[job, plane]``: the node through which a job gets resources of a plane.
+    jobs
+        ``jobs[job]``: its node.
+    ends
+        The first arc behind each layer: source to classes, classes to groups, groups to doors, and
+        doors to jobs; it begins with 0.
+    tails, heads, room
+        By arc; those from jobs to the sink are not among them.
     """
 
     def __init__(self, problem: PortSharing) -> None:
-        jobs, classes = problem.jobs, problem.classes
-        n_classes, n_groups = classes.eligible.shape
-        self.problem, self.caps = problem, jobs.plane_caps
+        jobs = problem.jobs
+        classes = problem.classes
+        self.problem = problem
+        self.caps = jobs.plane_caps
         self.n_planes = 1 if self.caps is None else self.caps.shape[1]
-        group_node = 1 + n_classes
-        door_node = group_node + n_groups * self.n_planes
-        job_node = door_node + (0 if self.caps is None else jobs.n_jobs * self.n_planes)
-        self.sink = job_node + jobs.n_jobs
-        of, group = np.nonzero(classes.eligible)
-        job, plane = np.divmod(np.arange(jobs.n_jobs * self.n_planes), self.n_planes)
-        doors = door_node + np.arange(len(job))  # the job itself where there are no caps
+
+        # Nodes are numbered layer by layer: the source, classes, groups by plane, doors, jobs.
+        n_classes, n_groups = classes.eligible.shape
+        first_class = 1
+        first_group = first_class + n_classes
+        first_door = first_group + n_groups * self.n_planes
+        n_doors = 0 if self.caps is None else jobs.n_jobs * self.n_planes
+        first_job = first_door + n_doors
+        self.sink = first_job + jobs.n_jobs
+        self.jobs = first_job + np.arange(jobs.n_jobs)
+        doors = first_door + np.arange(jobs.n_jobs * self.n_planes)
         self.doors = doors.reshape(jobs.n_jobs, self.n_planes)
-        most = int(classes.sizes.sum())
-        parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = [
-            (np.zeros(n_classes, dtype=np.int64), 1 + np.arange(n_classes), classes.sizes),
-            (
-                1 + of,
-                group_node + group * self.n_planes + classes.plane[of],
-                np.full(len(of), most),
-            ),
-            (
-                group_node + classes.group_of[job] * self.n_planes + plane,
-                doors,
-                np.full(len(job), most),
-            ),
-        ]
-        if self.caps is not None:
-            parts.append((doors, job_node + job, self.caps.reshape(-1)))
-        self.ends = np.cumsum([0, *(len(part[0]) for part in parts)])
-        self.jobs = job_node + np.arange(jobs.n_jobs)
-        self.tails, self.heads, self.room = (
-            np.concatenate([np.asarray(part[k], dtype=np.int64) for part in parts])
-            for k in range(3)
+
+        n_resources = int(classes.sizes.sum())
+        class_of_arc, group_of_arc = np.nonzero(classes.eligible)
+        job_of_door, plane_of_door = np.divmod(np.arange(len(doors)), self.n_planes)
+        from_source = _Arcs(
+            tails=np.zeros(n_classes, dtype=np.int64),
+            heads=first_class + np.arange(n_classes),
+            room=classes.sizes,
         )
+        to_groups = _Arcs(
+            tails=first_class + class_of_arc,
+            heads=first_group + group_of_arc * self.n_planes + classes.plane[class_of_arc],
+            room=np.full(len(class_of_arc), n_resources),
+        )
+        to_doors = _Arcs(
+            tails=first_group + classes.group_of[job_of_door] * self.n_planes + plane_of_door,
+            heads=doors,
+            room=np.full(len(doors), n_resources),
+        )
+        layers = [from_source, to_groups, to_doors]
+        if self.caps is not None:
+            layers.append(_Arcs(doors, first_job + job_of_door, self.caps.reshape(-1)))
+        self.ends = np.cumsum([0, *(len(layer.tails) for layer in layers)])
+        self.tails = _join([layer.tails for layer in layers])
+        self.heads = _join([layer.heads for layer in layers])
+        self.room = _join([layer.room for layer in layers])
 
     def serve(self, demand: ArrayLike) -> LargestFlow:
         """Return a largest flow to jobs with such demands."""
@@ -78,16 +112,22 @@ class Network:
         if solver.solve(0, self.sink) != solver.OPTIMAL:
             raise SolverError("a largest flow was not found")
         flows = solver.flows(arcs)
-        reached = np.zeros(self.sink + 1, dtype=np.int8)
-        reached[solver.get_source_side_min_cut()] = 1
-        served = flows[len(self.tails) :]
+        is_reached = np.zeros(self.sink + 1, dtype=np.int8)
+        is_reached[solver.get_source_side_min_cut()] = 1
         return LargestFlow(
-            served, SupplyProof(tight=reached[self.doors]), flows[: len(self.tails)]
+            served=flows[len(self.tails) :],
+            cut=SupplyProof(tight=is_reached[self.doors]),
+            arcs=flows[: len(self.tails)],
         )
 
     def extend(self, needed: ArrayLike) -> LargestFlow:
-        """Return a largest flow in which each job gets what it needs, which must be possible."""
-        demand, least = self.problem.jobs.demand, np.asarray(needed, dtype=np.int64)
+        """Return a largest flow in which each job gets what it needs, which must be possible.
+
+        A flow of least cost: what a job needs goes over an arc of cost -1, the rest of its demand
+        over one of cost 0.
+        """
+        demand = self.problem.jobs.demand
+        least = np.asarray(needed, dtype=np.int64)
         largest = self.serve(demand)
         solver = min_cost_flow.SimpleMinCostFlow()
         arcs = solver.add_arcs_with_capacity_and_unit_cost(
@@ -106,26 +146,44 @@ class Network:
         return LargestFlow(served, largest.cut, flows[: len(self.tails)])
 
     def assign(self, flow: LargestFlow) -> NDArray[np.int32]:
-        """Return ``job_of[resource]`` of a flow: the first resources of each class are used."""
-        classes, (start, middle, end) = self.problem.classes, self.ends[1:4]
-        into = np.argsort(
-            self.heads[start:middle], kind="stable"
-        )  # to groups, one after the other
-        out = np.argsort(self.tails[middle:end], kind="stable")  # from them, in the same order
-        came = np.cumsum(flow.arcs[start:middle][into])
-        left = np.cumsum(flow.arcs[middle:end][out])
-        lasts = np.union1d(came, left)  # the n-th resource to leave a group came n-th
-        lasts = lasts[lasts > 0]
-        counts = np.diff(lasts, prepend=0)
-        of = self.tails[start:middle][into][np.searchsorted(came, lasts)] - 1
-        job = out[np.searchsorted(left, lasts)] // self.n_planes
-        unused = classes.sizes - np.bincount(of, counts, len(classes.sizes)).astype(np.int64)
-        of = np.concatenate((of, np.arange(len(unused))))
-        order = np.argsort(of, kind="stable")
-        jobs = np.concatenate((job, np.full(len(unused), -1))).astype(np.int32)[order]
-        kind = classes.class_of.astype(np.uint16 if len(unused) < 2**16 else np.int32)
-        job_of = np.empty(len(kind), dtype=np.int32)
-        job_of[np.argsort(kind, kind="stable")] = np.repeat(
-            jobs, np.concatenate((counts, unused))[order]
-        )
+        """Return ``job_of[resource]`` of a flow: the first resources of each class are used.
+
+        A group passes resources on in the order in which they come: the n-th that comes to it, in
+        the order of classes, is the n-th that leaves, in the order of doors. The arcs into all
+        groups, put one behind the other, and those out of them are two partitions of one line;
+        each piece of their common refinement goes from one class to one job.
+        """
+        classes = self.problem.classes
+        first_in, first_out, end_out = self.ends[1:4].tolist()
+        arcs_in = first_in + np.argsort(self.heads[first_in:first_out], kind="stable")
+        arcs_out = first_out + np.argsort(self.tails[first_out:end_out], kind="stable")
+        end_of_arc_in = np.cumsum(flow.arcs[arcs_in])
+        end_of_arc_out = np.cumsum(flow.arcs[arcs_out])
+        end_of_piece = np.union1d(end_of_arc_in, end_of_arc_out)
+        end_of_piece = end_of_piece[end_of_piece > 0]
+        sizes = np.diff(end_of_piece, prepend=0)
+        arc_in_of_piece = arcs_in[np.searchsorted(end_of_arc_in, end_of_piece)]
+        arc_out_of_piece = arcs_out[np.searchsorted(end_of_arc_out, end_of_piece)]
+        class_of_piece = self.tails[arc_in_of_piece] - 1
+        job_of_piece = (arc_out_of_piece - first_out) // self.n_planes
+
+        # What is left of each class is a piece for no job, behind its other pieces.
+        n_classes = len(classes.sizes)
+        used = np.bincount(class_of_piece, sizes, n_classes).astype(np.int64)
+        class_of_piece = np.concatenate((class_of_piece, np.arange(n_classes)))
+        job_of_piece = np.concatenate((job_of_piece, np.full(n_classes, -1))).astype(np.int32)
+        sizes = np.concatenate((sizes, classes.sizes - used))
+        order = np.argsort(class_of_piece, kind="stable")
+
+        # NumPy sorts numbers of two bytes by radix, which is quicker.
+        narrow: type[np.integer[Any]] = np.uint16 if n_classes < 2**16 else np.int32
+        class_of_resource = classes.class_of.astype(narrow)
+        job_of = np.empty(len(class_of_resource), dtype=np.int32)
+        resources_by_class = np.argsort(class_of_resource, kind="stable")
+        job_of[resources_by_class] = np.repeat(job_of_piece[order], sizes[order])
         return job_of
+
+
+def _join(arrays: list[Numbers]) -> Numbers:
+    """Put arrays of one layer after the other."""
+    return np.concatenate([np.asarray(array, dtype=np.int64) for array in arrays])

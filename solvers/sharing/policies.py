@@ -36,7 +36,7 @@ def las(given: ArrayLike) -> Priority:
 
 
 class GroupPlan(NamedTuple):
-    """What `plan_groups` decides."""
+    """Groups of jobs, and which of them owns which class."""
 
     groups: list[NDArray[np.intp]]
     """Jobs that the same classes may serve, those that want the least first."""
@@ -74,40 +74,95 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
     .. [1] Liu, Lai, Ding, Zhang, Chowdhury (2025). Venn: Resource Management for Collaborative
        Learning Jobs. MLSys. arXiv:2312.08298, section 4.
     """
-    may = np.asarray(eligible, dtype=np.bool_)
-    supplied, wants = np.asarray(supply, dtype=np.float64), np.asarray(residual)
-    groups, reach = _group(may, wants, supplied)
-    size = reach @ supplied
-    ascending = size.argsort(kind="stable").tolist()
+    may_serve = np.asarray(eligible, dtype=np.bool_)
+    supply_of_class = np.asarray(supply, dtype=np.float64)
+    wanted = np.asarray(residual)
+    groups, reach = _group_jobs(may_serve, wanted, supply_of_class)
+    n_reached = reach @ supply_of_class  # by group: its supply if it were alone
+
+    # From the smallest supply to the largest, each group takes what is left of its classes.
+    from_scarcest = n_reached.argsort(kind="stable").tolist()
     owned = np.zeros_like(reach)
-    free = np.ones(len(supplied), dtype=np.bool_)
-    for group in ascending:
-        owned[group] = reach[group] & free
-        free &= ~reach[group]
-    has = (owned @ supplied).tolist()
-    waits = [wants[jobs] / size[group] for group, jobs in enumerate(groups)]
-    until = [np.cumsum(each) for each in waits]  # when each job of the queue has all
-    lost = [False] * len(groups)
-    descending = ascending[::-1]
-    for place, large in enumerate(descending[:-1]):
-        if lost[large]:
-            continue
-        gains = ((owned & reach[large]) @ supplied).tolist()
-        for small in descending[place + 1 :]:
-            if gains[small] <= 0:
-                continue
-            before = int(until[large].searchsorted(until[small][-1], side="right"))
-            affected = min(before + 1, len(until[large]))
-            if affected * has[small] <= len(waits[small]) * has[large]:
-                break
-            owned[large] |= owned[small] & reach[large]
-            owned[small] &= ~reach[large]
-            has[large] += gains[small]
-            has[small] = float(supplied[owned[small]].sum())
-            lost[small] = not owned[small].any()
-            waits[large] = np.concatenate((waits[large], waits[small]))
-            until[large] = np.cumsum(waits[large])
+    is_free = np.ones(len(supply_of_class), dtype=np.bool_)
+    for group in from_scarcest:
+        owned[group] = reach[group] & is_free
+        is_free &= ~reach[group]
+
+    # From the largest to the smallest, groups take classes over from smaller ones.
+    state = _Takeover(
+        supply=supply_of_class,
+        reach=reach,
+        owned=owned,
+        n_owned=(owned @ supply_of_class).tolist(),
+        waits=[wanted[jobs] / n_reached[group] for group, jobs in enumerate(groups)],
+    )
+    for place, large in enumerate(reversed(from_scarcest)):
+        smaller = from_scarcest[: len(from_scarcest) - 1 - place]
+        _take_over(state, large, smaller[::-1])
     return GroupPlan(groups, owned)
+
+
+class _Takeover:
+    """Which group owns which classes, and how long its queue is, while groups take classes over.
+
+    Attributes
+    ----------
+    supply
+        ``supply[class]``.
+    reach
+        ``reach[group, class]``: whether a class may serve the jobs of a group.
+    owned
+        ``owned[group, class]``, changed.
+    n_owned
+        ``n_owned[group]``: the supply of its classes, changed.
+    waits
+        ``waits[group]``: how long each job of its queue keeps the group's supply, changed.
+    ends
+        ``ends[group]``: when each job of its queue has all that it wants, changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        supply: NDArray[np.float64],
+        reach: NDArray[np.bool_],
+        owned: NDArray[np.bool_],
+        n_owned: list[float],
+        waits: list[NDArray[np.float64]],
+    ) -> None:
+        self.supply = supply
+        self.reach = reach
+        self.owned = owned
+        self.n_owned = n_owned
+        self.waits = waits
+        self.ends = [np.cumsum(waits_of_group) for waits_of_group in waits]
+        self.has_lost_all = [False] * len(waits)
+
+
+def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
+    """Let a group take classes over from smaller ones, as long as `plan_groups` says."""
+    if state.has_lost_all[large]:
+        return
+    gains = ((state.owned & state.reach[large]) @ state.supply).tolist()
+    for small in smaller_groups:
+        if gains[small] <= 0:
+            continue
+
+        # The start of the large group's queue that waits longer than all of the small one's.
+        last_end = state.ends[small][-1]
+        n_earlier = int(state.ends[large].searchsorted(last_end, side="right"))
+        n_affected = min(n_earlier + 1, len(state.ends[large]))
+        n_small = len(state.waits[small])
+        if n_affected * state.n_owned[small] <= n_small * state.n_owned[large]:
+            break
+
+        state.owned[large] |= state.owned[small] & state.reach[large]
+        state.owned[small] &= ~state.reach[large]
+        state.n_owned[large] += gains[small]
+        state.n_owned[small] = float(state.supply[state.owned[small]].sum())
+        state.has_lost_all[small] = not state.owned[small].any()
+        state.waits[large] = np.concatenate((state.waits[large], state.waits[small]))
+        state.ends[large] = np.cumsum(state.waits[large])
 
 
 def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority:
@@ -117,9 +172,10 @@ def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority
     """
     plan = plan_groups(eligible, supply, residual)
     priority = np.full(np.shape(eligible), -np.inf)
-    wanted = -np.asarray(residual, dtype=np.float64)
-    for jobs, classes in zip(plan.groups, plan.owned, strict=True):
-        priority[classes.nonzero()[0][:, None], jobs] = wanted[jobs]
+    shortest_first = -np.asarray(residual, dtype=np.float64)
+    for jobs, is_owned in zip(plan.groups, plan.owned, strict=True):
+        classes = is_owned.nonzero()[0]
+        priority[classes[:, None], jobs] = shortest_first[jobs]
     return priority
 
 
@@ -147,30 +203,61 @@ def match_tiers(
     draws
         ``draws[job]``: in [0, 1), picks the tier.
     """
-    tiers, factor = np.asarray(tier), np.asarray(slowness, dtype=np.float64)
-    c = np.asarray(ratio, dtype=np.float64)
-    drawn = (np.asarray(draws) * len(factor)).astype(np.intp)
-    found = np.array(priority, dtype=np.float64)
-    if not found.size:
-        return found
-    first = found.argmax(axis=1)
-    front = {*first[found[np.arange(len(found)), first] > -np.inf].tolist()}
-    for job in front & {*(len(factor) + factor[drawn] * c < 1 + c).nonzero()[0].tolist()}:
-        found[tiers != drawn[job], job] = -np.inf
-    return found
+    tier_of_class = np.asarray(tier)
+    slowness_of_tier = np.asarray(slowness, dtype=np.float64)
+    ratio_of_job = np.asarray(ratio, dtype=np.float64)
+    n_tiers = len(slowness_of_tier)
+    tier_of_job = (np.asarray(draws) * n_tiers).astype(np.intp)
+    restricted = np.array(priority, dtype=np.float64)
+    if not restricted.size:
+        return restricted
+
+    # A job is in front if it is the first one of a class.
+    first_of_class = restricted.argmax(axis=1)
+    best = restricted[np.arange(len(restricted)), first_of_class]
+    in_front = set(first_of_class[best > -np.inf].tolist())
+
+    time_of_tier = n_tiers + slowness_of_tier[tier_of_job] * ratio_of_job
+    is_worth_it = time_of_tier < 1 + ratio_of_job
+    for job in in_front & set(is_worth_it.nonzero()[0].tolist()):
+        restricted[tier_of_class != tier_of_job[job], job] = -np.inf
+    return restricted
 
 
-def _group(
-    may: NDArray[np.bool_], wants: NDArray[np.int64], supply: NDArray[np.float64]
+def _group_jobs(
+    may_serve: NDArray[np.bool_], wanted: NDArray[np.int64], supply: NDArray[np.float64]
 ) -> tuple[list[NDArray[np.intp]], NDArray[np.bool_]]:
-    """Group the jobs that want something by the classes that may serve them."""
-    there = may & (supply > 0)[:, None]
-    jobs = np.flatnonzero((wants > 0) & there.any(axis=0))
-    members: dict[bytes, list[int]] = {}
-    keys = np.packbits(there[:, jobs], axis=0).tobytes()  # a row of bytes for eight classes each
+    """Group the jobs that want something by the classes that may serve them.
+
+    Parameters
+    ----------
+    may_serve
+        ``may_serve[class, job]``.
+    wanted
+        ``wanted[job]``.
+    supply
+        ``supply[class]``; classes without any are left out.
+
+    Returns
+    -------
+    tuple of (groups, reach)
+        The jobs of each group, those that want the least first; and ``reach[group, class]``.
+    """
+    serves = may_serve & (supply > 0)[:, None]
+    jobs = np.flatnonzero((wanted > 0) & serves.any(axis=0))
+
+    # The column of a job, packed to bits, is its key. `packbits` packs eight classes to a row of
+    # bytes, so the bytes of a job stand as far apart as there are jobs.
+    jobs_of_key: dict[bytes, list[int]] = {}
+    packed = np.packbits(serves[:, jobs], axis=0).tobytes()
     for place, job in enumerate(jobs.tolist()):
-        members.setdefault(keys[place :: len(jobs)], []).append(job)
-    groups = [np.array(found) for found in members.values()]
-    groups = [jobs[wants[jobs].argsort(kind="stable")] for jobs in groups]
-    reach = np.array([there[:, jobs[0]] for jobs in groups], dtype=np.bool_)
+        key = packed[place :: len(jobs)]
+        jobs_of_key.setdefault(key, []).append(job)
+
+    groups = []
+    for members in jobs_of_key.values():
+        jobs_of_group = np.array(members)
+        shortest_first = wanted[jobs_of_group].argsort(kind="stable")
+        groups.append(jobs_of_group[shortest_first])
+    reach = np.array([serves[:, jobs_of_group[0]] for jobs_of_group in groups], dtype=np.bool_)
     return groups, reach.reshape(len(groups), len(supply))
