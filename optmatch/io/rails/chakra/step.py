@@ -234,7 +234,10 @@ class _Draft:
         types = self.told_collective[operations]
         is_unknown = (types < 0) | (types >= len(COLLECTIVES))
         for operation in operations[is_unknown][:1].tolist():
-            rule = f"comm_type = {self.told_collective[operation]}: no type of collective"
+            rule = (
+                f"comm_type = {self.told_collective[operation]}: no type of collective; --lenient"
+                " takes it as computation"
+            )
             raise self.nodes.fail(operation, rule)
 
         ranks = members_of(self.nodes, first, self.members)
@@ -251,7 +254,8 @@ class _Draft:
         """Give one number to the k-th collective of a group at each of its ranks."""
         is_unsized = (self.group != MISSING) & (self.size_bytes < 0)
         for operation in np.flatnonzero(is_unsized)[:1].tolist():
-            raise self.nodes.fail(operation, "comm_size is missing or negative")
+            rule = "comm_size is missing or negative; --lenient takes it as computation"
+            raise self.nodes.fail(operation, rule)
 
         by_group = np.argsort(self.group, kind="stable")
         n_groups = len(self.group_ranks)

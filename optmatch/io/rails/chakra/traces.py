@@ -99,7 +99,7 @@ class Trace(NamedTuple):
     def skip(self, node: int, message: str) -> None:
         """Note that something of a node is left out; refuse it where nothing may be."""
         if self.skipped is None:
-            raise self.fail(node, message)
+            raise self.fail(node, f"{message}; --lenient leaves it out")
         self.skipped.append(str(self.fail(node, message)))
 
 
@@ -317,8 +317,11 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
             flaw = "is cut off" if is_cut else "is damaged, or this is no Chakra trace"
             rule = f"byte {length_start}: node number {n_nodes}{after} {flaw}"
             error = FormatError(rule, path=path)
-            if skipped is None or not is_cut:
+            if not is_cut:
                 raise error from exc
+            if skipped is None:
+                hint = "; --lenient reads what is before it"
+                raise FormatError(f"{rule}{hint}", path=path) from exc
             skipped.append(str(error))
             break
         try:

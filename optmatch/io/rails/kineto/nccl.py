@@ -241,7 +241,8 @@ def _read_annotation(events: TraceEvents, span: Span) -> Call | None:
         if not events.list_argument(event, "Input Dims"):
             rule = (
                 f"{name} does not tell its size: PyTorch before 2.2 records it with"
-                " record_shapes=True, PyTorch from 2.2 on always"
+                " record_shapes=True, PyTorch from 2.2 on always; --lenient takes it as"
+                " computation"
             )
             raise FormatError(rule, where=f"/traceEvents/{event}/args/Input Dims")
         size_bytes = events.tensors_bytes(event)
