@@ -19,14 +19,15 @@ from optmatch.io.rails.chakra.options import TraceOptions
 from optmatch.io.rails.chakra.step import step_of
 from optmatch.io.rails.chakra.traces import MISSING
 from optmatch.io.rails.phases import Line, trace_of
+from optmatch.io.recognition import describe_content
 from optmatch.model import FormatError, naming
 from optmatch.model.files import path_name
 from optmatch.problems.rails.training.step import DIMENSIONS, Step
 
 _RECORD = re.compile(
-    r"([A-Z]+) start_backend: \d{1,18} start_idx: (\d{1,18})"
-    r" end_backend: \d{1,18} end_idx: \d{1,18}"
-    r" len: (\d{1,18})(?:, start_time: (\d{1,18}\.?\d*), end_time: (\d{1,18}\.?\d*))?"
+    r"(?P<dimension>[A-Z]+) start_backend: \d{1,18} start_idx: (?P<start>\d{1,18})"
+    r" end_backend: \d{1,18} end_idx: \d{1,18} len: (?P<length>\d{1,18})"
+    r"(?:, start_time: (?P<start_ms>\d{1,18}\.?\d*), end_time: (?P<end_ms>\d{1,18}\.?\d*))?"
 )
 _NAME = re.compile(r"_(?P<server>\d+)_rank(?P<place>\d+)\.txt")
 """The end of a name: which server, and which GPU of it."""
@@ -52,18 +53,31 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
     line ``Node: ...`` is skipped.
     """
     file = path_name(path)
-    text = decode(read_bytes(path), file)
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    content = read_bytes(path)
+    records = []
+    for number, line in enumerate(decode(content, file).splitlines(), start=1):
         if not line.strip() or line.startswith("Node:"):
             continue
         match = _RECORD.fullmatch(line.strip())
         if match is None:
-            raise FormatError(f"{shorten(line)}: no phase", path=f"{file}:{number}")
-        start_s, end_s = (None if ms is None else float(ms) / 1e3 for ms in match.group(4, 5))
-        at, length = int(match[2]), int(match[3])
-        found.append(PhaseRecord(match[1], length, at, start_s, end_s, number))
-    return tuple(found)
+            rule = f"{shorten(line)}: no phase{describe_content(content)}"
+            raise FormatError(rule, path=f"{file}:{number}")
+        records.append(
+            PhaseRecord(
+                dimension=match["dimension"],
+                n_operations=int(match["length"]),
+                start_index=int(match["start"]),
+                start_s=_as_seconds(match["start_ms"]),
+                end_s=_as_seconds(match["end_ms"]),
+                line=number,
+            )
+        )
+    return tuple(records)
+
+
+def _as_seconds(milliseconds: str | None) -> float | None:
+    """Return a time in seconds; None if it was not recorded."""
+    return None if milliseconds is None else float(milliseconds) / 1e3
 
 
 def read_recorded_step(
@@ -86,103 +100,155 @@ def read_recorded_step(
     groups
         The members of each group. A phase ``PP`` is one of the group whose name begins with ``pp``
         and that has the rank, and so on.
+    options
+        Servers, rails and dimensions of groups.
     message_bytes, collective_bytes
         Of a send in a pipeline, and of an operation in other dimensions, taken to be an
         all-gather: recordings tell neither kinds nor sizes. Without any phase no circuit is used.
     """
-    told = options or TraceOptions()
-    files = _files(prefix, told)
+    options = options or TraceOptions()
+    files = _find_files(prefix, options)
     if sorted(files) != list(range(len(files))):
-        missing = min(set(range(max(files) + 1)) - set(files))
-        raise FormatError(f"there is no recording of rank {missing}", path=path_name(prefix))
-    records = {rank: read_recording(path) for rank, path in sorted(files.items())}
-    traces, dimensions = [], dict(told.dimensions)
-    for rank, (first_phase, n_phases) in _align(records, files).items():
-        seen, end, lines = records[rank], first_phase + n_phases, []
-        windows = [0.0, *windows_s(seen)][first_phase:end]
-        for record, window in zip(seen[first_phase:end], windows, strict=True):
-            group = _group_of(record, rank, groups, files[rank])
-            if (dimension := record.dimension.lower()) in DIMENSIONS:
+        missing_rank = min(set(range(max(files) + 1)) - set(files))
+        rule = f"there is no recording of rank {missing_rank}"
+        raise FormatError(rule, path=path_name(prefix))
+    records_of_rank = {rank: read_recording(path) for rank, path in sorted(files.items())}
+
+    traces = []
+    dimensions = dict(options.dimensions)
+    for rank, period in _align_periods(records_of_rank, files).items():
+        file = files[rank]
+        records = records_of_rank[rank]
+        # Before the first phase of a recording there is no window.
+        window_before_s = np.nan_to_num([0.0, *windows_s(records)]).clip(min=0.0)
+        lines = []
+        for phase in range(period.first_phase, period.first_phase + period.n_phases):
+            record = records[phase]
+            group = _find_group(record, rank, groups, file)
+            dimension = record.dimension.lower()
+            if dimension in DIMENSIONS:
                 dimensions.setdefault(group, dimension)
-            others = [other for other in groups[group] if other != rank]
-            pipeline = _is_message(record)
-            if pipeline and len(others) != 1:
-                message = f"group {group}: a pipeline of {len(others) + 1} ranks; records fit two"
-                raise FormatError(message, path=f"{files[rank]}:{record.line}")
-            first = groups[group][0] == rank
+            size_bytes = message_bytes if _is_message(record) else collective_bytes
+            peer = _find_partner(record, rank, group, groups[group], file)
             lines.append(
                 Line(
                     place=record.line,
                     rank=rank,
                     group=group,
-                    operation="all-gather" if not pipeline else "send" if first else "recv",
+                    operation=_guess_operation(record, rank, groups[group]),
                     repeats=record.n_operations,
-                    size_bytes=message_bytes if pipeline else collective_bytes,
-                    compute_s=max(0.0, float(np.nan_to_num(window))),
-                    peer=others[0] if pipeline else MISSING,
+                    size_bytes=size_bytes,
+                    compute_s=float(window_before_s[phase]),
+                    peer=peer,
                 )
             )
-        traces.append(trace_of(rank, lines, "line", files[rank]))
-    return step_of(traces, groups, replace(told, dimensions=dimensions))
+        traces.append(trace_of(rank, lines, "line", file))
+    return step_of(traces, groups, replace(options, dimensions=dimensions))
 
 
-def _files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:
+def _guess_operation(record: PhaseRecord, rank: int, ranks: Sequence[int]) -> str:
+    """Return what a phase is taken for: messages of the first rank of a pair, or all-gathers."""
+    if not _is_message(record):
+        return "all-gather"
+    return "send" if ranks[0] == rank else "recv"
+
+
+def _find_partner(
+    record: PhaseRecord, rank: int, group: str, ranks: Sequence[int], file: str
+) -> int:
+    """Return the other rank of a pipeline of two; `MISSING` for other phases."""
+    if not _is_message(record):
+        return MISSING
+    others = [other for other in ranks if other != rank]
+    if len(others) != 1:
+        rule = f"group {group}: a pipeline of {len(others) + 1} ranks; records fit two"
+        raise FormatError(rule, path=f"{file}:{record.line}")
+    return others[0]
+
+
+def _find_files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:
     """Find the files that begin with a prefix, by rank."""
-    folder, start = Path(prefix).parent, Path(prefix).name
-    found: dict[int, str] = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        match = _NAME.fullmatch(path.name[len(start) :]) if path.name.startswith(start) else None
+    folder = Path(prefix).parent
+    name_start = Path(prefix).name
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    files: dict[int, str] = {}
+    for path in paths:
+        if not path.name.startswith(name_start):
+            continue
+        match = _NAME.fullmatch(path.name[len(name_start) :])
         if match is None:
             continue
-        place = int(match["place"])
-        if place >= options.gpus_per_server:
-            message = f"GPU {place} of a server that has {options.gpus_per_server}"
-            raise FormatError(message, path=path_name(path))
-        found[options.rank(int(match["server"]), place)] = path_name(path)
-    if not found:
+        gpu = int(match["place"])
+        if gpu >= options.gpus_per_server:
+            rule = f"GPU {gpu} of a server that has {options.gpus_per_server}"
+            raise FormatError(rule, path=path_name(path))
+        files[options.rank(int(match["server"]), gpu)] = path_name(path)
+    if not files:
         raise FormatError("no file name_SERVER_rankGPU.txt is there", path=path_name(prefix))
-    return found
+    return files
 
 
-def _align(
-    records: Mapping[int, Sequence[PhaseRecord]], files: Mapping[int, str]
-) -> dict[int, tuple[int, int]]:
-    """Find one period in each recording, all from the same message on: first phase and length."""
-    found: dict[int, tuple[int, int]] = {}
-    for rank, seen in records.items():
+class _Period(NamedTuple):
+    """One step in the recording of a rank."""
+
+    first_phase: int
+    n_phases: int
+
+
+def _align_periods(
+    records_of_rank: Mapping[int, Sequence[PhaseRecord]], files: Mapping[int, str]
+) -> dict[int, _Period]:
+    """Find one period in each recording, all from the same message on."""
+    periods: dict[int, _Period] = {}
+    for rank, records in records_of_rank.items():
         with naming(files[rank]):
-            step = phases_of_step(seen)
-        found[rank] = seen.index(step[0]), len(step)
-    messages = {
-        rank: {one.start_index: k for k, one in enumerate(seen) if k >= first and _is_message(one)}
-        for (rank, seen), (first, _) in zip(records.items(), found.values(), strict=True)
+            step = phases_of_step(records)
+        periods[rank] = _Period(records.index(step[0]), len(step))
+
+    # ``phase_of_message[rank][number]``: the phase of a message from the first period on.
+    phase_of_message = {
+        rank: {
+            record.start_index: phase
+            for phase, record in enumerate(records)
+            if phase >= periods[rank].first_phase and _is_message(record)
+        }
+        for rank, records in records_of_rank.items()
     }
-    begin = max((min(places) for places in messages.values() if places), default=0)
-    for rank, places in messages.items():
-        n_phases = found[rank][1]
-        if places and places.get(begin, len(records[rank])) + n_phases > len(records[rank]):
-            raise FormatError(f"no whole step begins with message {begin}", path=files[rank])
-        if places:
-            found[rank] = places[begin], n_phases
-    return found
+    first_messages = [min(phases) for phases in phase_of_message.values() if phases]
+    common_message = max(first_messages, default=0)
+    for rank, phases in phase_of_message.items():
+        if not phases:
+            continue
+        n_phases = periods[rank].n_phases
+        first_phase = phases.get(common_message)
+        if first_phase is None or first_phase + n_phases > len(records_of_rank[rank]):
+            rule = f"no whole step begins with message {common_message}"
+            raise FormatError(rule, path=files[rank])
+        periods[rank] = _Period(first_phase, n_phases)
+    return periods
 
 
 def _is_message(record: PhaseRecord) -> bool:
+    """Tell whether a phase is one of a pipeline."""
     return record.dimension == "PP"
 
 
-def _group_of(
-    record: PhaseRecord, rank: int, groups: Mapping[str, Sequence[int]], path: str
+def _find_group(
+    record: PhaseRecord, rank: int, groups: Mapping[str, Sequence[int]], file: str
 ) -> str:
-    """Return the name of the group of a phase."""
-    start = record.dimension.lower()
-    found = [name for name, of in groups.items() if name.lower().startswith(start) and rank in of]
-    if len(found) != 1:
-        message = (
-            f"rank {rank} is in {len(found)} groups whose names begin with {start}, not in one"
+    """Return the name of the group of a phase, by the begin of its name."""
+    beginning = record.dimension.lower()
+    names = [
+        name
+        for name, ranks in groups.items()
+        if name.lower().startswith(beginning) and rank in ranks
+    ]
+    if len(names) != 1:
+        rule = (
+            f"rank {rank} is in {len(names)} groups whose names begin with {beginning}, not in one"
         )
-        raise FormatError(message, path=f"{path}:{record.line}")
-    return found[0]
+        raise FormatError(rule, path=f"{file}:{record.line}")
+    return names[0]
 
 
 def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
@@ -192,25 +258,29 @@ def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
     more than half, and at least two periods. Returns the first whole period.
     """
     shapes = [(record.dimension, record.n_operations) for record in records]
-    n = len(shapes)
-    for period in range(1, n // 2 + 1):
-        same = [one == two for one, two in zip(shapes, shapes[period:], strict=False)]
-        best = run = end = 0
-        for k, equal in enumerate(same):
-            run = run + 1 if equal else 0
-            if run > best:
-                best, end = run, k + 1
-        if best >= period and best + period > n // 2:
-            first = end - best
+    n_phases = len(shapes)
+    for period in range(1, n_phases // 2 + 1):
+        # The longest run of phases that are equal to the phase one period later.
+        run = 0
+        longest_run = 0
+        longest_end = 0
+        for phase in range(n_phases - period):
+            run = run + 1 if shapes[phase] == shapes[phase + period] else 0
+            if run > longest_run:
+                longest_run = run
+                longest_end = phase + 1
+        if longest_run >= period and longest_run + period > n_phases // 2:
+            first = longest_end - longest_run
             return tuple(records[first : first + period])
-    raise FormatError(f"{n} phases, in which no step repeats")
+    raise FormatError(f"{n_phases} phases, in which no step repeats")
 
 
 def windows_s(records: Sequence[PhaseRecord]) -> NDArray[np.float64]:
     """Return the time between each phase and the next one, in seconds; nan where not recorded."""
-    return np.array(
-        [
-            float("nan") if one.end_s is None or two.start_s is None else two.start_s - one.end_s
-            for one, two in pairwise(records)
-        ]
-    )
+    windows = []
+    for phase, next_phase in pairwise(records):
+        if phase.end_s is None or next_phase.start_s is None:
+            windows.append(float("nan"))
+        else:
+            windows.append(next_phase.start_s - phase.end_s)
+    return np.array(windows, dtype=np.float64)

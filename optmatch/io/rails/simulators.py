@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +24,16 @@ _GIGA = 1e9
 
 def _rated(solution: Solution, rate_bytes_per_s: float | None) -> Topologies:
     """Return the topologies; of a problem without bytes with the rate that is given."""
-    found = topologies(solution)
+    system = topologies(solution)
     if hasattr(solution.problem, "rate_bytes_per_s") or isinstance(solution.problem, RailJob):
-        return found
+        return system
     if rate_bytes_per_s is None:
         kind = solution.problem.kind
         rule = f"a problem of kind {kind} has no bytes: state what a circuit carries (--rate)"
         raise InputError(f"rate: {rule}", where="rate")
     rate = number("rate", rate_bytes_per_s)
-    switches = tuple(switch._replace(bytes_per_s=rate) for switch in found.switches)
-    return found._replace(switches=switches)
+    switches = tuple(switch._replace(bytes_per_s=rate) for switch in system.switches)
+    return system._replace(switches=switches)
 
 
 def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
@@ -43,43 +44,56 @@ def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str
     Without a schedule and without a plan of rails `InputError` is raised, and without a rate for a
     problem that has none.
     """
-    found = _rated(solution, rate_bytes_per_s)
-    inside = _inside(solution, found.n_nodes)
-    return _blocks("BW", ((found.rates(k) + inside) / _GIGA for k in range(len(found.states))))
+    system = _rated(solution, rate_bytes_per_s)
+    inside = _rates_inside_servers(solution, system.n_nodes)
+    n_topologies = len(system.states)
+    rates = (system.rates(topology) + inside for topology in range(n_topologies))
+    return _format_blocks("BW", (rate / _GIGA for rate in rates))
 
 
 def latencies(solution: Solution) -> str:
     """Write blocks ``LT topology``: nanoseconds of each link of `bandwidths`, 0 where none is."""
-    found = topologies(solution)
-    inside = _inside(solution, found.n_nodes)
-    ns = 1e9 * solution.problem.network.latency_s if isinstance(solution.problem, RailJob) else 0.0
-    there = (found.rates(k) + inside > 0 for k in range(len(found.states)))
-    return _blocks("LT", (np.where(matrix, ns, 0.0) for matrix in there))
+    system = topologies(solution)
+    inside = _rates_inside_servers(solution, system.n_nodes)
+    latency_ns = _latency_ns(solution)
+    n_topologies = len(system.states)
+    has_link = (system.rates(topology) + inside > 0 for topology in range(n_topologies))
+    return _format_blocks("LT", (np.where(matrix, latency_ns, 0.0) for matrix in has_link))
 
 
 def network(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
     """Write ``network.yml``: number of nodes, largest bandwidth, latency and delay."""
-    found, problem = _rated(solution, rate_bytes_per_s), solution.problem
-    inside = _inside(solution, found.n_nodes)
-    rates = [float((found.rates(k) + inside).max(initial=0)) for k in range(len(found.states))]
-    ns = 1e9 * problem.network.latency_s if isinstance(problem, RailJob) else 0.0
+    system = _rated(solution, rate_bytes_per_s)
+    inside = _rates_inside_servers(solution, system.n_nodes)
+    n_topologies = len(system.states)
+    largest_rates = [
+        float((system.rates(topology) + inside).max(initial=0)) for topology in range(n_topologies)
+    ]
+    largest_rate = max(largest_rates, default=0)
     return (
         "topology: [FullyConnected]\n"
-        f"npus_count: [{found.n_nodes}]\n"
-        f"bandwidth: [{_number(max(rates, default=0) / _GIGA)}]  # GB/s\n"
-        f"latency: [{_number(ns)}]  # ns\n"
-        f"reconfig_time: [{_number(found.delay_s * 1e9)}]  # ns\n"
+        f"npus_count: [{system.n_nodes}]\n"
+        f"bandwidth: [{_format_number(largest_rate / _GIGA)}]  # GB/s\n"
+        f"latency: [{_format_number(_latency_ns(solution))}]  # ns\n"
+        f"reconfig_time: [{_format_number(system.delay_s * 1e9)}]  # ns\n"
     )
+
+
+def _latency_ns(solution: Solution) -> float:
+    """Return the latency of a link of a rail job, in nanoseconds; 0 of other problems."""
+    if not isinstance(solution.problem, RailJob):
+        return 0.0
+    return 1e9 * solution.problem.network.latency_s
 
 
 def reconfigurations(solution: Solution) -> str:
     """Write when which topology is switched to, as lines of the simulator's log."""
-    found = topologies(solution)
-    moments = zip(found.starts_s.tolist(), found.topology.tolist(), strict=True)
+    system = topologies(solution)
+    moments = zip(system.starts_s.tolist(), system.topology.tolist(), strict=True)
     return "".join(
-        f"TM: !!! TIME: {round(start * 1e9)} Reconfig to topo_id: {topology},"
-        f" Devices count: {found.n_nodes}, NPUs count: {found.n_nodes}, inflight_coll 0\n"
-        for start, topology in moments
+        f"TM: !!! TIME: {round(start_s * 1e9)} Reconfig to topo_id: {topology},"
+        f" Devices count: {system.n_nodes}, NPUs count: {system.n_nodes}, inflight_coll 0\n"
+        for start_s, topology in moments
     )
 
 
@@ -112,58 +126,86 @@ def group_topologies(solution: Solution) -> str:
 
     A group inside a server has its links in each of them; it stands with topology 0.
     """
-    job, plan = _job(solution), answer_of(solution)
-    step, found = job.step(), topologies(solution)
-    numbers, lines = group_numbers(step), []
-    for k, group in enumerate(step.groups):
-        operations = np.flatnonzero(step.group == k)
+    step = _job(solution).step()
+    plan = answer_of(solution)
+    system = topologies(solution)
+    numbers = group_numbers(step)
+    entries = []
+    for place, group in enumerate(step.groups):
+        operations = np.flatnonzero(step.group == place)
         topology = 0
         if group.rail >= 0 and len(operations) and isinstance(plan, RailPlan):
-            first = float(plan.start_s[operations].min())
-            moment = int(np.searchsorted(found.starts_s, first, side="right")) - 1
-            topology = int(found.topology[max(0, moment)])
-        lines.append(f"{numbers[group.name]}: {topology}")
-    return f"mapping: {{{', '.join(lines)}}}\n"
+            first_start_s = float(plan.start_s[operations].min())
+            moment = int(np.searchsorted(system.starts_s, first_start_s, side="right")) - 1
+            topology = int(system.topology[max(0, moment)])
+        entries.append(f"{numbers[group.name]}: {topology}")
+    return f"mapping: {{{', '.join(entries)}}}\n"
 
 
-def _blocks(kind: str, matrices: Iterable[NDArray[np.float64]]) -> str:
-    parts = []
+def _format_blocks(kind: str, matrices: Iterable[NDArray[np.float64]]) -> str:
+    """Write a block of rows for each matrix, under the name of its kind and its number."""
+    blocks = []
     for topology, matrix in enumerate(matrices):
+        # Few entries of a large matrix differ from 0: only these are formatted.
         cells = [["0"] * len(matrix) for _ in matrix]
-        for row, column in np.argwhere(matrix).tolist():  # few are not 0
-            cells[row][column] = _number(float(matrix[row, column]))
-        rows = "".join(" ".join(row) + "\n" for row in cells)
-        parts.append(f"{kind} {topology}\n{rows}END\n")
-    return "\n".join(parts)
+        for row, column in np.argwhere(matrix).tolist():
+            cells[row][column] = _format_number(float(matrix[row, column]))
+        lines = "".join(" ".join(row) + "\n" for row in cells)
+        blocks.append(f"{kind} {topology}\n{lines}END\n")
+    return "\n".join(blocks)
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """Write a number with as many digits as bring it back, without an empty fraction."""
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
 def _job(solution: Solution) -> RailJob:
+    """Return the rail job of a solution; other problems have no groups."""
     if not isinstance(solution.problem, RailJob):
-        raise InputError(
-            f"a problem of kind {solution.problem.kind}: only rail jobs have communicator groups"
-        )
+        rule = "only rail jobs have communicator groups"
+        raise InputError(f"a problem of kind {solution.problem.kind}: {rule}")
     return solution.problem
 
 
-def _inside(solution: Solution, n: int) -> NDArray[np.float64]:
-    """Return the links inside servers, in bytes per second."""
-    matrix = np.zeros((n, n))
+def _rates_inside_servers(solution: Solution, n_nodes: int) -> NDArray[np.float64]:
+    """Return the links inside servers, in bytes per second, shape (nodes, nodes)."""
+    rates = np.zeros((n_nodes, n_nodes))
     job = solution.problem
     if isinstance(job, RailJob):
         for group in job.groups():
             if group.rail == SCALE_UP:
-                matrix[np.ix_(group.ranks, group.ranks)] = job.network.scale_up_bytes_per_s
-        np.fill_diagonal(matrix, 0)
-    return matrix
+                rates[np.ix_(group.ranks, group.ranks)] = job.network.scale_up_bytes_per_s
+        np.fill_diagonal(rates, 0)
+    return rates
 
 
-Circuit = tuple[int, int, int, int]
-"""Node 1, node 2, port 1, port 2."""
+class Circuit(NamedTuple):
+    """A circuit between two nodes, from a port of the first one to a port of the second one."""
+
+    source: int
+    destination: int
+    source_port: int
+    destination_port: int
+
+    def reverse(self) -> Circuit:
+        """Return the circuit between the same ports in the other direction."""
+        return Circuit(self.destination, self.source, self.destination_port, self.source_port)
+
+    def is_lower_end(self) -> bool:
+        """Tell whether the source comes before the destination; only one direction does."""
+        return (self.source, self.source_port) <= (self.destination, self.destination_port)
+
+
+class _Slices(NamedTuple):
+    """The circuits of every time slice, in the order of time."""
+
+    n_nodes: int
+    n_ports: int
+    circuits: list[dict[Circuit, None]]
+    """``circuits[slice]``: an ordered set."""
+    are_both_ways: bool
+    """Whether every circuit is there in the other direction, too."""
 
 
 def circuit_list(solution: Solution) -> str:
@@ -173,14 +215,16 @@ def circuit_list(solution: Solution) -> str:
     of the GPU, or one of the two that it becomes. If all circuits go both ways, a line is for
     both ways. If not, a line is for one way: node 1 sends to node 2.
     """
-    _, slices, both_ways = _slices(solution)
+    slices = _list_slices(solution)
     lines = []
-    for slice_, rows in enumerate(slices):
-        for a, b, p, q in rows:
-            if not both_ways:
-                lines.append([slice_, a, b, 2 * p, 2 * q + 1])
-            elif (a, p) <= (b, q):
-                lines.append([slice_, a, b, p, q])
+    for slice_, circuits in enumerate(slices.circuits):
+        for circuit in circuits:
+            nodes = [slice_, circuit.source, circuit.destination]
+            if not slices.are_both_ways:
+                # A port becomes two: the even one sends, the odd one receives.
+                lines.append([*nodes, 2 * circuit.source_port, 2 * circuit.destination_port + 1])
+            elif circuit.is_lower_end():
+                lines.append([*nodes, circuit.source_port, circuit.destination_port])
     return "[\n" + ",\n".join(map(json.dumps, lines)) + "\n]\n" if lines else "[]\n"
 
 
@@ -190,39 +234,41 @@ def peer_matrix(solution: Solution) -> str:
     Column ``node * ports + port`` has the node at the other end, in the columns of both. A single
     slice is there twice, since one row alone is not loaded.
     """
-    found, slices, both_ways = _slices(solution)
-    ways = 1 if both_ways else 2
-    ports, lines = ways * found.n_ports, []
-    for slice_, rows in enumerate(slices):
-        row = [IDLE] * (found.n_nodes * ports)
-        joined = Counter[tuple[int, int]]()
-        for a, b, p, q in rows:
-            back = _returns((a, b, p, q), rows)
-            joined[min(a, b), max(a, b)] += 1 if not back or (a, p) <= (b, q) else 0
-            row[a * ports + ways * p] = b
-            if not back:
-                row[b * ports + ways * q + 1] = a
-        for (a, b), count in joined.items():
+    slices = _list_slices(solution)
+    ports_of_port = 1 if slices.are_both_ways else 2
+    n_ports = ports_of_port * slices.n_ports
+    lines = []
+    for slice_, circuits in enumerate(slices.circuits):
+        row = [IDLE] * (slices.n_nodes * n_ports)
+        n_circuits_between = Counter[tuple[int, int]]()
+        for circuit in circuits:
+            source, destination, source_port, destination_port = circuit
+            row[source * n_ports + ports_of_port * source_port] = destination
+            has_reverse = circuit.reverse() in circuits
+            if not has_reverse:
+                row[destination * n_ports + ports_of_port * destination_port + 1] = source
+            # Both directions of a circuit between the same ports count once.
+            if not has_reverse or circuit.is_lower_end():
+                ends = (min(source, destination), max(source, destination))
+                n_circuits_between[ends] += 1
+        for (node, other), count in n_circuits_between.items():
             if count > 1:
                 raise InputError(
-                    f"slice {slice_}: {count} circuits join {a} and {b}, and a matrix of peers"
-                    " does not say which ports belong together: write openoptics"
+                    f"slice {slice_}: {count} circuits join {node} and {other}, and a matrix of"
+                    " peers does not say which ports belong together: write openoptics"
                 )
         lines.append("\t".join(map(str, row)) + "\n")
     return "".join(lines * 2 if len(lines) == 1 else lines)
 
 
-def _slices(solution: Solution) -> tuple[Topologies, list[dict[Circuit, None]], bool]:
-    """List the circuits of every slice in the order of time, and whether all go both ways."""
-    found = topologies(solution)
-    slices = [
-        {(a, b, p, q): None for a, b, p, q in found.circuits(topology).tolist()}
-        for topology in found.topology.tolist()
+def _list_slices(solution: Solution) -> _Slices:
+    """List the circuits of every slice in the order of time."""
+    system = topologies(solution)
+    circuits_of_slice = [
+        {Circuit(*row): None for row in system.circuits(topology).tolist()}
+        for topology in system.topology.tolist()
     ]
-    return found, slices, all(_returns(row, rows) for rows in slices for row in rows)
-
-
-def _returns(circuit: Circuit, there: dict[Circuit, None]) -> bool:
-    """Tell whether the same two ports are also joined in the other direction."""
-    a, b, p, q = circuit
-    return (b, a, q, p) in there
+    are_both_ways = all(
+        circuit.reverse() in circuits for circuits in circuits_of_slice for circuit in circuits
+    )
+    return _Slices(system.n_nodes, system.n_ports, circuits_of_slice, are_both_ways)

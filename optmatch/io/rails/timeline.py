@@ -16,7 +16,7 @@ from optmatch.problems import RailJob, Step
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, SEND
 
-_NANO = 1e9
+_NS_PER_S = 1e9
 
 
 class Span(NamedTuple):
@@ -41,18 +41,30 @@ def spans(solution: Solution) -> Iterator[Span]:
 
     First what ranks do, rank by rank, or the circuits, slot by slot; then what switches do.
     """
-    answer, found = answer_of(solution), topologies(solution)
+    answer = answer_of(solution)
+    system = topologies(solution)
     if isinstance(answer, RailPlan) and isinstance(solution.problem, RailJob):
-        yield from _operations(solution.problem.step(), answer)
+        yield from _operation_spans(solution.problem.step(), answer)
     else:
         fabric = solution.problem.fabric
-        yield from _circuits(found, () if fabric is None else fabric.labels)
-    for switch in found.switches:
-        for state in range(len(switch.starts_s)):
-            start, end = float(switch.starts_s[state]), float(switch.ready_s[state])
-            if end > start:
-                name = f"to state {state}"
-                yield Span("reconfiguration", name, "", "", "", switch.name, start, end, "")
+        labels = () if fabric is None else fabric.labels
+        yield from _circuit_spans(system, labels)
+
+    for switch in system.switches:
+        times_s = zip(switch.starts_s.tolist(), switch.ready_s.tolist(), strict=True)
+        for state, (start_s, ready_s) in enumerate(times_s):
+            if ready_s > start_s:
+                yield Span(
+                    what="reconfiguration",
+                    name=f"to state {state}",
+                    group="",
+                    rank="",
+                    peer="",
+                    switch=switch.name,
+                    start_s=start_s,
+                    end_s=ready_s,
+                    size_bytes="",
+                )
 
 
 def timeline_csv(solution: Solution) -> str:
@@ -76,81 +88,139 @@ def trace_events(solution: Solution) -> str:
     return f'{{"displayTimeUnit":"ms","traceEvents":[\n{lines}\n]}}\n'
 
 
-def _operations(step: Step, plan: RailPlan) -> Iterator[Span]:
-    names = [group.name for group in step.groups]
-    rails = [f"rail {group.rail}" if group.rail >= 0 else "" for group in step.groups]
-    columns = (step.rank, step.kind, step.group, step.peer, step.size_bytes)
-    times = (plan.start_s, plan.end_s)
-    via: dict[int, list[str]] = {}
+def _operation_spans(step: Step, plan: RailPlan) -> Iterator[Span]:
+    """Yield what the ranks of a job do, rank by rank."""
+    forwarders: dict[int, list[str]] = {}
     for operation, rank, _ in plan.relays.tolist():
-        via.setdefault(operation, []).append(str(rank))
-    rows = zip(*(column.tolist() for column in (*columns, *times)), strict=True)
-    for number, (rank, kind, group, peer, size, start, end) in enumerate(rows):
-        communicates = kind != COMPUTE
-        yield Span(
+        forwarders.setdefault(operation, []).append(str(rank))
+    for operation in range(step.n_operations):
+        kind = int(step.kind[operation])
+        span = Span(
             what="operation",
             name=OPERATIONS[kind],
-            group=names[group] if communicates else "",
-            rank=rank,
-            peer=peer if kind >= SEND else "",
-            switch=rails[group] if communicates else "",
-            start_s=start,
-            end_s=end,
-            size_bytes=size if communicates else "",
-            via=" ".join(via.get(number, ())),
+            group="",
+            rank=int(step.rank[operation]),
+            peer="",
+            switch="",
+            start_s=float(plan.start_s[operation]),
+            end_s=float(plan.end_s[operation]),
+            size_bytes="",
+            via=" ".join(forwarders.get(operation, ())),
         )
+        if kind != COMPUTE:
+            group = step.groups[step.group[operation]]
+            span = span._replace(
+                group=group.name,
+                switch=f"rail {group.rail}" if group.rail >= 0 else "",
+                size_bytes=float(step.size_bytes[operation]),
+            )
+        if kind >= SEND:
+            span = span._replace(peer=int(step.peer[operation]))
+        yield span
 
 
-def _circuits(found: Topologies, labels: tuple[str, ...]) -> Iterator[Span]:
-    names = [*labels, *map(str, range(len(labels), found.n_nodes))]
-    for switch in found.switches:
-        for state in range(len(switch.starts_s)):
-            start, end = float(switch.ready_s[state]), float(switch.ends_s[state])
+def _circuit_spans(system: Topologies, labels: tuple[str, ...]) -> Iterator[Span]:
+    """Yield the circuits of each switch, state by state; nodes without a label have a number."""
+    names = [*labels, *map(str, range(len(labels), system.n_nodes))]
+    for switch in system.switches:
+        times_s = zip(switch.ready_s.tolist(), switch.ends_s.tolist(), strict=True)
+        for state, (start_s, end_s) in enumerate(times_s):
             for source, destination, _, _ in switch.circuits(state).tolist():
-                name = f"{names[source]} to {names[destination]}"
-                yield Span("circuit", name, "", source, destination, switch.name, start, end, "")
+                yield Span(
+                    what="circuit",
+                    name=f"{names[source]} to {names[destination]}",
+                    group="",
+                    rank=source,
+                    peer=destination,
+                    switch=switch.name,
+                    start_s=start_s,
+                    end_s=end_s,
+                    size_bytes="",
+                )
+
+
+class _Tracks:
+    """The processes and threads of a trace of events; each gets its number when it is new."""
+
+    def __init__(self) -> None:
+        self._pid_of_process: dict[str, int] = {}
+        self._tid_of_thread: dict[tuple[str, str], int] = {}
+        self._busy_until_ns: dict[tuple[str, str], list[int]] = {}
+        """For each track, when the last event ends on its thread and on those beside it."""
+
+    def place(
+        self, process: str, thread: str, start_ns: int, end_ns: int
+    ) -> tuple[dict[str, int], list[dict[str, Any]]]:
+        """Find a thread on which an event overlaps no other.
+
+        A viewer nests events that overlap on one thread: such an event goes to a thread beside it.
+
+        Returns
+        -------
+        track : dict
+            The keys ``pid`` and ``tid`` of the event.
+        named : list of dict
+            Events that name the process and the thread, if they are new.
+        """
+        named = []
+        if process not in self._pid_of_process:
+            pid = len(self._pid_of_process) + 1
+            self._pid_of_process[process] = pid
+            named.append(_name_event("process_name", pid, 0, process))
+            named.append(_name_event("process_sort_index", pid, 0, pid))
+        pid = self._pid_of_process[process]
+
+        busy_until_ns = self._busy_until_ns.setdefault((process, thread), [])
+        free = [place for place, until_ns in enumerate(busy_until_ns) if until_ns <= start_ns]
+        place = free[0] if free else len(busy_until_ns)
+        busy_until_ns[place : place + 1] = [end_ns]
+        if place > 0:
+            thread = f"{thread} ({place + 1})"
+        if (process, thread) not in self._tid_of_thread:
+            tid = len(self._tid_of_thread) + 1
+            self._tid_of_thread[process, thread] = tid
+            named.append(_name_event("thread_name", pid, tid, thread))
+        return {"pid": pid, "tid": self._tid_of_thread[process, thread]}, named
+
+
+_Ends = tuple[object, object, str, str]
+"""Sender, receiver, group and name of a message."""
 
 
 def _events(solution: Solution) -> Iterator[dict[str, Any]]:
-    processes: dict[str, int] = {}
-    threads: dict[tuple[str, str], int] = {}
-    busy_until: dict[tuple[str, str], list[float]] = {}
-    flows: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    """Yield the events of a trace: names of tracks before their first event, arrows at last."""
+    tracks = _Tracks()
+    arrow_ends: dict[_Ends, list[dict[str, Any]]] = {}
     for span in spans(solution):
-        start, end = round(span.start_s * _NANO), round(span.end_s * _NANO)
-        process, thread = _track(span)
-        if process not in processes:
-            processes[process] = len(processes) + 1
-            yield _named("process_name", processes[process], 0, process)
-            yield _named("process_sort_index", processes[process], 0, len(processes))
-        pid = processes[process]
-        # A viewer nests events that overlap on one thread, so such an event goes to a thread
-        # beside it.
-        beside = busy_until.setdefault((process, thread), [])
-        k = next((k for k, until in enumerate(beside) if until <= start), len(beside))
-        beside[k : k + 1] = [end]
-        thread = f"{thread} ({k + 1})" if k else thread
-        if (process, thread) not in threads:
-            threads[process, thread] = len(threads) + 1
-            yield _named("thread_name", pid, threads[process, thread], thread)
-        track = {"pid": pid, "tid": threads[process, thread]}
-        told: dict[str, Any] = {"group": span.group, "switch": span.switch}
-        told |= {"bytes": span.size_bytes, "via": span.via}
+        start_ns = round(span.start_s * _NS_PER_S)
+        end_ns = round(span.end_s * _NS_PER_S)
+        process, thread = _choose_track(span)
+        track, named = tracks.place(process, thread, start_ns, end_ns)
+        yield from named
+        arguments: dict[str, Any] = {
+            "group": span.group,
+            "switch": span.switch,
+            "bytes": span.size_bytes,
+            "via": span.via,
+        }
         yield {
             "ph": "X",
             "name": span.name,
             "cat": span.what,
             **track,
-            "ts": _microseconds(start),
-            "dur": _microseconds(end - start),
-            "args": {key: value for key, value in told.items() if value != ""},
+            "ts": _microseconds(start_ns),
+            "dur": _microseconds(end_ns - start_ns),
+            "args": {key: value for key, value in arguments.items() if value != ""},
         }
-        if span.name in ("send", "recv"):
-            sends = span.name == "send"
-            ends = (span.rank, span.peer) if sends else (span.peer, span.rank)
-            place = {**track, "ts": _microseconds(start if sends else end)}
-            flows.setdefault((*ends, span.group, span.name), []).append(place)
-    yield from _arrows(flows)
+        if span.name == "send":
+            arrow_start = {**track, "ts": _microseconds(start_ns)}
+            ends = (span.rank, span.peer, span.group, "send")
+            arrow_ends.setdefault(ends, []).append(arrow_start)
+        elif span.name == "recv":
+            arrow_end = {**track, "ts": _microseconds(end_ns)}
+            ends = (span.peer, span.rank, span.group, "recv")
+            arrow_ends.setdefault(ends, []).append(arrow_end)
+    yield from _arrows(arrow_ends)
 
 
 def _microseconds(time_ns: int) -> float:
@@ -162,19 +232,21 @@ def _microseconds(time_ns: int) -> float:
     return time_us if time_us * 1e3 >= time_ns else math.nextafter(time_us, math.inf)
 
 
-def _arrows(flows: dict[tuple[object, ...], list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+def _arrows(arrow_ends: dict[_Ends, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     """Join the k-th send between two ranks to the k-th receive."""
     number = 0
-    for (*ends, way), sent in flows.items():
-        received = flows.get((*ends, "recv"), []) if way == "send" else []
-        for one, two in zip(sent, received, strict=False):
+    for (sender, receiver, group, name), starts in arrow_ends.items():
+        if name != "send":
+            continue
+        ends = arrow_ends.get((sender, receiver, group, "recv"), [])
+        for start, end in zip(starts, ends, strict=False):
             number += 1
-            told = {"id": number, "name": "message", "cat": "message"}
-            yield {"ph": "s", **told, **one}
-            yield {"ph": "f", **told, **two, "bp": "e"}
+            arrow = {"id": number, "name": "message", "cat": "message"}
+            yield {"ph": "s", **arrow, **start}
+            yield {"ph": "f", **arrow, **end, "bp": "e"}
 
 
-def _track(span: Span) -> tuple[str, str]:
+def _choose_track(span: Span) -> tuple[str, str]:
     """Choose where a span is shown: its process and thread."""
     if span.what == "reconfiguration":
         return span.switch, "reconfigurations"
@@ -186,7 +258,8 @@ def _track(span: Span) -> tuple[str, str]:
     return f"rank {span.rank}", f"{span.group}{peer}"
 
 
-def _named(what: str, pid: int, tid: int, value: str | int) -> dict[str, Any]:
+def _name_event(what: str, pid: int, tid: int, value: str | int) -> dict[str, Any]:
+    """Return an event that names a process or a thread, or says in which order it comes."""
     key = "sort_index" if what.endswith("index") else "name"
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {key: value}}
 

@@ -36,10 +36,15 @@ class Switch(NamedTuple):
         None of a switch that never has a circuit, and so no states.
         """
         matching = self.matchings[state : state + 1].reshape(-1)
-        sources = np.flatnonzero(matching != IDLE)
-        destinations = matching[sources]
-        ends = (self.node[sources], self.node[destinations])
-        return np.stack([*ends, self.port[sources], self.port[destinations]], axis=1)
+        transmit_ports = np.flatnonzero(matching != IDLE)
+        receive_ports = matching[transmit_ports]
+        columns = [
+            self.node[transmit_ports],
+            self.node[receive_ports],
+            self.port[transmit_ports],
+            self.port[receive_ports],
+        ]
+        return np.stack(columns, axis=1)
 
 
 class Topologies(NamedTuple):
@@ -78,25 +83,31 @@ def topologies(solution: Solution) -> Topologies:
     Equal states are one topology, numbered in the order of time. A solution without a schedule, a
     schedule for each plane, or a plan of rails is an `InputError`.
     """
-    switches, n_nodes, n_ports, delay_s = _switches(solution)
-    starts = np.unique(np.concatenate([[0.0], *(switch.starts_s for switch in switches)]))
-    local = [_alike(switch) for switch in switches]
-    columns = []
-    for switch, first in zip(switches, local, strict=True):
-        at = np.searchsorted(switch.starts_s, starts, side="right") - 1
-        columns.append(first[at.clip(min=0)])
-    known: dict[tuple[int, ...], int] = {}
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    order = [known.setdefault(row, len(known)) for row in rows]
-    kept = np.flatnonzero(np.diff(order, prepend=-1))
+    system = _find_switches(solution)
+    switch_starts_s = [switch.starts_s for switch in system.switches]
+    starts_s = np.unique(np.concatenate([[0.0], *switch_starts_s]))
+
+    # ``state_columns[switch][moment]``: the state that holds from a moment on; of equal states of
+    # a switch always the first.
+    state_columns = []
+    for switch in system.switches:
+        state = np.searchsorted(switch.starts_s, starts_s, side="right") - 1
+        state_columns.append(_first_equal_state(switch)[state.clip(min=0)].tolist())
+
+    topology_of_states: dict[tuple[int, ...], int] = {}
+    topology_of_moment = [
+        topology_of_states.setdefault(states, len(topology_of_states))
+        for states in zip(*state_columns, strict=True)
+    ]
+    is_change = np.diff(topology_of_moment, prepend=-1) != 0
     return Topologies(
-        n_nodes=n_nodes,
-        n_ports=n_ports,
-        switches=switches,
-        states=tuple(known),
-        starts_s=starts[kept],
-        topology=np.array(order, dtype=np.int64)[kept],
-        delay_s=delay_s,
+        n_nodes=system.n_nodes,
+        n_ports=system.n_ports,
+        switches=system.switches,
+        states=tuple(topology_of_states),
+        starts_s=starts_s[: len(topology_of_moment)][is_change],
+        topology=np.array(topology_of_moment, dtype=np.int64)[is_change],
+        delay_s=system.delay_s,
     )
 
 
@@ -148,100 +159,146 @@ def list_plane_epochs(solution: Solution) -> list[PlaneEpochs]:
     return planes
 
 
-def _switches(solution: Solution) -> tuple[tuple[Switch, ...], int, int, float]:
-    answer, problem = answer_of(solution), solution.problem
+class _System(NamedTuple):
+    """The switches of an answer, and what they join."""
+
+    switches: tuple[Switch, ...]
+    n_nodes: int
+    n_ports: int
+    """Ports of a node."""
+    delay_s: float
+
+
+def _find_switches(solution: Solution) -> _System:
+    """Return the switches of an answer: those of rails, or the planes of a schedule."""
+    answer = answer_of(solution)
+    problem = solution.problem
     if isinstance(answer, RailPlan):
         if not isinstance(problem, RailJob):
             raise InputError(f"a plan of rails for a problem of kind {problem.kind}")
-        found = _rails(problem, answer)
-        return found, problem.n_gpus, problem.network.ports_per_gpu, problem.network.delay_s
-    each = problem.ports if isinstance(problem, Collective) else 1
+        return _System(
+            switches=_switches_of_rails(problem, answer),
+            n_nodes=problem.n_gpus,
+            n_ports=problem.network.ports_per_gpu,
+            delay_s=problem.network.delay_s,
+        )
     if isinstance(answer, CollectivePlan):
         assert isinstance(problem, Collective)
-        found = tuple(_shared(problem, answer, plane) for plane in range(problem.planes))
-        return found, problem.n_ranks, problem.lanes, problem.delay_s
+        return _System(
+            switches=tuple(
+                _switch_of_shares(problem, answer, plane) for plane in range(problem.planes)
+            ),
+            n_nodes=problem.n_ranks,
+            n_ports=problem.lanes,
+            delay_s=problem.delay_s,
+        )
+
+    ports_per_node = problem.ports if isinstance(problem, Collective) else 1
+    rate_bytes_per_s = 1.0
+    if isinstance(problem, Demand | Collective):
+        rate_bytes_per_s = problem.rate_bytes_per_s
     schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
-    rate = problem.rate_bytes_per_s if isinstance(problem, Demand | Collective) else 1.0
-    planes = tuple(_plane(schedule, k, rate, each) for k, schedule in enumerate(schedules))
-    n_nodes = -(-schedules[0].n_ports // each) if schedules else 0
-    delay_s = max((s.delay_s for s in schedules), default=0.0)
-    return planes, n_nodes, len(planes) * each, delay_s
-
-
-def _plane(schedule: Schedule, plane: int, rate: float, each: int) -> Switch:
-    """Return a switch, of which each node has `each` ports."""
-    starts = schedule.ends_s - (schedule.durations_s + schedule.waits_s)
-    ports = np.arange(schedule.n_ports)
-    return Switch(
-        name=f"plane {plane}",
-        starts_s=starts,
-        ready_s=starts + schedule.waits_s,
-        ends_s=schedule.ends_s,
-        matchings=schedule.matchings,
-        node=ports // each,
-        port=plane * each + ports % each,
-        bytes_per_s=rate,
+    n_nodes = -(-schedules[0].n_ports // ports_per_node) if schedules else 0
+    return _System(
+        switches=tuple(
+            _switch_of_schedule(schedule, plane, rate_bytes_per_s, ports_per_node)
+            for plane, schedule in enumerate(schedules)
+        ),
+        n_nodes=n_nodes,
+        n_ports=len(schedules) * ports_per_node,
+        delay_s=max((schedule.delay_s for schedule in schedules), default=0.0),
     )
 
 
-def _shared(problem: Collective, plan: CollectivePlan, plane: int) -> Switch:
-    """Return a plane that changes circuits by itself; only rounds in which it sends are states."""
-    each, ranks = problem.ports, problem.n_ranks
-    shape = (len(plan.shares_bytes), problem.lanes, ranks)
-    if plan.circuits.shape != shape or plan.shares_bytes.shape[1] != problem.planes:
-        raise InputError(
-            f"circuits: shape {plan.circuits.shape}, {shape} wanted", where="circuits"
-        )
-    used = np.flatnonzero(plan.shares_bytes[:, plane] > 0)
-    to = plan.circuits[used, plane * each : (plane + 1) * each].swapaxes(1, 2)
-    matchings = np.where(to == IDLE, IDLE, to * each + np.arange(each)).reshape(len(used), -1)
-    ready, ends = plan.start_s[used, plane], plan.end_s[used, plane]
-    changed = np.append(True, (np.diff(matchings, axis=0) != 0).any(axis=1))[: len(used)]
-    ports = np.arange(ranks * each)
+def _switch_of_schedule(
+    schedule: Schedule, plane: int, rate_bytes_per_s: float, ports_per_node: int
+) -> Switch:
+    """Return the switch of a plane that holds a schedule."""
+    starts_s = schedule.ends_s - (schedule.durations_s + schedule.waits_s)
+    ports = np.arange(schedule.n_ports)
     return Switch(
         name=f"plane {plane}",
-        starts_s=np.maximum(ready - problem.delay_s * changed, 0.0),
-        ready_s=ready,
-        ends_s=ends,
+        starts_s=starts_s,
+        ready_s=starts_s + schedule.waits_s,
+        ends_s=schedule.ends_s,
+        matchings=schedule.matchings,
+        node=ports // ports_per_node,
+        port=plane * ports_per_node + ports % ports_per_node,
+        bytes_per_s=rate_bytes_per_s,
+    )
+
+
+def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> Switch:
+    """Return the switch of a plane that changes circuits by itself.
+
+    Only rounds in which the plane sends are states of its switch.
+    """
+    n_ports = problem.ports
+    n_ranks = problem.n_ranks
+    shape = (len(plan.shares_bytes), problem.lanes, n_ranks)
+    if plan.circuits.shape != shape or plan.shares_bytes.shape[1] != problem.planes:
+        rule = f"circuits: shape {plan.circuits.shape}, {shape} wanted"
+        raise InputError(rule, where="circuits")
+    rounds = np.flatnonzero(plan.shares_bytes[:, plane] > 0)
+    lanes = slice(plane * n_ports, (plane + 1) * n_ports)
+
+    # Port ``lane`` of a rank is ``rank * n_ports + lane`` at both ends of a circuit.
+    peers = plan.circuits[rounds, lanes].swapaxes(1, 2)
+    receive_ports = np.where(peers == IDLE, IDLE, peers * n_ports + np.arange(n_ports))
+    matchings = receive_ports.reshape(len(rounds), -1)
+    ready_s = plan.start_s[rounds, plane]
+    differs_from_last = (np.diff(matchings, axis=0) != 0).any(axis=1)
+    is_changed = np.append(True, differs_from_last)[: len(rounds)]
+    ports = np.arange(n_ranks * n_ports)
+    return Switch(
+        name=f"plane {plane}",
+        starts_s=np.maximum(ready_s - problem.delay_s * is_changed, 0.0),
+        ready_s=ready_s,
+        ends_s=plan.end_s[rounds, plane],
         matchings=matchings.astype(np.int32),
-        node=ports // each,
-        port=plane * each + ports % each,
+        node=ports // n_ports,
+        port=plane * n_ports + ports % n_ports,
         bytes_per_s=problem.rate_bytes_per_s,
     )
 
 
-def _rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
-    ranks = ranks_of_rails(job.step())
-    found = []
+def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
+    """Return the switches of all rails, by rail."""
+    ranks_of_rail = ranks_of_rails(job.step())
+    n_ports_of_gpu = job.network.ports_per_gpu
+    switch_of_rail: dict[int, Switch] = {}
     for timeline in plan.rails:
-        ready = np.where(np.arange(len(timeline.starts_s)) > 0, job.network.delay_s, 0.0)
+        # The first state is there when the step begins; each later one comes after a delay.
+        is_later = np.arange(len(timeline.starts_s)) > 0
+        ready_s = timeline.starts_s + np.where(is_later, job.network.delay_s, 0.0)
+        last_end_s = max(plan.step_s, *timeline.starts_s[-1:])
         for rail in timeline.rails:
-            if rail not in ranks:
+            if rail not in ranks_of_rail:
                 raise InputError(f"rail {rail}: no group of the job is on it", where="rails")
-            node = np.repeat(ranks[rail], job.network.ports_per_gpu)
-            n_ports = timeline.matchings.shape[1]
-            if len(node) > n_ports:
-                raise InputError(f"rail {rail}: {len(node)} ports, its switch has {n_ports}")
-            found.append(
-                Switch(
-                    name=f"rail {rail}",
-                    starts_s=timeline.starts_s,
-                    ready_s=timeline.starts_s + ready,
-                    ends_s=np.append(
-                        timeline.starts_s[1:], max(plan.step_s, *timeline.starts_s[-1:])
-                    ),
-                    matchings=timeline.matchings[:, : len(node)],
-                    node=node,
-                    port=np.arange(len(node)) % job.network.ports_per_gpu,
-                    bytes_per_s=job.network.port_bytes_per_s,
-                )
+            rank_of_port = np.repeat(ranks_of_rail[rail], n_ports_of_gpu)
+            n_ports = len(rank_of_port)
+            if n_ports > timeline.matchings.shape[1]:
+                n_switch_ports = timeline.matchings.shape[1]
+                rule = f"rail {rail}: {n_ports} ports, its switch has {n_switch_ports}"
+                raise InputError(rule)
+            switch_of_rail[rail] = Switch(
+                name=f"rail {rail}",
+                starts_s=timeline.starts_s,
+                ready_s=ready_s,
+                ends_s=np.append(timeline.starts_s[1:], last_end_s),
+                matchings=timeline.matchings[:, :n_ports],
+                node=rank_of_port,
+                port=np.arange(n_ports) % n_ports_of_gpu,
+                bytes_per_s=job.network.port_bytes_per_s,
             )
-    return tuple(sorted(found, key=lambda switch: int(switch.name.removeprefix("rail "))))
+    return tuple(switch_of_rail[rail] for rail in sorted(switch_of_rail))
 
 
-def _alike(switch: Switch) -> NDArray[np.int64]:
-    """Return for each state the first one with the same circuits."""
+def _first_equal_state(switch: Switch) -> NDArray[np.int64]:
+    """Return for each state the number of the first one with the same circuits."""
     if not len(switch.matchings):
         return np.zeros(1, dtype=np.int64)
-    _, first, which = np.unique(switch.matchings, axis=0, return_index=True, return_inverse=True)
-    return first[which.reshape(-1)]
+    _, first_of_kind, kind_of_state = np.unique(
+        switch.matchings, axis=0, return_index=True, return_inverse=True
+    )
+    return first_of_kind[kind_of_state.reshape(-1)]
