@@ -31,12 +31,12 @@ _BITS_OF_ONE = 127 << 23
 _DROPPED_BITS = 23 - _MANTISSA_BITS
 _LAST_KEY = (1 << (2 * _DIGIT_BITS)) - 1
 
-_WORD = 62
+WORD = 62
 """Slots in one word of the sets of slots in which a port is busy."""
 
-_FULL = (1 << _WORD) - 1
+FULL = (1 << WORD) - 1
 
-_BIT_OF_RESIDUE = np.array(
+BIT_OF_RESIDUE = np.array(
     [next((bit for bit in range(66) if pow(2, bit, 67) == residue), 0) for residue in range(67)]
 )
 """The number of a single bit, by its remainder modulo 67: powers of two have 66 different ones."""
@@ -47,6 +47,7 @@ class SortedEntries(NamedTuple):
 
     place: NDArray[np.int32 | np.int64]  # (entries,): see `place_of`
     ticks: NDArray[np.int64]  # (entries,)
+    bits: int  # ports are below 2**bits
 
 
 class BusySlots(NamedTuple):
@@ -96,7 +97,7 @@ def _high_digit(key):
 
 
 @kernel
-def _sort_heaviest_first(entries, float_bits, bits, once, twice, counts):
+def _sort_by_digits(entries, float_bits, once, twice, counts):
     """Sort entries by descending ticks: a radix sort with two digits, stable.
 
     Parameters
@@ -105,13 +106,13 @@ def _sort_heaviest_first(entries, float_bits, bits, once, twice, counts):
         Row by row.
     float_bits : int32 array, shape (entries,)
         The bits of each entry's ticks as float32; see `_descending_key`.
-    bits : int
-        Ports are below ``2**bits``, which is 2**20 at most: then digit and place fit one number.
     once, twice : SortedEntries
+        Ports are below 2**20, so that a digit and a place fit one number.
         Scratch: sorted by the low digit alone; out: sorted.
     counts : int array, shape (2, digits + 1)
         Scratch, in: 0. Where the next entry of each low and each high digit comes.
     """
+    bits = once.bits
     low = counts[0]
     high = counts[1]
     for entry in range(len(entries.ticks)):
@@ -143,24 +144,22 @@ def _sort_heaviest_first(entries, float_bits, bits, once, twice, counts):
 def _occupy(busy, port, word, bit):
     """Make a port busy in the slot of one bit of a word."""
     busy.words[port, word] |= bit
-    while busy.words[port, busy.first_open[port]] == _FULL:
+    while busy.words[port, busy.first_open[port]] == FULL:
         busy.first_open[port] += 1
 
 
 @kernel
-def _first_fit(entries, bits, rows, columns, bit_number, slots):
+def _first_fit(entries, rows, columns, bit_number, slots):
     """Give each entry the first slot in which both its ports are free.
 
     Parameters
     ----------
     entries : SortedEntries
         Heaviest first.
-    bits : int
-        Ports are below ``2**bits``.
     rows, columns : BusySlots
         Scratch: all free.
     bit_number : int array, shape (67,)
-        `_BIT_OF_RESIDUE`.
+        `BIT_OF_RESIDUE`.
     slots : SlotsByPort
 
     Returns
@@ -170,14 +169,14 @@ def _first_fit(entries, bits, rows, columns, bit_number, slots):
     """
     n_slots = 0
     for entry in range(len(entries.ticks)):
-        source, destination = ports_of(np.int64(entries.place[entry]), bits)
+        source, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
         word = max(rows.first_open[source], columns.first_open[destination])
         taken = rows.words[source, word] | columns.words[destination, word]
-        while taken == _FULL:
+        while taken == FULL:
             word += 1
             taken = rows.words[source, word] | columns.words[destination, word]
         lowest_free = ~taken & (taken + 1)
-        slot = _WORD * word + bit_number[lowest_free % 67]
+        slot = WORD * word + bit_number[lowest_free % 67]
         _occupy(rows, source, word, lowest_free)
         _occupy(columns, destination, word, lowest_free)
 
@@ -190,16 +189,17 @@ def _first_fit(entries, bits, rows, columns, bit_number, slots):
     return n_slots
 
 
-def _sorted_entries(entries: Entries, bits: int) -> SortedEntries:
-    """Sort entries by descending ticks; ports are below ``2**bits``."""
+def sort_heaviest_first(entries: Entries) -> SortedEntries:
+    """Sort entries by descending ticks."""
+    bits = max(1, (entries.n_ports - 1).bit_length())
     n_entries = len(entries.ticks)
     float_bits = entries.ticks.astype(np.float32).view(np.int32)
-    once = SortedEntries(np.empty(n_entries, np.int64), np.empty(n_entries, np.int64))
+    once = SortedEntries(np.empty(n_entries, np.int64), np.empty(n_entries, np.int64), bits)
     # Places of 32 bits, where these are enough, take less memory and so less time.
     place_type: type[np.int32 | np.int64] = np.int32 if 2 * bits < 32 else np.int64
-    twice = SortedEntries(np.empty(n_entries, place_type), np.empty(n_entries, np.int64))
+    twice = SortedEntries(np.empty(n_entries, place_type), np.empty(n_entries, np.int64), bits)
     counts = np.zeros((2, _DIGITS + 1), dtype=np.int64)
-    _sort_heaviest_first(entries, float_bits, bits, once, twice, counts)
+    _sort_by_digits(entries, float_bits, once, twice, counts)
     return twice
 
 
@@ -223,17 +223,16 @@ def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Pla
     n_ports = entries.n_ports
     if not len(entries.ticks):
         return Plan.of([], [], n_ports)
-    bits = max(1, (n_ports - 1).bit_length())
-    order = _sorted_entries(entries, bits)
+    order = sort_heaviest_first(entries)
 
     most_slots = 2 * lines.most_entries
-    n_words = 2 + most_slots // _WORD
+    n_words = 2 + most_slots // WORD
     rows = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
     columns = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
     slots = SlotsByPort(
         np.empty((most_slots, n_ports), np.int32), np.zeros(most_slots, dtype=np.int64)
     )
-    n_slots = _first_fit(order, bits, rows, columns, _BIT_OF_RESIDUE, slots)
+    n_slots = _first_fit(order, rows, columns, BIT_OF_RESIDUE, slots)
     return Plan(slots.matchings[:n_slots], np.maximum(slots.ticks[:n_slots], shortest))
 
 

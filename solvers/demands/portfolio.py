@@ -119,7 +119,7 @@ def list_rules(work: CoverTask) -> list[TimedRule]:
     They are the rules of `quick_rules`, those that papers and other methods name, and ratings. A
     rule's estimate is a function of the numbers of ports, entries and partners.
     """
-    size = Size.of(work.demand)
+    size = Size.of(work.demand, work.delay)
     square = size.n_ports**2
     assignments_s = 2e-7 * square * size.degree + 5e-9 * (
         size.n_ports * size.n_entries * size.degree
@@ -215,7 +215,7 @@ class _Moves:
 
     def __init__(self, work: CoverTask) -> None:
         self._work = work
-        self._size = Size.of(work.demand)
+        self._size = Size.of(work.demand, work.delay)
         matrix_s = 2e-7 * self._size.n_ports**2 * self._size.degree + 2e-9 * (
             self._size.n_ports * self._size.n_entries * self._size.degree
         )

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import TimeUp, counted_time
+from optmatch.solvers.demands.edge_colouring import cover_fewest_slots
 from optmatch.solvers.demands.entries import Entries, LineSums
 from optmatch.solvers.demands.entry_covers import CRITICAL, MEDIAN, RATED, STABLE, CoverTerms
 from optmatch.solvers.demands.first_fit import cover_first_fit
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
 from optmatch.solvers.demands.quick_rules import (
     FIRST,
+    SWEEPS,
     QuickTask,
     Size,
     cover_by_rule,
     cover_listed_by_rule,
+    estimate_fewest_slots_s,
     rules_by_time,
 )
 
@@ -99,16 +103,21 @@ def plan_entries(
     """
     if not len(entries.ticks):
         return Plan.of([], [], entries.n_ports)
-    best_slots_until = counted_time() + _GRACE_S
+    # Without a limit the answer is the same each time, so that no clock may decide.
+    best_slots_until = np.inf if deadline == np.inf else counted_time() + _GRACE_S
     lines = LineSums.of(entries)
     bound = lines.bound(delay)
+    size = Size.of_entries(entries, lines, delay)
     first = cover_first_fit(entries, lines)
+    if first.cost(delay) > bound and estimate_fewest_slots_s(size, SWEEPS) < _GRACE_S / 2:
+        # Where delays are long the number of slots decides.
+        fewest = cover_fewest_slots(entries, lines, n_sweeps=SWEEPS)
+        first = min(first, fewest, key=lambda plan: plan.cost(delay))
     if first.cost(delay) <= bound:
         return first
 
-    size = Size(entries.n_ports, len(entries.ticks), lines.most_entries)
     if entries.n_ports > _MATRIX_PORTS:
-        return _best_of_listed_rules(entries, first, CoverTerms(delay, 1, STABLE), deadline)
+        return _best_of_listed_rules(entries, lines, first, delay, deadline)
     late = deadline - _FINISH_S_PER_PLACE * len(first.ticks) * entries.n_ports
     may_look_for_best_slots = _best_slots_s(size) < _GRACE_S
     if previous is None and not may_look_for_best_slots and counted_time() >= late:
@@ -116,7 +125,7 @@ def plan_entries(
 
     task = QuickTask(entries.to_matrix(), delay)
     if may_look_for_best_slots:
-        first = _shorter_by_best_slots(task, first, max(late, best_slots_until))
+        first = _shorter_by_best_slots(task, first, best_slots_until)
     best = first
     if previous is not None:
         began_s = counted_time()
@@ -158,18 +167,23 @@ def _improve(task: QuickTask, first: Plan, best: Plan, bound: int) -> Plan:
 
 
 def _best_of_listed_rules(
-    entries: Entries, first: Plan, terms: CoverTerms, deadline: float
+    entries: Entries, lines: LineSums, first: Plan, delay: int, deadline: float
 ) -> Plan:
     """Return the best plan of those rules that need no full matrix, while there is time."""
-    best = first
+    rules: list[Callable[[], Plan]] = [
+        partial(cover_fewest_slots, entries, lines, deadline=deadline)
+    ]
     for rule in (STABLE, CRITICAL, MEDIAN):
-        if counted_time() >= deadline:
-            break
-        try:
-            plan = cover_listed_by_rule(entries, terms._replace(rule=rule), deadline)
-        except TimeUp:
-            break
-        best = min(best, plan, key=lambda plan: plan.cost(terms.delay))
+        terms = CoverTerms(delay, 1, rule)
+        rules.append(partial(cover_listed_by_rule, entries, terms, deadline))
+    best = first
+    try:
+        for cover in rules:
+            if counted_time() >= deadline:
+                break
+            best = min(best, cover(), key=lambda plan: plan.cost(delay))
+    except TimeUp:
+        pass
     return best
 
 
@@ -191,7 +205,7 @@ def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]
         Whether moves go on until the deadline; else there is a fixed number of them.
     """
     delay = task.delay
-    size = Size.of(task.demand)
+    size = Size.of(task.demand, delay)
     for estimate_s, rule in rules_by_time(size):
         if estimate_s > _NEVER_S:
             break

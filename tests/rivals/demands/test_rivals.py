@@ -10,10 +10,10 @@ import pytest
 import optmatch as om
 from optmatch.problems.demands.traffic import MODELS
 from tests.rivals.demands import covers, models
-from tests.rivals.demands.grid import RIVALS, SMALLEST_TIME_S, Cell, draw_cells, race
+from tests.rivals.demands.grid import RIVALS, draw_cells, race
 from tests.rivals.demands.plans import cost_of, is_served
 from tests.rivals.demands.planted import planted_weights
-from tests.rivals.races import TOLERANCE, Race
+from tests.rivals.races import TOLERANCE
 
 
 def ratio_of(rival: object, demand_s: object, delay_s: float) -> float:
@@ -68,28 +68,12 @@ def test_planted_weights_are_decoded() -> None:
     assert sorted(slot.ticks for slot in slots) == [118, 333, 512, 707, 901]
 
 
-def race_as_long(cell: Cell) -> Race:
-    """Race a cell; a loss is raced again, up to three times, in as much time as rivals have.
-
-    Rivals may take `SMALLEST_TIME_S`, so a loss within a shorter limit tells nothing; and on a
-    machine with other work a few milliseconds of the processor do less at some times than at
-    others.
-    """
-    result = race(cell)
-    longer = cell._replace(limit_s=max(cell.limit_s, SMALLEST_TIME_S))
-    for _ in range(3):
-        if result.loss <= TOLERANCE:
-            break
-        result = race(longer)
-    return result
-
-
 @pytest.mark.slow
 def test_sixty_small_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """No rival is over 5 % better, few are over 1 %; limits are in time of the process."""
     monkeypatch.setattr(time, "perf_counter", time.process_time)
     cells = draw_cells(np.random.default_rng(7), 60, most_ports=33)
-    races = [race_as_long(cell) for cell in cells]
+    races = [race(cell) for cell in cells]
     losses = sorted(race.loss for race in races)
     assert losses[-1] <= 0.05, races
     assert sum(loss > TOLERANCE for loss in losses) <= 3

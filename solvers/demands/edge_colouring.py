@@ -1,0 +1,382 @@
+"""The fewest slots, heaviest entries first: an edge colouring by alternating paths.
+
+A demand is a bipartite graph of sources and destinations, and slots are the colours of its edges.
+As many as the busiest port has entries are enough (Konig 1916). Entries come in descending order,
+each into the first slot in which both its ports are free. If there is none, one slot is free at
+the source and another one at the destination: the entries of both slots along the alternating path
+from the destination change places, which frees the first slot there.
+
+The slots that are exchanged are the last that are free, and near to each other: these are short
+ones of similar lengths, so that the exchange makes slots little longer. With the first slots that
+are free, all slots of 256 ports and heavy tails are together 8 % longer, and with gravity 40 %.
+
+Then two slots at a time are made as short as they can be: their entries form paths and cycles,
+each of which may be exchanged as a whole. The heavier side of each goes to the one slot.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import TimeUp, counted_time
+from optmatch.solvers.demands.entries import UNLIMITED_WORK, Entries, LineSums
+from optmatch.solvers.demands.first_fit import (
+    BIT_OF_RESIDUE,
+    FULL,
+    WORD,
+    SortedEntries,
+    ports_of,
+    sort_heaviest_first,
+)
+from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+
+_WORK_PER_S = 3e7
+"""Entries that are placed or moved in a second; 2 to 7e7 were measured."""
+
+_NONE = -1
+
+
+class Colouring(NamedTuple):
+    """Which entries are in each slot, by their ranks; in: none."""
+
+    row_busy: NDArray[np.int64]  # (n, words): bit k of word w is slot 62 w + k
+    column_busy: NDArray[np.int64]  # (n, words)
+    entry_of_row: NDArray[np.int32]  # (slots, n): the entry of a source, -1 for none
+    entry_of_column: NDArray[np.int32]  # (slots, n): the entry of a destination
+    path: NDArray[np.int64]  # (2 n,): scratch, the entries of an alternating path
+    work: NDArray[np.int64]  # (1,): steps that are left; negative if the kernel had to end
+
+
+@inner_kernel
+def _set_busy(busy, port, slot):
+    """Make a port busy in a slot."""
+    busy[port, slot // WORD] |= np.int64(1) << (slot % WORD)
+
+
+@inner_kernel
+def _set_free(busy, port, slot):
+    """Make a port free in a slot."""
+    busy[port, slot // WORD] &= ~(np.int64(1) << (slot % WORD))
+
+
+@inner_kernel
+def _is_free(busy, port, slot):
+    """Tell whether a port is free in a slot."""
+    return (busy[port, slot // WORD] >> (slot % WORD)) & 1 == 0
+
+
+@inner_kernel
+def _first_common_slot(colouring, source, destination, bit_number):
+    """Return the first slot in which both ports are free, or -1."""
+    for word in range(colouring.row_busy.shape[1]):
+        taken = colouring.row_busy[source, word] | colouring.column_busy[destination, word]
+        if taken != FULL:
+            return WORD * word + bit_number[(~taken & (taken + 1)) % 67]
+    return _NONE
+
+
+@inner_kernel
+def _last_free_slot(busy, port, n_slots):
+    """Return the last slot in which a port is free; there is one."""
+    slot = n_slots - 1
+    while not _is_free(busy, port, slot):
+        if slot % WORD == WORD - 1 and busy[port, slot // WORD] == FULL:
+            slot -= WORD
+        else:
+            slot -= 1
+    return slot
+
+
+@inner_kernel
+def _nearest_free_slot(busy, port, slot, n_slots):
+    """Return the slot next to another one in which a port is free; there is one."""
+    for distance in range(1, n_slots):
+        if slot + distance < n_slots and _is_free(busy, port, slot + distance):
+            return slot + distance
+        if slot >= distance and _is_free(busy, port, slot - distance):
+            return slot - distance
+    return _NONE
+
+
+@inner_kernel
+def _exchange_path(entries, colouring, destination, freed, other):
+    """Exchange two slots along the alternating path from a destination.
+
+    The destination is busy in `freed`, and free in `other`; after it, the other way round. No path
+    leads back, because the graph is bipartite and each port has one entry in a slot at most.
+    """
+    # Follow the path until a port has no entry in the slot that comes next.
+    length = 0
+    port = destination
+    at_column = True
+    slot = freed
+    next_slot = other
+    while True:
+        if at_column:
+            entry = colouring.entry_of_column[slot, port]
+        else:
+            entry = colouring.entry_of_row[slot, port]
+        if entry < 0:
+            break
+        colouring.path[length] = entry
+        length += 1
+        source, column = ports_of(np.int64(entries.place[entry]), entries.bits)
+        port = source if at_column else column
+        at_column = not at_column
+        slot, next_slot = next_slot, slot
+    colouring.work[0] -= length
+
+    # The port at the end is free in `slot`, and busy in the slot that it was reached by.
+    end_busy = colouring.column_busy if at_column else colouring.row_busy
+    _set_free(end_busy, port, next_slot)
+    _set_busy(end_busy, port, slot)
+    _set_free(colouring.column_busy, destination, freed)
+    _set_busy(colouring.column_busy, destination, other)
+
+    slot = freed
+    next_slot = other
+    for step in range(length):
+        entry = colouring.path[step]
+        source, column = ports_of(np.int64(entries.place[entry]), entries.bits)
+        # The entry before may have come to its place already.
+        if colouring.entry_of_row[slot, source] == entry:
+            colouring.entry_of_row[slot, source] = _NONE
+        if colouring.entry_of_column[slot, column] == entry:
+            colouring.entry_of_column[slot, column] = _NONE
+        colouring.entry_of_row[next_slot, source] = entry
+        colouring.entry_of_column[next_slot, column] = entry
+        slot, next_slot = next_slot, slot
+
+
+@kernel
+def _colour_edges(entries, bit_number, colouring):
+    """Put each entry into one of the slots of `colouring`, heaviest first.
+
+    Parameters
+    ----------
+    entries : SortedEntries
+        Heaviest first.
+    bit_number : int array, shape (67,)
+        `BIT_OF_RESIDUE`.
+    colouring : Colouring
+        Of at least as many slots as the busiest port has entries. It is complete unless
+        ``colouring.work`` is negative.
+    """
+    n_slots = len(colouring.entry_of_row)
+    for entry in range(len(entries.ticks)):
+        source, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
+        slot = _first_common_slot(colouring, source, destination, bit_number)
+        if slot < 0:
+            slot = _last_free_slot(colouring.row_busy, source, n_slots)
+            other = _nearest_free_slot(colouring.column_busy, destination, slot, n_slots)
+            _exchange_path(entries, colouring, destination, slot, other)
+        _set_busy(colouring.row_busy, source, slot)
+        _set_busy(colouring.column_busy, destination, slot)
+        colouring.entry_of_row[slot, source] = entry
+        colouring.entry_of_column[slot, destination] = entry
+        colouring.work[0] -= 1
+        if colouring.work[0] < 0:
+            break
+
+
+class PairSearch(NamedTuple):
+    """Scratch for two slots: the sources that entries of both join, one component at a time."""
+
+    sources: NDArray[np.int64]  # (n,)
+    pair_of: NDArray[np.int64]  # (n,), in: -1: the last pair for which a source was listed
+
+
+@inner_kernel
+def _list_component(entries, colouring, search, slots, start):
+    """List the sources that are joined to one by entries of two slots; return their number.
+
+    Also returns the lowest rank, which is that of the heaviest entry, in either slot. ``slots`` is
+    the long one, the short one, and the number of the pair.
+    """
+    long_slot, short_slot, pair = slots
+    search.sources[0] = start
+    search.pair_of[start] = pair
+    n_sources = 1
+    heaviest_long = len(entries.ticks)
+    heaviest_short = len(entries.ticks)
+    position = 0
+    while position < n_sources:
+        source = search.sources[position]
+        position += 1
+        long_entry = colouring.entry_of_row[long_slot, source]
+        short_entry = colouring.entry_of_row[short_slot, source]
+        if long_entry >= 0:
+            heaviest_long = min(heaviest_long, long_entry)
+        if short_entry >= 0:
+            heaviest_short = min(heaviest_short, short_entry)
+
+        # The neighbours are the sources that share a destination, in the other slot.
+        for entry, other_slot in ((long_entry, short_slot), (short_entry, long_slot)):
+            if entry < 0:
+                continue
+            _, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
+            other = colouring.entry_of_column[other_slot, destination]
+            if other >= 0:
+                neighbour, _ = ports_of(np.int64(entries.place[other]), entries.bits)
+                if search.pair_of[neighbour] != pair:
+                    search.pair_of[neighbour] = pair
+                    search.sources[n_sources] = neighbour
+                    n_sources += 1
+    return n_sources, heaviest_long, heaviest_short
+
+
+@inner_kernel
+def _exchange_component(entries, colouring, search, slots, n_sources):
+    """Exchange the entries of two slots at all sources that are listed."""
+    long_slot, short_slot, _ = slots
+    # All destinations are cleared first, because entries of two sources meet at each of them.
+    for position in range(n_sources):
+        source = search.sources[position]
+        for slot in (long_slot, short_slot):
+            entry = colouring.entry_of_row[slot, source]
+            if entry >= 0:
+                _, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
+                colouring.entry_of_column[long_slot, destination] = _NONE
+                colouring.entry_of_column[short_slot, destination] = _NONE
+    for position in range(n_sources):
+        source = search.sources[position]
+        long_entry = colouring.entry_of_row[long_slot, source]
+        short_entry = colouring.entry_of_row[short_slot, source]
+        colouring.entry_of_row[long_slot, source] = short_entry
+        colouring.entry_of_row[short_slot, source] = long_entry
+        for entry, slot in ((long_entry, short_slot), (short_entry, long_slot)):
+            if entry >= 0:
+                _, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
+                colouring.entry_of_column[slot, destination] = entry
+
+
+@kernel
+def _shorten_pairs(entries, colouring, search, n_sweeps):
+    """Make two slots at a time as short as possible, all pairs in turn.
+
+    The heaviest entry of both slots is in one of them, the long one. The other one is as short as
+    it can be if it gets the lighter side of each component. Ends early if a sweep over all pairs
+    changes nothing, or when ``colouring.work`` is negative.
+
+    Parameters
+    ----------
+    entries : SortedEntries
+        Heaviest first, so that a lower rank is a heavier entry.
+    colouring : Colouring
+        In and out; its sets of busy slots are not kept up to date.
+    search : PairSearch
+    n_sweeps : int
+    """
+    n_slots, n_ports = colouring.entry_of_row.shape
+    pair = 0
+    for _ in range(n_sweeps):
+        is_changed = False
+        for long_slot in range(n_slots):
+            for short_slot in range(long_slot + 1, n_slots):
+                slots = (long_slot, short_slot, pair)
+                for start in range(n_ports):
+                    if search.pair_of[start] == pair:
+                        continue
+                    n_sources, heaviest_long, heaviest_short = _list_component(
+                        entries, colouring, search, slots, start
+                    )
+                    if heaviest_short < heaviest_long:
+                        _exchange_component(entries, colouring, search, slots, n_sources)
+                        is_changed = True
+                pair += 1
+                colouring.work[0] -= n_ports // 2
+                if colouring.work[0] < 0:
+                    return
+        if not is_changed:
+            return
+
+
+@kernel
+def _write_slots(entries, entry_of_row, matchings, ticks):
+    """Write the matching of each slot, out, and the ticks of its heaviest entry, in: 0."""
+    for slot in range(len(entry_of_row)):
+        for source in range(entry_of_row.shape[1]):
+            entry = entry_of_row[slot, source]
+            matchings[slot, source] = -1
+            if entry >= 0:
+                _, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
+                matchings[slot, source] = destination
+                ticks[slot] = max(ticks[slot], entries.ticks[entry])
+
+
+def _all_free(n_ports: int, n_slots: int) -> NDArray[np.int64]:
+    """Return sets of busy slots, all free but for those beyond the last slot."""
+    busy = np.zeros((n_ports, n_slots // WORD + 1), dtype=np.int64)
+    busy[:, -1] = FULL & ~((1 << (n_slots % WORD)) - 1)
+    return busy
+
+
+def _is_short(order: SortedEntries, colouring: Colouring, lines: LineSums) -> bool:
+    """Tell whether all slots together take no longer than the busiest line."""
+    ranks = colouring.entry_of_row
+    heaviest = np.where(ranks == _NONE, len(order.ticks) - 1, ranks).min(axis=1)
+    return int(order.ticks[heaviest].sum()) <= int(lines.ticks.max())
+
+
+def cover_fewest_slots(
+    entries: Entries,
+    lines: LineSums,
+    shortest: int = 1,
+    deadline: float = np.inf,
+    n_sweeps: int = 0,
+) -> Plan:
+    """Put each entry into one of as many slots as the busiest line has entries.
+
+    Parameters
+    ----------
+    entries
+        The demand.
+    lines
+        The sums of its lines.
+    shortest
+        No slot is shorter, in ticks.
+    deadline
+        When to stop, by `counted_time`.
+    n_sweeps
+        How often all pairs of slots are made as short as they can be, while there is time.
+
+    Returns
+    -------
+    Plan
+        The longest slots first; each is as long as its heaviest entry.
+
+    Raises
+    ------
+    TimeUp
+        If the deadline comes before all entries have slots.
+    """
+    if not len(entries.ticks):
+        return Plan.of([], [], entries.n_ports)
+    n_ports = entries.n_ports
+    n_slots = lines.most_entries
+    order = sort_heaviest_first(entries)
+    work = min(UNLIMITED_WORK, max(0.0, deadline - counted_time()) * _WORK_PER_S)
+    colouring = Colouring(
+        _all_free(n_ports, n_slots),
+        _all_free(n_ports, n_slots),
+        np.full((n_slots, n_ports), _NONE, dtype=np.int32),
+        np.full((n_slots, n_ports), _NONE, dtype=np.int32),
+        np.empty(2 * n_ports, dtype=np.int64),
+        np.array([int(work)]),
+    )
+    _colour_edges(order, BIT_OF_RESIDUE, colouring)
+    if colouring.work[0] < 0:
+        raise TimeUp
+    if n_sweeps and not _is_short(order, colouring, lines):
+        search = PairSearch(np.empty(n_ports, dtype=np.int64), np.full(n_ports, -1))
+        _shorten_pairs(order, colouring, search, n_sweeps)
+
+    matchings = np.empty((n_slots, n_ports), dtype=np.int32)
+    ticks = np.zeros(n_slots, dtype=np.int64)
+    _write_slots(order, colouring.entry_of_row, matchings, ticks)
+    plan = Plan(matchings, np.maximum(ticks, shortest))
+    return plan.take(np.argsort(-plan.ticks, kind="stable"))
