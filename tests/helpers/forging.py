@@ -1,8 +1,16 @@
-"""Answers in files, changed so that they claim more than is known of them."""
+"""Answers in files, changed so that they claim more than is known of them.
+
+``python -m tests.helpers.forging NUMBER [SEED]`` changes one respect of a right answer so many
+times: an entry of a schedule, of another answer, of a certificate, or the objective. It prints the
+changes that the verifier accepts, by kind, and those of them that are not known to be right.
+"""
 
 import copy
 import json
 import random
+import re
+import sys
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,9 +22,11 @@ import optmatch as om
 from optmatch.io import loads
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
 from optmatch.problems.rails.training.step import RECV, SEND
+from optmatch.problems.reroutes.transition import Transition
 from optmatch.problems.slices.problem import Allocation
 from tests.helpers.fuzzing import change_json
 from tests.helpers.oracles import follow
+from tests.helpers.sharing import score_by_hand, serves
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 
@@ -139,20 +149,102 @@ def is_right(name: str, solution: om.Solution) -> bool:
         return _serves(given.problem, given.answer, solution.answer)
     if isinstance(given.answer, Allocation) and isinstance(solution.answer, Allocation):
         return _lit_alike(given.problem.fabric, given.answer, solution.answer)
+    if isinstance(solution.problem, om.PortSharing) and solution.answer is not None:
+        return _is_assigned_as_well(solution)
+    if isinstance(given.answer, Transition) and isinstance(solution.answer, Transition):
+        return _reroutes_alike(given.problem, given.answer, solution.answer)
+    if hasattr(given.answer, "schedules") and hasattr(solution.answer, "schedules"):
+        return _are_planes_served(given, solution.answer.schedules)
     if solution.schedule is None or given.schedule is None:
         return solution.schedule is None and solution.answer in (None, given.answer)
     found: Any = solution.schedule
+    if isinstance(given.problem, om.Demand) and given.problem.fabric.n_cells == 0:
+        return _is_served_as_soon(given, found)
     same = replace(given.schedule, cell_states=None) == replace(found, cell_states=None)
     return bool(same) and _arrives(solution.problem.fabric, solution.schedule)
 
 
 def _lit_alike(fabric: om.RackFabric, given: Allocation, found: Allocation) -> bool:
     """Tell whether only fibres of the same edges are others, and none is in use twice."""
-    if replace(found, fibres=given.fibres) != given:
+    if replace(found, fibres=given.fibres, circuits=given.circuits) != given:
         return False
-    one, two = (fabric.edge_of_fibre[each.fibres[:, 1]] for each in (given, found))
+    edges = []
+    for slices in (given, found):
+        edges_of_circuit: dict[tuple[int, ...], list[int]] = {
+            tuple(ends): [] for ends in slices.circuits.tolist()
+        }
+        for circuit, fibre in slices.fibres.tolist():
+            ends = tuple(slices.circuits[circuit].tolist())
+            edges_of_circuit[ends].append(int(fabric.edge_of_fibre[fibre]))
+        edges.append(edges_of_circuit)
     once = len(np.unique(found.fibres[:, 1])) == len(found.fibres)
-    return once and np.array_equal(one, two)
+    return once and edges[0] == edges[1]
+
+
+def _is_assigned_as_well(solution: om.Solution) -> bool:
+    """Tell by hand whether an assignment is allowed, and as good as it claims to be."""
+    problem: Any = solution.problem
+    answer: Any = solution.answer
+    job_of = tuple(answer.job_of.tolist())
+    serving = [(resource, job) for resource, job in enumerate(job_of) if job >= 0]
+    can_serve = all(serves(problem.resources, problem.jobs, *pair) for pair in serving)
+    return can_serve and _alike(score_by_hand(problem, job_of), solution.objective)
+
+
+def _is_served_as_soon(given: Any, found: om.Schedule) -> bool:
+    """Tell whether other matchings of the same slots serve a demand too."""
+    durations_s = given.schedule.durations_s
+    if given.problem.objective == "weighted-completion-s" and len(durations_s) == found.n_slots:
+        # When groups are complete does not depend on how much longer the last slot is.
+        durations_s = np.append(durations_s[:-1], max(durations_s[-1], found.durations_s[-1]))
+    expected = replace(given.schedule, durations_s=durations_s)
+    same_times = replace(found, matchings=expected.matchings) == expected
+    served = _served_s(found, given.problem.fabric.n_ports)
+    return same_times and bool((served >= given.problem.demand_bytes - 1e-9).all())
+
+
+def _are_planes_served(given: Any, found: tuple[om.Schedule, ...]) -> bool:
+    """Tell whether planes, which are all alike, serve a demand together, in the same slots."""
+    n_ports = given.problem.fabric.n_ports
+    left = [slots.durations_s.tobytes() for slots in found]
+    for slots in given.answer.schedules:
+        if slots.durations_s.tobytes() not in left:
+            return False
+        left.remove(slots.durations_s.tobytes())
+    served = sum(_served_s(slots, n_ports) for slots in found)
+    return not left and bool((served >= given.problem.demand_bytes - 1e-9).all())
+
+
+def _served_s(slots: om.Schedule, n_ports: int) -> Any:
+    """Return how long each pair of ports is connected."""
+    served = np.zeros((n_ports, n_ports))
+    for matching, duration_s in zip(slots.matchings, slots.durations_s, strict=True):
+        used = np.flatnonzero(matching >= 0)
+        served[used, matching[used]] += duration_s
+    return served
+
+
+def _reroutes_alike(problem: om.Reroute, given: Transition, found: Transition) -> bool:
+    """Tell whether only fibres of the same edges are others, which work and are not in use."""
+    if given == found:
+        return True
+    # Steps of one kind may follow each other in any order.
+    steps = [sorted(each.steps.tolist()) for each in (given, found)]
+    kinds = [each.steps[:, 0].tolist() for each in (given, found)]
+    if steps[0] != steps[1] or kinds[0] != kinds[1]:
+        return False
+    if replace(found, routes=given.routes, steps=given.steps) != given:
+        return False
+    if problem.fabric.graph is not None:
+        return found.routes == given.routes
+    fabric: Any = problem.fabric
+    for one, two in zip(given.routes, found.routes, strict=True):
+        if [fabric.edge_of_fibre[f] for f in one] != [fabric.edge_of_fibre[f] for f in two]:
+            return False
+    changed = set(found.changed.tolist())
+    kept = [route for circuit, route in enumerate(problem.routes) if circuit not in changed]
+    fibres = [fibre for route in (*kept, *found.routes) for fibre in route]
+    return len(set(fibres)) == len(fibres) and not set(fibres) & set(problem.failed_fibres)
 
 
 def _serves(job: om.RailJob, given: RailPlan, found: RailPlan) -> bool:
@@ -163,7 +255,10 @@ def _serves(job: om.RailJob, given: RailPlan, found: RailPlan) -> bool:
     users = [(op, int(step.rank[op])) for op in np.flatnonzero(given.ports).tolist()]
     users += [(op, rank) for op, rank, _ in given.relays.tolist()]
     for old, new in zip(given.rails, found.rails, strict=True):
-        if replace(new, matchings=old.matchings, cell_states=old.cell_states) != old:
+        free = ("matchings", "cell_states", "starts_s", "asked_s")
+        if replace(new, **{field: getattr(old, field) for field in free}) != old:
+            return False
+        if (new.asked_s > new.starts_s + 1e-9).any() or new.asked_s[0] != 0 != new.starts_s[0]:
             return False
         if job.fabric is not None and not _arrives(job.fabric, new):
             return False
@@ -182,17 +277,22 @@ def _finds(job: om.RailJob, given: RailPlan, user: tuple[int, int], new: RailTim
     """
     (op, gpu), k, delay_s = user, job.network.ports_per_gpu, job.network.delay_s
     (old,) = (line for line in given.rails if line.rails == new.rails)
-    starts_s, ends_s = new.starts_s.tolist(), [*new.starts_s[1:].tolist(), np.inf]
-    begins_s, over_s = given.start_s[op], given.end_s[op] - 1e-9
+    begins_s, over_s = given.start_s[op] + 1e-9, given.end_s[op] - 1e-9
     kind = int(job.step().kind[op])
+    old_state = int(np.searchsorted(old.starts_s, begins_s, side="right")) - 1
     for port in range(gpu * k, gpu * k + k):
         number = port if job.fabric is None else int(job.fabric.live_ports[port])
-        was, now = ([_ends_of(row, number, kind) for row in line.matchings] for line in (old, new))
-        for state, (one_s, two_s) in enumerate(zip(starts_s, ends_s, strict=True)):
-            changed_s = one_s + delay_s if state and now[state] != now[state - 1] else one_s
-            if one_s < over_s and two_s > begins_s and now[state] != was[state]:
+        wanted = _ends_of(old.matchings[old_state], number, kind)
+        now = [_ends_of(row, number, kind) for row in new.matchings]
+        starts_s = new.starts_s.tolist()
+        for state, (one_s, two_s) in enumerate(
+            zip(starts_s, [*starts_s[1:], np.inf], strict=True)
+        ):
+            changes = state > 0 and now[state] != now[state - 1]
+            up_s = one_s + delay_s if changes else one_s
+            if one_s < over_s and two_s > begins_s and now[state] != wanted:
                 return False
-            if one_s < over_s and changed_s > begins_s + 1e-9 and now[state] != now[state - 1]:
+            if changes and one_s < over_s and up_s > begins_s:
                 return False
     return True
 
@@ -219,3 +319,129 @@ def _alike(one: Any, two: Any) -> bool:
     if isinstance(one, tuple) or one is None or two is None:
         return bool(one == two)
     return not isinstance(two, tuple) and abs(one - two) <= 1e-9 * abs(two)
+
+
+ROUNDING = 1e-9
+"""Numbers that differ by no more, as a part of them, are the same to the verifier."""
+
+ANSWERS = ("schedule", "answer", "certificate", "objective")
+
+
+class Change(NamedTuple):
+    """One change of a file."""
+
+    place: str
+    """Where it is, with a star for each index of a list."""
+    action: str
+    is_rounding: bool = False
+    """Whether a number was changed by no more than `ROUNDING`."""
+
+
+def change_answer(tree: dict[str, Any], rng: random.Random) -> Change:
+    """Change one respect of the answer in a tree, in place."""
+    places = [
+        place
+        for key in ANSWERS
+        if tree.get(key) is not None
+        for place in [(tree, key, key), *_places_below(tree[key], key)]
+    ]
+    holder, key, name = rng.choice(places)
+    value = holder[key]
+    name = re.sub(r"\[\d+\]", "[*]", name)
+    if isinstance(value, bool):
+        holder[key] = not value
+        return Change(name, "other truth")
+    if isinstance(value, int):
+        return Change(name, _change_whole(holder, key, rng))
+    if isinstance(value, float):
+        factor = rng.choice((1e-12, 1e-10, 3e-9, 1e-8, 1e-6, 1e-3, 1.0)) * rng.choice((-1, 1))
+        holder[key] = value * (1 + factor)
+        return Change(name, f"times 1 + {factor:g}", abs(factor) <= ROUNDING)
+    if isinstance(value, list) and value:
+        return Change(name, _change_list(value, rng))
+    if isinstance(value, dict) and value:
+        del value[rng.choice(list(value))]
+        return Change(name, "without a key")
+    holder[key] = rng.choice((None, 0, [], "x"))
+    return Change(name, "another value")
+
+
+def _change_whole(holder: Any, key: Any, rng: random.Random) -> str:
+    """Put another whole number in a place: one beside it, or that of a sibling."""
+    siblings = holder if isinstance(holder, list) else list(holder.values())
+    others = [v for v in siblings if type(v) is int and v != holder[key]]
+    if others and rng.random() < 0.5:
+        holder[key] = rng.choice(others)
+        return "the number of another entry"
+    holder[key] += rng.choice((-1, 1))
+    return "one more or less"
+
+
+def _change_list(value: list[Any], rng: random.Random) -> str:
+    """Remove or repeat an entry, or swap two that differ."""
+    one = rng.randrange(len(value))
+    action = rng.randrange(4)
+    others = [k for k, entry in enumerate(value) if entry != value[one]]
+    if others and action < 2:
+        two = rng.choice(others)
+        value[one], value[two] = value[two], value[one]
+        return "two entries swapped"
+    if action == 2:
+        value.insert(one, copy.deepcopy(value[one]))
+        return "an entry twice"
+    del value[one]
+    return "without an entry"
+
+
+def _places_below(tree: Any, name: str) -> list[tuple[Any, Any, str]]:
+    """List the holder, the key and the name of all places below a part of a tree."""
+    entries: Any = ()
+    if isinstance(tree, dict):
+        entries = [(key, f"{name}.{key}") for key in tree]
+    elif isinstance(tree, list):
+        entries = [(k, f"{name}[{k}]") for k in range(len(tree))]
+    found = []
+    for key, text in entries:
+        found += [(tree, key, text), *_places_below(tree[key], text)]
+    return found
+
+
+def main(number: int, seed: int) -> int:
+    """Forge so many answers, and print what the verifier accepts."""
+    outcomes = Counter[str]()
+    accepted = Counter[tuple[str, Change]]()
+    wrong = Counter[tuple[str, Change]]()
+    turn = 0
+    while outcomes.total() < number:
+        turn += 1
+        rng = random.Random(f"{seed} {turn}")
+        name = rng.choice(list(TRUTHS))
+        tree = json.loads(answer(name))
+        change = change_answer(tree, rng)
+        try:
+            solution: Any = loads(json.dumps(tree))
+        except om.InputError:
+            outcomes["refused by the reader"] += 1
+            continue
+        if not om.verify(solution.problem, solution).ok:
+            outcomes["refused by the verifier"] += 1
+            continue
+        accepted[name, change] += 1
+        if change.is_rounding:
+            outcomes["accepted, within rounding"] += 1
+        elif is_right(name, solution):
+            outcomes["accepted, right"] += 1
+        else:
+            outcomes["accepted, not known to be right"] += 1
+            wrong[name, change] += 1
+            if wrong[name, change] == 1:
+                print(f"turn {turn}: {name}, {change.place}: {change.action}", flush=True)
+    for (name, change), count in sorted(accepted.items()):
+        mark = "WRONG? " if (name, change) in wrong else ""
+        print(f"{mark}{count} {name}, {change.place}: {change.action}")
+    print(f"{number} forged answers, seed {seed}: {dict(outcomes)}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0))

@@ -153,20 +153,21 @@ def best_by_hand(problem: PortSharing) -> Any:
     resources, jobs = problem.resources, problem.jobs
     n, j = resources.n_resources, jobs.n_jobs
     able = [[-1, *(k for k in range(j) if serves(resources, jobs, i, k))] for i in range(n)]
-    scores = (_score(problem, choice) for choice in product(*able))
+    scores = (score_by_hand(problem, choice) for choice in product(*able))
     return min((score for score in scores if score is not None), default=None)
 
 
-def _score(problem: PortSharing, job_of: tuple[int, ...]) -> Any:
+def score_by_hand(problem: PortSharing, job_of: tuple[int, ...]) -> Any:
+    """Return the objective of an assignment; None if jobs get what they may not have."""
     jobs, resources = problem.jobs, problem.resources
     demand, whole = jobs.demand.tolist(), jobs.whole.tolist()
     served = [job_of.count(job) for job in range(jobs.n_jobs)]
     for job, (got, wants) in enumerate(zip(served, demand, strict=True)):
         if got > wants or (whole[job] and 0 < got < wants):
             return None
-        for plane in range(3 if jobs.plane_caps is not None else 0):
+        for plane, cap in enumerate([] if jobs.plane_caps is None else jobs.plane_caps[job]):
             here = sum(k == job and resources.planes[i] == plane for i, k in enumerate(job_of))
-            if here > jobs.plane_caps[job, plane]:  # type: ignore[index]
+            if here > cap:
                 return None
     left = [wants - got for wants, got in zip(demand, served, strict=True)]
     asked_s = jobs.arrivals_s.tolist()

@@ -4,7 +4,15 @@ import json
 import os
 import random
 
-from tests.helpers.forging import TRUTHS, answer, forge, is_right, is_true, passes
+from tests.helpers.forging import (
+    TRUTHS,
+    answer,
+    change_answer,
+    forge,
+    is_right,
+    is_true,
+    passes,
+)
 from tests.helpers.fuzzing import change_json
 
 TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
@@ -38,3 +46,17 @@ def test_changed_leaves_are_not_ok() -> None:
         passed += solution is not None
         assert solution is None or is_right(name, solution), (number, name)
     assert 0 < passed < 50 * TIMES
+
+
+def test_answers_changed_in_one_respect_are_ok_where_they_are_right() -> None:
+    passed = 0
+    for number in range(200 * TIMES):
+        rng = random.Random(f"answer {number}")
+        name = rng.choice(list(TRUTHS))
+        tree = json.loads(answer(name))
+        change = change_answer(tree, rng)
+        solution = passes(tree)
+        passed += solution is not None
+        if solution is not None and not change.is_rounding:
+            assert is_right(name, solution), (number, name, change)
+    assert 0 < passed < 60 * TIMES
