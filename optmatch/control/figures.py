@@ -8,7 +8,6 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -64,6 +63,25 @@ class _CallTimes:
         self.sum_s = 0.0
 
 
+class _TimedCall:
+    """A call that is counted when its block ends; a class, since generators take a microsecond."""
+
+    __slots__ = ("_name", "_parts", "_started_s", "_tally")
+
+    def __init__(self, tally: Tally, name: str, parts: Any) -> None:
+        self._tally = tally
+        self._name = name
+        self._parts = parts
+
+    def __enter__(self) -> None:
+        self._started_s = time.perf_counter()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        took_s = time.perf_counter() - self._started_s
+        outcome = _outcome_of(error) if isinstance(error, Exception) else "done"
+        self._tally.count(self._name, outcome, self._parts, took_s)
+
+
 class Tally:
     """Counts calls by outcome, and the times that they took; for any threads.
 
@@ -76,27 +94,21 @@ class Tally:
         self._calls = Counter[tuple[str, str]]()
         self._times = dict[str, _CallTimes]()
 
-    @contextmanager
-    def call(self, name: str, parts: Any = None) -> Iterator[None]:
-        """Count the calls in this block, by outcome."""
-        outcome = "done"
-        started_s = time.perf_counter()
-        try:
-            yield
-        except Exception as exc:
-            outcome = _outcome_of(exc)
-            raise
-        finally:
-            took_s = time.perf_counter() - started_s
-            self._count(name, outcome, took_s)
-            self._tell(Call(name, outcome, parts, took_s, time.time()))
+    def call(self, name: str, parts: Any = None) -> _TimedCall:
+        """Return a context that counts the calls in its block, by outcome."""
+        return _TimedCall(self, name, parts)
 
-    def _count(self, name: str, outcome: str, took_s: float) -> None:
+    def count(self, name: str, outcome: str, parts: Any, took_s: float) -> None:
+        """Count a call that has returned or raised, and tell `on_event` of it."""
         with self._lock:
             self._calls[name, outcome] += 1
-            times = self._times.setdefault(name, _CallTimes())
+            times = self._times.get(name)
+            if times is None:
+                times = self._times[name] = _CallTimes()
             times.counts[bisect_left(BUCKETS_S, took_s)] += 1
             times.sum_s += took_s
+        if self._on_event is not None:
+            self._tell(Call(name, outcome, parts, took_s, time.time()))
 
     def _tell(self, call: Call) -> None:
         """Tell `on_event` of a call; an error in it does not reach the caller."""

@@ -86,16 +86,34 @@ class FlowQueue:
             self.append(Flow(place, number, ticks, due))
         self._close(number)
 
+    def add_flow(self, number: int, place: Place, ticks: int, now: int) -> None:
+        """Put a demand of one flow behind the flows that wait; see `add`."""
+        self.waiting[number] = Waiting(now, now)
+        self.append(Flow(place, number, ticks, now + self._work + ticks + self._delay))
+
     def append(self, flow: Flow) -> None:
         """Put one flow of a known demand behind the others."""
-        self._flows.setdefault(flow.place, deque()).append(flow)
-        self._total[flow.place] = self._total.get(flow.place, 0) + flow.ticks
+        place = flow.place
+        flows = self._flows.get(place)
+        if flows is None:
+            flows = self._flows[place] = deque()
+        flows.append(flow)
+        total = self._total.get(place, 0) + flow.ticks
+        self._total[place] = total
         self._work += flow.ticks + self._delay
         self.waiting[flow.demand].flows += 1
         flow.number = self._n_flows_ever
         self._n_flows_ever += 1
-        insort(self._not_due, flow, key=_by_due)
-        self._note(flow.place)
+        # Most flows are due later than all others.
+        if not self._not_due or self._not_due[-1].due <= flow.due:
+            self._not_due.append(flow)
+        else:
+            insort(self._not_due, flow, key=_by_due)
+
+        self.left[place] = total
+        self.n_flows[place] = len(flows)
+        if len(flows) <= _LOOK:
+            self.rate[place] = self.look(place).rate  # of the first flows alone
 
     def flows(self) -> list[Flow]:
         """Return all flows that wait, in the order in which they came."""

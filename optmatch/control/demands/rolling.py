@@ -194,6 +194,7 @@ class RollingSchedule:
         state.fill(self._queue)
         self._slots = list(state.slots)
         self._known_places: set[Place] = set()
+        self._largest_bytes = LONGEST_S * self.rate_bytes_per_s
         self._chooser = SlotChooser(self._delay, state.switching)
         self._plan = QueuePlan(
             state.fabric, self.delay_s, self._delay, state.time_limit_s, self._any
@@ -241,10 +242,10 @@ class RollingSchedule:
         """
         with self._tally.call("add"):
             if destination is None and size_bytes is None:
-                flows = self._in_ticks(demand_bytes)
+                self._queue.add(self._next, self._in_ticks(demand_bytes), self._now)
             else:
-                flows = [self._flow_in_ticks(demand_bytes, destination, size_bytes)]
-            self._queue.add(self._next, flows, self._now)
+                place, ticks = self._flow_in_ticks(demand_bytes, destination, size_bytes)
+                self._queue.add_flow(self._next, place, ticks, self._now)
             self._next += 1
             self._plan.outdated = True
 
@@ -423,14 +424,18 @@ class RollingSchedule:
 
     def _flow_in_ticks(self, source: Any, destination: Any, size_bytes: Any) -> tuple[Place, int]:
         """Check one flow; return its ports, and its ticks, at least one."""
+        if type(source) is int and type(destination) is int and type(size_bytes) is float:
+            # Ports that are known and a size in range need no further check.
+            place = (source, destination)
+            if place in self._known_places and 0.0 < size_bytes < self._largest_bytes:
+                return place, round(size_bytes / self.rate_bytes_per_s * TICKS_PER_S) or 1
         n_ports = self.fabric.n_ports
         for name, port in (("source", source), ("destination", destination)):
             if integer(name, port, at_least=0) >= n_ports:
                 raise InputError(f"{name} = {port}: ports are 0 .. {n_ports - 1}", where=name)
         place = (int(source), int(destination))
         size = number("size_bytes", size_bytes)
-        time_s = size / self.rate_bytes_per_s
-        if size == 0 or time_s > LONGEST_S:
+        if size == 0 or size > self._largest_bytes:
             raise InputError(
                 f"size_bytes = {size:g}: > 0, and at most {LONGEST_S:g} s of a circuit",
                 where="size_bytes",
@@ -441,7 +446,7 @@ class RollingSchedule:
             matrix[place] = size
             Demand(self.fabric, matrix, delay_s=self.delay_s)
             self._known_places.add(place)
-        return place, max(1, round(time_s * TICKS_PER_S))
+        return place, max(1, round(size / self.rate_bytes_per_s * TICKS_PER_S))
 
     def _tick_of(self, now_s: float) -> int:
         """Return the tick of a time, which may be one of a committed slot."""
