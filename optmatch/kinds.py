@@ -116,6 +116,19 @@ def _demand() -> Kind:
     return Kind(Demand, verify_demand, METHODS, small_problems, view)
 
 
+def _placement() -> Kind:
+    from optmatch.problems import Placement
+    from optmatch.solvers.placements import METHODS, small_problems
+    from optmatch.verify.placements import verify_placement
+
+    def view() -> View:
+        from optmatch.plotting import placements as room
+
+        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem)
+
+    return Kind(Placement, verify_placement, METHODS, small_problems, view)
+
+
 def _port_sharing() -> Kind:
     from optmatch.problems import PortSharing
     from optmatch.solvers.sharing import METHODS
@@ -201,6 +214,7 @@ _MAKE_ROW: dict[str, Callable[[], Kind]] = {
     "all-to-all": _all_to_all,
     "collective": _collective,
     "demand": _demand,
+    "placement": _placement,
     "port-sharing": _port_sharing,
     "rail-job": _rail_job,
     "reroute": _reroute,

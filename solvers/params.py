@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from optmatch.model.declarations import Count, Index, check_fields
+from optmatch.model.declarations import Count, Index, Positive, check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,20 @@ class RoutingParams(Params):
 
     restarts: Annotated[Count, "negotiations without a limit of iterations"] = 40
     patience: Annotated[Count, "negotiations without any routes, until a proof is sought"] = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementParams(Params):
+    """Parameters of method `best` for placements."""
+
+    exchanges: Annotated[Count, "all-to-all: exchanges of tabu search for each threshold"] = (
+        100_000
+    )
+    eigenvalue_steps: Annotated[Index, "all-to-all: decompositions for each threshold"] = 150
+    bound_step_db: Annotated[Positive, "all-to-all: how exact the bound is sought, in dB"] = 0.02
+    ring_work_s: Annotated[Positive, "ring: work of CP-SAT for each threshold"] = 5.0
+    annealing_steps: Annotated[Count, "others: steps of annealing for each threshold"] = 1_000_000
+    starts: Annotated[Count, "least sum: how often annealing begins"] = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

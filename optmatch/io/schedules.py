@@ -33,6 +33,7 @@ from optmatch.problems import (
     LineProof,
     LoadProof,
     RoutingProof,
+    SpectralProof,
     SupplyProof,
 )
 from optmatch.problems.answers import check_answer_fits
@@ -44,6 +45,7 @@ CERTIFICATES: dict[str, type[Value]] = {
     "cut": CutProof,
     "line": LineProof,
     "load": LoadProof,
+    "spectral": SpectralProof,
     "supply": SupplyProof,
 }
 """Certificates by the name that files use; a `RoutingProof` has a form of its own."""

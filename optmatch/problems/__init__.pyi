@@ -13,6 +13,11 @@ from .demands.completion import (
     held_ticks as held_ticks,
 )
 from .demands.problem import Demand as Demand, PlaneSchedules as PlaneSchedules
+from .placements import (
+    HostPorts as HostPorts,
+    Placement as Placement,
+    SpectralProof as SpectralProof,
+)
 from .rails.calibration import calibrate as calibrate
 from .rails.execution.plan import RailPlan as RailPlan, RailTimeline as RailTimeline
 from .rails.problem import RailJob as RailJob

@@ -17,6 +17,7 @@ from optmatch.model import InputError, Problem, Schedule, Solution
 from optmatch.problems.collectives.plan import KINDS, SEND_COLUMNS, CollectivePlan
 from optmatch.problems.collectives.problem import Collective
 from optmatch.problems.demands.problem import Demand, PlaneSchedules
+from optmatch.problems.placements import HostPorts, Placement
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.reroutes.problem import Reroute
@@ -160,6 +161,11 @@ def _check_collective_plan(problem: Collective, answer: CollectivePlan, where: s
         )
 
 
+def _check_host_ports(problem: Placement, answer: HostPorts) -> None:
+    _check_length("port_of_host", answer.port_of_host, problem.n_hosts, "hosts")
+    _check_below("port_of_host", answer.port_of_host, problem.fabric.n_ports, "port")
+
+
 def _check_tenancy_plan(problem: Tenancy, answer: TenancyPlan) -> None:
     _check_length("ports", answer.ports, len(problem.tenants), "jobs")
     _check_length("plans", answer.plans, len(problem.tenants), "jobs")
@@ -255,6 +261,7 @@ _CHECKS: dict[type, Callable[[Any, Any], None]] = {
     Transition: _check_transition,
     Allocation: _check_allocation,
     CollectivePlan: _check_collective_plan,
+    HostPorts: _check_host_ports,
     TenancyPlan: _check_tenancy_plan,
     PlaneSchedules: _check_plane_schedules,
     RailPlan: _check_rail_plan,

@@ -12,6 +12,7 @@ EXAMPLES = {
     "generate rail-trace": "--phases phases.csv --groups groups.json -o trace.json",
     "generate collective": "all-gather --ranks 6 --bytes 6e5 --alpha 1e-6 --delay 5e-6"
     " -o gather.json",
+    "generate placement": "--size 16 --hosts 6 --pattern ring --budget 2.5 --seed 1 -o hosts.json",
     "generate port-sharing": "--resources 60 --jobs 6 --load 1.2 --seed 3 -o pool.json",
     "generate reroute": "--rows 5 --cols 5 --ports 12 --stuck-bar 20 -o broken.json",
     "generate slice-allocation": "--shape 2x2x4 -o slice.json",

@@ -532,7 +532,10 @@ def _without_none(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_stated_losses(shape: dict[str, Any]) -> None:
-    """Replace the file of ``--loss`` by its matrix, whose size is that of the switch."""
+    """Replace the file of ``--loss`` by its matrix, whose size is that of the switch.
+
+    A command that has drawn the matrix is given it back.
+    """
     point = shape.pop("loss_at", ())
     if "loss" not in shape:
         if point:
@@ -540,12 +543,12 @@ def _read_stated_losses(shape: dict[str, Any]) -> None:
         return
     if len(point) > 2:
         raise click.UsageError("--loss-at: a frequency in THz, and perhaps degrees Celsius")
-    from optmatch.io.switches.losses import Conditions
-    from optmatch.switches import read_losses
+    if not isinstance(shape["loss"], np.ndarray):
+        from optmatch.io.switches.losses import Conditions
+        from optmatch.switches import read_losses
 
-    loss_db = read_losses(shape["loss"], conditions=Conditions(*point))
-    shape["loss"] = loss_db
-    shape.setdefault("size", len(loss_db))
+        shape["loss"] = read_losses(shape["loss"], conditions=Conditions(*point))
+    shape.setdefault("size", len(shape["loss"]))
 
 
 def number_parts(

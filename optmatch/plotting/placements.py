@@ -1,0 +1,104 @@
+"""Losses of placements: what each circuit of the hosts loses on their ports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError, Solution
+from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.slots import answered
+from optmatch.problems import HostPorts, Placement
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class LossData(NamedTuple):
+    """The circuits of a placement."""
+
+    source_host: NDArray[np.int64]
+    """``source_host[circuit]``"""
+    destination_host: NDArray[np.int64]
+    """``destination_host[circuit]``"""
+    loss_db: NDArray[np.float64]
+    """``loss_db[circuit]``"""
+
+
+def loss_data(solution: Solution) -> LossData:
+    """List what each circuit of a placement loses.
+
+    Parameters
+    ----------
+    solution
+        Of a `Placement`, with an answer.
+
+    Raises
+    ------
+    InputError
+        If it is of another kind, or has no answer.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> switch = om.IdealSwitch(3, loss_db=[[1, 3, 2], [3, 1, 3], [1, 3, 1]])
+    >>> data = loss_data(om.solve(om.problems.Placement(switch, 2), seed=0))
+    >>> data.source_host.tolist(), data.loss_db.tolist()
+    ([0, 1], [2.0, 1.0])
+    """
+    problem, answer = answered(solution, Placement, HostPorts)
+    sources, destinations = problem.pairs.astype(np.int64).T
+    ports = answer.port_of_host
+    loss_db = problem.usable_loss_db[ports[sources], ports[destinations]]
+    return LossData(sources, destinations, np.asarray(loss_db))
+
+
+def tabulate(solution: Solution) -> dict[str, Any]:
+    """List a row for each host: its port, and the worst loss of its circuits."""
+    data = loss_data(solution)
+    answer: Any = solution.answer
+    worst_db = np.zeros(len(answer.port_of_host))
+    np.maximum.at(worst_db, data.source_host, data.loss_db)
+    np.maximum.at(worst_db, data.destination_host, data.loss_db)
+    return {
+        "host": np.arange(len(worst_db)),
+        "port": answer.port_of_host,
+        "worst_loss_db": worst_db,
+    }
+
+
+def draw(solution: Solution, slot: int | None = None) -> Figure:
+    """Draw how many circuits lose how much, and the bound of the worst."""
+    if slot is not None:
+        raise InputError("a placement has no slots", where="slot")
+    data = loss_data(solution)
+    figure = blank_figure(4.5, 3.0)
+    axes = figure.add_subplot(xlabel="loss of a circuit (dB)", ylabel="circuits")
+    axes.hist(data.loss_db, bins=min(40, max(1, len(data.loss_db))))
+    problem: Any = solution.problem
+    if problem.objective == "worst-loss-db" and np.isfinite(solution.lower_bound):
+        axes.axvline(float(solution.lower_bound), color="black", linestyle="--", label="bound")
+        axes.legend()
+    return figure
+
+
+def tabulate_problem(problem: Any) -> dict[str, Any]:
+    """List a row for each circuit of a switch: its ports, its loss, and whether it may be used."""
+    sources, destinations = np.indices((problem.fabric.n_ports,) * 2).reshape(2, -1)
+    return {
+        "source": sources,
+        "destination": destinations,
+        "loss_db": np.asarray(problem.fabric.circuit_loss_db)[sources, destinations],
+        "usable": np.isfinite(problem.usable_loss_db[sources, destinations]),
+    }
+
+
+def draw_problem(problem: Any) -> Figure:
+    """Draw the losses of all circuits that can be used."""
+    figure = blank_figure(4.0, 3.4)
+    axes = figure.add_subplot(xlabel="destination port", ylabel="source port")
+    loss_db = np.ma.masked_invalid(problem.usable_loss_db)
+    figure.colorbar(axes.imshow(loss_db, interpolation="nearest"), label="loss (dB)")
+    return figure

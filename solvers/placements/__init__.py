@@ -1,0 +1,60 @@
+"""Methods for placements: hosts on the ports of a switch, so that circuits lose least."""
+
+from __future__ import annotations
+
+from optmatch.problems import Placement
+from optmatch.solvers.method import Method, Run
+from optmatch.solvers.params import PlacementParams
+
+
+def _best() -> Run:
+    from optmatch.solvers.placements.methods import solve_best
+
+    return solve_best
+
+
+def _ilp() -> Run:
+    from optmatch.solvers.placements.exact import solve_exactly
+
+    return solve_exactly
+
+
+_FEW_PORTS = 12  # CP-SAT proves something about so many in seconds
+
+
+def _is_small(problem: Placement) -> bool:
+    return len(problem.fabric.live_ports) <= _FEW_PORTS
+
+
+METHODS = (
+    Method(
+        "best",
+        Placement,
+        _best,
+        "tabu search, circuits by CP-SAT, or annealing; bounds by degrees and an eigenvalue",
+        warm=True,
+        params=PlacementParams,
+    ),
+    Method(
+        "ilp",
+        Placement,
+        _ilp,
+        "an assignment by CP-SAT; for about ten ports",
+        exact=True,
+        follows=_is_small,
+    ),
+)
+"""Methods for placements; the first is the default."""
+
+
+def small_problems() -> tuple[Placement, ...]:
+    """Return problems of which default methods call all of their kernels."""
+    from optmatch.fabrics import IdealSwitch
+
+    loss_db = [[abs(row - column) + row / 8 for column in range(14)] for row in range(14)]
+    switch = IdealSwitch(14, loss_db=loss_db)
+    demand = [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+    return (
+        Placement(switch, 3),
+        Placement(switch, 3, pattern="demand", demand_bytes=demand),
+    )

@@ -1,0 +1,146 @@
+"""Method `ilp` for placements: hosts are assigned to ports by CP-SAT.
+
+For the worst loss it is asked, for one threshold after another, whether all circuits can be had
+below it: a bisection over the losses between what is known and what is proved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from optmatch.model import Bound, Clock, Limits, NewBest, OnEvent, Solution, ignore
+from optmatch.problems import Placement
+from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.frame import stoppable
+from optmatch.solvers.placements.methods import PlacementSearch, candidates_of
+
+_UNITS_PER_DB = 1e6
+"""Sums of losses are counted in whole units by CP-SAT, each loss rounded down to one."""
+
+
+class AssignmentModel:
+    """Variables that say which host has which port; circuits within a set that is allowed.
+
+    Parameters
+    ----------
+    problem
+        The placement.
+    allowed
+        ``allowed[source port, destination port]``: the circuits that may be used.
+    """
+
+    def __init__(self, problem: Placement, allowed: NDArray[np.bool_]) -> None:
+        self.problem = problem
+        self.model = cp_model.CpModel()
+        self.allowed = allowed
+        candidates = candidates_of(problem)
+        self.is_on: list[dict[int, Any]] = [
+            {port: self.model.new_bool_var("") for port in np.flatnonzero(row).tolist()}
+            for row in candidates
+        ]
+        for variables in self.is_on:
+            self.model.add_exactly_one(variables.values())
+        for port in range(len(allowed)):
+            on_port = [variables[port] for variables in self.is_on if port in variables]
+            self.model.add_at_most_one(on_port)
+
+        # Where the source is decides where the destination may be, and the other way round.
+        for source, destination in problem.pairs.tolist():
+            for port, literal in self.is_on[source].items():
+                ends = self.is_on[destination].items()
+                partners = [other for end, other in ends if allowed[port, end]]
+                self.model.add_bool_or([literal.negated(), *partners])
+            for port, literal in self.is_on[destination].items():
+                starts = self.is_on[source].items()
+                partners = [other for start, other in starts if allowed[start, port]]
+                self.model.add_bool_or([literal.negated(), *partners])
+
+    def minimise_total(self, units: NDArray[np.int64]) -> None:
+        """Let the sum of ``units[source port, destination port]`` of all circuits be least."""
+        costs = []
+        usable = units[self.allowed]
+        largest = int(usable.max(initial=0))
+        for source, destination in self.problem.pairs.tolist():
+            cost = self.model.new_int_var(0, largest, "")
+            costs.append(cost)
+            for port, literal in self.is_on[source].items():
+                ends = self.is_on[destination].items()
+                spent = sum(
+                    int(units[port, end]) * other for end, other in ends if self.allowed[port, end]
+                )
+                self.model.add(cost >= spent).only_enforce_if(literal)
+        self.model.minimize(sum(costs))
+
+    def solve(self, clock: Clock, on_event: OnEvent, seed: int, work_s: float) -> Outcome:
+        """Run CP-SAT."""
+        return minimise(
+            self.model, clock, on_event, seed=seed, work=work_s, tell=False, linear=True
+        )
+
+    def ports(self, outcome: Outcome) -> NDArray[np.int64]:
+        """Return ``port_of_host[host]`` of a solution."""
+        chosen = [
+            next(port for port, literal in variables.items() if outcome.holds(literal))
+            for variables in self.is_on
+        ]
+        return np.array(chosen, dtype=np.int64)
+
+
+def solve_exactly(
+    problem: Placement,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+) -> Solution:
+    """Solve a placement by CP-SAT to its end, or until a limit.
+
+    An iteration is a conflict of CP-SAT.
+    """
+    search = PlacementSearch(problem, limits, rng, on_event, "ilp")
+    with stoppable() as stop:
+        settle_exactly(search, np.inf)
+    return search.conclude(stop.limit)
+
+
+def settle_exactly(search: PlacementSearch, work_s: float) -> None:
+    """Close the gap of a search by CP-SAT; `work_s` limits the work of each model."""
+    if search.is_closed:
+        return
+    if search.problem.objective == "total-loss-db":
+        _minimise_total(search, work_s)
+        return
+    while not search.is_closed and search.limit is None:
+        threshold_db = search.next_threshold()
+        model = AssignmentModel(search.problem, search.loss_db <= threshold_db)
+        seed = int(search.rng.integers(1 << 30))
+        outcome = model.solve(search.clock, ignore, seed, work_s)
+        if outcome.found:
+            search.keep(model.ports(outcome))
+        elif outcome.infeasible:
+            search.raise_bound(threshold_db, "cp-sat")
+        else:
+            search.limit = outcome.limit
+            return
+
+
+def _minimise_total(search: PlacementSearch, work_s: float) -> None:
+    """Find the least sum of losses, in whole units rounded down, and its bound."""
+    usable = np.isfinite(search.loss_db)
+    units = np.where(usable, np.floor(search.loss_db * _UNITS_PER_DB + 1e-6), 0).astype(np.int64)
+    model = AssignmentModel(search.problem, usable)
+    model.minimise_total(units)
+    outcome = model.solve(search.clock, ignore, int(search.rng.integers(1 << 30)), work_s)
+    if outcome.found:
+        search.keep(model.ports(outcome))
+    search.limit = search.limit or outcome.limit
+    bound_db = outcome.lower_bound / _UNITS_PER_DB
+    if bound_db > search.bound_db:
+        search.bound_db = bound_db
+        search.bound_by = "cp-sat"
+    if search.best is not None:
+        search.on_event(NewBest(search.best_db))
+    search.on_event(Bound(search.bound_db))

@@ -1,0 +1,73 @@
+"""Rings of ports: a cycle of k ports whose worst circuit loses least, by CP-SAT.
+
+The circuit constraint of CP-SAT passes each of its nodes once, or leaves it out by a loop to
+itself. At a threshold of the loss only few circuits are allowed, so that thousands of ports take
+milliseconds; whether there is a cycle is asked for one threshold after another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from optmatch.model import Clock, ignore
+from optmatch.solvers.cpsat import minimise
+
+
+class RingVerdict:
+    """What is known of rings at a threshold.
+
+    Attributes
+    ----------
+    ports
+        ``ports[k]``: the k-th port of a ring, int64; None if none was found.
+    impossible
+        Whether there is none.
+    """
+
+    def __init__(self, ports: NDArray[np.int64] | None, *, impossible: bool) -> None:
+        self.ports = ports
+        self.impossible = impossible
+
+
+def find_ring(
+    allowed: NDArray[np.bool_], n_hosts: int, clock: Clock, work_s: float, seed: int
+) -> RingVerdict:
+    """Look for a ring of so many ports.
+
+    Parameters
+    ----------
+    allowed
+        ``allowed[source, destination]``: the circuits that may be used.
+    n_hosts
+        The number of ports on the ring, at least 2.
+    clock
+        Ends the search early.
+    work_s
+        The most work, in seconds as CP-SAT counts them.
+    seed
+        Of CP-SAT.
+    """
+    model = cp_model.CpModel()
+    circuits = [
+        (source, destination, model.new_bool_var(""))
+        for source, destination in np.argwhere(allowed).tolist()
+        if source != destination
+    ]
+    n_ports = len(allowed)
+    left_out = [(port, port, model.new_bool_var("")) for port in range(n_ports)]
+    model.add_circuit([*circuits, *left_out])
+    model.add(sum(literal for _, _, literal in left_out) == n_ports - n_hosts)
+    outcome = minimise(model, clock, ignore, seed=seed, work=work_s, tell=False)
+    if not outcome.found:
+        return RingVerdict(None, impossible=outcome.infeasible)
+
+    # The ring is followed from any port that is on it.
+    next_port = {
+        source: destination for source, destination, literal in circuits if outcome.holds(literal)
+    }
+    ports = [next(iter(next_port))]
+    while len(ports) < n_hosts:
+        ports.append(next_port[ports[-1]])
+    return RingVerdict(np.array(ports, dtype=np.int64), impossible=False)
