@@ -32,12 +32,13 @@ SECTIONS: dict[str, list[str]] = {
     "Tutorials": [
         "tutorials", "tutorials/all-to-all", "tutorials/routing", "tutorials/demand",
         "tutorials/rail-job", "tutorials/reroute", "tutorials/slice-allocation",
-        "tutorials/collective", "tutorials/port-sharing", "tutorials/tenancy", "gallery",
+        "tutorials/collective", "tutorials/port-sharing", "tutorials/tenancy",
+        "tutorials/placement", "gallery",
         "coming-from",
     ],
     "Questions": [
         "concepts", "demand", "scheduling", "rails", "rails-figures", "collectives", "racks",
-        "switches", "slices", "sharing", "sharing-fabric", "sharing-simulation",
+        "switches", "placements", "slices", "sharing", "sharing-fabric", "sharing-simulation",
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
     "Reference": [

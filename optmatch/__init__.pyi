@@ -60,6 +60,7 @@ from .problems import (
     Collective as Collective,
     CollectivePlan as CollectivePlan,
     Demand as Demand,
+    HostPlacement as HostPlacement,
     Parallelism as Parallelism,
     PlaneSchedules as PlaneSchedules,
     PortSharing as PortSharing,

@@ -117,16 +117,16 @@ def _demand() -> Kind:
 
 
 def _placement() -> Kind:
-    from optmatch.problems import Placement
+    from optmatch.problems import HostPlacement
     from optmatch.solvers.placements import METHODS, small_problems
     from optmatch.verify.placements import verify_placement
 
     def view() -> View:
         from optmatch.plotting import placements as room
 
-        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem)
+        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
 
-    return Kind(Placement, verify_placement, METHODS, small_problems, view)
+    return Kind(HostPlacement, verify_placement, METHODS, small_problems, view)
 
 
 def _port_sharing() -> Kind:

@@ -19,7 +19,7 @@ from optmatch.commands.shared.options import (
     with_options,
     write_problem,
 )
-from optmatch.problems.placements import Pattern, Placement, PlacementObjective
+from optmatch.problems.placements import HostPlacement, Pattern, PlacementObjective
 
 MEAN_LOSS_DB = 1.5
 SPREAD_DB = 0.5
@@ -75,7 +75,7 @@ def placement(
         demand = np.asarray(read_matrix(matrix), dtype=np.float64)
     if pattern is None:
         pattern = "all-to-all" if demand is None else "demand"
-    problem = Placement(
+    problem = HostPlacement(
         build_fabric(type_, shape),
         hosts,
         pattern=pattern,  # type: ignore[arg-type]

@@ -407,7 +407,7 @@ class IdealSwitch(Fabric):
     --------
     HexMesh : A mesh of cells, where routes have to be found.
     Crossbar : Any matching, with cells.
-    Placement : Which port each host gets, for the least loss.
+    HostPlacement : Which port each host gets, for the least loss.
 
     Examples
     --------

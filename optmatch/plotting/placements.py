@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution
+from optmatch.plotting import palette
 from optmatch.plotting.figures import blank_figure
 from optmatch.plotting.slots import answered
-from optmatch.problems import HostPorts, Placement
+from optmatch.plotting.viewer import scene
+from optmatch.problems import HostPlacement, HostPorts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +35,7 @@ def loss_data(solution: Solution) -> LossData:
     Parameters
     ----------
     solution
-        Of a `Placement`, with an answer.
+        Of a `HostPlacement`, with an answer.
 
     Raises
     ------
@@ -44,11 +46,11 @@ def loss_data(solution: Solution) -> LossData:
     --------
     >>> import optmatch as om
     >>> switch = om.IdealSwitch(3, loss_db=[[1, 3, 2], [3, 1, 3], [1, 3, 1]])
-    >>> data = loss_data(om.solve(om.problems.Placement(switch, 2), seed=0))
+    >>> data = loss_data(om.solve(om.problems.HostPlacement(switch, 2), seed=0))
     >>> data.source_host.tolist(), data.loss_db.tolist()
     ([0, 1], [2.0, 1.0])
     """
-    problem, answer = answered(solution, Placement, HostPorts)
+    problem, answer = answered(solution, HostPlacement, HostPorts)
     sources, destinations = problem.pairs.astype(np.int64).T
     ports = answer.port_of_host
     loss_db = problem.usable_loss_db[ports[sources], ports[destinations]]
@@ -82,6 +84,51 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
         axes.axvline(float(solution.lower_bound), color="black", linestyle="--", label="bound")
         axes.legend()
     return figure
+
+
+_MOST_LINKS = 600  # circuits that a page draws; more would be a grey disk
+
+
+def page(solution: Solution) -> dict[str, Any]:
+    """Collect the page: hosts on a circle with their ports, and the circuits that lose most."""
+    data = loss_data(solution)
+    answer: Any = solution.answer
+    ports = answer.port_of_host.tolist()
+    angles = np.linspace(0.0, 2 * np.pi, len(ports), endpoint=False)
+    radius = max(2.0, 0.4 * len(ports))
+    nodes: list[list[Any]] = []
+    for host, (angle, port) in enumerate(zip(angles.tolist(), ports, strict=True)):
+        x = radius * (1 + float(np.cos(angle)))
+        y = radius * (1 + float(np.sin(angle)))
+        nodes.append([x, y, 1.6, 0.8, f"{host}: {port}", 0, f"host {host} on port {port}"])
+
+    # The circuits that lose most are drawn; links of the last step are the worst of them.
+    order = np.argsort(-data.loss_db, kind="stable")[:_MOST_LINKS]
+    links: list[list[Any]] = []
+    for circuit in order.tolist():
+        ends = int(data.source_host[circuit]), int(data.destination_host[circuit])
+        title = f"host {ends[0]} to host {ends[1]}: {data.loss_db[circuit]:.2f} dB"
+        links.append([*ends, 1, 0.03, title])
+    worst_db = float(data.loss_db.max(initial=0.0))
+    worst = {
+        str(number): 2
+        for number, circuit in enumerate(order.tolist())
+        if data.loss_db[circuit] == worst_db
+    }
+    return scene(
+        solution,
+        nodes=nodes,
+        links=links,
+        legend=[
+            ["host", palette.CIRCUIT_COLOURS[0], False],
+            ["circuit", palette.CIRCUIT_COLOURS[1], False],
+            ["worst circuit", palette.CIRCUIT_COLOURS[2], False],
+        ],
+        steps=[
+            {"say": f"{len(ports)} hosts, each with its port; {len(data.loss_db)} circuits"},
+            {"say": f"the worst circuit loses {worst_db:.2f} dB", "links": worst},
+        ],
+    )
 
 
 def tabulate_problem(problem: Any) -> dict[str, Any]:

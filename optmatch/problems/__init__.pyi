@@ -14,8 +14,8 @@ from .demands.completion import (
 )
 from .demands.problem import Demand as Demand, PlaneSchedules as PlaneSchedules
 from .placements import (
+    HostPlacement as HostPlacement,
     HostPorts as HostPorts,
-    Placement as Placement,
     SpectralProof as SpectralProof,
 )
 from .rails.calibration import calibrate as calibrate

@@ -17,7 +17,7 @@ from optmatch.model import InputError, Problem, Schedule, Solution
 from optmatch.problems.collectives.plan import KINDS, SEND_COLUMNS, CollectivePlan
 from optmatch.problems.collectives.problem import Collective
 from optmatch.problems.demands.problem import Demand, PlaneSchedules
-from optmatch.problems.placements import HostPorts, Placement
+from optmatch.problems.placements import HostPlacement, HostPorts
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.reroutes.problem import Reroute
@@ -161,7 +161,7 @@ def _check_collective_plan(problem: Collective, answer: CollectivePlan, where: s
         )
 
 
-def _check_host_ports(problem: Placement, answer: HostPorts) -> None:
+def _check_host_ports(problem: HostPlacement, answer: HostPorts) -> None:
     _check_length("port_of_host", answer.port_of_host, problem.n_hosts, "hosts")
     _check_below("port_of_host", answer.port_of_host, problem.fabric.n_ports, "port")
 

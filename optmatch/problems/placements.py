@@ -1,4 +1,4 @@
-"""Placement: which port of a switch each host gets, such that its circuits lose least."""
+"""HostPlacement: which port of a switch each host gets, such that its circuits lose least."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Pattern = Literal["all-to-all", "ring", "demand"]
 PlacementObjective = Literal["worst-loss-db", "total-loss-db"]
 
 FREE_HOST = -1
-"""In `Placement.held`: the host has no port yet."""
+"""In `HostPlacement.held`: the host has no port yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class HostPorts(Value):
 
     See Also
     --------
-    Placement : The problem that it answers.
+    HostPlacement : The problem that it answers.
     """
 
     port_of_host: Annotated[Given[np.int32], Range(0)] = ()  # type: ignore[assignment]
@@ -75,7 +75,7 @@ class SpectralProof(Value):
 
     See Also
     --------
-    Placement : The problem whose bound it shows.
+    HostPlacement : The problem whose bound it shows.
     """
 
     threshold_db: Annotated[float, Range(0, infinite=True)] = 0.0
@@ -83,7 +83,7 @@ class SpectralProof(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Placement(Displayed):
+class HostPlacement(Displayed):
     """Give each host a port of an ideal switch, so that the circuits of its traffic lose least.
 
     Which two ports a circuit joins decides what it loses. Hosts can be cabled to ports before any
@@ -127,7 +127,7 @@ class Placement(Displayed):
     --------
     >>> import optmatch as om
     >>> switch = om.IdealSwitch(3, loss_db=[[1, 3, 2], [3, 1, 3], [1, 3, 1]])
-    >>> problem = Placement(switch, 2)
+    >>> problem = HostPlacement(switch, 2)
     >>> om.solve(problem, seed=0).answer.port_of_host.tolist(), problem.lower_bound()
     ([0, 2], 2.0)
     """
@@ -273,7 +273,7 @@ class HostNeeds:
     candidates: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, problem: Placement) -> HostNeeds:
+    def of(cls, problem: HostPlacement) -> HostNeeds:
         """Count the needs of all hosts of a problem."""
         held = np.array(problem.held or (FREE_HOST,) * problem.n_hosts)
         is_held = held != FREE_HOST
@@ -287,7 +287,7 @@ class HostNeeds:
         candidates[is_held, held[is_held]] = True
         return cls(n_out, n_in, candidates)
 
-    def port_costs(self, problem: Placement) -> NDArray[np.float64]:
+    def port_costs(self, problem: HostPlacement) -> NDArray[np.float64]:
         """Return ``cost_db[host, port]``: what the circuits of a host lose at least on a port.
 
         The worst one, or half of the sum of all. Infinite where the host may not get the port.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import Schedule, Solution
-from optmatch.problems import HostPorts, Placement, SpectralProof
+from optmatch.problems import HostPlacement, HostPorts, SpectralProof
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.budgets import find_over_budget, losses_of
 from optmatch.verify.report import Findings, ProofError, Rule
@@ -26,7 +26,7 @@ _SPECTRAL_MARGIN = 1e-6
 
 
 def verify_placement(
-    problem: Placement, subject: Schedule | HostPorts | Solution, findings: Findings
+    problem: HostPlacement, subject: Schedule | HostPorts | Solution, findings: Findings
 ) -> None:
     """Recount the losses of a placement and, of a solution, check its claims."""
     traffic = Traffic(problem)
@@ -75,7 +75,7 @@ class Traffic:
         The live ports that no host has yet.
     """
 
-    def __init__(self, problem: Placement) -> None:
+    def __init__(self, problem: HostPlacement) -> None:
         self.loss_db = _list_losses(problem)
         self.circuits = _list_circuits(problem)
         self.port_of_host = {host: port for host, port in enumerate(problem.held) if port >= 0}
@@ -114,7 +114,7 @@ class Traffic:
         return losses_db  # type: ignore[no-any-return]
 
 
-def _list_losses(problem: Placement) -> NDArray[np.float64]:
+def _list_losses(problem: HostPlacement) -> NDArray[np.float64]:
     """Return ``loss_db[source port, destination port]``, infinite where no circuit may be."""
     stated_db = losses_of(problem.fabric)
     assert stated_db is not None  # the problem refuses a switch without
@@ -127,7 +127,7 @@ def _list_losses(problem: Placement) -> NDArray[np.float64]:
     return loss_db
 
 
-def _list_circuits(problem: Placement) -> list[tuple[int, int]]:
+def _list_circuits(problem: HostPlacement) -> list[tuple[int, int]]:
     """List the pairs of hosts that need a circuit, from source to destination."""
     hosts = range(problem.n_hosts)
     if problem.pattern == "ring":
@@ -138,7 +138,7 @@ def _list_circuits(problem: Placement) -> list[tuple[int, int]]:
     return [(source, target) for source in hosts for target in hosts if demand[source, target] > 0]
 
 
-def _replay(problem: Placement, traffic: Traffic, answer: Any, findings: Findings) -> bool:
+def _replay(problem: HostPlacement, traffic: Traffic, answer: Any, findings: Findings) -> bool:
     """Apply all rules of an answer; tell whether its losses could be counted."""
     if not isinstance(answer, HostPorts) or len(answer.port_of_host) != problem.n_hosts:
         got = len(answer.port_of_host) if isinstance(answer, HostPorts) else type(answer).__name__
@@ -185,7 +185,7 @@ _FIGURE_OF_OBJECTIVE = {
 }
 
 
-def _count_bound(problem: Placement, traffic: Traffic) -> float:
+def _count_bound(problem: HostPlacement, traffic: Traffic) -> float:
     """Bound the objective by the cheapest circuits of each host on each port that it may get."""
     partners = traffic.list_partners(problem.n_hosts)
     cost_db = [
@@ -219,7 +219,7 @@ def _count_bound(problem: Placement, traffic: Traffic) -> float:
 
 
 def _list_costs(
-    problem: Placement, traffic: Traffic, host: int, partners: Partners
+    problem: HostPlacement, traffic: Traffic, host: int, partners: Partners
 ) -> NDArray[np.float64]:
     """Return ``cost_db[port]``: what the circuits of a host lose at least there.
 
@@ -241,7 +241,9 @@ def _list_costs(
     return cost_db
 
 
-def _check_spectral_proof(problem: Placement, loss_db: NDArray[np.float64], proof: Any) -> float:
+def _check_spectral_proof(
+    problem: HostPlacement, loss_db: NDArray[np.float64], proof: Any
+) -> float:
     """Return the bound that one eigenvalue shows: see `SpectralProof`.
 
     Raises

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optmatch.problems import Placement
+from optmatch.problems import HostPlacement
 from optmatch.solvers.method import Method, Run
 from optmatch.solvers.params import PlacementParams
 
@@ -22,14 +22,14 @@ def _ilp() -> Run:
 _FEW_PORTS = 12  # CP-SAT proves something about so many in seconds
 
 
-def _is_small(problem: Placement) -> bool:
+def _is_small(problem: HostPlacement) -> bool:
     return len(problem.fabric.live_ports) <= _FEW_PORTS
 
 
 METHODS = (
     Method(
         "best",
-        Placement,
+        HostPlacement,
         _best,
         "tabu search, circuits by CP-SAT, or annealing; bounds by degrees and an eigenvalue",
         warm=True,
@@ -37,7 +37,7 @@ METHODS = (
     ),
     Method(
         "ilp",
-        Placement,
+        HostPlacement,
         _ilp,
         "an assignment by CP-SAT; for about ten ports",
         exact=True,
@@ -47,7 +47,7 @@ METHODS = (
 """Methods for placements; the first is the default."""
 
 
-def small_problems() -> tuple[Placement, ...]:
+def small_problems() -> tuple[HostPlacement, ...]:
     """Return problems of which default methods call all of their kernels."""
     from optmatch.fabrics import IdealSwitch
 
@@ -55,6 +55,6 @@ def small_problems() -> tuple[Placement, ...]:
     switch = IdealSwitch(14, loss_db=loss_db)
     demand = [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
     return (
-        Placement(switch, 3),
-        Placement(switch, 3, pattern="demand", demand_bytes=demand),
+        HostPlacement(switch, 3),
+        HostPlacement(switch, 3, pattern="demand", demand_bytes=demand),
     )

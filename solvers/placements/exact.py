@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from optmatch.model import Bound, Clock, Limits, NewBest, OnEvent, Solution, ignore
-from optmatch.problems import Placement
+from optmatch.problems import HostPlacement
 from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.frame import stoppable
-from optmatch.solvers.placements.methods import PlacementSearch, candidates_of
+from optmatch.solvers.placements.progress import PlacementSearch, candidates_of
 
 _UNITS_PER_DB = 1e6
 """Sums of losses are counted in whole units by CP-SAT, each loss rounded down to one."""
@@ -33,7 +33,7 @@ class AssignmentModel:
         ``allowed[source port, destination port]``: the circuits that may be used.
     """
 
-    def __init__(self, problem: Placement, allowed: NDArray[np.bool_]) -> None:
+    def __init__(self, problem: HostPlacement, allowed: NDArray[np.bool_]) -> None:
         self.problem = problem
         self.model = cp_model.CpModel()
         self.allowed = allowed
@@ -91,7 +91,7 @@ class AssignmentModel:
 
 
 def solve_exactly(
-    problem: Placement,
+    problem: HostPlacement,
     limits: Limits,
     rng: np.random.Generator,
     on_event: OnEvent,

@@ -8,29 +8,25 @@ any other pattern is annealed. The sum of losses is annealed for all patterns.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import (
-    RTOL,
     Bound,
-    Clock,
     Limit,
     Limits,
-    NewBest,
     OnEvent,
     Solution,
     Tick,
     uncounted,
 )
-from optmatch.problems import HostPorts, Placement, SpectralProof
+from optmatch.problems import HostPlacement, SpectralProof
 from optmatch.problems.placements import FREE_HOST
-from optmatch.solvers.frame import conclude, stoppable
+from optmatch.solvers.frame import stoppable
 from optmatch.solvers.params import PlacementParams
 from optmatch.solvers.placements.annealing import Circuits, Cooling, PortUse, anneal
 from optmatch.solvers.placements.cliques import search_clique
+from optmatch.solvers.placements.progress import PlacementSearch, candidates_of
 
 _STAYS = 1 << 60
 """In a list of tabu moves: a port that stays where it is for good."""
@@ -47,136 +43,8 @@ _LAST_TEMPERATURE = 0.03
 demand on 128 ports lose as much to 0.05 dB."""
 
 
-def candidates_of(problem: Placement) -> NDArray[np.bool_]:
-    """Return ``candidates[host, port]``: whether a host may get a port."""
-    candidates = np.zeros((problem.n_hosts, problem.fabric.n_ports), dtype=bool)
-    candidates[:, problem.fabric.live_ports] = True
-    for host, port in enumerate(problem.held):
-        if port != FREE_HOST:
-            candidates[:, port] = False
-            candidates[host, :] = False
-    for host, port in enumerate(problem.held):
-        if port != FREE_HOST:
-            candidates[host, port] = True
-    return candidates
-
-
-class PlacementSearch:
-    """The best placement so far, and what is proved of the objective.
-
-    Attributes
-    ----------
-    loss_db
-        ``loss_db[source port, destination port]``, infinite where no circuit can be.
-    best
-        ``best[host]``: the ports of the best answer; None while there is none.
-    best_db, bound_db
-        Its objective, infinite without one, and the bound; in dB.
-    bound_by
-        ``"cp-sat"`` if a search without certificate shows the bound; empty otherwise.
-    certificate
-        The proof of the bound, if it needs one.
-    limit
-        Why the search ended early; None if it did not.
-    """
-
-    def __init__(
-        self,
-        problem: Placement,
-        limits: Limits,
-        rng: np.random.Generator,
-        on_event: OnEvent,
-        name: str,
-    ) -> None:
-        self.problem = problem
-        self.clock: Clock = limits.start()
-        self.rng = rng
-        self.on_event = on_event
-        self.name = name
-        self.loss_db = problem.usable_loss_db
-        self.best: NDArray[np.int64] | None = None
-        self.best_db = np.inf
-        self.bound_db = problem.lower_bound()
-        self.bound_by = ""
-        self.certificate: SpectralProof | None = None
-        self.limit: Limit | None = None
-        self.thresholds_db = np.unique(self.loss_db[np.isfinite(self.loss_db)])
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the answer is as good as the bound, or there is none."""
-        return self.bound_db == np.inf or self.best_db <= self.bound_db * (1 + RTOL)
-
-    def keep(self, port_of_host: NDArray[np.integer]) -> None:
-        """Keep a placement if it is better."""
-        objective_db = self.problem.objective_of(port_of_host)
-        if objective_db < self.best_db:
-            self.best = np.asarray(port_of_host, dtype=np.int64).copy()
-            self.best_db = objective_db
-            self.on_event(NewBest(objective_db))
-
-    def next_threshold(self, floor_db: float = -np.inf) -> float:
-        """Return the loss in the middle between the bound and the best answer.
-
-        An answer that keeps to it is better than the best one. `floor_db` is a loss below which
-        nothing is sought.
-        """
-        low = int(np.searchsorted(self.thresholds_db, max(self.bound_db, floor_db)))
-        high = int(np.searchsorted(self.thresholds_db, self.best_db))
-        return float(self.thresholds_db[min((low + high) // 2, high - 1)])
-
-    def threshold_above_bound(self, n_more: int) -> float:
-        """Return the loss that is so many larger than the bound in the list of all losses."""
-        place = int(np.searchsorted(self.thresholds_db, self.bound_db)) + n_more
-        return float(self.thresholds_db[min(place, len(self.thresholds_db) - 1)])
-
-    def raise_bound(
-        self, threshold_db: float, bound_by: str, certificate: SpectralProof | None = None
-    ) -> None:
-        """Note that every answer has a circuit that loses more than a threshold.
-
-        The worst circuit of every answer then loses as much as the next larger loss.
-        """
-        place = int(np.searchsorted(self.thresholds_db, threshold_db, side="right"))
-        bound_db = np.inf
-        if place < len(self.thresholds_db):
-            bound_db = float(self.thresholds_db[place])
-        if bound_db > self.bound_db:
-            self.bound_db = bound_db
-            self.bound_by = bound_by
-            self.certificate = certificate
-            self.on_event(Bound(bound_db))
-
-    def conclude(self, limit: Limit | None) -> Solution:
-        """Make a solution of what is known."""
-        stats: dict[str, Any] = {"bound_by": self.bound_by} if self.bound_by else {}
-        limit = limit or self.limit
-        if self.best is None:
-            if self.bound_db == np.inf:
-                stats["reason"] = "no ports for all hosts have only circuits within their budgets"
-            return conclude(
-                self.problem,
-                self.name,
-                None,
-                self.bound_db,
-                limit,
-                certificate=self.certificate,
-                stats=stats,
-            )
-        return conclude(
-            self.problem,
-            self.name,
-            self.best_db,
-            self.bound_db,
-            limit,
-            answer=HostPorts(port_of_host=self.best),
-            certificate=self.certificate,
-            stats=stats,
-        )
-
-
 def solve_best(
-    problem: Placement,
+    problem: HostPlacement,
     limits: Limits,
     rng: np.random.Generator,
     on_event: OnEvent,

@@ -1,0 +1,1 @@
+"""Placements: which port each host gets."""

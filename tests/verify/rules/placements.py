@@ -1,0 +1,88 @@
+"""Hosts on ports of a switch that states its losses."""
+
+from typing import Any
+
+import numpy as np
+
+from optmatch.problems import HostPlacement, HostPorts, SpectralProof
+from tests.verify.rules import Row, claim, forge, om
+
+LOSSY = om.IdealSwitch(4, loss_db=[[1, 2, 1, 3], [2, 1, 2, 4], [1, 2, 1, 2], [3, 4, 2, 1]])
+TWO = HostPlacement(LOSSY, 2)
+HELD = HostPlacement(LOSSY, 2, held=(3, -1))
+TIGHT = HostPlacement(om.IdealSwitch(4, loss_db=LOSSY.loss_db, budget_db=2.0), 2)
+QUIET = HostPlacement(LOSSY, 2, pattern="demand", demand_bytes=[[0, 0], [0, 0]])
+QUIET_DEAD = HostPlacement(
+    om.Faulty(LOSSY, dead_ports=[1]), 2, pattern="demand", demand_bytes=[[0, 0], [0, 0]]
+)
+"""Hosts without circuits."""
+SUM = HostPlacement(LOSSY, 2, objective="total-loss-db")
+RING = HostPlacement(LOSSY, 3, pattern="ring")
+THREE = HostPlacement(LOSSY, 3)
+SENDS = HostPlacement(LOSSY, 2, pattern="demand", demand_bytes=[[0, 1], [0, 0]])
+IS_PROOF = "the certificate is a proof"
+
+
+def on(*ports: int) -> Any:
+    """Return hosts on these ports, past the checks of the constructor."""
+    return forge(HostPorts(port_of_host=[0]), port_of_host=np.array(ports, dtype=np.int32))
+
+
+def proved(problem: Any, certificate: Any, bound_db: float, *ports: int) -> Any:
+    """Return an answer with a certificate for its bound."""
+    objective_db = problem.objective_of(np.array(ports))
+    return claim(
+        problem,
+        answer=on(*ports),
+        objective=objective_db,
+        lower_bound=bound_db,
+        certificate=certificate,
+    )
+
+
+# Three ports that all lose less than 2 dB do not exist: only 0 and 2 do.
+APART = SpectralProof(threshold_db=2.0, entries=np.zeros((4, 4)))
+
+ROWS = [
+    Row(None, TWO, on(2, 0), figures={"worst_circuit_loss_db": 1.0, "objective": 1.0}),
+    Row(None, SUM, on(0, 3), figures={"total_circuit_loss_db": 6.0, "objective": 6.0}),
+    Row(None, RING, on(0, 1, 2), figures={"circuits": 3, "total_circuit_loss_db": 5.0}),
+    Row(None, SENDS, on(1, 0), figures={"circuits": 1, "objective": 2.0}),
+    Row("the answer has a port for each host", TWO, on(0)),
+    Row("a host is on a live port", TWO, on(0, 4), stops=True),
+    Row("a host is on a live port", QUIET_DEAD, on(0, 1), stops=True),
+    Row("a port has one host", QUIET, on(2, 2), stops=True),
+    Row("a host keeps the port that it has", HELD, on(0, 1), stops=True),
+    Row("a circuit that is needed keeps to its link budget", TIGHT, on(0, 3)),
+    Row(None, THREE, proved(THREE, APART, 2.0, 0, 1, 2), figures={"lower_bound_checked": 2.0}),
+    Row(
+        IS_PROOF,
+        THREE,
+        proved(THREE, forge(APART, entries=np.ones((4, 4))), 1.0, 0, 1, 2),
+        "the largest eigenvalue is 4, which is not below 3 hosts",
+    ),
+    Row(
+        IS_PROOF,
+        THREE,
+        proved(THREE, forge(APART, entries=np.ones((3, 3))), 1.0, 0, 1, 2),
+        "entries of shape (3, 3) for 4 ports",
+    ),
+    Row(
+        IS_PROOF,
+        RING,
+        proved(RING, APART, 1.0, 0, 1, 2),
+        "eigenvalues bound the worst loss of an all-to-all",
+    ),
+    Row(
+        IS_PROOF,
+        SUM,
+        proved(SUM, APART, 1.0, 0, 1),
+        "an eigenvalue says nothing about a sum",
+    ),
+    Row(
+        IS_PROOF,
+        THREE,
+        proved(THREE, om.problems.LoadProof, 1.0, 0, 1, 2),
+        "no proof about a placement",
+    ),
+]
