@@ -117,12 +117,13 @@ def page(solution: Solution) -> dict[str, Any]:
     }
     return scene(
         solution,
-        nodes=nodes,
+        bounds=[-0.4, -0.4, 2 * radius + 2.4, 2 * radius + 1.6],
+        nodes=[[*(round(size, 2) for size in node[:4]), *node[4:]] for node in nodes],
         links=links,
         legend=[
-            ["host", palette.CIRCUIT_COLOURS[0], False],
-            ["circuit", palette.CIRCUIT_COLOURS[1], False],
-            ["worst circuit", palette.CIRCUIT_COLOURS[2], False],
+            ("host", palette.CIRCUIT_COLOURS[0]),
+            ("circuit", palette.FAINT_INK),
+            ("worst circuit", palette.BROKEN),
         ],
         steps=[
             {"say": f"{len(ports)} hosts, each with its port; {len(data.loss_db)} circuits"},
@@ -144,8 +145,16 @@ def tabulate_problem(problem: Any) -> dict[str, Any]:
 
 def draw_problem(problem: Any) -> Figure:
     """Draw the losses of all circuits that can be used."""
-    figure = blank_figure(4.0, 3.4)
+    figure = blank_figure(5.0, 3.6)
     axes = figure.add_subplot(xlabel="destination port", ylabel="source port")
     loss_db = np.ma.masked_invalid(problem.usable_loss_db)
-    figure.colorbar(axes.imshow(loss_db, interpolation="nearest"), label="loss (dB)")
+    image = axes.imshow(loss_db, interpolation="nearest")
+    n_ports = problem.fabric.n_ports
+    ticks = np.unique(np.linspace(0, n_ports - 1, min(n_ports, 6)).astype(int))
+    axes.set_xticks(ticks)
+    axes.set_yticks(ticks)
+    shown_db = loss_db.compressed()
+    if len(shown_db):
+        levels_db = np.linspace(shown_db.min(), shown_db.max(), 5).round(2)
+        figure.colorbar(image, label="loss (dB)", ticks=np.unique(levels_db))
     return figure
