@@ -120,9 +120,14 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
     n, lanes = problem.n_ranks, problem.lanes
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
-    for cycle in (*_list_static(problem), *_list_changing(problem)):
-        change_s = problem.delay_s / cycle.held if len(cycle.peer) > 1 else 0.0
-        fixed_s = round_s + change_s
+
+    def filling_s(cycle: Cycle) -> float:
+        """Return how long one small piece takes to all ranks."""
+        return cycle.depth * (round_s + _change_s(problem, cycle))
+
+    # Under a short limit only the first cycles are simulated: those of the least depth come first.
+    for cycle in sorted([*_list_static(problem), *_list_changing(problem)], key=filling_s):
+        fixed_s = round_s + _change_s(problem, cycle)
 
         # With depth - 1 + pieces / lanes rounds the best number of pieces is where the time for
         # more rounds equals what shorter rounds save.
@@ -148,6 +153,11 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
                 cycle.name,
                 partial(_lay_broadcast, problem, cycle, arrays),
             )
+
+
+def _change_s(problem: Collective, cycle: Cycle) -> float:
+    """Return the time that changes of circuits take for each round, on average."""
+    return problem.delay_s / cycle.held if len(cycle.peer) > 1 else 0.0
 
 
 def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> PieceArrays | None:
@@ -216,21 +226,34 @@ def _list_static(problem: Collective) -> Iterator[Cycle]:
 
 
 def _lay_tree(problem: Collective) -> IntArray | None:
-    """Lay the tree of least depth: each rank has a port for each child, and one for its parent."""
+    """Lay the tree of least depth: each rank has a port for each child, and one for its parent.
+
+    Two-way circuits lead back on the plane on which they lead there, over the last port of the
+    child on this plane. One-way circuits need no port for the parent, and the root never does.
+
+    Returns
+    -------
+    int array, shape (lanes, n), or None
+        ``peer[lane, rank]``: where a port leads, -1 if it is dark. None if ranks have one child.
+    """
     n, lanes = problem.n_ranks, problem.lanes
-    if problem.two_way and problem.planes > 1:
-        return None
-    children = lanes - 1 if problem.two_way else lanes
-    if children < 2:
+    n_children = lanes - 1 if problem.two_way else lanes
+    if n_children < 2:
         return None
     peer = np.full((lanes, n), IDLE)
-    for place in range(1, n):
-        parent = (place - 1) // children
-        port = (place - 1) % children
-        rank, parent_rank = (place + problem.root) % n, (parent + problem.root) % n
-        peer[port, parent_rank] = rank
-        if problem.two_way:
-            peer[lanes - 1, rank] = parent_rank
+    next_place = 1
+    for place in range(n):
+        rank = (place + problem.root) % n
+        # In the order of places each rank is reached before it looks for children.
+        for lane in np.flatnonzero(peer[:, rank] == IDLE):
+            if next_place == n:
+                return peer
+            child = (next_place + problem.root) % n
+            next_place += 1
+            peer[lane, rank] = child
+            if problem.two_way:
+                plane = lane // problem.ports
+                peer[(plane + 1) * problem.ports - 1, child] = rank
     return peer
 
 

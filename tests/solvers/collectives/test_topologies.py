@@ -111,6 +111,8 @@ def test_every_offer_keeps_its_promise_and_moves_the_right_data(seed: int) -> No
         (ask("all-to-all", 64, 1e9, ports=2, delay_s=1e-2), 43.5e-3),
         (ask("broadcast", 16, 1e7, ports=2, two_way=True, delay_s=1e-3), 0.206e-3),
         (ask("broadcast", 64, 1e5, ports=2, delay_s=1e-3), 25.91e-6),
+        # Trees over several planes: the root has no parent, and a child for each of eight ports.
+        (ask("broadcast", 63, 1e3, ports=4, planes=2, two_way=True), 5.45e-6),
         (ask("broadcast", 64, 1e7, delay_s=1e-6), 339.3e-6),
     ],
 )
