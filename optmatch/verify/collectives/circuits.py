@@ -13,132 +13,188 @@ from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.problem import check_circuits, check_rails
 from optmatch.verify.report import Findings
 
-
-def check_planes(
-    problem: Collective, plan: CollectivePlan, rounds: RoundLoads | None, findings: Findings
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Check shares, lengths and changes of circuits of all planes, each by its own state.
-
-    `rounds` is what the rounds of the plan carry; None for a list of steps that is given from
-    outside. Returns when each round starts and ends; None if shares or epochs are of other rounds.
-    """
-    wanted = rounds.busiest_bytes if rounds is not None else np.asarray(problem.steps)[:, 1]
-    ready = rounds.ready_s if rounds is not None else np.zeros(len(wanted))
-    shape = (len(wanted), problem.planes)
-    shares, starts, ends = plan.shares_bytes, plan.start_s, plan.end_s
-    if rounds is None:
-        findings.expect("steps from outside have no sends", "sends", len(plan.sends), 0)
-        findings.expect("nor circuits of their own", "circuits", plan.n_epochs, 0)
-    if not len(wanted) and not shares.size:
-        return wanted, wanted
-    if not findings.expect(
-        "planes have a share in each round", "shares_bytes", shares.shape, shape
-    ):
-        return None
-    used = shares > 0
-    if rounds is not None:
-        # measure_rounds let all planes with the circuits share evenly; here one port is meant.
-        wanted = wanted * problem.ports * used.sum(axis=1)
-        if not _check_epochs(problem, plan, used, findings):
-            return None
-    total = shares.sum(axis=1)
-    slack = RTOL * float(ends.max())
-    for k in np.flatnonzero((shares < 0).any(axis=1) | (total < wanted * (1 - RTOL)))[:1]:
-        rule = "planes together carry the bytes of a round"
-        findings.refuse(rule, f"shares_bytes[{k}]", float(total[k]), float(wanted[k]))
-    lasts = (
-        problem.alpha_s
-        + (problem.hop_s or 0.0)
-        + shares / (problem.ports * problem.rate_bytes_per_s)
-    )
-    _refuse(findings, used & (ends - starts < lasts - slack), "a share takes its time", starts)
-    idle = ~used & ((starts != 0) | (ends != 0))
-    _refuse(findings, idle, "a plane without a share has no times", starts)
-    first = np.maximum(
-        ready, np.concatenate([[0.0], np.maximum.accumulate(ends.max(axis=1))[:-1]])
-    )
-    early = used & (starts < first[:, None] - slack)
-    _refuse(
-        findings, early, "a round starts after the one before, and when ranks are ready", starts
-    )
-    for plane in range(problem.planes):
-        _check_changes(problem, plan, rounds is None, plane, slack, findings)
-    begin = np.where(used, starts, math.inf).min(axis=1)
-    return np.where(used.any(axis=1), begin, first), np.maximum(ends.max(axis=1), first)
-
-
-def _check_epochs(
-    problem: Collective, plan: CollectivePlan, used: NDArray[np.bool_], findings: Findings
-) -> bool:
-    """Check that all planes with a share have the same circuits; False if epochs are no rounds."""
-    rule = "each round has an epoch of its own"
-    if not findings.expect(rule, "circuits", plan.n_epochs, len(used)):
-        return False
-    lanes = plan.circuits.reshape(len(used), problem.planes, problem.ports, problem.n_ranks)
-    dark = (lanes == IDLE).all(axis=(2, 3))
-    _refuse(findings, dark == used, "planes with a share have circuits, and no others", used)
-    shown = np.where(used[:, :, None, None], lanes, IDLE).max(axis=(1, 2))
-    other = (used[:, :, None, None] & (lanes != shown[:, None, None])).any(axis=(2, 3))
-    _refuse(findings, other, "planes and ports of a round have the same circuits", used)
-    return True
-
-
-def _check_changes(
-    problem: Collective,
-    plan: CollectivePlan,
-    given: bool,
-    plane: int,
-    slack: float,
-    findings: Findings,
-) -> None:
-    """Check that a plane has the time to change circuits between two rounds that differ."""
-    ports = slice(plane * problem.ports, (plane + 1) * problem.ports)
-    before, free_at = None, 0.0
-    if not isinstance(problem.start, str):
-        before = problem.start[ports]
-    for k in np.flatnonzero(plan.shares_bytes[:, plane] > 0).tolist():
-        now = np.asarray(problem.steps)[k, :1] if given else plan.circuits[k, ports]
-        kept = problem.start == "free" if before is None else np.array_equal(before, now)
-        earliest = free_at + (0.0 if kept else problem.delay_s)
-        if plan.start_s[k, plane] < earliest - slack:
-            rule = "a plane has the time to change its circuits"
-            where = f"start_s[{k}, {plane}]"
-            findings.refuse(rule, where, float(plan.start_s[k, plane]), earliest)
-        before, free_at = now, float(plan.end_s[k, plane])
-
-
-def _refuse(
-    findings: Findings, wrong: NDArray[np.bool_], rule: str, got: NDArray[np.generic]
-) -> None:
-    """Add a violation for the first round and plane that is wrong."""
-    for k, plane in np.argwhere(wrong)[:1].tolist():
-        findings.refuse(rule, f"round {k}, plane {plane}", got[k, plane].item(), rule)
+IntArray = NDArray[np.int64]
+Seconds = NDArray[np.float64]
+_MOST_SHOWN_EPOCHS = 9
 
 
 class RoundLoads(NamedTuple):
-    """The loads of rounds, by round."""
+    """The loads of rounds; columns have shape (rounds,)."""
 
     busiest_bytes: NDArray[np.float64]
-    hops: NDArray[np.int64]
+    """What the busiest circuit carries."""
+    hops: IntArray
     """Hops of the longest route; 0 in a round without sends."""
-    ready_s: NDArray[np.float64]
+    ready_s: Seconds
     """When the last rank that takes part is ready."""
     island_bytes: NDArray[np.float64]
     """What the busiest rank sends or receives inside its island; -1 in a round without that."""
 
 
+def check_planes(
+    problem: Collective, plan: CollectivePlan, loads: RoundLoads | None, findings: Findings
+) -> tuple[Seconds, Seconds] | None:
+    """Check shares, lengths and changes of circuits of all planes, each by its own state.
+
+    Parameters
+    ----------
+    problem, plan
+        The collective, and its plan.
+    loads
+        What the rounds of the plan carry; None for a list of steps that is given from outside.
+    findings
+        Gets the violations.
+
+    Returns
+    -------
+    starts_s, ends_s : arrays, shape (rounds,)
+        When each round starts and ends; None if shares or epochs are of other rounds.
+    """
+    is_given = loads is None
+    if loads is None:
+        wanted_bytes = np.asarray(problem.steps)[:, 1]
+        ready_s = np.zeros(len(wanted_bytes))
+        findings.expect("steps from outside have no sends", "sends", len(plan.sends), 0)
+        findings.expect("nor circuits of their own", "circuits", plan.n_epochs, 0)
+    else:
+        wanted_bytes = loads.busiest_bytes
+        ready_s = loads.ready_s
+    shares_bytes = plan.shares_bytes
+    if not len(wanted_bytes) and not shares_bytes.size:
+        return wanted_bytes, wanted_bytes
+    shape = (len(wanted_bytes), problem.planes)
+    rule = "planes have a share in each round"
+    if not findings.expect(rule, "shares_bytes", shares_bytes.shape, shape):
+        return None
+
+    is_used = shares_bytes > 0
+    if not is_given:
+        # The loads let all planes with the circuits share evenly; here one port is meant.
+        wanted_bytes = wanted_bytes * problem.ports * is_used.sum(axis=1)
+        if not _check_epochs_of_planes(problem, plan, is_used, findings):
+            return None
+    total_bytes = shares_bytes.sum(axis=1)
+    is_wrong = (shares_bytes < 0).any(axis=1) | (total_bytes < wanted_bytes * (1 - RTOL))
+    for round_ in np.flatnonzero(is_wrong)[:1]:
+        rule = "planes together carry the bytes of a round"
+        got = float(total_bytes[round_])
+        findings.refuse(rule, f"shares_bytes[{round_}]", got, float(wanted_bytes[round_]))
+
+    # A round is not before the one before it has ended on all planes.
+    last_end_s = np.maximum.accumulate(plan.end_s.max(axis=1))[:-1]
+    earliest_s = np.maximum(ready_s, np.concatenate([[0.0], last_end_s]))
+    slack_s = RTOL * float(plan.end_s.max())
+    _check_times(problem, plan, earliest_s, slack_s, findings)
+    for plane in range(problem.planes):
+        _check_changes(problem, plan, plane, slack_s, findings)
+
+    first_start_s = np.where(is_used, plan.start_s, math.inf).min(axis=1)
+    starts_s = np.where(is_used.any(axis=1), first_start_s, earliest_s)
+    return starts_s, np.maximum(plan.end_s.max(axis=1), earliest_s)
+
+
+def _check_times(
+    problem: Collective,
+    plan: CollectivePlan,
+    earliest_s: Seconds,
+    slack_s: float,
+    findings: Findings,
+) -> None:
+    """Check when the shares of planes start, and how long they take.
+
+    `earliest_s` has shape (rounds,): when a round may start. Times may be off by `slack_s`.
+    """
+    is_used = plan.shares_bytes > 0
+    duration_s = plan.shares_bytes / (problem.ports * problem.rate_bytes_per_s)
+    duration_s = problem.alpha_s + (problem.hop_s or 0.0) + duration_s
+    is_short = is_used & (plan.end_s - plan.start_s < duration_s - slack_s)
+    _refuse_first(findings, is_short, "a share takes its time", plan.start_s)
+    has_times = ~is_used & ((plan.start_s != 0) | (plan.end_s != 0))
+    _refuse_first(findings, has_times, "a plane without a share has no times", plan.start_s)
+    is_early = is_used & (plan.start_s < earliest_s[:, None] - slack_s)
+    rule = "a round starts after the one before, and when ranks are ready"
+    _refuse_first(findings, is_early, rule, plan.start_s)
+
+
+def _check_epochs_of_planes(
+    problem: Collective, plan: CollectivePlan, is_used: NDArray[np.bool_], findings: Findings
+) -> bool:
+    """Check that all planes with a share have the same circuits; False if epochs are no rounds.
+
+    `is_used` has shape (rounds, planes).
+    """
+    n_rounds = len(is_used)
+    rule = "each round has an epoch of its own"
+    if not findings.expect(rule, "circuits", plan.n_epochs, n_rounds):
+        return False
+    peer = plan.circuits.reshape(n_rounds, problem.planes, problem.ports, problem.n_ranks)
+    is_dark = (peer == IDLE).all(axis=(2, 3))
+    rule = "planes with a share have circuits, and no others"
+    _refuse_first(findings, is_dark == is_used, rule, is_used)
+
+    # The circuits of a round are those of any of its planes and ports that are lit.
+    is_used_port = is_used[:, :, None, None]
+    common_peer = np.where(is_used_port, peer, IDLE).max(axis=(1, 2))
+    is_other = is_used_port & (peer != common_peer[:, None, None])
+    rule = "planes and ports of a round have the same circuits"
+    _refuse_first(findings, is_other.any(axis=(2, 3)), rule, is_used)
+    return True
+
+
+def _check_changes(
+    problem: Collective, plan: CollectivePlan, plane: int, slack_s: float, findings: Findings
+) -> None:
+    """Check that a plane has the time to change circuits between two rounds that differ."""
+    lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
+    circuits: NDArray[np.generic] | None = None
+    if not isinstance(problem.start, str):
+        circuits = problem.start[lanes]
+    free_at_s = 0.0
+    for round_ in np.flatnonzero(plan.shares_bytes[:, plane] > 0).tolist():
+        new_circuits: NDArray[np.generic]
+        if problem.steps is not None:
+            new_circuits = np.asarray(problem.steps)[round_, :1]
+        else:
+            new_circuits = plan.circuits[round_, lanes]
+        if circuits is None:
+            is_kept = problem.start == "free"
+        else:
+            is_kept = np.array_equal(circuits, new_circuits)
+        earliest_s = free_at_s + (0.0 if is_kept else problem.delay_s)
+        start_s = float(plan.start_s[round_, plane])
+        if start_s < earliest_s - slack_s:
+            rule = "a plane has the time to change its circuits"
+            findings.refuse(rule, f"start_s[{round_}, {plane}]", start_s, earliest_s)
+        circuits = new_circuits
+        free_at_s = float(plan.end_s[round_, plane])
+
+
+def _refuse_first(
+    findings: Findings, is_wrong: NDArray[np.bool_], rule: str, got: NDArray[np.generic]
+) -> None:
+    """Add a violation for the first round and plane that is wrong; arrays are by these two."""
+    for round_, plane in np.argwhere(is_wrong)[:1].tolist():
+        where = f"round {round_}, plane {plane}"
+        findings.refuse(rule, where, got[round_, plane].item(), rule)
+
+
 def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check that rounds, ranks, chunks and kinds exist; without that nothing can be replayed."""
-    n, sends = problem.n_ranks, plan.sends
-    limits = (plan.n_rounds, n, n, len(plan.chunk_bytes), 3)
+    n_ranks = problem.n_ranks
+    sends = plan.sends
+    n_kinds = 3
+    limits = (plan.n_rounds, n_ranks, n_ranks, len(plan.chunk_bytes), n_kinds)
     for column, limit in enumerate(limits):
-        for row in np.flatnonzero((sends[:, column] < 0) | (sends[:, column] >= limit))[:1]:
-            place = f"sends[{row}, {column}]"
-            findings.refuse("entries of sends exist", place, int(sends[row, column]), f"< {limit}")
+        is_wrong = (sends[:, column] < 0) | (sends[:, column] >= limit)
+        for send in np.flatnonzero(is_wrong)[:1]:
+            got = int(sends[send, column])
+            findings.refuse(
+                "entries of sends exist", f"sends[{send}, {column}]", got, f"< {limit}"
+            )
             return False
-    for row in np.flatnonzero(sends[:, 1] == sends[:, 2])[:1]:
-        got = sends[row].tolist()
-        findings.refuse("a send goes to another rank", f"sends[{row}]", got, "two ranks")
+    for send in np.flatnonzero(sends[:, 1] == sends[:, 2])[:1]:
+        got_row = sends[send].tolist()
+        findings.refuse("a send goes to another rank", f"sends[{send}]", got_row, "two ranks")
         return False
     return True
 
@@ -147,10 +203,11 @@ def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) 
     """Check the circuits of all epochs, and that rounds go through them in order."""
     epochs = plan.epoch_of_round
     steps = np.diff(epochs, prepend=-1)
-    ascending = ((steps == 0) | (steps == 1)).all()
-    if not ascending or int(epochs.max(initial=-1)) + 1 != plan.n_epochs:
+    is_in_order = ((steps == 0) | (steps == 1)).all()
+    if not is_in_order or int(epochs.max(initial=-1)) + 1 != plan.n_epochs:
         rule = "rounds go through all epochs in order"
-        findings.refuse(rule, "epoch_of_round", epochs.tolist()[:9], f"0 .. {plan.n_epochs - 1}")
+        got = epochs.tolist()[:_MOST_SHOWN_EPOCHS]
+        findings.refuse(rule, "epoch_of_round", got, f"0 .. {plan.n_epochs - 1}")
         return False
     if not plan.n_epochs:
         return True
@@ -171,6 +228,18 @@ def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) 
     return True
 
 
+class _Hops(NamedTuple):
+    """The hops of all sends; columns have shape (hops,)."""
+
+    send: IntArray
+    source: IntArray
+    target: IntArray
+
+    def take(self, is_taken: NDArray[np.bool_]) -> _Hops:
+        """Return some of the hops."""
+        return _Hops(self.send[is_taken], self.source[is_taken], self.target[is_taken])
+
+
 def measure_rounds(
     problem: Collective, plan: CollectivePlan, findings: Findings
 ) -> RoundLoads | None:
@@ -178,81 +247,102 @@ def measure_rounds(
 
     Equal circuits of several lanes share what goes from one rank to another evenly.
     """
-    n, rounds, late = problem.n_ranks, plan.n_rounds, problem.late
-    hops = _hops(problem, plan, findings)
-    if hops is None:
+    n_ranks = problem.n_ranks
+    n_rounds = plan.n_rounds
+    n_pairs = n_ranks * n_ranks
+    all_hops = _list_hops(problem, plan, findings)
+    if all_hops is None:
         return None
-    send, origin, target = hops
-    island_bytes = np.full(rounds, -1.0)
-    inside = origin // problem.island == target // problem.island
-    _load_islands(plan, n, send[inside], island_bytes)
-    send, origin, target = send[~inside], origin[~inside], target[~inside]
-    turn = plan.sends[send, 0].astype(np.int64)
-    epoch = plan.epoch_of_round[turn].astype(np.int64)
-    key = (turn * n + origin) * n + target
-    wanted, inverse = np.unique(key, return_inverse=True)
-    carried = np.bincount(inverse, weights=plan.sent_bytes[send])
-    at, lane, rank = np.nonzero(plan.circuits != IDLE)
-    there = (at * n + rank) * n + plan.circuits[at, lane, rank]
-    circuits, lanes = np.unique(there, return_counts=True)
-    asked = np.zeros(len(wanted), dtype=np.int64)
-    asked[inverse] = (epoch * n + origin) * n + target
-    for lost in np.flatnonzero(~np.isin(asked, circuits))[:1]:
-        u, v = divmod(int(asked[lost]) % (n * n), n)
-        where = f"round {wanted[lost] // (n * n)}"
-        findings.refuse("a send goes over a circuit", where, f"none from {u} to {v}", "a circuit")
+
+    # Members of an island tell each other without circuits.
+    is_inside = all_hops.source // problem.island == all_hops.target // problem.island
+    island_bytes = _load_islands(plan, n_ranks, all_hops.send[is_inside])
+    hops = all_hops.take(~is_inside)
+
+    # What goes from one rank to another in a round: by round, source and target.
+    round_of_hop = plan.sends[hops.send, 0].astype(np.int64)
+    pair_of_hop = hops.source * n_ranks + hops.target
+    flows, flow_of_hop = np.unique(round_of_hop * n_pairs + pair_of_hop, return_inverse=True)
+    flow_bytes = np.bincount(flow_of_hop, weights=plan.sent_bytes[hops.send])
+    round_of_flow, pair_of_flow = np.divmod(flows, n_pairs)
+
+    # The circuits that are there: by epoch, source and target, with the number of their lanes.
+    epoch, lane, rank = np.nonzero(plan.circuits != IDLE)
+    pair_of_lane = rank * n_ranks + plan.circuits[epoch, lane, rank]
+    circuits, n_lanes = np.unique(epoch * n_pairs + pair_of_lane, return_counts=True)
+
+    epoch_of_flow = plan.epoch_of_round[round_of_flow].astype(np.int64)
+    needed_circuits = epoch_of_flow * n_pairs + pair_of_flow
+    for flow in np.flatnonzero(~np.isin(needed_circuits, circuits))[:1]:
+        source, target = divmod(int(pair_of_flow[flow]), n_ranks)
+        where = f"round {round_of_flow[flow]}"
+        got = f"none from {source} to {target}"
+        findings.refuse("a send goes over a circuit", where, got, "a circuit")
         return None
-    busiest, most, ready = np.zeros(rounds), np.zeros(rounds, dtype=np.int64), np.zeros(rounds)
-    shared = lanes[np.searchsorted(circuits, asked)]
-    np.maximum.at(busiest, wanted // (n * n), carried / shared)
-    np.maximum.at(most, plan.sends[:, 0], np.bincount(send, minlength=len(plan.sends)))
-    if late.any():
-        np.maximum.at(ready, turn, np.maximum(late[origin], late[target]))
-    return RoundLoads(busiest, most, ready, island_bytes)
+
+    n_lanes_of_flow = n_lanes[np.searchsorted(circuits, needed_circuits)]
+    busiest_bytes = np.zeros(n_rounds)
+    np.maximum.at(busiest_bytes, round_of_flow, flow_bytes / n_lanes_of_flow)
+    n_hops_of_send = np.bincount(hops.send, minlength=len(plan.sends))
+    most_hops = np.zeros(n_rounds, dtype=np.int64)
+    np.maximum.at(most_hops, plan.sends[:, 0], n_hops_of_send)
+    ready_s = np.zeros(n_rounds)
+    if problem.late.any():
+        ready_of_hop_s = np.maximum(problem.late[hops.source], problem.late[hops.target])
+        np.maximum.at(ready_s, round_of_hop, ready_of_hop_s)
+    return RoundLoads(busiest_bytes, most_hops, ready_s, island_bytes)
 
 
-def _load_islands(
-    plan: CollectivePlan, n: int, send: NDArray[np.int64], busiest: NDArray[np.float64]
-) -> None:
-    """Write what the busiest rank sends, or receives, inside its island in each round."""
-    turn = plan.sends[send, 0].astype(np.int64)
+def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray[np.float64]:
+    """Return what the busiest rank sends, or receives, inside its island in each round.
+
+    `send` are the sends inside islands; -1 stands for rounds without any.
+    """
+    busiest_bytes = np.full(plan.n_rounds, -1.0)
+    round_ = plan.sends[send, 0].astype(np.int64)
     for end in (1, 2):
-        each = np.bincount(
-            turn * n + plan.sends[send, end], plan.sent_bytes[send], len(busiest) * n
-        )
-        np.maximum.at(busiest, turn, each.reshape(-1, n).max(axis=1)[turn])
+        rank = plan.sends[send, end]
+        n_entries = plan.n_rounds * n_ranks
+        bytes_of_rank = np.bincount(round_ * n_ranks + rank, plan.sent_bytes[send], n_entries)
+        most_bytes = bytes_of_rank.reshape(plan.n_rounds, n_ranks).max(axis=1)
+        np.maximum.at(busiest_bytes, round_, most_bytes[round_])
+    return busiest_bytes
 
 
-def _hops(
-    problem: Collective, plan: CollectivePlan, findings: Findings
-) -> tuple[NDArray[np.int64], ...] | None:
-    """List send, from and to of all hops, direct sends included; None if routes are broken."""
-    links = plan.links.astype(np.int64)
+def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) -> _Hops | None:
+    """List the hops of all sends, one for a direct send; None if routes are broken."""
     sends = plan.sends.astype(np.int64)
-    if len(links):
-        if problem.hop_s is None:
-            rule = "nothing is forwarded inside a round without hop_s"
-            findings.refuse(rule, "links", len(links), 0)
-            return None
-        send, origin, target = links.T
-        right = (send < len(sends)) & (links[:, 1:] < problem.n_ranks).all(axis=1)
-        if not right.all():
-            row = int(np.flatnonzero(~right)[0])
-            findings.refuse("sends and ranks exist", f"links[{row}]", links[row].tolist(), "both")
-            return None
-        begins = np.append(True, np.diff(send) != 0)
-        ends = np.append(np.diff(send) != 0, True)
-        comes_from = np.where(begins, sends[send, 1], np.roll(target, 1))
-        broken = (comes_from != origin) | (ends & (target != sends[send, 2]))
-        if broken.any():
-            row = int(np.flatnonzero(broken)[0])
-            rule = "links lead from the source of a send to its destination"
-            findings.refuse(rule, f"links[{row}]", links[row].tolist(), int(comes_from[row]))
-            return None
-    if not len(links):
-        return np.arange(len(sends)), sends[:, 1], sends[:, 2]
-    alone = np.ones(len(sends), dtype=np.bool_)
-    alone[links[:, 0]] = False
-    direct = np.flatnonzero(alone)
-    together = np.concatenate([links, np.column_stack([direct, sends[direct, 1:3]])])
-    return together[:, 0], together[:, 1], together[:, 2]
+    if not len(plan.links):
+        return _Hops(np.arange(len(sends)), sends[:, 1], sends[:, 2])
+    if problem.hop_s is None:
+        rule = "nothing is forwarded inside a round without hop_s"
+        findings.refuse(rule, "links", len(plan.links), 0)
+        return None
+
+    send, source, target = plan.links.astype(np.int64).T
+    exists = (send < len(sends)) & (source < problem.n_ranks) & (target < problem.n_ranks)
+    for link in np.flatnonzero(~exists)[:1]:
+        got = plan.links[link].tolist()
+        findings.refuse("sends and ranks exist", f"links[{link}]", got, "both")
+        return None
+
+    # The links of a send follow each other: from its source, each from the end of the last one.
+    is_other_send = np.diff(send) != 0
+    is_first = np.append(True, is_other_send)
+    is_last = np.append(is_other_send, True)
+    expected_source = np.where(is_first, sends[send, 1], np.roll(target, 1))
+    is_broken = (expected_source != source) | (is_last & (target != sends[send, 2]))
+    for link in np.flatnonzero(is_broken)[:1]:
+        rule = "links lead from the source of a send to its destination"
+        got = plan.links[link].tolist()
+        findings.refuse(rule, f"links[{link}]", got, int(expected_source[link]))
+        return None
+
+    is_direct = np.ones(len(sends), dtype=np.bool_)
+    is_direct[send] = False
+    direct = np.flatnonzero(is_direct)
+    return _Hops(
+        send=np.concatenate([send, direct]),
+        source=np.concatenate([source, sends[direct, 1]]),
+        target=np.concatenate([target, sends[direct, 2]]),
+    )

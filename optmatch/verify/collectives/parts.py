@@ -1,4 +1,4 @@
-"""Sends as rows of bytes: what chunks are cut into, so that each send takes some pieces whole."""
+"""Parts of chunks: what chunks are cut into, so that each send takes some pieces whole."""
 
 from __future__ import annotations
 
@@ -12,61 +12,120 @@ from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.plan import KEEP, SUM
 from optmatch.verify.report import Findings
 
+IntArray = NDArray[np.int64]
+
+
+class PieceSends(NamedTuple):
+    """Sends of whole pieces; columns have shape (sends,)."""
+
+    round_: IntArray
+    source: IntArray
+    destination: IntArray
+    piece: IntArray
+    kind: IntArray
+    """``COPY``, ``REDUCE`` or ``KEEP``."""
+    source_place: IntArray
+    target_place: IntArray
+    """The places from and into which it goes; `SUM` is that of the sum."""
+
+    def take(self, is_taken: NDArray[np.bool_]) -> PieceSends:
+        """Return some of the sends."""
+        return PieceSends(*(column[is_taken] for column in self))
+
 
 class Pieces(NamedTuple):
-    """Sends of whole pieces."""
+    """The pieces of all chunks, and the sends of them."""
 
-    rows: NDArray[np.int64]
-    """Round, source, destination, piece, kind, and the places from and into which it goes."""
-    chunk: NDArray[np.int64]
-    """``chunk[piece]``: of which chunk it is."""
+    sends: PieceSends
+    chunk: IntArray
+    """``chunk[piece]``: of which chunk it is; pieces of a chunk are in the order of its bytes."""
 
 
 def check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check that parts lie in their chunks, and that places exist; False if nothing can be cut."""
-    sizes, align = plan.chunk_bytes[plan.sends[:, 3]], problem.align_bytes
-    if len(plan.parts):
-        start, amount = plan.parts.T
-        outside = (start < 0) | (amount < 0) | (start + amount > sizes * (1 + RTOL))
-        for row in np.flatnonzero(outside)[:1]:
-            got, limit = plan.parts[row].tolist(), float(sizes[row])
-            findings.refuse("a part lies in its chunk", f"parts[{row}]", got, limit)
-            return False
-        for row in np.flatnonzero((plan.parts % align != 0).any(axis=1) if align else [])[:1]:
-            rule = "a part is a multiple of align_bytes"
-            findings.refuse(rule, f"parts[{row}]", plan.parts[row].tolist(), align)
-        if plan.among == "whole-blocks":
-            findings.refuse("plans of whole blocks send no parts", "parts", len(sizes), 0)
-    kind, places = plan.sends[:, 4], plan.places
+    if len(plan.parts) and not _check_bytes_of_parts(problem, plan, findings):
+        return False
     if problem.operation not in ("all-reduce", "reduce-scatter"):
-        return findings.expect("only sums have places", "places", bool(places.any()), False)
-    into = places[:, 1] if len(places) else np.zeros(len(kind), dtype=np.int64)
-    for row in np.flatnonzero((kind == KEEP) & (into == SUM))[:1]:
-        findings.refuse("what is kept has a place beside the sum", f"places[{row}]", SUM, "> 0")
+        has_places = bool(plan.places.any())
+        return findings.expect("only sums have places", "places", has_places, False)
+
+    # Without places everything goes into the sum.
+    kind = plan.sends[:, 4]
+    target_place = np.full(len(kind), SUM)
+    if len(plan.places):
+        target_place = plan.places[:, 1]
+    for send in np.flatnonzero((kind == KEEP) & (target_place == SUM))[:1]:
+        rule = "what is kept has a place beside the sum"
+        findings.refuse(rule, f"places[{send}]", SUM, "> 0")
         return False
     return True
 
 
-def cut(plan: CollectivePlan) -> Pieces:
-    """Cut chunks wherever a part of a send begins or ends."""
+def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+    """Check that each part is inside its chunk, and a multiple of what chunks are one of."""
+    chunk_bytes = plan.chunk_bytes[plan.sends[:, 3]]
+    first_byte, n_bytes = plan.parts.T
+    is_outside = (first_byte < 0) | (n_bytes < 0)
+    is_outside |= first_byte + n_bytes > chunk_bytes * (1 + RTOL)
+    for send in np.flatnonzero(is_outside)[:1]:
+        got = plan.parts[send].tolist()
+        findings.refuse(
+            "a part lies in its chunk", f"parts[{send}]", got, float(chunk_bytes[send])
+        )
+        return False
+    if problem.align_bytes:
+        is_uneven = (plan.parts % problem.align_bytes != 0).any(axis=1)
+        for send in np.flatnonzero(is_uneven)[:1]:
+            rule = "a part is a multiple of align_bytes"
+            got = plan.parts[send].tolist()
+            findings.refuse(rule, f"parts[{send}]", got, problem.align_bytes)
+    if plan.among == "whole-blocks":
+        rule = "plans of whole blocks send no parts"
+        findings.refuse(rule, "parts", len(plan.parts), 0)
+    return True
+
+
+def cut_into_pieces(plan: CollectivePlan) -> Pieces:
+    """Cut chunks wherever a part of a send begins or ends.
+
+    Bytes that differ by rounding alone are one cut. Without parts each chunk is a piece.
+    """
+    n_chunks = len(plan.chunk_bytes)
     places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=np.int32)
     rows = np.column_stack([plan.sends, places]).astype(np.int64)
-    every = np.arange(len(plan.chunk_bytes))
+    all_chunks = np.arange(n_chunks)
     if not len(plan.parts):
-        return Pieces(rows, every)
-    chunk, sizes = rows[:, 3], plan.chunk_bytes
-    of = np.concatenate([chunk, chunk, every, every])
-    at = np.concatenate([plan.parts[:, 0], plan.parts.sum(axis=1), 0 * sizes, sizes])
-    order = np.lexsort([at, of])
-    apart = np.diff(at[order]) > RTOL * sizes[of[order][1:]]
-    point = np.cumsum(np.append(True, apart | (np.diff(of[order]) != 0))) - 1
-    number = np.empty(len(of), dtype=np.int64)
-    number[order] = point
-    number -= of  # the last point of each chunk begins no piece
-    low, high = number[: len(chunk)], number[len(chunk) : 2 * len(chunk)]
-    first, last = number[-2 * len(sizes) : -len(sizes)], number[-len(sizes) :]
-    count = high - low
-    long = np.repeat(rows, count, axis=0)
-    begin = np.repeat(low - (np.cumsum(count) - count), count)
-    long[:, 3] = begin + np.arange(len(long))
-    return Pieces(long, np.repeat(every, last - first))
+        return Pieces(PieceSends(*rows.T), all_chunks)
+
+    # Every part has a cut at its begin and one at its end, and so has every chunk.
+    chunk_of_send = rows[:, 3]
+    n_sends = len(chunk_of_send)
+    chunk_of_cut = np.concatenate([chunk_of_send, chunk_of_send, all_chunks, all_chunks])
+    begins = plan.parts[:, 0]
+    ends = plan.parts.sum(axis=1)
+    byte_of_cut = np.concatenate([begins, ends, np.zeros(n_chunks), plan.chunk_bytes])
+
+    # Number the cuts by chunk and byte; equal ones get one number.
+    order = np.lexsort([byte_of_cut, chunk_of_cut])
+    is_other_byte = np.diff(byte_of_cut[order]) > (
+        RTOL * plan.chunk_bytes[chunk_of_cut[order][1:]]
+    )
+    is_other_chunk = np.diff(chunk_of_cut[order]) != 0
+    is_new = np.append(True, is_other_byte | is_other_chunk)
+    number_of_cut = np.empty(len(chunk_of_cut), dtype=np.int64)
+    number_of_cut[order] = np.cumsum(is_new) - 1
+
+    # A piece is between two cuts and has the number of the first one, less the last cuts of the
+    # chunks before it, which begin no piece.
+    piece_of_cut = number_of_cut - chunk_of_cut
+    first_piece = piece_of_cut[:n_sends]
+    n_pieces_of_send = piece_of_cut[n_sends : 2 * n_sends] - first_piece
+    n_pieces_of_chunk = piece_of_cut[-n_chunks:] - piece_of_cut[-2 * n_chunks : -n_chunks]
+
+    # A send of several pieces becomes a row for each of them.
+    rows_of_pieces = np.repeat(rows, n_pieces_of_send, axis=0)
+    n_rows_before = np.cumsum(n_pieces_of_send) - n_pieces_of_send
+    offset = np.repeat(first_piece - n_rows_before, n_pieces_of_send)
+    rows_of_pieces[:, 3] = offset + np.arange(len(rows_of_pieces))
+    chunk_of_piece = np.repeat(all_chunks, n_pieces_of_chunk)
+    return Pieces(PieceSends(*rows_of_pieces.T), chunk_of_piece)

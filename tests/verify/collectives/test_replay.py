@@ -10,7 +10,7 @@ import pytest
 import optmatch as om
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.problems.collectives.problem import OPERATIONS
-from optmatch.verify.collectives import replay
+from optmatch.verify.collectives import sums
 from optmatch.verify.report import Findings
 from tests.helpers.collectives import compute
 
@@ -30,7 +30,7 @@ def solved(operation: Any, n: int, method: str, **fields: Any) -> tuple[Any, Any
 def test_the_replay_agrees_with_real_numbers(
     operation: str, n: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(sums, "MOST_BYTES", most_bytes)
     rng = np.random.default_rng(n)
     for method in ("ring", "bruck"):
         problem, _, plan = solved(operation, n, method)
@@ -75,7 +75,7 @@ def test_the_first_wrong_chunk_is_told(
     sends: Any, places: Any, chunks: Any, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is, alone, whether chunks are replayed together or one by one."""
-    monkeypatch.setattr(replay, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(sums, "MOST_BYTES", most_bytes)
     right = [[2, 0, 1, 0, REDUCE], [2, 1, 0, 0, REDUCE]][: 2 * (chunks == [1])]
     wrong = [[turn, *ends, chunk, kind] for turn, *ends, kind in sends for chunk in chunks]
     plan = om.CollectivePlan(
@@ -84,7 +84,7 @@ def test_the_first_wrong_chunk_is_told(
         chunk_bytes=np.ones(2),
     )
     findings = Findings()
-    replay.check_sums(om.Collective("all-reduce", 2, 2.0), plan, findings)
+    sums.check_sums(om.Collective("all-reduce", 2, 2.0), plan, findings)
     (violation,) = findings.violations
     assert f"chunk {chunks[0]}" in violation.where
 

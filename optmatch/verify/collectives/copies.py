@@ -1,0 +1,70 @@
+"""The data of every rank in operations that add nothing up: who has a chunk, and when it came."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import Collective, CollectivePlan
+from optmatch.problems.collectives.plan import COPY
+from optmatch.verify.collectives.parts import cut_into_pieces
+from optmatch.verify.report import Findings
+
+_BEFORE_ALL_ROUNDS = -1
+
+
+def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
+    """Check that each sender has received before, and that in the end all ranks have their data.
+
+    Nothing is added up, and nothing is lost: the round of the first arrival is enough.
+    """
+    for send in np.flatnonzero(plan.sends[:, 4] != COPY)[:1]:
+        kind = int(plan.sends[send, 4])
+        findings.refuse(f"{problem.operation} adds nothing up", f"sends[{send}, 4]", kind, COPY)
+
+    pieces = cut_into_pieces(plan)
+    sends = pieces.sends
+    n_pieces = len(pieces.chunk)
+    owner = _first_owners(problem, len(plan.chunk_bytes))[pieces.chunk]
+
+    # A key is a piece at a rank, rank * n_pieces + piece.
+    first_keys = owner * n_pieces + np.arange(n_pieces)
+    arrived_keys = sends.destination * n_pieces + sends.piece
+    keys = np.concatenate([first_keys, arrived_keys])
+    rounds = np.concatenate([np.full(n_pieces, _BEFORE_ALL_ROUNDS), sends.round_])
+    order = np.lexsort([rounds, keys])
+    known_keys, first_place = np.unique(keys[order], return_index=True)
+    first_round = rounds[order][first_place]
+
+    sent_keys = sends.source * n_pieces + sends.piece
+    place = np.searchsorted(known_keys[:-1], sent_keys)
+    has_piece = (known_keys[place] == sent_keys) & (first_round[place] < sends.round_)
+    for send in np.flatnonzero(~has_piece)[:1]:
+        chunk = pieces.chunk[sends.piece[send]]
+        where = f"round {sends.round_[send]}, rank {sends.source[send]}"
+        findings.refuse("who sends a chunk has it", where, f"no chunk {chunk}", "the chunk")
+
+    missing_keys = np.setdiff1d(_wanted_keys(problem, pieces.chunk), known_keys)
+    for key in missing_keys[:1].tolist():
+        rank, piece = divmod(key, n_pieces)
+        rule = "in the end every rank has what it wants"
+        got = f"no chunk {pieces.chunk[piece]}"
+        findings.refuse(rule, f"rank {rank}", got, "the chunk")
+
+
+def _first_owners(problem: Collective, n_chunks: int) -> NDArray[np.int64]:
+    """Return ``owner[chunk]``, the rank that has it at the beginning."""
+    if problem.operation == "broadcast":
+        return np.full(n_chunks, problem.root)
+    return np.arange(n_chunks) // max(n_chunks // problem.n_ranks, 1)
+
+
+def _wanted_keys(problem: Collective, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
+    """List ``rank * n_pieces + piece`` of all data that have to arrive; `chunk` is by piece."""
+    n_ranks = problem.n_ranks
+    n_pieces = len(chunk)
+    if problem.operation != "all-to-all":
+        return np.arange(n_ranks * n_pieces)
+    destination = chunk % n_ranks
+    is_wanted = problem.demand.reshape(-1)[chunk] > 0
+    return np.asarray((destination * n_pieces + np.arange(n_pieces))[is_wanted])

@@ -1,0 +1,220 @@
+"""The data of every rank in operations that add up: whose data are in each sum."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import Collective, CollectivePlan
+from optmatch.problems.collectives.plan import KEEP, REDUCE, SUM
+from optmatch.verify.collectives.parts import PieceSends, cut_into_pieces
+from optmatch.verify.report import Findings
+
+MOST_BYTES = 1 << 28
+"""The memory of the sets that are held at a time; pieces do not mix, so others come after them."""
+_BITS = 64
+"""Bits of a word of a set."""
+
+Sets = NDArray[np.uint64]
+"""Sets of ranks as bits, shape (sets, words): bit r % 64 of word r // 64 is rank r."""
+
+
+def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
+    """Replay copies and additions on sets of ranks; nothing may be added twice."""
+    pieces = cut_into_pieces(plan)
+    n_pieces = len(pieces.chunk)
+    bytes_of_set = 8 * _count_words(problem.n_ranks)
+    n_together = max(1, MOST_BYTES // (bytes_of_set * problem.n_ranks))
+    for first in range(0, n_pieces, n_together):
+        behind = min(first + n_together, n_pieces)
+        is_inside = (pieces.sends.piece >= first) & (pieces.sends.piece < behind)
+        sends = pieces.sends.take(is_inside)
+        sends = sends._replace(piece=sends.piece - first)
+        state = _SumState(problem, pieces.chunk[first:behind], sends)
+        if not _replay_sends(state, sends, findings):
+            return
+        n_chunks_of_block = max(len(plan.chunk_bytes) // problem.n_ranks, 1)
+        if not _check_ends(problem, state, n_chunks_of_block, findings):
+            return
+
+
+def _count_words(n_ranks: int) -> int:
+    """Return how many words a set of ranks has."""
+    return -(-n_ranks // _BITS)
+
+
+class _SumState:
+    """Whose data are at each place of each piece at each rank, while rounds are replayed.
+
+    A slot is a place of a piece at a rank, ``(place * n_ranks + rank) * n_pieces + piece``. Only
+    slots that sends use have a set, beside the sums, which come first.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    chunk
+        ``chunk[piece]``: the chunk of each piece that is replayed.
+    sends
+        The sends of these pieces.
+    """
+
+    def __init__(self, problem: Collective, chunk: NDArray[np.int64], sends: PieceSends) -> None:
+        self.n_ranks = problem.n_ranks
+        self.chunk = chunk
+        n_sums = self.n_ranks * len(chunk)
+        source_slot = self._find_slots(sends.source_place, sends.source, sends.piece)
+        target_slot = self._find_slots(sends.target_place, sends.destination, sends.piece)
+        sum_slot = self._find_slots(np.full(len(sends.piece), SUM), sends.destination, sends.piece)
+        slots = np.concatenate([np.arange(n_sums), source_slot, target_slot, sum_slot])
+        if slots.max() < 2 * len(slots):
+            self.slot_of_set = np.arange(slots.max() + 1)
+            set_of_slot = slots
+        else:
+            # Places that nothing uses take no memory.
+            self.slot_of_set, set_of_slot = np.unique(slots, return_inverse=True)
+        sets_of_sends = set_of_slot.reshape(-1)[n_sums:].reshape(3, -1)
+        self.source_set, self.target_set, self.sum_set = sets_of_sends
+        """For each send, the set that it reads, the one it writes, and that of the sum there."""
+
+        words = _count_words(self.n_ranks)
+        ranks = np.arange(self.n_ranks)
+        self.own_data: Sets = np.zeros((self.n_ranks, words), dtype=np.uint64)
+        """The set of one rank each."""
+        self.own_data[ranks, ranks // _BITS] = np.uint64(1) << (ranks % _BITS).astype(np.uint64)
+
+        # At first the sum of a rank holds its own data, and so does the place of what it had.
+        self.sets: Sets = np.zeros((len(self.slot_of_set), words), dtype=np.uint64)
+        has_own_data = self.slot_of_set < 2 * n_sums
+        rank_of_set = self.slot_of_set[has_own_data] // len(chunk) % self.n_ranks
+        self.sets[has_own_data] = self.own_data[rank_of_set]
+
+    def _find_slots(
+        self, place: NDArray[np.int64], rank: NDArray[np.int64], piece: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the slots of some places of pieces at ranks."""
+        return (place * self.n_ranks + rank) * len(self.chunk) + piece
+
+    def describe(self, round_: int, number: int) -> str:
+        """Return the name of a set in messages: round, rank, chunk and place."""
+        place_and_rank, piece = divmod(int(self.slot_of_set[number]), len(self.chunk))
+        place, rank = divmod(place_and_rank, self.n_ranks)
+        beside_sum = f", place {place}" if place else ""
+        return f"round {round_}, rank {rank}, chunk {self.chunk[piece]}{beside_sum}"
+
+
+def _replay_sends(state: _SumState, sends: PieceSends, findings: Findings) -> bool:
+    """Replay all rounds; False at the first thing that is wrong."""
+    rounds, first_sends = np.unique(sends.round_, return_index=True)
+    bounds = np.append(first_sends, len(sends.round_)).tolist()
+    for place, round_ in enumerate(rounds.tolist()):
+        of_round = slice(bounds[place], bounds[place + 1])
+        if not _replay_round(state, sends.kind[of_round], of_round, round_, findings):
+            return False
+    return True
+
+
+def _replay_round(
+    state: _SumState, kind: NDArray[np.int64], of_round: slice, round_: int, findings: Findings
+) -> bool:
+    """Replay the sends of one round, which all send what was there at its start.
+
+    Parameters
+    ----------
+    state
+        Changed by the sends.
+    kind
+        The kinds of the sends of the round.
+    of_round
+        Which sends these are.
+    round_
+        The number of the round, for messages.
+    findings
+        Gets the first violation.
+
+    Returns
+    -------
+    bool
+        False if something is wrong.
+    """
+    source = state.source_set[of_round]
+    target = state.target_set[of_round]
+    data = state.sets[source]
+    for send in np.flatnonzero(~data.any(axis=1))[:1]:
+        where = state.describe(round_, source[send])
+        findings.refuse("who sends a chunk has it", where, "nothing", "the chunk")
+        return False
+
+    # What is kept goes to a place of its own as a copy, and is added to the sum.
+    is_kept = kind == KEEP
+    is_added = kind == REDUCE
+    if is_kept.any():
+        is_added = np.append(is_added, np.ones(int(is_kept.sum()), dtype=np.bool_))
+        data = np.concatenate([data, data[is_kept]])
+        target = np.append(target, state.sum_set[of_round][is_kept])
+
+    # Several sends into one place in a round all have to add.
+    by_target = np.argsort(target, kind="stable")
+    is_same_as_next = np.diff(target[by_target]) == 0
+    adds_in_order = is_added[by_target]
+    is_clash = is_same_as_next & ~(adds_in_order[:-1] & adds_in_order[1:])
+    for place in np.flatnonzero(is_clash)[:1]:
+        where = state.describe(round_, target[by_target[place]])
+        findings.refuse("a copy is all that a rank receives of a chunk", where, "more", "one")
+        return False
+    is_empty = is_added & ~state.sets[target].any(axis=1)
+    for send in np.flatnonzero(is_empty)[:1]:
+        where = state.describe(round_, target[send])
+        findings.refuse("nothing is added to an empty place", where, "nothing", "a sum")
+        return False
+
+    state.sets[target[~is_added]] = data[~is_added]
+    return _add_data(state, target, data, by_target[adds_in_order], round_, findings)
+
+
+def _add_data(
+    state: _SumState,
+    target: NDArray[np.int64],
+    data: Sets,
+    additions: NDArray[np.int64],
+    round_: int,
+    findings: Findings,
+) -> bool:
+    """Add data to sums; chunks that several ranks send to one are added one after another.
+
+    `additions` are sends, sorted by their targets. False if a sum has some of the data already.
+    """
+    waiting = additions
+    while len(waiting):
+        is_first_of_target = np.ones(len(waiting), dtype=np.bool_)
+        is_first_of_target[1:] = target[waiting[1:]] != target[waiting[:-1]]
+        now = waiting[is_first_of_target]
+        has_already = (state.sets[target[now]] & data[now]).any(axis=1)
+        for send in now[has_already][:1]:
+            where = state.describe(round_, target[send])
+            findings.refuse("nothing is added twice", where, "a rank's data, again", "once")
+            return False
+        state.sets[target[now]] |= data[now]
+        waiting = waiting[~is_first_of_target]
+    return True
+
+
+def _check_ends(
+    problem: Collective, state: _SumState, n_chunks_of_block: int, findings: Findings
+) -> bool:
+    """Check that in the end every rank has the data of all ranks in the sums that it wants."""
+    n_ranks = problem.n_ranks
+    n_sums = n_ranks * len(state.chunk)
+    data_of_all = np.bitwise_or.reduce(state.own_data, axis=0)
+    sums = state.sets[:n_sums].reshape(n_ranks, len(state.chunk), -1)
+    is_right = (sums == data_of_all).all(axis=2)
+    if problem.operation == "reduce-scatter":
+        owner = state.chunk // n_chunks_of_block
+        is_right |= np.arange(n_ranks)[:, None] != owner
+    for rank, piece in np.argwhere(~is_right)[:1].tolist():
+        rule = "in the end every rank has the sum that it wants"
+        n_added = sum(int(word).bit_count() for word in sums[rank, piece].tolist())
+        where = f"rank {rank}, chunk {state.chunk[piece]}"
+        findings.refuse(rule, where, f"{n_added} ranks", f"{n_ranks} ranks")
+        return False
+    return True
