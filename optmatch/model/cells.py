@@ -113,17 +113,21 @@ class CellDevice(Value):
         InputError
             If there is no such cell, no such name, or a value is out of range.
         """
-        chosen, n = find_device(device), form_of(Count).check("n_cells", n_cells)
-        columns = {name: np.full(n, _default(chosen, name)) for name in CELL_FIELDS}
+        chosen_device = find_device(device)
+        n_cells = form_of(Count).check("n_cells", n_cells)
+        columns = {name: np.full(n_cells, _default(chosen_device, name)) for name in CELL_FIELDS}
+
+        # What was measured of a cell goes before the figures of the device.
         for cell, values in (measured or {}).items():
-            if not 0 <= cell < n:
-                raise InputError(f"cell {cell}: cells are 0 .. {n - 1}", where=f"cell {cell}")
+            if not 0 <= cell < n_cells:
+                allowed = f"cells are 0 .. {n_cells - 1}"
+                raise InputError(f"cell {cell}: {allowed}", where=f"cell {cell}")
             for name, value in values.items():
                 if name not in columns:
-                    known = ", ".join(CELL_FIELDS)
-                    raise InputError(f"{name!r}: unknown; known are {known}", where=name)
+                    names = ", ".join(CELL_FIELDS)
+                    raise InputError(f"{name!r}: unknown; known are {names}", where=name)
                 columns[name][cell] = form_of(float).check(f"cell {cell}, {name}", value)
-        return cls(device=chosen, **columns)
+        return cls(device=chosen_device, **columns)
 
     def draw(self, sigmas: Mapping[str, float], seed: int) -> CellDevice:
         """Draw a chip: each value with an error of a normal distribution, cut off at 0.
@@ -143,11 +147,16 @@ class CellDevice(Value):
         """
         rng = np.random.default_rng(seed)
         drawn: dict[str, Any] = {}
-        for name in CELL_FIELDS:  # always all, so that a column does not depend on the others
+        # Errors are drawn for all columns, so that one column does not depend on the others.
+        for name in CELL_FIELDS:
             errors = rng.normal(0.0, 1.0, self.n_cells)
-            if name in sigmas:
-                value = getattr(self, name) + form_of(float).check(name, sigmas[name]) * errors
-                drawn[name] = value if name == "phase_offset_rad" else np.maximum(value, 0.0)
+            if name not in sigmas:
+                continue
+            sigma = form_of(float).check(name, sigmas[name])
+            values = getattr(self, name) + sigma * errors
+            if name != "phase_offset_rad":  # which alone may be negative
+                values = np.maximum(values, 0.0)
+            drawn[name] = values
         for name in sigmas:
             if name not in drawn:
                 raise InputError(f"{name!r}: unknown; known are {', '.join(CELL_FIELDS)}")
@@ -243,18 +252,23 @@ class Measurement(Value):
     calibration_db: float = CALIBRATION_DB
 
     def __post_init__(self) -> None:
+        """Check shapes and ranges; a band without its frequencies is not kept, nor these alone."""
         calibration_db = form_of(Amount).check("calibration_db", self.calibration_db)
-        largest = 10 ** (calibration_db / 10)
+        largest_power = 10 ** (calibration_db / 10)
+
+        # The states, and the powers at one frequency.
         states = form_of(_States).check("cell_states", self.cell_states)
-        power = _check_powers("power", self.power, 3, largest)
+        power = _check_powers("power", self.power, 3, largest_power)
         if power.shape != (len(states), *power.shape[1:2] * 2):
             shapes = f"cell_states {states.shape}, power {power.shape}"
             raise InputError(f"{shapes}: not (states, cells) and (states, ports, ports)")
         self._set(cell_states=states, power=power, calibration_db=calibration_db)
+
+        # The powers over a band.
         if self.band_power is None or self.frequencies_hz is None:
             self._set(band_power=None, frequencies_hz=None)
             return
-        band_power = _check_powers("band_power", self.band_power, 4, largest)
+        band_power = _check_powers("band_power", self.band_power, 4, largest_power)
         frequencies_hz = np.array(self.frequencies_hz, dtype=np.float64)
         frequencies_hz.flags.writeable = False
         if band_power.shape != (len(states), len(frequencies_hz), *power.shape[1:]):
@@ -270,18 +284,21 @@ _States = Annotated[NDArray[np.int8], Axes(2), Range(BAR, CROSS)]
 
 def _check_powers(name: str, powers: ArrayLike, ndim: int, largest: float) -> NDArray[np.float64]:
     """Return powers from 0 to `largest`, or NaN, as a read-only array."""
-    given = np.asarray(powers, dtype=np.float64)
-    is_missing = np.isnan(given)
+    measured = np.asarray(powers, dtype=np.float64)
+    is_missing = np.isnan(measured)
     form = form_of(Annotated[NDArray[np.float64], Axes(ndim), Range(0, largest)])
-    checked = form.check(name, np.where(is_missing, 0.0, given))
+    checked = form.check(name, np.where(is_missing, 0.0, measured))
     power: NDArray[np.float64] = np.where(is_missing, np.nan, checked)
     power.flags.writeable = False
     return power
 
 
 def _default(device: Device, name: str) -> float:
+    """Return the value that a column has where nothing was measured."""
     value = getattr(device, name, 0.0)  # an offset of phase is no figure of a device
-    return NO_LEAK_DB if value is None else float(value)
+    if value is None:  # an extinction without a limit
+        return NO_LEAK_DB
+    return float(value)
 
 
 def cells_of(device: Device | CellDevice | str, n_cells: int) -> CellDevice:

@@ -58,17 +58,23 @@ class FabricRow(Value):
     @property
     def worst_route_cells(self) -> int | None:
         """The most cells that a circuit passes; None without one."""
-        return int(self.route_cells.max()) if len(self.route_cells) else None
+        if not len(self.route_cells):
+            return None
+        return int(self.route_cells.max())
 
     @property
     def worst_insertion_loss_db(self) -> float | None:
         """The largest loss of a circuit; None without one."""
-        return float(self.insertion_loss_db.max()) if len(self.route_cells) else None
+        if not len(self.route_cells):
+            return None
+        return float(self.insertion_loss_db.max())
 
     @property
     def worst_signal_to_crosstalk_db(self) -> float | None:
         """The lowest signal over crosstalk of a circuit; None without one."""
-        return float(self.signal_to_crosstalk_db.min()) if len(self.route_cells) else None
+        if not len(self.route_cells):
+            return None
+        return float(self.signal_to_crosstalk_db.min())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

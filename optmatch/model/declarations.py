@@ -75,16 +75,21 @@ class Range:
 
     def refuse(self, name: str, value: Any) -> None:
         """Raise an `InputError` that names a value out of range; else do nothing."""
-        shown = f"{name} = {value if isinstance(value, int) else format(value, 'g')}"
-        low, high = f"{self.least:g}", f"{self.most:g}"
+        is_too_small = value < self.least or (self.above and value == self.least)
+        if not is_too_small and not value > self.most:
+            return
+
+        # The message names both bounds where there are two, else the one that is broken.
+        text = str(value) if isinstance(value, int) else f"{value:g}"
         if math.isfinite(self.least) and math.isfinite(self.most) and not self.above:
-            if not self.least <= value <= self.most:
-                raise InputError(f"{shown}: from {low} to {high}", where=name)
-        elif value < self.least or (self.above and value == self.least):
-            sign = ">" if self.above else ">="
-            raise InputError(f"{shown}: must be {sign} {low}", where=name)
-        elif value > self.most:
-            raise InputError(f"{shown}: at most {high}", where=name)
+            rule = f"from {self.least:g} to {self.most:g}"
+        elif not is_too_small:
+            rule = f"at most {self.most:g}"
+        elif self.above:
+            rule = f"must be > {self.least:g}"
+        else:
+            rule = f"must be >= {self.least:g}"
+        raise InputError(f"{name} = {text}: {rule}", where=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,29 +207,35 @@ class Array:
 
     def check(self, name: str, value: Any) -> Any:
         """Return a frozen array of this type; one that is frozen already is not copied."""
-        axes, columns = self.axes.count, self.axes.columns
-        array = value if self._is_frozen(value) else frozen(name, value, axes, self.dtype)
-        if columns and not array.size and array.shape != (0, columns):
-            array = frozen(name, np.empty((0, columns)), 2, self.dtype)
-        if columns and array.shape[1] != columns:
-            named = f"{name} has {array.shape[1]} columns, not {columns}"
-            raise InputError(named, where=name)
+        array = value
+        if not self._is_frozen(value):
+            array = frozen(name, value, self.axes.count, self.dtype)
+
+        # An array without entries has its columns all the same.
+        n_columns = self.axes.columns
+        if n_columns and not array.size and array.shape != (0, n_columns):
+            array = frozen(name, np.empty((0, n_columns)), 2, self.dtype)
+        if n_columns and array.shape[1] != n_columns:
+            raise InputError(f"{name} has {array.shape[1]} columns, not {n_columns}", where=name)
+
+        # If the smallest and the largest entry are in range, all are; else the first is named.
         if not array.size or self._holds(array.min(), array.max()):
             return array
-        out = (array < self.span.least) | (array > self.span.most)
+        is_out = (array < self.span.least) | (array > self.span.most)
         if self.span.above:
-            out |= array == self.span.least
-        if out.any():
-            place = np.argwhere(out)[0]
+            is_out |= array == self.span.least
+        for place in np.argwhere(is_out)[:1].tolist():
             self.span.refuse(f"{name}[{', '.join(map(str, place))}]", array[tuple(place)])
         return array
 
     def _holds(self, smallest: Any, largest: Any) -> bool:
         """Tell whether the range holds the smallest and the largest number of an array."""
-        is_above = smallest > self.span.least if self.span.above else smallest >= self.span.least
-        return bool(is_above and largest <= self.span.most)
+        if smallest < self.span.least or largest > self.span.most:
+            return False
+        return not (self.span.above and smallest == self.span.least)
 
     def _is_frozen(self, value: Any) -> bool:
+        """Tell whether a value is what `check` would return, so that it need not be copied."""
         return (
             isinstance(value, np.ndarray)
             and value.dtype == self.dtype
@@ -250,8 +261,9 @@ class Listed:
 
     def takes(self, value: Any) -> bool:
         """Tell whether a value is a sequence, and not a text."""
-        array = isinstance(value, np.ndarray) and value.ndim > 0
-        return array or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
+        if isinstance(value, np.ndarray):
+            return value.ndim > 0
+        return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
     def takes_all(self, values: Sequence[Any]) -> bool:
         """Tell quickly whether all values are tuples of plain values of one type, and in range."""
@@ -265,10 +277,13 @@ class Listed:
     def check(self, name: str, value: Any) -> Any:
         """Return a tuple."""
         if not self.takes(value) or self.length not in (None, len(value)):
-            count = "" if self.length is None else f" of {self.length}"
-            named = f"{name} = {_short(value)}: a list{count} is expected"
-            raise InputError(named, where=name)
-        value = value.tolist() if isinstance(value, np.ndarray) else value
+            wanted = "a list"
+            if self.length is not None:
+                wanted = f"a list of {self.length}"
+            raise InputError(f"{name} = {_short(value)}: {wanted} is expected", where=name)
+
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
         part = self.part
         if isinstance(part, Plain | Listed) and part.takes_all(value):  # millions of names
             return tuple(value)
@@ -338,15 +353,32 @@ class Instance:
 
 @cache
 def form_of(hint: Any) -> Form:
-    """Return the declaration of the values that a type hint allows."""
+    """Return the declaration of the values that a type hint allows.
+
+    Parameters
+    ----------
+    hint
+        A number, text, bool, `Literal`, array, tuple, sequence, mapping, class, or a choice of
+        them; `Annotated` adds a `Range` or `Axes`, which are those of all parts of a choice too.
+
+    Raises
+    ------
+    TypeError
+        If the hint is of another kind.
+    """
+    # The rules of nested annotations, the innermost first; aliases may stand between them.
     hint = _spell_out(hint)
     rules: list[Any] = []
     while get_origin(hint) is Annotated:
-        hint, *more = get_args(hint)
-        hint, rules = _spell_out(hint), [*more, *rules]
+        hint, *rules_here = get_args(hint)
+        hint = _spell_out(hint)
+        rules = [*rules_here, *rules]
     span = next((rule for rule in rules if isinstance(rule, Range)), Range())
     axes = next((rule for rule in rules if isinstance(rule, Axes)), Axes(1))
-    origin, parts = get_origin(hint), get_args(hint)
+
+    # What is made of other hints.
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if origin in (Union, types.UnionType):
         options = tuple(
             form_of(Annotated[part, span, axes]) for part in parts if part is not types.NoneType
@@ -357,13 +389,17 @@ def form_of(hint: Any) -> Form:
     if origin is np.ndarray:
         return Array(get_args(parts[1])[0], axes, span)
     if origin in (tuple, Sequence):
-        exact = origin is tuple and Ellipsis not in parts
-        return Listed(form_of(parts[0]), len(parts) if exact else None)
+        has_length = origin is tuple and Ellipsis not in parts
+        return Listed(form_of(parts[0]), len(parts) if has_length else None)
     if origin is Mapping:
         return Mapped(form_of(parts[1]))
+
+    # Single values.
     if hint in (int, float, bool, str):
         return Plain(hint, span)
-    cls = object if hint is Any else origin or hint
+    cls = origin or hint
+    if hint is Any:
+        cls = object
     if not isinstance(cls, type):
         raise TypeError(f"{hint!r}: no form of a field")
     return Instance(cls)
@@ -378,8 +414,8 @@ def _spell_out(hint: Any) -> Any:
     while (alias := get_origin(hint) or hint) and hasattr(alias, "__value__"):
         value = alias.__value__
         if alias is not hint:  # with parameters, which the value may name in another order
-            given = dict(zip(alias.__type_params__, get_args(hint), strict=True))
-            value = value[tuple(given[name] for name in value.__parameters__)]
+            argument_of = dict(zip(alias.__type_params__, get_args(hint), strict=True))
+            value = value[tuple(argument_of[name] for name in value.__parameters__)]
         hint = value
     return hint
 
@@ -407,5 +443,8 @@ def check_fields(value: Any) -> None:
 
 
 def _short(value: Any, most: int = 60) -> str:
+    """Write a value for a message, and no more than its first letters."""
     text = repr(value)
-    return text if len(text) <= most else text[:most] + "..."
+    if len(text) <= most:
+        return text
+    return text[:most] + "..."

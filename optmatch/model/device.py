@@ -60,10 +60,24 @@ def transfer(theta_rad: ArrayLike, delta_rad: ArrayLike = 0.0) -> NDArray[np.com
 
 
 def _matrix(
-    straight: NDArray[np.float64], across: NDArray[np.float64], delta: ArrayLike
+    bar_amplitude: NDArray[np.float64], cross_amplitude: NDArray[np.float64], delta_rad: ArrayLike
 ) -> NDArray[np.complex128]:
-    rows = np.stack([straight, across, across, -straight], axis=-1)
-    factor = 1j * np.exp(1j * np.asarray(delta, dtype=np.float64))
+    """Return the transfer matrices of cells whose arms have a phase in common.
+
+    Parameters
+    ----------
+    bar_amplitude, cross_amplitude
+        Of light that stays on its side, and that changes it; any shape.
+    delta_rad
+        The mean phase of the two arms.
+
+    Returns
+    -------
+    NDArray
+        ``T[..., side left by, side entered]``.
+    """
+    rows = np.stack([bar_amplitude, cross_amplitude, cross_amplitude, -bar_amplitude], axis=-1)
+    factor = 1j * np.exp(1j * np.asarray(delta_rad, dtype=np.float64))
     matrix: NDArray[np.complex128] = factor[..., None, None] * rows.reshape(*rows.shape[:-1], 2, 2)
     return matrix
 
@@ -204,26 +218,53 @@ def mix_ways(
     ratio: NDArray[np.float64],
     errors_rad: NDArray[np.float64] | None,
 ) -> NDArray[np.complex128]:
-    """Return the matrices of cells of which loss and leak in their states are given."""
-    tilt = np.arctan(np.sqrt(ratio))
-    straight = np.where(states == BAR, np.cos(tilt), np.sin(tilt))
-    across = np.where(states == BAR, np.sin(tilt), np.cos(tilt))
+    """Return the transfer matrices of cells, of which loss and leak in their states are known.
+
+    The two ways share the power as a Mach-Zehnder interferometer does: cos(tilt) and sin(tilt) are
+    the amplitudes of the wanted way and of the other one.
+
+    Parameters
+    ----------
+    states
+        ``states[...]``: 0 bar, 1 cross.
+    loss_db
+        Of the wanted way, in dB; the shape of `states`.
+    ratio
+        Power at the other output over power at the wanted one.
+    errors_rad
+        ``errors_rad[..., arm]``: errors of the phases of the two arms; None for none.
+
+    Returns
+    -------
+    NDArray
+        ``T[..., side left by, side entered]``, complex128: amplitudes.
+    """
+    tilt_rad = np.arctan(np.sqrt(ratio))
+    bar_amplitude = np.where(states == BAR, np.cos(tilt_rad), np.sin(tilt_rad))
+    cross_amplitude = np.where(states == BAR, np.sin(tilt_rad), np.cos(tilt_rad))
+    mean_error_rad: ArrayLike = 0.0
+    if errors_rad is not None:
+        # Half the difference of the arms turns the shares of power, their mean turns the phase.
+        turn_rad = (errors_rad[..., 0] - errors_rad[..., 1]) / 2
+        sine = np.sin(turn_rad)
+        cosine = np.cos(turn_rad)
+        exact_bar = bar_amplitude
+        bar_amplitude = exact_bar * cosine + cross_amplitude * sine
+        cross_amplitude = cross_amplitude * cosine - exact_bar * sine
+        mean_error_rad = (errors_rad[..., 0] + errors_rad[..., 1]) / 2
+    matrix = _matrix(bar_amplitude, cross_amplitude, mean_error_rad)
+
+    # The stated loss is that of the wanted way; both outputs together give no more than came in.
     gain = np.sqrt(np.minimum(1.0, 10 ** (-loss_db / 10) * (1 + ratio)))
-    if errors_rad is None:
-        matrix = _matrix(straight, across, 0.0)
-    else:
-        turn = (errors_rad[..., 0] - errors_rad[..., 1]) / 2
-        sine, cosine = np.sin(turn), np.cos(turn)
-        delta = (errors_rad[..., 0] + errors_rad[..., 1]) / 2
-        turned = straight * cosine + across * sine, across * cosine - straight * sine
-        matrix = _matrix(*turned, delta)
     scaled: NDArray[np.complex128] = gain[..., None, None] * matrix
     return scaled
 
 
 def _ratio(extinction_db: float | None) -> float:
-    """Return power at the other over power at the wanted output."""
-    return 0.0 if extinction_db is None else math.pow(10, -extinction_db / 10)
+    """Return power at the other over power at the wanted output; None: nothing leaks."""
+    if extinction_db is None:
+        return 0.0
+    return math.pow(10, -extinction_db / 10)
 
 
 _THESIS = "Sanchez-Jacome (2025), thesis, chapter 2, repository ricarvid1/dsj-thesis"

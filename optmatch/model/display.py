@@ -61,10 +61,14 @@ class Displayed(Value):
         """
         problem: Any = self
         fabric = problem.fabric
-        where = "" if fabric is None else f" on {fabric.title}, {fabric.n_ports} ports"
+        question = problem.kind
+        if fabric is not None:
+            question += f" on {fabric.title}, {fabric.n_ports} ports"
         bound = problem.lower_bound()
-        told = f"no answer is below {write_score(bound, unit_of(problem))}"
-        return f"{problem.kind}{where}\n{told if is_known(bound) else 'nothing answers it'}"
+        claim = "nothing answers it"
+        if is_known(bound):
+            claim = f"no answer is below {write_score(bound, unit_of(problem))}"
+        return f"{question}\n{claim}"
 
     def plot(self) -> Any:
         """Return a figure of matplotlib that shows what is asked.

@@ -49,8 +49,10 @@ class InputError(OptMatchError, ValueError):
         self.path = path
 
     def __str__(self) -> str:
-        where = "" if self.where in self.message else self.where
-        return _printable(": ".join(part for part in (self.path, where, self.message) if part))
+        parts = [self.path, self.where, self.message]
+        if self.where in self.message:  # which many messages name
+            parts = [self.path, self.message]
+        return _printable(": ".join(part for part in parts if part))
 
     def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments survive a process pool
         return _rebuild, (type(self), self.message, self.where, self.path)
@@ -63,8 +65,8 @@ def _printable(text: str) -> str:
     file may hold, is written as an escape.
     """
     if len(text) > _MOST_LETTERS:
-        rest = len(text) - _MOST_LETTERS
-        text = f"{text[:_MOST_LETTERS]} ... and {rest} more letters"
+        n_omitted = len(text) - _MOST_LETTERS
+        text = f"{text[:_MOST_LETTERS]} ... and {n_omitted} more letters"
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -97,7 +97,8 @@ def replace_file(target: Path, content: bytes) -> None:
         else:
             _replace(target, content)
     except OSError as exc:
-        exc.filename, exc.filename2 = os.fspath(target), None
+        exc.filename = os.fspath(target)
+        exc.filename2 = None
         raise
 
 
@@ -109,12 +110,15 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
     """
     handle = None
     with suppress(ImportError, OSError):
-        import fcntl
+        import fcntl  # which Windows does not have
 
+        operation = fcntl.LOCK_NB | fcntl.LOCK_EX
+        if shared:
+            operation = fcntl.LOCK_NB | fcntl.LOCK_SH
         handle = os.open(folder, os.O_RDONLY)
         for _ in range(1000):
             try:
-                fcntl.flock(handle, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+                fcntl.flock(handle, operation)
                 break
             except BlockingIOError:
                 time.sleep(0.01)
@@ -126,6 +130,7 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 def _replace(target: Path, content: bytes) -> None:
+    """Write a file beside the target, to the disk, and let it take the place of the target."""
     _remove_stale_parts(target)
     part = target.with_name(f".{target.name}.{os.getpid()}-{_HERE}-{os.urandom(4).hex()}.part")
     try:
@@ -140,27 +145,30 @@ def _replace(target: Path, content: bytes) -> None:
 
 
 def _remove_stale_parts(target: Path) -> None:
-    """Remove the rests of killed runs beside this file: parts of no living process, or a day old.
+    """Remove what killed runs have left beside a file: parts of no living process, or a day old.
 
-    This process cannot see which processes of other machines live.
+    The name of a part says the process and the machine. Which processes of other machines live
+    cannot be seen from here, so their parts are removed when they are a day old.
     """
     for part in target.parent.glob(f".{escape(target.name)}.*.part"):
-        pid, _, rest = part.name.removesuffix(".part").rpartition(".")[2].partition("-")
+        writer = part.name.removesuffix(".part").rpartition(".")[2]
+        pid, _, machine = writer.partition("-")
         if not pid.isdecimal():
             continue
         with suppress(OSError):  # another process may remove the file now, too
-            ended = rest.startswith(_HERE) and not _is_alive(int(pid))
-            if ended or part.stat().st_mtime < time.time() - _DAY_S:
+            has_ended = machine.startswith(_HERE) and not _is_alive(int(pid))
+            if has_ended or part.stat().st_mtime < time.time() - _DAY_S:
                 part.unlink()
 
 
 def _is_alive(pid: int) -> bool:
+    """Tell whether a process of this machine runs; on Windows nobody can tell, so it may."""
     if os.name == "nt":
         return True  # on Windows a signal of 0 would end the process
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
+    except PermissionError:  # it runs, and belongs to somebody else
         pass
     return True

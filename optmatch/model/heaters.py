@@ -71,12 +71,15 @@ class Heater(Value):
 
     def __post_init__(self) -> None:
         Value.__post_init__(self)
+
+        # The phase follows from the voltage by a coefficient, or by points between which it rises.
         if self.arm not in ARMS:
             raise InputError(f"arm = {self.arm}: arms are 1 and 2", where="arm")
         if (self.b_rad_per_v2 is None) == (self.volts is None):
             raise InputError("either a coefficient b, or points of volts and phases")
         if self.volts is None:
             return
+
         if self.phases_rad is None or self.phases_rad.shape != self.volts.shape:
             raise InputError("volts and phases_rad are equally many points", where="volts")
         if len(self.volts) < 2 or self.volts[0] != 0 or (np.diff(self.volts) <= 0).any():
@@ -87,19 +90,27 @@ class Heater(Value):
     @property
     def phase_at_rest_rad(self) -> float:
         """The phase of the arm without voltage."""
-        return self.a_rad if self.phases_rad is None else float(self.phases_rad[0])
+        if self.phases_rad is None:
+            return self.a_rad
+        return float(self.phases_rad[0])
 
     @property
     def largest_volts(self) -> float:
         """The largest voltage that the heater may get; infinite without a limit."""
-        limit = math.inf if self.max_v is None else self.max_v
-        return limit if self.volts is None else min(limit, float(self.volts[-1]))
+        limits_v = [math.inf]
+        if self.max_v is not None:
+            limits_v.append(self.max_v)
+        if self.volts is not None:  # nothing is known of the phase beyond the last point
+            limits_v.append(float(self.volts[-1]))
+        return min(limits_v)
 
     @property
     def largest_turn_rad(self) -> float:
         """By how much the largest voltage turns the phase."""
-        volts = self.largest_volts
-        return math.inf if math.isinf(volts) else self.turn_rad(volts)
+        largest_v = self.largest_volts
+        if math.isinf(largest_v):
+            return math.inf
+        return self.turn_rad(largest_v)
 
     def turn_rad(self, volts: float) -> float:
         """Return by how much a voltage turns the phase, from that without voltage."""

@@ -56,8 +56,11 @@ class Stopwatch:
 
     def running_block(self) -> UncountedBlock | None:
         """Return the block that holds the stopwatch now, the innermost one; None if it runs."""
-        blocks = self._open[-1:]
-        return blocks[0] if blocks else None
+        # Another thread may end the last block at any moment, so the list is read once.
+        innermost = self._open[-1:]
+        if not innermost:
+            return None
+        return innermost[0]
 
     def hold(self, block: UncountedBlock) -> None:
         """Let no time count until `release`; blocks may overlap."""
@@ -146,13 +149,13 @@ def own_stopwatch() -> Iterator[None]:
         yield
         return
     outer = current_stopwatch()
-    own = Stopwatch()
-    token = _stopwatch.set(own)
+    stopwatch = Stopwatch()
+    token = _stopwatch.set(stopwatch)
     try:
         yield
     finally:
         _stopwatch.reset(token)
-        outer.add(own)
+        outer.add(stopwatch)
 
 
 def for_other_threads(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -256,8 +259,10 @@ class Limits:
             thread, which other threads may read too.
         """
         outer = _running.get()
-        if now is None:
-            now = current_stopwatch().counted_s if outer is None else outer.now
+        if now is None and outer is not None:
+            now = outer.now
+        elif now is None:
+            now = current_stopwatch().counted_s
         return Clock(limits=self, now=now, started=now(), outer=outer)
 
 

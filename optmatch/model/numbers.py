@@ -44,47 +44,70 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
         ...
     optmatch.model.errors.InputError: matching[0] = 0.5: not a whole number of 32 bits
     """
-    try:
-        given = np.asarray(value)
-        if given.dtype.kind not in "biufO":  # NumPy reads texts and dates as numbers
-            raise TypeError
-        if given.dtype.kind == "O":
-            given = given.astype(np.float64)
-        with np.errstate(invalid="ignore", over="ignore"):  # found by the comparison below
-            array = given.astype(dtype, order="C")
-    except (TypeError, ValueError, OverflowError) as exc:
-        raise InputError(f"{name} is not an array of numbers") from exc
+    source, array = _cast(name, value, dtype)
     if array.size == 0 and array.ndim == 1 and ndim > 1:
         array = array.reshape((0,) * ndim)
-        given = given.reshape((0,) * ndim)
+        source = source.reshape((0,) * ndim)
     if array.ndim != ndim:
         raise InputError(f"{name} has {array.ndim} dimensions, not {ndim}")
-    is_same_type = given is value and given.dtype == array.dtype == np.float64
-    if is_same_type and array.size and _is_all_finite(array):
-        array += 0.0  # -0.0 becomes 0.0: one content, one digest
-        array.flags.writeable = False
-        return array
-    wrong = (given != array) | ~np.isfinite(given)
-    exact, rounded = given, np.zeros_like(wrong)
-    kinds = given.dtype.kind, array.dtype.kind
-    if "f" in kinds and not (given is value and kinds[0] == "f"):
-        large = np.abs(array) >= 2**53  # NumPy rounds and compares such whole numbers as floats
-        if large.any():
-            exact = np.asarray(value, dtype=object)
-            rounded[large] = [
-                isinstance(a, (int, np.integer)) and int(a) != int(b)
-                for a, b in zip(exact[large], array[large], strict=True)
-            ]
-    for place in map(tuple, np.argwhere(wrong | rounded)[:1].tolist()):
-        rule = f"not a whole number of {8 * array.itemsize} bits"
-        if rounded[place]:
-            rule = "above 2**53, and no float is equal to it"
-        elif kinds[1] == "f":
-            rule = "not a finite number"
-        raise InputError(f"{name}[{', '.join(map(str, place))}] = {exact[place]}: {rule}")
+
+    # Most arrays are float64 already: then only infinite numbers and NaN are wrong.
+    is_same_type = source is value and source.dtype == array.dtype == np.float64
+    if not (is_same_type and array.size and _is_all_finite(array)):
+        _refuse_changed_entries(name, value, source, array)
+
     array += np.zeros(1, dtype=dtype)  # -0.0 becomes 0.0: one content, one digest
     array.flags.writeable = False
     return array
+
+
+def _cast(
+    name: str, value: ArrayLike, dtype: type[np.generic]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return numbers as an array of the type that they have, and as a new one of `dtype`."""
+    try:
+        source = np.asarray(value)
+        if source.dtype.kind not in "biufO":  # NumPy reads texts and dates as numbers
+            raise TypeError
+        if source.dtype.kind == "O":
+            source = source.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):  # the entries are compared afterwards
+            return source, source.astype(dtype, order="C")
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise InputError(f"{name} is not an array of numbers") from exc
+
+
+def _refuse_changed_entries(
+    name: str, value: ArrayLike, source: NDArray[Any], array: NDArray[Any]
+) -> None:
+    """Raise an `InputError` that names the first entry that is not finite, or that a cast changed.
+
+    `value` became `source`, and that became `array`.
+    """
+    is_wrong = (source != array) | ~np.isfinite(source)
+    is_rounded = np.zeros_like(is_wrong)
+    exact = source
+
+    # From 2**53 on NumPy rounds whole numbers to floats, and rounds them again when it compares
+    # them: they are compared as numbers of Python.
+    is_float_array = source is value and source.dtype.kind == "f"
+    if "f" in (source.dtype.kind, array.dtype.kind) and not is_float_array:
+        is_large = np.abs(array) >= 2**53
+        if is_large.any():
+            exact = np.asarray(value, dtype=object)
+            is_rounded[is_large] = [
+                isinstance(number_given, (int, np.integer))
+                and int(number_given) != int(number_kept)
+                for number_given, number_kept in zip(exact[is_large], array[is_large], strict=True)
+            ]
+
+    for place in map(tuple, np.argwhere(is_wrong | is_rounded)[:1].tolist()):
+        rule = f"not a whole number of {8 * array.itemsize} bits"
+        if is_rounded[place]:
+            rule = "above 2**53, and no float is equal to it"
+        elif array.dtype.kind == "f":
+            rule = "not a finite number"
+        raise InputError(f"{name}[{', '.join(map(str, place))}] = {exact[place]}: {rule}")
 
 
 def _is_all_finite(array: NDArray[np.float64]) -> bool:
@@ -122,8 +145,10 @@ def _exact_float(name: str, value: int) -> float:
     except OverflowError:
         exact = np.inf
     if exact != value:
-        shown = str(value) if abs(value) < 10**30 else "a number of more than 30 digits"
-        raise InputError(f"{name} = {shown}: above 2**53, and no float is equal to it", where=name)
+        text = "a number of more than 30 digits"
+        if abs(value) < 10**30:
+            text = str(value)
+        raise InputError(f"{name} = {text}: above 2**53, and no float is equal to it", where=name)
     return exact
 
 
@@ -186,24 +211,26 @@ of arrays, fibres of racks, operations of a step or sends of a collective, ports
 of a job, values that aliases of a text repeat, tasks of a sweep."""
 
 
-def largest(what: str) -> int:
-    """Return the largest size of a kind: that of the environment, or the default.
+def largest(kind: str) -> int:
+    """Return the largest size of a kind of `SIZES`: that of the environment, or the default.
 
     Examples
     --------
     >>> largest("depth")
     100
     """
-    given = os.environ.get(f"OPTMATCH_MAX_{what.upper()}", "")
-    return int(given) if given.isdecimal() else SIZES[what]
+    limit = os.environ.get(f"OPTMATCH_MAX_{kind.upper()}", "")
+    if limit.isdecimal():
+        return int(limit)
+    return SIZES[kind]
 
 
-def check_size(what: str, count: int, where: str) -> None:
+def check_size(kind: str, count: int, where: str) -> None:
     """Refuse more than the largest size.
 
     Parameters
     ----------
-    what
+    kind
         A row of `SIZES`.
     count
         How many there would be.
@@ -222,8 +249,10 @@ def check_size(what: str, count: int, where: str) -> None:
         ...
     optmatch.model.errors.InputError: rows: 3000000 cells: at most 1000000 (OPTMATCH_MAX_CELLS)
     """
-    if count > largest(what):
-        shown = count if count < 10**18 else "far too many"
+    if count > largest(kind):
+        amount = str(count)
+        if count >= 10**18:
+            amount = "far too many"
         raise InputError(
-            f"{shown} {what}: at most {largest(what)} (OPTMATCH_MAX_{what.upper()})", where=where
+            f"{amount} {kind}: at most {largest(kind)} (OPTMATCH_MAX_{kind.upper()})", where=where
         )

@@ -50,12 +50,15 @@ def gap_between(objective: Score, bound: Score) -> float:
     """
     if isinstance(objective, tuple) and isinstance(bound, tuple):
         pairs = zip(objective, bound, strict=True)
-        objective, bound = next(((a, b) for a, b in pairs if a != b), (0, 0))
+        # The first level that differs decides.
+        objective, bound = next((pair for pair in pairs if pair[0] != pair[1]), (0, 0))
     if isinstance(objective, tuple) or isinstance(bound, tuple):
         return math.inf
     if objective <= bound:
         return 0.0
-    return (objective - bound) / abs(objective) if objective else math.inf
+    if objective == 0:
+        return math.inf
+    return (objective - bound) / abs(objective)
 
 
 _SIZES = {
@@ -77,8 +80,10 @@ def scale_of(value: float, unit: str) -> tuple[float, str]:
     """
     if unit not in _SIZES or not value or not math.isfinite(value):
         return 1.0, unit
-    rows = _SIZES[unit]
-    return next((row[1:] for row in rows if abs(value) >= row[0] * (1 - 1e-12)), rows[-1][1:])
+    for least, scale, name in _SIZES[unit]:
+        if abs(value) >= least * (1 - 1e-12):  # 0.001 s is 1 ms, whatever rounding made of it
+            return scale, name
+    raise AssertionError("the last row is for all values")
 
 
 def write_amount(value: float, unit: str = "", *, digits: int = 4) -> str:
@@ -90,9 +95,11 @@ def write_amount(value: float, unit: str = "", *, digits: int = 4) -> str:
     ('3.514 ms', '3 GB', '1,234,567 cells')
     """
     scale, name = scale_of(value, unit)
-    part = value / scale
-    exact = math.isfinite(part) and part == round(part) and abs(part) < 1e15
-    return f"{f'{part:,.0f}' if exact else f'{part:,.{digits}g}'} {name}".rstrip()
+    amount = value / scale
+    text = f"{amount:,.{digits}g}"
+    if math.isfinite(amount) and amount == round(amount) and abs(amount) < 1e15:
+        text = f"{amount:,.0f}"  # whole numbers keep all their digits
+    return f"{text} {name}".rstrip()
 
 
 def write_score(score: Score, unit: str = "") -> str:

@@ -24,8 +24,12 @@ from optmatch.model.values import Value
 IDLE = -1
 """In a matching: this source port has no circuit."""
 
-BAR, CROSS, FREE = 0, 1, -1
-"""Cell states: straight, swapped, and no light in either way (any state will do)."""
+BAR = 0
+"""The state of a cell in which light goes straight on."""
+CROSS = 1
+"""The state of a cell in which light changes the side."""
+FREE = -1
+"""Instead of a state: no light passes the cell, so it may have any."""
 
 Switching = Literal["all-stop", "per-circuit"]
 
@@ -91,21 +95,29 @@ class Schedule(Value):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        slots = len(self.matchings)
-        if (entries := len(self.durations_s)) != slots:
-            raise InputError(f"durations_s has {entries} entries, but there are {slots} slots")
-        check_matchings(self.matchings)
-        if self.cell_states is not None and len(self.cell_states) != slots:
+        n_slots = len(self.matchings)
+        n_durations = len(self.durations_s)
+        if n_durations != n_slots:
             raise InputError(
-                f"cell_states has {len(self.cell_states)} rows, but there are {slots} slots"
+                f"durations_s has {n_durations} entries, but there are {n_slots} slots"
+            )
+        check_matchings(self.matchings)
+        if self.cell_states is not None and len(self.cell_states) != n_slots:
+            raise InputError(
+                f"cell_states has {len(self.cell_states)} rows, but there are {n_slots} slots"
             )
 
+        # Delays that differ: `delay_s` is the longest of them.
         if self.delays_s is not None:
-            if (entries := len(self.delays_s)) != slots:
-                raise InputError(f"delays_s has {entries} entries, but there are {slots} slots")
-            if self.delay_s != (longest := float(self.delays_s.max(initial=0.0))):
-                named = f"delay_s = {self.delay_s:g}: the longest of delays_s is {longest:g}"
-                raise InputError(named, where="delay_s")
+            n_delays = len(self.delays_s)
+            if n_delays != n_slots:
+                raise InputError(f"delays_s has {n_delays} entries, but there are {n_slots} slots")
+            longest_s = float(self.delays_s.max(initial=0.0))
+            if self.delay_s != longest_s:
+                raise InputError(
+                    f"delay_s = {self.delay_s:g}: the longest of delays_s is {longest_s:g}",
+                    where="delay_s",
+                )
 
     def __len__(self) -> int:
         return len(self.matchings)
@@ -114,7 +126,9 @@ class Schedule(Value):
         delays_s = self.waits_s.tolist()
         durations_s = self.durations_s.tolist()
         for slot, matching in enumerate(self.matchings):
-            states = None if self.cell_states is None else self.cell_states[slot]
+            states = None
+            if self.cell_states is not None:
+                states = self.cell_states[slot]
             yield PlannedSlot(matching, durations_s[slot], delays_s[slot], states)
 
     def __bool__(self) -> bool:
@@ -134,14 +148,17 @@ class Schedule(Value):
     @property
     def makespan_s(self) -> float:
         """The time from the first reconfiguration to the end of the last slot, in seconds."""
-        each = self.delays_s
-        waited_s = self.delay_s * self.n_slots if each is None else each.sum()
-        return float(self.durations_s.sum() + waited_s)
+        total_delay_s = self.delay_s * self.n_slots
+        if self.delays_s is not None:
+            total_delay_s = float(self.delays_s.sum())
+        return float(self.durations_s.sum() + total_delay_s)
 
     @property
     def waits_s(self) -> NDArray[np.float64]:
         """``waits_s[slot]``: the reconfiguration delay before it, in seconds; float64."""
-        return np.full(self.n_slots, self.delay_s) if self.delays_s is None else self.delays_s
+        if self.delays_s is not None:
+            return self.delays_s
+        return np.full(self.n_slots, self.delay_s)
 
     @property
     def ends_s(self) -> NDArray[np.float64]:

@@ -260,23 +260,27 @@ class Solution(Value, Generic[Answer]):
     def __post_init__(self) -> None:
         check_fields(self)
         object.__setattr__(self, "stats", FrozenMap(self.stats))
-        found = self.schedule is not None or self.answer is not None
-        proved = self.status in (Status.OPTIMAL, Status.INFEASIBLE)
-        if found != (self.status in (Status.OPTIMAL, Status.FEASIBLE)):
-            raise InputError(
-                f"status {self.status.value} {'with' if found else 'without'} an answer"
-            )
-        if found != (self.objective is not None):
+        has_answer = self.schedule is not None or self.answer is not None
+        is_proved = self.status in (Status.OPTIMAL, Status.INFEASIBLE)
+
+        # The status says whether there is an answer, and whether a limit left something open.
+        if has_answer and self.status not in (Status.OPTIMAL, Status.FEASIBLE):
+            raise InputError(f"status {self.status.value} with an answer")
+        if not has_answer and self.status in (Status.OPTIMAL, Status.FEASIBLE):
+            raise InputError(f"status {self.status.value} without an answer")
+        if has_answer != (self.objective is not None):
             raise InputError("an objective is there if and only if an answer is")
-        if proved != (self.limit is None):
+        if is_proved != (self.limit is None):
             raise InputError(f"status {self.status.value} with limit {self.limit}")
         if self.objective is not None:
-            self._compare(self.objective, self.lower_bound)
+            self._check_bound(self.objective, self.lower_bound)
 
     def __repr__(self) -> str:
-        value = "" if self.objective is None else f", objective={self.objective}"
+        objective = ""
+        if self.objective is not None:
+            objective = f", objective={self.objective}"
         return (
-            f"<Solution {self.status.value}{value}, lower_bound={self.lower_bound}, "
+            f"<Solution {self.status.value}{objective}, lower_bound={self.lower_bound}, "
             f"method={self.method!r}, time_s={self.time_s:.3g}, problem={self.problem!r}>"
         )
 
@@ -292,45 +296,60 @@ class Solution(Value, Generic[Answer]):
         optimal: objective 44 cells, lower bound 44 cells (counting)
         slots: 1
         """
+        question = self.problem.kind
         fabric = self.problem.fabric
-        where = "" if fabric is None else f" on {fabric.title}, {fabric.n_ports} ports"
-        claim, unit = self.status.value, unit_of(self.problem)
-        if self.limit not in (None, Limit.EXHAUSTED):
-            claim += f" (limit: {self.limit.value})"
-        if self.objective is not None:
-            claim += f": objective {write_score(self.objective, unit)}"
-        if is_known(self.lower_bound):
-            claim += f", lower bound {write_score(self.lower_bound, unit)}"
-        elif self.status is Status.FEASIBLE:
-            claim += ", no lower bound"
-        claim += f" ({self.proof})" if self.proof and "no lower" not in claim else ""
-        lines = [f"{self.problem.kind}{where}, by {self.method}", claim]
+        if fabric is not None:
+            question += f" on {fabric.title}, {fabric.n_ports} ports"
+        lines = [f"{question}, by {self.method}", self._summarize_claim()]
+
+        # What the answer is like, or why there is none.
         if self.schedule is not None:
             lines.append(f"slots: {self.schedule.n_slots}")
         elif hasattr(self.answer, "summary"):
             lines.append(self.answer.summary())
-            told = figures_of(self.problem, self.answer)
-            lines += [f"{name}: {value}" for name, value in told.items()]
+            figures = figures_of(self.problem, self.answer)
+            lines += [f"{name}: {value}" for name, value in figures.items()]
         elif self.answer is None:
             lines.append(str(self.stats.get("reason", "nothing found")))
         return "\n".join(lines)
 
-    def _compare(self, objective: Score, bound: Score) -> None:
+    def _summarize_claim(self) -> str:
+        """Return in one line the status, the limit, the objective, the bound and its proof."""
+        unit = unit_of(self.problem)
+        claim = self.status.value
+        if self.limit not in (None, Limit.EXHAUSTED):
+            claim += f" (limit: {self.limit.value})"
+        if self.objective is not None:
+            claim += f": objective {write_score(self.objective, unit)}"
+
+        # A proof is that of a bound, or that nothing answers the problem.
+        if not is_known(self.lower_bound) and self.status is Status.FEASIBLE:
+            return claim + ", no lower bound"
+        if is_known(self.lower_bound):
+            claim += f", lower bound {write_score(self.lower_bound, unit)}"
+        if self.proof:
+            claim += f" ({self.proof})"
+        return claim
+
+    def _check_bound(self, objective: Score, bound: Score) -> None:
         """Refuse a bound that is above the objective, or below it where that is optimal."""
         if isinstance(objective, tuple) and isinstance(bound, tuple):
             if len(objective) != len(bound):
                 raise InputError(f"objective {objective} and lower_bound {bound}: as many levels")
-            above, below = bound > objective, bound < objective
+            is_above = bound > objective
+            is_below = bound < objective
         elif isinstance(objective, tuple) or isinstance(bound, tuple):
             if bound != -math.inf:
                 raise InputError(f"objective {objective} and lower_bound {bound}: levels in both")
-            above, below = False, True
+            is_above = False
+            is_below = True
         else:
             slack = RTOL * abs(objective)
-            above, below = bound > objective + slack, bound < objective - slack
-        if above:
+            is_above = bound > objective + slack
+            is_below = bound < objective - slack
+        if is_above:
             raise InputError(f"lower_bound {bound} > objective {objective}")
-        if below and self.status is Status.OPTIMAL:
+        if is_below and self.status is Status.OPTIMAL:
             raise InputError(f"optimal, but lower_bound {bound} < objective {objective}")
 
     def plot(self, *, slot: int | None = None) -> Any:
@@ -387,6 +406,6 @@ class Solution(Value, Generic[Answer]):
 
         Of levels it is the gap of the first one that differs.
         """
-        return (
-            math.inf if self.objective is None else gap_between(self.objective, self.lower_bound)
-        )
+        if self.objective is None:
+            return math.inf
+        return gap_between(self.objective, self.lower_bound)

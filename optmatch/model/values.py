@@ -34,12 +34,12 @@ class Value:
         cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
-        shown = [
-            f"{field.name}={_brief(value)}"
-            for field in fields(self)  # type: ignore[arg-type]
-            if field.repr and not _is_default(field, value := getattr(self, field.name))
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        arguments = []
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.repr and not _is_default(field, value):
+                arguments.append(f"{field.name}={_brief(value)}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -99,7 +99,10 @@ class FrozenMap(Mapping[str, Any]):
 
 
 def _is_default(field: Field[Any], value: Any) -> bool:
-    default = field.default if field.default_factory is MISSING else field.default_factory()
+    """Tell whether a value is the default of a field, and of the same type."""
+    default = field.default
+    if field.default_factory is not MISSING:
+        default = field.default_factory()
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
@@ -115,6 +118,7 @@ def _brief(value: Any) -> str:
 
 
 def _hashable(value: Any) -> Any:
+    """Return what stands for a value in comparisons: of an array its shape, type and bytes."""
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tobytes()
     return value
