@@ -19,11 +19,13 @@ from optmatch.model import (
 )
 from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.solvers.all_to_all import factors as combinatorics
+from optmatch.solvers.all_to_all.packing import fill_up, keep_routable, pack_slots
 from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner
+from optmatch.solvers.all_to_all.slot_bound import bound_slots
 from optmatch.solvers.all_to_all.toggles import Sequence, lower_toggles
 from optmatch.solvers.routing.causes import refuse_dead_pairs
 from optmatch.solvers.routing.negotiation import near_enough
-from optmatch.solvers.routing.pathfinder import UNIT, Effort
+from optmatch.solvers.routing.pathfinder import UNIT
 
 FEWEST_SLOTS = "fewest_slots"
 """The statistic that says, of more slots than by counting, what is known about as many as that."""
@@ -47,7 +49,8 @@ def conclude(
     excess = planner.excess
     place_leftovers(planner)
     states = np.stack([planner.states(slot) for slot in planner.plan])
-    slots, fewest = len(planner.plan), planner.problem.min_slots
+    slots = len(planner.plan)
+    fewest = planner.problem.min_slots
     bound, proof = proved or (planner.problem.lower_bound(), None)
     if polish and proved is None and excess:
         bound, proof = prove_bound(planner, excess)
@@ -74,7 +77,7 @@ def conclude(
         certificate=proof,
         stats={
             "slots": slots,
-            "slots_lower_bound": fewest,
+            "slots_lower_bound": max(fewest, planner.slots_bound) if refuted else fewest,
             **({FEWEST_SLOTS: why} if slots > fewest else {}),
             "worst_route_cells": max(int(slot.lengths.max()) for slot in planner.plan),
             **toggles,
@@ -91,7 +94,13 @@ def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof 
     with uncounted():
         from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
 
-    problem, counted = planner.problem, planner.problem.lower_bound()
+    problem = planner.problem
+    counted = problem.lower_bound()
+    if excess >= FAILED and planner.clock.remaining_s > 0:
+        slot_bound = bound_slots(problem, planner.router, planner.clock)
+        if slot_bound is not None:
+            planner.slots_bound = slot_bound.slots
+            return np.inf, slot_bound.proof
     near = near_enough(counted + excess / UNIT, counted, planner.clock.limits.gap)
     if not excess or near or planner.clock.remaining_s <= 0:
         return counted, None
@@ -141,24 +150,36 @@ def all_slots(
 
 
 def place_leftovers(planner: SlotPlanner) -> None:
-    """Take circuits without a route out of slots, and fill new slots with them."""
-    plan, left = [], []
+    """Take circuits without a route out of slots, and put them into gaps and further slots.
+
+    Each step is a search past the circuits that are there, without rip-up, so that the time after
+    a limit stays short.
+    """
+    if all(slot.excess < FAILED for slot in planner.plan):
+        return
+    plan = []
+    leftovers = []
     for slot in planner.plan:
-        if slot.excess < FAILED:
-            plan.append(slot)
-            continue
-        destinations = planner.destinations(slot.partner)
-        pairs = [(int(i), int(destinations[i])) for i in planner.sources(slot.partner)]
-        packed, rest = _pack(planner, pairs)
-        plan.append(packed)
-        left += rest
-    while left:
-        packed, rest = _pack(planner, left)
-        if len(rest) == len(left):
-            packed, rest = _alone(planner, *left[0]), left[1:]
-        plan.append(packed)
-        left = rest
-    planner.plan = plan
+        if slot.excess >= FAILED:
+            slot, left_out = keep_routable(planner, slot)
+            leftovers.append(left_out)
+        plan.append(slot)
+    left = np.concatenate(leftovers)
+
+    # Circuits that were taken out leave gaps, which others may fill.
+    for k, slot in enumerate(plan):
+        if not len(left):
+            break
+        plan[k], left = fill_up(planner, slot, left)
+
+    # Without a limit: the leftovers have to get a slot even after the time is up.
+    clock = planner.clock
+    planner.clock = Limits().start()
+    further = pack_slots(planner, left, insists=False) if len(left) else []
+    if further is None:
+        further = [_alone(planner, source, destination) for source, destination in left.tolist()]
+    planner.clock = clock
+    planner.plan = plan + further
 
 
 def _alone(planner: SlotPlanner, i: int, j: int) -> RoutedSlot:
@@ -175,22 +196,3 @@ def _alone(planner: SlotPlanner, i: int, j: int) -> RoutedSlot:
         raise SolverError(f"ports {i, j} could not be connected even alone")
     routes, lengths = planner.router.follow(matching, found.schedule.cell_states[0])
     return planner.with_circuit(planner.empty_slot(), i, j, routes[i, : lengths[i]].tolist())
-
-
-def _pack(
-    planner: SlotPlanner, pairs: list[tuple[int, int]]
-) -> tuple[RoutedSlot, list[tuple[int, int]]]:
-    """Fill a slot with the pairs that find a route, one after the other; return the rest."""
-    packed = planner.empty_slot()
-    rest = []
-    for i, j in pairs:
-        far = j if planner.bidirectional else j + planner.n_ports
-        wider = None
-        if packed.partner[i] == packed.partner[far] == planner.idle_partner:
-            tried = planner.with_circuit(packed, i, j, [])
-            wider = planner.settle(tried.partner, tried.routes, tried.lengths, Effort())
-        if wider is not None and wider.excess < FAILED:
-            packed = wider
-        else:
-            rest.append((i, j))
-    return packed, rest

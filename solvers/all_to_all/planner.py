@@ -56,6 +56,8 @@ class SlotPlanner:
         self.bidirectional = problem.fabric.bidirectional
         self.ports = np.arange(self.n_ports)
         self.plan: list[RoutedSlot] = []
+        self.slots_bound = problem.min_slots
+        """No schedule has fewer slots, by counting or by link prices."""
 
     def random_names(self, vertices: int) -> NDArray[np.int64]:
         """Shuffle the ports; both vertices of a port with input and output get the same name."""

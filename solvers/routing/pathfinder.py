@@ -281,8 +281,20 @@ def _open(wiring, space, base, route, count, shut):
                 space.exit_cost[terminal] = FAR if shut else base[terminal]
 
 
+@kernel
+def close_route(wiring, exit_cost, port, route):
+    """Close the links of a route that starts at a port, from both ends."""
+    exit_cost[wiring.source[port]] = FAR
+    for step in range(len(route)):
+        link = wiring.link[route[step]]
+        for end in range(2):
+            terminal = wiring.ends[link, end]
+            if terminal >= 0:
+                exit_cost[terminal] = FAR
+
+
 @inner_kernel
-def _turns_back(wiring, use, route, count):
+def passes_link_twice(wiring, use, route, count):
     """Tell whether a route passes some link twice, once each way; `use` is 0 on its links."""
     again = False
     for step in range(count):
@@ -318,7 +330,11 @@ def shorten(wiring, space, base, order, partner, routes, lengths):
             _open(wiring, space, base, routes[port], count, False)
             found = find_route(wiring, space, port, partner[port], space.spare)
             after = space.cost[wiring.target[partner[port]]]
-            if found and after < before and not _turns_back(wiring, space.use, space.spare, found):
+            if (
+                found
+                and after < before
+                and not passes_link_twice(wiring, space.use, space.spare, found)
+            ):
                 for step in range(found):
                     routes[port, step] = space.spare[step]
                 lengths[port] = found

@@ -117,16 +117,7 @@ class ProofChecker:
         infeasible = bool(proof.infeasible[0])
         cell_costs = FREE_CELLS if infeasible else WHOLE_CELLS
 
-        # Many circuits start at the same port: one search serves them all.
-        costs_from: dict[int, dict[int, int]] = {}
-        total: float = -slots * sum(prices)
-        for circuit in circuits:
-            if circuit.start not in costs_from:
-                costs_from[circuit.start] = self._search_costs(
-                    circuit.start, Case(), prices, cell_costs
-                )
-            total += costs_from[circuit.start].get(circuit.end, math.inf)
-
+        total = self._sum_of_circuits(circuits, prices, cell_costs) - slots * sum(prices)
         if not infeasible:
             return self._round_up_cells(total, circuits)
         if total <= 0:
@@ -135,6 +126,35 @@ class ProofChecker:
                 " links are worth, which is not > 0"
             )
         return math.inf
+
+    def count_slots(self, proof: RoutingProof, circuits: list[Circuit]) -> int:
+        """Return the fewest slots that can hold all circuits, by prices that are not all zero.
+
+        Each link carries one circuit in a slot, so a slot pays each price once at most, and the
+        circuits pay at least what their cheapest walks cost.
+        """
+        prices = proof.prices[0].tolist()
+        paid = self._sum_of_circuits(circuits, prices, FREE_CELLS)
+        if paid == math.inf:
+            return 0  # two ports cannot meet in any number of slots
+        return -(-int(paid) // sum(prices))
+
+    def _sum_of_circuits(
+        self, circuits: list[Circuit], prices: list[int], cell_costs: CellCosts
+    ) -> float:
+        """Add up the cheapest walks of all circuits, prices included; infinite without a walk.
+
+        Many circuits start at the same port: one search serves them all.
+        """
+        costs_from: dict[int, dict[int, int]] = {}
+        total: float = 0
+        for circuit in circuits:
+            if circuit.start not in costs_from:
+                costs_from[circuit.start] = self._search_costs(
+                    circuit.start, Case(), prices, cell_costs
+                )
+            total += costs_from[circuit.start].get(circuit.end, math.inf)
+        return total
 
     def show_infeasible(self, proof: RoutingProof, circuits: list[Circuit]) -> bool:
         """Return whether the proof shows that there is no routing, whatever a cell costs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,13 +55,21 @@ def verify_schedule(
             check_slots(subject, findings)
         return replayed
 
+    def prove(proof: Any) -> float:
+        counted = findings.figures.get("slots_lower_bound")
+        bound = check_proof(problem, findings, proof)
+        if counted is not None and subject.stats.get("slots_lower_bound") == counted:
+            # Whoever claims only the counted slots claims less than the prices prove.
+            findings.figures["slots_lower_bound"] = counted
+        return bound
+
     check_solution(
         problem,
         subject,
         findings,
         replay=replay,
         form="schedule",
-        prove=partial(check_proof, problem, findings),
+        prove=prove,
         floor=BOUND_OF_SHORTEST_ROUTES if subject.schedule else "",
     )
 
@@ -291,6 +298,8 @@ def _bound_jointly(
     bound = checker.bound_slots(proof, circuits, fewest_slots)
     if bound == math.inf:
         findings.notes.append(f"the certificate proves that {fewest_slots} slots do not do")
+        by_prices = checker.count_slots(proof, circuits)
+        findings.figures["slots_lower_bound"] = max(fewest_slots, by_prices)
         return 0.0
     slots = findings.figures.get("slots", fewest_slots)
     return bound if slots == fewest_slots else 0.0

@@ -337,6 +337,8 @@ def test_slots_together_are_bounded_where_they_are_the_fewest() -> None:
     assert not findings.notes
     assert check_proof(problem, findings, priced(ROW, {7: 1}, infeasible=True)) == 0
     assert findings.notes == ["the certificate proves that 3 slots do not do"]
+    assert findings.figures["slots_lower_bound"] == 6  # all pairs pass this link
+    findings.figures["slots_lower_bound"] = 3
     for slots, shown in ((3, 36), (4, 0)):
         findings.figures["slots"] = slots
         assert check_proof(problem, findings, priced(ROW, {})) == shown

@@ -1,0 +1,108 @@
+"""Crowded all-to-alls: slots that are packed, and a bound on slots by link prices."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.model import Limits, ignore
+from optmatch.solvers.all_to_all.packing import fill_up, keep_routable, pack_slots
+from optmatch.solvers.all_to_all.planner import FAILED, SlotPlanner
+from optmatch.solvers.all_to_all.slot_bound import bound_slots
+from optmatch.solvers.routing.pathfinder import EFFORTS
+from optmatch.solvers.routing.router import CellRouter
+
+CROWDED = om.HexMesh(3, 3, ports=list(range(16)))
+FABRICS = [CROWDED, om.HexMesh(3, 3, tx=6, rx=6), om.SquareMesh(4, 4, tx=4, rx=4)]
+
+
+def planner_of(fabric: om.Fabric, limits: Limits | None = None) -> SlotPlanner:
+    clock = (limits or Limits()).start()
+    rng = np.random.default_rng(0)
+    return SlotPlanner(om.AllToAll(fabric), CellRouter(fabric), clock, rng, ignore)
+
+
+def schedule_of(planner: SlotPlanner) -> om.Schedule:
+    """Turn the slots of a planner into a schedule."""
+    return om.Schedule(
+        matchings=np.stack([planner.matching(slot.partner) for slot in planner.plan]),
+        durations_s=np.ones(len(planner.plan)),
+        cell_states=np.stack([planner.states(slot) for slot in planner.plan]),
+    )
+
+
+@pytest.mark.parametrize("insists", [False, True])
+@pytest.mark.parametrize("fabric", FABRICS, ids=["hex", "tx-rx", "square"])
+def test_every_pair_has_light_in_one_slot(fabric: om.Fabric, insists: bool) -> None:
+    planner = planner_of(fabric)
+    plan = pack_slots(planner, planner.problem.pairs.astype(np.int64), insists=insists)
+    assert plan is not None
+    planner.plan = plan
+    assert om.verify(planner.problem, schedule_of(planner)).ok
+    for slot in plan:
+        assert 0 <= slot.excess < FAILED
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=["hex", "tx-rx", "square"])
+def test_circuits_of_a_failed_slot_are_kept_or_left_out(fabric: om.Fabric) -> None:
+    planner = planner_of(fabric)
+    matching = np.roll(np.arange(fabric.n_ports, dtype=np.int32), 1)
+    if fabric.bidirectional:
+        matching = np.arange(fabric.n_ports, dtype=np.int32)[::-1].copy()
+    partner = planner.factor(matching)
+    failed = planner.settle(partner, *planner.router.empty_routes(), EFFORTS[0])
+    kept, left_out = keep_routable(planner, failed)
+    pairs = {(i, int(matching[i])) for i in planner.sources(partner)}
+    kept_pairs = {
+        (i, int(planner.matching(kept.partner)[i])) for i in np.flatnonzero(kept.lengths)
+    }
+    assert kept_pairs | {tuple(pair) for pair in left_out.tolist()} == pairs
+    assert len(kept_pairs) + len(left_out) == len(pairs)
+
+    # What was left out for want of a way still has none, and everything fits into empty slots.
+    assert len(fill_up(planner, kept, left_out)[1]) == len(left_out)
+    filled, rest = fill_up(planner, planner.empty_slot(), np.array(sorted(pairs)))
+    assert (filled.lengths > 0).sum() + len(rest) == len(pairs)
+
+
+def test_no_plan_after_the_time_is_up() -> None:
+    planner = planner_of(CROWDED, Limits(time_s=0.0))
+    assert pack_slots(planner, planner.problem.pairs.astype(np.int64), insists=False) is None
+
+
+def test_prices_bound_the_slots_and_the_verifier_recounts_them() -> None:
+    problem = om.AllToAll(CROWDED)
+    solution = om.solve(problem, "negotiated", seed=0, limits=om.Limits(iterations=1))
+    report = om.verify(problem, solution)
+    assert report.ok and solution.certificate is not None
+    stats = solution.stats
+    assert problem.min_slots < stats["slots_lower_bound"] <= stats["slots"]
+    assert report.figures["slots_lower_bound"] == stats["slots_lower_bound"]
+    assert stats["fewest_slots"] == "refuted by link prices"
+
+    # One slot more than the prices prove is refused; what counting proves is true as well.
+    more = {**stats, "slots_lower_bound": stats["slots_lower_bound"] + 1}
+    assert not om.verify(problem, replace(solution, stats=more)).ok
+    counted = {**stats, "slots_lower_bound": problem.min_slots}
+    assert om.verify(problem, replace(solution, stats=counted)).ok
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=["hex", "tx-rx", "square"])
+def test_a_bound_by_prices_is_no_more_than_the_slots_of_any_plan(fabric: om.Fabric) -> None:
+    planner = planner_of(fabric)
+    found = bound_slots(planner.problem, planner.router, planner.clock)
+    plans = [
+        pack_slots(planner, planner.problem.pairs.astype(np.int64), insists=True) for _ in range(3)
+    ]
+    if found is not None:
+        assert found.slots <= min(len(plan) for plan in plans if plan is not None)
+
+
+def test_one_link_between_two_halves_is_the_bound() -> None:
+    """All pairs of ports of different sides pass the only cell between them."""
+    problem = om.AllToAll(om.HexMesh(1, 2, ports=[0, 1, 3, 10]))
+    planner = planner_of(problem.fabric)
+    found = bound_slots(problem, planner.router, planner.clock)
+    assert found is not None
+    assert found.slots == 6
