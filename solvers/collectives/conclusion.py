@@ -39,6 +39,31 @@ class FoundPlan(NamedTuple):
     """Why it stopped early, if it did."""
 
 
+NO_ORDER = "no order of ranks was found whose circuits all keep to their link budgets"
+
+
+LOSS_BOUND = "circuit_loss_bound_db"
+"""The statistic that says how little the worst circuit of a plan can lose, in dB."""
+
+
+def keep_to_budgets(problem: Collective, found: FoundPlan, clock: Clock) -> FoundPlan:
+    """Give the parts of a plan to those ranks whose circuits lose least.
+
+    Nothing changes on a switch that states no losses. Without an order of ranks that keeps to all
+    link budgets there is no plan, and a reason.
+    """
+    is_placed = LOSS_BOUND in found.stats
+    if found.laid is None or is_placed or problem.fabric.circuit_loss_db is None:
+        return found
+    with uncounted():
+        from optmatch.solvers.collectives.budgets import place_ranks
+
+    laid, bound_db = place_ranks(problem, found.laid, clock)
+    if laid is None:
+        return FoundPlan(None, {**found.stats, "reason": NO_ORDER}, limit=Limit.EXHAUSTED)
+    return found._replace(laid=laid, stats={**found.stats, LOSS_BOUND: bound_db})
+
+
 def run(
     problem: Collective,
     limits: Limits,
@@ -63,7 +88,11 @@ def run(
     try:
         if limit is None:
             on_event(Tick(name, 0, 1))
-            found = find(clock)
+            unreachable = _explain_unreachable(problem)
+            if unreachable:
+                stats: dict[str, Any] = {"reason": unreachable}
+                return conclude(problem, name, None, float("inf"), stats=stats)
+            found = keep_to_budgets(problem, find(clock), clock)
             candidate = found.laid
             if candidate is not None:
                 schedule, reason = _switch_schedule(problem, candidate)
@@ -93,6 +122,16 @@ def run(
     }
     known: dict[str, Any] = {"answer": plan, "schedule": schedule, "stats": stats}
     return conclude(problem, name, plan.time_s, bound, limit, **known)
+
+
+def _explain_unreachable(problem: Collective) -> str:
+    """Say which rank cannot reach which, if link budgets cut it off; else nothing."""
+    if problem.fabric.over_budget is None:
+        return ""
+    with uncounted():
+        from optmatch.solvers.collectives.budgets import explain_unreachable
+
+    return explain_unreachable(problem)
 
 
 def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:

@@ -26,7 +26,7 @@ from optmatch.model import (
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
-from optmatch.solvers.collectives.conclusion import FoundPlan, run
+from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
 from optmatch.solvers.collectives.late_ranks import takes_several_late_ranks
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.promises import GATHERS, promise
@@ -400,13 +400,16 @@ def _try_all(
     clock: Clock,
     known: dict[str, FoundPlan] | None = None,
     below_s: float = math.inf,
+    *,
+    within_budgets: bool = False,
 ) -> _Tries:
     """Try the methods that fit, while there is time.
 
     Those whose time a formula tells come first, with the least time first: the first of them is
     the best of them, and the others are left out. Searches follow, with the shortest first. No
     method is tried whose promise is no better than the best plan so far, or than `below_s`, nor
-    one that takes longer than there is time; but the quickest one is tried in any case.
+    one that takes longer than there is time; but the quickest one is tried in any case. With
+    `within_budgets` plans are left out that no order of ranks keeps within the link budgets.
     """
     found = dict(known or {})
     promises = {name: promise(problem, name) for name in FINDERS if suits(problem, name)}
@@ -438,6 +441,8 @@ def _try_all(
             clock.interrupted = True  # the methods that are left are not tried
             break
         skipped = skipped or plan.limit is not None
+        if within_budgets:
+            plan = keep_to_budgets(problem, plan, clock)
         if plan.laid is not None:
             found[name] = plan
     return _Tries(found, skipped)
@@ -464,8 +469,10 @@ def _find_best(
     if former is not None and former.laid is not None:
         known["former"] = former
         on_event(NewBest(former.laid.plan.time_s))
-    tries = _try_all(problem, clock, known)
+    tries = _try_all(problem, clock, known, within_budgets=True)
     found = tries.found
+    if not found:
+        return FoundPlan(None, {"reason": NO_ORDER}, limit=Limit.EXHAUSTED)
     times_s = {
         name: plan.laid.plan.time_s for name, plan in found.items() if plan.laid is not None
     }
@@ -474,9 +481,12 @@ def _find_best(
         with uncounted():
             from optmatch.solvers.collectives.joint import find
 
-        laid = find(problem, clock, ignore, _fastest(found), JOINT_WORK_S).laid
+        joint = find(problem, clock, ignore, _fastest(found), JOINT_WORK_S)
+        joint = keep_to_budgets(problem, joint._replace(stats={}), clock)
+        laid = joint.laid
         if laid is not None and laid.plan.time_s < min(times_s.values()) * (1 - RTOL):
-            found["joint"] = FoundPlan(laid._replace(plan=replace(laid.plan, among="all")), {})
+            of_all = laid._replace(plan=replace(laid.plan, among="all"))
+            found["joint"] = FoundPlan(of_all, joint.stats)
             times_s["joint"] = laid.plan.time_s
     order = sorted(times_s, key=lambda name: times_s[name])
     best = found[order[0]]

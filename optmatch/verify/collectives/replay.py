@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, RTOL, Schedule, Solution
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.verify.bounds import check_solution
+from optmatch.verify.budgets import find_over_budget
 from optmatch.verify.collectives.circuits import (
     RoundLoads,
     check_epochs,
@@ -46,7 +47,8 @@ def verify_collective(
             _check_schedule(problem, solution, ends_s, findings)
         return ends_s is not None
 
-    findings.figures["lower_bound_recomputed"] = problem.lower_bound()
+    bound_s = math.inf if _is_cut_off(problem) else problem.lower_bound()
+    findings.figures["lower_bound_recomputed"] = bound_s
     check_solution(problem, subject, findings, replay=replay, form="both")
     if getattr(subject.answer, "among", "all") == "whole-blocks":
         findings.notes.append("the claims are of plans that send whole blocks")
@@ -233,6 +235,44 @@ def _check_schedule(
         got = float(slot_ends_s[slot])
         findings.refuse(rule, f"durations_s[{slot}]", got, float(wanted_s[slot]))
     check_light(fabric, schedule, findings)
+
+
+def _is_cut_off(problem: Collective) -> bool:
+    """Tell whether some rank cannot reach another one over circuits within their link budgets.
+
+    Of a broadcast the root has to reach all. An uneven all-to-all may do without, and steps that
+    are given are not replayed.
+    """
+    if problem.demand_bytes is not None or problem.steps is not None:
+        return False
+    is_over = find_over_budget(problem.fabric)
+    ports = range(problem.ports)
+
+    def is_joined(source: int, destination: int) -> bool:
+        """Tell whether a circuit may lead from one rank to another."""
+        first = source * problem.ports
+        last = destination * problem.ports
+        return any(
+            not is_over[first + port, last + other]
+            for port in ports
+            for other in (ports if problem.two_way else (port,))
+        )
+
+    # From the first rank, or the root, all others are reached, and all reach it.
+    start = problem.root
+    directions = (False,) if problem.operation == "broadcast" else (False, True)
+    for backwards in directions:
+        reached = {start}
+        waiting = [start]
+        while waiting:
+            rank = waiting.pop()
+            for other in set(range(problem.n_ranks)) - reached:
+                if is_joined(*((other, rank) if backwards else (rank, other))):
+                    reached.add(other)
+                    waiting.append(other)
+        if len(reached) < problem.n_ranks:
+            return True
+    return False
 
 
 def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule) -> bool:
