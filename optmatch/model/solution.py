@@ -52,7 +52,7 @@ class Stats(TypedDict, total=False):
     dead_pairs: list[list[int]]
     """Pairs of ports that no state of the cells connects, or whose circuit loses too much."""
     circuit_loss_bound_db: float
-    """Of a collective: how little the worst circuit of its plan can lose, in any order of ranks."""
+    """Of a collective: how little the worst circuit of its plan can lose, whatever the order."""
     cut_circuits: list[list[int]]
     """Circuits that must pass links which are too few for them."""
     cut_links: list[str]
