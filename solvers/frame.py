@@ -55,10 +55,13 @@ def stoppable() -> Iterator[Stop]:
     stop = Stop()
     try:
         yield stop
-    except KeyboardInterrupt:
-        stop.limit = Limit.INTERRUPTED
-    except TimeUp:
-        stop.limit = Limit.TIME
+    except (KeyboardInterrupt, TimeUp) as exception:
+        stop.limit = limit_of(exception)
+
+
+def limit_of(stop: BaseException) -> Limit:
+    """Return the limit that an exception stands for: `TimeUp`, or else an interrupt."""
+    return Limit.TIME if isinstance(stop, TimeUp) else Limit.INTERRUPTED
 
 
 def take_best(

@@ -35,7 +35,7 @@ from optmatch.solvers.all_to_all.planner import (
     exchanges,
 )
 from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_ports
-from optmatch.solvers.frame import take_best
+from optmatch.solvers.frame import limit_of, take_best
 from optmatch.solvers.params import AllToAllParams
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
@@ -111,8 +111,8 @@ def schedule_all(
     limit: Limit | None
     try:
         limit = search.take_up(start) if start else search.start()
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
+    except (KeyboardInterrupt, TimeUp) as stop:
+        limit = limit_of(stop)
     if len(planner.plan) < search.slots and search.packed is not None:
         planner.plan = search.packed
     if not search.is_crowded and len(planner.plan) < search.slots:
@@ -140,8 +140,8 @@ def schedule_all(
     bound = search.bound
     try:
         return conclude(planner, limit, name, bound, polish=limit is not Limit.INTERRUPTED)
-    except KeyboardInterrupt:
-        return conclude(planner, Limit.INTERRUPTED, name, bound, polish=False)
+    except (KeyboardInterrupt, TimeUp) as stop:
+        return conclude(planner, limit_of(stop), name, bound, polish=False)
 
 
 class _SlotExchange:

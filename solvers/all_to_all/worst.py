@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Limit, Limits, OnEvent, Solution, Status, Tick, ignore
+from optmatch.model import Limit, Limits, OnEvent, Solution, Status, Tick, TimeUp, ignore
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all.settling import order_slots
+from optmatch.solvers.frame import limit_of
 from optmatch.solvers.method import Run
 from optmatch.solvers.routing.methods import route_by_negotiation
 from optmatch.solvers.routing.worst import choose_ties, measure_states
@@ -68,8 +69,8 @@ def solve_worst(plan: Run) -> Run:
                 if better and better.schedule is not None and better.objective <= values[slot]:
                     states[slot] = better.schedule.cell_states[0]
                     values[slot] = better.objective
-        except KeyboardInterrupt:
-            limit = Limit.INTERRUPTED
+        except (KeyboardInterrupt, TimeUp) as stop:
+            limit = limit_of(stop)
         power = problem.objective == "power-mw"
         worst = float(sum(values)) if power else max(values, default=0.0)
         fewest = len(states) == problem.min_slots

@@ -19,13 +19,14 @@ from optmatch.model import (
     Schedule,
     Solution,
     Tick,
+    TimeUp,
     ignore,
     uncounted,
 )
 from optmatch.problems import Collective, Routing
 from optmatch.problems.collectives.problem import facing_lanes
 from optmatch.solvers.collectives.plans import Laid
-from optmatch.solvers.frame import conclude
+from optmatch.solvers.frame import conclude, limit_of
 
 
 class FoundPlan(NamedTuple):
@@ -101,8 +102,8 @@ def run(
                 else:
                     laid = candidate
                     on_event(NewBest(candidate.plan.time_s))
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
+    except (KeyboardInterrupt, TimeUp) as stop:
+        limit = limit_of(stop)
 
     # The bound of the problem counts, unless a search has proved a better one.
     terms = problem.bounds()

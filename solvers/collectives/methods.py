@@ -20,6 +20,7 @@ from optmatch.model import (
     NewBest,
     OnEvent,
     Solution,
+    TimeUp,
     ignore,
     uncounted,
 )
@@ -439,6 +440,11 @@ def _try_all(
             if not found:
                 raise
             clock.interrupted = True  # the methods that are left are not tried
+            break
+        except TimeUp:
+            if not found:
+                raise
+            skipped = True
             break
         skipped = skipped or plan.limit is not None
         if within_budgets:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Clock, Solution, Status, uncounted
+from optmatch.model import IDLE, Clock, Solution, Status, TimeUp, uncounted
 from optmatch.problems import ConfigurationProof, Demand
 
 _SAFE = 1 - 1e-9  # prices are lowered by this, so that rounding cannot make them too high
@@ -29,7 +29,7 @@ def certify(solution: Solution, clock: Clock) -> Solution:
         return solution
     try:
         proof = bound_by_prices(problem, clock)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TimeUp):
         return solution
     if proof is None or bound_of(proof, problem) != solution.objective:
         return solution

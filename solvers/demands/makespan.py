@@ -17,6 +17,7 @@ from optmatch.model import (
     NewBest,
     OnEvent,
     Solution,
+    TimeUp,
 )
 from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome, minimise
@@ -25,7 +26,7 @@ from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
 from optmatch.solvers.demands.scheduling import CoverTask, former_plan, repair, solve_demand
-from optmatch.solvers.frame import ROUNDING, conclude
+from optmatch.solvers.frame import ROUNDING, conclude, limit_of
 
 
 class SlotModel:
@@ -143,8 +144,8 @@ def solve_makespan(
     limit: Limit | None = None
     try:
         limit = search.run()
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
+    except (KeyboardInterrupt, TimeUp) as stop:
+        limit = limit_of(stop)
     return certify(search.conclude(limit), search.clock)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from optmatch.model import Bound, Limit, Limits, NewBest, OnEvent, Solution, uncounted
+from optmatch.model import Bound, Limit, Limits, NewBest, OnEvent, Solution, TimeUp, uncounted
 from optmatch.problems import Demand
 from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.demands.decomposer import Decomposer, conclude_count, decomposer, lasts
@@ -22,6 +22,7 @@ from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.scheduling import former_plan
 from optmatch.solvers.feedforward import holds_every_matching
+from optmatch.solvers.frame import limit_of
 
 _WARM_STARTS = 60
 _ENDLESS = 10**9  # decompositions, where only the clock ends the search
@@ -111,8 +112,8 @@ def solve_count(
                 break
             bound, by_search = bound + 1, True
             on_event(Bound(bound))
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
+    except (KeyboardInterrupt, TimeUp) as stop:
+        limit = limit_of(stop)
     stats: dict[str, object] = {"bound_by": "cp-sat"} if by_search else {}
     return conclude_count(problem, best, bound, limit, "ilp", stats, proof, search)
 

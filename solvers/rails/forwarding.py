@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE
+from optmatch.model import IDLE, TimeUp
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
 from optmatch.solvers.rails.choices import Decoder, RailChoice, Search
@@ -40,15 +40,15 @@ def plan_forwarded(
     seats = seat_ranks(job)
     spare_s = 2 * (time.process_time() - began_s)  # what it takes to make a plan of a choice
     search = Search(seats, rng, spare_s, known_s)
-    interrupted = False
+    stop: BaseException | None = None
     try:
         _search(search, most)
-    except KeyboardInterrupt:
-        interrupted = True
+    except (KeyboardInterrupt, TimeUp) as exception:
+        stop = exception
     if search.best is not None:
         yield _build(search.decoder, search.best)
-    if interrupted:
-        raise KeyboardInterrupt
+    if stop is not None:
+        raise stop
 
 
 def _search(search: Search, most: int | None) -> None:

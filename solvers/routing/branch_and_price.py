@@ -28,7 +28,7 @@ from optmatch.model import (
 )
 from optmatch.problems import Routing, RoutingProof
 from optmatch.problems.routing import loss_units
-from optmatch.solvers.frame import only_ticks
+from optmatch.solvers.frame import only_ticks, stoppable
 from optmatch.solvers.routing.columns import Closed, Column, Master, PriceBound
 from optmatch.solvers.routing.negotiation import (
     WARM_STARTS,
@@ -109,14 +109,14 @@ class _ProofSearch:
 
     def run(self, start: Solution | None = None) -> Solution:
         """Search until it is proved, or a limit is reached."""
-        limit: Limit | None = Limit.INTERRUPTED
-        try:
+        limit: Limit | None = None
+        with stoppable() as stop:
             self._take(None if start is None else self.negotiation.take_up(start))
             limit = self._warm_start()
             if limit is None:
                 limit = self._branch()
-        except KeyboardInterrupt:
-            pass
+        if stop.limit is not None:
+            limit = stop.limit
         return self._conclude(limit)
 
     def _upper(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from optmatch.fabrics import UNREACHED, Fabric, Fault, Faulty
-from optmatch.model import Clock, Problem, Solution, Status
+from optmatch.model import Clock, Problem, Solution, Status, TimeUp
 from optmatch.solvers.frame import conclude
 
 Refuted = Callable[[Fabric], bool | None]
@@ -56,7 +56,7 @@ def find_causes(
             if verdict:
                 causes = others
             minimal &= verdict is not None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TimeUp):
         minimal = False
     return causes, minimal
 

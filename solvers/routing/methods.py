@@ -25,7 +25,7 @@ from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, igno
 from optmatch.model.cells import ON_CHIP
 from optmatch.problems import Routing
 from optmatch.solvers.feedforward.router import MICRO_DB, cost_states, count_cells, route_cheaply
-from optmatch.solvers.frame import conclude, only_better, take_best, unite
+from optmatch.solvers.frame import conclude, only_better, stoppable, take_best, unite
 from optmatch.solvers.params import RoutingParams
 from optmatch.solvers.routing.causes import Refuted, name_causes
 from optmatch.solvers.routing.negotiation import (
@@ -146,8 +146,10 @@ def route_by_negotiation(
         return hand_over(problem, left, rng, on_event, "negotiated")
     found = conclude_routes(problem, best, bound, limit, "negotiated")
     if unlimited and limits.time_s is not None and limit is Limit.EXHAUSTED:
-        proved = route_exactly(problem, left, rng, only_better(on_event), found)
-        return unite(found, replace(proved, method="negotiated"))
+        with stoppable() as stop:
+            proved = route_exactly(problem, left, rng, only_better(on_event), found)
+            return unite(found, replace(proved, method="negotiated"))
+        return replace(found, limit=stop.limit)
     return found
 
 

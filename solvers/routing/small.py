@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.reach import cheapest_ways
-from optmatch.model import FREE, Clock, Limit, NewBest, OnEvent, Tick
+from optmatch.model import FREE, Clock, Limit, NewBest, OnEvent, Tick, TimeUp
 from optmatch.problems import Routing
 from optmatch.problems.routing import split_power
+from optmatch.solvers.frame import limit_of
 
 _ROUNDING = 1e-9  # of floats that are sums of the same parts
 _LOOK = 1024  # nodes between two looks at the clock
@@ -44,14 +45,17 @@ def search_all(
 
     `known` are the objective and the cells of an answer that is there already.
     """
-    search = _Search(problem, known, clock, on_event)
     limit = None
+    try:
+        search = _Search(problem, known, clock, on_event)
+    except (KeyboardInterrupt, TimeUp) as stop:
+        return Found(None, known[0], limit_of(stop), 0)
     try:
         search.enter(0)
     except _Stopped as exc:
         limit = exc.limit
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
+    except (KeyboardInterrupt, TimeUp) as stop:
+        limit = limit_of(stop)
     return Found(search.states, search.best[0], limit, search.nodes)
 
 

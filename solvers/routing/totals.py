@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from optmatch.fabrics import UNREACHED, walk
-from optmatch.model import Clock, Limit, NewBest, OnEvent, Solution
+from optmatch.model import Clock, Limit, NewBest, OnEvent, Solution, TimeUp
 from optmatch.problems import Routing
 from optmatch.problems.routing import loss_units
 from optmatch.solvers.cpsat import LightFlow, minimise, share_links
-from optmatch.solvers.frame import stoppable
+from optmatch.solvers.frame import limit_of, stoppable
 from optmatch.solvers.routing.columns import cost_step
 from optmatch.solvers.routing.negotiation import (
     RESTARTS,
@@ -58,19 +58,17 @@ def route_worst(
             if found is not None and (best is None or found.objective < best.objective):
                 best = found
                 on_event(NewBest(best.objective))
-    except KeyboardInterrupt:
-        return conclude_routes(problem, best, bound, Limit.INTERRUPTED, "ilp")
+    except (KeyboardInterrupt, TimeUp) as early_stop:
+        return conclude_routes(problem, best, bound, limit_of(early_stop), "ilp")
     if best is None or best.objective <= bound:
         return conclude_routes(problem, best, bound, Limit.EXHAUSTED, "ilp")
     refuted = False
     sources = negotiation.router.wiring.source[circuits[:, 0]]
     targets = negotiation.router.wiring.target[circuits[:, 1]]
-    from_source, to_target = (
-        walk(graph, sources.tolist()).cells,
-        walk(graph, targets.tolist()).cells,
-    )
-    back = np.where(graph.mate >= 0, to_target[:, graph.mate], UNREACHED)  # cells still to come
     with stoppable() as stop:
+        from_source = walk(graph, sources.tolist()).cells
+        to_target = walk(graph, targets.tolist()).cells
+        back = np.where(graph.mate >= 0, to_target[:, graph.mate], UNREACHED)  # still to come
         while bound < best.objective:
             model = cp_model.CpModel()
             flows = []

@@ -67,14 +67,9 @@ def interruptible(name: str, run: Run) -> Run:
                 on_event(Tick(name, 0))
                 return run(problem, limits, rng, on_event)
         except (TimeUp, KeyboardInterrupt) as stop:
-            return conclude(problem, name, None, None, limit_of(stop))
+            return conclude(problem, name, None, None, frame.limit_of(stop))
 
     return run_until_stopped
-
-
-def limit_of(stop: BaseException) -> Limit:
-    """Return the limit that an exception stands for."""
-    return Limit.TIME if isinstance(stop, TimeUp) else Limit.INTERRUPTED
 
 
 def measure(problem: PortSharing, job_of: NDArray[np.int32]) -> Score | None:

@@ -11,7 +11,8 @@ from ortools.sat.python import cp_model
 from optmatch.model import Limit, Limits, OnEvent, Solution, Tick, TimeUp, check_time, ignore
 from optmatch.problems import PortSharing, SupplyProof
 from optmatch.solvers.cpsat import minimise
-from optmatch.solvers.sharing.conclusion import conclude, limit_of
+from optmatch.solvers.frame import limit_of
+from optmatch.solvers.sharing.conclusion import conclude
 from optmatch.solvers.sharing.network import Network, Numbers
 
 

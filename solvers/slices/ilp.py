@@ -28,6 +28,7 @@ from optmatch.model import (
 from optmatch.problems import Allocation, LoadProof, SliceAllocation, SliceShape
 from optmatch.problems.slices.problem import connect
 from optmatch.problems.slices.shape import Shape, cut_shape
+from optmatch.solvers.frame import stoppable
 from optmatch.solvers.slices.kernels import BUDGET, FOUND
 from optmatch.solvers.slices.methods import conclude_load, load_of, refuse
 from optmatch.solvers.slices.pod import Pod, loads_possible, tell_apart
@@ -168,10 +169,10 @@ def minimise_load(
     if math.isinf(problem.lower_bound()):
         return refuse(problem, "ilp")
     search = _LoadSearch(problem, limits.start(), on_event)
-    try:
+    with stoppable() as stop:
         search.run()
-    except KeyboardInterrupt:
-        search.limit = Limit.INTERRUPTED
+    if stop.limit is not None:
+        search.limit = stop.limit
     return search.conclude()
 
 
