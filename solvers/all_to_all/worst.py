@@ -60,7 +60,7 @@ def solve_worst(plan: Run) -> Run:
             measure_states(_slot(problem, matching), row)
             for matching, row in zip(schedule.matchings, states, strict=True)
         ]
-        limit = found.limit if found.limit is not Limit.GAP else None
+        limit: Limit | None = found.limit if found.limit is not Limit.GAP else None
         try:
             for slot, matching in enumerate(schedule.matchings):
                 on_event(Tick("relieve", slot, len(states)))

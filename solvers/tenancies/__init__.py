@@ -7,17 +7,17 @@ from optmatch.solvers.method import Method, Run
 from optmatch.solvers.params import TenancyParams
 
 
-def _negotiated() -> Run:
-    from optmatch.solvers.tenancies.negotiation import solve
+def _load() -> Run:
+    from optmatch.solvers.tenancies.negotiation import plan_tenancy
 
-    return solve
+    return plan_tenancy
 
 
 METHODS = (
     Method(
         "negotiated",
         Tenancy,
-        _negotiated,
+        _load,
         "neighbouring ports for each job, and a search over the slots in which jobs meet",
         warm=True,
         params=TenancyParams,

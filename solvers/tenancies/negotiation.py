@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,18 @@ from optmatch.solvers.tenancies.rows import JobRows, find_chain, plan_job
 MOST = 3
 """Choices that are tried for the same jobs that stay."""
 
-_IDLE = 12
+_SHUFFLED_ORDERS = 4
+"""Random orders in which jobs are laid along the ports, beside the given one and by size."""
+
+_MOVES_WITHOUT_GAIN = 12
 """Exchanges for each slot that bring nothing: once all has its routes, they save cells alone."""
+
+_MOVES_BETWEEN_EVENTS = 64
 
 Ports = tuple[tuple[int, ...], ...]
 """``ports[job]``, in the order of the job."""
+
+Answer = tuple[TenancyPlan, Schedule]
 
 
 def list_choices(
@@ -45,68 +52,110 @@ def list_choices(
     the boundary. Of all places to start, and some orders of jobs, those come first in which the
     shortest routes within jobs are shortest.
     """
-    tenants = problem.tenants
     if start is not None and start.answer is not None:
-        former: Any = start.problem
-        were = dict(zip((t.name for t in former.tenants), start.answer.ports, strict=True))
-        live = set(problem.fabric.live_ports.tolist())
-        kept = {k: were[t.name] for k, t in enumerate(tenants) if t.name in were}
-        kept = {k: at for k, at in kept.items() if len(at) == tenants[k].n_ports}
-        kept = {k: at for k, at in kept.items() if live.issuperset(at)}
-        yield from _near(problem, kept, rng)[:1]
-    holders = [k for k, tenant in enumerate(tenants) if tenant.held is not None]
-    moves = [[], *([k] for k in holders), holders] if holders else [[]]
-    for movers in moves[: None if len(holders) != 1 else 2]:
-        kept = {k: tenants[k].held or () for k in holders if k not in movers}
-        yield from _near(problem, kept, rng)
+        yield from _lay_jobs(problem, _former_ports(problem, start), rng)[:1]
+
+    tenants = problem.tenants
+    holders = [job for job, tenant in enumerate(tenants) if tenant.held is not None]
+    moving_sets: list[list[int]] = [[]]
+    if holders:
+        moving_sets += [[job] for job in holders]
+    if len(holders) > 1:
+        moving_sets.append(holders)
+    for moving in moving_sets:
+        kept = {job: tenants[job].held or () for job in holders if job not in moving}
+        yield from _lay_jobs(problem, kept, rng)
 
 
-def _near(
+def _former_ports(problem: Tenancy, start: Solution) -> dict[int, tuple[int, ...]]:
+    """Return by job the ports that it had in a former solution, where it can have them again."""
+    former_problem: Any = start.problem
+    former_plan: Any = start.answer
+    names = [tenant.name for tenant in former_problem.tenants]
+    ports_of_name = dict(zip(names, former_plan.ports, strict=True))
+    live_ports = set(problem.fabric.live_ports.tolist())
+    kept = {}
+    for job, tenant in enumerate(problem.tenants):
+        ports = ports_of_name.get(tenant.name)
+        if ports is not None and len(ports) == tenant.n_ports and live_ports.issuperset(ports):
+            kept[job] = ports
+    return kept
+
+
+def _lay_jobs(
     problem: Tenancy, kept: dict[int, tuple[int, ...]], rng: np.random.Generator
 ) -> list[Ports]:
-    """List the best choices in which some jobs keep their ports."""
-    tenants, cells = problem.tenants, problem.fabric.route_cells().astype(np.float64)
+    """List the best choices in which some jobs keep their ports.
+
+    Parameters
+    ----------
+    problem
+        The jobs and the fabric.
+    kept
+        ``kept[job]``: the ports of those that stay.
+    rng
+        Shuffles the others.
+
+    Returns
+    -------
+    list
+        At most `MOST` choices, those with the fewest cells between the ports of a job first.
+    """
+    tenants = problem.tenants
+    cells = problem.fabric.route_cells().astype(np.float64)
     cells[cells == UNREACHED] = np.inf
     taken = {port for ports in kept.values() for port in ports}
-    free = np.array([p for p in _around(problem.fabric) if p not in taken], dtype=np.int64)
-    others = [k for k in range(len(tenants)) if k not in kept]
-    largest = sorted(others, key=lambda k: -tenants[k].n_ports)
-    orders = [others, largest, *(rng.permutation(others).tolist() for _ in range(4))]
-    found: dict[Ports, float] = {}
-    for order in orders if others else [[]]:
-        ends = np.cumsum([0, *(tenants[k].n_ports for k in order)])
-        for start in range(len(free) if others and problem.fabric.graph is not None else 1):
+    boundary = _ports_along_boundary(problem.fabric)
+    free = np.array([port for port in boundary if port not in taken], dtype=np.int64)
+
+    others = [job for job in range(len(tenants)) if job not in kept]
+    by_size = sorted(others, key=lambda job: -tenants[job].n_ports)
+    orders = [others, by_size]
+    orders += [rng.permutation(others).tolist() for _ in range(_SHUFFLED_ORDERS)]
+    n_starts = len(free)
+    if not others:
+        orders = [[]]
+        n_starts = 1
+    if problem.fabric.graph is None:
+        n_starts = 1  # no port is nearer than another
+
+    cells_of_choice: dict[Ports, float] = {}
+    for order in orders:
+        ends = np.cumsum([0, *(tenants[job].n_ports for job in order)])
+        for first in range(n_starts):
             check_time()
+            turned = np.roll(free, -first)
             chosen = dict(kept)
-            for k, first, last in zip(order, ends, ends[1:], strict=False):
-                near = np.roll(free, -start)[first:last]
-                chosen[k] = _stay(tenants[k], near.tolist())
-            ports = tuple(chosen[k] for k in range(len(tenants)))
-            found[ports] = sum(float(cells[np.ix_(each, each)].sum()) for each in ports)
-    return sorted(found, key=lambda ports: found[ports])[:MOST]
+            for place, job in enumerate(order):
+                offered = turned[ends[place] : ends[place + 1]].tolist()
+                chosen[job] = _stay_where_possible(tenants[job], offered)
+            choice = tuple(chosen[job] for job in range(len(tenants)))
+            inside = [float(cells[np.ix_(ports, ports)].sum()) for ports in choice]
+            cells_of_choice[choice] = sum(inside)
+    return sorted(cells_of_choice, key=lambda choice: cells_of_choice[choice])[:MOST]
 
 
-def _stay(tenant: Tenant, near: list[int]) -> tuple[int, ...]:
-    """Leave ranks where they are, as far as their ports are among those given."""
-    held = tenant.held or (-1,) * len(near)
-    rest = iter([port for port in near if port not in held])
-    return tuple(port if port in near else next(rest) for port in held)
+def _stay_where_possible(tenant: Tenant, offered: list[int]) -> tuple[int, ...]:
+    """Return the ports of a job's ranks: those that are offered, each held one where it is."""
+    held = tenant.held or (-1,) * len(offered)
+    new_ports = iter([port for port in offered if port not in held])
+    return tuple(port if port in offered else next(new_ports) for port in held)
 
 
-def _around(fabric: Fabric) -> NDArray[np.int64]:
+def _ports_along_boundary(fabric: Fabric) -> NDArray[np.int64]:
     """List the live ports in the order of their terminals on the boundary."""
     live = fabric.live_ports
     if fabric.graph is None:
         return live
-    place = {terminal: k for k, terminal in enumerate(fabric.graph.perimeter.tolist())}
+    place_of_terminal = {
+        terminal: place for place, terminal in enumerate(fabric.graph.perimeter.tolist())
+    }
     terminals = fabric.source_terminals[live].tolist()
-    return live[np.argsort([place.get(each, 0) for each in terminals], kind="stable")]
+    places = [place_of_terminal.get(terminal, 0) for terminal in terminals]
+    return live[np.argsort(places, kind="stable")]
 
 
-Answer = tuple[TenancyPlan, Schedule]
-
-
-def solve(
+def plan_tenancy(
     problem: Tenancy,
     limits: Limits,
     rng: np.random.Generator,
@@ -121,90 +170,108 @@ def solve(
     slots than the worst job needs.
     """
     clock = limits.start()
-    search = _SlotSearch(problem, limits, rng, on_event)
-    search.start, search.params = start, params or search.params
-    answers = search.answers()
+    search = _SlotSearch(problem, limits, rng, on_event, params or TenancyParams())
     bound = problem.lower_bound()
+    answers = search.answers(start)
     best, limit, _ = frame.take_best(answers, bound, clock, on_event, "ports and slots")
     if best is None:
         stats = {"slots_lower_bound": problem.min_slots}
         return frame.conclude(problem, "negotiated", None, bound, limit, stats=stats)
     plan, schedule = best
+    cost_s = search.cost_s(plan.ports, schedule)
     stats = {"slots": schedule.n_slots, "slots_lower_bound": problem.min_slots}
-    cost = search.cost(plan.ports, schedule)
-    known: dict[str, Any] = {"schedule": schedule, "answer": plan, "stats": stats}
-    return frame.conclude(problem, "negotiated", cost, bound, limit, **known)
+    parts: dict[str, Any] = {"schedule": schedule, "answer": plan, "stats": stats}
+    return frame.conclude(problem, "negotiated", cost_s, bound, limit, **parts)
 
 
 class _SlotSearch:
-    """The state of a solve."""
+    """A search for ports and slots, with the best cost until now.
+
+    A *lane* has the rows of one job, ``lane[slot, vertex]``: the partner of each vertex in each
+    slot, `IDLE` where it has none.
+    """
 
     def __init__(
-        self, problem: Tenancy, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+        self,
+        problem: Tenancy,
+        limits: Limits,
+        rng: np.random.Generator,
+        on_event: OnEvent,
+        params: TenancyParams,
     ) -> None:
         self.problem = problem
         self.rng = rng
         self.on_event = on_event
+        self.params = params
         self.clock = limits.start()
         self.router = None if problem.fabric.graph is None else CellRouter(problem.fabric)
-        self.best = np.inf
-        self.start: Solution | None = None
-        self.params = TenancyParams()
+        self.best_cost_s = np.inf
 
-    def cost(self, ports: Ports, schedule: Schedule) -> float:
+    def cost_s(self, ports: Ports, schedule: Schedule) -> float:
         """Return the objective of an answer."""
-        changed = self.problem.changed_circuits(ports, schedule.matchings)
-        return schedule.makespan_s + self.problem.delay_s * changed
+        n_changed = self.problem.changed_circuits(ports, schedule.matchings)
+        return schedule.makespan_s + self.problem.delay_s * n_changed
 
-    def answers(self) -> Iterator[tuple[float, Answer] | None]:
-        """Try more and more slots, each with all choices of ports, while that can be better."""
+    def answers(self, start: Solution | None) -> Iterator[tuple[float, Answer] | None]:
+        """Try more and more slots, each with all choices of ports, while that can be better.
+
+        Each answer comes after its cost; None stands for a try that failed.
+        """
         problem = self.problem
-        choices = list(list_choices(problem, self.rng, self.start))
-        planned: list[JobRows | None] = [None] * len(problem.tenants)
-        most = None
-        for slots in count(problem.min_slots):
-            if slots * (problem.slot_s + problem.delay_s) >= self.best:
+        choices = list(list_choices(problem, self.rng, start))
+        rows_of_job: list[JobRows | None] = [None] * len(problem.tenants)
+        most_slots: int | None = None
+        for n_slots in count(problem.min_slots):
+            if n_slots * (problem.slot_s + problem.delay_s) >= self.best_cost_s:
                 return
-            if most is not None and slots > most:
+            if most_slots is not None and n_slots > most_slots:
                 return
-            for k, tenant in enumerate(problem.tenants):
-                if (known := planned[k]) is None or not known.in_order:
-                    planned[k] = plan_job(problem, tenant, slots, self.rng)
-            works = [work for work in planned if work is not None and len(work.rows) <= slots]
-            if len(works) < len(planned):
+            for job, tenant in enumerate(problem.tenants):
+                rows = rows_of_job[job]
+                if rows is None or not rows.in_order:  # those of collectives stay as they are
+                    rows_of_job[job] = plan_job(problem, tenant, n_slots, self.rng)
+            works = [
+                work for work in rows_of_job if work is not None and len(work.rows) <= n_slots
+            ]
+            if len(works) < len(rows_of_job):
                 continue
-            most = most or sum(len(work.rows) for work in works)  # one job after the other
+            if not most_slots:
+                most_slots = sum(len(work.rows) for work in works)  # one job after the other
             for ports in choices:
-                yield self._try(ports, works, slots)
+                yield self._try_ports(ports, works, n_slots)
 
-    def _try(self, ports: Ports, works: list[JobRows], slots: int) -> tuple[float, Answer] | None:
-        lanes = [_spread(work, slots, self.rng) for work in works]
+    def _try_ports(
+        self, ports: Ports, works: list[JobRows], n_slots: int
+    ) -> tuple[float, Answer] | None:
+        """Let jobs do their rows in some slots, on some ports; None if that has no routes."""
+        lanes = [_spread_rows(work, n_slots, self.rng) for work in works]
         states = None
         if self.router is not None:
             states = self._route(self.router, ports, works, lanes)
             if states is None:
                 return None
-        matchings = self._unite(ports, lanes)
         schedule = Schedule(
-            matchings=matchings,
-            durations_s=np.full(slots, self.problem.slot_s),
+            matchings=self._unite(ports, lanes),
+            durations_s=np.full(n_slots, self.problem.slot_s),
             delay_s=self.problem.delay_s,
             cell_states=states,
         )
         plan = TenancyPlan(ports=ports, plans=tuple(work.plan for work in works))
-        cost = self.cost(ports, schedule)
-        self.best = min(self.best, cost)
-        return cost, (plan, schedule)
+        cost_s = self.cost_s(ports, schedule)
+        self.best_cost_s = min(self.best_cost_s, cost_s)
+        return cost_s, (plan, schedule)
 
     def _unite(self, ports: Ports, lanes: list[NDArray[np.int64]]) -> NDArray[np.int32]:
-        """Put the rows of all jobs together: a matching of the switch for each slot."""
-        n_ports = self.problem.fabric.n_ports
-        slots = len(lanes[0]) if lanes else 0
-        matchings = np.full((slots, n_ports), IDLE, dtype=np.int32)
-        for own, lane in zip(ports, lanes, strict=True):
-            n, mine = len(own), np.array(own)
-            partner = lane[:, :n]
-            matchings[:, mine] = np.where(partner == IDLE, IDLE, mine[partner % n])
+        """Put the rows of all jobs together: ``matchings[slot, port]`` of the switch."""
+        n_slots = len(lanes[0]) if lanes else 0
+        matchings = np.full((n_slots, self.problem.fabric.n_ports), IDLE, dtype=np.int32)
+        for ports_of_job, lane in zip(ports, lanes, strict=True):
+            # The first vertices are inputs, or ports of both directions; those of outputs, which
+            # follow, have the same numbers of ports.
+            n_ports = len(ports_of_job)
+            numbers = np.array(ports_of_job)
+            partner = lane[:, :n_ports]
+            matchings[:, numbers] = np.where(partner == IDLE, IDLE, numbers[partner % n_ports])
         return matchings
 
     def _route(
@@ -214,77 +281,126 @@ class _SlotSearch:
         works: list[JobRows],
         lanes: list[NDArray[np.int64]],
     ) -> NDArray[np.int8] | None:
-        """Route all slots, changing rows where that helps; None if a circuit has no route."""
-        slots = len(lanes[0]) if lanes else 0
-        planner = SlotPlanner(
-            AllToAll(self.problem.fabric), router, self.clock, self.rng, self.on_event
-        )
-        matchings = self._unite(ports, lanes)
-        if not slots or not any(len(work.rows) for work in works):
-            return np.full((slots, self.problem.fabric.n_cells), -1, dtype=np.int8)
-        if planner.route_all(np.stack([planner.factor(row) for row in matchings])) is not None:
+        """Route all slots, and exchange rows of `lanes` where that helps.
+
+        A local search: a move exchanges rows of one job between a few slots, among them one with
+        circuits that have no route or take more cells than they need, and stays if it is no worse.
+
+        Returns
+        -------
+        array or None
+            ``states[slot, cell]``; None if a circuit has no route in the end.
+        """
+        n_slots = len(lanes[0]) if lanes else 0
+        problem = AllToAll(self.problem.fabric)
+        planner = SlotPlanner(problem, router, self.clock, self.rng, self.on_event)
+        if not n_slots or not any(len(work.rows) for work in works):
+            return np.full((n_slots, self.problem.fabric.n_cells), -1, dtype=np.int8)
+        factors = [planner.factor(row) for row in self._unite(ports, lanes)]
+        if planner.route_all(np.stack(factors)) is not None:
             return None
-        params = self.params
-        most = min(params.moves_per_slot * slots, params.most_moves) if slots > 1 else 0
-        owners = np.repeat(np.arange(len(ports)), [len(own) for own in ports])
-        least, since = planner.excess, 0
-        for move in range(most):
-            excessive = [k for k, slot in enumerate(planner.plan) if slot.excess]
-            least, since = (planner.excess, move) if planner.excess < least else (least, since)
-            done = least < FAILED and move - since > _IDLE * slots
-            if done or not excessive or self.clock.remaining_s <= 0:
+
+        n_moves = 0
+        if n_slots > 1:
+            n_moves = min(self.params.moves_per_slot * n_slots, self.params.most_moves)
+        job_of_port = np.repeat(np.arange(len(ports)), [len(numbers) for numbers in ports])
+        least_excess = planner.excess
+        last_gain = 0
+        for move in range(n_moves):
+            excessive = [slot for slot, routed in enumerate(planner.plan) if routed.excess]
+            if planner.excess < least_excess:
+                least_excess = planner.excess
+                last_gain = move
+            has_all_routes = least_excess < FAILED
+            gains_nothing = move - last_gain > _MOVES_WITHOUT_GAIN * n_slots
+            if (has_all_routes and gains_nothing) or not excessive or self.clock.remaining_s <= 0:
                 break
-            if move % 64 == 0:
-                self.on_event(Tick("exchange", move, most))
-            k = int(self.rng.choice(owners))  # large jobs more often
-            a = excessive[self.rng.integers(len(excessive))]
-            change = self._change(works[k], lanes[k], a)
-            if change is None:
-                continue
-            chosen, new = change
-            before = lanes[k][chosen]
-            lanes[k][chosen] = new
-            matchings = self._unite(ports, [lane[chosen] for lane in lanes])
-            rows = [planner.factor(row) for row in matchings]
-            if not replace_slots(planner, chosen, np.stack(rows)):
-                lanes[k][chosen] = before
+            if move % _MOVES_BETWEEN_EVENTS == 0:
+                self.on_event(Tick("exchange", move, n_moves))
+            job = int(self.rng.choice(job_of_port))  # large jobs more often
+            slot = excessive[self.rng.integers(len(excessive))]
+            change = self._choose_change(works[job], lanes[job], slot)
+            if change is not None:
+                self._try_change(planner, ports, lanes, job, change)
         if planner.excess >= FAILED:
             return None
-        return np.stack([planner.states(slot) for slot in planner.plan])
+        return np.stack([planner.states(routed) for routed in planner.plan])
 
-    def _change(
-        self, work: JobRows, lane: NDArray[np.int64], a: int
-    ) -> tuple[list[int], NDArray[np.int64]] | None:
-        """Choose a few slots of a job, among them `a`, and new rows for them.
+    def _try_change(
+        self,
+        planner: SlotPlanner,
+        ports: Ports,
+        lanes: list[NDArray[np.int64]],
+        job: int,
+        change: RowChange,
+    ) -> None:
+        """Give a job new rows in some slots, and take them back where the routes become worse."""
+        slots = change.slots
+        rows_before = lanes[job][slots]
+        lanes[job][slots] = change.rows
+        matchings = self._unite(ports, [lane[slots] for lane in lanes])
+        factors = [planner.factor(row) for row in matchings]
+        if not replace_slots(planner, slots, np.stack(factors)):
+            lanes[job][slots] = rows_before
+
+    def _choose_change(
+        self, work: JobRows, lane: NDArray[np.int64], slot: int
+    ) -> RowChange | None:
+        """Choose a few slots of a job, among them `slot`, and new rows for them at random.
 
         Three rows without idle ports are split anew, as in an all-to-all. Of two rows, either all
-        is exchanged or the vertices that hang together.
+        is exchanged or the vertices that hang together. None if nothing would change, or rows that
+        have an order would lose it.
         """
-        slots, vertices = lane.shape
-        if not work.in_order and slots > 2 and self.rng.integers(2):
-            others = self.rng.choice(slots - 1, size=2, replace=False)
-            three = self.rng.permutation([a, *((a + 1 + others) % slots)])
-            new = np.empty((3, vertices), dtype=np.int64)
-            place, path = np.empty(vertices, np.int64), np.empty(vertices + 2, np.int64)
-            start, coins = int(self.rng.integers(vertices)), int(self.rng.integers(1 << 31))
-            full = (lane[three] != IDLE).all()
-            if full and exchange(lane[three], start, coins, new, place, path):
-                return three.tolist(), new
-        b = int((a + 1 + self.rng.integers(slots - 1)) % slots)
-        two, chain = lane[[a, b]], list(range(vertices))
-        if work.in_order and (lane[min(a, b) : max(a, b) + 1] != IDLE).any(axis=1).sum() != 1:
-            return None
+        n_slots, n_vertices = lane.shape
+        if not work.in_order and n_slots > 2 and self.rng.integers(2):
+            others = self.rng.choice(n_slots - 1, size=2, replace=False)
+            three = self.rng.permutation([slot, *((slot + 1 + others) % n_slots)])
+            rows = self._split_anew(lane[three])
+            if rows is not None:
+                return RowChange(three.tolist(), rows)
+
+        other = int((slot + 1 + self.rng.integers(n_slots - 1)) % n_slots)
+        if work.in_order:
+            # The order stays only if one of the rows from one slot to the other has circuits.
+            between = lane[min(slot, other) : max(slot, other) + 1]
+            if (between != IDLE).any(axis=1).sum() != 1:
+                return None
+        two_rows = lane[[slot, other]]
+        vertices = list(range(n_vertices))
         if not work.in_order and self.rng.integers(2):
-            chain = find_chain(two, int(self.rng.integers(vertices)))
-        if (two[:, chain] == IDLE).all():
+            vertices = find_chain(two_rows, int(self.rng.integers(n_vertices)))
+        if (two_rows[:, vertices] == IDLE).all():
             return None
-        two[:, chain] = two[::-1, chain]
-        return [a, b], two
+        two_rows[:, vertices] = two_rows[::-1, vertices]
+        return RowChange([slot, other], two_rows)
+
+    def _split_anew(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Split the pairs of three rows into three others; None if a port idles, or that fails."""
+        n_vertices = rows.shape[1]
+        new_rows = np.empty((3, n_vertices), dtype=np.int64)
+        place = np.empty(n_vertices, np.int64)
+        path = np.empty(n_vertices + 2, np.int64)
+        start = int(self.rng.integers(n_vertices))
+        coins = int(self.rng.integers(1 << 31))
+        if (rows == IDLE).any() or not exchange(rows, start, coins, new_rows, place, path):
+            return None
+        return new_rows
 
 
-def _spread(work: JobRows, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Give the rows of a job to random slots, in their order if they have one."""
-    lane = np.full((slots, work.rows.shape[1]), IDLE)
-    chosen = rng.choice(slots, size=len(work.rows), replace=False)
-    lane[np.sort(chosen) if work.in_order else chosen] = work.rows
+class RowChange(NamedTuple):
+    """New rows of one job in some slots."""
+
+    slots: list[int]
+    rows: NDArray[np.int64]
+    """``rows[place in slots, vertex]``."""
+
+
+def _spread_rows(work: JobRows, n_slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Give the rows of a job to random slots, in their order if they have one; return its lane."""
+    lane = np.full((n_slots, work.rows.shape[1]), IDLE)
+    slots = rng.choice(n_slots, size=len(work.rows), replace=False)
+    if work.in_order:
+        slots = np.sort(slots)
+    lane[slots] = work.rows
     return lane

@@ -26,111 +26,162 @@ class JobRows(NamedTuple):
     """The rows of a job that are not idle."""
 
     rows: NDArray[np.int64]
+    """``rows[slot, vertex]``."""
     in_order: bool
+    """Whether they have to come in their order, as those of a collective."""
     plan: CollectivePlan | None
+    """That of a collective, which the rows carry out."""
 
 
 def plan_job(
-    problem: Tenancy, tenant: Tenant, slots: int, rng: np.random.Generator
+    problem: Tenancy, tenant: Tenant, n_slots: int, rng: np.random.Generator
 ) -> JobRows | None:
-    """Split the question of a job into rows, of a collective always the same; None if that failed.
+    """Split the question of a job into rows; None if that failed.
 
-    A demand has at most `slots` rows.
+    A demand has at most `n_slots` rows. The rows of a collective are always the same.
     """
-    n, two_way = tenant.n_ports, problem.fabric.bidirectional
+    two_way = problem.fabric.bidirectional
     if tenant.question == "demand":
-        rows = _split(problem.slots_wanted(tenant), slots, two_way, rng)
+        rows = _split_demand(problem.slots_wanted(tenant), n_slots, two_way, rng)
         return None if rows is None else JobRows(rows, in_order=False, plan=None)
     if tenant.question == "all-to-all":
-        return JobRows(_tournament(n, two_way, rng), in_order=False, plan=None)
+        rows = _draw_tournament(tenant.n_ports, two_way, rng)
+        return JobRows(rows, in_order=False, plan=None)
     return _plan_collective(problem, tenant)
 
 
-def _tournament(n: int, two_way: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Let each two ports meet once, in random order."""
-    found = factors.tournament(n, two_way)
-    names = rng.permutation(found.shape[1] if two_way else n)
+def _draw_tournament(n_ports: int, two_way: bool, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return rows in which each two ports meet once, in random order."""
+    rounds = factors.tournament(n_ports, two_way)
     if not two_way:
-        return factors.relabel(found, np.concatenate([names, names + n]))[: n - 1]
-    found = factors.relabel(found, names)[: len(found) if n > 1 else 0, :n]
-    return np.where(found < n, found, IDLE)
+        # Inputs and outputs of a port get one name. The last round joins each port to itself.
+        names = rng.permutation(n_ports)
+        named = factors.relabel(rounds, np.concatenate([names, names + n_ports]))
+        return named[: n_ports - 1]
+
+    # An odd number of ports is made even by one that stands for idling.
+    named = factors.relabel(rounds, rng.permutation(rounds.shape[1]))
+    n_rounds = len(rounds) if n_ports > 1 else 0
+    partners = named[:n_rounds, :n_ports]
+    return np.where(partners < n_ports, partners, IDLE)
 
 
 def _plan_collective(problem: Tenancy, tenant: Tenant) -> JobRows:
     """Take the algorithm whose epochs need the fewest slots."""
-    asked = problem.question(tenant, tuple(range(tenant.n_ports)))
-    assert isinstance(asked, Collective)
-    alone = replace(asked, fabric=IdealSwitch(tenant.n_ports))
+    collective = problem.question(tenant, tuple(range(tenant.n_ports)))
+    assert isinstance(collective, Collective)
+    alone = replace(collective, fabric=IdealSwitch(tenant.n_ports))
     best: JobRows | None = None
     for name in FINDERS:
         if not suits(alone, name):
             continue
-        found = method(name)(alone, Limits(), np.random.default_rng(0), ignore)
-        schedule, plan = found.schedule, found.answer
+        solution = method(name)(alone, Limits(), np.random.default_rng(0), ignore)
+        schedule = solution.schedule
         if schedule is None or (schedule.matchings == IDLE).all(axis=1).any():
             continue
-        held = [problem.slots_for(each) for each in schedule.durations_s.tolist()]
-        matchings = np.repeat(schedule.matchings, held, axis=0).astype(np.int64)
+        n_slots = [problem.slots_for(duration_s) for duration_s in schedule.durations_s.tolist()]
+        matchings = np.repeat(schedule.matchings, n_slots, axis=0).astype(np.int64)
         if best is None or len(matchings) < len(best.rows):
-            best = JobRows(_as_rows(matchings, asked.two_way), in_order=True, plan=plan)
+            rows = _rows_of_matchings(matchings, collective.two_way)
+            best = JobRows(rows, in_order=True, plan=solution.answer)
     check_time()  # methods that are stopped have no plan
     assert best is not None
     return best
 
 
-def _as_rows(matchings: NDArray[np.int64], two_way: bool) -> NDArray[np.int64]:
+def _rows_of_matchings(matchings: NDArray[np.int64], two_way: bool) -> NDArray[np.int64]:
+    """Turn ``matchings[slot, port]`` into rows of the vertices."""
     if two_way:
         return matchings
-    n = matchings.shape[1]
-    rows = np.full((len(matchings), 2 * n), IDLE)
-    slots, sources = np.nonzero(matchings != IDLE)
-    targets = matchings[slots, sources] + n
-    rows[slots, sources], rows[slots, targets] = targets, sources
+    n_slots, n_ports = matchings.shape
+    rows = np.full((n_slots, 2 * n_ports), IDLE)
+    slots, inputs = np.nonzero(matchings != IDLE)
+    outputs = matchings[slots, inputs] + n_ports
+    rows[slots, inputs] = outputs
+    rows[slots, outputs] = inputs
     return rows
 
 
-def _split(
-    wanted: NDArray[np.int64], slots: int, two_way: bool, rng: np.random.Generator
+def _split_demand(
+    wanted: NDArray[np.int64], n_slots: int, two_way: bool, rng: np.random.Generator
 ) -> NDArray[np.int64] | None:
-    """Give each circuit as many slots as it needs, and exchange two slots where none is free.
+    """Give each circuit as many slots as it needs.
 
-    What all pairs have in common is a tournament, several times.
+    What all pairs have in common is a tournament, several times. The other circuits get slots one
+    after the other, in random orders.
+
+    Parameters
+    ----------
+    wanted
+        ``wanted[port, port]``: the slots that a circuit needs.
+    n_slots
+        At most so many rows.
+    two_way
+        Whether a circuit serves both directions; `wanted` is then symmetric.
+    rng
+        Draws the orders.
+
+    Returns
+    -------
+    array or None
+        The rows that are not idle; None if `TRIES` orders failed.
     """
-    n = len(wanted)
-    rounds = _tournament(n, two_way, rng)
-    times = min(
-        int(wanted[~np.eye(n, dtype=bool)].min(initial=slots)), slots // max(1, len(rounds))
-    )
-    wanted = (wanted - times) * (1 - np.eye(n, dtype=np.int64))
-    pairs = np.argwhere(np.triu(wanted) if two_way else wanted)
-    circuits = np.repeat(pairs, wanted[tuple(pairs.T)], axis=0)
-    circuits[:, 1] += 0 if two_way else n
+    n_ports = len(wanted)
+    is_pair = 1 - np.eye(n_ports, dtype=np.int64)
+    rounds = _draw_tournament(n_ports, two_way, rng)
+    least_wanted = int(wanted[is_pair > 0].min(initial=n_slots))
+    n_tournaments = min(least_wanted, n_slots // max(1, len(rounds)))
+
+    rest = (wanted - n_tournaments) * is_pair
+    pairs = np.argwhere(np.triu(rest) if two_way else rest)
+    circuits = np.repeat(pairs, rest[tuple(pairs.T)], axis=0)
+    n_vertices = n_ports
+    if not two_way:
+        circuits[:, 1] += n_ports
+        n_vertices = 2 * n_ports
     for _ in range(TRIES):
-        rows: NDArray[np.int64] = np.full((slots, n if two_way else 2 * n), IDLE)
-        rows[: times * len(rounds)] = np.tile(rounds, (times, 1))
-        if all(_place(rows, u, v) for u, v in rng.permutation(circuits).tolist()):
-            busy: NDArray[np.int64] = rows[(rows != IDLE).any(axis=1)]
+        rows: NDArray[np.int64] = np.full((n_slots, n_vertices), IDLE)
+        rows[: n_tournaments * len(rounds)] = np.tile(rounds, (n_tournaments, 1))
+        if all(_place_circuit(rows, *ends) for ends in rng.permutation(circuits).tolist()):
+            is_busy = (rows != IDLE).any(axis=1)
+            busy: NDArray[np.int64] = rows[is_busy]
             return busy
     return None
 
 
-def _place(rows: NDArray[np.int64], u: int, v: int) -> bool:
-    """Give a circuit a slot, after an exchange of two slots if none is free at both its ends."""
+def _place_circuit(rows: NDArray[np.int64], vertex: int, other: int) -> bool:
+    """Give a circuit a slot, and return whether it has one; `rows` are changed.
+
+    If no slot is free at both ends, two slots are taken of which one is free at each end. Their
+    rows are exchanged on the alternating path (Kempe chain) from the second end, which frees it in
+    the slot of the first, unless the path ends at the first.
+    """
     check_time()
-    free_u, free_v = (np.flatnonzero(rows[:, vertex] == IDLE) for vertex in (u, v))
-    ways = [(a, a) for a in np.intersect1d(free_u, free_v)[:1]]
-    for a, b in ways or [(a, b) for a in free_u for b in free_v]:
-        chain = find_chain(rows[[a, b]], v) if a != b else [v]
-        if a == b or u not in chain:
-            rows[np.ix_([a, b], chain)] = rows[np.ix_([b, a], chain)]
-            rows[a, u], rows[a, v] = v, u
+    free = np.flatnonzero(rows[:, vertex] == IDLE)
+    free_at_other = np.flatnonzero(rows[:, other] == IDLE)
+    for slot in np.intersect1d(free, free_at_other)[:1]:
+        rows[slot, vertex] = other
+        rows[slot, other] = vertex
+        return True
+    for slot in free:
+        for other_slot in free_at_other:
+            slots = np.array([slot, other_slot])
+            chain = find_chain(rows[slots], other)
+            if vertex in chain:
+                continue
+            vertices = np.array(chain)
+            rows[np.ix_(slots, vertices)] = rows[np.ix_(slots[::-1], vertices)]
+            rows[slot, vertex] = other
+            rows[slot, other] = vertex
             return True
     return False
 
 
-def find_chain(two: NDArray[np.int64], vertex: int) -> list[int]:
+def find_chain(two_rows: NDArray[np.int64], vertex: int) -> list[int]:
     """List the vertices that two rows connect with one; both may be exchanged there."""
     chain = [vertex]
-    for at in chain:  # grows while it is walked
-        chain += [p for p in dict.fromkeys(two[:, at].tolist()) if p != IDLE and p not in chain]
+    for reached in chain:  # grows while it is walked
+        for partner in two_rows[:, reached].tolist():
+            if partner != IDLE and partner not in chain:
+                chain.append(partner)
     return chain

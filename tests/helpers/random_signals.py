@@ -377,7 +377,7 @@ def run_program() -> None:
     parser.add_argument("--program", default="", help="an installed optmatch, in place of forks")
     given = parser.parse_args()
     first, _, last = given.flows.partition(":")
-    flows = FLOWS[slice(int(first) if first else None, int(last) if last else None)]
+    flows = list(FLOWS)[int(first) if first else 0 : int(last) if last else len(FLOWS)]
     place = Path(tempfile.mkdtemp(prefix="optmatch-signals-"))
     is_clean = run_signals(place, flows, given.signals, given.seed, given.program)
     shutil.rmtree(place)

@@ -91,5 +91,5 @@ def test_what_was_told_is_returned(flow: Flow) -> None:
 def is_as_good(objective: Score, told: Score) -> bool:
     """Tell whether an objective is no worse than one that was told, up to rounding."""
     if isinstance(objective, tuple) or isinstance(told, tuple):
-        return objective <= told
-    return objective <= told * (1 + 1e-9)
+        return bool(objective <= told)
+    return bool(objective <= told * (1 + 1e-9))
