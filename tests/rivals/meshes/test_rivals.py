@@ -1,0 +1,53 @@
+"""Rivals reproduce known figures, and small cells of the grid are raced."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from tests.rivals.meshes.bounds import bound_slots_by_flows
+from tests.rivals.meshes.grid import draw_cells, draw_matching, pairs_of, race
+from tests.rivals.meshes.routes import fewest_cells, first_fit, negotiate, set_cells, total_cells
+from tests.rivals.races import TOLERANCE
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_plain_routes_have_light_and_no_fewer_cells_than_the_exact_model(seed: int) -> None:
+    mesh = om.HexMesh(3, 3, ports=8)
+    matching = draw_matching(mesh, np.random.default_rng(seed))
+    pairs = pairs_of(mesh, matching)
+    routes = negotiate(mesh, pairs)
+    assert routes is not None
+    schedule = om.Schedule(
+        matchings=matching[None], durations_s=[1.0], cell_states=set_cells(mesh, routes)[None]
+    )
+    problem = om.Routing(mesh, matching)
+    assert om.verify(problem, schedule).ok
+    exact = om.solve(problem, "ilp", seed=0)
+    assert exact.objective == fewest_cells(mesh, pairs) <= total_cells(routes)
+
+
+def test_first_fit_needs_as_many_slots_as_ports_meet_others() -> None:
+    """On a mesh with room for all, 8 ports that take turns need 7 slots at least."""
+    mesh = om.HexMesh(4, 4, ports=8)
+    pairs = [(i, j) for i, j in om.AllToAll(mesh).pairs.tolist()]
+    slots = first_fit(mesh, pairs)
+    assert sorted(pair for slot in slots for pair in slot) == pairs
+    assert 7 <= len(slots) <= 10
+
+
+def test_flows_bound_the_slots_of_a_row() -> None:
+    """Each of the six pairs of this row passes one and the same link."""
+    mesh = om.HexMesh(1, 2, ports=[0, 1, 3, 10])
+    pairs = [(i, j) for i, j in om.AllToAll(mesh).pairs.tolist()]
+    assert bound_slots_by_flows(mesh, pairs) == pytest.approx(6.0)
+
+
+@pytest.mark.slow
+def test_no_rival_is_better_on_small_meshes() -> None:
+    rng = np.random.default_rng(20)
+    cells = [cell for cell in draw_cells(rng, 16, most_rows=4) if cell.question != "free cells"]
+    for cell in cells:
+        result = race(cell)
+        assert result.loss <= TOLERANCE, result
