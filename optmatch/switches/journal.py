@@ -1,7 +1,9 @@
 """The journal of a player: what it was about to do, and what came of it.
 
-Each line is a JSON object. The first says what is played; ``before`` has the circuits that were
-there; ``applying`` is on disk before a change is sent; ``tuned`` has the measured delay.
+Each line is a JSON object. The first says what is played; ``claim`` under which name the switches
+are claimed, so that whoever goes on may take over the claim of a run that was killed. ``before``
+has the circuits that were there; ``applying`` is on disk before a change is sent; ``tuned`` has
+the measured delay.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -57,6 +59,8 @@ class PlayJournal:
         """Names of the circuits that each switch had before the first change."""
         self.position: Position | None = None
         """Where the former run stood; None for a new journal."""
+        self.owner: str = ""
+        """Under which name the former run claimed its switches; empty for a new journal."""
 
         name = os.fspath(path)
         if resume:
@@ -66,6 +70,11 @@ class PlayJournal:
                 "is there already: --resume goes on with it, another name begins anew", path=name
             )
         self._file = self.path.open("a", encoding="utf-8")
+        try:
+            _lock(self._file, name)
+        except InputError:
+            self._file.close()
+            raise
         if self.position is None and not self.before:
             self.write(sync=True, format=JOURNAL_FORMAT, **header)
 
@@ -82,7 +91,9 @@ class PlayJournal:
                     path=name,
                 )
         for entry in entries:
-            if entry.get("event") == "before":
+            if entry.get("event") == "claim":
+                self.owner = str(entry["owner"])
+            elif entry.get("event") == "before":
                 self.before[str(entry["switch"])] = [str(circuit) for circuit in entry["circuits"]]
             elif entry.get("event") in ("applying", "tuned"):
                 is_tuned = entry["event"] == "tuned"
@@ -98,6 +109,18 @@ class PlayJournal:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _lock(file: IO[str], name: str) -> None:
+    """Lock a journal for this process, as long as the file is open, where files can be locked."""
+    try:
+        import fcntl  # which Windows does not have
+    except ImportError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError("another player is writing this journal", path=name) from None
 
 
 def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:

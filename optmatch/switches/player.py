@@ -295,9 +295,13 @@ class _Player:
 
     def run(self, stop: threading.Event) -> PlayReport:
         """Play until the end, or until `stop` is set."""
-        for switch in self.switches:
-            switch.claim(self.owner)
         try:
+            # A journal is locked by its player. Who can open it to go on knows that the former run
+            # has ended, and takes over its claims, which may not have expired yet.
+            if self.options.resume:
+                self._open_journal()
+            for switch in self.switches:
+                switch.claim(self.owner)
             self._begin()
             report = self._play_rounds(stop)
             if self.options.restore:
@@ -325,13 +329,10 @@ class _Player:
         InputError
             If the journal is of another plan.
         """
-        options = self.options
         for switch in self.switches:
             switch.read()  # refuses what is no such switch, and rows that contradict their keys
-        if options.journal is not None:
-            names = [switch.name for switch in self.switches]
-            header = {"plan": self.plan_digest, "switches": names}
-            self.journal = PlayJournal(options.journal, header, resume=options.resume)
+        if self.journal is None:
+            self._open_journal()
 
         for index, plan in enumerate(self.plans):
             present = self._own_circuits(index)
@@ -347,6 +348,18 @@ class _Player:
                 self._note(sync=True, event="before", switch=plan.plan.name, circuits=names)
             else:
                 self.before[index] = frozenset(circuit_named(name) for name in names_before)
+
+    def _open_journal(self) -> None:
+        """Open the journal, if there is to be one, and note or read who claims the switches."""
+        if self.options.journal is None:
+            return
+        names = [switch.name for switch in self.switches]
+        header = {"plan": self.plan_digest, "switches": names}
+        self.journal = PlayJournal(self.options.journal, header, resume=self.options.resume)
+        if self.journal.owner:
+            self.owner = self.journal.owner
+        else:
+            self._note(sync=True, event="claim", owner=self.owner)
 
     def _refuse_foreign(self, index: int, present: Iterable[CrossConnect]) -> None:
         """Refuse circuits on our ports that no slot has, unless they are to be taken over."""

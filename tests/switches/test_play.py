@@ -311,6 +311,6 @@ def test_the_journal_is_of_lines(switch: tuple[RedisServer, SonicAgent], tmp_pat
     play(schedule_of(shifts(4, 2)), SonicSwitch(server.url), PlayOptions(journal=journal))
     entries = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [entry.get("event") for entry in entries] == [
-        *(None, "before", "applying", "tuned", "applying", "tuned", "ended"),
+        *(None, "claim", "before", "applying", "tuned", "applying", "tuned", "ended"),
     ]
     assert entries[0]["format"] == "optmatch/play/1"

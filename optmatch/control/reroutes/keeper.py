@@ -7,6 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
 
@@ -117,6 +118,11 @@ class Keeper:
     def state(self) -> Reroute:
         """The state as it is now, without changes that are only proposed."""
         return self._now.state
+
+    @property
+    def path(self) -> Path | None:
+        """The snapshot of a controller in files, as `open` was given it; None without files."""
+        return None if self._journal is None else self._journal.path
 
     @property
     def stand_ins(self) -> dict[int, int]:

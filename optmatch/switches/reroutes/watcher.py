@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import threading
 import time
 import uuid
@@ -23,6 +24,7 @@ from optmatch.io.switches.circuits import CrossConnect, Difference, difference_b
 from optmatch.io.switches.exports import NamedSwitch, name_ports
 from optmatch.io.switches.plans import switches_of_state, switches_of_transition
 from optmatch.io.switches.racks import RackPart, rack_nodes
+from optmatch.io.text import digest
 from optmatch.model import InfeasibleError, InputError, LimitReached
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.transition import DROP, RAISE
@@ -97,7 +99,7 @@ class Watcher:
         """Failed parts that the controller has been told of."""
         self._lost: set[int] = set()
         """Switches that could not be read at the last look."""
-        self._owner = f"optmatch watch {uuid.uuid4().hex[:12]}"
+        self._owner = f"optmatch watch {_name_of_owner(controller)}"
         self._next_claim_s = 0.0
 
     def _state_plans(self, state: Reroute) -> tuple[NamedSwitch, ...]:
@@ -292,6 +294,18 @@ class Watcher:
             self._next_claim_s = time.monotonic() + _CLAIM_EVERY_S
             for _, switch in self._watched():
                 switch.claim(self._owner)
+
+
+def _name_of_owner(controller: Rerouter) -> str:
+    """Return a name under which switches are claimed.
+
+    The files of a controller are open in one process alone. Whoever can open them knows that the
+    former watcher has ended, and has its name, so that its claims need not expire first.
+    """
+    if controller.path is None:
+        return uuid.uuid4().hex[:12]
+    place = f"{socket.gethostname()}:{controller.path.resolve()}"
+    return digest(place.encode())[:12]
 
 
 def _with_failure(proposal: Proposal) -> Reroute:
