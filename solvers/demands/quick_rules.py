@@ -178,8 +178,8 @@ def decompose_and_trim(task: QuickTask) -> Plan:
 def decompose_in_delays(task: QuickTask) -> Plan:
     """Decompose a demand of which entries are rounded up to whole delays, and hold as needed.
 
-    Rounding makes entries equal, so that there are fewer terms, and none is shorter than a delay:
-    regularisation, as in Reco (Zhang et al. 2019, doi 10.1145/3341302.3342083).
+    Rounding makes entries equal, so that there are fewer terms, and none is shorter than a delay.
+    This is the regularisation of the method Reco.
     """
     return _decompose_in_units(task, max(1, task.delay))
 

@@ -94,10 +94,10 @@ class SlotChooser:
 
     References
     ----------
-    .. [1] Wang and Javidi (2017). Adaptive policies for scheduling with reconfiguration delay.
-       *IEEE/ACM Transactions on Networking* 25(3). https://arxiv.org/abs/1511.03417
+    .. [1] Wang and Javidi (2015). Adaptive policies for scheduling with reconfiguration delay: an
+       end-to-end solution for all-optical data centers. https://arxiv.org/abs/1511.03417
     .. [2] Celik, Borst, Whiting and Modiano (2016). Dynamic scheduling with reconfiguration
-       delays. *Queueing Systems* 83. https://doi.org/10.1007/s11134-016-9481-5
+       delays. *Queueing Systems* 83, 87-129. https://doi.org/10.1007/s11134-016-9471-4
     """
 
     def __init__(self, delay: int, switching: Switching) -> None:
