@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -39,9 +40,8 @@ def solve(
                 f" {problem.fabric.type}; best and ilp take those that are",
                 where="method",
             )
-        return take_fewest(
-            problem, limits, rng, on_event, name, RUNS, lambda search: _rename(search, rule)
-        )
+        draw = partial(_rename, rule=rule)
+        return take_fewest(problem, limits, rng, on_event, name=name, most=RUNS, draw=draw)
     deadline = None if limits.time_s is None else counted_time() + limits.time_s
 
     def build(work: CoverTask) -> Iterator[Plan]:

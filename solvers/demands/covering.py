@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from optmatch.solvers.demands.assignment import CHOICES, RANKED, assign
 from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, join, serve
+from optmatch.solvers.demands.sorting import sort_first
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
@@ -104,23 +105,6 @@ def _rate(space, rest, length, bonus):
 
 
 @inner_kernel
-def _sort_sizes(sizes, count):
-    """Sort the first `count` sizes, ascending (Shell's sort; steps of Knuth)."""
-    step = 1
-    while step < count:
-        step = 3 * step + 1
-    while step > 1:
-        step //= 3
-        for k in range(step, count):
-            size = sizes[k]
-            place = k
-            while place >= step and sizes[place - step] > size:
-                sizes[place] = sizes[place - step]
-                place -= step
-            sizes[place] = size
-
-
-@inner_kernel
 def _choose_lengths(rest, n_entries, choices, sizes):
     """Pick some of the distinct remaining demands, evenly by rank; of many a part is ranked.
 
@@ -136,7 +120,7 @@ def _choose_lengths(rest, n_entries, choices, sizes):
                 if number % stride == 0:
                     sizes[number // stride - 1] = rest[i, j]
     n_ranked = number // stride
-    _sort_sizes(sizes, n_ranked)
+    sort_first(sizes, n_ranked)
 
     n_distinct = 0
     for k in range(n_ranked):

@@ -186,7 +186,9 @@ def solve_matchings(
 
     An iteration is one decomposition, of the whole or of a part; `most` of them without a limit.
     """
-    return take_fewest(problem, limits, rng, on_event, "best", most, _draw, start)
+    return take_fewest(
+        problem, limits, rng, on_event, name="best", most=most, draw=_draw, start=start
+    )
 
 
 def take_fewest(
@@ -194,6 +196,7 @@ def take_fewest(
     limits: Limits,
     rng: np.random.Generator,
     on_event: OnEvent,
+    *,
     name: str,
     most: int,
     draw: Callable[[Decomposer], Iterator[Plan]],
@@ -221,7 +224,9 @@ def take_fewest(
     best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
     stats: dict[str, object] = {"decompositions": done}
     search = searches[0] if searches else None
-    return conclude_count(problem, best, bound, limit, name, stats, proof, search)
+    return conclude_count(
+        problem, best, bound, limit, name=name, stats=stats, proof=proof, search=search
+    )
 
 
 def lasts(problem: Demand, plan: Plan) -> bool:
@@ -251,6 +256,7 @@ def conclude_count(
     best: Plan | None,
     bound: float,
     limit: Limit | None,
+    *,
     name: str,
     stats: dict[str, object],
     proof: CountProof | None,

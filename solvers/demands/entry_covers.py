@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.demands.entries import Entries, Left, PortVectors, assign_entries
+from optmatch.solvers.demands.sorting import sort_first
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 STABLE, RATED, CRITICAL, LARGEST, MEDIAN, LEAST = range(6)
@@ -188,23 +189,6 @@ def _value_critical_lines(ports, left, count):
 
 
 @inner_kernel
-def _sort(values, count):
-    """Sort the first `count` values, ascending (Shell's sort; steps of Knuth)."""
-    step = 1
-    while step < count:
-        step = 3 * step + 1
-    while step > 1:
-        step //= 3
-        for k in range(step, count):
-            value = values[k]
-            place = k
-            while place >= step and values[place - step] > value:
-                values[place] = values[place - step]
-                place -= step
-            values[place] = value
-
-
-@inner_kernel
 def _held_ticks(ports, left, count, rule):
     """Return how long a heaviest matching is held, from the entries that it serves."""
     matched = left.worth
@@ -219,7 +203,7 @@ def _held_ticks(ports, left, count, rule):
             least = min(least, ticks)
             largest = max(largest, ticks)
     if rule == MEDIAN:
-        _sort(matched, n_matched)
+        sort_first(matched, n_matched)
         return max(least, np.int64(matched[n_matched // 2]))
     return least if rule == LEAST else largest
 

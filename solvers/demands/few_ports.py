@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,59 +39,91 @@ def suits(problem: Demand) -> bool:
     )
 
 
+class _ListedSlots(NamedTuple):
+    """All matchings that may be slots, and which entries each of them serves."""
+
+    matchings: NDArray[np.int32]  # (slots, ports): permutations
+    serves: NDArray[np.float64]  # (entries, slots): 1 where a slot has the circuit of an entry
+    entry_ticks: NDArray[np.int64]  # (entries,)
+
+
+def _list_slots(demand: NDArray[np.int64]) -> _ListedSlots:
+    """List the permutations that serve any entry of ``demand[source, destination]``.
+
+    A partial matching can be made a permutation, which serves no less.
+    """
+    sources, destinations = np.nonzero(demand)
+    matchings = np.array(list(permutations(range(len(demand)))), dtype=np.int32)
+    serves = (matchings[:, sources] == destinations).T.astype(np.float64)
+    is_useful = serves.any(axis=0)
+    return _ListedSlots(matchings[is_useful], serves[:, is_useful], demand[sources, destinations])
+
+
 def shortest_plan(problem: Demand, clock: Clock) -> Plan | None:
     """Find the plan that ends first; None if the time does not suffice.
 
-    A partial matching can be made a permutation, which serves no less.
+    The variables are the ticks of each slot, then whether there is a slot at all.
     """
     with uncounted():
         from scipy.optimize import Bounds, LinearConstraint, milp
 
-    demand, n = problem.ticks, problem.fabric.n_ports
-    rows, columns = np.nonzero(demand)
-    slots = np.array(list(permutations(range(n))), dtype=np.int32)
-    held = (slots[:, rows] == columns).T.astype(np.float64)
-    slots, held = slots[held.any(axis=0)], held[:, held.any(axis=0)]
-    count, longest = len(slots), int(max(demand.max(), problem.min_slot_ticks))
-    none, each = np.zeros_like(held), np.eye(count)
-    found = milp(
-        np.concatenate([np.ones(count), np.full(count, problem.delay_ticks)]),
-        constraints=[
-            LinearConstraint(np.hstack([held, none]), lb=demand[rows, columns]),
-            LinearConstraint(np.hstack([each, -longest * each]), ub=0),
-            LinearConstraint(np.hstack([each, -problem.min_slot_ticks * each]), lb=0),
-        ],
-        integrality=np.ones(2 * count),
-        bounds=Bounds(0, np.repeat([longest, 1], count)),
-        options={"mip_rel_gap": 0.0} | _until(clock),
+    slots = _list_slots(problem.ticks)
+    n_slots = len(slots.matchings)
+    longest = int(max(problem.ticks.max(), problem.min_slot_ticks))
+    of_each_slot = np.eye(n_slots)
+    all_are_served = LinearConstraint(
+        np.hstack([slots.serves, np.zeros_like(slots.serves)]), lb=slots.entry_ticks
     )
-    if found.status != 0:
+    no_ticks_without_slot = LinearConstraint(
+        np.hstack([of_each_slot, -longest * of_each_slot]), ub=0
+    )
+    no_slot_too_short = LinearConstraint(
+        np.hstack([of_each_slot, -problem.min_slot_ticks * of_each_slot]), lb=0
+    )
+    programme = milp(
+        np.concatenate([np.ones(n_slots), np.full(n_slots, problem.delay_ticks)]),
+        constraints=[all_are_served, no_ticks_without_slot, no_slot_too_short],
+        integrality=np.ones(2 * n_slots),
+        bounds=Bounds(0, np.repeat([longest, 1], n_slots)),
+        options={"mip_rel_gap": 0.0} | _time_limit(clock),
+    )
+    if programme.status != 0:
         return None
-    ticks = np.rint(found.x[:count]).astype(np.int64)
-    served: NDArray[np.float64] = held @ ticks
-    plan = Plan(slots, ticks).take(ticks > 0)
-    short = (plan.ticks < problem.min_slot_ticks).any() or (served < demand[rows, columns]).any()
-    return None if short else plan
+
+    # The programme computes in floats: its answer counts if it holds in whole ticks.
+    ticks = np.rint(programme.x[:n_slots]).astype(np.int64)
+    plan = Plan(slots.matchings, ticks).take(ticks > 0)
+    is_served = (slots.serves @ ticks >= slots.entry_ticks).all()
+    is_long_enough = (plan.ticks >= problem.min_slot_ticks).all()
+    return plan if is_served and is_long_enough else None
 
 
-def _until(clock: Clock) -> dict[str, float]:
+def _time_limit(clock: Clock) -> dict[str, float]:
+    """Return the option of the programme for the time that is left."""
     return {} if np.isinf(clock.remaining_s) else {"time_limit": clock.remaining_s}
 
 
 def solve_few(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent, other: Build
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    build_otherwise: Build,
 ) -> Solution:
-    """Solve by `shortest_plan`, which compares all plans; by `other` if time is too short."""
+    """Solve by `shortest_plan`, which compares all plans, or otherwise if time is too short."""
     clock = limits.start()
-    listed = list[Plan]()
+    shortest: list[Plan] = []
 
     def build(work: CoverTask) -> Iterator[Plan]:
         plan = shortest_plan(problem, work.clock)
-        listed.extend([] if plan is None else [plan])
-        yield from listed or other(work)
+        if plan is None:
+            yield from build_otherwise(work)
+        else:
+            shortest.append(plan)
+            yield plan
 
     solution = solve_demand(problem, limits, rng, on_event, "best", build)
-    if not listed or solution.limit is not Limit.EXHAUSTED:
+    if not shortest or solution.limit is not Limit.EXHAUSTED:
         return solution
     optimal = replace(
         solution,

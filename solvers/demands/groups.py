@@ -1,9 +1,13 @@
-"""Schedules of groups (coflows) by weight: the best order of a relaxation, and orders near it."""
+"""Schedules of groups (coflows) by weight: the best order of a relaxation, and orders near it.
+
+A schedule follows from an order of the entries: each slot takes, entry by entry, all that fit. The
+search is over orders: first those of the relaxation to a concurrent open shop, then small changes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,68 +19,236 @@ from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.scheduling import former_plan
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import conclude, take_best
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.params import DemandParams
 
 _BONUSES = (0.0, 1.0, 3.0)
+"""Delays that a finished entry earns when the length of a slot is chosen. All three are tried with
+each first order; moves draw any number up to the last."""
+
+_FIRST_GROUP_WEIGHT = 3.0
+"""How much more the first group counts when the length of a slot is chosen."""
+
+_NEW_BONUS_SHARE = 0.1
+_GROUP_MOVE_SHARE = 0.3
+"""Shares of moves that draw a bonus, and that move a group; all others move a single entry."""
+
+_ENDLESS = 10**9
+
+
+class OrderedEntries(NamedTuple):
+    """The entries of a demand in the order in which they are served."""
+
+    source: NDArray[np.int64]  # (entries,)
+    destination: NDArray[np.int64]  # (entries,)
+    group: NDArray[np.int64]  # (entries,)
+    left: NDArray[np.int64]  # (entries,): ticks that are not served yet; changes
+
+
+class SlotTimes(NamedTuple):
+    """The times that decide how long a slot is."""
+
+    delay: int  # ticks before each slot
+    shortest: int  # no slot is shorter, in ticks
+    bonus: float  # delays that a finished entry earns
+
+
+class GroupSlots(NamedTuple):
+    """What a kernel writes, and scratch."""
+
+    ends: NDArray[np.int64]  # (groups,), in: 0: when the last entry of each group is complete
+    matchings: NDArray[np.int32]  # (entries, n): the destination of each source, -1 for none
+    ticks: NDArray[np.int64]  # (entries,): how long each slot lasts
+    is_taken: NDArray[np.bool_]  # (n,): scratch, the destinations of the present slot
+    chosen: NDArray[np.int64]  # (n,): scratch, the entries of the present slot
+
+
+@inner_kernel
+def _choose_entries(entries, first, matching, slots):
+    """Write the greedy matching of the entries from the first one on; return how many it has."""
+    for port in range(len(matching)):
+        matching[port] = -1
+        slots.is_taken[port] = False
+    count = 0
+    for entry in range(first, len(entries.left)):
+        source = entries.source[entry]
+        destination = entries.destination[entry]
+        is_free = matching[source] < 0 and not slots.is_taken[destination]
+        if entries.left[entry] > 0 and is_free:
+            matching[source] = destination
+            slots.is_taken[destination] = True
+            slots.chosen[count] = entry
+            count += 1
+    return count
+
+
+@inner_kernel
+def _choose_length(entries, first, times, chosen, count):
+    """Return the length, of those that one entry needs, that serves most for its time.
+
+    Entries of the group of the first one count more, and what is finished earns a bonus.
+    """
+    best_rate = -1.0
+    best_length = times.shortest
+    for candidate in range(count):
+        length = entries.left[chosen[candidate]]
+        total = 0.0
+        for position in range(count):
+            entry = chosen[position]
+            if entries.left[entry] <= length:
+                service = entries.left[entry] + times.bonus * times.delay
+            else:
+                service = float(length)
+            is_first_group = entries.group[entry] == entries.group[first]
+            total += _FIRST_GROUP_WEIGHT * service if is_first_group else service
+        if total > best_rate * (length + times.delay):
+            best_rate = total / (length + times.delay)
+            best_length = max(length, times.shortest)
+    return best_length
 
 
 @kernel
-def _follow(
-    source,
-    destination,
-    group,
-    left,
-    delay,
-    shortest,
-    bonus,
-    ends,
-    taken,
-    chosen,
-    matchings,
-    ticks,
-):
+def _serve_in_order(entries, times, slots):
     """Serve entries in their order: each slot takes all that fit, and lasts as long as one needs.
 
-    The length is the one that serves most for its time. The first group counts three times, and
-    what is done earns a delay, `bonus` times.
+    Parameters
+    ----------
+    entries : OrderedEntries
+    times : SlotTimes
+    slots : GroupSlots
+
+    Returns
+    -------
+    int
+        The number of slots; each ends one entry at least.
     """
-    clock, slot, first = 0, 0, 0
-    while first < len(left):
-        if left[first] == 0:
+    clock = 0
+    n_slots = 0
+    first = 0
+    while first < len(entries.left):
+        if entries.left[first] == 0:
             first += 1
             continue
-        matching = matchings[slot]
-        for i in range(len(matching)):
-            matching[i] = -1
-            taken[i] = False
-        count = 0
-        for k in range(first, len(left)):
-            if left[k] > 0 and matching[source[k]] < 0 and not taken[destination[k]]:
-                matching[source[k]] = destination[k]
-                taken[destination[k]] = True
-                chosen[count] = k
-                count += 1
-        most, held = -1.0, shortest
-        for a in range(count):
-            length, total = left[chosen[a]], 0.0
-            for b in range(count):
-                k = chosen[b]
-                serves = left[k] + bonus * delay if left[k] <= length else float(length)
-                total += 3.0 * serves if group[k] == group[first] else serves
-            if total > most * (length + delay):
-                most = total / (length + delay)
-                held = max(length, shortest)
-        clock += delay
-        for a in range(count):
-            k = chosen[a]
-            if left[k] <= held:
-                ends[group[k]] = max(ends[group[k]], clock + left[k])
-            left[k] -= min(left[k], held)
-        clock += held
-        ticks[slot] = held
-        slot += 1
-    return slot
+        count = _choose_entries(entries, first, slots.matchings[n_slots], slots)
+        length = _choose_length(entries, first, times, slots.chosen, count)
+        clock += times.delay
+        for position in range(count):
+            entry = slots.chosen[position]
+            if entries.left[entry] <= length:
+                group = entries.group[entry]
+                slots.ends[group] = max(slots.ends[group], clock + entries.left[entry])
+            entries.left[entry] -= min(entries.left[entry], length)
+        clock += length
+        slots.ticks[n_slots] = length
+        n_slots += 1
+    return n_slots
+
+
+class _GroupPlan(NamedTuple):
+    """A plan that serves the entries in an order, and its weighted completion."""
+
+    cost_s: float
+    plan: Plan
+
+
+_Costed = tuple[float, tuple[Plan, float]]
+"""A candidate for `take_best`: its cost, and then the plan with its cost."""
+
+
+class _OrderSearch:
+    """Local search over orders of the entries of one demand."""
+
+    def __init__(self, problem: Demand, rng: np.random.Generator) -> None:
+        self._problem = problem
+        self._rng = rng
+        self._weights, self._deadlines_s = weigh_groups(problem)
+        self._source, self._destination = np.nonzero(problem.ticks)
+        self._ticks = problem.ticks[self._source, self._destination]
+        groups = np.asarray(problem.groups)[self._source, self._destination]
+        self._group = groups.astype(np.int64)
+
+    def _serve(self, order: NDArray[np.int64], bonus: float) -> _GroupPlan:
+        """Make the plan of an order, ``order[position] = entry``."""
+        problem = self._problem
+        n_ports = problem.fabric.n_ports
+        entries = OrderedEntries(
+            self._source[order], self._destination[order], self._group[order], self._ticks[order]
+        )
+        slots = GroupSlots(
+            np.zeros(len(self._weights), dtype=np.int64),
+            np.empty((len(order), n_ports), dtype=np.int32),
+            np.empty(len(order), dtype=np.int64),
+            np.empty(n_ports, dtype=np.bool_),
+            np.empty(n_ports, dtype=np.int64),
+        )
+        times = SlotTimes(problem.delay_ticks, problem.min_slot_ticks, bonus)
+        n_slots = _serve_in_order(entries, times, slots)
+        late_s = np.maximum(slots.ends * problem.tick_s - self._deadlines_s, 0)
+        plan = Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])
+        return _GroupPlan(float((self._weights * late_s).sum()), plan)
+
+    def _first_orders(self, former: Plan | None) -> Iterator[NDArray[np.int64]]:
+        """Yield orders to begin with; within a group the longest entries come first."""
+        if former is not None:
+            # Entries in the order in which the former plan completed them.
+            last_slot = np.zeros(self._problem.ticks.shape, dtype=np.int64)
+            for slot, matching in enumerate(former.matchings, 1):
+                sources = np.flatnonzero(matching != IDLE)
+                last_slot[sources, matching[sources]] = slot
+            yield np.lexsort((-self._ticks, last_slot[self._source, self._destination]))
+
+        due_ticks = self._deadlines_s / self._problem.tick_s
+        relaxed, _ = order_groups(*load_lines(self._problem), self._weights, due_ticks)
+        for groups in (relaxed, np.argsort(due_ticks, kind="stable")):
+            rank_of_group = np.empty(len(self._weights), dtype=np.int64)
+            rank_of_group[groups] = np.arange(len(groups))
+            yield np.lexsort((-self._ticks, rank_of_group[self._group]))
+
+    def _move(self, order: NDArray[np.int64], bonus: float) -> tuple[NDArray[np.int64], float]:
+        """Draw a change: another bonus, a group at another place, or an entry not far away."""
+        kind = self._rng.random()
+        if kind < _NEW_BONUS_SHARE:
+            return order, float(self._rng.uniform(0, _BONUSES[-1]))
+        if kind < _NEW_BONUS_SHARE + _GROUP_MOVE_SHARE:
+            is_moved = self._group[order] == self._rng.integers(len(self._weights))
+            return _put_before(order, is_moved, int(self._rng.integers(len(order)))), bonus
+        position = int(self._rng.integers(len(order)))
+        n_ports = self._problem.fabric.n_ports
+        target = max(0, position + int(self._rng.integers(-n_ports, n_ports + 1)))
+        return _put_before(order, np.arange(len(order)) == position, target), bonus
+
+    def candidates(self, former: Plan | None, n_moves: int) -> Iterator[_Costed]:
+        """Yield plans: those of first orders, then those of moves from the best order."""
+        best_cost_s = np.inf
+        best_order = np.arange(len(self._ticks))
+        best_bonus = 0.0
+        for order in self._first_orders(former):
+            for bonus in _BONUSES:
+                served = self._serve(order, bonus)
+                if served.cost_s < best_cost_s:
+                    best_cost_s = served.cost_s
+                    best_order = order
+                    best_bonus = bonus
+                yield served.cost_s, (served.plan, served.cost_s)
+
+        if len(best_order) < 2:
+            return
+        for _ in range(n_moves):
+            order, bonus = self._move(best_order, best_bonus)
+            served = self._serve(order, bonus)
+            if served.cost_s <= best_cost_s:
+                best_cost_s = served.cost_s
+                best_order = order
+                best_bonus = bonus
+            yield served.cost_s, (served.plan, served.cost_s)
+
+
+def _put_before(
+    order: NDArray[np.int64], is_moved: NDArray[np.bool_], position: int
+) -> NDArray[np.int64]:
+    """Put some entries of an order before the others from a position on."""
+    others = order[~is_moved]
+    return np.concatenate([others[:position], order[is_moved], others[position:]])
 
 
 def solve_groups(
@@ -92,8 +264,9 @@ def solve_groups(
     Each slot is a greedy matching of the entries in that order, so idle ports serve later groups.
     Without delays slots end with their first circuit, which makes this the 4-approximation of
     Sincronia [1]_: while an entry waits, its source or its destination serves an earlier one. Then
-    a group or a single entry goes to another place of the order, at random, or `bonus` changes.
-    Every matching must be possible on the fabric. An iteration is one order.
+    a group or a single entry goes to another place of the order, at random, or the bonus changes.
+    Every matching must be possible on the fabric. An iteration is one order; without a limit of
+    time there are `orders` of them.
 
     References
     ----------
@@ -107,74 +280,21 @@ def solve_groups(
             where="objective",
         )
     clock = limits.start()
-    weights, deadlines_s = weigh_groups(problem)
-    bound = problem.lower_bound()
-
-    source, destination = np.nonzero(problem.ticks)
-    ticks = problem.ticks[source, destination]
-    group = np.asarray(problem.groups)[source, destination].astype(np.int64)
-
-    def serve(order: NDArray[np.int64], bonus: float) -> tuple[float, Plan]:
-        n, most = problem.fabric.n_ports, len(order)
-        rows, held = np.empty((most, n), dtype=np.int32), np.empty(most, dtype=np.int64)
-        ends, chosen = np.zeros(len(weights), dtype=np.int64), np.empty(n, dtype=np.int64)
-        entries = source[order], destination[order], group[order], ticks[order]
-        times = problem.delay_ticks, problem.min_slot_ticks, bonus
-        room = ends, np.empty(n, dtype=np.bool_), chosen, rows, held
-        count = _follow(*entries, *times, *room)
-        late_s = np.maximum(ends * problem.tick_s - deadlines_s, 0)
-        return float((weights * late_s).sum()), Plan(rows[:count], held[:count])
-
+    bound_s = problem.lower_bound()
     former = former_plan(problem, start)
-    known: tuple[float, tuple[Plan, float]] | None = None
+    known: _Costed | None = None
     if start is not None and former is not None and start.problem == problem:
         cost_s: Any = start.objective
         known = cost_s, (former, cost_s)
 
-    def candidates() -> Iterator[tuple[float, tuple[Plan, float]]]:
-        least, best, bonus = np.inf, np.arange(len(ticks)), 0.0
-        firsts = list[NDArray[np.int64]]()
-        if former is not None:  # entries in the order in which they were done
-            done = np.zeros(problem.ticks.shape, dtype=np.int64)
-            for slot, matching in enumerate(former.matchings, 1):
-                ports = np.flatnonzero(matching != IDLE)
-                done[ports, matching[ports]] = slot
-            firsts.append(np.lexsort((-ticks, done[source, destination])))
-        due, place = deadlines_s / problem.tick_s, np.empty(len(weights), dtype=np.int64)
-        for groups in (
-            order_groups(*load_lines(problem), weights, due)[0],
-            np.argsort(due, kind="stable"),
-        ):
-            place[groups] = np.arange(len(groups))
-            firsts.append(np.lexsort((-ticks, place[group])))
-        for order in firsts:
-            for other in _BONUSES:
-                cost, plan = serve(order, other)
-                if cost < least:
-                    least, best, bonus = cost, order, other
-                yield cost, (plan, cost)
-        for _ in range(orders if clock.limits.time_s is None else 10**9):
-            if len(best) < 2:
-                return
-            order, other, move = best, bonus, rng.random()
-            if move < 0.1:
-                other = float(rng.uniform(0, _BONUSES[-1]))
-            elif move < 0.4:
-                moved = group[order] == rng.integers(len(weights))
-                order = _move(order, moved, int(rng.integers(len(order))))
-            else:  # not far
-                at, n = int(rng.integers(len(order))), problem.fabric.n_ports
-                to = max(0, at + int(rng.integers(-n, n + 1)))
-                order = _move(order, np.arange(len(order)) == at, to)
-            cost, plan = serve(order, other)
-            if cost <= least:
-                least, best, bonus = cost, order, other
-            yield cost, (plan, cost)
-
-    best, limit, done = take_best(candidates(), bound, clock, on_event, "orders", start=known)
+    search = _OrderSearch(problem, rng)
+    n_moves = orders if clock.limits.time_s is None else _ENDLESS
+    best, limit, n_orders = take_best(
+        search.candidates(former, n_moves), bound_s, clock, on_event, "orders", start=known
+    )
     if best is None:
-        return conclude(problem, "best", None, bound, limit)
-    plan, least = best
+        return conclude(problem, "best", None, bound_s, limit)
+    plan, best_s = best
     states = None
     if problem.fabric.graph is not None:
         with uncounted():
@@ -182,11 +302,5 @@ def solve_groups(
 
         states = route_cheaply(problem.fabric, plan.matchings).states
     schedule = problem.schedule(plan.matchings, plan.ticks, states)
-    stats = {"plans": done, "slots": len(plan.ticks)}
-    return conclude(problem, "best", least, bound, limit, schedule=schedule, stats=stats)
-
-
-def _move(order: NDArray[np.int64], moved: NDArray[np.bool_], to: int) -> NDArray[np.int64]:
-    """Put some entries of an order before the others from a place on."""
-    rest = order[~moved]
-    return np.concatenate([rest[:to], order[moved], rest[to:]])
+    stats = {"plans": n_orders, "slots": len(plan.ticks)}
+    return conclude(problem, "best", best_s, bound_s, limit, schedule=schedule, stats=stats)

@@ -25,49 +25,81 @@ _OFTEN = 8  # times that a number occurs as an entry
 
 
 def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
-    """Bound the number of terms by one line, or by two."""
-    n = len(demand)
-    lines = [Counter(line[line > 0].tolist()) for line in (*demand, *demand.T)]
-    sizes = [line.total() for line in lines]
-    order = sorted(range(2 * n), key=lambda line: -sizes[line])[:_MOST_LINES]
-    most = sizes[order[0]] if order else 0
-    if most == 0:
+    """Bound the number of terms by one line, or by two.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks; all lines have the same sum.
+
+    Returns
+    -------
+    (CountProof or None, int)
+        The line or the two lines that say so, None if nothing is asked for; and the bound.
+    """
+    n_ports = len(demand)
+    # A multiset for each line: how often each number of ticks occurs.
+    numbers_of_line = [Counter(line[line > 0].tolist()) for line in (*demand, *demand.T)]
+    sizes = [numbers.total() for numbers in numbers_of_line]
+    longest_lines = sorted(range(2 * n_ports), key=lambda line: -sizes[line])[:_MOST_LINES]
+    best = sizes[longest_lines[0]] if longest_lines else 0
+    if best == 0:
         return None, 0
-    names: list[tuple[Axis, int]] = [("source", k) for k in range(n)]
-    names += [("destination", k) for k in range(n)]
-    axis, port = names[order[0]]
+
+    names: list[tuple[Axis, int]] = [("source", port) for port in range(n_ports)]
+    names += [("destination", port) for port in range(n_ports)]
+    axis, port = names[longest_lines[0]]
     proof = CountProof(axis=axis, port=port)
-    for first, second in combinations(order, 2):
-        equal = lines[first] & lines[second]  # a group each: others stay groups without them
-        total = sizes[first] + sizes[second]
-        if total - equal.total() <= most:
-            continue
-        numbers = [*(lines[first] - equal).elements()]
-        numbers += [-number for number in (lines[second] - equal).elements()]
-        needed = total - equal.total() - _most_groups(numbers)
-        if needed > most:
-            (axis, port), (other, place) = names[first], names[second]
-            proof = CountProof(axis=axis, port=port, against_axis=other, against_port=place)
-            most = needed
-    return proof, most
+    for first, second in combinations(longest_lines, 2):
+        n_terms = _terms_of_two_lines(numbers_of_line[first], numbers_of_line[second], best)
+        if n_terms > best:
+            axis, port = names[first]
+            against_axis, against_port = names[second]
+            proof = CountProof(
+                axis=axis, port=port, against_axis=against_axis, against_port=against_port
+            )
+            best = n_terms
+    return proof, best
+
+
+def _terms_of_two_lines(first: Counter[int], second: Counter[int], enough: int) -> int:
+    """Bound the terms of two lines: their entries, less the most groups of the same sum.
+
+    Numbers that both lines have are groups of their own: others stay groups without them. Where
+    the bound cannot exceed `enough`, that is returned.
+    """
+    equal = first & second
+    n_entries = first.total() + second.total() - equal.total()
+    if n_entries <= enough:
+        return enough
+    differences = [*(first - equal).elements()]
+    differences += [-number for number in (second - equal).elements()]
+    return n_entries - _most_groups(differences)
 
 
 def _most_groups(numbers: list[int]) -> int:
     """Bound from above how many groups with sum zero the numbers make; no two are opposite."""
-    positive = sum(number > 0 for number in numbers)
-    bound = min(positive, len(numbers) - positive, len(numbers) // 3)
+    # A group has numbers of both signs, and three at least.
+    n_positive = sum(number > 0 for number in numbers)
+    bound = min(n_positive, len(numbers) - n_positive, len(numbers) // 3)
     if bound <= 1 or len(numbers) > _MOST_NUMBERS:
         return bound
-    sums = np.zeros(1, dtype=np.int64)  # of sets, as bits
+
+    # The sums of all sets, which are the bits of their indices.
+    sum_of_set = np.zeros(1, dtype=np.int64)
     for number in numbers:
-        sums = np.concatenate([sums, sums + number])
-    zeros = np.flatnonzero(sums == 0)
-    if len(zeros) > _MOST_ZEROS:
+        sum_of_set = np.concatenate([sum_of_set, sum_of_set + number])
+    zero_sets = np.flatnonzero(sum_of_set == 0)
+    if len(zero_sets) > _MOST_ZEROS:
         return bound
-    longest = np.zeros(len(zeros), dtype=np.int64)  # chains of sets: what is added is a group
-    for k in range(1, len(zeros)):
-        longest[k] = 1 + longest[:k][zeros[:k] & ~zeros[k] == 0].max()
-    return int(longest[-1])
+
+    # The longest chain of sets with sum zero: what each adds to the one before is a group.
+    chain_length = np.zeros(len(zero_sets), dtype=np.int64)
+    for position in range(1, len(zero_sets)):
+        earlier = zero_sets[:position]
+        is_subset = earlier & ~zero_sets[position] == 0
+        chain_length[position] = 1 + chain_length[:position][is_subset].max()
+    return int(chain_length[-1])
 
 
 def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[int], bool]]:
@@ -80,15 +112,18 @@ def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[i
         if np.count_nonzero(line) == most:
             yield line[line > 0].tolist(), True
             return
-    times = Counter(demand[demand > 0].tolist())
-    tried: list[int] = []
+    occurrences = Counter(demand[demand > 0].tolist())
+    previous: list[int] = []
     for least in range(2, _OFTEN):
-        often = {number for number, count in times.items() if count >= least}
-        alone = [
-            number for number in often if not any(number - one in often - {one} for one in often)
+        frequent = {number for number, count in occurrences.items() if count >= least}
+        candidates = [
+            number
+            for number in frequent
+            if not any(number - other in frequent - {other} for other in frequent)
         ]
-        chosen = sorted(alone, key=lambda number: (-times[number], number))[:most]
-        if chosen not in ([], tried):
-            tried = chosen
-            yield chosen, False
+        candidates.sort(key=lambda number: (-occurrences[number], number))
+        weights = candidates[:most]
+        if weights and weights != previous:
+            previous = weights
+            yield weights, False
     yield [], True

@@ -132,11 +132,11 @@ def solve_makespan(
     alone = problem.planes == 1 and problem.packet_share == 0
     if not (plain and alone and problem.switching == "all-stop"):
         if not plain or problem.fabric.n_ports > MOST_PORTS:
-            return solve_demand(problem, limits, rng, on_event, "ilp", rebuild, start)
+            return solve_demand(problem, limits, rng, on_event, "ilp", rebuild, start=start)
         clock = limits.start()
         half = limits.time_s and limits.time_s / 2
         few = replace(limits, time_s=half, iterations=min(_FEW_STARTS, limits.iterations or 10**9))
-        start = solve_demand(problem, few, rng, on_event, "ilp", rebuild, start)
+        start = solve_demand(problem, few, rng, on_event, "ilp", rebuild, start=start)
         if start.limit is Limit.INTERRUPTED:
             return start
         return finish_small(problem, start, clock, rng, on_event)

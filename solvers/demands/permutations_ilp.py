@@ -8,13 +8,24 @@ exactly as many terms as a line has entries, these are all weights.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from optmatch.model import Bound, Limit, Limits, NewBest, OnEvent, Solution, TimeUp, uncounted
+from optmatch.model import (
+    Bound,
+    Clock,
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    TimeUp,
+    uncounted,
+)
 from optmatch.problems import Demand
 from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.demands.decomposer import Decomposer, conclude_count, decomposer, lasts
@@ -25,6 +36,7 @@ from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import limit_of
 
 _WARM_STARTS = 60
+_WHOLE_STARTS = 6  # decompositions of the whole, before parts of the best one are redrawn
 _ENDLESS = 10**9  # decompositions, where only the clock ends the search
 _GUESS_WORK = 2.0  # for each guess of weights, in seconds that CP-SAT counts by its steps
 
@@ -63,59 +75,122 @@ def solve_count(
     the bound is CP-SAT's word (``stats["bound_by"]``).
     """
     clock = limits.start()
-    demand, ideal = problem.ticks, holds_every_matching(problem.fabric)
-    best: Plan | None = None
-    proof, counted = count_terms(demand)
-    bound = max(float(counted), problem.lower_bound())
-    by_search = False
-    limit: Limit | None = None
-    search: Decomposer | None = None
+    proof, counted = count_terms(problem.ticks)
+    count = _Count(bound=max(float(counted), problem.lower_bound()))
     try:
         search = decomposer(problem, rng)
-        best = search.take_up(former_plan(problem, start))
-        starts = _WARM_STARTS if ideal or limits.time_s is None else _ENDLESS
-        for turn in range(starts if limits.iterations is None else 1 + limits.iterations):
-            if turn and (turn >= starts or clock.remaining_s <= 0):
-                break
-            found = search.draw() if best is None or turn < 6 else search.redraw(best)
-            better = best is None or len(found.ticks) < len(best.ticks)
-            if better and lasts(problem, found):
-                best = found  # kept first: the listener may interrupt
-                on_event(NewBest(float(len(best.ticks))))
-            if best is not None and len(best.ticks) <= bound:
-                break
-        if bound > problem.lower_bound():
-            on_event(Bound(bound))
-        while best is None or bound < len(best.ticks):
-            limit = clock.exceeded(0)
-            if limit is None and not ideal:
-                limit = Limit.EXHAUSTED
-            if limit is not None:
-                break
-            if bound * problem.min_slot_ticks > demand[0].sum():
-                bound, by_search = math.inf, True
-                break
-            seed = int(rng.integers(1 << 30))
-            for weights, certain in guess_weights(demand, int(bound)):
-                model, terms = _model(demand, int(bound), problem.min_slot_ticks, weights)
-                work = math.inf if certain else _GUESS_WORK
-                outcome = minimise(model, clock, on_event, seed=seed, work=work, tell=False)
-                limit = None if certain else clock.exceeded(0)
-                if outcome.found or limit is not None:
-                    break
-            if outcome.found:
-                best, limit = _read(terms, outcome, len(demand)), None
-                on_event(NewBest(float(len(best.ticks))))
-                break
-            limit = outcome.limit if limit is None else limit
-            if limit is not None:
-                break
-            bound, by_search = bound + 1, True
-            on_event(Bound(bound))
+        count.search = search
+        count.best = search.take_up(former_plan(problem, start))
+        _draw_decompositions(problem, count, clock, on_event)
+        if count.bound > problem.lower_bound():
+            on_event(Bound(count.bound))
+        _refute_counts(problem, count, clock, rng, on_event)
     except (KeyboardInterrupt, TimeUp) as stop:
-        limit = limit_of(stop)
-    stats: dict[str, object] = {"bound_by": "cp-sat"} if by_search else {}
-    return conclude_count(problem, best, bound, limit, "ilp", stats, proof, search)
+        count.limit = limit_of(stop)
+    stats: dict[str, object] = {"bound_by": "cp-sat"} if count.is_bound_searched else {}
+    return conclude_count(
+        problem,
+        count.best,
+        count.bound,
+        count.limit,
+        name="ilp",
+        stats=stats,
+        proof=proof,
+        search=count.search,
+    )
+
+
+@dataclass(slots=True)
+class _Count:
+    """What is known of the fewest matchings; kept up to date, since Ctrl-C may end the search."""
+
+    bound: float
+    best: Plan | None = None
+    is_bound_searched: bool = False
+    """Whether the bound is CP-SAT's word, and not that of counting."""
+    limit: Limit | None = None
+    search: Decomposer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the best plan may have more matchings than are needed."""
+        return self.best is None or len(self.best.ticks) > self.bound
+
+
+def _draw_decompositions(problem: Demand, count: _Count, clock: Clock, on_event: OnEvent) -> None:
+    """Draw decompositions at random, and parts of the best one anew, to begin with."""
+    search = count.search
+    assert search is not None
+    n_starts = _WARM_STARTS
+    if not holds_every_matching(problem.fabric) and clock.limits.time_s is not None:
+        n_starts = _ENDLESS  # nothing else follows
+    if clock.limits.iterations is not None:
+        n_starts = min(n_starts, 1 + clock.limits.iterations)
+    for turn in range(n_starts):
+        if turn > 0 and clock.remaining_s <= 0:
+            return
+        if count.best is None or turn < _WHOLE_STARTS:
+            plan = search.draw()
+        else:
+            plan = search.redraw(count.best)
+        is_better = count.best is None or len(plan.ticks) < len(count.best.ticks)
+        if is_better and lasts(problem, plan):
+            count.best = plan  # kept first: the listener may interrupt
+            on_event(NewBest(float(len(plan.ticks))))
+        if not count.is_open:
+            return
+
+
+def _refute_counts(
+    problem: Demand, count: _Count, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+) -> None:
+    """Ask CP-SAT for as few matchings as the bound says, and raise it while there are none."""
+    line_ticks = int(problem.ticks[0].sum())
+    while count.is_open:
+        count.limit = clock.exceeded(0)
+        if count.limit is None and not holds_every_matching(problem.fabric):
+            count.limit = Limit.EXHAUSTED
+        if count.limit is not None:
+            return
+        if count.bound * problem.min_slot_ticks > line_ticks:
+            # So many slots would take longer than a line.
+            count.bound = math.inf
+            count.is_bound_searched = True
+            return
+        seed = int(rng.integers(1 << 30))
+        plan, count.limit = _look_for_terms(problem, int(count.bound), clock, seed, on_event)
+        if plan is not None:
+            count.best = plan
+            on_event(NewBest(float(len(plan.ticks))))
+            return
+        if count.limit is not None:
+            return
+        count.bound += 1
+        count.is_bound_searched = True
+        on_event(Bound(count.bound))
+
+
+def _look_for_terms(
+    problem: Demand, n_terms: int, clock: Clock, seed: int, on_event: OnEvent
+) -> tuple[Plan | None, Limit | None]:
+    """Look for a decomposition into so many terms, with weights that are guessed, then without.
+
+    Returns the plan if one was found, and the limit that ended the search; neither of them if
+    there is no such decomposition.
+    """
+    demand = problem.ticks
+    limit: Limit | None = None
+    for weights, is_certain in guess_weights(demand, n_terms):
+        model, terms = _model(demand, n_terms, problem.min_slot_ticks, weights)
+        work = math.inf if is_certain else _GUESS_WORK
+        outcome = minimise(model, clock, on_event, seed=seed, work=work, tell=False)
+        if outcome.found:
+            return _read(terms, outcome, len(demand)), None
+        # A guess that comes to nothing tells nothing; the last model has no guess in it.
+        limit = outcome.limit if is_certain else clock.exceeded(0)
+        if limit is not None:
+            return None, limit
+    return None, outcome.limit
 
 
 class _Terms:

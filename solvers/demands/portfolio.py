@@ -82,7 +82,7 @@ def solve_best(
         exact = _try_exact(problem, limits, rng, on_event)
         if exact.limit is None or exact.limit is Limit.INTERRUPTED:
             return exact
-    solution = solve_demand(problem, limits, rng, on_event, "best", build, start)
+    solution = solve_demand(problem, limits, rng, on_event, "best", build, start=start)
     if exact is not None and (exact.objective or np.inf) < (solution.objective or np.inf):
         solution = exact
     if limits.time_s is not None and solution.limit is Limit.EXHAUSTED:

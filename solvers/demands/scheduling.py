@@ -209,6 +209,7 @@ def solve_demand(
     on_event: OnEvent,
     name: str,
     build: Build,
+    *,
     start: Solution | None = None,
 ) -> Solution:
     """Take plans from a method until it is exhausted, a limit is reached or the bound is met.

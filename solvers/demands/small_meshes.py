@@ -29,9 +29,15 @@ def suits(problem: Demand) -> bool:
 
     Packets are no part of it.
     """
-    fabric, alone = problem.fabric, problem.planes == 1 and problem.packet_share == 0
-    small = fabric.bidirectional and fabric.n_ports <= _PORTS and fabric.n_cells <= _CELLS
-    return small and fabric.graph is not None and alone and problem.switching == "all-stop"
+    fabric = problem.fabric
+    is_small_mesh = (
+        fabric.graph is not None
+        and fabric.bidirectional
+        and fabric.n_ports <= _PORTS
+        and fabric.n_cells <= _CELLS
+    )
+    is_alone = problem.planes == 1 and problem.packet_share == 0
+    return is_small_mesh and is_alone and problem.switching == "all-stop"
 
 
 class Held(NamedTuple):
@@ -49,7 +55,12 @@ def bound_on_mesh(problem: Demand, clock: Clock) -> ConfigurationProof | None:
 def plan_on_mesh(problem: Demand, clock: Clock) -> tuple[Plan, Callable[[Plan], NDArray[np.int8]]]:
     """Find how long to hold which of the listed matchings: the best, or what a second finds.
 
-    Returns what gives the states of the cells for a part of the plan, too.
+    Returns
+    -------
+    plan : Plan
+        Without slots if nothing was found.
+    states_of : function
+        Takes the plan or a part of it; returns the states of the cells, shape (slots, cells).
     """
     with uncounted():
         from ortools.sat.python import cp_model
@@ -57,63 +68,84 @@ def plan_on_mesh(problem: Demand, clock: Clock) -> tuple[Plan, Callable[[Plan], 
         from optmatch.solvers.cpsat import minimise
 
     listed = list_matchings(problem.fabric)
-    sure = (listed.states != FREE).any(axis=1)
-    matchings, model = listed.matchings[sure], cp_model.CpModel()
-    most = max(int(problem.ticks.max()), problem.min_slot_ticks)
-    held = [model.new_bool_var("") for _ in matchings]
-    ticks = [model.new_int_var(0, most, "") for _ in matchings]
-    for use, length in zip(held, ticks, strict=True):
-        model.add(length <= most * use)
+    has_states = (listed.states != FREE).any(axis=1)
+    matchings = listed.matchings[has_states]
+    longest = max(int(problem.ticks.max()), problem.min_slot_ticks)
+
+    # Each matching is held for no time, or for as long as the shortest slot at least.
+    model = cp_model.CpModel()
+    is_held = [model.new_bool_var("") for _ in matchings]
+    ticks = [model.new_int_var(0, longest, "") for _ in matchings]
+    for use, length in zip(is_held, ticks, strict=True):
+        model.add(length <= longest * use)
         model.add(length >= problem.min_slot_ticks * use)
-    for i, j in np.argwhere(np.triu(problem.ticks)).tolist():
-        holding = np.flatnonzero(matchings[:, i] == j).tolist()
-        model.add(sum(ticks[k] for k in holding) >= int(problem.ticks[i, j]))
-    model.minimize(sum(ticks) + problem.delay_ticks * sum(held))
-    clock = replace(clock, limits=replace(clock.limits, iterations=None))
-    found = minimise(model, clock, ignore, seed=0, workers=1, work=_WORK, tell=False)
-    lengths = np.array([found.value(length) if found.found else 0 for length in ticks])
-    plan = Plan(matchings, lengths.astype(np.int64)).take(lengths > 0)
-    states = dict(zip(map(bytes, matchings), listed.states[sure], strict=True))
-    return plan, lambda part: np.stack([states[bytes(row)] for row in part.matchings])
+
+    # A pair is served by all matchings that connect it.
+    for source, destination in np.argwhere(np.triu(problem.ticks)).tolist():
+        connecting = np.flatnonzero(matchings[:, source] == destination).tolist()
+        served = sum(ticks[number] for number in connecting)
+        model.add(served >= int(problem.ticks[source, destination]))
+    model.minimize(sum(ticks) + problem.delay_ticks * sum(is_held))
+
+    without_iterations = replace(clock, limits=replace(clock.limits, iterations=None))
+    outcome = minimise(
+        model, without_iterations, ignore, seed=0, workers=1, work=_WORK, tell=False
+    )
+    lengths = np.zeros(len(matchings), dtype=np.int64)
+    if outcome.found:
+        lengths[:] = [outcome.value(length) for length in ticks]
+    plan = Plan(matchings, lengths).take(lengths > 0)
+    states_by_matching = dict(zip(map(bytes, matchings), listed.states[has_states], strict=True))
+    return plan, lambda part: np.stack([states_by_matching[bytes(row)] for row in part.matchings])
 
 
 @lru_cache(maxsize=16)
 def list_matchings(fabric: Fabric) -> Held:
-    """List what a fabric with bidirectional ports holds; what is open is listed."""
-    held, known = list[Pairs](), list[NDArray[np.int8]]()
-    dead = fabric.route_cells() == UNREACHED
-    for pairs in sorted(_pair_up(tuple(fabric.live_ports.tolist())), key=len, reverse=True):
+    """List the matchings that a fabric with bidirectional ports holds.
+
+    A matching of which it is open whether it has routes is listed, without states.
+    """
+    held: list[Pairs] = []
+    states_of_held: list[NDArray[np.int8]] = []
+    is_dead = fabric.route_cells() == UNREACHED
+    live_ports = tuple(fabric.live_ports.tolist())
+    # The largest come first, so that those that are parts of others are found when they come.
+    for pairs in sorted(_pair_up(live_ports), key=len, reverse=True):
         check_time()
-        part_of_another = any(set(pairs) <= set(larger) for larger in held)
-        if part_of_another or any(dead[pair] for pair in pairs):
+        is_part_of_another = any(set(pairs) <= set(larger) for larger in held)
+        if is_part_of_another or any(is_dead[pair] for pair in pairs):
             continue
-        states = _route(fabric, _match(pairs, fabric.n_ports))
+        states = _route(fabric, _matching_of(pairs, fabric.n_ports))
         if states is not None:
             held.append(pairs)
-            known.append(states)
-    matchings = [_match(pairs, fabric.n_ports) for pairs in held]
+            states_of_held.append(states)
+    matchings = [_matching_of(pairs, fabric.n_ports) for pairs in held]
     return Held(
         np.array(matchings, dtype=np.int32).reshape(-1, fabric.n_ports),
-        np.array(known, dtype=np.int8).reshape(-1, fabric.n_cells),
+        np.array(states_of_held, dtype=np.int8).reshape(-1, fabric.n_cells),
     )
 
 
 def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
-    """Yield all ways to connect some ports in pairs."""
+    """Yield all ways to connect some ports in pairs, also those that leave ports out."""
     if not ports:
         yield ()
         return
-    first, rest = ports[0], ports[1:]
-    yield from _pair_up(rest)
-    for k, partner in enumerate(rest):
-        for others in _pair_up(rest[:k] + rest[k + 1 :]):
-            yield ((first, partner), *others)
+    first = ports[0]
+    others = ports[1:]
+    yield from _pair_up(others)
+    for position, partner in enumerate(others):
+        remaining = others[:position] + others[position + 1 :]
+        for pairs in _pair_up(remaining):
+            yield ((first, partner), *pairs)
 
 
-def _match(pairs: Pairs, n_ports: int) -> NDArray[np.int32]:
+def _matching_of(pairs: Pairs, n_ports: int) -> NDArray[np.int32]:
+    """Return ``matching[port]``, its partner, or -1 if it is in no pair."""
     matching = np.full(n_ports, IDLE, dtype=np.int32)
-    for i, j in pairs:
-        matching[i], matching[j] = j, i
+    for port, partner in pairs:
+        matching[port] = partner
+        matching[partner] = port
     return matching
 
 
@@ -123,11 +155,10 @@ def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | No
         from optmatch.solvers.routing.branch_and_price import search  # loads OR-tools
 
     limits = Limits(iterations=_CASES, gap=1.0)
-    found = search(Routing(fabric, matching), limits, np.random.default_rng(0), ignore)
-    if found.status is Status.INFEASIBLE:
+    routed = search(Routing(fabric, matching), limits, np.random.default_rng(0), ignore)
+    if routed.status is Status.INFEASIBLE:
         return None
-    states = None if found.schedule is None else found.schedule.cell_states
-    if states is None:
-        states = np.full((1, fabric.n_cells), FREE, dtype=np.int8)
-    row: NDArray[np.int8] = states[0]
-    return row
+    if routed.schedule is None or routed.schedule.cell_states is None:
+        return np.full(fabric.n_cells, FREE, dtype=np.int8)
+    states: NDArray[np.int8] = routed.schedule.cell_states[0]
+    return states
