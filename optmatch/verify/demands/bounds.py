@@ -1,11 +1,14 @@
-"""Lower bounds of demands: by lines, counted anew, and by the proofs that come with solutions."""
+"""Lower bounds of demands: by lines, counted anew, and by the proofs that come with solutions.
+
+A *line* is what one port has to send, or what it has to receive: a row or a column of the demand.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,36 +30,25 @@ MOST_SUMS = 4000
 """So many sets with sum zero are put together."""
 
 
-def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
-    """Bound the objective by the demand of one port in one direction."""
-    entries = np.sort(line[line > 0])[::-1]
-    if problem.objective == "matchings" or not len(entries):
-        return float(len(entries))
-    planes, delay, share = problem.planes, problem.delay_ticks, problem.packet_share
-    if share == 0:
-        busy = int(np.maximum(entries, problem.min_slot_ticks).sum())
-        busy += delay * max(planes, len(entries))
-        return float(-(-busy // planes)) * problem.tick_s
-    total = int(entries.sum())
-    rest = total - np.concatenate([[0], np.cumsum(entries)])
-    partners = np.arange(len(entries) + 1)
-    needed = np.full(len(partners), math.inf)
-    for used in range(planes + 1):  # planes on which this port has circuits at all
-        circuits = (total + np.maximum(partners, used) * delay) / (used + share)
-        needed = np.minimum(needed, circuits)
-    return float(np.maximum(needed, rest / share).min()) * problem.tick_s
+# The completion time, and the number of matchings
 
 
 def bound_demand(problem: Demand) -> float:
-    """Take the busiest line, or all ports together; of groups what they cost at least.
+    """Bound the objective of a demand.
 
-    Infinite where a demand needs a circuit that is over its link budget.
+    The bound is that of the busiest line, or of all ports together; where groups of entries have
+    weights, it is what the groups cost at least.
+
+    Returns
+    -------
+    float
+        Seconds, or a number of matchings. Infinite where a demand needs a circuit that is over its
+        link budget.
     """
-    if (
-        problem.packet_share == 0
-        and (find_over_budget(problem.fabric) & _is_wanted(problem)).any()
-    ):
-        return math.inf
+    if problem.packet_share == 0:
+        is_wanted = problem.directed_ticks > 0
+        if (find_over_budget(problem.fabric) & is_wanted).any():
+            return math.inf
     if problem.objective == "weighted-completion-s":
         return bound_weighted(problem)
     ticks = _ticks(problem)
@@ -64,35 +56,105 @@ def bound_demand(problem: Demand) -> float:
     return max(_bound_together(problem), *lines)
 
 
-def _is_wanted(problem: Demand) -> NDArray[np.bool_]:
-    """Return ``is_wanted[source, destination]``: whether there is a demand."""
-    return problem.directed_ticks > 0
+def _ticks(problem: Demand) -> NDArray[np.int64]:
+    """Return the demand in ticks; packets of the two directions of a port are not one circuit."""
+    if problem.packet_share > 0:
+        return problem.directed_ticks
+    return problem.ticks
+
+
+def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
+    """Bound the objective by the demand of one port in one direction.
+
+    Parameters
+    ----------
+    problem
+        The demand.
+    line
+        ``line[partner]``: ticks, shape (n,).
+
+    Returns
+    -------
+    float
+        Seconds, or a number of matchings.
+    """
+    entries = np.sort(line[line > 0])[::-1]
+    if problem.objective == "matchings" or not len(entries):
+        return float(len(entries))
+    if problem.packet_share > 0:
+        return _bound_line_with_packets(problem, entries)
+
+    # The port serves one entry at a time on each plane, and waits for a delay before each one.
+    # Every plane is changed at least once.
+    planes = problem.planes
+    busy_ticks = int(np.maximum(entries, problem.min_slot_ticks).sum())
+    busy_ticks += problem.delay_ticks * max(planes, len(entries))
+    return float(-(-busy_ticks // planes)) * problem.tick_s
+
+
+def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> float:
+    """Bound the completion time of a line whose rest is sent as packets, in seconds.
+
+    `entries` are the ticks of its partners, the largest first. Circuits for the largest k entries
+    are the best choice of k partners: the bound is the least over all k.
+    """
+    planes = problem.planes
+    delay_ticks = problem.delay_ticks
+    share = problem.packet_share
+    total_ticks = int(entries.sum())
+    n_partners = np.arange(len(entries) + 1)
+
+    # Circuits and packets together carry everything: on `used` planes at the rate used + share.
+    together_ticks = np.full(len(n_partners), math.inf)
+    for used in range(planes + 1):  # planes on which this port has circuits at all
+        with_delays = total_ticks + np.maximum(n_partners, used) * delay_ticks
+        together_ticks = np.minimum(together_ticks, with_delays / (used + share))
+
+    # Packets alone carry the entries of all partners without a circuit.
+    rest = total_ticks - np.concatenate([[0], np.cumsum(entries)])
+    return float(np.maximum(together_ticks, rest / share).min()) * problem.tick_s
 
 
 def _bound_together(problem: Demand) -> float:
-    """Take what one line sends and the delays of another; or divide what all pairs need.
+    """Bound the objective by all ports together.
 
-    The sum is divided by how many of these pairs have circuits side by side.
+    One line sends, and the delays of another one pass meanwhile, where all circuits change
+    together. Where ports are bidirectional, what all pairs need is divided by the number of pairs
+    that have circuits side by side.
     """
     if problem.packet_share > 0:
         return 0.0
-    asked = problem.ticks > 0
-    if not asked.any():
+    is_asked = problem.ticks > 0
+    if not is_asked.any():
         return 0.0
-    needs = np.where(asked, np.maximum(problem.ticks, problem.min_slot_ticks), 0)
-    sent, met = ([*a.sum(axis=1).tolist(), *a.sum(axis=0).tolist()] for a in (needs, asked))
-    busy, slots = max(sent), max(met)
-    needed = busy
-    if problem.fabric.bidirectional:  # each pair stands in four lines, each port in two
-        side_by_side = np.count_nonzero(met) // 4
-        pairs, ticks = sum(met) // 4, sum(sent) // 4
-        busy, slots = (max(busy, -(-ticks // side_by_side)), max(slots, -(-pairs // side_by_side)))
-        needed = -(-(ticks + pairs * problem.delay_ticks) // side_by_side)
+    slot_ticks = np.where(is_asked, np.maximum(problem.ticks, problem.min_slot_ticks), 0)
+    ticks_of_line = _sums_of_lines(slot_ticks)
+    partners_of_line = _sums_of_lines(is_asked)
+    busy_ticks = max(ticks_of_line)
+    n_slots = max(partners_of_line)
+    needed_ticks = busy_ticks
+    if problem.fabric.bidirectional:
+        # Each pair stands in four lines, and each port in two.
+        side_by_side = np.count_nonzero(partners_of_line) // 4
+        n_pairs = sum(partners_of_line) // 4
+        pair_ticks = sum(ticks_of_line) // 4
+        busy_ticks = max(busy_ticks, -(-pair_ticks // side_by_side))
+        n_slots = max(n_slots, -(-n_pairs // side_by_side))
+        needed_ticks = -(-(pair_ticks + n_pairs * problem.delay_ticks) // side_by_side)
+
     if problem.objective == "matchings":
-        return float(slots)
+        return float(n_slots)
     if problem.switching == "all-stop":
-        needed = busy + slots * problem.delay_ticks
-    return float(-(-needed // problem.planes)) * problem.tick_s
+        needed_ticks = busy_ticks + n_slots * problem.delay_ticks
+    return float(-(-needed_ticks // problem.planes)) * problem.tick_s
+
+
+def _sums_of_lines(matrix: NDArray[Any]) -> list[int]:
+    """Return the sums of all rows, then of all columns."""
+    return [*matrix.sum(axis=1).tolist(), *matrix.sum(axis=0).tolist()]
+
+
+# Proofs
 
 
 def check_proof(problem: Demand, proof: Any) -> float:
@@ -102,18 +164,14 @@ def check_proof(problem: Demand, proof: Any) -> float:
     if isinstance(proof, LineProof):
         return bound_line(problem, _line(problem, proof.axis, proof.port))
     if isinstance(proof, ConfigurationProof):
-        return _by_prices(problem, proof)
+        return _bound_by_prices(problem, proof)
     if isinstance(proof, CountProof):
-        return _by_counting(problem, proof)
+        return _bound_by_counting(problem, proof)
     raise ProofError(f"a {type(proof).__name__}, which is no proof about a demand")
 
 
-def _ticks(problem: Demand) -> NDArray[np.int64]:
-    """Return the demand in ticks; packets of the two directions of a port are not one circuit."""
-    return problem.directed_ticks if problem.packet_share > 0 else problem.ticks
-
-
 def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
+    """Return the ticks of all partners of a port that sends (axis "source") or receives."""
     n_ports = problem.fabric.n_ports
     if port >= n_ports:
         raise ProofError(f"names port {port} of {n_ports}")
@@ -122,41 +180,72 @@ def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
     return line
 
 
-def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
-    """Check that no slot earns more than it takes, and add up what all demands earn."""
+def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
+    """Bound the completion time by prices of the circuits: a solution of the dual program.
+
+    By weak duality, if no slot earns more than it takes, all slots together take at least as long
+    as the whole demand earns.
+
+    Parameters
+    ----------
+    problem
+        A demand on one plane, all of whose circuits change together.
+    proof
+        ``duals[source, destination]``: the price of a tick, in 1 / ``units`` of a tick.
+
+    Returns
+    -------
+    float
+        Seconds.
+
+    Raises
+    ------
+    ProofError
+        If a slot earns more than it takes, or the proof is about another problem.
+    """
     if problem.objective != "completion-s" or problem.switching != "all-stop":
         raise ProofError("prices bound the completion time of slots that begin together")
     if problem.planes > 1 or problem.packet_share > 0:
         raise ProofError("prices bound what one plane carries alone")
     n_ports = problem.fabric.n_ports
-    duals, units = proof.duals, proof.units
+    duals = proof.duals
+    units = proof.units
     if duals.shape != (n_ports, n_ports):
         raise ProofError(f"prices of shape {duals.shape} for {n_ports} ports")
-    ticks, delay, shortest = problem.ticks, problem.delay_ticks, problem.min_slot_ticks
-    largest = int(ticks.max()) + delay + shortest
-    if max(int(duals.max()) * n_ports**2, units) * largest >= LARGEST:
+    ticks = problem.ticks
+    delay_ticks = problem.delay_ticks
+    shortest_ticks = problem.min_slot_ticks
+    largest_ticks = int(ticks.max()) + delay_ticks + shortest_ticks
+    if max(int(duals.max()) * n_ports**2, units) * largest_ticks >= LARGEST:
         raise ProofError("prices times ticks overflow")
-    held = _list_held(problem.fabric)
-    # between these durations the worth of a matching is linear, so no other one fails first
-    for duration in np.unique(np.maximum(ticks, shortest)).tolist():
-        worth, most = duals * np.minimum(ticks, duration), units * (duration + delay)
-        if weigh_heaviest(worth) > most and (held is None or held.earn_more(worth, most)):
+
+    # Between these durations the worth of a matching is linear, so no other one fails first.
+    held_circuits = _list_held(problem.fabric)
+    for duration in np.unique(np.maximum(ticks, shortest_ticks)).tolist():
+        worth = duals * np.minimum(ticks, duration)
+        allowed = units * (duration + delay_ticks)
+        if weigh_heaviest(worth) <= allowed:
+            continue
+        if held_circuits is None or held_circuits.earn_more(worth, allowed):
             raise ProofError(f"a slot of {duration} ticks earns more than it takes")
     return float(-(-int((duals * ticks).sum()) // units)) * problem.tick_s
 
 
 def _list_held(fabric: Fabric) -> HeldCircuits | None:
     """Return what a small mesh holds; None where more is counted as held: all matchings."""
-    small = fabric.n_ports <= MOST_PORTS and fabric.n_cells <= MOST_CELLS
-    if fabric.graph is None or not fabric.bidirectional or not small:
+    is_small = fabric.n_ports <= MOST_PORTS and fabric.n_cells <= MOST_CELLS
+    if fabric.graph is None or not fabric.bidirectional or not is_small:
         return None
     return HeldCircuits(fabric, fabric.graph)
 
 
-def _by_counting(problem: Demand, proof: CountProof) -> float:
-    """Count the entries of a line; or of two, less the most groups in which their sums agree.
+def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
+    """Bound the number of matchings by the entries of one line, or of two.
 
-    Matchings join the entries of two lines: a component of v entries has v - 1 matchings or more.
+    Each matching holds one entry of a line for a while. Of two lines, draw an edge for each
+    matching between the entries that it holds: in each component the entries of both lines have
+    the same sum, and a component of v entries has v - 1 edges or more. The bound is the number of
+    entries less the most groups into which they can be put, so that sums agree in each.
     """
     if problem.objective != "matchings":
         raise ProofError("a count bounds the number of matchings, not the completion time")
@@ -164,12 +253,14 @@ def _by_counting(problem: Demand, proof: CountProof) -> float:
     entries = Counter(line[line > 0].tolist())
     if proof.against_axis is None or proof.against_port is None:
         return float(entries.total())
-    other = _line(problem, proof.against_axis, proof.against_port)
-    others = Counter(other[other > 0].tolist())
-    equal = entries & others  # groups of two; exchanging entries makes them part of a best choice
-    numbers = [*(entries - equal).elements(), *(-k for k in (others - equal).elements())]
-    groups = equal.total() + count_groups(numbers)
-    return float(entries.total() + others.total() - groups)
+    other_line = _line(problem, proof.against_axis, proof.against_port)
+    other_entries = Counter(other_line[other_line > 0].tolist())
+
+    # Equal entries are groups of two: by exchanging entries they are part of a best choice.
+    equal = entries & other_entries
+    numbers = [*(entries - equal).elements(), *(-k for k in (other_entries - equal).elements())]
+    n_groups = equal.total() + count_groups(numbers)
+    return float(entries.total() + other_entries.total() - n_groups)
 
 
 def count_groups(numbers: list[int]) -> int:
@@ -181,6 +272,8 @@ def count_groups(numbers: list[int]) -> int:
     bound = min(positive, len(numbers) - positive, len(numbers) // 3)
     if len(numbers) > MOST_NUMBERS:
         return bound
+
+    # sums[subset]: bit k of a subset says whether it has number k.
     sums = np.zeros(1 << len(numbers), dtype=np.int64)
     for k, number in enumerate(numbers):
         sums[1 << k : 2 << k] = sums[: 1 << k] + number
@@ -190,47 +283,69 @@ def count_groups(numbers: list[int]) -> int:
     lowest = zeros & -zeros
 
     @cache
-    def split(rest: int) -> int:
-        """Put a set with sum zero into groups: the first of them has its lowest number."""
-        fitting = zeros[(lowest == rest & -rest) & (zeros & ~rest == 0)]
-        return max((1 + split(rest ^ group) for group in fitting.tolist()), default=0)
+    def split(subset: int) -> int:
+        """Put a subset with sum zero into groups: the first of them has its lowest number."""
+        fitting = zeros[(lowest == subset & -subset) & (zeros & ~subset == 0)]
+        return max((1 + split(subset ^ group) for group in fitting.tolist()), default=0)
 
     return split(len(sums) - 1)
 
 
 def weigh_heaviest(weights: NDArray[np.int64]) -> int:
-    """Find the weight of the heaviest matching, by shortest augmenting paths.
+    """Return the weight of the heaviest matching, by shortest augmenting paths.
 
-    Weights are integers >= 0, shape (n, n); O(n^3). Their sums are exact below 2^61.
+    The Hungarian method after Jonker and Volgenant: rows enter one by one, each by a shortest path
+    of reduced costs to a free column; prices of rows and columns keep reduced costs >= 0.
+
+    Parameters
+    ----------
+    weights
+        Whole numbers >= 0, shape (n, n). Their sums are exact below 2^61.
+
+    Returns
+    -------
+    int
+        In O(n^3).
     """
     n = len(weights)
     cost = -weights.astype(np.int64)
-    u, v = np.zeros(n, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)
-    row_of = np.full(n + 1, -1)  # column n is where each search begins
-    far = np.iinfo(np.int64).max // 2
-    for row in range(n):
-        row_of[n] = row
+    row_price = np.zeros(n, dtype=np.int64)
+    column_price = np.zeros(n + 1, dtype=np.int64)
+    row_of_column = np.full(n + 1, -1)  # column n is where each search begins
+    infinite = np.iinfo(np.int64).max // 2
+    for new_row in range(n):
+        # Dijkstra from the new row: `distance` is that of the cheapest path to each column, and
+        # `before` the column from which it comes.
+        row_of_column[n] = new_row
         column = n
-        slack, came_from = np.full(n, far), np.full(n, n)
-        done = np.zeros(n + 1, dtype=bool)
-        while row_of[column] >= 0:
-            done[column] = True
-            at = row_of[column]
-            reached = cost[at] - u[at] - v[:n]
-            shorter = reached < slack
-            slack[shorter], came_from[shorter] = reached[shorter], column
-            nearest = int(np.where(done[:n], far, slack).argmin())
-            step = slack[nearest]
-            u[row_of[done]] += step
-            v[done] -= step
-            slack -= step
-            column = nearest
-        while column != n:
-            before = int(came_from[column])
-            row_of[column] = row_of[before]
-            column = before
-    return int(weights[row_of[:n], np.arange(n)].sum())
+        distance = np.full(n, infinite)
+        before = np.full(n, n)
+        is_done = np.zeros(n + 1, dtype=bool)
+        while row_of_column[column] >= 0:
+            is_done[column] = True
+            row = row_of_column[column]
+            reduced = cost[row] - row_price[row] - column_price[:n]
+            is_shorter = reduced < distance
+            distance[is_shorter] = reduced[is_shorter]
+            before[is_shorter] = column
 
+            # Prices move so far that the nearest column costs nothing more.
+            nearest = int(np.where(is_done[:n], infinite, distance).argmin())
+            step = distance[nearest]
+            row_price[row_of_column[is_done]] += step
+            column_price[is_done] -= step
+            distance -= step
+            column = nearest
+
+        # Along the path every row goes to the next column.
+        while column != n:
+            former_column = int(before[column])
+            row_of_column[column] = row_of_column[former_column]
+            column = former_column
+    return int(weights[row_of_column[:n], np.arange(n)].sum())
+
+
+# Groups with weights and deadlines
 
 EXACT = 12
 """The most groups of which all orders are compared, set by set."""
@@ -239,7 +354,17 @@ EXACT = 12
 def end_groups(
     problem: Demand, matchings: NDArray[np.int32], ticks: NDArray[np.int64]
 ) -> list[float]:
-    """Return when each group is complete, in ticks; infinite if something of it is left."""
+    """Return when each group is complete, in ticks; infinite if something of it is left.
+
+    Parameters
+    ----------
+    problem
+        A demand with groups, on one plane.
+    matchings
+        ``matchings[slot, source] = destination``, -1 idle.
+    ticks
+        ``ticks[slot]``: how long each matching is held.
+    """
     assert problem.groups is not None
     ends = [0.0] * (int(problem.groups.max()) + 1)
     left = problem.directed_ticks.copy()
@@ -260,7 +385,7 @@ def end_groups(
 
 
 def weigh_ends(problem: Demand, ends: list[float]) -> float:
-    """Add up what all groups cost, given their ends in ticks."""
+    """Add up what all groups cost: weight times lateness in seconds, given their ends in ticks."""
     weights = problem.weights or (1.0,) * len(ends)
     due_s = problem.deadlines_s or (0.0,) * len(ends)
     return math.fsum(
@@ -276,64 +401,108 @@ def count_late(problem: Demand, ends: list[float]) -> int:
     return sum(end > due for end, due in zip(earliest_s, problem.deadlines_s, strict=True))
 
 
-def bound_weighted(problem: Demand) -> float:
-    """Bound the cost by prices, and of the last `EXACT` groups by trying all orders.
+class GroupWork(NamedTuple):
+    """What the groups of a demand need on each line, in ticks."""
 
-    Groups are complete no sooner than all that one line has of them can be sent, after as many
-    delays as another one has entries of them.
-    """
+    sent: NDArray[np.int64]
+    """``sent[group, line]``: what a line sends or receives of a group; rows before columns."""
+    delays: NDArray[np.int64]
+    """``delays[group, line]``: a delay for each entry of the line."""
+    due: list[float]
+    """The deadline of each group."""
+
+    def least_end(self, groups: list[int]) -> int:
+        """Return when some groups are complete at the earliest, one line after the other.
+
+        All that one line has of them is sent, after as many delays as another one has entries.
+        """
+        return int(self.sent[groups].sum(axis=0).max() + self.delays[groups].sum(axis=0).max())
+
+
+def _list_group_work(problem: Demand) -> GroupWork:
+    """Add up what each group has on each line."""
     assert problem.groups is not None
-    count, lines = int(problem.groups.max()) + 1, 2 * problem.fabric.n_ports
-    sent, met = np.zeros((count, lines), dtype=np.int64), np.zeros((count, lines), dtype=np.int64)
+    n_groups = int(problem.groups.max()) + 1
+    n_lines = 2 * problem.fabric.n_ports
+    sent = np.zeros((n_groups, n_lines), dtype=np.int64)
+    delays = np.zeros((n_groups, n_lines), dtype=np.int64)
     for source, destination in np.argwhere(problem.directed_ticks > 0).tolist():
         group = int(problem.groups[source, destination])
         for line in (source, problem.fabric.n_ports + destination):
             sent[group, line] += problem.directed_ticks[source, destination]
-            met[group, line] += problem.delay_ticks
-    due = [due_s / problem.tick_s for due_s in problem.deadlines_s] or [0.0] * count
-    budgets, rest = list(problem.weights or (1.0,) * count), list(range(count))
+            delays[group, line] += problem.delay_ticks
+    due = [due_s / problem.tick_s for due_s in problem.deadlines_s] or [0.0] * n_groups
+    return GroupWork(sent, delays, due)
+
+
+def bound_weighted(problem: Demand) -> float:
+    """Bound the cost of all groups by prices, and of the last `EXACT` by trying all orders.
+
+    The primal-dual method for one machine: the busiest pair of lines is a machine on which the
+    groups follow each other. Each round sets a price for its time, as high as the budgets, which
+    are the weights at first, allow; the group whose budget is used up leaves. The prices are a
+    solution of the dual program, so their sum is a bound.
+
+    Returns
+    -------
+    float
+        Weight times seconds.
+    """
+    work = _list_group_work(problem)
+    n_groups, n_lines = work.sent.shape
+    budgets = list(problem.weights or (1.0,) * n_groups)
+    remaining = list(range(n_groups))
     earned = 0.0
-    while len(rest) > EXACT:
-        sender = max(range(lines), key=lambda line: int(sent[rest, line].sum()))
-        meeter = max(range(lines), key=lambda line: int(met[rest, line].sum()))
-        times = {group: int(sent[group, sender] + met[group, meeter]) for group in rest}
+    while len(remaining) > EXACT:
+        # The machine: the line that sends most, and the line that waits for most delays.
+        sender = max(range(n_lines), key=lambda line: int(work.sent[remaining, line].sum()))
+        waiter = max(range(n_lines), key=lambda line: int(work.delays[remaining, line].sum()))
+        ticks_of_group = {
+            group: int(work.sent[group, sender] + work.delays[group, waiter])
+            for group in remaining
+        }
         price, leaver = min(
-            ((budgets[group] / time, group) for group, time in times.items() if time),
-            default=(0.0, rest[0]),
+            ((budgets[group] / ticks, group) for group, ticks in ticks_of_group.items() if ticks),
+            default=(0.0, remaining[0]),
         )
+
         # For groups one by one, the sum of time times end is at least half of the square of all
         # time and the squares of the times.
-        squares = sum(times.values()) ** 2 + sum(time**2 for time in times.values())
-        paid = price * (squares / 2 - math.fsum(times[group] * due[group] for group in rest))
-        alone = int(sent[leaver].max() + met[leaver].max())
-        alone_cost = budgets[leaver] * max(0.0, alone - due[leaver])
+        squares = sum(ticks_of_group.values()) ** 2
+        squares += sum(ticks**2 for ticks in ticks_of_group.values())
+        due = math.fsum(ticks_of_group[group] * work.due[group] for group in remaining)
+        paid = price * (squares / 2 - due)
+
+        # The leaver may cost more alone; then the budgets of the others stay as they are.
+        alone_cost = budgets[leaver] * max(0.0, work.least_end([leaver]) - work.due[leaver])
         if paid >= alone_cost:
-            for group in rest:
-                budgets[group] = max(0.0, budgets[group] - price * times[group])
+            for group in remaining:
+                budgets[group] = max(0.0, budgets[group] - price * ticks_of_group[group])
         earned += max(paid, alone_cost)
-        rest.remove(leaver)
-    return (earned + _try_orders(sent[rest], met[rest], budgets, due, rest)) * problem.tick_s
+        remaining.remove(leaver)
+    return (earned + _try_orders(work, budgets, remaining)) * problem.tick_s
 
 
-def _try_orders(
-    sent: NDArray[np.int64],
-    met: NDArray[np.int64],
-    budgets: list[float],
-    due: list[float],
-    groups: list[int],
-) -> float:
-    """Return the least cost of groups one after another, by sets of them and who is last."""
-    costs, sent_of, met_of = [0.0], [np.zeros_like(sent.sum(0))], [np.zeros_like(met.sum(0))]
-    for chosen in range(1, 1 << len(groups)):
-        top = chosen.bit_length() - 1
-        sent_of.append(sent_of[chosen - (1 << top)] + sent[top])
-        met_of.append(met_of[chosen - (1 << top)] + met[top])
-        end = int(sent_of[-1].max() + met_of[-1].max())
-        costs.append(
+def _try_orders(work: GroupWork, budgets: list[float], groups: list[int]) -> float:
+    """Return the least cost of groups one after another, by dynamic programming over subsets.
+
+    The last group of a subset ends when all of the subset is complete, after Held and Karp. Bit k
+    of a subset says whether it has ``groups[k]``.
+    """
+    least_cost = [0.0]
+    sent = [np.zeros_like(work.sent.sum(axis=0))]
+    delays = [np.zeros_like(work.delays.sum(axis=0))]
+    for subset in range(1, 1 << len(groups)):
+        top = subset.bit_length() - 1
+        without_top = subset - (1 << top)
+        sent.append(sent[without_top] + work.sent[groups[top]])
+        delays.append(delays[without_top] + work.delays[groups[top]])
+        end = int(sent[subset].max() + delays[subset].max())
+        least_cost.append(
             min(
-                costs[chosen - (1 << k)] + budgets[group] * max(0.0, end - due[group])
+                least_cost[subset - (1 << k)] + budgets[group] * max(0.0, end - work.due[group])
                 for k, group in enumerate(groups)
-                if chosen >> k & 1
+                if subset >> k & 1
             )
         )
-    return costs[-1]
+    return least_cost[-1]

@@ -1,4 +1,8 @@
-"""What a small mesh holds side by side: all ways of light are tried, one cell after the other."""
+"""Which circuits a small mesh holds side by side: all ways of light are tried, cell after cell.
+
+Terminals are numbered cell by cell, four to a cell, so ``terminal >> 2`` is the cell. Light that
+enters at one terminal leaves on the other side of the cell: in bar straight on, in cross swapped.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,12 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import FREE
 
-MOST_PORTS, MOST_CELLS = 6, 28
-"""Of more all ways of light are too many; of so many they take a second."""
+MOST_PORTS = 6
+MOST_CELLS = 28
+"""Of more ports or cells all ways of light are too many; of so many they take a second."""
 
 Pairs = tuple[tuple[int, int], ...]
+"""Pairs of ports that are connected."""
 
 
 class HeldCircuits:
@@ -27,69 +33,110 @@ class HeldCircuits:
     def earn_more(self, worth: NDArray[np.int64], most: int) -> bool:
         """Tell whether circuits that are held together are worth more than `most`.
 
-        ``worth[port, port]`` >= 0 counts in both directions. Ports are looked at one by one; once
-        pairs are worth too much, the light decides.
-        """
-        both = np.triu(worth + worth.T, 1)
-        rows, ports = both.tolist(), range(len(both))
-        to_come = [int(both[port:].max(axis=1).sum()) for port in ports]
+        Branch and bound: ports are looked at one by one, and each is paired with a free port or
+        with none. Once pairs are worth too much, the light decides.
 
-        def take(port: int, chosen: Pairs, total: int) -> bool:
+        Parameters
+        ----------
+        worth
+            ``worth[port, port]`` >= 0; a circuit counts in both directions.
+        most
+            What circuits may be worth.
+        """
+        worth_of_pair = np.triu(worth + worth.T, 1)
+        rows = worth_of_pair.tolist()
+        ports = range(len(rows))
+        to_come = [int(worth_of_pair[port:].max(axis=1).sum()) for port in ports]
+
+        def pair_from(port: int, chosen: Pairs, total: int) -> bool:
+            """Pair the ports from `port` on, beside pairs that are chosen and worth `total`."""
             if total > most:
                 return self._hold(chosen)
-            if total + to_come[port] <= most:  # so for the last port
+            if total + to_come[port] <= most:  # always so for the last port
                 return False
             busy = {end for pair in chosen for end in pair}
-            free = [] if port in busy else [far for far in ports if far not in busy]
-            return take(port + 1, chosen, total) or any(
-                take(port + 1, (*chosen, (port, far)), total + rows[port][far])
-                for far in free
-                if rows[port][far]
+            if pair_from(port + 1, chosen, total):
+                return True
+            if port in busy:
+                return False
+            return any(
+                pair_from(port + 1, (*chosen, (port, partner)), total + rows[port][partner])
+                for partner in ports
+                if partner not in busy and rows[port][partner]
             )
 
-        return take(0, (), 0)
+        return pair_from(0, (), 0)
 
     def _hold(self, pairs: Pairs) -> bool:
         """Tell whether some states of the cells connect all these pairs."""
         if pairs not in self._known:
-            circuits = [(self._terminals[i], self._terminals[j]) for i, j in pairs]
+            circuits = [
+                (self._terminals[port], self._terminals[partner]) for port, partner in pairs
+            ]
             states = [FREE] * self._n_cells
-            self._known[pairs] = self._lead(circuits, circuits[0][0], states)
+            self._known[pairs] = self._lead_light(circuits, circuits[0][0], states)
         return self._known[pairs]
 
-    def _lead(self, circuits: list[tuple[int, int]], at: int, states: list[int]) -> bool:
-        """Lead light on from the terminal where it enters a cell: of the first circuit, then all.
+    def _lead_light(
+        self, circuits: list[tuple[int, int]], entered: int, states: list[int]
+    ) -> bool:
+        """Lead the light of the first circuit to its end, then that of all others.
 
-        ``states[cell]`` is put back where there is no way.
+        Depth-first search with both states of each free cell.
+
+        Parameters
+        ----------
+        circuits
+            The first and the last terminal of each circuit that is not led to its end yet.
+        entered
+            The terminal where light of the first circuit enters a cell.
+        states
+            ``states[cell]``: 0 bar, 1 cross, -1 free. It is put back where there is no way.
         """
-        cell, end = at >> 2, circuits[0][1]
-        if any(not self._reach(start, end, states) for start, end in [(at, end), *circuits[1:]]):
-            return False
-        before = states[cell]
-        for left in self._exits[at]:
-            state = (left ^ at) & 1
-            if before not in (FREE, state):
+        cell = entered >> 2
+        end = circuits[0][1]
+        remaining = circuits[1:]
+
+        # A circuit that cannot come to its end by itself ends the search here.
+        for first, last in [(entered, end), *remaining]:
+            if not self._can_reach(first, last, states):
+                return False
+
+        former_state = states[cell]
+        for left in self._exits[entered]:
+            state = _state_between(entered, left)
+            if former_state not in (FREE, state):
                 continue
             states[cell] = state
+            next_terminal = self._mate[left]
             if left == end:
-                rest = circuits[1:]
-                if not rest or self._lead(rest, rest[0][0], states):
+                if not remaining or self._lead_light(remaining, remaining[0][0], states):
                     return True
-            elif self._mate[left] >= 0 and self._lead(circuits, self._mate[left], states):
+            elif next_terminal >= 0 and self._lead_light(circuits, next_terminal, states):
                 return True
-        states[cell] = before
+        states[cell] = former_state
         return False
 
-    def _reach(self, start: int, end: int, states: list[int]) -> bool:
-        """Tell whether light could come to a terminal, were it free to change cells as it goes."""
-        found, waiting = {start}, [start]
-        for at in waiting:  # grows while it is walked
-            for left in self._exits[at]:
-                if states[at >> 2] in (FREE, (left ^ at) & 1):
-                    if left == end:
-                        return True
-                    entered = self._mate[left]
-                    if entered >= 0 and entered not in found:
-                        found.add(entered)
-                        waiting.append(entered)
+    def _can_reach(self, first: int, last: int, states: list[int]) -> bool:
+        """Tell whether light could come to a terminal, were it free to change cells as it goes.
+
+        Breadth-first search over the terminals where light enters cells.
+        """
+        known = {first}
+        queue = [first]
+        for entered in queue:  # it grows while it is walked
+            for left in self._exits[entered]:
+                if states[entered >> 2] not in (FREE, _state_between(entered, left)):
+                    continue
+                if left == last:
+                    return True
+                next_terminal = self._mate[left]
+                if next_terminal >= 0 and next_terminal not in known:
+                    known.add(next_terminal)
+                    queue.append(next_terminal)
         return False
+
+
+def _state_between(entered: int, left: int) -> int:
+    """Return the state of a cell, 0 bar or 1 cross, that leads from one terminal to another."""
+    return (left ^ entered) & 1

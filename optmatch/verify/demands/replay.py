@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,23 @@ from optmatch.verify.demands.bounds import (
     end_groups,
     weigh_ends,
 )
-from optmatch.verify.report import Findings
+from optmatch.verify.report import Findings, Rule
 from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes
+
+# The answer
+SCHEDULE_FOR_EACH_PLANE = Rule("there is a schedule for each plane")
+ANSWER_IS_OF_PLANES = Rule("the answer is a schedule for each plane")
+BOUND_OF_PORTS = Rule("the lower bound is not below what ports need")
+
+# Slots
+VALUE_IS_GIVEN = Rule("the {value} is the problem's")
+WHOLE_TICKS = Rule("a slot lasts a whole number of ticks")
+LONG_ENOUGH = Rule("no slot is shorter than allowed")
+
+# Completeness
+SERVED = Rule("all demand is served")
+ADDS_UP = Rule("the circuits add up to the demand")
 
 WHOLE = 1e-9
 """A duration is this close to a whole number of ticks, beside the rounding of float64."""
@@ -30,130 +45,211 @@ MOST = 2.0**53
 """No slot lasts so many ticks: float64 could not tell how many they are."""
 
 
+class ServedPlane(NamedTuple):
+    """What the schedule of one plane serves, and when."""
+
+    served_ticks: NDArray[np.int64]
+    """``served_ticks[source, destination]``: how long each circuit carries."""
+    end_ticks: int
+    """When its last slot ends."""
+    weighted_s: float
+    """What groups cost together; 0 unless they have weights."""
+
+
 def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
     """Apply all rules to the schedules of all planes; tell whether they define what is served.
 
     The figure ``objective`` is the recomputed one.
     """
-    rule = "there is a schedule for each plane"
-    findings.expect(rule, "schedules", len(schedules), problem.planes)
-    served = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
-    weighted = 0.0
-    ends, slots, defined = [0], 0, True
-    for plane, schedule in enumerate(schedules):
-        inner = Findings()
-        if _check_slots(problem, schedule, inner):
-            ticks = _durations(problem, schedule, inner)
-            served += _circuit_ticks(problem, schedule.matchings, ticks)
-            ends.append(int(ticks.sum()) + problem.delay_ticks * len(ticks))
-            slots += len(ticks)
-            if problem.objective == "weighted-completion-s":
-                groups_end = end_groups(problem, schedule.matchings, ticks)
-                weighted = weigh_ends(problem, groups_end)
-                if problem.deadlines_s:
-                    findings.figures["groups_late"] = count_late(problem, groups_end)
-            check_light(problem.fabric, schedule, inner)
-        else:
-            defined = False
-        findings.include(inner, f"plane {plane}: " if problem.planes > 1 else "")
-        for name, value in inner.figures.items():
+    findings.expect(SCHEDULE_FOR_EACH_PLANE, "schedules", len(schedules), problem.planes)
+    planes = list[ServedPlane]()
+    for number, schedule in enumerate(schedules):
+        findings_of_plane = Findings()
+        plane = _replay_plane(problem, schedule, findings, findings_of_plane)
+        if plane is not None:
+            planes.append(plane)
+        prefix = f"plane {number}: " if problem.planes > 1 else ""
+        findings.include(findings_of_plane, prefix)
+        for name, value in findings_of_plane.figures.items():
             findings.figures[name] = max(value, findings.figures.get(name, value))
-    if not defined:
+    if len(planes) < len(schedules):
         findings.skipped.append("what is served: slots that are no matchings define no circuits")
         return False
     if not problem.exact:
         findings.notes.append(f"demands were rounded to ticks of {problem.tick_s:g} s")
-    findings.figures["slots"] = slots
-    findings.figures["makespan_s"] = max(ends) * problem.tick_s
-    done = _check_completion(problem, served, max(ends), findings)
-    findings.figures["completion_s"] = done
-    found = {"completion-s": done, "matchings": float(slots), "weighted-completion-s": weighted}
-    findings.figures["objective"] = found[problem.objective]
+
+    # All planes together.
+    n_slots = sum(len(schedule.durations_s) for schedule in schedules)
+    end_ticks = max((plane.end_ticks for plane in planes), default=0)
+    served_ticks = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
+    for plane in planes:
+        served_ticks += plane.served_ticks
+    findings.figures["slots"] = n_slots
+    findings.figures["makespan_s"] = end_ticks * problem.tick_s
+    completion_s = _check_completion(problem, served_ticks, end_ticks, findings)
+    findings.figures["completion_s"] = completion_s
+    objectives = {
+        "completion-s": completion_s,
+        "matchings": float(n_slots),
+        "weighted-completion-s": planes[-1].weighted_s if planes else 0.0,
+    }
+    findings.figures["objective"] = objectives[problem.objective]
     return True
+
+
+def _replay_plane(
+    problem: Demand, schedule: Schedule, findings: Findings, findings_of_plane: Findings
+) -> ServedPlane | None:
+    """Apply the rules of one schedule; None if its slots are no matchings.
+
+    How many groups are late is a figure of the whole answer; all else is one of the plane.
+    """
+    if not _check_slots(problem, schedule, findings_of_plane):
+        return None
+    ticks = _count_ticks(problem, schedule, findings_of_plane)
+    weighted_s = 0.0
+    if problem.objective == "weighted-completion-s":
+        ends = end_groups(problem, schedule.matchings, ticks)
+        weighted_s = weigh_ends(problem, ends)
+        if problem.deadlines_s:
+            findings.figures["groups_late"] = count_late(problem, ends)
+    check_light(problem.fabric, schedule, findings_of_plane)
+    return ServedPlane(
+        served_ticks=_add_up_circuits(problem, schedule.matchings, ticks),
+        end_ticks=int(ticks.sum()) + problem.delay_ticks * len(ticks),
+        weighted_s=weighted_s,
+    )
 
 
 def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> bool:
     """Check shapes, matchings, and the times that the problem fixes."""
     for name in ("delay_s", "switching"):
-        rule = f"the {name.removesuffix('_s')} is the problem's"
+        rule = VALUE_IS_GIVEN.format(value=name.removesuffix("_s"))
         findings.expect(rule, name, getattr(schedule, name), getattr(problem, name))
-    sound = check_shapes(problem.fabric, schedule, findings)
-    return sound and check_matchings(problem.fabric, schedule, findings)
+    has_shapes = check_shapes(problem.fabric, schedule, findings)
+    return has_shapes and check_matchings(problem.fabric, schedule, findings)
 
 
-def _durations(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
-    """Count the ticks of each slot, and check that they are whole and not too few."""
-    exact = schedule.durations_s / problem.tick_s
+def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
+    """Count the ticks of each slot, and check that they are whole and not too few.
+
+    Returns
+    -------
+    NDArray
+        ``ticks[slot]``, the nearest whole numbers; 0 where a duration is out of range.
+    """
+    tick_s = problem.tick_s
+    exact = schedule.durations_s / tick_s
     exact = np.where((exact >= 0) & (exact < MOST), exact, -1.0)
     ticks = np.rint(exact)
-    fits = (exact >= 0) & (np.abs(exact - ticks) <= WHOLE + ticks * 2.0**-50)
-    shortest, tick_s = problem.min_slot_ticks, problem.tick_s
-    whole = "a slot lasts a whole number of ticks", f"a multiple of {tick_s:g} s"
-    long_enough = "no slot is shorter than allowed", f">= {shortest * tick_s:g} s"
-    for (rule, wanted), wrong in ((whole, ~fits), (long_enough, fits & (ticks < shortest))):
-        for slot in np.flatnonzero(wrong):
-            got = float(schedule.durations_s[slot])
-            findings.refuse(rule, f"durations_s[{slot}]", got, wanted)
+    is_whole = (exact >= 0) & (np.abs(exact - ticks) <= WHOLE + ticks * 2.0**-50)
+    for slot in np.flatnonzero(~is_whole):
+        duration_s = float(schedule.durations_s[slot])
+        findings.refuse(
+            WHOLE_TICKS, f"durations_s[{slot}]", duration_s, f"a multiple of {tick_s:g} s"
+        )
+    shortest_ticks = problem.min_slot_ticks
+    for slot in np.flatnonzero(is_whole & (ticks < shortest_ticks)):
+        duration_s = float(schedule.durations_s[slot])
+        findings.refuse(
+            LONG_ENOUGH, f"durations_s[{slot}]", duration_s, f">= {shortest_ticks * tick_s:g} s"
+        )
     return np.maximum(ticks, 0).astype(np.int64)
 
 
-def _circuit_ticks(
+def _add_up_circuits(
     problem: Demand, matchings: NDArray[np.int32], ticks: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Add up the time of each pair over all slots, per circuit with the delays it went through."""
+    """Add up how long each circuit carries over all slots of a plane.
+
+    Parameters
+    ----------
+    problem
+        Where circuits change one by one, those that stay carry during the delays too.
+    matchings
+        ``matchings[slot, source] = destination``, -1 idle.
+    ticks
+        ``ticks[slot]``.
+
+    Returns
+    -------
+    NDArray
+        ``served[source, destination]`` in ticks.
+    """
     n_ports = problem.fabric.n_ports
-    times = np.broadcast_to(ticks[:, None], matchings.shape).copy()
+    ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
     if problem.switching == "per-circuit" and len(matchings):
-        times[1:] += (matchings[1:] == matchings[:-1]) * problem.delay_ticks
+        ticks_of_port[1:] += (matchings[1:] == matchings[:-1]) * problem.delay_ticks
     slot, source = np.nonzero(matchings != IDLE)
     served = np.zeros(n_ports * n_ports, dtype=np.int64)
-    np.add.at(served, source * n_ports + matchings[slot, source], times[slot, source])
+    circuit = source * n_ports + matchings[slot, source]
+    np.add.at(served, circuit, ticks_of_port[slot, source])  # a circuit may be there many times
     return served.reshape(n_ports, n_ports)
 
 
 def _check_completion(
-    problem: Demand, served: NDArray[np.int64], end: int, findings: Findings
+    problem: Demand, served: NDArray[np.int64], end_ticks: int, findings: Findings
 ) -> float:
-    """Compare served and wanted demand; return the time of the last arrival, in seconds."""
-    asked, tick_s = problem.directed_ticks, problem.tick_s
-    left = np.maximum(asked - served, 0)
-    findings.figures["demand_s"] = float(asked.sum()) * tick_s
-    findings.figures["circuit_s"] = float(np.minimum(asked, served).sum()) * tick_s
+    """Compare served and wanted demand; return the time of the last arrival, in seconds.
+
+    ``served[source, destination]`` and `end_ticks`, the end of the last slot, are in ticks.
+    """
+    wanted = problem.directed_ticks
+    tick_s = problem.tick_s
+    left = np.maximum(wanted - served, 0)
+    findings.figures["demand_s"] = float(wanted.sum()) * tick_s
+    findings.figures["circuit_s"] = float(np.minimum(wanted, served).sum()) * tick_s
+
+    # A packet network carries what is left; its busiest port decides.
     if problem.packet_bytes_per_s > 0:
-        busiest = max(int(left.sum(axis=1).max()), int(left.sum(axis=0).max()))
-        packets = busiest / problem.packet_share
-        findings.figures["packet_s"] = packets * tick_s
-        return max(float(end), packets) * tick_s
-    exactly = problem.objective == "matchings"
-    for i, j in np.argwhere(served != problem.ticks if exactly else left > 0):
+        busiest_ticks = max(int(left.sum(axis=1).max()), int(left.sum(axis=0).max()))
+        packet_ticks = busiest_ticks / problem.packet_share
+        findings.figures["packet_s"] = packet_ticks * tick_s
+        return max(float(end_ticks), packet_ticks) * tick_s
+
+    # Where matchings are counted, circuits add up to the demand exactly.
+    rule = SERVED
+    is_wrong = left > 0
+    if problem.objective == "matchings":
+        rule = ADDS_UP
+        is_wrong = served != problem.ticks
+    for source, destination in np.argwhere(is_wrong):
         findings.refuse(
-            "the circuits add up to the demand" if exactly else "all demand is served",
-            f"from port {i} to port {j}",
-            f"{served[i, j] * tick_s:g} s of circuit",
-            f"{asked[i, j] * tick_s:g} s",
+            rule,
+            f"from port {source} to port {destination}",
+            f"{served[source, destination] * tick_s:g} s of circuit",
+            f"{wanted[source, destination] * tick_s:g} s",
         )
-    return math.inf if left.any() else float(end) * tick_s
+    if left.any():
+        return math.inf
+    return float(end_ticks) * tick_s
 
 
 def verify_demand(
     problem: Demand, subject: Schedule | PlaneSchedules | Solution, findings: Findings
 ) -> None:
     """Replay an answer to a demand and, of a solution, check its claims."""
+    # The objective is a multiple of a step: packets alone may end between two ticks.
     if problem.objective == "matchings":
         findings.step = 1.0
-    elif (
-        problem.objective == "completion-s" and problem.packet_share == 0
-    ):  # packets may end between two ticks
+    elif problem.objective == "completion-s" and problem.packet_share == 0:
         findings.step = problem.tick_s
-    form, wanted = ("answer", PlaneSchedules) if problem.planes > 1 else ("schedule", Schedule)
+
+    field = "schedule"
+    expected_class: type = Schedule
+    if problem.planes > 1:
+        field = "answer"
+        expected_class = PlaneSchedules
 
     def replay(answer: Schedule | PlaneSchedules) -> bool:
-        if not isinstance(answer, wanted if isinstance(subject, Solution) else object):
-            rule = "the answer is a schedule for each plane"
-            findings.refuse(rule, form, type(answer).__name__, wanted.__name__)
+        """Replay the answer; that of a solution has to be of the class of the problem."""
+        if isinstance(subject, Solution) and not isinstance(answer, expected_class):
+            name = type(answer).__name__
+            findings.refuse(ANSWER_IS_OF_PLANES, field, name, expected_class.__name__)
             return False
-        schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
-        return replay_demand(problem, schedules, findings)
+        if isinstance(answer, PlaneSchedules):
+            return replay_demand(problem, answer.schedules, findings)
+        return replay_demand(problem, (answer,), findings)
 
     findings.figures["lower_bound_recomputed"] = bound_demand(problem)
     if not isinstance(subject, Solution):
@@ -164,7 +260,7 @@ def verify_demand(
         subject,
         findings,
         replay=replay,
-        form=form,
+        form=field,
         prove=partial(check_proof, problem),
-        floor="the lower bound is not below what ports need",
+        floor=BOUND_OF_PORTS,
     )
