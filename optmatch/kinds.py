@@ -110,8 +110,13 @@ def _demand() -> Kind:
         from optmatch.io.rails.timeline import tabulate
         from optmatch.plotting.demands import charts, matrices
 
-        problem = matrices.draw_problem, matrices.tabulate_problem
-        return View(charts.draw, tabulate, *problem, charts.page)
+        return View(
+            draw=charts.draw,
+            tabulate=tabulate,
+            draw_problem=matrices.draw_problem,
+            tabulate_problem=matrices.tabulate_problem,
+            page=charts.page,
+        )
 
     return Kind(Demand, verify_demand, METHODS, small_problems, view)
 
