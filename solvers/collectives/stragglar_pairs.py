@@ -78,7 +78,7 @@ class SendLog(NamedTuple):
     """Shape (1,): how many rows are written."""
 
 
-class Round(NamedTuple):
+class MatchingRound(NamedTuple):
     """The round that is laid."""
 
     number: int
@@ -153,7 +153,7 @@ def _sort_ranks(turn, order, ranks):
 
     Parameters
     ----------
-    turn : Round
+    turn : MatchingRound
         The round and its moves.
     order : int array, shape (ranks,)
         The order of ranks in each class.
@@ -362,7 +362,7 @@ def _exchange_chunks(turn, lacks, log, ranks):
 
     Parameters
     ----------
-    turn : Round
+    turn : MatchingRound
         The round and its moves.
     lacks : bool array, shape (chunks, ranks)
         Which rank does not have which chunk reduced over all; written.
@@ -453,7 +453,7 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     ranks.missed[:] = 0
     log.n_written[0] = 0
     for number in range(len(moves)):
-        turn = Round(number, n_active, absent, moves[number])
+        turn = MatchingRound(number, n_active, absent, moves[number])
         partner = _sort_ranks(turn, orders[number % len(orders)], ranks)
 
         # Without a double it is a rank that holds the oldest chunk alone and has not met it yet.
