@@ -102,7 +102,7 @@ def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Re
     Without ``--loss`` and ``--size`` it is an ideal one.
     """
     from optmatch.io.switches.ports import read_port_tables
-    from optmatch.io.switches.states import read_running_state
+    from optmatch.io.switches.reroutes import read_running_state
 
     ports = None
     if port_sides is not None:

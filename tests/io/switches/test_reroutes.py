@@ -8,7 +8,7 @@ import pytest
 import optmatch as om
 from optmatch.io import loads
 from optmatch.io.switches.ports import PortSides, PortTable
-from optmatch.io.switches.states import read_running_state
+from optmatch.io.switches.reroutes import read_running_state
 from optmatch.model import InputError
 from tests.helpers.command import call
 
