@@ -360,20 +360,22 @@ def _values_of_cells(cells: CellDevice) -> NDArray[np.float64]:
 
 def _cells_of_values(chip: _Chip, values: NDArray[np.float64]) -> CellDevice:
     """Turn fitted values into columns; what was not fitted is that of the model."""
-    extinctions_db = {}
-    for name, column in (("bar_extinction_db", BAR_TILT), ("cross_extinction_db", CROSS_TILT)):
-        ratio = np.tan(values[:, column]) ** 2
-        extinctions_db[name] = np.where(
-            ratio > 0, -10 * np.log10(np.maximum(ratio, 1e-100)), NO_LEAK_DB
-        )
     return replace(
         chip.cells,
         bar_loss_db=values[:, BAR_LOSS],
         cross_loss_db=values[:, CROSS_LOSS],
+        bar_extinction_db=_extinction_db(values[:, BAR_TILT]),
+        cross_extinction_db=_extinction_db(values[:, CROSS_TILT]),
         arm_1_error_rad=values[:, COMMON] + values[:, TURN],
         arm_2_error_rad=values[:, COMMON] - values[:, TURN],
-        **extinctions_db,
     )
+
+
+def _extinction_db(tilt_rad: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the extinctions of tilts from 0 on; 0 is no leak."""
+    ratio = np.tan(tilt_rad) ** 2
+    extinction_db: NDArray[np.float64] = -10 * np.log10(np.maximum(ratio, 1e-100))
+    return np.minimum(extinction_db, NO_LEAK_DB)
 
 
 def _fold_tilts(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -678,7 +680,8 @@ def _finish_fit(fit: _LeastSquares, start: NDArray[np.float64]) -> _Minimum:
         n_undetermined = float((np.diag(covariance) / fit.spread.ravel() ** 2).sum())
         noise = fit.estimate_noise(values, noise, values.size - n_undetermined)
         values = _minimise(fit, values, FLOOR, noise)
-    covariance = np.linalg.inv(fit.normal_equations(values, FLOOR, noise)[1])
+    normal = fit.normal_equations(values, FLOOR, noise)[1]
+    covariance: NDArray[np.float64] = np.linalg.inv(normal)
     return _Minimum(values, noise, covariance)
 
 

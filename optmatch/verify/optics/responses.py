@@ -144,7 +144,7 @@ def nominal_amplitudes(graph: CellGraph, cells: CellDevice) -> NDArray[np.float6
     matrices = cells.cell(both_states)  # [state, cell, side left by, side entered]
     # The common error of both arms is part of the factor instead.
     real = matrices[..., 0] * np.exp(-1j * cells.arm_errors_rad.mean(axis=1))[:, None]
-    amplitudes = np.moveaxis(real.imag, 0, 1).copy()
+    amplitudes: NDArray[np.float64] = np.moveaxis(real.imag, 0, 1).copy()
     amplitudes[graph.stuck == DEAD] = 0.0
     return amplitudes
 
