@@ -8,6 +8,7 @@ is found.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -130,7 +131,8 @@ def circuit_factors(fabric: Fabric) -> NDArray[np.complex128]:
     """
     circuits = cell_circuits(fabric)
     n_cells = fabric.n_cells
-    factors = np.broadcast_to(np.eye(2, dtype=np.complex128), (n_cells, 3, 2, 2)).copy()
+    factors: NDArray[np.complex128] = np.zeros((n_cells, 3, 2, 2), dtype=np.complex128)
+    factors[:] = np.eye(2)
     for cell, circuit in enumerate(circuits):
         if circuit is None:
             continue
@@ -146,7 +148,8 @@ def circuit_factors(fabric: Fabric) -> NDArray[np.complex128]:
 def _ideal_matrix(state: int) -> NDArray[np.complex128]:
     """Return the matrix of an ideal interferometer, by the convention of `CellDevice`."""
     if state == HALF_TURNED:
-        return np.sqrt(0.5) * np.array([[1j, 1j], [1j, -1j]])
+        amplitude = 1j * math.sqrt(0.5)
+        return np.array([[amplitude, amplitude], [amplitude, -amplitude]])
     if state == BAR:
         return np.array([[1j, 0], [0, -1j]])
     return np.array([[0, 1j], [1j, 0]])

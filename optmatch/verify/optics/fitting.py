@@ -286,7 +286,7 @@ def model_powers(
     return np.array([np.abs(light.arriving) ** 2 for light in lights])
 
 
-class _Chip(NamedTuple):
+class _FittedChip(NamedTuple):
     """The parts of a chip that are not fitted."""
 
     fabric: Fabric
@@ -320,12 +320,12 @@ class _Minimum(NamedTuple):
     """(cells * values, cells * values)."""
 
 
-def _build_chip(fabric: Fabric, cells: CellDevice) -> _Chip:
+def _build_chip(fabric: Fabric, cells: CellDevice) -> _FittedChip:
     """Collect what the light of a chip depends on beside the fitted values."""
     graph = graph_of(fabric)
     waveguides = (10 ** (-waveguide_loss_db(graph, cells.device) / 20)).astype(np.complex128)
     both_facets = 10 ** (-cells.device.coupling_loss_db / 10)
-    return _Chip(fabric, graph, cells, circuit_factors(fabric), waveguides, both_facets)
+    return _FittedChip(fabric, graph, cells, circuit_factors(fabric), waveguides, both_facets)
 
 
 def _check_spread(spread: FitSpread) -> NDArray[np.float64]:
@@ -358,7 +358,7 @@ def _values_of_cells(cells: CellDevice) -> NDArray[np.float64]:
     return values
 
 
-def _cells_of_values(chip: _Chip, values: NDArray[np.float64]) -> CellDevice:
+def _cells_of_values(chip: _FittedChip, values: NDArray[np.float64]) -> CellDevice:
     """Turn fitted values into columns; what was not fitted is that of the model."""
     return replace(
         chip.cells,
@@ -417,7 +417,7 @@ def _widths_of_columns(
     )
 
 
-def _draw_start(chip: _Chip, rng: np.random.Generator) -> NDArray[np.float64]:
+def _draw_start(chip: _FittedChip, rng: np.random.Generator) -> NDArray[np.float64]:
     """Draw the ``values[cell, value]`` that a fit starts from: those of the model, nearly.
 
     Powers stay the same if the errors that both arms share change their sign in all cells. Where
@@ -491,7 +491,7 @@ def _cell_matrices(
 
 
 def _solve_state(
-    chip: _Chip, row: NDArray[np.int8], values: NDArray[np.float64], *, with_slopes: bool
+    chip: _FittedChip, row: NDArray[np.int8], values: NDArray[np.float64], *, with_slopes: bool
 ) -> _StateLight:
     """Solve for the light in one state.
 
@@ -539,7 +539,9 @@ def _slopes_of_level(light: _StateLight, floor: float) -> NDArray[np.float64]:
 class _LeastSquares:
     """The objective of a fit: weighted squares of deviations and of distances from the model."""
 
-    def __init__(self, chip: _Chip, measured: Measurement, spread: NDArray[np.float64]) -> None:
+    def __init__(
+        self, chip: _FittedChip, measured: Measurement, spread: NDArray[np.float64]
+    ) -> None:
         self.chip = chip
         self.cell_states = measured.cell_states
         self.compared = [compared_pairs(chip.fabric, power) for power in measured.power]
@@ -681,8 +683,7 @@ def _finish_fit(fit: _LeastSquares, start: NDArray[np.float64]) -> _Minimum:
         noise = fit.estimate_noise(values, noise, values.size - n_undetermined)
         values = _minimise(fit, values, FLOOR, noise)
     normal = fit.normal_equations(values, FLOOR, noise)[1]
-    covariance: NDArray[np.float64] = np.linalg.inv(normal)
-    return _Minimum(values, noise, covariance)
+    return _Minimum(values, noise, np.asarray(np.linalg.inv(normal), dtype=np.float64))
 
 
 def _minimise(
