@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.plan import KINDS, plan_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 IDLE, COPIES, ADDS = 0, 1, 2
@@ -49,10 +51,16 @@ def rounds_data(plan: CollectivePlan) -> RoundsData:
     """
     if not len(plan.sends):
         raise InputError("nothing to draw: the plan has no sends")
-    does = np.zeros((plan.circuits.shape[2], plan.n_rounds), dtype=np.int8)
-    turn, _, target, _, kind = plan.sends.T
-    np.maximum.at(does, (target, turn), (np.minimum(kind, 1) + COPIES).astype(np.int8))
-    return RoundsData(does, np.flatnonzero(np.diff(plan.epoch_of_round)) + 1)
+    n_ranks = plan.circuits.shape[2]
+    does = np.zeros((n_ranks, plan.n_rounds), dtype=np.int8)
+
+    # A rank that adds some chunks and copies others in a round counts as one that adds.
+    round_of_send, _, destination, _, kind = plan.sends.T
+    task = (np.minimum(kind, 1) + COPIES).astype(np.int8)
+    np.maximum.at(does, (destination, round_of_send), task)
+
+    is_change = np.diff(plan.epoch_of_round) != 0
+    return RoundsData(does, np.flatnonzero(is_change) + 1)
 
 
 def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
@@ -66,184 +74,292 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
         Where to draw; None makes a new figure.
     """
     data = rounds_data(plan)
-    ranks, rounds = data.does.shape
-    size = min(12.5, 3.2 + 0.42 * rounds), min(12.0, max(2.6, 1.8 + 0.2 * ranks))
-    fig = fig if fig is not None else blank_figure(*size)
+    n_ranks, n_rounds = data.does.shape
+    width_inches = min(12.5, 3.2 + 0.42 * n_rounds)
+    height_inches = min(12.0, max(2.6, 1.8 + 0.2 * n_ranks))
+    if fig is None:
+        fig = blank_figure(width_inches, height_inches)
     ax = fig.add_subplot()
-    for value, name in ((COPIES, "receives, copies"), (ADDS, "receives, adds")):
-        rank, turn = np.nonzero(data.does == value)
-        if not len(rank):
-            continue
-        wide, high = (0.44, 0.42) if _has_room(data, size) else (0.5, 0.5)
-        edges: Any = turn - wide, turn + wide, rank - high, rank + high
-        colour = palette.circuit_colour(value - 1)
-        draw_bars(ax, *edges, facecolors=colour, edgecolors="none", label=name)
+
+    # A box for each rank and round in which it receives. Boxes with a number have gaps between
+    # them; without room for numbers they touch.
+    boxes_have_numbers = height_inches / n_ranks >= 0.14 and width_inches / n_rounds >= 0.25
+    half_width = 0.44 if boxes_have_numbers else 0.5
+    half_height = 0.42 if boxes_have_numbers else 0.5
+    for task, name in ((COPIES, "receives, copies"), (ADDS, "receives, adds")):
+        rank, round_ = np.nonzero(data.does == task)
+        if len(rank):
+            draw_bars(
+                ax,
+                round_ - half_width,
+                round_ + half_width,
+                rank - half_height,
+                rank + half_height,
+                facecolors=palette.circuit_colour(task - 1),
+                edgecolors="none",
+                label=name,
+            )
+    sent = _bytes_between_ranks(plan)
+    if boxes_have_numbers:
+        _name_peers(ax, sent, data)
+
+    # A line before each round for which circuits change; one of them stands in the legend.
     for change in data.changes.tolist():
         ax.axvline(change - 0.5, color=palette.INK, lw=1.0, ls="--")
     if len(data.changes):
         ax.plot([], [], color=palette.INK, lw=1.0, ls="--", label="circuits change")
-    ax.set_xlim(-0.5, rounds - 0.5)
-    ax.set_ylim(ranks - 0.5, -0.5)
-    sent = _bytes_of(plan)
-    named = _has_room(data, size)
-    if named:
-        _name_peers(ax, sent, data)
-    most = [float(sent[sent[:, 0] == turn, 3].max(initial=0.0)) for turn in range(rounds)]
-    every, skip = max(1, -(-rounds // 24)), max(1, -(-ranks // max(1, int(size[1] / 0.16))))
-    turns, shown = np.arange(0, rounds, every), np.arange(0, ranks, skip)
-    texts = [f"{turn}\n{write_amount(most[turn], 'B')}" for turn in turns]
-    ax.set_xticks(turns, texts, fontsize=8, rotation=0 if rounds <= 12 else 90)
-    ax.set_yticks(shown, [str(rank) for rank in shown], fontsize=8)
-    inside = ";\nin a box: from which rank" if named else ""
-    ax.set_xlabel(f"round, and the most bytes to a peer{inside}")
+
+    # As many rounds and ranks are named as there is room for.
+    ax.set_xlim(-0.5, n_rounds - 0.5)
+    ax.set_ylim(n_ranks - 0.5, -0.5)
+    named_rounds = np.arange(0, n_rounds, max(1, math.ceil(n_rounds / 24)))
+    round_texts = []
+    for round_ in named_rounds:
+        size = write_amount(_most_bytes(sent, round_), "B")
+        round_texts.append(f"{round_}\n{size}")
+    ax.set_xticks(named_rounds, round_texts, fontsize=8, rotation=0 if n_rounds <= 12 else 90)
+    most_named_ranks = max(1, int(height_inches / 0.16))
+    named_ranks = np.arange(0, n_ranks, max(1, math.ceil(n_ranks / most_named_ranks)))
+    ax.set_yticks(named_ranks, [str(rank) for rank in named_ranks], fontsize=8)
+
+    explanation = ";\nin a box: from which rank" if boxes_have_numbers else ""
+    ax.set_xlabel(f"round, and the most bytes to a peer{explanation}")
     ax.set_ylabel("rank")
     if plan.time_s:
-        ax.set_title(f"{rounds} rounds in {write_amount(plan.time_s, 's')}", fontsize=10)
+        ax.set_title(f"{n_rounds} rounds in {write_amount(plan.time_s, 's')}", fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
 
 
-def _has_room(data: RoundsData, size: tuple[float, float]) -> bool:
-    """Tell whether boxes of a figure of so many inches have room for a number."""
-    ranks, rounds = data.does.shape
-    return bool(size[1] / ranks >= 0.14 and size[0] / rounds >= 0.25)
-
-
 def _name_peers(ax: Any, sent: NDArray[np.float64], data: RoundsData) -> None:
-    """Write into each box from which rank, or from how many."""
-    for turn, target in np.argwhere(data.does.T).tolist():
-        own = sent[(sent[:, 0] == turn) & (sent[:, 2] == target)]
-        text = f"{int(own[0, 1])}" if len(own) == 1 else f"{len(own)} ranks"
-        ink = palette.ink_on(palette.circuit_colour(int(data.does[target, turn]) - 1))
-        ax.text(turn, target, text, ha="center", va="center", fontsize=8, color=ink)
+    """Write into each box from which rank data come, or from how many ranks.
+
+    Parameters
+    ----------
+    ax
+        The axes, rounds across and ranks down.
+    sent : array, shape (pairs, 4)
+        As `_bytes_between_ranks` returns it.
+    data
+        What each rank does in each round.
+    """
+    for round_, destination in np.argwhere(data.does.T).tolist():
+        is_here = (sent[:, 0] == round_) & (sent[:, 2] == destination)
+        sources = sent[is_here, 1]
+        text = f"{int(sources[0])}" if len(sources) == 1 else f"{len(sources)} ranks"
+        task = int(data.does[destination, round_])
+        ink = palette.ink_on(palette.circuit_colour(task - 1))
+        ax.text(round_, destination, text, ha="center", va="center", fontsize=8, color=ink)
 
 
-_MOST_SENDS = 20_000
+# Sends that a page lists in all rounds together, so that it stays small.
+_MAX_SENDS = 20_000
+
+# Rounds that the name of a slot on a page lists.
+_MAX_NAMED_ROUNDS = 6
 
 
-def _bytes_of(plan: CollectivePlan) -> NDArray[np.float64]:
-    """Sum what each rank sends to each other in each round: round, source, destination, bytes."""
-    turn, source, target = plan.sends.T[:3].astype(np.int64)
-    ranks = plan.circuits.shape[2]
-    key, place = np.unique((turn * ranks + source) * ranks + target, return_inverse=True)
-    sizes = np.bincount(place, plan.sent_bytes, minlength=len(key))
-    columns = key // ranks**2, key // ranks % ranks, key % ranks, sizes
-    return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
+def _bytes_between_ranks(plan: CollectivePlan) -> NDArray[np.float64]:
+    """Sum the bytes that each rank sends to each other one in each round.
+
+    Returns
+    -------
+    array, shape (pairs, 4)
+        Round, source, destination and bytes, in ascending order of the first three.
+    """
+    round_, source, destination = plan.sends.T[:3].astype(np.int64)
+    n_ranks = plan.circuits.shape[2]
+
+    # Equal keys are sends of several chunks between the same ranks.
+    key_of_send = (round_ * n_ranks + source) * n_ranks + destination
+    keys, place_of_send = np.unique(key_of_send, return_inverse=True)
+    sent = np.empty((len(keys), 4))
+    sent[:, 0] = keys // n_ranks**2
+    sent[:, 1] = keys // n_ranks % n_ranks
+    sent[:, 2] = keys % n_ranks
+    sent[:, 3] = np.bincount(place_of_send, plan.sent_bytes, minlength=len(keys))
+    return sent
+
+
+def _most_bytes(sent: NDArray[np.float64], round_: int) -> float:
+    """Return the most bytes that a rank sends to another one in a round."""
+    return float(sent[sent[:, 0] == round_, 3].max(initial=0.0))
 
 
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: circuits with the bytes of their rounds, or ranks over the rounds."""
     _, plan = answered(solution, Collective, CollectivePlan)
-    if solution.schedule is not None and not plan.shares_bytes.size:
-        names = []
-        sent = _bytes_of(plan)
-        for epoch in range(plan.n_epochs):
-            rounds = np.flatnonzero(plan.epoch_of_round == epoch)
-            most = [float(sent[sent[:, 0] == turn, 3].max(initial=0.0)) for turn in rounds]
-            texts = [
-                f"{k}: {write_amount(b, 'B')}" for k, b in zip(rounds[:6], most, strict=False)
-            ]
-            names.append(f"rounds, and bytes to a peer: {', '.join(texts)}"
-                         + ", ..." * (len(rounds) > 6))  # fmt: skip
-        return page_data(solution, names=names[: solution.schedule.n_slots])
     if plan.shares_bytes.size:
         return _shares_page(solution, plan)
-    return _rounds_page(solution, plan_of(solution))
+    if solution.schedule is None:
+        return _rounds_page(solution, plan_of(solution))
+    names = _name_epochs(plan)
+    return page_data(solution, names=names[: solution.schedule.n_slots])
+
+
+def _name_epochs(plan: CollectivePlan) -> list[str]:
+    """Return a line for each epoch of circuits: its first rounds with their most bytes."""
+    names = []
+    sent = _bytes_between_ranks(plan)
+    for epoch in range(plan.n_epochs):
+        rounds = np.flatnonzero(plan.epoch_of_round == epoch)
+        texts = []
+        for round_ in rounds[:_MAX_NAMED_ROUNDS]:
+            texts.append(f"{round_}: {write_amount(_most_bytes(sent, round_), 'B')}")
+        if len(rounds) > _MAX_NAMED_ROUNDS:
+            texts.append("...")
+        names.append(f"rounds, and bytes to a peer: {', '.join(texts)}")
+    return names
 
 
 def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
+    """Collect the page of a plan in which planes carry shares of rounds: planes over time."""
     hues = palette.CIRCUIT_COLOURS[:8]
     span_s = plan.time_s or 1.0
-    bars: list[list[int]] = [[] for _ in range(plan.shares_bytes.shape[1])]
-    rows, ends = [], []
-    for turn, plane in np.argwhere(plan.shares_bytes).tolist():
-        start, end = (
-            round(times[turn, plane] * 1e6 / span_s) for times in (plan.start_s, plan.end_s)
-        )
-        bars[plane] += [turn % len(hues), start, end - start]
-        size = write_amount(float(plan.shares_bytes[turn, plane]), "B")
-        rows.append([[f"round {turn}, plane {plane}", size], {"row": plane}])
-    for turn in range(plan.n_rounds):
-        size = write_amount(float(plan.shares_bytes[turn].sum()), "B")
-        ends.append({"say": f"round {turn}: {size}", "at": float(plan.end_s[turn].max())})
+    n_planes = plan.shares_bytes.shape[1]
+
+    # A bar is colour, start and length; times are in millionths of the whole.
+    bars: list[list[int]] = [[] for _ in range(n_planes)]
+    rows = []
+    for round_, plane in np.argwhere(plan.shares_bytes).tolist():
+        start = round(plan.start_s[round_, plane] * 1e6 / span_s)
+        end = round(plan.end_s[round_, plane] * 1e6 / span_s)
+        bars[plane] += [round_ % len(hues), start, end - start]
+        size = write_amount(float(plan.shares_bytes[round_, plane]), "B")
+        rows.append([[f"round {round_}, plane {plane}", size], {"row": plane}])
+
+    # The page steps through the ends of the rounds.
+    steps = []
+    for round_ in range(plan.n_rounds):
+        size = write_amount(float(plan.shares_bytes[round_].sum()), "B")
+        end_s = float(plan.end_s[round_].max())
+        steps.append({"say": f"round {round_}: {size}", "at": end_s})
     return scene(
         solution,
         legend=[(f"rounds {k}, {k + 8}, ...", hue, 2) for k, hue in enumerate(hues)],
-        noun="round", row_noun="plane", rows=[str(k) for k in range(len(bars))], bars=bars,
-        row_of=list(range(len(bars))), span_s=span_s, steps=ends,
+        noun="round",
+        row_noun="plane",
+        rows=[str(plane) for plane in range(n_planes)],
+        bars=bars,
+        row_of=list(range(n_planes)),
+        span_s=span_s,
+        steps=steps,
         list={"title": "Shares", "heads": ["", "carries"], "rows": rows},
-    )  # fmt: skip
+    )
 
 
 def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
-    data, sent = rounds_data(plan), _bytes_of(plan)
-    ranks, rounds = data.does.shape
-    unit = 1_000_000 / rounds
-    bars = [
-        [
-            part
-            for turn in np.flatnonzero(row).tolist()
-            for part in (int(row[turn]) - 1, round((turn + 0.06) * unit), round(0.88 * unit))
-        ]
-        for row in data.does
-    ]
+    """Collect the page of a plan in rounds: what each rank does in each of them."""
+    data = rounds_data(plan)
+    sent = _bytes_between_ranks(plan)
+    n_ranks, n_rounds = data.does.shape
+
+    # A bar is colour, start and length in millionths; a gap of 12 % parts one round from the next.
+    round_length = 1_000_000 / n_rounds
+    bars = []
+    for tasks in data.does:
+        bars_of_rank: list[int] = []
+        for round_ in np.flatnonzero(tasks).tolist():
+            colour = int(tasks[round_]) - 1
+            start = round((round_ + 0.06) * round_length)
+            bars_of_rank += [colour, start, round(0.88 * round_length)]
+        bars.append(bars_of_rank)
+
+    # A step for each round lists the bytes from rank to rank.
+    max_lines = _MAX_SENDS // n_rounds
     steps: list[dict[str, Any]] = []
-    for turn in range(rounds):
-        own = sent[sent[:, 0] == turn]
-        most = write_amount(float(own[:, 3].max(initial=0.0)), "B")
-        lines = [
-            [[f"{int(i)} to {int(j)}", write_amount(float(size), "B")], {"row": int(j)}]
-            for _, i, j, size in own[: max(0, _MOST_SENDS // rounds)].tolist()
-        ]
-        changes = ", after new circuits" if turn in data.changes else ""
-        steps.append({"say": f"{len(own)} pairs, at most {most} to a peer{changes}",
-                      "at": float(turn), "title": f"Round {turn}", "rows": lines})  # fmt: skip
+    for round_ in range(n_rounds):
+        sent_here = sent[sent[:, 0] == round_]
+        lines = []
+        for _, source, destination, size_bytes in sent_here[:max_lines].tolist():
+            text = f"{int(source)} to {int(destination)}"
+            size = write_amount(float(size_bytes), "B")
+            lines.append([[text, size], {"row": int(destination)}])
+        most = write_amount(_most_bytes(sent, round_), "B")
+        change = ", after new circuits" if round_ in data.changes else ""
+        step = {
+            "say": f"{len(sent_here)} pairs, at most {most} to a peer{change}",
+            "at": float(round_),
+            "title": f"Round {round_}",
+            "rows": lines,
+        }
+        steps.append(step)
     return scene(
         solution,
         legend=[("copies", palette.circuit_colour(0), 2), ("adds", palette.circuit_colour(1), 2)],
-        noun="round", row_noun="rank", rows=[str(k) for k in range(ranks)], bars=bars,
-        row_of=list(range(ranks)), span_s=float(rounds), bound_s=None, steps=steps,
-        unit="rounds", list={"title": "", "heads": ["from, to", "bytes"], "rows": []},
-    )  # fmt: skip
+        noun="round",
+        row_noun="rank",
+        rows=[str(rank) for rank in range(n_ranks)],
+        bars=bars,
+        row_of=list(range(n_ranks)),
+        span_s=float(n_rounds),
+        bound_s=None,
+        steps=steps,
+        unit="rounds",
+        list={"title": "", "heads": ["from, to", "bytes"], "rows": []},
+    )
+
+
+class _Blocks(NamedTuple):
+    """The blocks that ranks have at some time."""
+
+    has: NDArray[np.bool_]
+    """``has[rank, block]``: whether the rank has this block."""
+    origin: NDArray[np.int64]
+    """``origin[rank, block]``: the rank it is from; the number of ranks for the sum of all."""
+
+
+def _blocks_before_and_after(problem: Collective) -> tuple[_Blocks, _Blocks]:
+    """Return what each rank has before a collective, and what it must have after it."""
+    n_ranks = problem.n_ranks
+    shape = (n_ranks, n_ranks)
+    rank, block = np.indices(shape)
+    everywhere = np.ones(shape, dtype=bool)
+    own_block = rank == block
+    root = np.full(shape, problem.root)
+    total = np.full(shape, n_ranks)
+    match problem.operation:
+        case "all-gather":
+            return _Blocks(own_block, rank), _Blocks(everywhere, block)
+        case "reduce-scatter":
+            return _Blocks(everywhere, rank), _Blocks(own_block, total)
+        case "all-reduce":
+            return _Blocks(everywhere, rank), _Blocks(everywhere, total)
+        case "broadcast":
+            return _Blocks(rank == problem.root, root), _Blocks(everywhere, root)
+        case _:  # all-to-all
+            return _Blocks(everywhere, rank), _Blocks(everywhere, block)
 
 
 def draw_problem(problem: Collective) -> Figure:
     """Draw what each rank has before, and what it must have after: blocks across, ranks down."""
-    n = problem.n_ranks
-    own, rank, block = np.eye(n, dtype=bool), np.arange(n)[:, None], np.arange(n)[None, :]
-    everything, total = np.ones((n, n), dtype=bool), np.full((n, n), n)
-    rows, columns = np.broadcast_to(rank, (n, n)), np.broadcast_to(block, (n, n))
-    root = np.full((n, n), problem.root)
-    before, after = {  # where there is a block, and whose it is; n for the sum
-        "all-gather": ((own, rows), (everything, columns)),
-        "reduce-scatter": ((everything, rows), (own, total)),
-        "all-reduce": ((everything, rows), (everything, total)),
-        "broadcast": ((rows == problem.root, root), (everything, root)),
-        "all-to-all": ((everything, rows), (everything, columns)),
-    }[problem.operation]
-    side = min(6.0, max(3.0, 0.22 * n + 1.0))
-    figure = blank_figure(2 * side, side + 0.6)
-    every = max(1, -(-n // 16))
-    ticks = np.arange(0, n, every)
-    panels = zip(figure.subplots(1, 2), ((before, "before"), (after, "after")), strict=True)
-    for ax, ((there, whose), name) in panels:
-        ax.imshow(
-            np.ma.masked_where(~there | (whose == n), whose), vmin=-0.1 * n, vmax=n, cmap="turbo"
-        )
-        ax.imshow(np.ma.masked_where(~there | (whose < n), whose), vmin=0, vmax=n, cmap="gray_r")
+    n_ranks = problem.n_ranks
+    before, after = _blocks_before_and_after(problem)
+    side_inches = min(6.0, max(3.0, 0.22 * n_ranks + 1.0))
+    figure = blank_figure(2 * side_inches, side_inches + 0.6)
+    ticks = np.arange(0, n_ranks, max(1, math.ceil(n_ranks / 16)))
+    panels = zip(figure.subplots(1, 2), (before, after), ("before", "after"), strict=True)
+    for ax, blocks, name in panels:
+        # Blocks of one rank in the colour of the rank, sums of all ranks in black.
+        is_sum = blocks.origin == n_ranks
+        of_one_rank = np.ma.masked_where(~blocks.has | is_sum, blocks.origin)
+        ax.imshow(of_one_rank, vmin=-0.1 * n_ranks, vmax=n_ranks, cmap="turbo")
+        sums = np.ma.masked_where(~blocks.has | ~is_sum, blocks.origin)
+        ax.imshow(sums, vmin=0, vmax=n_ranks, cmap="gray_r")
         ax.set_xticks(ticks, [str(k) for k in ticks], fontsize=8)
         ax.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)
         ax.set_title(name, fontsize=10)
         ax.set_xlabel("block")
         ax.set_ylabel("rank")
+
     size = write_amount(problem.size_bytes, "B")
-    told = f"{problem.operation} of {size} between {n} ranks"
-    black = ", black: the sum of all" if (after[1] == n).any() else ""
-    late = ""
+    title = f"{problem.operation} of {size} between {n_ranks} ranks; colours: from which rank"
+    if (after.origin == n_ranks).any():
+        title += ", black: the sum of all"
     if problem.late_s:
-        most = write_amount(max(problem.late_s.values()), "s")
-        late = f"; late by up to {most}: {len(problem.late_s)} of {n} ranks"
-    figure.suptitle(f"{told}; colours: from which rank{black}{late}", fontsize=10)
+        most_late = write_amount(max(problem.late_s.values()), "s")
+        title += f"; late by up to {most_late}: {len(problem.late_s)} of {n_ranks} ranks"
+    figure.suptitle(title, fontsize=10)
     return figure
 
 
@@ -268,18 +384,21 @@ def _plot_shares(plan: CollectivePlan) -> Figure:
     n_planes = plan.shares_bytes.shape[1]
     fig = blank_figure(8.0, 1.2 + 0.5 * n_planes)
     ax = fig.add_subplot()
-    for turn, plane in np.argwhere(plan.shares_bytes).tolist():
-        start_s, end_s = float(plan.start_s[turn, plane]), float(plan.end_s[turn, plane])
-        colour = palette.circuit_colour(turn)
+    for round_, plane in np.argwhere(plan.shares_bytes).tolist():
+        start_s = float(plan.start_s[round_, plane])
+        end_s = float(plan.end_s[round_, plane])
+        middle_s = (start_s + end_s) / 2
+        colour = palette.circuit_colour(round_)
+        ink = palette.ink_on(colour)
         ax.barh(plane, end_s - start_s, left=start_s, color=colour, height=0.7)
-        look: Any = {"ha": "center", "va": "center", "color": palette.ink_on(colour)}
-        ax.text((start_s + end_s) / 2, plane, str(turn), fontsize=8, **look)
+        ax.text(middle_s, plane, str(round_), fontsize=8, ha="center", va="center", color=ink)
+
     label_time(ax, plan.time_s, n_planes)
     ax.set_yticks(range(n_planes))
     ax.set_xlabel(f"{ax.get_xlabel()}; a number is the round that a plane carries a share of")
     ax.set_ylabel("plane")
-    told = f"{plan.n_rounds} rounds in {write_amount(plan.time_s, 's')}"
-    ax.set_title(f"{told} on {n_planes} planes", fontsize=10)
+    span = write_amount(plan.time_s, "s")
+    ax.set_title(f"{plan.n_rounds} rounds in {span} on {n_planes} planes", fontsize=10)
     return fig
 
 
@@ -287,17 +406,29 @@ def tabulate(solution: Solution) -> dict[str, Any]:
     """List a row for each send, or for each share of a plane where a plan has no sends."""
     plan: Any = solution.answer
     if plan.shares_bytes.size:
-        turn, plane = at = np.nonzero(plan.shares_bytes)
-        times = {"start_s": plan.start_s[at], "end_s": plan.end_s[at]}
-        return {"round": turn, "plane": plane, "share_bytes": plan.shares_bytes[at]} | times
-    names = "round", "source", "destination", "chunk", "kind"
-    columns = dict(zip(names, plan.sends.T, strict=True))
-    columns["kind"] = np.array(KINDS)[columns["kind"]]
-    size: Any = getattr(solution.problem, "island", 1)
-    if size > 1:
-        inside = columns["source"] // size == columns["destination"] // size
-        columns["link"] = np.where(inside, "island", "rail")
-    return columns | {"size_bytes": plan.sent_bytes}
+        round_, plane = np.nonzero(plan.shares_bytes)
+        return {
+            "round": round_,
+            "plane": plane,
+            "share_bytes": plan.shares_bytes[round_, plane],
+            "start_s": plan.start_s[round_, plane],
+            "end_s": plan.end_s[round_, plane],
+        }
+
+    round_, source, destination, chunk, kind = plan.sends.T
+    columns = {
+        "round": round_,
+        "source": source,
+        "destination": destination,
+        "chunk": chunk,
+        "kind": np.array(KINDS)[kind],
+    }
+    ranks_per_island: Any = getattr(solution.problem, "island", 1)
+    if ranks_per_island > 1:
+        is_inside = source // ranks_per_island == destination // ranks_per_island
+        columns["link"] = np.where(is_inside, "island", "rail")
+    columns["size_bytes"] = plan.sent_bytes
+    return columns
 
 
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -329,27 +460,33 @@ def delays_data(tables: Tables) -> DelaysData:
     >>> delays_data({"times": rows, "winners": best}).winner
     [['ring']]
     """
-    rows, best = tables["times"], tables["winners"]
-    if not rows or not best:
+    time_rows = tables["times"]
+    winner_rows = tables["winners"]
+    if not time_rows or not winner_rows:
         raise InputError("nothing to draw: the study has no rows")
-    delays = sorted({row["delay_s"] for row in best})
-    sizes = sorted({row["size_bytes"] for row in best})
-    known = {(row["size_bytes"], row["delay_s"]): row["winner"] for row in best}
-    names = dict.fromkeys(row["method"] for row in rows)
-    by_name = {
-        name: {row["delay_s"]: row["time_s"] for row in rows if row["method"] == name}
-        for name in names
+    delays_s = sorted({row["delay_s"] for row in winner_rows})
+    sizes_bytes = sorted({row["size_bytes"] for row in winner_rows})
+
+    # A curve for each method, in the order in which the study names them.
+    time_of: dict[str, dict[float, float]] = {}
+    for row in time_rows:
+        time_of.setdefault(row["method"], {})[row["delay_s"]] = row["time_s"]
+    curves = {
+        method: np.array([time_of_delay[delay_s] for delay_s in delays_s])
+        for method, time_of_delay in time_of.items()
     }
-    return DelaysData(
-        np.array(delays),
-        {name: np.array([times[delay] for delay in delays]) for name, times in by_name.items()},
-        np.array(sizes),
-        [[known.get((size, delay), "") for delay in delays] for size in sizes],
-    )
+
+    # An interrupted study may lack the winner of some sizes and delays.
+    winner_of = {(row["size_bytes"], row["delay_s"]): row["winner"] for row in winner_rows}
+    winners = [
+        [winner_of.get((size_bytes, delay_s), "") for delay_s in delays_s]
+        for size_bytes in sizes_bytes
+    ]
+    return DelaysData(np.array(delays_s), curves, np.array(sizes_bytes), winners)
 
 
 def plot_delays(tables: Tables, *, fig: Figure | None = None) -> Figure:
-    """Draw both side by side.
+    """Draw times over the delay, and beside them the map of the fastest methods.
 
     Parameters
     ----------
@@ -359,42 +496,61 @@ def plot_delays(tables: Tables, *, fig: Figure | None = None) -> Figure:
         Where to draw; None makes a new figure.
     """
     data = delays_data(tables)
-    fig = fig if fig is not None else blank_figure(11.0, 4.2)
+    if fig is None:
+        fig = blank_figure(11.0, 4.2)
     left, right = fig.subplots(1, 2)
-    names = [name for name in data.time_s if name != "bound"]
-    colours = {name: palette.circuit_colour(k) for k, name in enumerate(names)}
-    for k, name in enumerate(names):
-        style: Any = {"lw": max(1.0, 5.0 - 0.6 * k), "color": colours[name]}  # all equals are seen
-        left.loglog(data.delays_s, data.time_s[name], marker=".", label=name, **style)
-    if "bound" in data.time_s:
-        left.loglog(data.delays_s, data.time_s["bound"], color=palette.INK, ls="--", label="bound")
-    for axis in (left.xaxis, left.yaxis):
-        axis.set_major_formatter(lambda time_s, _: write_amount(time_s, "s"))
-    left.set_xlabel("delay")
-    left.set_ylabel("time")
-    left.legend(frameon=False, fontsize=8)
-    for row, winners in enumerate(data.winner):
-        for column, name in enumerate(winners):
-            colour = colours.get(name, palette.FAINT_INK)
-            right.fill(
-                [column, column + 1, column + 1, column], [row, row, row + 1, row + 1], colour
-            )
-            right.text(
-                column + 0.5, row + 0.5, name, ha="center", va="center", fontsize=8, rotation=45,
-                color=palette.ink_on(colour),
-            )  # fmt: skip
-    right.set_xticks(
-        np.arange(len(data.delays_s)) + 0.5,
-        [write_amount(d, "s") for d in data.delays_s.tolist()],
-        rotation=45,
-    )
-    right.set_yticks(
-        np.arange(len(data.sizes_bytes)) + 0.5,
-        [write_amount(s, "B") for s in data.sizes_bytes.tolist()],
-    )
-    right.set_xlabel("delay")
-    right.set_ylabel("size")
-    right.set_title("the fastest; of equals the first", fontsize=10)
+    methods = [method for method in data.time_s if method != "bound"]
+    colour_of = {method: palette.circuit_colour(k) for k, method in enumerate(methods)}
+    _draw_curves(left, data, colour_of)
+    _draw_winners(right, data, colour_of)
     for ax in (left, right):
         ax.tick_params(labelsize=8)
     return fig
+
+
+def _draw_curves(ax: Axes, data: DelaysData, colour_of: Mapping[str, str]) -> None:
+    """Draw the time of each method over the delay, both on logarithmic axes."""
+    # Later lines are thinner, so that equal ones are seen beside each other.
+    for k, (method, colour) in enumerate(colour_of.items()):
+        ax.loglog(
+            data.delays_s,
+            data.time_s[method],
+            marker=".",
+            label=method,
+            lw=max(1.0, 5.0 - 0.6 * k),
+            color=colour,
+        )
+    if "bound" in data.time_s:
+        ax.loglog(data.delays_s, data.time_s["bound"], color=palette.INK, ls="--", label="bound")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda time_s, _: write_amount(time_s, "s"))
+    ax.set_xlabel("delay")
+    ax.set_ylabel("time")
+    ax.legend(frameon=False, fontsize=8)
+
+
+def _draw_winners(ax: Axes, data: DelaysData, colour_of: Mapping[str, str]) -> None:
+    """Draw a square for each delay and size, with the name and colour of the fastest method."""
+    for row, winners in enumerate(data.winner):
+        for column, method in enumerate(winners):
+            colour = colour_of.get(method, palette.FAINT_INK)
+            x = [column, column + 1, column + 1, column]
+            y = [row, row, row + 1, row + 1]
+            ax.fill(x, y, colour)
+            ax.text(
+                column + 0.5,
+                row + 0.5,
+                method,
+                ha="center",
+                va="center",
+                fontsize=8,
+                rotation=45,
+                color=palette.ink_on(colour),
+            )
+    delay_texts = [write_amount(delay_s, "s") for delay_s in data.delays_s.tolist()]
+    ax.set_xticks(np.arange(len(delay_texts)) + 0.5, delay_texts, rotation=45)
+    size_texts = [write_amount(size_bytes, "B") for size_bytes in data.sizes_bytes.tolist()]
+    ax.set_yticks(np.arange(len(size_texts)) + 0.5, size_texts)
+    ax.set_xlabel("delay")
+    ax.set_ylabel("size")
+    ax.set_title("the fastest; of equals the first", fontsize=10)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import BAR, CROSS, FREE
@@ -51,21 +52,29 @@ def draw_slot(
 
 def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> None:
     """Draw cells and links: parallel lines for bar, an X for cross, light grey for free."""
+    # Terminals of a cell are a1, a2 at one end and b1, b2 at the other. Bar joins a1 with b1 and
+    # a2 with b2, cross a1 with b2 and a2 with b1.
     terminals = data.terminals.reshape(-1, 4, 2)
-    straight, crossed = terminals[:, [[0, 2], [1, 3]]], terminals[:, [[0, 3], [1, 2]]]
+    bar_lines = terminals[:, [[0, 2], [1, 3]]]
+    cross_lines = terminals[:, [[0, 3], [1, 2]]]
     thin = thin_line(stroke)
-    free = straight[light.states == FREE].reshape(-1, 2, 2)
+
+    # Links and free cells are thin lines, paler where there is light to be seen.
+    free_lines = bar_lines[light.states == FREE].reshape(-1, 2, 2)
     pale = palette.STATE_COLOURS["free"] if light.circuits else palette.FAINT_INK
-    draw_lines(ax, [*_sample(data.links), *free], pale, thin, "free")
+    draw_lines(ax, [*_sample_bezier(data.links), *free_lines], pale, thin, "free")
+
+    # Cells that have a state stand on a plate, a thick line along their axis.
     lit = terminals[light.states != FREE]
-    half = 0.52 * (lit[:, 2:].mean(axis=1) - lit[:, :2].mean(axis=1))
     middle = lit.mean(axis=1)
-    bodies = np.stack([middle - half, middle + half], axis=1)
+    half_axis = 0.52 * (lit[:, 2:].mean(axis=1) - lit[:, :2].mean(axis=1))
+    plates = np.stack([middle - half_axis, middle + half_axis], axis=1)
     style: dict[str, Any] = {"capstyle": "round", "zorder": 1.5}
-    draw_lines(ax, bodies, palette.CELL_FILL, 0.4 * stroke, "cells", **style)
-    for name, state, pairs in (("bar", BAR, straight), ("cross", CROSS, crossed)):
-        lines = pairs[light.states == state].reshape(-1, 2, 2)
-        draw_lines(ax, lines, palette.STATE_COLOURS[name], 1.6 * thin, name, zorder=2)
+    draw_lines(ax, plates, palette.CELL_FILL, 0.4 * stroke, "cells", **style)
+
+    for name, state, lines in (("bar", BAR, bar_lines), ("cross", CROSS, cross_lines)):
+        chosen = lines[light.states == state].reshape(-1, 2, 2)
+        draw_lines(ax, chosen, palette.STATE_COLOURS[name], 1.6 * thin, name, zorder=2)
 
 
 def _mark_faults(
@@ -75,11 +84,22 @@ def _mark_faults(
     if not cells:
         return
     x, y = data.terminals.reshape(-1, 4, 2)[cells].mean(axis=1).T
-    size = 0.6 * stroke
-    ax.plot(x, y, "o", color=palette.BROKEN, markersize=size, zorder=3.5, label="faults")
-    style: dict[str, Any] = {"fontsize": 0.45 * size, "ha": "center", "va": "center_baseline"}
-    for k, cell in enumerate(cells if size > 8.0 else ()):
-        ax.text(x[k], y[k], names[cell], color="white", zorder=3.6, parse_math=False, **style)
+    spot_size = 0.6 * stroke
+    ax.plot(x, y, "o", color=palette.BROKEN, markersize=spot_size, zorder=3.5, label="faults")
+    if spot_size <= 8.0:
+        return
+    for k, cell in enumerate(cells):
+        ax.text(
+            x[k],
+            y[k],
+            names[cell],
+            color="white",
+            fontsize=0.45 * spot_size,
+            ha="center",
+            va="center_baseline",
+            zorder=3.6,
+            parse_math=False,
+        )
 
 
 def name_owners(where: Axes | Figure, owners: Owners | None, **place: Any) -> None:
@@ -113,11 +133,14 @@ def draw_lines(
 
 
 def _draw_light(ax: Axes, light: SlotData, stroke: float) -> None:
+    """Draw the route of each circuit in its colour; light that is lost is dotted."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
 
     if not light.circuits:
         return
+
+    # The first point is where the pen starts; each further three are a cubic Bezier piece.
     paths = []
     for circuit in light.circuits:
         codes = np.full(len(circuit.curve), Path.CURVE4, dtype=np.uint8)
@@ -126,18 +149,21 @@ def _draw_light(ax: Axes, light: SlotData, stroke: float) -> None:
     colours = [light.colour(k) for k in range(len(paths))]
     dashes = ["solid" if circuit.arrives else (0, (1.0, 1.0)) for circuit in light.circuits]
     width = min(3.5, max(0.6, 0.11 * stroke)) if len(light.states) else 1.6
-    for zorder, edge, extra in ((2.8, "white", 1.6), (3, colours, 1.0)):  # a halo parts crossings
+
+    # A white halo below each route parts it from those that it crosses.
+    halo: dict[str, Any] = {"edgecolors": "white", "linewidths": 1.6 * width}
+    route: dict[str, Any] = {"edgecolors": colours, "linewidths": width}
+    for zorder, label, style in ((2.8, "halo", halo), (3, "light", route)):
         ax.add_collection(
             PathCollection(
                 paths,
                 facecolors="none",
-                edgecolors=edge,
-                linewidths=extra * width,
                 linestyles=dashes,
                 capstyle="round",
                 joinstyle="round",
                 zorder=zorder,
-                label="light" if extra == 1.0 else "halo",
+                label=label,
+                **style,
             )
         )
 
@@ -145,51 +171,67 @@ def _draw_light(ax: Axes, light: SlotData, stroke: float) -> None:
 def _draw_ports(
     ax: Axes, fabric: Fabric, data: MeshData, light: SlotData, cell_inches: float
 ) -> None:
+    """Draw a dot for each port, with its number and name where there is room.
+
+    Numbers stand in the dots or, where these are too small, beside them; names beside the dots.
+
+    Parameters
+    ----------
+    ax
+        The axes, in lengths of a cell.
+    fabric, data
+        The fabric and its layout.
+    light
+        The circuits, whose colours their ports have.
+    cell_inches
+        The length of a cell in inches.
+    """
     from matplotlib.collections import EllipseCollection
 
-    colours: dict[tuple[int, str], str] = {}
-    for k, circuit in enumerate(light.circuits):
-        for port, role in ((circuit.source, "in"), (circuit.destination, "out")):
-            colours[port, role] = light.colour(k)
-            if fabric.bidirectional:
-                colours[port, "both"] = light.colour(k)
-    if light.owners is not None and light.owners.names:  # ports at rest have their colour, too
-        for port in np.flatnonzero(light.owners.of_port >= 0).tolist():
-            own = palette.circuit_colour(int(light.owners.of_port[port]))
-            marks = (port, "in"), (port, "out"), (port, "both")
-            colours |= dict.fromkeys(marks, own)
-    fills = [colours.get((mark.port, mark.role), palette.FAINT_INK) for mark in data.ports]
-    size = 2 * data.port_radius
+    colour_of_mark = _port_colours(fabric, light)
+    fills = [colour_of_mark.get((mark.port, mark.role), palette.FAINT_INK) for mark in data.ports]
+    diameter = 2 * data.port_radius
+    positions = np.array([mark.position for mark in data.ports])
     ax.add_collection(
         EllipseCollection(
-            size,
-            size,
+            diameter,
+            diameter,
             0,
             units="xy",
             facecolors=fills,
             edgecolors="white",
             linewidths=0.4,
-            offsets=[mark.position for mark in data.ports],
+            offsets=positions,
             offset_transform=ax.transData,
             zorder=4,
             label="ports",
         )
     )
-    points = 72 * cell_inches * data.port_radius
+
+    # The smallest font that can be read: 8 points where the picture is 1,200 pixels wide.
+    cell_points = 72 * cell_inches
     figure: Any = ax.get_figure(root=True)
-    least = max(8.0, 0.64 * figure.get_figwidth())  # so that 1,200 pixels have 8 points
-    at = np.array([mark.position for mark in data.ports])
-    apart = np.hypot(*(at[:, None] - at).T) + np.where(np.eye(len(at)), np.inf, 0.0)
-    if 72 * cell_inches * apart.min() < 0.95 * least:
-        return  # neighbours would touch
-    digits = len(str(max(mark.port for mark in data.ports)))
-    fits = 1.9 * points / math.hypot(0.62 * digits, 0.72)  # the same place for all
-    box = np.array([0.7 * digits, 0.9]) * least / (72 * cell_inches)
+    least_font = max(8.0, 0.64 * figure.get_figwidth())
+
+    # Without room for such a font between neighbours, ports have no numbers.
+    distance = np.hypot(*(positions[:, None] - positions).T)
+    np.fill_diagonal(distance, np.inf)
+    if cell_points * distance.min() < 0.95 * least_font:
+        return
+
+    # A digit is 0.62 of its font wide and 0.72 high: the largest font that fits into a dot.
+    n_digits = len(str(max(mark.port for mark in data.ports)))
+    dot_points = cell_points * data.port_radius
+    fitting_font = 1.9 * dot_points / math.hypot(0.62 * n_digits, 0.72)
+    if fitting_font < least_font:
+        text_size = np.array([0.7 * n_digits, 0.9]) * least_font / cell_points
+        for mark in data.ports:
+            turned = _turn_to_room(ax, data, mark, positions, text_size)
+            style: dict[str, Any] = {"weight": "bold", "color": palette.INK}
+            _write_outside(ax, data, turned, str(mark.port), least_font, **style)
+        return
+
     for mark, fill in zip(data.ports, fills, strict=True):
-        if fits < least:
-            free = _turn_away(ax, data, mark, at, box)
-            _write_outside(ax, data, free, str(mark.port), least, weight="bold", color=palette.INK)
-            continue
         ax.text(
             *mark.position,
             str(mark.port),
@@ -197,56 +239,142 @@ def _draw_ports(
             va="center_baseline",
             color=palette.ink_on(fill),
             zorder=5,
-            fontsize=min(max(9.0, least), fits),
+            fontsize=min(max(9.0, least_font), fitting_font),
             fontweight="bold",
         )
-        half = np.array([0.6 * len(mark.name), 0.9]) * least / (144 * cell_inches)
-        centre = np.array(mark.position) + (data.port_radius + 0.1 + half) * mark.outward
-        near = (np.abs(at - centre) < half + 0.8 * data.port_radius).all(axis=1)
-        alone = not near[(at != mark.position).any(axis=1)].any()
-        if mark.name != str(mark.port) and points >= 0.7 * least and alone:
-            _write_outside(ax, data, mark, mark.name, least, color=palette.FAINT_INK)
+
+        # The name stands beside the dot if it is no number and meets no other port.
+        half_size = np.array([0.6 * len(mark.name), 0.9]) * least_font / (2 * cell_points)
+        centre = np.array(mark.position) + (data.port_radius + 0.1 + half_size) * mark.outward
+        reach = half_size + 0.8 * data.port_radius
+        is_near = (np.abs(positions - centre) < reach).all(axis=1)
+        is_other = (positions != mark.position).any(axis=1)
+        meets_other = (is_near & is_other).any()
+        has_name = mark.name != str(mark.port)
+        if has_name and dot_points >= 0.7 * least_font and not meets_other:
+            _write_outside(ax, data, mark, mark.name, least_font, color=palette.FAINT_INK)
 
 
-def _turn_away(ax: Axes, data: MeshData, mark: PortMark, at: Points, box: Any) -> PortMark:
-    """Turn a mark to where a text of this size meets no other port, and make room for the text."""
+def _port_colours(fabric: Fabric, light: SlotData) -> dict[tuple[int, str], str]:
+    """Return the colour of each port mark that is not grey, by port and role."""
+    colour_of_mark: dict[tuple[int, str], str] = {}
+    for k, circuit in enumerate(light.circuits):
+        colour = light.colour(k)
+        colour_of_mark[circuit.source, "in"] = colour
+        colour_of_mark[circuit.destination, "out"] = colour
+        if fabric.bidirectional:
+            colour_of_mark[circuit.source, "both"] = colour
+            colour_of_mark[circuit.destination, "both"] = colour
+
+    # Ports of a job have its colour, with a circuit or without.
+    if light.owners is not None and light.owners.names:
+        for port in np.flatnonzero(light.owners.of_port >= 0).tolist():
+            job_colour = palette.circuit_colour(int(light.owners.of_port[port]))
+            for role in ("in", "out", "both"):
+                colour_of_mark[port, role] = job_colour
+    return colour_of_mark
+
+
+def _turn_to_room(
+    ax: Axes, data: MeshData, mark: PortMark, positions: Points, text_size: NDArray[np.float64]
+) -> PortMark:
+    """Turn a mark outwards, down or up, to where a text beside it meets no port.
+
+    The limits of the axes grow, so that the text lies inside.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    data
+        The layout of the fabric.
+    mark
+        The port.
+    positions : array, shape (ports, 2)
+        All ports.
+    text_size : array, shape (2,)
+        Width and height of the text; text above or below a port is turned by 90 degrees.
+
+    Returns
+    -------
+    PortMark
+        The turned mark; `mark` itself where there is no room anywhere.
+    """
     for outward in (mark.outward, (0.0, -1.0), (0.0, 1.0)):
-        level = abs(outward[0]) < 0.6
-        half = (box[::-1] if level else box) / 2
+        is_vertical = abs(outward[0]) < 0.6
+        half_size = text_size[::-1] / 2 if is_vertical else text_size / 2
         centre = np.array(mark.position) + (data.port_radius + 0.1) * np.array(outward)
-        centre[int(level)] += half[int(level)] * np.sign(outward[int(level)])
-        if not (np.abs(at - centre) < half + 0.9 * data.port_radius).all(axis=1).any():
-            break
-    else:
-        return mark
-    low, high = ax.get_ylim()
-    ax.set_ylim(min(low, centre[1] - half[1]), max(high, centre[1] + half[1]))
-    return mark._replace(outward=outward)
+        axis = 1 if is_vertical else 0
+        centre[axis] += half_size[axis] * np.sign(outward[axis])
+        meets_port = np.abs(positions - centre) < half_size + 0.9 * data.port_radius
+        if not meets_port.all(axis=1).any():
+            low, high = ax.get_ylim()
+            ax.set_ylim(min(low, centre[1] - half_size[1]), max(high, centre[1] + half_size[1]))
+            return mark._replace(outward=outward)
+    return mark
 
 
 def _write_outside(
-    ax: Axes, data: MeshData, mark: PortMark, text: str, size: float, **style: Any
+    ax: Axes, data: MeshData, mark: PortMark, text: str, font: float, **style: Any
 ) -> None:
-    """Write beside a port, away from the mesh; what stands in a row is turned where it is long."""
-    reach = data.port_radius + 0.1
-    x, y = np.array(mark.position) + reach * np.array(mark.outward)
+    """Write a text beside a port, away from the mesh.
+
+    Numbers of several digits, which are bold, are turned above and below a row of ports.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    data
+        The layout of the fabric.
+    mark
+        The port, and the direction away from the mesh.
+    text
+        Its number or name.
+    font
+        The size of the font in points.
+    **style
+        Further properties of the text.
+    """
+    x, y = np.array(mark.position) + (data.port_radius + 0.1) * np.array(mark.outward)
     across, up = mark.outward
-    level = abs(across) < 0.6
+
+    # The text is aligned at the side that lies next to the port.
+    is_vertical = abs(across) < 0.6
+    if is_vertical:
+        horizontal_alignment = "center"
+    elif across > 0:
+        horizontal_alignment = "left"
+    else:
+        horizontal_alignment = "right"
+    if abs(up) < 0.6:
+        vertical_alignment = "center"
+    elif up > 0:
+        vertical_alignment = "bottom"
+    else:
+        vertical_alignment = "top"
+    is_turned = is_vertical and "weight" in style and len(text) > 1
     ax.text(
         x,
         y,
         text,
-        fontsize=size,
+        fontsize=font,
         zorder=5,
-        rotation=90 if level and style.get("weight") and len(text) > 1 else 0,
-        ha="center" if level else ("left" if across > 0 else "right"),
-        va="center" if abs(up) < 0.6 else ("bottom" if up > 0 else "top"),
+        rotation=90 if is_turned else 0,
+        ha=horizontal_alignment,
+        va=vertical_alignment,
         **style,
     )
 
 
-def _sample(pieces: Points, steps: int = 6) -> list[Points]:
-    t = np.linspace(0, 1, steps)[None, :, None]
-    p, q, r, s = (pieces[:, k, None] for k in range(4))
-    lines = (1 - t) ** 3 * p + 3 * t * (1 - t) ** 2 * q + 3 * t**2 * (1 - t) * r + t**3 * s
+def _sample_bezier(pieces: Points, n_points: int = 6) -> list[Points]:
+    """Return points on cubic Bezier pieces of shape (pieces, 4, 2), an array for each piece."""
+    t = np.linspace(0, 1, n_points)[None, :, None]
+    start, handle_of_start, handle_of_end, end = (pieces[:, k, None] for k in range(4))
+    lines = (
+        (1 - t) ** 3 * start
+        + 3 * t * (1 - t) ** 2 * handle_of_start
+        + 3 * t**2 * (1 - t) * handle_of_end
+        + t**3 * end
+    )
     return list(lines)

@@ -67,30 +67,46 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     'slot 0 (0 to 0): 2 circuits'
     """
     fabric, _ = parts(shown)
-    data, light = mesh_data(fabric), slot_data(shown, slot)
-    ax = ax or new_figure(data).add_subplot()
+    data = mesh_data(fabric)
+    light = slot_data(shown, slot)
+    if ax is None:
+        ax = new_figure(data).add_subplot()
     cell_inches = frame(ax, data)
     draw_slot(ax, fabric, data, light, cell_inches)
+
     if fabric.graph is not None:
-        names = {mark.name for mark in data.ports} & {text.get_text() for text in ax.texts}
-        named = sorted(name for name in names if name[0] == "t")[:1]
-        wide = _width_of(ax)
-        gap = " " if wide > 6.5 else "\n"  # in inches: the line would be cut off
-        more = f";{gap}{named[0]}: terminal {named[0][1:]} of the boundary" if named else ""
+        width_inches = _figure_width(ax)
         ax.set_xlabel(
-            _MARKS + more,
-            fontsize=max(8.0, 0.64 * wide),
+            _explain_marks(ax, data, width_inches),
+            fontsize=max(8.0, 0.64 * width_inches),
             color=palette.STATE_COLOURS["bar"],
         )
     name_owners(ax, light.owners, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=8)
-    lost = sum(not circuit.arrives for circuit in light.circuits)
-    texts = [_count(len(light.circuits), "circuit")]
+
+    counts = [_count(len(light.circuits), "circuit")]
     if fabric.graph is not None:
-        texts.append(f"{light.cells_used} of {fabric.n_cells} cells")
-    if lost:
-        texts.append(f"light lost: {lost}")
-    ax.set_title(f"slot {slot} (0 to {light.n_slots - 1}): {', '.join(texts)}")
+        counts.append(f"{light.cells_used} of {fabric.n_cells} cells")
+    n_lost = sum(not circuit.arrives for circuit in light.circuits)
+    if n_lost:
+        counts.append(f"light lost: {n_lost}")
+    ax.set_title(f"slot {slot} (0 to {light.n_slots - 1}): {', '.join(counts)}")
     return ax
+
+
+def _explain_marks(ax: Axes, data: MeshData, width_inches: float) -> str:
+    """Explain the marks of cells and, if some are written, the names of terminals, as t12."""
+    written = {text.get_text() for text in ax.texts}
+    terminal_names = []
+    for mark in data.ports:
+        if mark.name in written and mark.name.startswith("t"):
+            terminal_names.append(mark.name)
+    if not terminal_names:
+        return _MARKS
+
+    # On a narrow figure one line would be cut off.
+    separator = " " if width_inches > 6.5 else "\n"
+    name = min(terminal_names)
+    return f"{_MARKS};{separator}{name}: terminal {name[1:]} of the boundary"
 
 
 def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
@@ -118,77 +134,123 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     data = mesh_data(fabric)
     left, lower, right, upper = data.bounds
     aspect = (right - left) / (upper - lower)
+
+    # Of many slots some are shown in full, evenly spread and with the first and the last one.
     lights = all_slots_data(shown)
     n_shown = min(MOST_SLOTS, len(lights))
-    chosen = np.unique(np.linspace(0, len(lights) - 1, n_shown).round().astype(int)).tolist()
-    columns = math.ceil(math.sqrt(1.5 * n_shown / aspect))  # landscape
-    rows = math.ceil(n_shown / columns)
-    columns = math.ceil(n_shown / rows)
-    width = min(3.2, 12.5 / columns) if n_shown > 1 else 8.0
-    strip = 0.0 if n_shown == len(lights) else _strip_inches(len(lights), width * columns, aspect)
+    has_strip = n_shown < len(lights)
+    evenly_spread = np.linspace(0, len(lights) - 1, n_shown).round().astype(int)
+    shown_slots = np.unique(evenly_spread).tolist()
+
+    # A grid about half as wide again as high, without empty columns.
+    n_columns = math.ceil(math.sqrt(1.5 * n_shown / aspect))
+    n_rows = math.ceil(n_shown / n_columns)
+    n_columns = math.ceil(n_shown / n_rows)
+    width_inches = min(3.2, 12.5 / n_columns) if n_shown > 1 else 8.0
+    row_inches = width_inches / aspect + 0.25
+    row_heights = [1.0] * n_rows
+    strip_inches = 0.0
+    if has_strip:
+        strip_inches = _strip_height(len(lights), width_inches * n_columns, aspect)
+        row_heights.append(strip_inches / row_inches)
     if fig is None:
-        fig = blank_figure(width * columns, (width / aspect + 0.25) * rows + 0.6 + strip)
+        fig = blank_figure(width_inches * n_columns, row_inches * n_rows + 0.6 + strip_inches)
     fig.set_layout_engine("constrained")
-    cell_inches = fig.get_figwidth() / columns / (right - left)
-    heights = [1.0] * rows + ([strip / (width / aspect + 0.25)] if strip else [])
-    grid = fig.add_gridspec(len(heights), columns, height_ratios=heights)
-    for place, slot in enumerate(chosen):
+    grid = fig.add_gridspec(len(row_heights), n_columns, height_ratios=row_heights)
+
+    cell_inches = fig.get_figwidth() / n_columns / (right - left)
+    for place, slot in enumerate(shown_slots):
         light = lights[slot]
-        ax = fig.add_subplot(grid[place // columns, place % columns])
+        ax = fig.add_subplot(grid[place // n_columns, place % n_columns])
         frame(ax, data)
         draw_slot(ax, fabric, data, light, cell_inches)
         ax.set_title(f"{slot}", fontsize=9, loc="left", fontweight="bold", pad=16)
         if fabric.graph is not None and light.slot:
-            text = _count(len(light.toggled), "toggle")
-            ax.set_title(text, fontsize=8, loc="right", color=palette.FAINT_INK, pad=16)
+            toggles = _count(len(light.toggled), "toggle")
+            ax.set_title(toggles, fontsize=8, loc="right", color=palette.FAINT_INK, pad=16)
+
     name_owners(fig, owners_of(shown), loc="outside right upper")
-    texts = [_count(fabric.n_ports, "port"), _count(schedule.n_slots, "slot")]
+    counts = [_count(fabric.n_ports, "port"), _count(schedule.n_slots, "slot")]
     if fabric.graph is not None:
-        toggles = int(schedule_data(shown).toggles.sum())
-        texts += [_count(fabric.n_cells, "cell"), _count(toggles, "toggle")]
-        bare = "" if fig.axes[0].texts else "; a picture of one slot numbers the ports"
-        fig.supxlabel(_MARKS + bare, fontsize=8, color=palette.STATE_COLOURS["bar"])
-    if strip:
-        texts.append(f"{n_shown} slots in full, all below")
+        n_toggles = int(schedule_data(shown).toggles.sum())
+        counts += [_count(fabric.n_cells, "cell"), _count(n_toggles, "toggle")]
+        has_numbers = bool(fig.axes[0].texts)
+        hint = "" if has_numbers else "; a picture of one slot numbers the ports"
+        fig.supxlabel(_MARKS + hint, fontsize=8, color=palette.STATE_COLOURS["bar"])
+    if has_strip:
+        counts.append(f"{n_shown} slots in full, all below")
         _draw_strip(fig.add_subplot(grid[-1, :]), data, lights, fig.get_figwidth())
-    fig.suptitle(f"{fabric.title}: {', '.join(texts)}", fontsize=12)
+    fig.suptitle(f"{fabric.title}: {', '.join(counts)}", fontsize=12)
     return fig
 
 
 _MARKS = "two strokes: a cell in bar; X: in cross; pale: without light"
 
+# Inches from one thumbnail of a strip to the next.
+_THUMBNAIL_INCHES = 0.5
 
-def _width_of(ax: Axes) -> float:
+# Slots of a strip that have their numbers.
+_MAX_NUMBERED_THUMBNAILS = 40
+
+
+def _figure_width(ax: Axes) -> float:
+    """Return the width of the whole figure in inches."""
     figure: Any = ax.get_figure(root=True)
     return float(figure.get_figwidth())
 
 
-_THUMB = 0.5  # inches from one thumbnail to the next
+def _thumbnails_per_row(width_inches: float) -> int:
+    return max(1, int(width_inches / _THUMBNAIL_INCHES))
 
 
-def _strip_inches(n_slots: int, width: float, aspect: float) -> float:
-    return math.ceil(n_slots / max(1, int(width / _THUMB))) * (_THUMB / aspect + 0.13) + 0.1
+def _strip_height(n_slots: int, width_inches: float, aspect: float) -> float:
+    """Return the height in inches of a strip of thumbnails; `aspect` is width over height."""
+    n_rows = math.ceil(n_slots / _thumbnails_per_row(width_inches))
+    return n_rows * (_THUMBNAIL_INCHES / aspect + 0.13) + 0.1
 
 
-def _draw_strip(ax: Axes, data: MeshData, lights: tuple[SlotData, ...], width: float) -> None:
-    """Draw the light of every slot as a thumbnail with its number, all at once."""
+def _draw_strip(
+    ax: Axes, data: MeshData, lights: tuple[SlotData, ...], width_inches: float
+) -> None:
+    """Draw the light of every slot as a thumbnail with its number.
+
+    Parameters
+    ----------
+    ax
+        The axes, over the whole width of the figure.
+    data
+        The layout of the fabric.
+    lights
+        All slots.
+    width_inches
+        The width of the figure.
+    """
     from matplotlib.collections import LineCollection
 
+    # Thumbnails lie in rows in lengths of a cell, with gaps for the numbers.
     left, lower, right, upper = data.bounds
-    across = max(1, int(width / _THUMB))
-    pitch = 1.12 * np.array([right - left, upper - lower + 0.16 * (right - left)])
-    lines, colours = [], []
+    per_row = _thumbnails_per_row(width_inches)
+    pitch_x = 1.12 * (right - left)
+    pitch_y = 1.12 * (upper - lower + 0.16 * (right - left))
+    numbered_every = max(1, math.ceil(len(lights) / _MAX_NUMBERED_THUMBNAILS))
+    lines = []
+    colours = []
     for light in lights:
-        at = np.array([light.slot % across, -(light.slot // across)]) * pitch
+        shift_x = light.slot % per_row * pitch_x
+        shift_y = -(light.slot // per_row) * pitch_y
         for k, circuit in enumerate(light.circuits):
-            lines.append(circuit.curve[::3] + at)
+            # Every third point lies on the curve, the others are its handles.
+            lines.append(circuit.curve[::3] + np.array([shift_x, shift_y]))
             colours.append(light.colour(k))
-        if light.slot % max(1, -(-len(lights) // 40)) == 0:
-            corner = at + np.array([(left + right) / 2, upper + 0.01 * pitch[1]])
-            ax.text(corner[0], corner[1], str(light.slot), fontsize=8, ha="center", va="bottom")
+        if light.slot % numbered_every == 0:
+            x = shift_x + (left + right) / 2
+            y = shift_y + upper + 0.01 * pitch_y
+            ax.text(x, y, str(light.slot), fontsize=8, ha="center", va="bottom")
+
+    # All lines are one collection, which is drawn quickly.
     ax.add_collection(LineCollection(lines, colors=colours, linewidths=0.5))
-    ax.set_xlim(left, left + across * pitch[0])
-    ax.set_ylim(lower - (len(lights) - 1) // across * pitch[1], upper + 0.3 * pitch[1])
+    ax.set_xlim(left, left + per_row * pitch_x)
+    ax.set_ylim(lower - (len(lights) - 1) // per_row * pitch_y, upper + 0.3 * pitch_y)
     ax.set_aspect("equal")
     ax.set_axis_off()
 
@@ -224,7 +286,7 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     if n <= 48:
         ax.set_xticks(range(n))
         ax.set_yticks(range(n))
-        font = max(8.0, 0.64 * _width_of(ax))
+        font = max(8.0, 0.64 * _figure_width(ax))
         ax.tick_params(labelsize=font, length=0)
         for i, j in np.argwhere(meets >= 0):
             ink = palette.ink_on(image.cmap(image.norm(meets[i, j])))
@@ -279,8 +341,8 @@ def _count(number: int, noun: str) -> str:
 
 def draw_bars(
     ax: Axes,
-    start: NDArray[np.float64],
-    end: NDArray[np.float64],
+    start: NDArray[np.floating],
+    end: NDArray[np.floating],
     low: NDArray[np.floating],
     high: NDArray[np.floating],
     **style: Any,
@@ -288,7 +350,8 @@ def draw_bars(
     """Draw bars over time at once, each from `start` to `end` and from `low` to `high`."""
     from matplotlib.collections import PolyCollection
 
-    x, y = np.stack([start, end, end, start], axis=1), np.stack([low, low, high, high], axis=1)
+    x = np.stack([start, end, end, start], axis=1)
+    y = np.stack([low, low, high, high], axis=1)
     ax.add_collection(PolyCollection(list(np.stack([x, y], axis=2)), **style))
 
 

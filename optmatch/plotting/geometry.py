@@ -8,7 +8,7 @@ they are smooth.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 
-INSET, OFFSET = 0.18, 0.12
-"""Where terminals lie on a cell, in lengths of a cell; see `CellGraph.terminal_positions`."""
+INSET = 0.18
+"""From the end of a cell to its terminals, along the cell; see `CellGraph.terminal_positions`."""
+OFFSET = 0.12
+"""From the axis of a cell to its terminals, in lengths of a cell."""
 PORT_DISTANCE = 0.72
 """From the corner of a mesh to the ports that belong to it, in lengths of a cell."""
 PORT_SPREAD = 0.25
@@ -89,16 +91,20 @@ def mesh_data(fabric: Fabric) -> MeshData:
     graph = fabric.graph
     if graph is None:
         nothing = np.empty((0, 2))
-        ports = _columns(fabric)
-        return _framed(nothing, nothing, np.empty((0, 4, 2)), ports)
+        ports = _ports_in_columns(fabric)
+        return _with_bounds(nothing, nothing, np.empty((0, 4, 2)), ports)
     terminals = graph.terminal_positions(INSET, OFFSET)
-    along = graph.ends[:, 1] - graph.ends[:, 0]
-    along = along / np.linalg.norm(along, axis=1, keepdims=True)
-    headings = np.repeat(np.stack([-along, along], axis=1), 2, axis=1).reshape(-1, 2)
+
+    # Light leaves the terminals a1 and a2 of a cell against its axis, b1 and b2 along it.
+    axis = graph.ends[:, 1] - graph.ends[:, 0]
+    axis = axis / np.linalg.norm(axis, axis=1, keepdims=True)
+    headings = np.repeat(np.stack([-axis, axis], axis=1), 2, axis=1).reshape(-1, 2)
+
+    # Each join once, from its terminal of the lower number.
     lower = np.flatnonzero(graph.mate > np.arange(len(graph.mate)))
     upper = graph.mate[lower]
     links = _bezier(terminals[lower], headings[lower], terminals[upper], headings[upper])
-    return _framed(terminals, headings, links, _around(fabric, graph))
+    return _with_bounds(terminals, headings, links, _ports_around_mesh(fabric, graph))
 
 
 def _bezier(start: Points, leaving: Points, end: Points, arriving: Points) -> Points:
@@ -110,97 +116,157 @@ def _bezier(start: Points, leaving: Points, end: Points, arriving: Points) -> Po
 def light_curve(data: MeshData, source: PortMark, destination: PortMark, passed: Points) -> Points:
     """Draw the route of light from the mark of one port to that of another.
 
-    `passed` are the terminals in the order of the light: entered, left, entered, left, ... The
-    result is a chain of Bezier pieces, shape (3 * pieces + 1, 2).
+    Parameters
+    ----------
+    data
+        The layout of the fabric.
+    source, destination
+        The marks.
+    passed : array of int
+        The terminals in the order of the light: entered, left, entered, left, ...
+
+    Returns
+    -------
+    array, shape (3 * pieces + 1, 2)
+        A chain of Bezier pieces.
     """
-    into = -np.array([source.outward, destination.outward])
-    ends = np.array([source.position, destination.position])
-    at = data.terminals[passed]
-    outside = np.resize([1.0, -1.0], len(passed))[:, None]  # a link lies outside, a cell inside
-    axis = data.headings[passed]
-    start = np.concatenate([ends[:1], at])
-    end = np.concatenate([at, ends[1:]])
-    leaving = np.concatenate([into[:1], -outside * axis])
-    arriving = np.concatenate([outside * axis, into[1:]])
-    pieces = _bezier(start, leaving, end, arriving)
+    first = np.array([source.position])
+    last = np.array([destination.position])
+    positions = data.terminals[passed]
+    starts = np.concatenate([first, positions])
+    ends = np.concatenate([positions, last])
+
+    # Headings point out of a cell. A piece before a terminal that is entered lies outside of the
+    # cell, the next one inside; a handle points from its end into the piece.
+    is_entered = np.arange(len(passed))[:, None] % 2 == 0
+    outwards = data.headings[passed]
+    into_piece_before = np.where(is_entered, outwards, -outwards)
+    into_mesh = -np.array([source.outward, destination.outward])
+    handles_of_starts = np.concatenate([into_mesh[:1], -into_piece_before])
+    handles_of_ends = np.concatenate([into_piece_before, into_mesh[1:]])
+    pieces = _bezier(starts, handles_of_starts, ends, handles_of_ends)
+
+    # A piece begins where the one before it ends, so its first point is left out.
     return np.concatenate([pieces[:1, 0], pieces[:, 1:].reshape(-1, 2)])
 
 
-def _framed(
+def _with_bounds(
     terminals: Points, headings: Points, links: Points, ports: tuple[PortMark, ...]
 ) -> MeshData:
-    places = np.array([mark.position for mark in ports])
-    names = places + PORT_DISTANCE * np.array([mark.outward for mark in ports])
-    drawn = np.concatenate([terminals, places - 0.5, places + 0.5, names])
-    (left, lower), (right, upper) = drawn.min(axis=0), drawn.max(axis=0)
-    bounds = (float(left), float(lower), float(right), float(upper))
-    largest = min(0.6, max(0.3, (right - left) / 100))  # on a big mesh, large enough to be seen
-    between = np.linalg.norm(places[:, None] - places[None], axis=2)
-    nearest = between[~np.eye(len(places), dtype=bool)].min(initial=1.0)
-    radius = min(float(largest), 0.46 * float(nearest))
-    return MeshData(terminals, headings, links, ports, radius, bounds)
+    """Add the radius of port marks, and the bounds of all that is drawn."""
+    positions = np.array([mark.position for mark in ports])
+    outwards = np.array([mark.outward for mark in ports])
+    names = positions + PORT_DISTANCE * outwards
+    drawn = np.concatenate([terminals, positions - 0.5, positions + 0.5, names])
+    left, lower = drawn.min(axis=0).tolist()
+    right, upper = drawn.max(axis=0).tolist()
+
+    # Marks are large enough to be seen on a big mesh, and do not touch each other.
+    largest = min(0.6, max(0.3, (right - left) / 100))
+    distances = np.linalg.norm(positions[:, None] - positions[None], axis=2)
+    is_pair = ~np.eye(len(positions), dtype=bool)
+    nearest = float(distances[is_pair].min(initial=1.0))
+    radius = min(largest, 0.46 * nearest)
+    return MeshData(terminals, headings, links, ports, radius, (left, lower, right, upper))
 
 
-def _columns(fabric: Fabric) -> tuple[PortMark, ...]:
-    width, names = max(3.0, SWITCH_WIDTH * fabric.n_ports), fabric.port_names
-    ports = range(fabric.n_ports)
-    left = [PortMark(k, "in", -1, names[k], (0.0, -float(k)), (-1.0, 0.0)) for k in ports]
-    return *left, *(
-        PortMark(k, "out", -1, names[k], (width, -float(k)), (1.0, 0.0)) for k in ports
-    )
+def _ports_in_columns(fabric: Fabric) -> tuple[PortMark, ...]:
+    """Put inputs on the left of a switch without cells, and outputs on the right."""
+    width = max(3.0, SWITCH_WIDTH * fabric.n_ports)
+    inputs = []
+    outputs = []
+    for port, name in enumerate(fabric.port_names):
+        y = -float(port)
+        inputs.append(PortMark(port, "in", -1, name, (0.0, y), (-1.0, 0.0)))
+        outputs.append(PortMark(port, "out", -1, name, (width, y), (1.0, 0.0)))
+    return (*inputs, *outputs)
 
 
-def _around(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]:
+class _Corner(NamedTuple):
+    """Where light enters or leaves the boundary of a mesh."""
+
+    position: tuple[float, float]
+    outward: tuple[float, float]
+    """The unit vector into the middle of the gap between cells."""
+    side: int
+    """On which side of the middle its terminal lies: 1 left of it, -1 right."""
+
+
+def _ports_around_mesh(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]:
     """Put each port before the corner of the mesh at which its terminal is free."""
-    spokes = _spokes(graph)
-    wanted: list[tuple[int, Literal["both", "in", "out"], int, str]] = []
-    for port in range(fabric.n_ports):
-        source, destination = fabric.source_terminals[port], fabric.destination_terminals[port]
+    # A port that sends and receives at different terminals has a mark for each.
+    marks: list[tuple[int, Literal["both", "in", "out"], int, str]] = []
+    for port, name in enumerate(fabric.port_names):
+        source = int(fabric.source_terminals[port])
+        destination = int(fabric.destination_terminals[port])
         if fabric.bidirectional:
-            wanted.append((port, "both", int(source), fabric.port_names[port]))
+            marks.append((port, "both", source, name))
         else:
-            sends, _, receives = fabric.port_names[port].partition(">")
-            wanted.append((port, "in", int(source), sends))
-            wanted.append((port, "out", int(destination), receives))
-    corners = [_corner(graph, spokes, terminal) for _, _, terminal, _ in wanted]
-    shared: defaultdict[tuple[float, ...], int] = defaultdict(int)
-    for corner, outward, _ in corners:
-        shared[_key(*corner, *outward)] += 1
-    marks = []
-    for labels, (corner, outward, side) in zip(wanted, corners, strict=True):
-        spread = side * PORT_SPREAD if shared[_key(*corner, *outward)] > 1 else 0.0
-        x = corner[0] + PORT_DISTANCE * outward[0] - spread * outward[1]
-        y = corner[1] + PORT_DISTANCE * outward[1] + spread * outward[0]
-        marks.append(PortMark(*labels, (x, y), outward))
-    return tuple(marks)
+            sender, _, receiver = name.partition(">")
+            marks.append((port, "in", source, sender))
+            marks.append((port, "out", destination, receiver))
+
+    # Two ports may lie in the same gap of a corner, which then stand beside each other.
+    directions = _directions_of_cells(graph)
+    corners = [_find_corner(graph, directions, terminal) for _, _, terminal, _ in marks]
+    n_ports_in_gap = Counter(_key(*corner.position, *corner.outward) for corner in corners)
+    placed_marks = []
+    for (port, role, terminal, name), corner in zip(marks, corners, strict=True):
+        is_shared = n_ports_in_gap[_key(*corner.position, *corner.outward)] > 1
+        spread = corner.side * PORT_SPREAD if is_shared else 0.0
+        out_x, out_y = corner.outward
+        x = corner.position[0] + PORT_DISTANCE * out_x - spread * out_y
+        y = corner.position[1] + PORT_DISTANCE * out_y + spread * out_x
+        placed_marks.append(PortMark(port, role, terminal, name, (x, y), corner.outward))
+    return tuple(placed_marks)
 
 
-def _spokes(graph: CellGraph) -> dict[tuple[float, ...], list[float]]:
+def _directions_of_cells(graph: CellGraph) -> dict[tuple[float, ...], list[float]]:
     """Collect the directions of the cells that meet at each corner, in radians."""
-    spokes = defaultdict(list)
+    directions = defaultdict(list)
     for (ax, ay), (bx, by) in graph.ends.tolist():
-        spokes[_key(ax, ay)].append(math.atan2(by - ay, bx - ax))
-        spokes[_key(bx, by)].append(math.atan2(ay - by, ax - bx))
-    return spokes
+        directions[_key(ax, ay)].append(math.atan2(by - ay, bx - ax))
+        directions[_key(bx, by)].append(math.atan2(ay - by, ax - bx))
+    return directions
 
 
-def _corner(
-    graph: CellGraph, spokes: dict[tuple[float, ...], list[float]], terminal: int
-) -> tuple[tuple[float, float], tuple[float, float], int]:
-    """Find the corner of a free terminal, the middle of the gap it faces, and its side there."""
-    near = terminal % 4 // 2
-    x, y = graph.ends[terminal // 4, near].tolist()
-    far_x, far_y = graph.ends[terminal // 4, 1 - near].tolist()
-    spoke = math.atan2(far_y - y, far_x - x)
-    turn = 1 if terminal % 4 in (0, 3) else -1  # seen from the corner: left of its cell, or right
+def _find_corner(
+    graph: CellGraph, directions: dict[tuple[float, ...], list[float]], terminal: int
+) -> _Corner:
+    """Find the corner at which a free terminal lies, and the gap between cells that it faces.
+
+    Parameters
+    ----------
+    graph
+        The cells, each with its two ends.
+    directions
+        As `_directions_of_cells` returns them.
+    terminal
+        The terminal: 0 and 1 of a cell are at its first end, 2 and 3 at its second.
+    """
+    cell, number = divmod(terminal, 4)
+    near_end = number // 2
+    x, y = graph.ends[cell, near_end].tolist()
+    far_x, far_y = graph.ends[cell, 1 - near_end].tolist()
+    direction = math.atan2(far_y - y, far_x - x)
+
+    # Seen from the corner, terminals 0 and 3 face the gap to the left of the cell, which ends at
+    # the next cell counterclockwise; 1 and 2 face that to the right.
+    turn = 1 if number in (0, 3) else -1
     full = 2 * math.pi
-    gaps = ((turn * (other - spoke)) % full for other in spokes[_key(x, y)])
-    gap = min((gap for gap in gaps if 1e-6 < gap < full - 1e-6), default=full)
-    middle = spoke + turn * gap / 2
-    if gap == full:  # a dangling cell: its ports go straight left, right, up or down
+    gap = full
+    for other_direction in directions[_key(x, y)]:
+        angle = (turn * (other_direction - direction)) % full
+        if 1e-6 < angle < full - 1e-6:
+            gap = min(gap, angle)
+    middle = direction + turn * gap / 2
+
+    # At a cell without neighbours, ports go straight left, right, up or down.
+    if gap == full:
         middle = round(middle * 2 / math.pi) * math.pi / 2
-    return (x, y), (math.cos(middle), math.sin(middle)), -turn
+    return _Corner((x, y), (math.cos(middle), math.sin(middle)), -turn)
 
 
 def _key(*numbers: float) -> tuple[float, ...]:
+    """Return rounded numbers, which are equal for equal points; 0.0 replaces -0.0."""
     return tuple(round(number, 4) + 0.0 for number in numbers)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.model import (
     Bound,
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_PLANS = 8
+# Plans that are drawn below each other.
+_MAX_PLANS = 8
 
 
 def plot_plans(solutions: Sequence[Solution], names: Sequence[str] | None = None) -> Figure:
@@ -51,29 +53,37 @@ def plot_plans(solutions: Sequence[Solution], names: Sequence[str] | None = None
     """
     from optmatch.plotting import gantt_data, plot_gantt, plot_rails
 
-    if not 2 <= len(solutions) <= _MOST_PLANS:
-        raise InputError(f"2 to {_MOST_PLANS} plans are drawn", where="solutions")
-    names = [solution.method for solution in solutions] if names is None else names
+    if not 2 <= len(solutions) <= _MAX_PLANS:
+        raise InputError(f"2 to {_MAX_PLANS} plans are drawn", where="solutions")
+    if names is None:
+        names = [solution.method for solution in solutions]
     if len(names) != len(solutions):
         raise InputError(f"{len(names)} names of {len(solutions)} plans", where="names")
+
+    # One below the other, with the legend beside the first one.
     figure = blank_figure(10.0, min(30.0, 2.6 * len(solutions) + 0.6))
-    stacked = figure.subplots(len(solutions), 1, squeeze=False)[:, 0]
-    spans = []
-    for ax, solution, name in zip(stacked, solutions, names, strict=True):
+    axes = figure.subplots(len(solutions), 1, squeeze=False)[:, 0]
+    spans_s = []
+    for ax, solution, name in zip(axes, solutions, names, strict=True):
+        problem: Any = solution.problem
         answer: Any = solution.answer
-        if hasattr(answer, "step_s"):
-            plot_rails(solution.problem, answer, ax=ax)  # type: ignore[arg-type]
-            spans.append(answer.step_s)
+        is_rail_plan = hasattr(answer, "step_s")
+        if is_rail_plan:
+            plot_rails(problem, answer, ax=ax)
+            span_s = answer.step_s
             ax.axvline(solution.lower_bound, color=palette.INK, ls="--", lw=1.0)
         else:
             plot_gantt(solution, ax=ax)
-            spans.append(gantt_data(solution).makespan_s)
-        ax.set_title(f"{name}: {write_amount(spans[-1], 's')}", fontsize=10)
-        if ax is not stacked[0]:
+            span_s = gantt_data(solution).makespan_s
+        spans_s.append(span_s)
+        ax.set_title(f"{name}: {write_amount(span_s, 's')}", fontsize=10)
+        if ax is not axes[0]:
             ax.get_legend().remove()
-    for ax in stacked:
-        rows = round(ax.get_ylim()[0] + 0.4)
-        label_time(ax, max(spans), rows)
+
+    # All have the axis of the longest one; `label_time` puts the lower limit 0.4 above the rows.
+    for ax in axes:
+        n_rows = round(ax.get_ylim()[0] + 0.4)
+        label_time(ax, max(spans_s), n_rows)
     return figure
 
 
@@ -115,48 +125,78 @@ def plot_progress(
     >>> plot_progress(events, problem).get_xlabel()[:7]
     'time in'
     """
-    told = [(time_s, event) for time_s, event in events if not isinstance(event, Tick)]
-    if not told:
+    scores = [(time_s, event) for time_s, event in events if not isinstance(event, Tick)]
+    if not scores:
         raise InputError("neither a best answer nor a bound among them", where="events")
-    ax = ax or blank_figure(8.0, 3.6).add_subplot()
-    unit = "" if problem is None else unit_of(problem)
+    if ax is None:
+        ax = blank_figure(8.0, 3.6).add_subplot()
     end_s = max(time_s for time_s, _ in events)
-    stairs: list[list[tuple[float, float]]] = [[], []]
-    for time_s, event in told:
-        score = event.lower_bound if isinstance(event, Bound) else event.objective
+
+    # Best answers and bounds over time, each until the next one.
+    best = _Stair([], [])
+    bound = _Stair([], [])
+    for time_s, event in scores:
+        if isinstance(event, Bound):
+            stair = bound
+            score = event.lower_bound
+        else:
+            stair = best
+            score = event.objective
         value = score[0] if isinstance(score, tuple) else score
         if np.isfinite(value):
-            stairs[isinstance(event, Bound)].append((time_s, float(value)))
-    scale, name = scale_of(max((abs(v) for stair in stairs for _, v in stair), default=0.0), unit)
-    for stair, colour, what in zip(
-        stairs, palette.CIRCUIT_COLOURS[:2], ("best", "lower bound"), strict=True
-    ):
-        if stair:
-            times, values = zip(*stair, (end_s, stair[-1][1]), strict=True)
-            last = write_score(stair[-1][1], "" if ", " in unit else unit)
-            ax.step(times, np.array(values) / scale, where="post", color=colour, marker=".",
-                    label=f"{what}: {last}")  # fmt: skip
-    _shade_gap(ax, stairs, end_s, scale)
+            stair.times_s.append(time_s)
+            stair.values.append(float(value))
+
+    # The unit of several levels is a list of their names, with commas.
+    unit = "" if problem is None else unit_of(problem)
+    has_levels = ", " in unit
+    largest = max((abs(value) for value in best.values + bound.values), default=0.0)
+    scale, scaled_unit = scale_of(largest, unit)
+    best_colour, bound_colour = palette.CIRCUIT_COLOURS[:2]
+    for stair, colour, name in ((best, best_colour, "best"), (bound, bound_colour, "lower bound")):
+        if stair.values:
+            last_value = stair.values[-1]
+            ax.step(
+                [*stair.times_s, end_s],
+                np.array([*stair.values, last_value]) / scale,
+                where="post",
+                color=colour,
+                marker=".",
+                label=f"{name}: {write_score(last_value, '' if has_levels else unit)}",
+            )
+    if best.values and bound.values:
+        _shade_gap(ax, best, bound, end_s, scale)
     ax.set_xlim(0.0, end_s or 1.0)
     ax.set_xlabel("time in s")
-    ax.set_ylabel(("first of the levels" if ", " in name else name) or "objective")
+    ax.set_ylabel("first of the levels" if has_levels else scaled_unit or "objective")
     ax.legend(frameon=False, fontsize=8)
     return ax
 
 
-def _shade_gap(
-    ax: Axes, stairs: list[list[tuple[float, float]]], end_s: float, scale: float
-) -> None:
-    """Fill what is between best and bound, from where both are known."""
-    if not all(stairs):
-        return
-    times = np.unique([time_s for stair in stairs for time_s, _ in stair] + [end_s])
-    times = times[times >= max(stair[0][0] for stair in stairs)]
-    at = [
-        np.array([value for _, value in stair])[
-            np.searchsorted([time_s for time_s, _ in stair], times, side="right") - 1
-        ]
-        for stair in stairs
-    ]
-    ax.fill_between(times, at[0] / scale, at[1] / scale, step="post", color="#8a94a3", alpha=0.25,
-                    lw=0, label="gap")  # fmt: skip
+class _Stair(NamedTuple):
+    """A value over time that holds until the next one: ``values[k]`` from ``times_s[k]`` on."""
+
+    times_s: list[float]
+    values: list[float]
+
+    def values_at(self, times_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the value at each of some times, none of them before the first one."""
+        step = np.searchsorted(self.times_s, times_s, side="right") - 1
+        return np.array(self.values)[step]
+
+
+def _shade_gap(ax: Axes, best: _Stair, bound: _Stair, end_s: float, scale: float) -> None:
+    """Fill the area between best and bound, from where both are known."""
+    first_s = max(best.times_s[0], bound.times_s[0])
+    times_s = np.unique([*best.times_s, *bound.times_s, end_s])
+    times_s = times_s[times_s >= first_s]
+    ax.fill_between(
+        times_s,
+        best.values_at(times_s) / scale,
+        bound.values_at(times_s) / scale,
+        step="post",
+        color="#8a94a3",
+        alpha=0.25,
+        lw=0,
+        label="gap",
+    )

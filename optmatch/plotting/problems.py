@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -26,17 +27,22 @@ def draw_fabric(problem: Any) -> Figure:
     figure = new_figure(mesh_data(problem.fabric))
     ax = figure.add_subplot()
     draw_switch(ax, problem.fabric)
+
+    # The jobs of a tenancy are listed in the title.
     tenants = getattr(problem, "tenants", ())
-    jobs = [f"{_cut(tenant.name)}: {tenant.n_ports} ports" for tenant in tenants[:MOST_JOBS]]
-    jobs += [f"and {len(tenants) - MOST_JOBS} more jobs"] if len(tenants) > MOST_JOBS else []
+    jobs = [f"{_shorten(tenant.name)}: {tenant.n_ports} ports" for tenant in tenants[:MOST_JOBS]]
+    if len(tenants) > MOST_JOBS:
+        jobs.append(f"and {len(tenants) - MOST_JOBS} more jobs")
     font = max(11.0, 0.64 * figure.get_figwidth())
-    lines = wrap(", ".join(jobs), int(110 * figure.get_figwidth() / font))
+    letters_per_line = int(110 * figure.get_figwidth() / font)
+    lines = wrap(", ".join(jobs), letters_per_line)
     figure.set_figheight(figure.get_figheight() + len(lines) * font / 60)
     ax.set_title("\n".join([f"{problem.kind} on {problem.fabric.title}", *lines]), fontsize=font)
     return figure
 
 
-def _cut(name: str) -> str:
+def _shorten(name: str) -> str:
+    """Leave out the middle of a long name."""
     return name if len(name) <= 24 else f"{name[:11]}...{name[-10:]}"
 
 
@@ -60,34 +66,43 @@ def list_circuits(problem: Any) -> dict[str, Any]:
 
 def draw_circuits(problem: Any) -> Figure:
     """Draw the chord diagram of a matching: ports on a ring, a chord for each circuit."""
-    rows, n = list_circuits(problem), problem.fabric.n_ports
+    fabric = problem.fabric
+    n_ports = fabric.n_ports
     figure = blank_figure(6.0, 6.0)
     ax = figure.add_subplot()
-    angle = 2 * np.pi * np.arange(n) / n
-    at = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+
+    # Port 0 is at the top, the others follow clockwise on a ring of radius 1.
+    angle = 2 * np.pi * np.arange(n_ports) / n_ports
+    positions = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+
+    # A chord is a quadratic Bezier curve whose handle is the centre of the ring.
     t = np.linspace(0, 1, 40)[:, None]
+    circuits = list_circuits(problem)
     n_circuits = 0
-    for k, (one, two) in enumerate(zip(rows["source"], rows["destination"], strict=True)):
-        if problem.fabric.bidirectional and one > two:
-            continue
-        curve = (1 - t) ** 2 * at[one] + t**2 * at[two]
+    for k, source in enumerate(circuits["source"]):
+        destination = circuits["destination"][k]
+        if fabric.bidirectional and source > destination:
+            continue  # drawn with its other port
         n_circuits += 1
-        ax.plot(*curve.T, color=palette.circuit_colour(k), lw=1.6)
-        if not problem.fabric.bidirectional:
-            arrow = {"arrowstyle": "-|>", "color": palette.circuit_colour(k), "lw": 0.8}
+        colour = palette.circuit_colour(k)
+        curve = (1 - t) ** 2 * positions[source] + t**2 * positions[destination]
+        ax.plot(curve[:, 0], curve[:, 1], color=colour, lw=1.6)
+        if not fabric.bidirectional:
+            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 0.8}
             ax.annotate("", curve[-2], curve[-4], arrowprops=arrow)
-    ax.scatter(at[:, 0], at[:, 1], s=24, c=palette.INK, zorder=3)
-    every = -(-n // 64)
-    for port in range(0, n, every):
-        ax.text(
-            1.09 * at[port, 0], 1.09 * at[port, 1], str(port), ha="center", va="center", fontsize=8
-        )
+
+    ax.scatter(positions[:, 0], positions[:, 1], s=24, c=palette.INK, zorder=3)
+    for port in range(0, n_ports, math.ceil(n_ports / 64)):
+        x, y = 1.09 * positions[port]
+        ax.text(x, y, str(port), ha="center", va="center", fontsize=8)
     ax.set_xlim(-1.2, 1.2)
     ax.set_ylim(-1.2, 1.2)
     ax.set_aspect("equal")
     ax.set_axis_off()
-    way = "" if problem.fabric.bidirectional else "; arrows: where light leaves"
-    ax.set_title(f"{n_circuits} circuits of {n} ports on {problem.fabric.title}{way}", fontsize=11)
+    title = f"{n_circuits} circuits of {n_ports} ports on {fabric.title}"
+    if not fabric.bidirectional:
+        title += "; arrows: where light leaves"
+    ax.set_title(title, fontsize=11)
     return figure
 
 

@@ -33,7 +33,8 @@ KINDS = ("computation", *DIMENSIONS, "reconfiguration")
 MOST_RANKS = 24
 """The number of ranks that are shown unless others are chosen."""
 
-_COMPUTATION, _RECONFIGURATION = 0, len(KINDS) - 1
+_COMPUTATION = 0
+_RECONFIGURATION = len(KINDS) - 1
 _COLOURS = ("#d5dbe3", *palette.CIRCUIT_COLOURS[:5], "#1f2937")
 
 
@@ -69,6 +70,15 @@ class RailGanttData(NamedTuple):
 def rail_gantt_data(job: RailJob, run: Run, ranks: Sequence[int] | None = None) -> RailGanttData:
     """Lay out a step over time; see `plot_rails`.
 
+    Parameters
+    ----------
+    job
+        The job.
+    run
+        A plan, or a simulation.
+    ranks
+        Which ranks are shown; None for the first of the lowest rail.
+
     Raises
     ------
     InputError
@@ -79,23 +89,41 @@ def rail_gantt_data(job: RailJob, run: Run, ranks: Sequence[int] | None = None) 
         raise InputError(
             f"{len(run.start_s)} operations in time, but the job has {step.n_operations}"
         )
-    shown = _shown(job) if ranks is None else np.array(ranks, dtype=np.int64)
-    for rank in shown[(shown < 0) | (shown >= step.n_ranks)][:1]:
-        raise InputError(f"rank {rank}: ranks are 0 .. {step.n_ranks - 1}", where="ranks")
-    row_of = np.full(step.n_ranks, -1)
-    row_of[shown] = np.arange(len(shown))
-    dimension = np.array([*(DIMENSIONS.index(g.dimension) for g in step.groups), 0])[step.group]
-    kinds = np.where(step.kind == COMPUTE, _COMPUTATION, 1 + dimension)
-    at = np.flatnonzero((row_of[step.rank] >= 0) & (run.end_s > run.start_s))
-    bars = np.stack([row_of[step.rank[at]], kinds[at], run.start_s[at], run.end_s[at]], axis=1)
-    changes = [
-        (row_of[rank], _RECONFIGURATION, start, end)
-        for rank, start, end in _changes(job, run)
-        if row_of[rank] >= 0
-    ]
-    table = np.concatenate([bars, np.array(changes, dtype=np.float64).reshape(-1, 4)])
-    row, kind = table[:, :2].astype(np.int64).T
-    return RailGanttData(row, kind, table[:, 2], table[:, 3], shown, float(run.step_s))
+    shown_ranks = _default_ranks(job) if ranks is None else np.array(ranks, dtype=np.int64)
+    wrong_ranks = shown_ranks[(shown_ranks < 0) | (shown_ranks >= step.n_ranks)]
+    if len(wrong_ranks):
+        raise InputError(
+            f"rank {wrong_ranks[0]}: ranks are 0 .. {step.n_ranks - 1}", where="ranks"
+        )
+    row_of_rank = np.full(step.n_ranks, -1)
+    row_of_rank[shown_ranks] = np.arange(len(shown_ranks))
+
+    # The kind of an operation is the dimension of its group; computations have the group -1, which
+    # takes the 0 at the end of the list.
+    dimensions = [DIMENSIONS.index(group.dimension) for group in step.groups]
+    dimension = np.array([*dimensions, 0])[step.group]
+    kind = np.where(step.kind == COMPUTE, _COMPUTATION, 1 + dimension)
+
+    # Bars: operations of shown ranks that take some time, then reconfigurations.
+    is_shown = (row_of_rank[step.rank] >= 0) & (run.end_s > run.start_s)
+    rows = row_of_rank[step.rank[is_shown]].tolist()
+    kinds = kind[is_shown].tolist()
+    starts_s = run.start_s[is_shown].tolist()
+    ends_s = run.end_s[is_shown].tolist()
+    for rank, start_s, end_s in _list_reconfigurations(job, run):
+        if row_of_rank[rank] >= 0:
+            rows.append(int(row_of_rank[rank]))
+            kinds.append(_RECONFIGURATION)
+            starts_s.append(start_s)
+            ends_s.append(end_s)
+    return RailGanttData(
+        row=np.array(rows, dtype=np.int64),
+        kind=np.array(kinds, dtype=np.int64),
+        start_s=np.array(starts_s, dtype=np.float64),
+        end_s=np.array(ends_s, dtype=np.float64),
+        ranks=shown_ranks,
+        step_s=float(run.step_s),
+    )
 
 
 def plot_rails(
@@ -122,102 +150,133 @@ def plot_rails(
     """
     data = rail_gantt_data(job, run, ranks)
     ax = chart_axes(ax, len(data.ranks), 0.32)
-    low = np.where(data.kind == _COMPUTATION, -0.42, 0.02)
-    high = np.where(data.kind == _COMPUTATION, -0.02, 0.42)
-    low, high = (
-        np.where(data.kind == _RECONFIGURATION, edge, side)
-        for edge, side in ((-0.46, low), (0.46, high))
-    )
+
+    # Computations lie in the upper half of a row, communications in the lower one, and
+    # reconfigurations across it.
     for kind, name in enumerate(KINDS):
-        chosen = data.kind == kind
-        if chosen.any():
-            edges = data.start_s, data.end_s, data.row + low, data.row + high
-            draw_bars(
-                ax,
-                *(edge[chosen] for edge in edges),
-                facecolors=_COLOURS[kind],
-                edgecolors="none" if kind in (_COMPUTATION, _RECONFIGURATION) else _COLOURS[kind],
-                linewidths=0.4,  # so that a microsecond of a long step is seen
-                alpha=0.35 if kind == _RECONFIGURATION else 1.0,
-                label=name,
-            )
+        is_kind = data.kind == kind
+        if not is_kind.any():
+            continue
+        edge_colour = _COLOURS[kind]
+        alpha = 1.0
+        if kind == _COMPUTATION:
+            low, high = -0.42, -0.02
+            edge_colour = "none"
+        elif kind == _RECONFIGURATION:
+            low, high = -0.46, 0.46
+            edge_colour = "none"
+            alpha = 0.35
+        else:
+            low, high = 0.02, 0.42
+        draw_bars(
+            ax,
+            data.start_s[is_kind],
+            data.end_s[is_kind],
+            data.row[is_kind] + low,
+            data.row[is_kind] + high,
+            facecolors=_COLOURS[kind],
+            edgecolors=edge_colour,
+            linewidths=0.4,  # so that a microsecond of a long step is seen
+            alpha=alpha,
+            label=name,
+        )
+
     label_time(ax, data.step_s, len(data.ranks))
     ax.set_yticks(np.arange(len(data.ranks)), [str(rank) for rank in data.ranks])
     ax.set_ylabel("rank")
-    every = f": {len(data.ranks)} of {job.n_gpus:,} ranks" if len(data.ranks) < job.n_gpus else ""
-    ax.set_title(f"a step of {write_amount(data.step_s, 's')}{every}")
+    title = f"a step of {write_amount(data.step_s, 's')}"
+    if len(data.ranks) < job.n_gpus:
+        title += f": {len(data.ranks)} of {job.n_gpus:,} ranks"
+    ax.set_title(title)
     ax.legend(
         loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, borderaxespad=0.2
     )
     return ax
 
 
-def _shown(job: RailJob) -> NDArray[np.int64]:
-    rails = ranks_of_rails(job.step())
-    ranks = rails[min(rails)] if rails else np.arange(job.step().n_ranks)
+def _default_ranks(job: RailJob) -> NDArray[np.int64]:
+    """Return the first ranks of the lowest rail; of all ranks where nothing uses a rail."""
+    ranks_of_rail = ranks_of_rails(job.step())
+    ranks = np.arange(job.step().n_ranks)
+    if ranks_of_rail:
+        ranks = ranks_of_rail[min(ranks_of_rail)]
     return ranks[:MOST_RANKS]
 
 
-def _changes(job: RailJob, run: Run) -> list[tuple[int, float, float]]:
-    """List rank, start and end of each reconfiguration."""
+def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, float]]:
+    """List rank, start and end of each reconfiguration, times in seconds."""
     if isinstance(run, RailPlan):
-        return _planned(job, run)
-    begun, ready = getattr(run, "begun_s", ()), getattr(run, "ready_s", ())
+        return _reconfigurations_of_plan(job, run)
+
+    # A simulation knows for each phase whether its circuits had to be set up. Other runs have no
+    # such arrays, and no reconfigurations.
     switched = getattr(run, "switched", ())
-    return [
-        (rank, float(begun[k]), float(ready[k]))
-        for k, phase in enumerate(job.phases())
-        if len(switched) and switched[k]
-        for rank in phase.ranks
-    ]
+    if not len(switched):
+        return []
+    begun_s: Any = getattr(run, "begun_s", ())
+    ready_s: Any = getattr(run, "ready_s", ())
+    reconfigurations = []
+    for k, phase in enumerate(job.phases()):
+        if switched[k]:
+            for rank in phase.ranks:
+                reconfigurations.append((rank, float(begun_s[k]), float(ready_s[k])))
+    return reconfigurations
 
 
-def _planned(job: RailJob, plan: RailPlan) -> list[tuple[int, float, float]]:
-    ranks = ranks_of_rails(job.step())
-    found = []
+def _reconfigurations_of_plan(job: RailJob, plan: RailPlan) -> list[tuple[int, float, float]]:
+    """List rank, start and end of each reconfiguration in which circuits of the rank change."""
+    ranks_of_rail = ranks_of_rails(job.step())
+    reconfigurations = []
     for timeline in plan.rails:
         for state in range(1, len(timeline.matchings)):
-            before, after = timeline.matchings[state - 1], timeline.matchings[state]
-            gpus = np.unique(np.flatnonzero(before != after) // job.network.ports_per_gpu)
-            start = float(timeline.starts_s[state])
+            is_changed = timeline.matchings[state] != timeline.matchings[state - 1]
+            changed_gpus = np.unique(np.flatnonzero(is_changed) // job.network.ports_per_gpu)
+            start_s = float(timeline.starts_s[state])
+            end_s = start_s + job.network.delay_s
+
+            # A switch may have more ports than the rail has GPUs.
             for rail in timeline.rails:
-                members = ranks[rail]
-                found += [
-                    (int(members[gpu]), start, start + job.network.delay_s)
-                    for gpu in gpus
-                    if gpu < len(members)
-                ]
-    return found
+                ranks = ranks_of_rail[rail]
+                for gpu in changed_gpus[changed_gpus < len(ranks)]:
+                    reconfigurations.append((int(ranks[gpu]), start_s, end_s))
+    return reconfigurations
 
 
+# The kind of bars, after those of `KINDS`, in which a rank forwards data of others.
 _FORWARDS = len(KINDS)
-_MOST_ROWS, _MOST_BARS, _MOST_CIRCUITS = 400, 60_000, 40_000
-"""What a page holds of rows, of bars in them, and of circuits in all states; it stays small."""
+
+# Limits of a page, so that it stays small: rows, bars in them, and circuits in all states.
+_MAX_ROWS = 400
+_MAX_BARS = 60_000
+_MAX_CIRCUITS = 40_000
 
 
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: rows over time, ranks that do the same in one row, and the circuits."""
     job, plan = answered(solution, RailJob, RailPlan)
-    span_s = max(plan.step_s, 1e-12)
-    alike = _alike(job, plan)
     rows: list[str] = []
     bars: list[list[int]] = []
-    row_of, n_bars = [-1] * job.n_gpus, 0
-    for part, members in alike:
-        n_bars += len(part)
-        if len(rows) >= _MOST_ROWS or n_bars > _MOST_BARS:
+    row_of_rank = [-1] * job.n_gpus
+    n_bars = 0
+    for bars_of_ranks, ranks in _group_equal_ranks(job, plan):
+        n_bars += len(bars_of_ranks)
+        if len(rows) >= _MAX_ROWS or n_bars > _MAX_BARS:
             break
-        for rank in members:
-            row_of[rank] = len(rows)
-        rows.append(_named(members))
-        bars.append(part.ravel().tolist())
-    left_out = row_of.count(-1)
-    note = f"{left_out} of {job.n_gpus} ranks are left out." if left_out else ""
-    alone = "Ranks that do the same at the same time share a row. "
+        for rank in ranks:
+            row_of_rank[rank] = len(rows)
+        rows.append(_name_ranks(ranks))
+        bars.append(bars_of_ranks.ravel().tolist())
+
+    note = "Ranks that do the same at the same time share a row. "
+    n_left_out = row_of_rank.count(-1)
+    if n_left_out:
+        note += f"{n_left_out} of {job.n_gpus} ranks are left out."
+
+    # A row has three lanes: computations above, communications below, reconfigurations across.
     names = (*KINDS, "forwards for others")
     colours = (*_COLOURS, "#c2410c")
     lanes = (0, *(1 for _ in DIMENSIONS), 2, 1)
-    circuits, steps = _circuits(job, plan)
+    circuits, steps = _list_circuits(job, plan)
     return scene(
         solution,
         subtitle=f"{job.n_gpus} ranks, {len(ranks_of_rails(job.step()))} rails",
@@ -226,63 +285,108 @@ def page(solution: Solution) -> dict[str, Any]:
         row_noun="rank",
         rows=rows,
         bars=bars,
-        row_of=row_of,
-        span_s=span_s,
+        row_of=row_of_rank,
+        span_s=max(plan.step_s, 1e-12),
         circuits=circuits,
         steps=steps,
-        note=alone + note,
+        note=note,
     )
 
 
-def _named(members: list[int]) -> str:
-    return str(members[0]) if len(members) == 1 else f"{members[0]} and {len(members) - 1} more"
+def _name_ranks(ranks: list[int]) -> str:
+    """Name a group of ranks by the first of them, as ``8 and 3 more``."""
+    if len(ranks) == 1:
+        return str(ranks[0])
+    return f"{ranks[0]} and {len(ranks) - 1} more"
 
 
-def _alike(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.int64], list[int]]]:
-    """List what ranks do, and the ranks that do it, in order of their first.
+def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.int64], list[int]]]:
+    """Group the ranks that do the same at the same time.
 
-    An entry is rows of kind, start and length in millionths of the step.
+    Returns
+    -------
+    list of (bars, ranks)
+        Groups in order of their first rank. `bars`, of shape (bars, 3), has kind, start and
+        length of each bar, times in millionths of the step.
     """
-    ranks = np.arange(job.n_gpus)
-    data = rail_gantt_data(job, plan, ranks.tolist())
-    table = np.stack([data.row, data.kind, data.start_s, data.end_s], axis=1)
+    all_ranks = np.arange(job.n_gpus)
+    data = rail_gantt_data(job, plan, all_ranks.tolist())
+    rank = data.row
+    kind = data.kind
+    start_s = data.start_s
+    end_s = data.end_s
+
+    # A rank also forwards the data of operations that are relayed by it.
     if len(plan.relays):
-        operation, via = plan.relays[:, 0], plan.relays[:, 1]
-        at = plan.start_s[operation], plan.end_s[operation]
-        table = np.concatenate([table, np.stack([via, np.full(len(via), _FORWARDS), *at], axis=1)])
-    table[:, 2:] = np.rint(table[:, 2:] * 1e6 / max(plan.step_s, 1e-12))
-    table[:, 3] -= table[:, 2]
-    table = table[np.lexsort((table[:, 1], table[:, 2], table[:, 0]))].astype(np.int64)
-    parts = np.split(table[:, 1:], np.searchsorted(table[:, 0], ranks[1:]))
-    alike: dict[bytes, list[int]] = {}
-    for rank, part in enumerate(parts):
-        alike.setdefault(part.tobytes(), []).append(rank)
-    return [(parts[members[0]], members) for members in alike.values()]
+        operation = plan.relays[:, 0]
+        relaying_rank = plan.relays[:, 1]
+        rank = np.concatenate([rank, relaying_rank])
+        kind = np.concatenate([kind, np.full(len(relaying_rank), _FORWARDS)])
+        start_s = np.concatenate([start_s, plan.start_s[operation]])
+        end_s = np.concatenate([end_s, plan.end_s[operation]])
+
+    # Bars of each rank in order of time, rounded so that equal ranks have equal bytes.
+    millionths_per_s = 1e6 / max(plan.step_s, 1e-12)
+    start = np.rint(start_s * millionths_per_s)
+    length = np.rint(end_s * millionths_per_s) - start
+    order = np.lexsort((kind, start, rank))
+    bars = np.stack([kind, start, length], axis=1)[order].astype(np.int64)
+    bars_of_rank = np.split(bars, np.searchsorted(rank[order], all_ranks[1:]))
+
+    ranks_of_bars: dict[bytes, list[int]] = {}
+    for number, own_bars in enumerate(bars_of_rank):
+        ranks_of_bars.setdefault(own_bars.tobytes(), []).append(number)
+    return [(bars_of_rank[ranks[0]], ranks) for ranks in ranks_of_bars.values()]
 
 
-def _circuits(job: RailJob, plan: RailPlan) -> tuple[list[list[list[int]]], list[dict[str, Any]]]:
-    """List the circuits of each state of the first rail of each timeline, and when they change."""
-    ranks, ports = ranks_of_rails(job.step()), job.network.ports_per_gpu
-    circuits, changes, left = [], [], _MOST_CIRCUITS
+def _list_circuits(
+    job: RailJob, plan: RailPlan
+) -> tuple[list[list[list[int]]], list[dict[str, Any]]]:
+    """List the circuits of a plan and their changes, for a page.
+
+    Rails that are switched alike share a timeline, of which the first rail is shown.
+
+    Returns
+    -------
+    circuits
+        ``circuits[timeline][state]``: source and destination ranks of all circuits, one after
+        the other.
+    steps
+        The beginning, and each change: what is said, its time, and the state of each timeline.
+    """
+    ranks_of_rail = ranks_of_rails(job.step())
+    ports_per_gpu = job.network.ports_per_gpu
+    circuits = []
+    changes = []
+    n_left = _MAX_CIRCUITS
     for k, timeline in enumerate(plan.rails):
-        members = ranks[timeline.rails[0]]
-        states = []
+        ranks = ranks_of_rail[timeline.rails[0]]
+        circuits_of_states = []
         for state, matching in enumerate(timeline.matchings):
-            source = np.flatnonzero(matching >= 0)
-            pairs = np.stack([source // ports, matching[source] // ports], axis=1)
-            pairs = members[pairs[(pairs < len(members)).all(axis=1)]][: max(0, left)]
-            left -= len(pairs)
-            states.append(pairs.ravel().tolist())
-            changes.append((float(timeline.starts_s[state]), k, state))
-        circuits.append(states)
-    now = [0] * len(plan.rails)
-    steps: list[dict[str, Any]] = [{"say": "the step begins", "at": 0.0, "states": [*now]}]
-    for at_s, k, state in sorted(change for change in changes if change[2]):
-        now[k] = state
-        named = plan.rails[k].rails
-        which = f"rail {named[0]}"
-        which += f" and {len(named) - 1} more like it" if len(named) > 1 else ""
-        steps.append({"say": f"{which}: circuits change", "at": at_s, "states": [*now]})
+            # Ports beyond the GPUs of the rail belong to no rank.
+            source_port = np.flatnonzero(matching >= 0)
+            source_gpu = source_port // ports_per_gpu
+            destination_gpu = matching[source_port] // ports_per_gpu
+            has_ranks = (source_gpu < len(ranks)) & (destination_gpu < len(ranks))
+            gpus = np.stack([source_gpu, destination_gpu], axis=1)[has_ranks]
+            pairs = ranks[gpus][: max(0, n_left)]
+            n_left -= len(pairs)
+            circuits_of_states.append(pairs.ravel().tolist())
+            if state > 0:
+                changes.append((float(timeline.starts_s[state]), k, state))
+        circuits.append(circuits_of_states)
+
+    state_of_timeline = [0] * len(plan.rails)
+    begin = {"say": "the step begins", "at": 0.0, "states": [*state_of_timeline]}
+    steps: list[dict[str, Any]] = [begin]
+    for time_s, k, state in sorted(changes):
+        state_of_timeline[k] = state
+        rails = plan.rails[k].rails
+        name = f"rail {rails[0]}"
+        if len(rails) > 1:
+            name += f" and {len(rails) - 1} more like it"
+        step = {"say": f"{name}: circuits change", "at": time_s, "states": [*state_of_timeline]}
+        steps.append(step)
     return circuits, steps
 
 
@@ -294,49 +398,55 @@ def draw_problem(job: RailJob) -> Figure:
     stages = sorted({phase.stage for phase in phases})
     figure = blank_figure(10.0, min(14.0, 1.6 + 0.42 * max(1, len(stages))))
     ax = figure.add_subplot()
-    most = 1
+    most_phases = 1
     for row, stage in enumerate(stages):
-        own = [phase for phase in phases if phase.stage == stage]
-        most = max(most, len(own))
-        for place, phase in enumerate(own[:MOST_RANKS]):
+        phases_of_stage = [phase for phase in phases if phase.stage == stage]
+        most_phases = max(most_phases, len(phases_of_stage))
+        for column, phase in enumerate(phases_of_stage[:MOST_RANKS]):
             colour = _COLOURS[1 + DIMENSIONS.index(phase.dimension)]
-            ax.barh(row, 0.94, left=place, height=0.8, color=colour)
+            ax.barh(row, 0.94, left=column, height=0.8, color=colour)
             ink = palette.ink_on(colour)
             text = f"{phase.dimension} {phase.n_operations}"
-            ax.text(place + 0.47, row, text, ha="center", va="center", fontsize=8, color=ink)
-    ax.set_xlim(0, min(most, MOST_RANKS))
+            ax.text(column + 0.47, row, text, ha="center", va="center", fontsize=8, color=ink)
+
+    ax.set_xlim(0, min(most_phases, MOST_RANKS))
     ax.set_ylim(len(stages) - 0.4, -0.6)
     ax.set_yticks(range(len(stages)), [str(stage) for stage in stages], fontsize=8)
     ax.set_xticks([])
     ax.set_xlabel("phases in order: dimension and operations")
     ax.set_ylabel("stage")
-    told = f"what rail {rail} of {len(rails)} carries in a step of {job.n_gpus:,} GPUs"
-    told += f": the first {MOST_RANKS} of {most} phases" if most > MOST_RANKS else ""
-    ax.set_title(told, fontsize=10)
+    title = f"what rail {rail} of {len(rails)} carries in a step of {job.n_gpus:,} GPUs"
+    if most_phases > MOST_RANKS:
+        title += f": the first {MOST_RANKS} of {most_phases} phases"
+    ax.set_title(title, fontsize=10)
     return figure
 
 
 def tabulate_problem(job: RailJob) -> dict[str, Any]:
     """List a row for each phase."""
+    phases = job.phases()
     names = "rail", "stage", "dimension", "n_operations"
-    return {name: [getattr(phase, name) for phase in job.phases()] for name in names}
+    return {name: [getattr(phase, name) for phase in phases] for name in names}
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:
     """Draw the step of a plan."""
-    problem, answer = solution.problem, solution.answer
+    problem = solution.problem
+    answer = solution.answer
     if not isinstance(problem, RailJob) or not isinstance(answer, RailPlan):
         return draw_schedule(solution, slot)
     if slot is not None:
         raise InputError("a plan of rails has no slots", where="slot")
-    alike = [members for _, members in _alike(problem, answer)]
-    shown = alike[:MOST_RANKS]
-    ax = plot_rails(problem, answer, ranks=[members[0] for members in shown])
-    ax.set_yticks(range(len(shown)), [_named(members) for members in shown])
-    told = (
-        f"{sum(map(len, shown)):,} of {problem.n_gpus:,} ranks; those that do the same share a row"
-    )
-    ax.set_title(f"a step of {write_amount(answer.step_s, 's')}: {told}", fontsize=10)
+
+    # Ranks that do the same share the row of the first of them.
+    groups = [ranks for _, ranks in _group_equal_ranks(problem, answer)]
+    shown = groups[:MOST_RANKS]
+    ax = plot_rails(problem, answer, ranks=[ranks[0] for ranks in shown])
+    ax.set_yticks(range(len(shown)), [_name_ranks(ranks) for ranks in shown])
+    n_shown = sum(len(ranks) for ranks in shown)
+    step = write_amount(answer.step_s, "s")
+    counts = f"{n_shown:,} of {problem.n_gpus:,} ranks"
+    ax.set_title(f"a step of {step}: {counts}; those that do the same share a row", fontsize=10)
     if np.isfinite(solution.lower_bound):
         ax.axvline(solution.lower_bound, color=palette.INK, ls="--", lw=1.0, label="lower bound")
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)

@@ -59,40 +59,70 @@ def transition_data(solution: Solution) -> RackData:
 
 
 def _rack_data(problem: Reroute, answer: Transition) -> RackData:
+    """Lay out a rack, the roles of its chips, and the circuits that an answer changes."""
     rack = problem.fabric
     if not isinstance(rack, RackFabric):
         raise InputError("a drawing of a rack needs one")
-    x, y, _ = rack.server_grid
-    place = rack.server_coordinates.astype(float)
-    servers = np.stack(
-        [place[:, 1] + (x + 0.6) * place[:, 3], -place[:, 2] - (y + 0.6) * place[:, 0]], axis=1
-    )
-    inside = np.arange(rack.n_chips) % rack.chips_per_server
-    columns = max(1, rack.server[0])
-    offset = np.stack([inside % columns, -(inside // columns)], axis=1).astype(float)
-    offset -= (offset.max(axis=0) + offset.min(axis=0)) / 2
+    chips, servers = _place_chips(rack)
+
+    # Later roles go before earlier ones: a neighbour of a new circuit may be a spare.
+    chips_of_new_circuits = answer.circuits // rack.ports_per_chip
+    role = _roles_before(problem, rack)
+    role[np.unique(chips_of_new_circuits)] = _HAS_NEW_CIRCUITS
+    role[list(problem.spares)] = _IN_RESERVE
+    role[list(problem.failed_chips)] = _FAILED
+    role[answer.moves[:, 0]] = _LOST
+    role[answer.moves[:, 1]] = _TAKES_OVER
+
+    # A circuit of either direction is one line.
+    circuits = np.unique(np.sort(chips_of_new_circuits, axis=1), axis=0).reshape(-1, 2)
+    return RackData(chips, servers, role, circuits.astype(np.int64), _list_hops(rack, answer))
+
+
+def _place_chips(rack: RackFabric) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the places of chips and of servers, each of shape (number, 2).
+
+    Layers along z stand beside each other, racks below each other. The chips of a server lie in
+    rows around its middle.
+    """
+    n_x, n_y, _ = rack.server_grid
+    rack_number, x, y, z = rack.server_coordinates.astype(float).T
+    servers = np.stack([x + (n_x + 0.6) * z, -y - (n_y + 0.6) * rack_number], axis=1)
+
+    chip_in_server = np.arange(rack.n_chips) % rack.chips_per_server
+    n_columns = max(1, rack.server[0])
+    offset = np.stack([chip_in_server % n_columns, -(chip_in_server // n_columns)], axis=1)
+    offset = offset - (offset.max(axis=0) + offset.min(axis=0)) / 2
     chips = servers[rack.server_of_chip] + 2 * SPREAD * offset
-    role = np.zeros(rack.n_chips, dtype=np.int64)
-    role[np.unique(problem.circuits // rack.ports_per_chip)] = 1
-    ends = answer.circuits // rack.ports_per_chip
-    role[np.unique(ends)] = 2
-    role[list(problem.spares)] = 5
-    role[list(problem.failed_chips)] = 6
-    role[answer.moves[:, 0]] = 3
-    role[answer.moves[:, 1]] = 4
-    joined: set[tuple[int, int]] = set()
+    return chips, servers
+
+
+def _roles_before(problem: Reroute, rack: RackFabric) -> NDArray[np.int64]:
+    """Return whether each chip is idle or in use, without regard to spares and failures."""
+    role = np.full(rack.n_chips, _IDLE)
+    role[np.unique(problem.circuits // rack.ports_per_chip)] = _IN_USE
+    return role
+
+
+def _list_hops(rack: RackFabric, answer: Transition) -> NDArray[np.int64]:
+    """List the pairs of servers between which new routes pass, of shape (pairs, 2)."""
+    hops: set[tuple[int, int]] = set()
     for route in answer.routes:
         fibres: NDArray[np.int32] = np.array(route, dtype=np.int32)
         if rack.graph is not None:
             fibres = rack.fibre_of_terminal[fibres]
-        passed = rack.edges[rack.edge_of_fibre[fibres[fibres >= 0]]].ravel()
-        along = pairwise(passed[passed < len(servers)].tolist())  # without switches
-        joined.update((tail, head) for tail, head in along if tail != head)
-    pairs = np.unique(np.sort(ends, axis=1), axis=0).reshape(-1, 2)
-    lines = np.array(sorted(joined), dtype=np.int64).reshape(-1, 2)
-    return RackData(chips, servers, role, pairs.astype(np.int64), lines)
+
+        # Nodes beyond the servers are the switches between racks, which are not drawn.
+        nodes = rack.edges[rack.edge_of_fibre[fibres[fibres >= 0]]].ravel()
+        servers = nodes[nodes < rack.n_servers].tolist()
+        for tail, head in pairwise(servers):
+            if tail != head:
+                hops.add((tail, head))
+    return np.array(sorted(hops), dtype=np.int64).reshape(-1, 2)
 
 
+# The roles of chips: places in the table of names, colours and marks.
+_IDLE, _IN_USE, _HAS_NEW_CIRCUITS, _LOST, _TAKES_OVER, _IN_RESERVE, _FAILED = range(7)
 _ROLES = (
     ("idle", "#ffffff", "o"),
     ("in use", palette.STATE_COLOURS["free"], "o"),
@@ -122,59 +152,61 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
     problem, answer = answered(solution, Reroute, Transition)
     if isinstance(problem.fabric, RackFabric):
         data = transition_data(solution)
-        size = np.ptp(data.servers, axis=0) + 1.5
-        fig = fig or blank_figure(*_rack_inches(size))
-        moves = ", ".join(f"chip {lost} to {spare}" for lost, spare in answer.moves.tolist())
-        _draw_rack(
-            fig.add_subplot(),
-            data,
-            f"{moves or 'no chip moves'}: {len(answer.changed)} circuits change",
-        )
+        fig = fig or _blank_rack_figure(data)
+        moves = [f"chip {lost} to {spare}" for lost, spare in answer.moves.tolist()]
+        summary = ", ".join(moves) or "no chip moves"
+        title = f"{summary}: {len(answer.changed)} circuits change"
+        _draw_rack(fig.add_subplot(), data, title)
         return fig
+
     fig = fig or blank_figure(13.0, 6.5)
-    schedule, owners = _before_and_after(problem, answer), keep_colours(problem, answer)
+    shown = problem.fabric, _before_and_after(problem, answer), keep_colours(problem, answer)
     for slot, name in enumerate(("after the failure", "after the transition")):
-        shown = problem.fabric, schedule, owners
         ax = plot_slot(shown, slot, ax=fig.add_subplot(1, 2, slot + 1))
-        lit = int((schedule.matchings[slot] >= 0).sum())
-        count = lit // 2 if problem.fabric.bidirectional else lit
-        ax.set_title(f"{name}: {count} circuits")
+        n_sources = int((shown[1].matchings[slot] != IDLE).sum())
+        n_circuits = n_sources // 2 if problem.fabric.bidirectional else n_sources
+        ax.set_title(f"{name}: {n_circuits} circuits")
         _mark_failed(ax, problem)
     return fig
 
 
 def _before_and_after(problem: Reroute, answer: Transition) -> Schedule:
     """Put the circuits that still have light in one slot, and all after the change in another."""
-    first, after = _after_the_failure(problem), problem.after(answer)
-    second = _lit(after, np.arange(len(after.circuits)))
-    states = None
+    first = _after_the_failure(problem)
+    state_after = problem.after(answer)
+    second = _slot_of_circuits(state_after, np.arange(len(state_after.circuits)))
+    cell_states = None
     if first.cell_states is not None:
-        states = np.concatenate([first.cell_states, second.cell_states])
+        cell_states = np.concatenate([first.cell_states, second.cell_states])
     return Schedule(
         matchings=np.concatenate([first.matchings, second.matchings]),
         durations_s=np.ones(2),
-        cell_states=states,
+        cell_states=cell_states,
     )
 
 
 def _after_the_failure(problem: Reroute) -> Schedule:
-    return _lit(problem, np.flatnonzero(~problem.hit))
+    """Put the circuits that the failure has not hit in a slot."""
+    return _slot_of_circuits(problem, np.flatnonzero(~problem.hit))
 
 
-def _lit(problem: Reroute, ways: NDArray[np.intp]) -> Schedule:
-    """Put some circuits in a slot, with the cells that they pass."""
-    matching = _matching(problem, problem.circuits[ways])
+def _slot_of_circuits(problem: Reroute, numbers: NDArray[np.intp]) -> Schedule:
+    """Put the circuits of these numbers in a slot, with the cells that they pass."""
+    matching = _make_matching(problem, problem.circuits[numbers])
     if problem.cell_states is None:
         return Schedule(matchings=[matching], durations_s=[1.0])
-    lit = np.array(
-        [t // 4 for k in ways.tolist() for t in problem.circuit_routes[k]], dtype=np.int64
-    )
-    row = np.full(problem.fabric.n_cells, FREE)
-    row[lit] = np.array(problem.cell_states)[lit]
-    return Schedule(matchings=[matching], durations_s=[1.0], cell_states=[row])
+
+    # A cell has four terminals, of consecutive numbers.
+    passed_cells: list[int] = []
+    for number in numbers.tolist():
+        passed_cells += [terminal // 4 for terminal in problem.circuit_routes[number]]
+    cell_states = np.full(problem.fabric.n_cells, FREE)
+    cell_states[passed_cells] = np.array(problem.cell_states)[passed_cells]
+    return Schedule(matchings=[matching], durations_s=[1.0], cell_states=[cell_states])
 
 
-def _matching(problem: Reroute, circuits: NDArray[np.int32]) -> NDArray[np.int64]:
+def _make_matching(problem: Reroute, circuits: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return ``matching[source] = destination`` of circuits of shape (circuits, 2)."""
     matching = np.full(problem.fabric.n_ports, IDLE)
     matching[circuits[:, 0]] = circuits[:, 1]
     if problem.fabric.bidirectional:
@@ -182,68 +214,121 @@ def _matching(problem: Reroute, circuits: NDArray[np.int32]) -> NDArray[np.int64
     return matching
 
 
-def _rack_inches(size: NDArray[np.float64]) -> tuple[float, float]:
-    scale = min(1.1, 24.0 / float(size.max()))
-    return max(6.5, scale * float(size[0])), max(3.0, scale * float(size[1]) + 1.4)
+def _blank_rack_figure(data: RackData) -> Figure:
+    """Return an empty figure in which a server is about an inch wide."""
+    width, height = np.ptp(data.servers, axis=0) + 1.5
+    scale = min(1.1, 24.0 / float(max(width, height)))
+    return blank_figure(max(6.5, scale * float(width)), max(3.0, scale * float(height) + 1.4))
 
 
 def _mark_failed(ax: Axes, problem: Reroute) -> None:
     """Put a cross on each port that has failed, and on cells that are dead or stuck."""
-    data, graph = mesh_data(problem.fabric), problem.fabric.graph
-    at = [mark.position for mark in data.ports if mark.port in problem.failed_ports]
-    cells = [*problem.dead_cells, *problem.stuck]
+    data = mesh_data(problem.fabric)
+    graph = problem.fabric.graph
+    positions = [mark.position for mark in data.ports if mark.port in problem.failed_ports]
     if graph is not None:
-        at += [tuple(graph.ends[cell].mean(axis=0)) for cell in cells]
-    if at:
-        x, y = np.array(at).T
-        ax.scatter(x, y, marker="X", s=150, c=palette.BROKEN, edgecolors="white", zorder=7,
-                   label="failed")  # fmt: skip
-        figure: Any = ax.get_figure(root=True)
-        if not figure.legends:  # one for all axes, where no port is
-            style: dict[str, Any] = {"fontsize": 9, "markerscale": 0.7, "frameon": False}
-            figure.legend(handles=[ax.collections[-1]], loc="outside lower left", **style)
+        for cell in (*problem.dead_cells, *problem.stuck):
+            positions.append(tuple(graph.ends[cell].mean(axis=0)))
+    if not positions:
+        return
+    x, y = np.array(positions).T
+    crosses = ax.scatter(
+        x,
+        y,
+        marker="X",
+        s=150,
+        c=palette.BROKEN,
+        edgecolors="white",
+        zorder=7,
+        label="failed",
+    )
+
+    # One legend for all axes of the figure, in a corner without ports.
+    figure: Any = ax.get_figure(root=True)
+    if not figure.legends:
+        style: dict[str, Any] = {"fontsize": 9, "markerscale": 0.7, "frameon": False}
+        figure.legend(handles=[crosses], loc="outside lower left", **style)
 
 
 def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
+    """Draw servers as plates, chips as marks of their roles, and new circuits as lines."""
     from matplotlib.patches import Rectangle
 
     for x, y in data.servers:
         corner = (x - 0.42, y - 0.42)
         ax.add_patch(Rectangle(corner, 0.84, 0.84, facecolor=palette.CELL_FILL, edgecolor="none"))
+    _draw_pairs(ax, data.servers, data.fibres, "fibres of new circuits", "#d5dbe3", 5.0)
     blue = palette.CIRCUIT_COLOURS[0]
-    for at, ends, colour, width, name in (
-        (data.servers, data.fibres, "#d5dbe3", 5.0, "fibres of new circuits"),
-        (data.chips, data.circuits, blue, 1.1, "new circuits, one way or both"),
-    ):
-        style: dict[str, Any] = {"color": colour, "linewidth": width, "zorder": 1}
-        for k, pair in enumerate(ends):
-            ax.plot(*at[pair].T, label="_" * (k > 0) + name, **style)
+    _draw_pairs(ax, data.chips, data.circuits, "new circuits, one way or both", blue, 1.1)
+
+    # 8 points where the picture is 1,200 pixels wide.
     figure: Any = ax.get_figure(root=True)
-    wide = figure.get_figwidth()
-    font = max(8.0, 0.64 * wide)  # 8 points where the picture is 1,200 pixels wide
-    room = 72 * 0.9 * wide * 2 * SPREAD / max(1.0, float(np.ptp(data.chips[:, 0])) + 1)
+    width_inches = figure.get_figwidth()
+    font = max(8.0, 0.64 * width_inches)
     for role, (name, colour, marker) in enumerate(_ROLES):
-        at = data.chips[data.role == role]
-        if len(at):
+        x, y = data.chips[data.role == role].T
+        if len(x):
             ax.scatter(
-                at[:, 0], at[:, 1], c=colour, marker=marker, s=(2.0 * font) ** 2,
-                edgecolors=palette.INK, linewidths=0.6, zorder=3, label=name,
-            )  # fmt: skip
-    numbers = data.chips.tolist() if room > 1.7 * font else ()
-    for chip, (x, y) in enumerate(numbers):
-        ink = palette.ink_on(_ROLES[data.role[chip]][1])
-        ax.text(x, y, str(chip), ha="center", va="center", fontsize=font, color=ink, zorder=4)
+                x,
+                y,
+                c=colour,
+                marker=marker,
+                s=(2.0 * font) ** 2,
+                edgecolors=palette.INK,
+                linewidths=0.6,
+                zorder=3,
+                label=name,
+            )
+
+    # Chips have their numbers where neighbours are far enough apart.
+    width = float(np.ptp(data.chips[:, 0])) + 1
+    chip_distance_points = 72 * 0.9 * width_inches * 2 * SPREAD / max(1.0, width)
+    if chip_distance_points > 1.7 * font:
+        for chip, (x, y) in enumerate(data.chips.tolist()):
+            _, colour, _ = _ROLES[data.role[chip]]
+            ink = palette.ink_on(colour)
+            ax.text(x, y, str(chip), ha="center", va="center", fontsize=font, color=ink, zorder=4)
+
     ax.set_aspect("equal")
     ax.set_axis_off()
     ax.legend(
-        loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4, frameon=False, fontsize=font,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        ncols=4,
+        frameon=False,
+        fontsize=font,
         markerscale=0.6,
-    )  # fmt: skip
+    )
     ax.set_title(title, fontsize=font + 1, color=palette.INK)
 
 
-_SEEN = ("kept", "gone", "new")
-_WAYS = (palette.FAINT_INK, palette.BROKEN, palette.CIRCUIT_COLOURS[0])
+def _draw_pairs(
+    ax: Axes,
+    places: NDArray[np.float64],
+    pairs: NDArray[np.int64],
+    name: str,
+    colour: str,
+    width: float,
+) -> None:
+    """Draw a line for each pair of places; the legend has one of them."""
+    label = name
+    for pair in pairs:
+        x, y = places[pair].T
+        ax.plot(x, y, label=label, color=colour, linewidth=width, zorder=1)
+        label = f"_{name}"  # matplotlib leaves such labels out of the legend
+
+
+# Colours of a page beyond those of the roles: places in the legend.
+_SERVER = len(_ROLES)
+_KEPT_CIRCUIT, _GONE_CIRCUIT, _NEW_CIRCUIT = range(_SERVER + 1, _SERVER + 4)
+_HIDDEN = -1
+_PAGE_LEGEND = (
+    *((name, colour) for name, colour, _ in _ROLES),
+    ("server", palette.CELL_FILL),
+    ("circuit kept", palette.FAINT_INK),
+    ("circuit gone", palette.BROKEN),
+    ("circuit new", palette.CIRCUIT_COLOURS[0]),
+)
 
 
 def page(solution: Solution) -> dict[str, Any]:
@@ -251,125 +336,149 @@ def page(solution: Solution) -> dict[str, Any]:
     problem, answer = answered(solution, Reroute, Transition)
     if not isinstance(problem.fabric, RackFabric):
         return _mesh_page(solution, problem, answer)
-    rack, data = problem.fabric, transition_data(solution)
-    before = np.zeros(rack.n_chips, dtype=np.int64)
-    before[np.unique(problem.circuits // rack.ports_per_chip)] = 1
-    before[list(problem.spares)] = 5
-    side, plate = 1.7 * SPREAD, len(_ROLES)
-    nodes: list[list[Any]] = [
-        [x - 0.46, y - 0.46, 0.92, 0.92, "", plate, f"server {k}"]
-        for k, (x, y) in enumerate(_down(data.servers))
-    ]
-    nodes += [
-        [x - side / 2, y - side / 2, side, side, str(k), int(before[k]), f"chip {k}"]
-        for k, (x, y) in enumerate(_down(data.chips))
-    ]
-    kept = plate + 1
+    rack = problem.fabric
+    data = transition_data(solution)
+
+    # Nodes are servers, then chips in the roles that they had before the failure.
+    role_before = _roles_before(problem, rack)
+    role_before[list(problem.spares)] = _IN_RESERVE
+    nodes: list[list[Any]] = []
+    for server, (x, y) in enumerate(_with_y_downwards(data.servers)):
+        nodes.append(_square_node(x, y, 0.92, "", _SERVER, f"server {server}"))
+    node_of_chip_0 = len(nodes)
+    for chip, (x, y) in enumerate(_with_y_downwards(data.chips)):
+        role = int(role_before[chip])
+        nodes.append(_square_node(x, y, 1.7 * SPREAD, str(chip), role, f"chip {chip}"))
+
+    # Links are the circuits that ran, then those that change, which are hidden at first.
     links: list[list[Any]] = []
 
-    def way(circuit: int, ends: NDArray[np.int32], kind: int) -> int:
-        one, two = (int(end) // rack.ports_per_chip for end in ends)
-        name = f"circuit {circuit}: chip {one} to chip {two}"
-        links.append([len(data.servers) + one, len(data.servers) + two, kind, 0.02, name])
+    def add_link(circuit: int, ports: NDArray[np.int32], kind: int) -> int:
+        """Add the link of a circuit, and return its number."""
+        chip, other_chip = (int(port) // rack.ports_per_chip for port in ports)
+        name = f"circuit {circuit}: chip {chip} to chip {other_chip}"
+        links.append([node_of_chip_0 + chip, node_of_chip_0 + other_chip, kind, 0.02, name])
         return len(links) - 1
 
-    old = [way(k, ends, kept) for k, ends in enumerate(problem.circuits)]
-    fresh = {
-        int(k): way(int(k), ends, -1)
-        for k, ends in zip(answer.changed, answer.circuits, strict=True)
-    }
-    role = {len(data.servers) + k: int(r) for k, r in enumerate(data.role) if r != before[k]}
-    failed = {node: kind for node, kind in role.items() if kind in (3, 6)}
-    hit = {str(old[k]): kept + 1 for k in np.flatnonzero(problem.hit).tolist()}
+    old_link = [add_link(k, ports, _KEPT_CIRCUIT) for k, ports in enumerate(problem.circuits)]
+    new_link = {}
+    for circuit, ports in zip(answer.changed.tolist(), answer.circuits, strict=True):
+        new_link[circuit] = add_link(circuit, ports, _HIDDEN)
+
+    # At the failure, chips are lost and circuits lose their light. All other chips change their
+    # roles at the first step of the transition.
+    changed_roles = {}
+    failed_roles = {}
+    for chip in np.flatnonzero(data.role != role_before).tolist():
+        role = int(data.role[chip])
+        changed_roles[node_of_chip_0 + chip] = role
+        if role in (_LOST, _FAILED):
+            failed_roles[node_of_chip_0 + chip] = role
+    hit_links = {str(old_link[k]): _GONE_CIRCUIT for k in np.flatnonzero(problem.hit).tolist()}
+    failure = f"the failure: {len(hit_links)} circuits lose their light"
     steps: list[dict[str, Any]] = [
         {"say": "before the failure"},
-        {
-            "say": f"the failure: {len(hit)} circuits lose their light",
-            "nodes": failed,
-            "links": hit,
-        },
+        {"say": failure, "nodes": failed_roles, "links": hit_links},
     ]
-    texts = answer.describe()
-    for text, (kind, which, _) in zip(texts, answer.steps.tolist(), strict=True):
-        changed = {}
-        if kind == DROP:
-            changed = {str(old[which]): -1}
-        elif kind == RAISE:
-            changed = {str(old[which]): -1, str(fresh[which]): kept + 2}
-        steps.append({"say": text, "links": changed})
-    steps[min(2, len(steps) - 1)]["nodes"] = role
-    names = [name for name, _, _ in _ROLES]
-    colours = [colour for _, colour, _ in _ROLES]
-    corner = data.servers.min(axis=0)[0] - 0.7, -data.servers.max(axis=0)[1] - 0.7
-    size = np.ptp(data.servers, axis=0) + 1.4
+    for text, (action, circuit, _) in zip(answer.describe(), answer.steps.tolist(), strict=True):
+        changed_links = {}
+        if action in (DROP, RAISE):
+            changed_links[str(old_link[circuit])] = _HIDDEN
+        if action == RAISE:
+            changed_links[str(new_link[circuit])] = _NEW_CIRCUIT
+        steps.append({"say": text, "links": changed_links})
+    first_step = min(2, len(steps) - 1)
+    steps[first_step]["nodes"] = changed_roles
+
+    left = float(data.servers[:, 0].min()) - 0.7
+    top = -float(data.servers[:, 1].max()) - 0.7
+    width, height = np.ptp(data.servers, axis=0) + 1.4
+    rows = [[[f"{k}: {step['say']}"], {"step": k}] for k, step in enumerate(steps)]
     return scene(
         solution,
-        legend=list(zip([*names, "server", *(f"circuit {name}" for name in _SEEN)],
-                        [*colours, palette.CELL_FILL, *_WAYS], strict=True)),
-        bounds=[*map(float, corner), *map(float, size)],
-        nodes=[[*(round(float(v), 3) for v in node[:4]), *node[4:]] for node in nodes],
+        legend=list(_PAGE_LEGEND),
+        bounds=[left, top, float(width), float(height)],
+        nodes=nodes,
         links=links,
         steps=steps,
-        list={"title": "Steps", "heads": ["step"],
-              "rows": [[[f"{k}: {step['say']}"], {"step": k}] for k, step in enumerate(steps)]},
-    )  # fmt: skip
+        list={"title": "Steps", "heads": ["step"], "rows": rows},
+    )
 
 
-def _down(places: NDArray[np.float64]) -> list[tuple[float, float]]:
+def _square_node(x: float, y: float, side: float, text: str, kind: int, title: str) -> list[Any]:
+    """Return a square of a page around a point: corner, sides, text, colour and title."""
+    corner = (round(x - side / 2, 3), round(y - side / 2, 3))
+    return [*corner, round(side, 3), round(side, 3), text, kind, title]
+
+
+def _with_y_downwards(places: NDArray[np.float64]) -> list[tuple[float, float]]:
     """Turn places upside down: on a page y grows downwards."""
     return [(float(x), -float(y)) for x, y in places]
 
 
 def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict[str, Any]:
-    """Show each step of a transition on a mesh as a slot: circuits that shine, cells as set."""
+    """Show each step of a transition on a mesh as a slot, with the circuits that have light."""
     circuits = np.array(problem.circuits)
     has_cells = problem.cell_states is not None
-    states = np.array(problem.cell_states if has_cells else [], dtype=np.int8)
-    shines = np.ones(len(circuits), dtype=bool)
-    names, matchings, rows = [], [], []
+    cell_states = np.array(problem.cell_states if has_cells else [], dtype=np.int8)
+    has_light = np.ones(len(circuits), dtype=bool)
+    names = []
+    matchings = []
+    states_of_slots = []
 
-    def show(name: str) -> None:
+    def add_slot(name: str) -> None:
+        """Add a slot in which the switch is as it is now."""
         names.append(name)
-        matchings.append(_matching(problem, circuits[shines]))
-        rows.append(states.copy())
+        matchings.append(_make_matching(problem, circuits[has_light]))
+        states_of_slots.append(cell_states.copy())
 
-    show("before the failure")
-    shines &= ~problem.hit
+    add_slot("before the failure")
+
+    # At the failure, cells are stuck or go dark, and circuits through them lose their light.
+    has_light &= ~problem.hit
     for cell, state in problem.stuck.items():
-        states[cell] = state
-    states[list(problem.dead_cells)] = FREE
-    show(f"the failure: {int(problem.hit.sum())} circuits lose their light")
-    ends = dict(zip(answer.changed.tolist(), answer.circuits, strict=True))
-    for text, (kind, which, state) in zip(answer.describe(), answer.steps.tolist(), strict=True):
-        if kind == SET:
-            states[which] = state
+        cell_states[cell] = state
+    cell_states[list(problem.dead_cells)] = FREE
+    add_slot(f"the failure: {int(problem.hit.sum())} circuits lose their light")
+
+    # A step sets a cell, takes a circuit down, or puts one up between new ports.
+    new_ports = dict(zip(answer.changed.tolist(), answer.circuits, strict=True))
+    for text, (action, number, state) in zip(
+        answer.describe(), answer.steps.tolist(), strict=True
+    ):
+        if action == SET:
+            cell_states[number] = state
+        elif action == RAISE:
+            has_light[number] = True
+            circuits[number] = new_ports[number]
         else:
-            shines[which] = kind == RAISE
-            if kind == RAISE:
-                circuits[which] = ends[which]
-        show(text)
+            has_light[number] = False
+        add_slot(text)
+
     schedule = Schedule(
         matchings=np.array(matchings),
-        durations_s=np.ones(len(rows)),
-        cell_states=np.array(rows) if has_cells else None,
+        durations_s=np.ones(len(names)),
+        cell_states=np.array(states_of_slots) if has_cells else None,
     )
     data = page_data((problem.fabric, schedule, keep_colours(problem, answer)), names=names)
-    title = problem.kind.capitalize()
-    return data | {"title": title, "figures": panel(solution), "durations": [""] * len(rows)}
+    data["title"] = problem.kind.capitalize()
+    data["figures"] = panel(solution)
+    data["durations"] = [""] * len(names)
+    return data
 
 
 def draw_problem(problem: Reroute) -> Figure:
     """Draw what runs, what is spare and what has failed."""
-    nothing = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])  # type: ignore[arg-type]
+    n_hit = int(problem.hit.sum())
     if isinstance(problem.fabric, RackFabric):
-        data = _rack_data(problem, nothing)
-        size = np.ptp(data.servers, axis=0) + 1.5
-        figure = blank_figure(*_rack_inches(size))
-        _draw_rack(figure.add_subplot(), data, f"hit circuits: {int(problem.hit.sum())}")
+        no_change = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])  # type: ignore[arg-type]
+        data = _rack_data(problem, no_change)
+        figure = _blank_rack_figure(data)
+        _draw_rack(figure.add_subplot(), data, f"hit circuits: {n_hit}")
         return figure
     ax = plot_slot((problem.fabric, _after_the_failure(problem), keep_colours(problem)), 0)
-    told = f"{int((~problem.hit).sum())} circuits; hit: {int(problem.hit.sum())}"
-    ax.set_title(f"after the failure: {told}")
+    n_lit = len(problem.hit) - n_hit
+    ax.set_title(f"after the failure: {n_lit} circuits; hit: {n_hit}")
     _mark_failed(ax, problem)
     return cast("Figure", ax.figure)
 
@@ -391,5 +500,5 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
 def tabulate(solution: Solution) -> dict[str, Any]:
     """List a row for each step, with what changes."""
     answer: Any = solution.answer
-    kind, which, state = answer.steps.T
-    return {"step": answer.describe(), "kind": kind, "which": which, "state": state}
+    action, number, state = answer.steps.T
+    return {"step": answer.describe(), "kind": action, "which": number, "state": state}

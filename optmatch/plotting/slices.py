@@ -68,45 +68,65 @@ def slice_data(solution: Solution) -> SliceData:
     """
     problem, answer = answered(solution, SliceAllocation, Allocation)
     fabric = problem.fabric
-    per_rack = fabric.n_servers // fabric.racks
-    racks = np.unique(answer.servers // per_rack)
-    shown = (racks[:, None] * per_rack + np.arange(per_rack)).ravel()
-    places = fabric.server_coordinates[shown, 1:]
-    grid = fabric.server_grid
-    row = np.repeat(np.arange(len(racks)), per_rack)
-    centres = np.stack(
-        [places[:, 0] + (grid[0] + GAP) * places[:, 2], -places[:, 1] - (grid[1] + 2 * GAP) * row],
-        axis=1,
-    )
+
+    # Only the racks of the slice are drawn. A server's place counts the drawn ones from 0.
+    servers_per_rack = fabric.n_servers // fabric.racks
+    racks = np.unique(answer.servers // servers_per_rack)
+    servers = (racks[:, None] * servers_per_rack + np.arange(servers_per_rack)).ravel()
+    place_of_server = {server: place for place, server in enumerate(servers.tolist())}
+
+    # Layers along z stand beside each other, racks below each other.
+    n_x, n_y, _ = fabric.server_grid
+    _, x, y, z = fabric.server_coordinates[servers].T
+    row = np.repeat(np.arange(len(racks)), servers_per_rack)
+    centres = np.stack([x + (n_x + GAP) * z, -y - (n_y + 2 * GAP) * row], axis=1)
+
     owner = _owners(problem)
     owner[answer.servers] = 0
     slot = np.full(fabric.n_servers, -1, dtype=np.int64)
     slot[answer.servers] = np.arange(len(answer.servers))
-    new = _count_steps(fabric, [answer])
-    before = _count_steps(fabric, problem.placed)
-    spot = {server: k for k, server in enumerate(shown.tolist())}
-    lit = [step for step in sorted(new | before) if step[0] in spot and step[1] in spot]
+
+    # Pairs of drawn servers between which there is light, new or old.
+    n_new = _count_hops(fabric, [answer])
+    n_before = _count_hops(fabric, problem.placed)
+    hops = []
+    edges = []
+    for tail, head in sorted(n_new | n_before):
+        if tail in place_of_server and head in place_of_server:
+            hops.append((tail, head))
+            edges.append((place_of_server[tail], place_of_server[head]))
     return SliceData(
         centres=centres.astype(np.float64),
-        owner=owner[shown],
-        slot=slot[shown],
-        edges=np.array([(spot[u], spot[v]) for u, v in lit], dtype=np.int64).reshape(-1, 2),
-        new=np.array([new[step] for step in lit], dtype=np.int64),
-        before=np.array([before[step] for step in lit], dtype=np.int64),
+        owner=owner[servers],
+        slot=slot[servers],
+        edges=np.array(edges, dtype=np.int64).reshape(-1, 2),
+        new=np.array([n_new[hop] for hop in hops], dtype=np.int64),
+        before=np.array([n_before[hop] for hop in hops], dtype=np.int64),
         racks=tuple(racks.tolist()),
-        servers=shown,
+        servers=servers,
     )
 
 
-def _count_steps(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tuple[int, int]]:
-    """Count the circuits from server to server; two fibres over a switch are one step."""
-    steps: Counter[tuple[int, int]] = Counter()
+def _count_hops(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tuple[int, int]]:
+    """Count the circuits from server to server; two fibres over a switch are one hop.
+
+    Returns
+    -------
+    Counter
+        By pairs ``(server, server)``.
+    """
+    n_circuits: Counter[tuple[int, int]] = Counter()
     for slice_ in slices:
-        ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]].tolist()
-        for (tail, head), (_, after) in zip(ends, [*ends[1:], (0, 0)], strict=False):
-            if tail < fabric.n_servers:
-                steps[tail, head if head < fabric.n_servers else after] += 1
-    return steps
+        fibre_ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]].tolist()
+        for number, (tail, head) in enumerate(fibre_ends):
+            if tail >= fabric.n_servers:
+                continue  # the second fibre of a hop over a switch
+
+            # Nodes beyond the servers are switches, from which the next fibre leads on.
+            if head >= fabric.n_servers:
+                _, head = fibre_ends[number + 1]
+            n_circuits[tail, head] += 1
+    return n_circuits
 
 
 def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
@@ -127,58 +147,73 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
         there.
     """
     data = slice_data(solution)
-    size = np.ptp(data.centres, axis=0) + 2
-    scale = min(0.8, 16 / float(size.max()))
+    width, height = (np.ptp(data.centres, axis=0) + 2).tolist()
+    inches_per_server = min(0.8, 16 / max(width, height))
     if ax is None:
-        inches = max(4.5, scale * float(size[0])), max(2.8, scale * float(size[1]) + 1.5)
-        ax = blank_figure(*inches).add_subplot()
-    joined = len(data.racks) > 1
-    for edge, (u, v) in enumerate(data.edges.tolist()):
-        if joined and not data.new[edge]:
-            continue  # circuits of others between racks would hide all else
-        for count, colour in ((data.before[edge], palette.FAINT_INK), (data.new[edge], "#266ec3")):
-            if count:
-                ax.annotate(
-                    "",
-                    data.centres[v],
-                    data.centres[u],
-                    arrowprops={
-                        "arrowstyle": "->",
-                        "color": colour,
-                        "linewidth": 0.4 * float(count) ** 0.5,
-                        "connectionstyle": "arc3,rad=0.15",
-                        "shrinkA": 8,
-                        "shrinkB": 8,
-                    },
-                )
-    if not joined and data.before.any():
+        width_inches = max(4.5, inches_per_server * width)
+        height_inches = max(2.8, inches_per_server * height + 1.5)
+        ax = blank_figure(width_inches, height_inches).add_subplot()
+
+    # In several racks, circuits of other slices between racks would hide all else.
+    has_many_racks = len(data.racks) > 1
+    for (tail, head), n_new, n_before in zip(data.edges, data.new, data.before, strict=True):
+        if has_many_racks and not n_new:
+            continue
+        for n_circuits, colour in ((n_before, palette.FAINT_INK), (n_new, _SLICE_COLOUR)):
+            if n_circuits:
+                arrow = {
+                    "arrowstyle": "->",
+                    "color": colour,
+                    "linewidth": 0.4 * float(n_circuits) ** 0.5,
+                    "connectionstyle": "arc3,rad=0.15",
+                    "shrinkA": 8,
+                    "shrinkB": 8,
+                }
+                ax.annotate("", data.centres[head], data.centres[tail], arrowprops=arrow)
+
+    # Empty lines stand for the arrows in the legend.
+    if not has_many_racks and data.before.any():
         ax.plot([], [], color=palette.FAINT_INK, label="circuits that were there")
     if data.new.any():
-        ax.plot([], [], color="#266ec3", label="circuits of the new slice")
-    _draw_servers(ax, data.centres, data.owner, data.slot, 72 * scale, data.servers)
-    many = len(data.racks) > 8
-    racks = f"{len(data.racks)} racks" if many else (
-        f"rack{'s' if joined else ''} {', '.join(map(str, data.racks))}"
-    )  # fmt: skip
-    below = "\ncircuits of others between racks are left out" if joined else ""
-    ax.set_title(
+        ax.plot([], [], color=_SLICE_COLOUR, label="circuits of the new slice")
+    points_per_server = 72 * inches_per_server
+    _draw_servers(ax, data.centres, data.owner, data.slot, points_per_server, data.servers)
+
+    racks = f"{len(data.racks)} racks"
+    if len(data.racks) <= _MAX_NAMED_RACKS:
+        numbers = ", ".join(map(str, data.racks))
+        racks = f"racks {numbers}" if has_many_racks else f"rack {numbers}"
+    title = (
         f"{racks}: servers by number, #k is slot k of the slice; "
-        f"worst load {solution.objective:g} circuits{below}",
-        fontsize=9,
+        f"worst load {solution.objective:g} circuits"
     )
+    if has_many_racks:
+        title += "\ncircuits of others between racks are left out"
+    ax.set_title(title, fontsize=9)
     return ax
 
 
-_MOST_NODES, _MOST_LINKS = 6000, 400
-_FREE, _SLICE, _OTHERS, _RESERVED, _SWITCH, _OLD, _NEW = range(7)
+_SLICE_COLOUR = "#266ec3"
+
+# Racks that the title of a picture lists.
+_MAX_NAMED_RACKS = 8
+
+# Servers of a page, beyond which it has the racks of the slice alone; and circuits of the slice
+# that it shows at once.
+_MAX_NODES = 6000
+_MAX_LINKS = 400
+
+# The kinds of nodes and links of a page: places in its legend.
+_FREE, _SLICE, _OTHER_SLICES, _RESERVED, _SWITCH, _OLD_CIRCUITS, _NEW_CIRCUITS = range(7)
+_HIDDEN = -1
 _LEGEND = (
     ("free", "#ffffff"),
-    ("the new slice", "#266ec3"),
+    ("the new slice", _SLICE_COLOUR),
     ("other slices", "#d9dee5"),
     ("reserved", "#8a94a3"),
     ("switch between racks", "#ffe3a3"),
     ("circuits that were there", "#8a94a3"),
-    ("circuits of the new slice", "#266ec3"),
+    ("circuits of the new slice", _SLICE_COLOUR),
 )
 
 
@@ -186,108 +221,173 @@ def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: all racks and the switches between them, before and with the slice."""
     problem, answer = answered(solution, SliceAllocation, Allocation)
     fabric = problem.fabric
-    places, n = _places(fabric), fabric.n_servers
-    kinds = np.full(n + fabric.n_rack_switches, _SWITCH)
-    kinds[:n] = _FREE
-    kinds[list(problem.reserved)] = _RESERVED
-    names = [f"server {k}" for k in range(n)]
-    for number, placed in enumerate(problem.placed, 1):
-        kinds[placed.servers] = _OTHERS
-        for server in placed.servers.tolist():
-            names[server] = f"slice {number}, server {server}"
-    axes = "xyz"
-    names += [f"switch {axes[a]} ({i}, {j})" for a, i, j in fabric.rack_switches.tolist()]
+    n_servers = fabric.n_servers
+    places = _place_servers_and_switches(fabric)
+    kinds = _kinds_of_nodes(problem)
+    names = _names_of_nodes(problem)
+
+    # Of very many racks, those of the slice are shown alone, with all switches.
     shown = np.arange(len(places))
-    if len(shown) > _MOST_NODES:  # the racks of the slice alone
-        racks = np.isin(fabric.server_coordinates[:, 0], answer.servers // (n // fabric.racks))
-        shown = np.concatenate([np.flatnonzero(racks), np.arange(n, len(places))])
-    spot = {node: k for k, node in enumerate(shown.tolist())}
+    if len(shown) > _MAX_NODES:
+        racks_of_slice = answer.servers // (n_servers // fabric.racks)
+        is_shown = np.isin(fabric.server_coordinates[:, 0], racks_of_slice)
+        shown = np.concatenate([np.flatnonzero(is_shown), np.arange(n_servers, len(places))])
+    number_on_page = {node: number for number, node in enumerate(shown.tolist())}
     nodes = []
     for node in shown.tolist():
         x, y = places[node].tolist()
-        text = str(node) if node < n else ""
+        text = str(node) if node < n_servers else ""
         nodes.append([round(x, 3), round(y, 3), 0.8, 0.8, text, int(kinds[node]), names[node]])
-    steps_of: dict[int, Counter[tuple[int, int]]] = {_OLD: Counter(), _NEW: Counter()}
-    for kind, slices in ((_OLD, problem.placed), (_NEW, (answer,))):
-        for slice_ in slices:
-            ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]]
-            steps_of[kind].update(map(tuple, ends.tolist()))
+
+    # Links are circuits that were there, then those of the slice, which are hidden at first.
     links: list[list[Any]] = []
-    fresh: dict[str, int] = {}
-    for kind, counts in steps_of.items():
-        for (tail, head), count in sorted(counts.items()):
-            if tail in spot and head in spot:
-                name = f"{names[tail]} to {names[head]}: {count} circuits"
-                if kind == _NEW:
-                    fresh[str(len(links))] = kind
-                width = round(0.02 + 0.02 * min(count, 8) ** 0.5, 3)
-                links.append([spot[tail], spot[head], kind if kind == _OLD else -1, width, name])
-    taken = {str(spot[server]): _SLICE for server in answer.servers.tolist()}
-    size = places[shown].max(axis=0) + 1.6
+    new_links: dict[str, int] = {}
+    for kind, slices in ((_OLD_CIRCUITS, problem.placed), (_NEW_CIRCUITS, (answer,))):
+        for (tail, head), n_circuits in sorted(_count_fibres(fabric, slices).items()):
+            if tail in number_on_page and head in number_on_page:
+                if kind == _NEW_CIRCUITS:
+                    new_links[str(len(links))] = kind
+                first_kind = kind if kind == _OLD_CIRCUITS else _HIDDEN
+                width = round(0.02 + 0.02 * min(n_circuits, 8) ** 0.5, 3)
+                name = f"{names[tail]} to {names[head]}: {n_circuits} circuits"
+                ends = [number_on_page[tail], number_on_page[head]]
+                links.append([*ends, first_kind, width, name])
+
+    # The steps of the page: before, the servers of the slice, its circuits.
+    slice_nodes = {}
+    rows = []
+    for slot, server in enumerate(answer.servers.tolist()):
+        node = number_on_page[server]
+        slice_nodes[str(node)] = _SLICE
+        first_chip = server * fabric.chips_per_server
+        rows.append([[f"{slot}: server {server}", f"chips {first_chip} on"], {"node": node}])
+    n_free = int((kinds[:n_servers] == _FREE).sum())
     x, y, z = answer.shape
-    rows = [
-        [
-            [f"{k}: server {server}", f"chips {server * fabric.chips_per_server} on"],
-            {"node": spot[server]},
-        ]
-        for k, server in enumerate(answer.servers.tolist())
+    taking = f"a slice of {x} x {y} x {z} chips takes {len(slice_nodes)} servers"
+    steps = [
+        {"say": f"before: {n_free} of {n_servers} servers are free"},
+        {"say": taking, "nodes": slice_nodes},
+        {"say": f"its {len(answer.circuits)} circuits", "links": new_links},
     ]
-    left_out = len(places) - len(shown)
-    quiet = {_OLD, _NEW} if len(fresh) > _MOST_LINKS else {_OLD} if fabric.joined else set[int]()
+
+    # Quiet kinds of links are shown only for the server that is clicked.
+    quiet_kinds: set[int] = set()
+    if len(new_links) > _MAX_LINKS:
+        quiet_kinds = {_OLD_CIRCUITS, _NEW_CIRCUITS}
+    elif fabric.joined:
+        quiet_kinds = {_OLD_CIRCUITS}
+    legend = []
+    for kind, entry in enumerate(_LEGEND):
+        legend.append((*entry, "quiet") if kind in quiet_kinds else entry)
+
+    notes = []
+    n_left_out = len(places) - len(shown)
+    if n_left_out:
+        notes.append(f"{n_left_out} servers of other racks are left out. ")
+    if quiet_kinds:
+        notes.append("Most circuits are shown for the server that is clicked.")
+    width, height = (places[shown].max(axis=0) + 1.6).tolist()
     return scene(
         solution,
-        legend=[(*entry, "quiet") if k in quiet else entry for k, entry in enumerate(_LEGEND)],
-        bounds=[-0.8, -0.8, *map(float, size)],
+        legend=legend,
+        bounds=[-0.8, -0.8, width, height],
         nodes=nodes,
         links=links,
-        steps=[
-            {"say": f"before: {int((kinds[:n] == _FREE).sum())} of {n} servers are free"},
-            {
-                "say": f"a slice of {x} x {y} x {z} chips takes {len(taken)} servers",
-                "nodes": taken,
-            },
-            {"say": f"its {len(answer.circuits)} circuits", "links": fresh},
-        ],
+        steps=steps,
         list={"title": "Servers of the slice", "heads": ["slot", ""], "rows": rows},
-        note=(f"{left_out} servers of other racks are left out. " if left_out else "")
-        + ("Most circuits are shown for the server that is clicked." if quiet else ""),
+        note="".join(notes),
     )
 
 
-def _places(fabric: RackFabric) -> NDArray[np.float64]:
-    """Put racks on a grid, their layers beside each other, and below them the switches."""
-    nx, ny, nz = fabric.server_grid
+def _kinds_of_nodes(problem: SliceAllocation) -> NDArray[np.int64]:
+    """Return the kind of each server and switch before the new slice."""
+    fabric = problem.fabric
+    kinds = np.full(fabric.n_servers + fabric.n_rack_switches, _SWITCH)
+    kinds[: fabric.n_servers] = _FREE
+    kinds[list(problem.reserved)] = _RESERVED
+    for placed in problem.placed:
+        kinds[placed.servers] = _OTHER_SLICES
+    return kinds
+
+
+def _names_of_nodes(problem: SliceAllocation) -> list[str]:
+    """Return the name of each server and switch, with the slice that a server belongs to."""
+    fabric = problem.fabric
+    names = [f"server {server}" for server in range(fabric.n_servers)]
+    for number, placed in enumerate(problem.placed, 1):
+        for server in placed.servers.tolist():
+            names[server] = f"slice {number}, server {server}"
+    for axis, i, j in fabric.rack_switches.tolist():
+        names.append(f"switch {'xyz'[axis]} ({i}, {j})")
+    return names
+
+
+def _count_fibres(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tuple[int, int]]:
+    """Count the fibres in use between each two nodes, which are servers and then switches."""
+    n_fibres: Counter[tuple[int, int]] = Counter()
+    for slice_ in slices:
+        ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]]
+        n_fibres.update(map(tuple, ends.tolist()))
+    return n_fibres
+
+
+def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
+    """Put racks on a grid, their layers beside each other, and below them the switches.
+
+    Returns
+    -------
+    array, shape (servers + switches, 2)
+        Places x and y, which grows downwards, in sides of a server.
+    """
+    n_x, n_y, n_z = fabric.server_grid
     rack, x, y, z = fabric.server_coordinates.T.astype(float)
-    across = max(1, round((fabric.racks * (ny + 2) / (nz * (nx + GAP) + 1)) ** 0.5))
-    column, row = rack % across, rack // across
-    servers = np.stack(
-        [x + (nx + GAP) * z + column * (nz * (nx + GAP) + 1), y + row * (ny + 1.5)], axis=1
-    )
+
+    # As many racks stand beside each other as make the whole about square.
+    rack_width = n_z * (n_x + GAP) + 1
+    n_columns = max(1, round((fabric.racks * (n_y + 2) / rack_width) ** 0.5))
+    column = rack % n_columns
+    row = rack // n_columns
+    left = x + (n_x + GAP) * z + column * rack_width
+    servers = np.stack([left, y + row * (n_y + 1.5)], axis=1)
     if not fabric.n_rack_switches:
         return servers
+
+    # The switches of an axis form a block; the blocks of x, y and z stand beside each other.
     axis, i, j = fabric.rack_switches.T.astype(float)
-    below, wide = servers[:, 1].max() + 2.0, np.array([ny, nx, nx])  # places i of x, y and z
-    left = np.concatenate([[0.0], np.cumsum(wide + 1.0)])[axis.astype(int)]
-    return np.concatenate([servers, np.stack([left + i, below + j], axis=1)])
+    block_widths = np.array([n_y, n_x, n_x]) + 1.0
+    left_of_block = np.concatenate([[0.0], np.cumsum(block_widths)])
+    top = servers[:, 1].max() + 2.0
+    switches = np.stack([left_of_block[axis.astype(int)] + i, top + j], axis=1)
+    return np.concatenate([servers, switches])
 
 
 def draw_problem(problem: SliceAllocation) -> Figure:
     """Draw all racks: free servers, those of other slices, and those that are kept out."""
     fabric = problem.fabric
-    places = _places(fabric)[: fabric.n_servers]
+    places = _place_servers_and_switches(fabric)[: fabric.n_servers]
     owner = _owners(problem)
-    size = places.max(axis=0) + 1.6
-    scale = min(0.55, 14 / size.max())
-    figure = blank_figure(max(4.0, scale * size[0]), max(2.5, scale * size[1] + 0.8))
+    width, height = (places.max(axis=0) + 1.6).tolist()
+    inches_per_server = min(0.55, 14 / max(width, height))
+    figure = blank_figure(
+        max(4.0, inches_per_server * width), max(2.5, inches_per_server * height + 0.8)
+    )
     ax = figure.add_subplot()
-    _draw_servers(ax, places * [1, -1], owner, np.full(len(owner), -1), 72 * scale)
-    free, wanted = int((owner == -1).sum()), " x ".join(map(str, problem.shape))
+
+    # In axes of matplotlib y grows upwards. No server has a slot of a new slice yet.
+    no_slots = np.full(len(owner), -1)
+    _draw_servers(ax, places * [1, -1], owner, no_slots, 72 * inches_per_server)
+
     font = max(8.0, 0.64 * figure.get_figwidth())
-    for rack in range(fabric.racks if fabric.racks > 1 else 0):
-        x, y = places[fabric.server_coordinates[:, 0] == rack].min(axis=0)
-        ax.text(x - 0.4, 0.5 - y, f"rack {rack}", fontsize=font, va="bottom", zorder=4)
-    told = f"{wanted} chips are wanted; {free:,} of {len(owner):,} servers are free"
-    ax.set_title(f"{told}\na square is a server, layers of a rack side by side", fontsize=font + 1)
+    if fabric.racks > 1:
+        for rack in range(fabric.racks):
+            x, y = places[fabric.server_coordinates[:, 0] == rack].min(axis=0)
+            ax.text(x - 0.4, 0.5 - y, f"rack {rack}", fontsize=font, va="bottom", zorder=4)
+    n_free = int((owner == -1).sum())
+    shape = " x ".join(map(str, problem.shape))
+    title = f"{shape} chips are wanted; {n_free:,} of {len(owner):,} servers are free"
+    ax.set_title(
+        f"{title}\na square is a server, layers of a rack side by side", fontsize=font + 1
+    )
     return figure
 
 
@@ -308,36 +408,78 @@ def _owners(problem: SliceAllocation) -> NDArray[np.int64]:
 
 
 def _draw_servers(
-    ax: Axes, centres: Any, owner: Any, slot: Any, points: float, named: Any = None
+    ax: Axes,
+    centres: NDArray[np.float64],
+    owner: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    points_per_server: float,
+    numbers: NDArray[np.int64] | None = None,
 ) -> None:
-    """Draw a square for each server, with its number where there is room, and a legend."""
+    """Draw a square for each server, with its number where there is room, and a legend.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    centres : array, shape (servers, 2)
+        The middles of the squares, in sides of a server.
+    owner, slot : array, shape (servers,)
+        As in `SliceData`.
+    points_per_server
+        The side of a server in points.
+    numbers : array, shape (servers,)
+        The numbers that are written; None for 0, 1, 2, ...
+    """
     from matplotlib.lines import Line2D
 
-    looks = {0: ("#266ec3", "the new slice"), 1: ("#d9dee5", "other slices"),
-             -1: ("white", "free"), -2: (palette.FAINT_INK, "reserved")}  # fmt: skip
-    kind = np.minimum(owner, 1)
-    for value, (fill, _) in looks.items():
-        at = centres[kind == value]
-        ax.scatter(at[:, 0], at[:, 1], s=(0.72 * points) ** 2, marker="s", c=fill,
-                   edgecolors=palette.INK, linewidths=0.6, zorder=3)  # fmt: skip
-    if points >= 22:
+    # All placed slices, which count from 1, look alike.
+    look_of_owner = {
+        0: (_SLICE_COLOUR, "the new slice"),
+        1: ("#d9dee5", "other slices"),
+        -1: ("white", "free"),
+        -2: (palette.FAINT_INK, "reserved"),
+    }
+    owner_kind = np.minimum(owner, 1)
+    legend_marks: list[Any] = []
+    for kind, (fill, name) in look_of_owner.items():
+        x, y = centres[owner_kind == kind].T
+        ax.scatter(
+            x,
+            y,
+            s=(0.72 * points_per_server) ** 2,
+            marker="s",
+            c=fill,
+            edgecolors=palette.INK,
+            linewidths=0.6,
+            zorder=3,
+        )
+        if len(x):
+            square = Line2D([], [], marker="s", ls="", mfc=fill, mec=palette.INK, label=name)
+            legend_marks.append(square)
+
+    if points_per_server >= 22:
         for server, (x, y) in enumerate(centres.tolist()):
-            number = server if named is None else named[server]
+            number = server if numbers is None else numbers[server]
             text = f"{number}" if slot[server] < 0 else f"{number}\n#{slot[server]}"
             ink = "white" if owner[server] == 0 else palette.INK
             ax.text(x, y, text, ha="center", va="center", fontsize=8, color=ink, zorder=4)
-    marks = [
-        Line2D([], [], marker="s", ls="", mfc=fill, mec=palette.INK, label=name)
-        for value, (fill, name) in looks.items()
-        if (kind == value).any()
-    ]
-    marks += ax.get_lines()
-    ax.legend(handles=marks, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3,
-              frameon=False, fontsize=9)  # fmt: skip
+
+    legend_marks += ax.get_lines()
+    ax.legend(
+        handles=legend_marks,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        ncols=3,
+        frameon=False,
+        fontsize=9,
+    )
+
+    # The arcs of circuits around the ring along z leave the grid.
     ax.set_aspect("equal")
-    (left, low), (right, high) = centres.min(axis=0), centres.max(axis=0)
+    left, low = centres.min(axis=0)
+    right, high = centres.max(axis=0)
     ax.set_xlim(left - 0.8, right + 0.8)
-    ax.set_ylim(low - 1.1, high + 1.1)  # arcs around the ring along z leave the grid
+    ax.set_ylim(low - 1.1, high + 1.1)
     ax.set_axis_off()
 
 
@@ -352,8 +494,8 @@ def tabulate(solution: Solution) -> dict[str, Any]:
     """List a row for each circuit, with its ports and fibres."""
     answer: Any = solution.answer
     sources, destinations = answer.circuits.T
-    fibres = [
-        answer.fibres[answer.fibres[:, 0] == circuit, 1].tolist()
-        for circuit in range(len(sources))
-    ]
-    return {"source": sources, "destination": destinations, "fibres": fibres}
+    circuit_of_fibre, fibre = answer.fibres.T
+    fibres_of_circuits = []
+    for circuit in range(len(sources)):
+        fibres_of_circuits.append(fibre[circuit_of_fibre == circuit].tolist())
+    return {"source": sources, "destination": destinations, "fibres": fibres_of_circuits}

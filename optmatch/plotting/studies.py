@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -62,114 +62,150 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
     return panels
 
 
-def _slices(tables: Tables) -> list[Panel]:
-    names, rules = ("fragmentation", "unusable", "rejected_part"), tables["rules"]
-    by_rule: dict[str, list[Mapping[str, Any]]] = {}
+def _slices_panels(tables: Tables) -> list[Panel]:
+    """Lay out a study of slices: fragmentation, slices in a fragmented pod, and bandwidth."""
+    columns = ("fragmentation", "unusable", "rejected_part")
+    figures = {}
+    half_widths = {}
+    for row in tables["rules"]:
+        figures[row["rule"]] = [row[column] for column in columns]
+        half_widths[row["rule"]] = [row[f"{column}_half_width"] for column in columns]
+    requests = Panel(
+        "requests that come and go",
+        "part of free servers, of requests",
+        ["fragmented", "unusable", "rejected"],
+        figures,
+        half_widths,
+    )
+
+    # A group of bars for each shape, a colour for each rule.
+    placed: dict[str, list[float]] = {}
+    placed_half_width: dict[str, list[float]] = {}
     for row in tables["fragmented"]:
-        by_rule.setdefault(row["rule"], []).append(row)
+        placed.setdefault(row["rule"], []).append(row["placed"])
+        placed_half_width.setdefault(row["rule"], []).append(row["placed_half_width"])
+    fragmented = Panel(
+        "slices that a fragmented pod still holds",
+        "slices placed",
+        _unique(row["shape"] for row in tables["fragmented"]),
+        placed,
+        placed_half_width,
+        "chips of a slice",
+    )
+
     tenants = tables["tenants"]
-    return [
-        Panel(
-            "requests that come and go",
-            "part of free servers, of requests",
-            ["fragmented", "unusable", "rejected"],
-            {row["rule"]: [row[name] for name in names] for row in rules},
-            {row["rule"]: [row[f"{name}_half_width"] for name in names] for row in rules},
-        ),
-        Panel(
-            "slices that a fragmented pod still holds",
-            "slices placed",
-            list(dict.fromkeys(row["shape"] for row in tables["fragmented"])),
-            {rule: [row["placed"] for row in rows] for rule, rows in by_rule.items()},
-            {rule: [row["placed_half_width"] for row in rows] for rule, rows in by_rule.items()},
-            "chips of a slice",
-        ),
-        Panel(
-            "bandwidth of a tenant's chip",
-            "part of its ports in use",
-            [row["shape"] for row in tenants],
-            {
-                "fixed torus": [row["fixed"] for row in tenants],
-                "steered": [row["steered"] for row in tenants],
-            },
-            xlabel="chips of its slice",
-        ),
-    ]
+    bandwidth = Panel(
+        "bandwidth of a tenant's chip",
+        "part of its ports in use",
+        [row["shape"] for row in tenants],
+        {
+            "fixed torus": [row["fixed"] for row in tenants],
+            "steered": [row["steered"] for row in tenants],
+        },
+        xlabel="chips of its slice",
+    )
+    return [requests, fragmented, bandwidth]
 
 
-def _spares(tables: Tables) -> list[Panel]:
+def _unique(names: Iterable[str]) -> list[str]:
+    """Return different names in the order of their first appearance."""
+    return list(dict.fromkeys(names))
+
+
+def _spares_panels(tables: Tables) -> list[Panel]:
+    """Lay out a study of spares: a line for each unit that a spare may be."""
     series: dict[str, list[float]] = {}
+    most_spares = 0
     for row in tables["cover"]:
-        series.setdefault(row["unit"], []).append(row["covered_failures"])
-    most = max((row["spares"] for row in tables["cover"]), default=0)
+        series.setdefault(f"a spare is a {row['unit']}", []).append(row["covered_failures"])
+        most_spares = max(most_spares, row["spares"])
     return [
         Panel(
             "failures that the spares of a rack cover",
             "covered part of the time in which something is down",
-            [str(spares) for spares in range(most + 1)],
-            {f"a spare is a {unit}": values for unit, values in series.items()},
+            [str(n_spares) for n_spares in range(most_spares + 1)],
+            series,
             xlabel="spares of a rack",
             lines=True,
         )
     ]
 
 
-def _blast(tables: Tables) -> list[Panel]:
+def _blast_panels(tables: Tables) -> list[Panel]:
+    """Lay out a study of failures: the chips whose circuits change by each kind of repair."""
     rows = tables["blast"]
+    series = {}
+    if rows:
+        series["mean"] = [row["chips"] for row in rows]
     return [
         Panel(
             "blast radius of a failed chip",
             "chips whose circuits change",
             [row["repair"] for row in rows],
-            {"mean": [row["chips"] for row in rows]} if rows else {},
+            series,
             {"mean": [row["chips_half_width"] for row in rows]},
         )
     ]
 
 
-def _sharing(tables: Tables) -> list[Panel]:
+def _sharing_panels(tables: Tables) -> list[Panel]:
+    """Lay out a study of shared devices: a group of bars for each case of all policies."""
+    # A case is a mix of jobs and the values of all that the study varies.
     rows = tables["completion"]
-    varied = ("mix", "supply", "response", "scale", "baseline")
-    told = [[str(row[name]) for name in varied if name in row] for row in rows]
-    label = [", ".join(words) for words in told]
-    xlabel = ", ".join(name for name in varied if name in rows[0]) if rows else ""
-    row_of = {(mix, row["policy"]): row for mix, row in zip(label, rows, strict=True)}
-    policies = list(dict.fromkeys(row["policy"] for row in rows))
-    whole = [mix for mix in label if all((mix, policy) in row_of for policy in policies)]
-    mixes = list(dict.fromkeys(whole))  # an interrupted study may lack some
+    case_columns = []
+    if rows:
+        columns = ("mix", "supply", "response", "scale", "baseline")
+        case_columns = [column for column in columns if column in rows[0]]
+    row_of: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in rows:
+        case = ", ".join(str(row[column]) for column in case_columns)
+        row_of[case, row["policy"]] = row
 
-    def panel(title: str, ylabel: str, name: str) -> Panel:
-        known = {p: [row_of[mix, p] for mix in mixes] for p in policies}
-        series = {p: [row[name] for row in rows] for p, rows in known.items()}
-        errors = {p: [row[f"{name}_half_width"] for row in rows] for p, rows in known.items()}
-        return Panel(title, ylabel, mixes, series, errors, xlabel)
+    # An interrupted study may lack some policies of its last case, which is left out.
+    policies = _unique(policy for _, policy in row_of)
+    cases = []
+    for case in _unique(case for case, _ in row_of):
+        if all((case, policy) in row_of for policy in policies):
+            cases.append(case)
 
-    ratio = panel("mean completion time", "random over policy", "ratio")
-    venn = [row_of[mix, "venn"]["published"] for mix in mixes if (mix, "venn") in row_of]
-    if len(venn) == len(mixes):
-        ratio.series["venn, published"] = venn
-    return [ratio, panel("distance to the lower bound", "completion over its bound", "of_bound")]
+    def make_panel(title: str, ylabel: str, column: str) -> Panel:
+        series = {}
+        errors = {}
+        for policy in policies:
+            series[policy] = [row_of[case, policy][column] for case in cases]
+            errors[policy] = [row_of[case, policy][f"{column}_half_width"] for case in cases]
+        return Panel(title, ylabel, cases, series, errors, ", ".join(case_columns))
+
+    ratio = make_panel("mean completion time", "random over policy", "ratio")
+    if "venn" in policies or not cases:
+        ratio.series["venn, published"] = [row_of[case, "venn"]["published"] for case in cases]
+    bound = make_panel("distance to the lower bound", "completion over its bound", "of_bound")
+    return [ratio, bound]
 
 
-def _jitter(tables: Tables) -> list[Panel]:
+def _jitter_panels(tables: Tables) -> list[Panel]:
+    """Lay out the step times of many runs: planned, mean and 99th percentile of each policy."""
     rows = tables["policies"]
-    names = {"planned_s": "planned", "mean_s": "mean", "p99_s": "99th percentile"}
     return [
         Panel(
             "step time with uneven computations",
             "seconds",
             [row["policy"] for row in rows],
-            {told: [row[name] for row in rows] for name, told in names.items()},
+            {
+                "planned": [row["planned_s"] for row in rows],
+                "mean": [row["mean_s"] for row in rows],
+                "99th percentile": [row["p99_s"] for row in rows],
+            },
         )
     ]
 
 
 _PANELS = {
-    "slices": _slices,
-    "spares": _spares,
-    "blast-radius": _blast,
-    "sharing": _sharing,
-    "jitter": _jitter,
+    "slices": _slices_panels,
+    "spares": _spares_panels,
+    "blast-radius": _blast_panels,
+    "sharing": _sharing_panels,
+    "jitter": _jitter_panels,
 }
 
 
@@ -191,36 +227,57 @@ def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figur
     optmatch.studies : The studies that make the tables.
     """
     panels = study_data(name, tables)
-    many = max(len(panel.labels) for panel in panels) > 9  # each has a row of its own
-    size = (12.0, 4.2 * len(panels)) if many else (5.0 * len(panels), 3.6)
-    figure = blank_figure(*size) if fig is None else fig
-    shape = (len(panels), 1) if many else (1, len(panels))
+
+    # Panels stand side by side or, if one of them has many labels, below each other.
+    n_labels = max(len(panel.labels) for panel in panels)
+    if n_labels > 9:
+        n_rows, n_columns = len(panels), 1
+        width_inches, height_inches = 12.0, 4.2 * len(panels)
+    else:
+        n_rows, n_columns = 1, len(panels)
+        width_inches, height_inches = 5.0 * len(panels), 3.6
+    figure = blank_figure(width_inches, height_inches) if fig is None else fig
+    font = max(8.0, 0.64 * width_inches)
     for number, panel in enumerate(panels, 1):
-        _draw(figure.add_subplot(*shape, number), panel, max(8.0, 0.64 * size[0]))
+        _draw_panel(figure.add_subplot(n_rows, n_columns, number), panel, font)
     return figure
 
 
-def _draw(ax: Axes, panel: Panel, font: float) -> None:
-    width = 0.8 / max(1, len(panel.series))
+def _draw_panel(ax: Axes, panel: Panel, font: float) -> None:
+    """Draw a chart: a line or a group of bars for each series, fonts in points."""
+    n_series = len(panel.series)
+    bar_width = 0.8 / max(1, n_series)
     for k, (name, values) in enumerate(panel.series.items()):
         colour = palette.circuit_colour(k)
         if panel.lines:
-            style: Any = {"lw": max(1.0, 3.0 - k), "ms": max(4.0, 8.0 - 2 * k)}  # all are seen
-            ax.plot(range(len(values)), values, marker="o", color=colour, label=name, **style)
-            continue
-        places = [i + (k - (len(panel.series) - 1) / 2) * width for i in range(len(values))]
-        errors = panel.errors.get(name) or None
-        ax.bar(places, values, width, yerr=errors, color=colour, label=name, capsize=2)
-    turned = 90 if sum(map(len, panel.labels)) > 50 else 0
-    ax.set_xticks(range(len(panel.labels)), panel.labels, rotation=turned)
-    ax.set_title(panel.title + ("; black: 95 %" if panel.errors else ""), fontsize=font + 2)
+            # Later lines are thinner, so that equal ones are seen beside each other.
+            ax.plot(
+                range(len(values)),
+                values,
+                marker="o",
+                color=colour,
+                label=name,
+                lw=max(1.0, 3.0 - k),
+                ms=max(4.0, 8.0 - 2 * k),
+            )
+        else:
+            # The bars of a group lie around its label.
+            offset = (k - (n_series - 1) / 2) * bar_width
+            places = [group + offset for group in range(len(values))]
+            errors = panel.errors.get(name) or None
+            ax.bar(places, values, bar_width, yerr=errors, color=colour, label=name, capsize=2)
+
+    n_letters = sum(len(label) for label in panel.labels)
+    rotation = 90 if n_letters > 50 else 0
+    ax.set_xticks(range(len(panel.labels)), panel.labels, rotation=rotation)
+    title = f"{panel.title}; black: 95 %" if panel.errors else panel.title
+    ax.set_title(title, fontsize=font + 2)
     ax.set_xlabel(panel.xlabel, fontsize=font)
     ax.set_ylabel(panel.ylabel, fontsize=font)
     ax.tick_params(labelsize=font)
     ax.set_ylim(bottom=0.0)
-    if len(panel.series) > 1:
-        place: Any = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
-        ax.legend(fontsize=font, frameon=False, **place)
+    if n_series > 1:
+        ax.legend(fontsize=font, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 class CostsData(NamedTuple):

@@ -74,21 +74,28 @@ def viewer_page(
     (True, False)
     """
     number("cell_loss_db", cell_loss_db)
-    page = view_of_solution(shown).page if isinstance(shown, Solution) else None
-    data = page_data(shown, cell_loss_db=cell_loss_db) if page is None else page(shown)
+
+    # Some kinds of problems have a page of their own; all others show their slots.
+    make_page = view_of_solution(shown).page if isinstance(shown, Solution) else None
+    data = page_data(shown, cell_loss_db=cell_loss_db) if make_page is None else make_page(shown)
     if title is not None:
         data["title"] = title
-    mesh = "matchings" in data
+
+    shows_slots = "matchings" in data
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    filled = {
+    content_of_placeholder = {
         "title": html.escape(data["title"]),
         "style": _template("viewer.css"),
         "data": text.replace("<", "\\u003c"),  # no "</script>" can end the data early
-        "light": _template("viewer_light.js") if mesh else "",
-        "script": _template("viewer.js" if mesh else "viewer_scene.js"),
+        "light": _template("viewer_light.js") if shows_slots else "",
+        "script": _template("viewer.js" if shows_slots else "viewer_scene.js"),
     }
+
     # In one pass, so that data cannot hold a placeholder.
-    return re.sub(r"{{(\w+)}}", lambda found: filled[found[1]], _template("viewer.html"))
+    def replacement(placeholder: re.Match[str]) -> str:
+        return content_of_placeholder[placeholder[1]]
+
+    return re.sub(r"{{(\w+)}}", replacement, _template("viewer.html"))
 
 
 def page_data(
@@ -96,11 +103,17 @@ def page_data(
 ) -> dict[str, Any]:
     """Collect the data of the page, as plain JSON values; see `viewer_page`.
 
-    `names` tell what each slot is; slots that have names last for no known time.
+    Parameters
+    ----------
+    shown, cell_loss_db
+        As for `viewer_page`.
+    names
+        What is said of each slot; slots that have names last for no known time.
     """
     fabric, schedule = parts(shown)
-    data, graph = mesh_data(fabric), fabric.graph
-    loss = number("cell_loss_db", cell_loss_db)
+    data = mesh_data(fabric)
+    graph = fabric.graph
+    loss_db = number("cell_loss_db", cell_loss_db)
     faults = fabric.faults if isinstance(fabric, Faulty) else ()
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
     owners = owners_of(shown)
@@ -108,8 +121,8 @@ def page_data(
         "title": kind.replace("-", " ").capitalize(),
         "subtitle": _subtitle(fabric),
         "figures": _figures(shown, schedule),
-        "loss_db": loss,
-        "loss_note": " (SmartLight mean)" if loss == CELL_LOSS_DB else "",
+        "loss_db": loss_db,
+        "loss_note": " (SmartLight mean)" if loss_db == CELL_LOSS_DB else "",
         "inset": INSET,
         "offset": OFFSET,
         "handle": HANDLE,
@@ -129,11 +142,12 @@ def page_data(
         "matchings": schedule.matchings.tolist(),
         "durations": [write_amount(s, "s") for s in schedule.durations_s.tolist()],
         "names": list(names),
-        "states": "" if graph is None else _packed(schedule),
+        "states": "" if graph is None else _pack_states(schedule),
     }
 
 
 def _template(name: str) -> str:
+    """Return the text of a file of the page."""
     return files("optmatch.plotting").joinpath(name).read_text(encoding="utf-8").strip()
 
 
@@ -141,11 +155,16 @@ def _rounded(values: Any) -> list[float]:
     return [round(float(value), 4) for value in values]
 
 
-def _packed(schedule: Schedule) -> str:
-    """Write five cells as one byte, in base 3; a row of cells begins with a byte of its own."""
-    digits = np.asarray(schedule.cell_states) % 3  # bar, cross, and 2 for free
-    digits = np.pad(digits, ((0, 0), (0, -digits.shape[1] % 5))).reshape(-1, 5)
-    return b64encode((digits @ 3 ** np.arange(5)).astype(np.uint8).tobytes()).decode("ascii")
+def _pack_states(schedule: Schedule) -> str:
+    """Write cell states as base 64 of bytes, each of five cells in base 3.
+
+    The states of a slot begin with a byte of their own. Bar is 0, cross 1, and free 2.
+    """
+    digits = np.asarray(schedule.cell_states) % 3  # free is -1, which becomes 2
+    n_missing = -digits.shape[1] % 5
+    groups = np.pad(digits, ((0, 0), (0, n_missing))).reshape(-1, 5)
+    packed_bytes = (groups @ 3 ** np.arange(5)).astype(np.uint8)
+    return b64encode(packed_bytes.tobytes()).decode("ascii")
 
 
 def _subtitle(fabric: Fabric) -> str:
@@ -169,28 +188,39 @@ def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
 
 
 def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]:
-    """List what is known of a solution, and `rows`; a third entry marks the status."""
+    """List what is known of a solution: rows of a name, a value, and True beside the status.
+
+    Parameters
+    ----------
+    solution
+        The solution.
+    rows
+        Further rows, which stand before the method.
+    """
+    panel_rows: list[list[Any]] = [["Status", solution.status.value, True]]
+    if solution.limit not in (None, Limit.EXHAUSTED):
+        panel_rows.append(["Stopped by", solution.limit.value])
+
+    unit = unit_of(solution.problem)
+    gap = f"{100 * solution.gap:.2f} %" if math.isfinite(solution.gap) else "unknown"
+    panel_rows.append(["Objective", _write_score_or_unknown(solution.objective, unit)])
+    panel_rows.append(["Lower bound", _write_score_or_unknown(solution.lower_bound, unit)])
+    panel_rows.append(["Gap", gap])
+    if solution.proof is not None and is_known(solution.lower_bound):
+        is_optimal = solution.status is Status.OPTIMAL
+        panel_rows.append(["Proof" if is_optimal else "Bound by", solution.proof])
+
+    for name, value in figures_of(solution.problem, solution.answer).items():
+        panel_rows.append([name.capitalize(), value])
+    panel_rows += rows
     seed = "" if solution.seed is None else f", seed {solution.seed}"
-    unit, limit = unit_of(solution.problem), solution.limit
-    proved = solution.status is Status.OPTIMAL
-    rests = solution.proof if is_known(solution.lower_bound) else None
-    told = figures_of(solution.problem, solution.answer)
-    return [
-        ["Status", solution.status.value, True],
-        *([] if limit in (None, Limit.EXHAUSTED) else [["Stopped by", limit.value]]),
-        ["Objective", _amount(solution.objective, unit)],
-        ["Lower bound", _amount(solution.lower_bound, unit)],
-        ["Gap", f"{100 * solution.gap:.2f} %" if math.isfinite(solution.gap) else "unknown"],
-        *([] if rests is None else [["Proof" if proved else "Bound by", rests]]),
-        *([name.capitalize(), value] for name, value in told.items()),
-        *rows,
-        ["Method", solution.method + seed],
-        ["Solved in", write_amount(solution.time_s, "s")],
-    ]
+    panel_rows.append(["Method", solution.method + seed])
+    panel_rows.append(["Solved in", write_amount(solution.time_s, "s")])
+    return panel_rows
 
 
-def _amount(value: Score | None, unit: str) -> str:
-    """Write a value of the objective in its unit."""
+def _write_score_or_unknown(value: Score | None, unit: str) -> str:
+    """Write a value of the objective in its unit; "unknown" without a finite one."""
     if isinstance(value, tuple):
         return write_score(value, unit)
     if value is None or not math.isfinite(value):
@@ -207,13 +237,18 @@ def scene(solution: Solution, **parts: Any) -> dict[str, Any]:
     colour, and half of a row), -1 is not drawn. Each of `steps` says something, and what changes.
     """
     problem = solution.problem
-    fabric, known = problem.fabric, math.isfinite(solution.gap)
+    fabric = problem.fabric
+
+    # A bound is a line over time where the objective is a time.
+    bound_s = None
+    if unit_of(problem) == "s" and math.isfinite(solution.gap):
+        bound_s = solution.lower_bound
     return {
         "title": problem.kind.replace("-", " ").capitalize(),
         "subtitle": "" if fabric is None else _subtitle(fabric),
         "figures": panel(solution),
         "list": {"title": "Steps", "heads": [], "rows": []},
         "noun": "step",
-        "bound_s": solution.lower_bound if unit_of(problem) == "s" and known else None,
+        "bound_s": bound_s,
         **parts,
     }

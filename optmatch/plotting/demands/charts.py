@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -74,17 +75,19 @@ def gantt_data(solution: Solution) -> GanttData:
     problem, _ = answered(solution, Demand, object)
     answer: Any = solution.schedule or solution.answer
     schedules: tuple[Schedule, ...] = getattr(answer, "schedules", (answer,))
-    bars = [_bars(problem, schedule, plane) for plane, schedule in enumerate(schedules)]
-    table = np.concatenate(bars)
-    table = table[np.argsort(table[:, 3], kind="stable")]
-    source, destination, plane = table[:, :3].astype(np.int64).T
+    bars: list[_Bar] = []
+    for plane, schedule in enumerate(schedules):
+        bars += _list_bars(problem, schedule, plane)
+
+    # Bars in the order of their starts: earlier ones send first.
+    bars.sort(key=lambda bar: bar.start_s)
     return GanttData(
-        source=source,
-        destination=destination,
-        plane=plane,
-        start_s=table[:, 3],
-        sent_s=_sent(problem, table),
-        end_s=table[:, 4],
+        source=np.array([bar.source for bar in bars], dtype=np.int64),
+        destination=np.array([bar.destination for bar in bars], dtype=np.int64),
+        plane=np.array([bar.plane for bar in bars], dtype=np.int64),
+        start_s=np.array([bar.start_s for bar in bars], dtype=np.float64),
+        sent_s=_find_ends_of_sending(problem, bars),
+        end_s=np.array([bar.end_s for bar in bars], dtype=np.float64),
         makespan_s=max(float(schedule.makespan_s) for schedule in schedules),
         lower_bound_s=solution.lower_bound,
         n_ports=problem.fabric.n_ports,
@@ -92,29 +95,45 @@ def gantt_data(solution: Solution) -> GanttData:
     )
 
 
-def _bars(problem: Demand, schedule: Schedule, plane: int) -> NDArray[np.float64]:
-    """List source, destination, plane, start and end of each circuit in each slot."""
+class _Bar(NamedTuple):
+    """A circuit of one slot: from when it can send, and when its slot ends."""
+
+    source: int
+    destination: int
+    plane: int
+    start_s: float
+    end_s: float
+
+
+def _list_bars(problem: Demand, schedule: Schedule, plane: int) -> list[_Bar]:
+    """List the circuits of all slots of one plane."""
     slot, source = np.nonzero(schedule.matchings != IDLE)
     destination = schedule.matchings[slot, source]
-    start = (schedule.ends_s - schedule.durations_s)[slot]
+    start_s = (schedule.ends_s - schedule.durations_s)[slot]
+
+    # A circuit that stays goes on during the delay before its slot.
     if problem.switching == "per-circuit" and schedule.n_slots:
         stays = np.zeros(schedule.matchings.shape, dtype=bool)
         stays[1:] = schedule.matchings[1:] == schedule.matchings[:-1]
-        start = start - schedule.delay_s * stays[slot, source]
-    columns = (source, destination, np.full(len(source), plane), start, schedule.ends_s[slot])
-    return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
+        start_s = start_s - schedule.delay_s * stays[slot, source]
+
+    end_s = schedule.ends_s[slot]
+    rows = zip(
+        source.tolist(), destination.tolist(), start_s.tolist(), end_s.tolist(), strict=True
+    )
+    return [_Bar(tx, rx, plane, begin_s, stop_s) for tx, rx, begin_s, stop_s in rows]
 
 
-def _sent(problem: Demand, table: NDArray[np.float64]) -> NDArray[np.float64]:
+def _find_ends_of_sending(problem: Demand, bars: list[_Bar]) -> NDArray[np.float64]:
     """Return until when each bar has something to send, bars in the order of their starts."""
-    left = problem.demand_bytes / problem.rate_bytes_per_s
-    sent = np.empty(len(table))
-    for k, (source, destination, _, start, end) in enumerate(table.tolist()):
-        flow = int(source), int(destination)
-        used = min(float(left[flow]), end - start)
-        left[flow] -= used
-        sent[k] = start + used
-    return sent
+    remaining_s = problem.demand_bytes / problem.rate_bytes_per_s
+    sent_s = np.empty(len(bars))
+    for k, bar in enumerate(bars):
+        flow = (bar.source, bar.destination)
+        used_s = min(float(remaining_s[flow]), bar.end_s - bar.start_s)
+        remaining_s[flow] -= used_s
+        sent_s[k] = bar.start_s + used_s
+    return sent_s
 
 
 def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
@@ -139,149 +158,251 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     plot_rails : A training step over time.
     """
     data = gantt_data(solution)
-    rows = data.n_ports * data.planes
-    ax = chart_axes(ax, rows, 0.22)
+    n_rows = data.n_ports * data.planes
+    ax = chart_axes(ax, n_rows, 0.22)
     row = data.source * data.planes + data.plane
-    hues = palette.CIRCUIT_COLOURS[:8]  # told apart by everybody; beyond eight with patterns
-    colours = np.array([hues[port % len(hues)] for port in range(data.n_ports)])
-    span = data.makespan_s or 1.0
-    for ends, alpha in ((data.end_s, 0.25), (data.sent_s, 1.0)):
-        times = data.start_s, ends, row - 0.4, row + 0.4
-        draw_bars(ax, *times, facecolors=colours[data.destination], alpha=alpha, linewidths=0.0)
-    _draw_patterns(ax, data, row, len(hues), _inches(ax)[0] / span)
-    _label_bars(ax, data, row, colours, span)
-    if np.isfinite(data.lower_bound_s) and solution.problem.objective == "completion-s":  # type: ignore[attr-defined]
-        bound, ink = data.lower_bound_s, palette.INK
-        ax.axvline(bound, color=ink, linestyle="--", linewidth=1.0, label="lower bound")
-    label_time(ax, span, rows)
-    inches = float(ax.get_figure(root=True).get_size_inches()[1])  # type: ignore[union-attr]
-    every = max(1, -(-data.n_ports // max(1, int(0.8 * inches / 0.14))))
-    ports = np.arange(0, data.n_ports, every)
-    labels = solution.problem.fabric.labels
+    colours = np.array([_HUES[port % len(_HUES)] for port in range(data.n_ports)])
+    span_s = data.makespan_s or 1.0
+
+    # The part of a bar in which it sends lies over the pale bar of the whole slot.
+    for ends_s, alpha in ((data.end_s, 0.25), (data.sent_s, 1.0)):
+        draw_bars(
+            ax,
+            data.start_s,
+            ends_s,
+            row - 0.4,
+            row + 0.4,
+            facecolors=colours[data.destination],
+            alpha=alpha,
+            linewidths=0.0,
+        )
+    _draw_patterns(ax, data, row, span_s)
+    _label_bars(ax, data, row, colours, span_s)
+
+    # Of other objectives the bound is no time.
+    problem: Any = solution.problem
+    if np.isfinite(data.lower_bound_s) and problem.objective == "completion-s":
+        bound_s = data.lower_bound_s
+        ax.axvline(bound_s, color=palette.INK, linestyle="--", linewidth=1.0, label="lower bound")
+
+    # As many ports are named as there is room for, each beside the middle of its rows.
+    label_time(ax, span_s, n_rows)
+    figure: Any = ax.get_figure(root=True)
+    most_labels = max(1, int(0.8 * float(figure.get_figheight()) / 0.14))
+    ports = np.arange(0, data.n_ports, max(1, math.ceil(data.n_ports / most_labels)))
+    labels = problem.fabric.labels
     ax.set_yticks(ports * data.planes + (data.planes - 1) / 2, [labels[port] for port in ports])
     ax.set_ylabel("source port" if data.planes == 1 else "source port, a row for each plane")
-    on = f" on {data.planes} planes" if data.planes > 1 else ""
-    span_text = write_amount(data.makespan_s, "s")
-    ax.set_title(f"circuits over {span_text}{on}; colours and numbers: destinations; "
-                 "pale: nothing left to send", fontsize=10)  # fmt: skip
-    _explain_hues(ax, data.n_ports, hues)
+
+    title = f"circuits over {write_amount(data.makespan_s, 's')}"
+    if data.planes > 1:
+        title += f" on {data.planes} planes"
+    title += "; colours and numbers: destinations; pale: nothing left to send"
+    ax.set_title(title, fontsize=10)
+    _add_legend(ax, data.n_ports)
     return ax
 
 
-def _inches(ax: Axes) -> tuple[float, float]:
+# Eight colours that everybody can tell apart; further destinations have patterns as well.
+_HUES = palette.CIRCUIT_COLOURS[:8]
+
+
+def _size_in_inches(ax: Axes) -> tuple[float, float]:
+    """Return width and height of axes in inches."""
     figure: Any = ax.get_figure(root=True)
     box = ax.get_position()
     width, height = figure.get_size_inches() * (box.width, box.height)
     return float(width), float(height)
 
 
-def _draw_patterns(ax: Axes, data: GanttData, row: Any, n_hues: int, inches: float) -> None:
-    """Draw the pattern of each eight destinations over all their bars at once, where it is seen.
+def _draw_patterns(ax: Axes, data: GanttData, row: NDArray[np.int64], span_s: float) -> None:
+    """Draw patterns over the bars to destinations 8 and more, where they are wide enough.
 
-    A second has so many `inches`.
+    Parameters
+    ----------
+    ax
+        The axes, seconds across and rows down.
+    data
+        The bars.
+    row : array, shape (bars,)
+        The row of each bar.
+    span_s
+        The seconds across the axes.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
-    wide = (data.end_s - data.start_s) * inches > 0.05
-    for turn in range(1, -(-data.n_ports // n_hues)):
-        own = wide & (data.destination // n_hues == turn)
-        left, right, middle = data.start_s[own], data.end_s[own], row[own]
+    width_inches, _ = _size_in_inches(ax)
+    is_wide = (data.end_s - data.start_s) * (width_inches / span_s) > 0.05
+    n_patterns = math.ceil(data.n_ports / len(_HUES))
+    for number in range(1, n_patterns):
+        chosen = is_wide & (data.destination // len(_HUES) == number)
+        if not chosen.any():
+            continue
+
+        # All bars of a pattern are one path: a patch for each would take seconds.
+        left = data.start_s[chosen]
+        right = data.end_s[chosen]
+        top = row[chosen] - 0.4
+        bottom = row[chosen] + 0.4
         x = np.stack([left, right, right, left], axis=1)
-        y = np.stack([middle - 0.4, middle - 0.4, middle + 0.4, middle + 0.4], axis=1)
-        if len(x):
-            outline = Path.make_compound_path_from_polys(np.stack([x, y], axis=2))
-            pattern = PATTERNS[turn % len(PATTERNS)]
-            ax.add_patch(PathPatch(outline, fill=False, hatch=pattern, edgecolor="white", lw=0.0))
+        y = np.stack([top, top, bottom, bottom], axis=1)
+        outline = Path.make_compound_path_from_polys(np.stack([x, y], axis=2))
+        pattern = PATTERNS[number % len(PATTERNS)]
+        ax.add_patch(PathPatch(outline, fill=False, hatch=pattern, edgecolor="white", lw=0.0))
 
 
-def _label_bars(ax: Axes, data: GanttData, row: Any, colours: Any, span: float) -> None:
-    """Write the destination into each bar, or its longer part, where its digits have room."""
-    width, height = _inches(ax)
-    rows = data.n_ports * data.planes
-    if height / rows < LABEL_INCHES:
+def _label_bars(
+    ax: Axes,
+    data: GanttData,
+    row: NDArray[np.int64],
+    colours: NDArray[np.str_],
+    span_s: float,
+) -> None:
+    """Write the destination into each bar, or its longer part, where its digits have room.
+
+    Parameters
+    ----------
+    ax, data, row, span_s
+        As for `_draw_patterns`.
+    colours : array, shape (ports,)
+        The colour of each destination.
+    """
+    width_inches, height_inches = _size_in_inches(ax)
+    n_rows = data.n_ports * data.planes
+    if height_inches / n_rows < LABEL_INCHES:
         return
-    digits = np.char.str_len(data.destination.astype(str))
-    pale = data.end_s - data.sent_s > data.sent_s - data.start_s  # the part without data is longer
-    low, high = np.where(pale, data.sent_s, data.start_s), np.where(pale, data.end_s, data.sent_s)
-    for k in np.flatnonzero((high - low) / span * width > 0.075 * digits + 0.03):
+
+    # Each bar has a part in which it sends and a pale one. The number stands in the longer one.
+    pale_is_longer = data.end_s - data.sent_s > data.sent_s - data.start_s
+    left_s = np.where(pale_is_longer, data.sent_s, data.start_s)
+    right_s = np.where(pale_is_longer, data.end_s, data.sent_s)
+    part_inches = (right_s - left_s) / span_s * width_inches
+    n_digits = np.char.str_len(data.destination.astype(str))
+    for k in np.flatnonzero(part_inches > 0.075 * n_digits + 0.03):
         port = int(data.destination[k])
-        plated = port >= 8 and not pale[k]
-        plate = {"boxstyle": "square,pad=0.1", "fc": str(colours[port]), "ec": "none"}
+        colour = str(colours[port])
+
+        # A pattern would hide the digits, so there they stand on a plate.
+        plate = None
+        if port >= len(_HUES) and not pale_is_longer[k]:
+            plate = {"boxstyle": "square,pad=0.1", "fc": colour, "ec": "none"}
+        ink = palette.INK if pale_is_longer[k] else palette.ink_on(colour)
         ax.text(
-            (low[k] + high[k]) / 2, row[k], str(port), ha="center", va="center", fontsize=8,
-            color=palette.INK if pale[k] else palette.ink_on(str(colours[port])),
-            bbox=plate if plated else None,  # patterns would hide the digits
-        )  # fmt: skip
+            (left_s[k] + right_s[k]) / 2,
+            row[k],
+            str(port),
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=ink,
+            bbox=plate,
+        )
 
 
-def _explain_hues(ax: Axes, n_ports: int, hues: Any) -> None:
-    """Tell which colour and pattern is which destination."""
+def _add_legend(ax: Axes, n_ports: int) -> None:
+    """Add a legend of the colours and patterns of destinations."""
     from matplotlib.patches import Patch
 
-    turns = min(len(PATTERNS), -(-n_ports // len(hues)))
-    marks: list[Any] = [
-        Patch(facecolor=hue, label=f"to {k}") for k, hue in enumerate(hues[:n_ports])
-    ]
-    marks += [
-        Patch(facecolor="#8a94a3", edgecolor="white", hatch=PATTERNS[turn], linewidth=0,
-              label=f"+ {turn * len(hues)}")
-        for turn in range(1, turns)
-    ]  # fmt: skip
+    marks: list[Any] = []
+    for port, hue in enumerate(_HUES[:n_ports]):
+        marks.append(Patch(facecolor=hue, label=f"to {port}"))
+    n_patterns = min(len(PATTERNS), math.ceil(n_ports / len(_HUES)))
+    for number in range(1, n_patterns):
+        mark = Patch(
+            facecolor="#8a94a3",
+            edgecolor="white",
+            hatch=PATTERNS[number],
+            linewidth=0,
+            label=f"+ {number * len(_HUES)}",
+        )
+        marks.append(mark)
     marks += [line for line in ax.get_lines() if line.get_label() == "lower bound"]
-    ax.legend(handles=marks, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
-              fontsize=8)  # fmt: skip
+    ax.legend(
+        handles=marks, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8
+    )
 
 
-_MOST_BARS = 60_000
+# Limits of a page, so that it stays small: bars, and circuits in its list.
+_MAX_BARS = 60_000
+_MAX_LISTED = 4000
 
 
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: slot by slot with what is left, or the circuits of planes over time."""
     data = gantt_data(solution)
     problem: Any = solution.problem
-    carried = (data.sent_s - data.start_s) * problem.rate_bytes_per_s
-    ends = np.unique(data.end_s)
-    left = problem.demand_bytes.sum() - np.cumsum(
-        np.bincount(np.searchsorted(ends, data.end_s), carried, minlength=len(ends))
-    )
-    left = np.where(left > 1e-9 * max(1.0, problem.demand_bytes.sum()), left, 0.0)
     unit = "B" if problem.rate_bytes_per_s != 1 else ""
-    said = [f"{write_amount(float(amount), unit)} left to carry" for amount in left]
+    carried_bytes = (data.sent_s - data.start_s) * problem.rate_bytes_per_s
+    total_bytes = problem.demand_bytes.sum()
+
+    # The bytes that are left at the end of each bar; rounding leaves no crumbs.
+    ends_s, end_of_bar = np.unique(data.end_s, return_inverse=True)
+    carried_until_end = np.cumsum(np.bincount(end_of_bar, carried_bytes, minlength=len(ends_s)))
+    left_bytes = total_bytes - carried_until_end
+    left_bytes = np.where(left_bytes > 1e-9 * max(1.0, total_bytes), left_bytes, 0.0)
+    texts = [f"{write_amount(float(amount), unit)} left to carry" for amount in left_bytes]
     if solution.schedule is not None:
-        last_s = solution.schedule.ends_s
-        at = np.clip(np.searchsorted(ends, last_s * (1 - 1e-12)), 0, max(0, len(ends) - 1))
-        return page_data(solution, names=[said[k] for k in at] if said else ())
+        if not texts:
+            return page_data(solution)
+        slot_ends_s = solution.schedule.ends_s * (1 - 1e-12)
+        end_of_slot = np.searchsorted(ends_s, slot_ends_s).clip(0, len(ends_s) - 1)
+        return page_data(solution, names=[texts[k] for k in end_of_slot])
+    return _planes_page(solution, data, carried_bytes, unit, list(zip(texts, ends_s, strict=True)))
+
+
+def _planes_page(
+    solution: Solution,
+    data: GanttData,
+    carried_bytes: NDArray[np.float64],
+    unit: str,
+    steps: list[tuple[str, float]],
+) -> dict[str, Any]:
+    """Collect the page of several planes: a row for each port and plane, a bar for each circuit.
+
+    Parameters
+    ----------
+    solution
+        The solution.
+    data
+        The bars.
+    carried_bytes : array, shape (bars,)
+        The bytes of each bar.
+    unit
+        Their unit.
+    steps : list of (text, time in s)
+        The steps of the page.
+    """
+    # A bar is colour, start and length; times are in millionths of the whole.
     span_s = data.makespan_s or 1.0
-    hues = palette.CIRCUIT_COLOURS[:8]
-    rows: list[list[int]] = [[] for _ in range(data.n_ports * data.planes)]
-    for k in range(min(len(data.source), _MOST_BARS)):
-        row = rows[data.source[k] * data.planes + data.plane[k]]
-        start = round(data.start_s[k] * 1e6 / span_s)
-        row += [int(data.destination[k] % len(hues)), start,
-                round(data.end_s[k] * 1e6 / span_s) - start]  # fmt: skip
-    circuits = zip(data.source, data.destination, data.plane, carried, strict=True)
-    pairs = [
-        [
-            [f"{i} to {j}, plane {p}", write_amount(float(size), unit)],
-            {"row": int(i * data.planes + p)},
-        ]
-        for i, j, p, size in circuits
-    ]
+    row = data.source * data.planes + data.plane
+    start = [round(time_s * 1e6 / span_s) for time_s in data.start_s]
+    end = [round(time_s * 1e6 / span_s) for time_s in data.end_s]
+    n_rows = data.n_ports * data.planes
+    bars_of_row: list[list[int]] = [[] for _ in range(n_rows)]
+    for k in range(min(len(row), _MAX_BARS)):
+        colour = int(data.destination[k] % len(_HUES))
+        bars_of_row[row[k]] += [colour, start[k], end[k] - start[k]]
+
+    lines = []
+    for k in range(min(len(row), _MAX_LISTED)):
+        name = f"{data.source[k]} to {data.destination[k]}, plane {data.plane[k]}"
+        size = write_amount(float(carried_bytes[k]), unit)
+        lines.append([[name, size], {"row": int(row[k])}])
+
+    page_steps = [{"say": text, "at": float(time_s)} for text, time_s in steps]
     return scene(
         solution,
-        legend=[(f"to ports {k}, {k + 8}, ...", hue, 2) for k, hue in enumerate(hues)],
+        legend=[(f"to ports {k}, {k + 8}, ...", hue, 2) for k, hue in enumerate(_HUES)],
         noun="slot",
         row_noun="port",
-        rows=[f"{k // data.planes}, plane {k % data.planes}" for k in range(len(rows))],
-        bars=rows,
+        rows=[f"{k // data.planes}, plane {k % data.planes}" for k in range(n_rows)],
+        bars=bars_of_row,
         row_of=[port * data.planes for port in range(data.n_ports)],
         span_s=span_s,
-        steps=[
-            {"say": text, "at": float(end)} for text, end in zip(said, ends, strict=True)
-        ] or [{"say": "nothing to carry", "at": 0.0}],
-        list={"title": "Circuits in order", "heads": ["circuit", "carries"], "rows": pairs[:4000]},
-    )  # fmt: skip
+        steps=page_steps or [{"say": "nothing to carry", "at": 0.0}],
+        list={"title": "Circuits in order", "heads": ["circuit", "carries"], "rows": lines},
+    )
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:

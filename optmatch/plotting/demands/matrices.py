@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,45 +17,73 @@ from optmatch.problems import Demand
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_TIMES = 8
+# Matrices that are drawn beside each other.
+_MAX_TIMES = 8
 
 
 def draw_problem(problem: Demand) -> Figure:
     """Draw the matrix of a demand: sources down, destinations across."""
     matrix = problem.demand_bytes
-    total = write_amount(float(matrix.sum()), "B" if problem.rate_bytes_per_s != 1 else "")
-    nothing = "; white: nothing" if (matrix == 0).any() else ""
-    return draw_matrices(problem, [matrix], [f"what is to be carried: {total} in all{nothing}"])
+    total = write_amount(float(matrix.sum()), _unit_of_bytes(problem))
+    title = f"what is to be carried: {total} in all"
+    if (matrix == 0).any():
+        title += "; white: nothing"
+    return draw_matrices(problem, [matrix], [title])
 
 
 def draw_matrices(
     problem: Demand, matrices: Sequence[NDArray[np.float64]], titles: Sequence[str]
 ) -> Figure:
-    """Draw amounts for each pair of ports beside each other, with the same colours."""
+    """Draw matrices of a demand beside each other, with the same colours.
+
+    Parameters
+    ----------
+    problem
+        The demand, for the names of ports and the unit.
+    matrices : sequence of arrays, shape (sources, destinations)
+        Amounts; zeros stay white.
+    titles
+        The title of each.
+    """
     from matplotlib.colors import PowerNorm
 
-    labels, unit = problem.fabric.labels, "B" if problem.rate_bytes_per_s != 1 else ""
-    n, count = len(labels), len(matrices)
-    side = min(10.0 if count == 1 else 5.0, max(4.0, 0.3 * n + 1.5))
-    figure = blank_figure(side * count + 1.2, side)
-    most = max(float(matrix.max(initial=0.0)) for matrix in matrices)
-    scale, name = scale_of(most, unit)
-    some = np.concatenate([matrix[matrix > 0] for matrix in matrices])
-    skewed = len(some) and most > 10 * float(np.median(some))  # else all but a few would be black
-    norm = PowerNorm(0.35 if skewed else 1.0, vmin=0.0, vmax=most / scale or 1.0)
-    ticks = np.arange(0, n, max(1, -(-n // (24 if count == 1 else 12))))
-    names = [labels[k] for k in ticks]
-    turned = 90 if len(ticks) > 12 or max(map(len, names)) > 3 else 0
-    axes = figure.subplots(1, count, squeeze=False)[0]
+    labels = problem.fabric.labels
+    n_ports = len(labels)
+    n_matrices = len(matrices)
+    is_single = n_matrices == 1
+    side_inches = min(10.0 if is_single else 5.0, max(4.0, 0.3 * n_ports + 1.5))
+    figure = blank_figure(side_inches * n_matrices + 1.2, side_inches)
+
+    # Where a few amounts are far larger than the others, an even scale would draw all others
+    # black.
+    largest = max(float(matrix.max(initial=0.0)) for matrix in matrices)
+    scale, unit_name = scale_of(largest, _unit_of_bytes(problem))
+    amounts = np.concatenate([matrix[matrix > 0] for matrix in matrices])
+    is_skewed = len(amounts) > 0 and largest > 10 * float(np.median(amounts))
+    norm = PowerNorm(0.35 if is_skewed else 1.0, vmin=0.0, vmax=largest / scale or 1.0)
+
+    # As many ports are named as there is room for; long names across are turned.
+    most_names = 24 if is_single else 12
+    ticks = np.arange(0, n_ports, max(1, math.ceil(n_ports / most_names)))
+    names = [labels[port] for port in ticks]
+    longest_name = max(len(name) for name in names)
+    rotation = 90 if len(ticks) > 12 or longest_name > 3 else 0
+
+    axes = figure.subplots(1, n_matrices, squeeze=False)[0]
     for ax, matrix, title in zip(axes, matrices, titles, strict=True):
         image = ax.imshow(np.ma.masked_equal(matrix / scale, 0.0), cmap="cividis", norm=norm)
-        ax.set_xticks(ticks, names, fontsize=8, rotation=turned)
+        ax.set_xticks(ticks, names, fontsize=8, rotation=rotation)
         ax.set_yticks(ticks, names, fontsize=8)
         ax.set_xlabel("destination port")
         ax.set_title(title, fontsize=11)
     axes[0].set_ylabel("source port")
-    figure.colorbar(image, ax=list(axes), label=name or "demand", shrink=0.8)
+    figure.colorbar(image, ax=list(axes), label=unit_name or "demand", shrink=0.8)
     return figure
+
+
+def _unit_of_bytes(problem: Demand) -> str:
+    """Return the unit of the amounts of a demand; none where the rate 1 makes them seconds."""
+    return "B" if problem.rate_bytes_per_s != 1 else ""
 
 
 def tabulate_problem(problem: Demand) -> dict[str, Any]:
@@ -88,17 +117,23 @@ def left_bytes(solution: Solution, times_s: ArrayLike) -> NDArray[np.float64]:
     >>> left_bytes(solution, [0, 3, 4]).tolist()
     [[[0.0, 3.0], [2.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]
     """
-    data, problem = gantt_data(solution), solution.problem
+    data = gantt_data(solution)
+    problem = solution.problem
     assert isinstance(problem, Demand)
     times = np.asarray(times_s, dtype=np.float64)
     if times.ndim != 1 or not (np.isfinite(times) & (times >= 0)).all():
         raise InputError("must be a list of finite numbers >= 0", where="times_s")
+
+    # Until a time each circuit has sent since its start, at most as long as it had something.
     left = np.repeat(problem.demand_bytes[None].astype(np.float64), len(times), axis=0)
     for k, time_s in enumerate(times):
-        sent_s = np.clip(time_s - data.start_s, 0.0, data.sent_s - data.start_s)
-        np.subtract.at(left[k], (data.source, data.destination), sent_s * problem.rate_bytes_per_s)
-    rounding = 1e-9 * float(problem.demand_bytes.max(initial=0.0))
-    return np.where(left > rounding, left, 0.0)
+        sending_s = np.clip(time_s - data.start_s, 0.0, data.sent_s - data.start_s)
+        sent_bytes = sending_s * problem.rate_bytes_per_s
+        np.subtract.at(left[k], (data.source, data.destination), sent_bytes)
+
+    # Differences of rounding are not left over.
+    rounding_bytes = 1e-9 * float(problem.demand_bytes.max(initial=0.0))
+    return np.where(left > rounding_bytes, left, 0.0)
 
 
 def plot_left(solution: Solution, times_s: ArrayLike | None = None) -> Figure:
@@ -125,23 +160,21 @@ def plot_left(solution: Solution, times_s: ArrayLike | None = None) -> Figure:
     --------
     left_bytes : What is drawn.
     """
-    end_s, problem = gantt_data(solution).makespan_s, solution.problem
+    end_s = gantt_data(solution).makespan_s
+    problem = solution.problem
     assert isinstance(problem, Demand)
-    times = [0.0, end_s / 2, end_s]
-    if times_s is not None:
-        times = frozen("times_s", times_s, 1, np.float64).tolist()
-    left = left_bytes(solution, times)
-    if not 1 <= len(left) <= _MOST_TIMES:
-        raise InputError(f"1 to {_MOST_TIMES} times are drawn", where="times_s")
-    names = [f"at {write_amount(time_s, 's')}" for time_s in times]
     if times_s is None:
-        names = [
-            f"{when}, {name}"
-            for when, name in zip(("before", "during", "after"), names, strict=True)
-        ]
-    totals = [
-        write_amount(float(matrix.sum()), "B" if problem.rate_bytes_per_s != 1 else "")
-        for matrix in left
-    ]
-    titles = [f"{name}: {total} left" for name, total in zip(names, totals, strict=True)]
+        times = [0.0, end_s / 2, end_s]
+        prefixes = ["before, ", "during, ", "after, "]
+    else:
+        times = frozen("times_s", times_s, 1, np.float64).tolist()
+        prefixes = [""] * len(times)
+
+    left = left_bytes(solution, times)
+    if not 1 <= len(left) <= _MAX_TIMES:
+        raise InputError(f"1 to {_MAX_TIMES} times are drawn", where="times_s")
+    titles = []
+    for prefix, time_s, matrix in zip(prefixes, times, left, strict=True):
+        total = write_amount(float(matrix.sum()), _unit_of_bytes(problem))
+        titles.append(f"{prefix}at {write_amount(time_s, 's')}: {total} left")
     return draw_matrices(problem, list(left), titles)
