@@ -49,20 +49,40 @@ class Part(NamedTuple):
 
 
 def judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | None]:
-    """Judge some samples, wherever this runs; say why there are fewer than were asked for."""
+    """Judge some samples, wherever this runs.
+
+    Parameters
+    ----------
+    part
+        The samples.
+    on_event
+        Hears a `Tick` after each.
+
+    Returns
+    -------
+    table : Table
+        The counts of the samples that were judged.
+    limit : Limit or None
+        Why these are fewer than were asked for; None if they are all.
+    """
     started = time.perf_counter()
-    repair = _repair(part.solution, part.fixed, get_ident())
+    repair = _prepare_repair(part.solution, part.fixed, get_ident())
     repair.forget()  # so that no verdict depends on what this process has judged before
     table = Table(part.solution.problem.fabric.n_cells, part.kinds)
     try:
-        for number, found in enumerate(part.samples, start=part.first):
+        for number, sample in enumerate(part.samples, start=part.first):
             if part.left_s is not None and time.perf_counter() - started > part.left_s:
                 return table, Limit.TIME
-            verdict = repair.judge(tuple(sorted(found)))
-            if verdict.outcome == "survived" and table.counts["survived"].bit_count() <= 1:
-                _check(part.solution.problem, found, verdict)
-            alone = [repair.judge((fault,)).outcome for fault in found]
-            table.add(found, verdict, alone)
+            verdict = repair.judge(tuple(sorted(sample)))
+
+            # Repaired schedules number 0, 1, 2, 4, 8, ... go through the verifier.
+            n_survived = table.counts["survived"]
+            is_power_of_two = n_survived.bit_count() <= 1
+            if verdict.outcome == "survived" and is_power_of_two:
+                _verify_repair(part.solution.problem, sample, verdict)
+
+            outcomes_alone = [repair.judge((fault,)).outcome for fault in sample]
+            table.add(sample, verdict, outcomes_alone)
             on_event(Tick("samples", number + 1, part.total))
     except KeyboardInterrupt:
         return table, Limit.INTERRUPTED
@@ -70,7 +90,7 @@ def judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | N
 
 
 @lru_cache(maxsize=8)
-def _repair(solution: Solution, fixed: bool, thread: int) -> Any:
+def _prepare_repair(solution: Solution, fixed: bool, thread: int) -> Any:
     """Prepare to repair a schedule, once for each thread."""
     from optmatch.solvers.all_to_all.repair import Repair  # compiled kernels
 
@@ -78,25 +98,52 @@ def _repair(solution: Solution, fixed: bool, thread: int) -> Any:
     return Repair(solution.problem, solution.schedule, fixed=fixed)
 
 
-class Table:
-    """Counts of samples, by outcome, by what decided, and by cell and kind."""
+# How an array states what a fault does alone.
+_CODE_OF_OUTCOME = {"survived": 1, "failed": 0, "unrepaired": -1}
 
-    def __init__(self, cells: int, kinds: tuple[FaultKind, ...]) -> None:
+
+class Table:
+    """Counts of samples, by outcome, by what decided, and by cell and kind.
+
+    Attributes
+    ----------
+    counts, how
+        Samples by outcome, and by what decided.
+    broken, lost, open : array of int, shape (cells, kinds)
+        Samples in which the cell was broken so; those of them that are proved to be lost; those
+        that are neither repaired nor proved to be lost.
+    alone : array of int8, shape (cells, kinds)
+        What this fault does alone: 1 survived, 0 failed, -1 unrepaired or not drawn.
+    """
+
+    def __init__(self, n_cells: int, kinds: tuple[FaultKind, ...]) -> None:
+        shape = (n_cells, len(kinds))
         self.kinds = kinds
         self.counts: Counter[str] = Counter()
         self.how: Counter[str] = Counter()
-        self.broken, self.lost, self.open = np.zeros((3, cells, len(kinds)), dtype=np.int64)
-        self.alone = np.full((cells, len(kinds)), -1, dtype=np.int8)
+        self.broken = np.zeros(shape, dtype=np.int64)
+        self.lost = np.zeros(shape, dtype=np.int64)
+        self.open = np.zeros(shape, dtype=np.int64)
+        self.alone = np.full(shape, -1, dtype=np.int8)
 
-    def add(self, found: Sequence[Fault], verdict: Any, alone: Sequence[str]) -> None:
-        """Count a sample, all at once: Ctrl-C comes before or after."""
-        known = {"survived": 1, "failed": 0, "unrepaired": -1}
-        for fault, outcome in zip(found, alone, strict=True):
-            place = fault.place, self.kinds.index(fault.kind)
+    def add(self, sample: Sequence[Fault], verdict: Any, outcomes_alone: Sequence[str]) -> None:
+        """Count a sample, all at once: Ctrl-C comes before or after.
+
+        Parameters
+        ----------
+        sample
+            The faults.
+        verdict
+            The verdict on all of them together.
+        outcomes_alone
+            The outcome of each fault alone.
+        """
+        for fault, outcome in zip(sample, outcomes_alone, strict=True):
+            place = (fault.place, self.kinds.index(fault.kind))
             self.broken[place] += 1
             self.lost[place] += verdict.outcome == "failed"
             self.open[place] += verdict.outcome == "unrepaired"
-            self.alone[place] = known[outcome]
+            self.alone[place] = _CODE_OF_OUTCOME[outcome]
         self.counts[verdict.outcome] += 1
         self.how[verdict.how] += 1
 
@@ -110,24 +157,28 @@ class Table:
         self.alone = np.where(later.broken > 0, later.alone, self.alone)
 
 
-def _check(problem: Any, found: Sequence[Fault], verdict: Any) -> None:
-    """Let the verifier look at a repaired schedule."""
-    broken = Faulty.of(problem.fabric, found)
+def _verify_repair(problem: Any, sample: Sequence[Fault], verdict: Any) -> None:
+    """Let the verifier check a repaired schedule; raise `VerificationError` if it is wrong."""
+    broken_fabric = Faulty.of(problem.fabric, sample)
     matchings = np.asarray(verdict.matchings)
-    states = np.asarray(verdict.states)
+    cell_states = np.asarray(verdict.states)
+
+    # An all-to-all is checked as a whole; of other problems each matching by itself.
     claims: list[tuple[Any, Schedule]] = []
     if isinstance(problem, AllToAll):
         schedule = Schedule(
             matchings=matchings,
             durations_s=np.full(len(matchings), problem.slot_s),
-            cell_states=states,
+            cell_states=cell_states,
         )
-        claims.append((replace(problem, fabric=broken, delay_s=0.0), schedule))
-    for k in range(0 if claims else len(matchings)):
-        one = Schedule(
-            matchings=matchings[k : k + 1], durations_s=np.ones(1), cell_states=states[k : k + 1]
-        )
-        claims.append((Routing(broken, matchings[k]), one))
+        claims.append((replace(problem, fabric=broken_fabric, delay_s=0.0), schedule))
+    else:
+        for matching, states in zip(matchings, cell_states, strict=True):
+            schedule = Schedule(
+                matchings=matching[None], durations_s=np.ones(1), cell_states=states[None]
+            )
+            claims.append((Routing(broken_fabric, matching), schedule))
+
     for question, schedule in claims:
         report = verify(question, schedule)
         if not report.valid:
@@ -199,10 +250,10 @@ class YieldStudy(Value):
 
     def share_lost(self) -> NDArray[np.float64]:
         """``share[cell]``: of samples with this cell broken those not repaired; NaN if none."""
-        broken = self.broken.sum(axis=1)
-        missing = (self.lost + self.open_).sum(axis=1)
+        n_broken = self.broken.sum(axis=1)
+        n_not_repaired = (self.lost + self.open_).sum(axis=1)
         with np.errstate(invalid="ignore"):
-            share: NDArray[np.float64] = missing / np.where(broken == 0, np.nan, broken)
+            share: NDArray[np.float64] = n_not_repaired / np.where(n_broken == 0, np.nan, n_broken)
         return share
 
     def ranking(self) -> list[int]:
@@ -211,10 +262,17 @@ class YieldStudy(Value):
         Cells are compared by the lower end of the interval of `share_lost`, so that one unlucky
         sample makes no cell critical.
         """
-        broken = self.broken.sum(axis=1).tolist()
-        missing = (self.lost + self.open_).sum(axis=1).tolist()
-        low = [wilson(k, n)[0] for k, n in zip(missing, broken, strict=True)]
-        return sorted(range(len(low)), key=lambda cell: (-low[cell], -missing[cell], cell))
+        n_broken = self.broken.sum(axis=1).tolist()
+        n_not_repaired = (self.lost + self.open_).sum(axis=1).tolist()
+        lower_ends = []
+        for n_lost, n_samples in zip(n_not_repaired, n_broken, strict=True):
+            lower_end, _ = wilson(n_lost, n_samples)
+            lower_ends.append(lower_end)
+
+        def badness(cell: int) -> tuple[float, int, int]:
+            return (-lower_ends[cell], -n_not_repaired[cell], cell)
+
+        return sorted(range(len(lower_ends)), key=badness)
 
 
 def wilson(successes: int, samples: int) -> tuple[float, float]:
@@ -306,12 +364,12 @@ def study_yield(
     >>> study.samples, study.survived + study.failed
     (50, 50)
     """
-    solution = _answer(subject, seed)
-    cells = solution.problem.fabric.n_cells
+    solution = _solve_subject(subject, seed)
+    n_cells = solution.problem.fabric.n_cells
     faults = integer("faults", faults, at_least=0)
     samples = integer("samples", samples, at_least=0)
-    if faults > cells:
-        raise InputError(f"faults = {faults}: the fabric has {cells} cells", where="faults")
+    if faults > n_cells:
+        raise InputError(f"faults = {faults}: the fabric has {n_cells} cells", where="faults")
     for kind in kinds:
         if kind not in CELL_FAULTS:
             raise InputError(f"kinds: {kind!r} is none of {', '.join(CELL_FAULTS)}", where="kinds")
@@ -320,27 +378,26 @@ def study_yield(
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     assert solution.schedule is not None
-    table = Table(cells, tuple(kinds))
+    table = Table(n_cells, tuple(kinds))
     started = time.perf_counter()
     limit = None
 
-    def left_s() -> float | None:
-        return None if time_limit_s is None else started + time_limit_s - time.perf_counter()
+    def remaining_s() -> float | None:
+        if time_limit_s is None:
+            return None
+        return started + time_limit_s - time.perf_counter()
 
-    def parts() -> Iterator[Part]:
+    def draw_parts() -> Iterator[Part]:
+        """Draw the samples, always in the same order, and hand them out in parts."""
         rng = np.random.default_rng(seed)
         for first in range(0, samples, PART):
-            drawn = []
-            for _ in range(min(PART, samples - first)):
-                places = rng.choice(cells, size=faults, replace=False).tolist()
-                chosen = rng.integers(len(kinds), size=faults).tolist()
-                pairs = zip(chosen, places, strict=True)
-                drawn.append(tuple(Fault(kinds[kind], place) for kind, place in pairs))
-            yield Part(solution, fixed, table.kinds, drawn, first, samples, left_s())
+            n_samples = min(PART, samples - first)
+            drawn = [_draw_faults(rng, n_cells, faults, table.kinds) for _ in range(n_samples)]
+            yield Part(solution, fixed, table.kinds, drawn, first, samples, remaining_s())
 
     try:
-        for counted, limit in in_order(judge_part, parts(), executor, on_event=on_event):
-            table.merge(counted)
+        for part_table, limit in in_order(judge_part, draw_parts(), executor, on_event=on_event):
+            table.merge(part_table)
             if limit is not None:
                 break
             on_event(Tick("samples", table.counts.total(), samples))
@@ -364,11 +421,30 @@ def study_yield(
     )
 
 
-def _answer(subject: Any, seed: int | None) -> Solution:
-    """Return a solution that is right, with a schedule that states its cells."""
+def _draw_faults(
+    rng: np.random.Generator, n_cells: int, n_faults: int, kinds: Sequence[FaultKind]
+) -> tuple[Fault, ...]:
+    """Draw faults of different cells, cells and kinds all equally likely."""
+    places = rng.choice(n_cells, size=n_faults, replace=False).tolist()
+    kind_numbers = rng.integers(len(kinds), size=n_faults).tolist()
+    pairs = zip(kind_numbers, places, strict=True)
+    return tuple(Fault(kinds[kind_number], place) for kind_number, place in pairs)
+
+
+def _solve_subject(subject: Any, seed: int | None) -> Solution:
+    """Return a solution that is right, with a schedule that states its cells.
+
+    Parameters
+    ----------
+    subject
+        A solution, which is verified, or a problem, which is solved.
+    seed
+        Of the solve.
+    """
     from optmatch.entrances import solve
 
-    if isinstance(subject, Solution):
+    is_solution = isinstance(subject, Solution)
+    if is_solution:
         report = verify(subject.problem, subject)
         if not report.valid:
             raise VerificationError(f"the schedule is wrong: {report.complaint}")
@@ -377,15 +453,17 @@ def _answer(subject: Any, seed: int | None) -> Solution:
             f"{type(subject).__name__}: a solution, or an all-to-all or routing problem",
             where="subject",
         )
-    problem = subject.problem if isinstance(subject, Solution) else subject
+    problem = subject.problem if is_solution else subject
     if isinstance(problem.fabric, Faulty):
         raise InputError(
             "the fabric has faults already: the study wants one without",
             where="fabric",
         )
-    solution = subject if isinstance(subject, Solution) else solve(subject, seed=seed)
-    if solution is not subject and solution.limit is Limit.INTERRUPTED:
-        raise KeyboardInterrupt  # before the first sample
+
+    # Ctrl-C during the solve ends the study before its first sample.
+    solution: Solution = subject if is_solution else solve(subject, seed=seed)
+    if not is_solution and solution.limit is Limit.INTERRUPTED:
+        raise KeyboardInterrupt
     if solution.schedule is None:
         raise InputError(f"status {solution.status.value}: there is no schedule to study")
     if solution.schedule.cell_states is None:

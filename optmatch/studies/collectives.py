@@ -60,52 +60,87 @@ def study_collectives(
     >>> [(row["delay_s"], row["winner"]) for row in rows if row["size_bytes"] == 8e5]
     [(1e-07, 'bruck'), (0.001, 'ring')]
     """
-    fitting = [m.name for m in kind_of(problem).methods if m.takes(problem) and m.name != "best"]
-    chosen = list(methods) or [name for name in fitting if name != "ilp"]  # which may take long
-    for name in chosen:
-        if name not in fitting:
-            raise InputError(f"method {name!r}: these fit: {', '.join(fitting)}", where="methods")
-    sizes = sorted({*sizes_bytes} or {problem.size_bytes * factor for factor in (0.01, 1, 100)})
+    compared_methods = _choose_methods(problem, methods)
+    sizes = set(sizes_bytes)
+    if not sizes:
+        sizes = {problem.size_bytes * factor for factor in (0.01, 1, 100)}
+    sorted_sizes = sorted(sizes)
+
+    # All problems of a delay come together: first the size of the problem itself, for the curves.
+    other_sizes = [size for size in sorted_sizes if size != problem.size_bytes]
+    problem_of_delay = [replace(problem, delay_s=delay_s) for delay_s in delays_s]
+    questions = []
+    for slower_problem in problem_of_delay:
+        for size_bytes in (problem.size_bytes, *other_sizes):
+            question = replace(slower_problem, size_bytes=size_bytes)
+            questions += [(question, name) for name in compared_methods]
+
     tables: dict[str, list[Row]] = {"times": [], "winners": [], "break-even": []}
     complete = True
     try:
-        heres = [replace(problem, delay_s=delay_s) for delay_s in delays_s]
-        questions = [
-            (replace(here, size_bytes=size), name)
-            for here in heres
-            for size in (problem.size_bytes, *(s for s in sizes if s != problem.size_bytes))
-            for name in chosen
-        ]
-        answers = in_order(_time, questions, executor)
-        for k, here in enumerate(heres):
+        answers = in_order(_solve_for_time, questions, executor)
+        for k, slower_problem in enumerate(problem_of_delay):
+            delay_s = slower_problem.delay_s
             on_event(Tick("delays", k, len(delays_s)))
-            times = {name: next(answers) for name in chosen}
-            for name, time_s in (*times.items(), ("bound", here.lower_bound())):
-                tables["times"].append({"method": name, "delay_s": here.delay_s, "time_s": time_s})
-            found = {
-                size: {name: next(answers) for name in chosen}
-                for size in sizes
-                if size != problem.size_bytes
-            } | {problem.size_bytes: times}
-            for size in sizes:
-                winner = min(found[size], key=found[size].__getitem__)
-                row = {"size_bytes": size, "delay_s": here.delay_s, "winner": winner}
-                tables["winners"].append(row | {"time_s": found[size][winner]})
-        others = [name for name in chosen if name != "ring"] if "ring" in chosen else []
-        delays = in_order(_break_even, [(problem, name) for name in others], executor)
-        for name, delay_s in zip(others, delays, strict=True):
-            tables["break-even"].append({"method": name, "delay_s": delay_s})
+            time_of_size = {}
+            for size_bytes in (problem.size_bytes, *other_sizes):
+                time_of_size[size_bytes] = {name: next(answers) for name in compared_methods}
+
+            for name, time_s in time_of_size[problem.size_bytes].items():
+                tables["times"].append({"method": name, "delay_s": delay_s, "time_s": time_s})
+            bound_s = slower_problem.lower_bound()
+            tables["times"].append({"method": "bound", "delay_s": delay_s, "time_s": bound_s})
+
+            for size_bytes in sorted_sizes:
+                times = time_of_size[size_bytes]
+                winner = min(times, key=times.__getitem__)
+                row = {
+                    "size_bytes": size_bytes,
+                    "delay_s": delay_s,
+                    "winner": winner,
+                    "time_s": times[winner],
+                }
+                tables["winners"].append(row)
+
+        # The ring never changes its circuits, so no delay slows it down.
+        if "ring" in compared_methods:
+            others = [name for name in compared_methods if name != "ring"]
+            pairs = [(problem, name) for name in others]
+            break_even_delays = in_order(_find_break_even, pairs, executor)
+            for name, delay_s in zip(others, break_even_delays, strict=True):
+                tables["break-even"].append({"method": name, "delay_s": delay_s})
     except (KeyboardInterrupt, LimitReached):
         complete = False
     return Study("collectives", tables, complete)
 
 
-def _time(question: tuple[Collective, str], on_event: OnEvent = ignore) -> float:
-    return time_of(*question)
+def _choose_methods(problem: Collective, methods: Sequence[str]) -> list[str]:
+    """Return the methods to compare; refuse those that do not take the problem.
+
+    Without a choice these are all that take it, but the exact one, which may take long.
+    """
+    fitting_methods = [
+        method.name
+        for method in kind_of(problem).methods
+        if method.takes(problem) and method.name != "best"
+    ]
+    for name in methods:
+        if name not in fitting_methods:
+            fitting = ", ".join(fitting_methods)
+            raise InputError(f"method {name!r}: these fit: {fitting}", where="methods")
+    return list(methods) or [name for name in fitting_methods if name != "ilp"]
 
 
-def _break_even(question: tuple[Collective, str], on_event: OnEvent = ignore) -> float:
-    return break_even_delay(*question, "ring")
+def _solve_for_time(question: tuple[Collective, str], on_event: OnEvent = ignore) -> float:
+    """Return the time of a problem by a method, wherever this runs."""
+    problem, method = question
+    return time_of(problem, method)
+
+
+def _find_break_even(question: tuple[Collective, str], on_event: OnEvent = ignore) -> float:
+    """Return up to which delay a method is faster than the ring, wherever this runs."""
+    problem, method = question
+    return break_even_delay(problem, method, "ring")
 
 
 def time_of(problem: Collective, method: str) -> float:
@@ -122,23 +157,31 @@ def time_of(problem: Collective, method: str) -> float:
 def break_even_delay(problem: Collective, method: str, other: str = "ring") -> float:
     """Find up to which delay a method is faster than another, which changes circuits less often.
 
-    In seconds; 0 if it never is faster, infinite if it always is.
+    Bisection on a logarithmic scale between a nanosecond and a thousand seconds.
+
+    Returns
+    -------
+    float
+        In seconds; 0 if the method never is faster, infinite if it always is.
     """
 
-    def leads(delay_s: float) -> bool:
-        here = replace(problem, delay_s=delay_s)
-        return time_of(here, method) < time_of(here, other)
+    def is_faster(delay_s: float) -> bool:
+        question = replace(problem, delay_s=delay_s)
+        return time_of(question, method) < time_of(question, other)
 
-    low = 1e-9
-    high = 1e3
-    if leads(high):
+    low_s = 1e-9
+    high_s = 1e3
+    if is_faster(high_s):
         return math.inf
-    if not leads(low):
+    if not is_faster(low_s):
         return 0.0
-    while high / low > 1 + DIGITS:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if leads(middle) else (low, middle)
-    return low
+    while high_s / low_s > 1 + DIGITS:
+        middle_s = math.sqrt(low_s * high_s)
+        if is_faster(middle_s):
+            low_s = middle_s
+        else:
+            high_s = middle_s
+    return low_s
 
 
 def late_speed_up(
@@ -155,6 +198,9 @@ def late_speed_up(
     >>> round(late_speed_up(problem, 7), 3)
     1.363
     """
+    # Ten times the whole collective is later than all that others could wait for.
     late_s = 10 * time_of(replace(problem, late_s={}), other)
-    here = replace(problem, late_s={str(rank): late_s})
-    return (time_of(here, other) - late_s) / (time_of(here, method) - late_s)
+    question = replace(problem, late_s={str(rank): late_s})
+    time_after_rank_s = time_of(question, method) - late_s
+    other_time_after_rank_s = time_of(question, other) - late_s
+    return other_time_after_rank_s / time_after_rank_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -43,8 +43,20 @@ class BlastRadius(NamedTuple):
     """Chips that no spare was found to replace: their slices move, also above."""
 
 
-class _Noticed(NamedTuple):
-    """The effect of one failed chip."""
+class _FailureEffect(NamedTuple):
+    """The effect of one failed chip.
+
+    Parameters
+    ----------
+    chips
+        Other chips whose circuits change.
+    circuits
+        Circuits that change.
+    disturbed
+        Circuits of other slices among them.
+    spliced
+        Whether a spare takes over; else the whole slice moves.
+    """
 
     chips: int
     circuits: int
@@ -55,82 +67,146 @@ class _Noticed(NamedTuple):
 def measure_blast(fabric: RackFabric, arrivals: list[Arrival]) -> BlastRadius:
     """Fill racks by the optical allocator, then let every chip in use fail, one at a time.
 
-    Requests stay, and those that find no place are left out. The last server of each rack is kept
-    back. It and all other idle chips of the rack are spares, and method ``greedy`` repairs each
-    failure on the circuits and fibres that the slices have; interposers count as ideal. Joined
-    racks raise `InputError`: a slice then has no rack to give up.
+    The last server of each rack is kept back. It and all other idle chips of the rack are spares.
+    Method ``greedy`` repairs each failure on the circuits and fibres that the slices have;
+    interposers count as ideal.
+
+    Parameters
+    ----------
+    fabric
+        Racks that are not joined.
+    arrivals
+        Slices that ask for a place, and stay. Those that find none are left out.
+
+    Raises
+    ------
+    InputError
+        If the racks are joined: a slice then has no rack to give up.
     """
     if fabric.joined:
         raise InputError("joined = True: blast radii are of racks by themselves", where="fabric")
-    per_rack = fabric.n_servers // fabric.racks
-    last = range(per_rack - 1, fabric.n_servers, per_rack) if per_rack > 1 else ()
-    pod = Pod(fabric, reserved=tuple(last))
-    placed: list[list[Allocation]] = [[] for _ in range(fabric.racks)]
-    for arrival in arrivals:
-        slice_ = pod.allocate(arrival.shape, "optical")
-        if slice_ is not None:
-            placed[int(fabric.server_coordinates[slice_.servers[0], 0])].append(slice_)
-    noticed = list[_Noticed]()
-    sizes = list[int]()
-    racks = list[int]()
-    one = replace(fabric, racks=1, interposer=None)
-    for rack, slices in enumerate(placed):
-        of_slices = [int(np.prod(slice_.shape)) for slice_ in slices]
-        noticed += _fail_each(one, rack, slices)
-        sizes += [size for size in of_slices for _ in range(size)]
-        racks += [sum(of_slices)] * sum(of_slices)
+    slices_of_rack = _fill_racks(fabric, arrivals)
+
+    # One entry for each chip in use: what a repair, a move of its slice, or giving up its rack
+    # would change.
+    effects: list[_FailureEffect] = []
+    chips_of_slice: list[int] = []
+    chips_of_rack: list[int] = []
+    single_rack = replace(fabric, racks=1, interposer=None)
+    for rack, slices in enumerate(slices_of_rack):
+        effects += _fail_each_chip(single_rack, rack, slices)
+        sizes = [int(np.prod(slice_.shape)) for slice_ in slices]
+        for size in sizes:
+            chips_of_slice += [size] * size
+            chips_of_rack += [sum(sizes)] * size
+
+    spliced_effects = [effect for effect in effects if effect.spliced]
     return BlastRadius(
-        chips=len(noticed),
-        spliced=_mean([found.chips for found in noticed]),
-        spliced_most=max((found.chips for found in noticed), default=0),
-        migrated=_mean(sizes),
-        migrated_most=max(sizes, default=0),
-        racks=_mean(racks),
-        circuits=_mean([found.circuits for found in noticed if found.spliced]),
-        disturbed=_mean([found.disturbed for found in noticed if found.spliced]),
-        unspliced=sum(not found.spliced for found in noticed),
+        chips=len(effects),
+        spliced=_mean([effect.chips for effect in effects]),
+        spliced_most=max((effect.chips for effect in effects), default=0),
+        migrated=_mean(chips_of_slice),
+        migrated_most=max(chips_of_slice, default=0),
+        racks=_mean(chips_of_rack),
+        circuits=_mean([effect.circuits for effect in spliced_effects]),
+        disturbed=_mean([effect.disturbed for effect in spliced_effects]),
+        unspliced=len(effects) - len(spliced_effects),
     )
 
 
-def _fail_each(rack: RackFabric, number: int, slices: list[Allocation]) -> list[_Noticed]:
-    """Let every chip of the slices of a rack fail, and repair it."""
+def _fill_racks(fabric: RackFabric, arrivals: list[Arrival]) -> list[list[Allocation]]:
+    """Place slices by the optical allocator, without the last server of each rack.
+
+    Returns
+    -------
+    list of list of Allocation
+        By rack: its slices.
+    """
+    servers_per_rack = fabric.n_servers // fabric.racks
+    last_servers: Sequence[int] = ()
+    if servers_per_rack > 1:
+        last_servers = range(servers_per_rack - 1, fabric.n_servers, servers_per_rack)
+    pod = Pod(fabric, reserved=tuple(last_servers))
+    slices_of_rack: list[list[Allocation]] = [[] for _ in range(fabric.racks)]
+    for arrival in arrivals:
+        slice_ = pod.allocate(arrival.shape, "optical")
+        if slice_ is not None:
+            rack = int(fabric.server_coordinates[slice_.servers[0], 0])
+            slices_of_rack[rack].append(slice_)
+    return slices_of_rack
+
+
+def _fail_each_chip(
+    rack: RackFabric, number: int, slices: list[Allocation]
+) -> list[_FailureEffect]:
+    """Let every chip of the slices of a rack fail, and repair it.
+
+    Parameters
+    ----------
+    rack
+        One rack by itself.
+    number
+        Its number among all racks, by which the slices count their servers and ports.
+    slices
+        The slices of the rack.
+    """
     state = state_of_rack(rack, number, slices)
     routing = RoutingState(state)
     reach = Reach(routing, state.loss_units)
-    noticed = []
+    effects = []
     for slice_ in slices:
-        size = int(np.prod(slice_.shape))
-        chips = np.unique(slice_.circuits // rack.ports_per_chip) - number * rack.n_chips
-        alone = size - len(chips)  # a slice of one chip has no circuit
-        noticed += [_Noticed(0, 0, 0, spliced=True)] * alone
-        for chip in chips.tolist():
-            hit = tuple(np.flatnonzero((routing.ends == chip).any(axis=1)).tolist())
-            plan = repair(routing, HitCircuits(hit, (chip,), state.spares, state.owners), reach)
+        # A slice of one chip has no circuit, so no other chip takes notice of its failure.
+        n_chips = int(np.prod(slice_.shape))
+        chips_with_circuits = np.unique(slice_.circuits // rack.ports_per_chip)
+        n_without_circuits = n_chips - len(chips_with_circuits)
+        effects += [_FailureEffect(0, 0, 0, spliced=True)] * n_without_circuits
+
+        for chip in (chips_with_circuits - number * rack.n_chips).tolist():
+            is_hit = (routing.ends == chip).any(axis=1)
+            hit_circuits = tuple(np.flatnonzero(is_hit).tolist())
+            failure = HitCircuits(hit_circuits, (chip,), state.spares, state.owners)
+            plan = repair(routing, failure, reach)
             if not isinstance(plan, Recovery):
-                noticed.append(_Noticed(size, 0, 0, spliced=False))
+                effects.append(_FailureEffect(n_chips, 0, 0, spliced=False))
                 continue
-            touched = set(routing.ends[list(plan.changed)].ravel().tolist())
-            others = len(touched - {chip, *plan.handover})
-            noticed.append(_Noticed(others, len(plan.changed), plan.levels[0], spliced=True))
-    return noticed
+            touched_chips = set(routing.ends[list(plan.changed)].ravel().tolist())
+            other_chips = touched_chips - {chip, *plan.handover}
+            n_disturbed = plan.levels[0]
+            effect = _FailureEffect(len(other_chips), len(plan.changed), n_disturbed, spliced=True)
+            effects.append(effect)
+    return effects
 
 
 def state_of_rack(rack: RackFabric, number: int, slices: list[Allocation]) -> Reroute:
-    """Return the slices of a rack as a running state of that rack alone."""
-    circuits = list[list[int]]()
-    routes = list[tuple[int, ...]]()
+    """Return the slices of a rack as a running state of that rack alone.
+
+    Parameters
+    ----------
+    rack
+        One rack by itself.
+    number
+        Its number among all racks, by which the slices count their servers, ports and fibres.
+    slices
+        The slices of the rack, which become the owners 0, 1, ... of its circuits.
+    """
+    circuits: list[list[int]] = []
+    routes: list[tuple[int, ...]] = []
     owners: list[int] = []
-    used: set[int] = set()
+    used_chips: set[int] = set()
     for owner, slice_ in enumerate(slices):
-        passed = [list[int]() for _ in slice_.circuits]
-        for circuit, fibre in slice_.fibres.tolist():
-            passed[circuit].append(fibre - number * rack.n_fibres)
         circuits += (slice_.circuits - number * rack.n_ports).tolist()
-        routes += map(tuple, passed)
-        owners += [owner] * len(passed)
+        owners += [owner] * len(slice_.circuits)
+
+        # A route is the fibres of a circuit, one after the other.
+        fibres_of_circuit: list[list[int]] = [[] for _ in slice_.circuits]
+        for circuit, fibre in slice_.fibres.tolist():
+            fibres_of_circuit[circuit].append(fibre - number * rack.n_fibres)
+        routes += [tuple(fibres) for fibres in fibres_of_circuit]
+
         servers = slice_.servers - number * rack.n_servers
-        used.update(np.flatnonzero(np.isin(rack.server_of_chip, servers)).tolist())
-    spares = tuple(chip for chip in range(rack.n_chips) if chip not in used)
+        is_used = np.isin(rack.server_of_chip, servers)
+        used_chips.update(np.flatnonzero(is_used).tolist())
+    spares = tuple(chip for chip in range(rack.n_chips) if chip not in used_chips)
     return Reroute(
         rack,
         np.array(circuits, dtype=np.int32).reshape(-1, 2),
@@ -193,54 +269,74 @@ def cover_failures(
     spares = integer("spares", spares, at_least=0)
     if unit not in ("chip", "server"):
         raise InputError(f"unit = {unit!r}: chip or server", where="unit")
-    alone = _down(number("chip_failures_per_year", chip_failures_per_year), repair_days)
-    whole = _down(number("server_failures_per_year", server_failures_per_year), repair_days)
-    size = fabric.chips_per_server
-    servers = fabric.chips_per_rack // size
-    units = servers if unit == "server" else fabric.chips_per_rack
-    if spares > units:
-        raise InputError(f"spares = {spares}: a rack has {units} {unit}s", where="spares")
-    one = distribution_of_server(size, alone, whole)
+    chip_rate = number("chip_failures_per_year", chip_failures_per_year)
+    server_rate = number("server_failures_per_year", server_failures_per_year)
+    n_servers = fabric.chips_per_rack // fabric.chips_per_server
+    n_units = n_servers if unit == "server" else fabric.chips_per_rack
+    if spares > n_units:
+        raise InputError(f"spares = {spares}: a rack has {n_units} {unit}s", where="spares")
+
+    # The distribution of the units that are down in one server.
+    of_server = distribution_of_server(
+        fabric.chips_per_server,
+        _probability_of_down(chip_rate, repair_days),
+        _probability_of_down(server_rate, repair_days),
+    )
     if unit == "server":
-        one = np.array([one[0], one[1:].sum()])
-    down = np.ones(1)
-    for _ in range(servers):
-        down = np.convolve(down, one)
-    covered = float(down[: spares + 1].sum())
-    some = float(down[1:].sum())
+        of_server = np.array([of_server[0], of_server[1:].sum()])
+
+    # In the rack it is that of a sum of independent servers: probability[F] for F units down.
+    probability = np.ones(1)
+    for _ in range(n_servers):
+        probability = np.convolve(probability, of_server)
+    any_down = float(probability[1:].sum())
+    covered_down = float(probability[1 : spares + 1].sum())
     return SpareCover(
         spares=spares,
         unit=unit,
-        covered=covered,
-        covered_failures=float(down[1 : spares + 1].sum()) / some if some else 1.0,
-        conservative=float(down[:spares].sum()),
-        mean_down=float(down @ np.arange(len(down))),
+        covered=float(probability[: spares + 1].sum()),
+        covered_failures=covered_down / any_down if any_down else 1.0,
+        conservative=float(probability[:spares].sum()),
+        mean_down=float(probability @ np.arange(len(probability))),
     )
 
 
-def distribution_of_server(size: int, alone: float, whole: float) -> NDArray[np.float64]:
+def distribution_of_server(
+    n_chips: int, p_chip_down: float, p_server_down: float
+) -> NDArray[np.float64]:
     """Return the probabilities that 0, 1, ... chips of a server are down.
 
-    A chip is down by itself with probability `alone`, all chips together with `whole`.
+    A mixture of the binomial distribution and of all chips at once.
+
+    Parameters
+    ----------
+    n_chips
+        The chips of the server.
+    p_chip_down
+        The probability that a chip is down by itself.
+    p_server_down
+        The probability that the server is down with all its chips.
+
+    Returns
+    -------
+    array, shape (n_chips + 1,)
     """
-    down = np.ones(1)
-    for _ in range(size):
-        down = np.convolve(down, [1 - alone, alone])
-    down = down * (1 - whole)
-    down[-1] += whole
-    return down
+    probability = np.ones(1)
+    for _ in range(n_chips):
+        probability = np.convolve(probability, [1 - p_chip_down, p_chip_down])
+    probability = probability * (1 - p_server_down)
+    probability[-1] += p_server_down
+    return probability
 
 
-def _down(failures_per_year: float, repair_days: float) -> float:
-    """Return the part of the time that something is down."""
-    expected = failures_per_year * number("repair_days", repair_days) / DAYS_PER_YEAR
-    return expected / (1 + expected)
+def _probability_of_down(failures_per_year: float, repair_days: float) -> float:
+    """Return the part of the time that something is down, r t / (1 + r t)."""
+    years_down_per_year_up = failures_per_year * number("repair_days", repair_days) / DAYS_PER_YEAR
+    return years_down_per_year_up / (1 + years_down_per_year_up)
 
 
-_SPLICES = ("chips", "unspliced", "circuits", "disturbed")
+_REPAIR_FIGURES = ("chips", "unspliced", "circuits", "disturbed")
 """The figures of the repairs in each run."""
-
-_REPAIRS = {"spliced": "spare takes over", "migrated": "slice moves", "racks": "rack is given up"}
 
 
 def study_spares(
@@ -257,34 +353,35 @@ def study_spares(
     Rates are those of `optmatch.studies.reroutes.cover_failures`; an `executor` counts, as
     for `optmatch.sweep`, or None for this process.
     """
-    servers = fabric.chips_per_rack // fabric.chips_per_server
-    numbers = [
-        {"unit": unit, "spares": spares}
-        for unit, count in (("chip", fabric.chips_per_rack), ("server", servers))
-        for spares in range(min(most, count) + 1)
-    ]
+    n_servers = fabric.chips_per_rack // fabric.chips_per_server
+    cases = []
+    for unit, n_units in (("chip", fabric.chips_per_rack), ("server", n_servers)):
+        for spares in range(min(most, n_units) + 1):
+            cases.append({"unit": unit, "spares": spares})
     rates: dict[str, Any] = {
         "chip_failures_per_year": chip_failures_per_year,
         "server_failures_per_year": server_failures_per_year,
         "repair_days": repair_days,
     }
-    rows = list(in_order(partial(_cover, fabric, rates), numbers, executor))
+    rows = list(in_order(partial(_cover_row, fabric, rates), cases, executor))
     return Study("spares", {"cover": rows}, True)
 
 
-def _cover(
-    fabric: RackFabric, rates: dict[str, Any], number: dict[str, Any], on_event: OnEvent = ignore
+def _cover_row(
+    fabric: RackFabric, rates: dict[str, Any], case: dict[str, Any], on_event: OnEvent = ignore
 ) -> Row:
-    return cover_failures(fabric, **number, **rates)._asdict()
+    """Return the row of a unit and a number of spares, wherever this runs."""
+    return cover_failures(fabric, **case, **rates)._asdict()
 
 
-def _measure(
+def _measure_run(
     fabric: RackFabric,
     requests: int,
     mix: Mapping[Shape, float],
     seed: np.random.SeedSequence,
     on_event: OnEvent = ignore,
 ) -> BlastRadius:
+    """Draw the slices of one run and measure it, wherever this runs."""
     rng = np.random.default_rng(seed)
     return measure_blast(fabric, draw_arrivals(fabric, requests, rng, mix=mix))
 
@@ -301,29 +398,58 @@ def study_blast(
 ) -> Study:
     """Fill racks with random slices, and count the circuits that each failed chip disturbs.
 
-    In each of the `runs` so many `requests` for slices ask for a place, shapes as often as `mix`
-    says; run k draws from the k-th child of `seed`. An `executor` does the runs, as for
-    `optmatch.sweep`, or None for this process. `on_event` hears a `Tick` for each run; an
-    interrupt ends the study with what there is.
+    Parameters
+    ----------
+    fabric
+        Racks that are not joined.
+    requests
+        Slices that ask for a place in each run.
+    mix
+        How often each shape comes.
+    runs, seed
+        The number of runs; run k draws from the k-th child of the seed.
+    executor
+        The executor of the runs, as for `optmatch.sweep`; None for this process.
+    on_event
+        Hears a `Tick` for each run; an interrupt ends the study with what there is.
+
+    Returns
+    -------
+    Study
+        Tables ``blast``, a row for each kind of repair, and ``repairs``, a row for each run.
     """
-    found: list[BlastRadius] = []
+    radii: list[BlastRadius] = []
     complete = True
     try:
         on_event(Tick("blast radius", 0, runs))
         children = np.random.SeedSequence(seed).spawn(runs)
-        for blast in in_order(partial(_measure, fabric, requests, mix), children, executor):
-            found.append(blast)
-            on_event(Tick("blast radius", len(found), runs))
+        for radius in in_order(partial(_measure_run, fabric, requests, mix), children, executor):
+            radii.append(radius)
+            on_event(Tick("blast radius", len(radii), runs))
     except KeyboardInterrupt:
         complete = False
-    rows = []
-    for name, most in (("spliced", "spliced_most"), ("migrated", "migrated_most"), ("racks", "")):
-        chips = mean_row("chips", [getattr(blast, name) for blast in found])
-        largest = max((getattr(blast, most or name) for blast in found), default=0)
-        rows.append({"repair": _REPAIRS[name], **chips, "most": largest})
-    repairs = [
-        {"run": run, **{name: getattr(blast, name) for name in _SPLICES}}
-        for run, blast in enumerate(found)
+    if not radii:
+        return Study("blast-radius", {"blast": []}, complete)
+
+    repairs = []
+    for run, radius in enumerate(radii):
+        figures = {name: getattr(radius, name) for name in _REPAIR_FIGURES}
+        repairs.append({"run": run, **figures})
+    rows = [
+        {
+            "repair": "spare takes over",
+            **mean_row("chips", [radius.spliced for radius in radii]),
+            "most": max(radius.spliced_most for radius in radii),
+        },
+        {
+            "repair": "slice moves",
+            **mean_row("chips", [radius.migrated for radius in radii]),
+            "most": max(radius.migrated_most for radius in radii),
+        },
+        {
+            "repair": "rack is given up",
+            **mean_row("chips", [radius.racks for radius in radii]),
+            "most": max(radius.racks for radius in radii),
+        },
     ]
-    tables = {"blast": rows, "repairs": repairs} if found else {"blast": []}
-    return Study("blast-radius", tables, complete)
+    return Study("blast-radius", {"blast": rows, "repairs": repairs}, complete)

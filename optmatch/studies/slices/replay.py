@@ -20,7 +20,9 @@ from optmatch.studies.slices.arrivals import Arrival, tenant
 
 JOINED = "optical-joined"
 RULES = ("first-fit", "optical", JOINED)
-_EVERY = 50  # requests between two reports
+
+# Requests between two reports of progress.
+_REQUESTS_PER_TICK = 50
 
 
 class Outcome(NamedTuple):
@@ -69,7 +71,7 @@ def replay(
     A free server counts as usable for a request if some free aligned block holds it or, with the
     optical allocator, if the slice can be placed in its rack at all. In joined racks, of those
     that no block holds one is drawn at random, and stands for all: it is usable if a slice that
-    takes it is found. So the mean is unbiased.
+    takes it is found. The mean is unbiased.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ def replay(
     complete = True
     try:
         for number, arrival in enumerate(arrivals):
-            if number % _EVERY == 0:
+            if number % _REQUESTS_PER_TICK == 0:
                 on_event(Tick(rule, number, len(arrivals)))
             if number == int(warm_up * len(arrivals)):
                 run.count_from(arrival.time)
@@ -111,28 +113,52 @@ def count_usable(
 ) -> tuple[float, int]:
     """Count the free servers where a slice can lie, and those of racks with enough of them.
 
-    `plans` are the slice in each way to turn it. `places` tells whether scattered servers of a
-    rack can hold it; None where only blocks count. Of joined racks, `rng` draws so many `samples`
-    of the servers that no block holds; as large a part of them all counts as usable.
+    Parameters
+    ----------
+    pod
+        The racks, some of whose servers are free.
+    plans
+        The slice in each way to turn it.
+    places
+        Tells whether scattered servers of a rack can hold the slice; None where only blocks count.
+    rng, samples
+        Of joined racks, so many of the servers that no block holds are drawn. The same share of
+        them all counts as usable.
+
+    Returns
+    -------
+    n_usable : float
+        Free servers where the slice can lie.
+    n_considered : int
+        Free servers of racks, or of all joined racks, that have enough of them for the slice.
     """
-    free = pod.free.reshape(pod.fabric.racks, -1)
-    usable = np.zeros_like(free)
-    for plan in filter(pod.carries, plans):
-        blocks = aligned_blocks(pod.fabric.server_grid, plan.grid)
-        racks, found = np.nonzero(free[:, blocks].all(axis=2))
-        usable[racks[:, None], blocks[found]] = True
+    # Aligned blocks of free servers, in racks of their own. is_free[rack, server]
+    is_free = pod.free.reshape(pod.fabric.racks, -1)
+    is_usable = np.zeros_like(is_free)
+    for plan in plans:
+        if pod.carries(plan):
+            blocks = aligned_blocks(pod.fabric.server_grid, plan.grid)
+            rack, block = np.nonzero(is_free[:, blocks].all(axis=2))
+            is_usable[rack[:, None], blocks[block]] = True
+
+    # Joined racks: a sample of the other servers is tried, which takes a search for each.
     if pod.fabric.joined and places is not None and rng is not None:
         if pod.free.sum() < plans[0].n_slots:
             return 0.0, 0
-        rest = np.flatnonzero(free & ~usable)
-        drawn = rng.permutation(rest)[:samples].tolist()
-        held = sum(pod.holds(server, plans) for server in drawn)
-        return float(usable.sum()) + len(rest) * held / max(1, len(drawn)), int(free.sum())
-    enough = pod.fullest_first(plans)
-    for rack in enough if places is not None else ():
-        if not (usable[rack] == free[rack]).all() and places is not None and places(rack, plans):
-            usable[rack] = free[rack]
-    return int(usable.sum()), int(free[enough].sum())
+        other_servers = np.flatnonzero(is_free & ~is_usable)
+        sample = rng.permutation(other_servers)[:samples].tolist()
+        n_held = sum(pod.holds(server, plans) for server in sample)
+        n_others_usable = len(other_servers) * n_held / max(1, len(sample))
+        return float(is_usable.sum()) + n_others_usable, int(is_free.sum())
+
+    # Racks by themselves: if scattered servers can hold the slice, each free one is usable.
+    racks_with_enough = pod.fullest_first(plans)
+    if places is not None:
+        for rack_number in racks_with_enough:
+            is_decided = (is_usable[rack_number] == is_free[rack_number]).all()
+            if not is_decided and places(rack_number, plans):
+                is_usable[rack_number] = is_free[rack_number]
+    return int(is_usable.sum()), int(is_free[racks_with_enough].sum())
 
 
 def scatters(pod: Pod, rack: int, plans: list[SliceShape]) -> bool:
@@ -140,104 +166,148 @@ def scatters(pod: Pod, rack: int, plans: list[SliceShape]) -> bool:
     return any(pod.scatter((rack,), plan, NODES) is not None for plan in tell_apart(plans))
 
 
+class _Sums:
+    """The sums over the requests that are counted, from which an `Outcome` has its means."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.server_time = 0.0  # servers in slices times the time they are
+        self.fragmentation = 0.0  # a share of the free servers for each request
+        self.unusable = 0.0
+        self.n_shares = 0  # requests that found free servers at all
+        self.ring_ports = 0.0  # share of ports that rings use, summed over chips
+        self.n_chips = 0
+        self.n_fibres = 0
+        self.n_circuits = 0
+        self.slices_by_racks = Counter[int]()  # slices by the number of their racks
+        self.requests = Counter[Shape]()
+        self.rejected = Counter[Shape]()
+        self.scattered = Counter[Shape]()
+
+
 class _Replay:
-    """The racks at one time, and the sums so far."""
+    """Racks to which slices come and from which they leave, and the sums so far."""
 
     def __init__(self, fabric: RackFabric, rule: str, probe: bool) -> None:
         self.fabric = fabric
         self.rule = rule
         self.probe = probe
-        self.optical = rule in ("optical", JOINED)
+        self.is_optical = rule in ("optical", JOINED)
         self.pod = Pod(fabric)
-        self.rng = np.random.default_rng(0)  # indices of servers that stand for others
-        self.leaving: list[tuple[float, int, Allocation]] = []
-        self._clear(0.0)
-        self.numbers = itertools.count()  # slices that leave at once leave in order
-        self.known: dict[tuple[int, Shape], tuple[int, bool]] = {}
+        self.now = 0.0
+        self.sums = _Sums(0.0)
 
-    def _clear(self, time: float) -> None:
-        self.now = self.start = time
-        self.busy_time = self.fragments = self.unusable = self.hops = self.used = 0.0
-        self.asked = 0
-        self.circuits = 0
-        self.chips = 0
-        self.racks = Counter[int]()
-        self.requests = Counter[Shape]()
-        self.rejected = Counter[Shape]()
-        self.scattered = Counter[Shape]()
+        # Draws the servers that stand for others.
+        self._rng = np.random.default_rng(0)
+
+        # A heap of times, numbers and slices. The number lets slices that leave at the same time
+        # leave in the order in which they came.
+        self._leaving: list[tuple[float, int, Allocation]] = []
+        self._numbers = itertools.count()
+
+        # Whether scattered servers of a rack can hold a shape, with the state of the rack for
+        # which this was found.
+        self._can_scatter: dict[tuple[int, Shape], tuple[int, bool]] = {}
 
     def count_from(self, time: float) -> None:
         """Forget the sums, not the slices."""
         self.wait_until(time)
-        self._clear(time)
+        self.sums = _Sums(time)
 
     def wait_until(self, time: float) -> None:
         """Let slices leave that are due."""
-        while self.leaving and self.leaving[0][0] <= time:
-            end, _, slice_ = heapq.heappop(self.leaving)
+        while self._leaving and self._leaving[0][0] <= time:
+            end, _, slice_ = heapq.heappop(self._leaving)
             self._pass_time(end)
             self.pod.remove(slice_)
         self._pass_time(time)
 
     def _pass_time(self, time: float) -> None:
-        busy = self.fabric.n_servers - int(self.pod.free.sum())
-        self.busy_time += busy * (time - self.now)
+        n_busy = self.fabric.n_servers - int(self.pod.free.sum())
+        self.sums.server_time += n_busy * (time - self.now)
         self.now = time
 
     def request(self, arrival: Arrival) -> None:
         """Place a slice, or count it as rejected."""
         self.wait_until(arrival.time)
         shape = arrival.shape
-        self.requests[shape] += 1
+        self.sums.requests[shape] += 1
         plans = [cut_shape(turned, self.fabric.server) for turned in orient(self.fabric, shape)]
-        free = int(self.pod.free.sum())
-        if free and plans:
-            places = self._places if self.optical else None
-            usable, tried = count_usable(self.pod, plans, places, rng=self.rng)
-            self.fragments += (tried - usable) / free
-            self.unusable += 1 - usable / free
-            self.asked += 1
-        slice_ = self.pod.allocate(shape, "optical" if self.optical else self.rule)
-        if slice_ is None:
-            self.rejected[shape] += 1
-            if self.probe and any(
-                self._places(rack, plans) for rack in self.pod.fullest_first(plans)
-            ):
-                self.scattered[shape] += 1
-            return
-        heapq.heappush(self.leaving, (arrival.time + arrival.duration, next(self.numbers), slice_))
-        figures = tenant(slice_.shape)
-        chips = int(np.prod(shape))
-        self.used += chips * (figures.steered if self.optical else figures.fixed)
-        self.chips += chips if figures.steered else 0  # a single chip has no ring
-        self.hops += len(slice_.fibres)
-        self.circuits += len(np.unique(slice_.fibres[:, 0]))
-        self.racks[len(np.unique(slice_.servers // self.pod.servers))] += 1
+        self._count_fragmentation(plans)
 
-    def _places(self, rack: int, plans: list[SliceShape]) -> bool:
-        """Tell whether scattered servers of a rack can hold the slice; remembered."""
+        slice_ = self.pod.allocate(shape, "optical" if self.is_optical else self.rule)
+        if slice_ is None:
+            self.sums.rejected[shape] += 1
+            if self.probe and self._fits_scattered(plans):
+                self.sums.scattered[shape] += 1
+            return
+        departure = (arrival.time + arrival.duration, next(self._numbers), slice_)
+        heapq.heappush(self._leaving, departure)
+        self._count_slice(slice_, n_chips=int(np.prod(shape)))
+
+    def _count_fragmentation(self, plans: list[SliceShape]) -> None:
+        """Add the shares of the free servers where a slice cannot lie."""
+        n_free = int(self.pod.free.sum())
+        if not n_free or not plans:
+            return
+        places = self._places_scattered if self.is_optical else None
+        n_usable, n_considered = count_usable(self.pod, plans, places, rng=self._rng)
+        self.sums.fragmentation += (n_considered - n_usable) / n_free
+        self.sums.unusable += 1 - n_usable / n_free
+        self.sums.n_shares += 1
+
+    def _count_slice(self, slice_: Allocation, n_chips: int) -> None:
+        """Add the bandwidth, hops and racks of a slice that was placed."""
+        bandwidth = tenant(slice_.shape)
+        ring_ports = bandwidth.steered if self.is_optical else bandwidth.fixed
+        self.sums.ring_ports += n_chips * ring_ports
+        if bandwidth.steered:  # a single chip has no ring
+            self.sums.n_chips += n_chips
+        self.sums.n_fibres += len(slice_.fibres)
+        self.sums.n_circuits += len(np.unique(slice_.fibres[:, 0]))
+        n_racks = len(np.unique(slice_.servers // self.pod.servers))
+        self.sums.slices_by_racks[n_racks] += 1
+
+    def _fits_scattered(self, plans: list[SliceShape]) -> bool:
+        """Tell whether scattered servers of any rack can hold a slice."""
+        racks = self.pod.fullest_first(plans)
+        return any(self._places_scattered(rack, plans) for rack in racks)
+
+    def _places_scattered(self, rack: int, plans: list[SliceShape]) -> bool:
+        """Tell whether scattered servers of a rack can hold a slice; remembered."""
         key = (rack, plans[0].shape)
-        version = int(self.pod.changes[rack])
-        if self.known.get(key, (-1, False))[0] != version:
-            self.known[key] = version, scatters(self.pod, rack, plans)
-        return self.known[key][1]
+        state = int(self.pod.changes[rack])
+        known_state, can_scatter = self._can_scatter.get(key, (-1, False))
+        if known_state != state:
+            can_scatter = scatters(self.pod, rack, plans)
+            self._can_scatter[key] = (state, can_scatter)
+        return can_scatter
 
     def outcome(self, complete: bool) -> Outcome:
         """Turn sums into means."""
-        lasted = self.now - self.start
-        several = sum(self.racks.values()) - self.racks[1]
-        spanned = sum(racks * count for racks, count in self.racks.items()) - self.racks[1]
+        sums = self.sums
+        duration = self.now - sums.start
+        utilisation = 0.0
+        if duration:
+            utilisation = sums.server_time / (duration * self.fabric.n_servers)
+
+        n_slices = sum(sums.slices_by_racks.values())
+        n_spanning = n_slices - sums.slices_by_racks[1]
+        racks_of_spanning = 0
+        for n_racks, n_slices_on_them in sums.slices_by_racks.items():
+            if n_racks != 1:
+                racks_of_spanning += n_racks * n_slices_on_them
         return Outcome(
             rule=self.rule,
-            requests=dict(self.requests),
-            rejected=dict(self.rejected),
-            only_scattered=dict(self.scattered),
-            fragmentation=self.fragments / max(1, self.asked),
-            unusable=self.unusable / max(1, self.asked),
-            utilisation=self.busy_time / (lasted * self.fabric.n_servers) if lasted else 0.0,
-            bandwidth=self.used / max(1, self.chips),
-            hops=self.hops / max(1, self.circuits),
-            spanning=several / max(1, sum(self.racks.values())),
-            racks=spanned / max(1, several),
+            requests=dict(sums.requests),
+            rejected=dict(sums.rejected),
+            only_scattered=dict(sums.scattered),
+            fragmentation=sums.fragmentation / max(1, sums.n_shares),
+            unusable=sums.unusable / max(1, sums.n_shares),
+            utilisation=utilisation,
+            bandwidth=sums.ring_ports / max(1, sums.n_chips),
+            hops=sums.n_fibres / max(1, sums.n_circuits),
+            spanning=n_spanning / max(1, n_slices),
+            racks=racks_of_spanning / max(1, n_spanning),
             complete=complete,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 from optmatch.fabrics import RackFabric
 from optmatch.model import OnEvent, Tick, ignore, number
+from optmatch.problems import SliceShape
 from optmatch.problems.slices.shape import Shape, cut_shape, orient
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.outcome import Row, Study, estimate, mean_row
@@ -49,34 +51,48 @@ def fill_fragmented(
 ) -> Placed:
     """Fill a pod with slices of one server, let some leave at random, then ask for larger ones.
 
-    `rng` draws the slices that leave, until the part `free` of the servers is free. Then slices of
-    `shape` are asked for, under a `rule` of `optmatch.studies.slices.replay`.
+    Parameters
+    ----------
+    fabric
+        The racks.
+    shape
+        The slices that are asked for, one after another, until none is placed.
+    rule
+        A rule of `optmatch.studies.slices.replay`.
+    rng
+        Draws the slices that leave, and servers that stand for others.
+    free
+        The part of the servers that is free then.
     """
     fabric = join_racks(fabric, rule)
-    optical = rule in ("optical", JOINED)
+    is_optical = rule in ("optical", JOINED)
     pod = Pod(fabric)
-    count = round(number("free", free) * fabric.n_servers)
+    n_free = round(number("free", free) * fabric.n_servers)
     pod.free[:] = False
-    pod.free[rng.permutation(fabric.n_servers)[:count]] = True
+    pod.free[rng.permutation(fabric.n_servers)[:n_free]] = True
+
+    # A rack has room for as many slices as it has enough servers for; joined racks count as one.
     plans = [cut_shape(turned, fabric.server) for turned in orient(fabric, shape)]
-    by_rack = pod.free.reshape(1 if fabric.joined else fabric.racks, -1).sum(axis=1)
-    possible = int((by_rack // plans[0].n_slots).sum()) if plans else 0
-    usable, _ = count_usable(
-        pod,
-        plans,
-        (lambda rack, p: scatters(pod, rack, p)) if optical else None,
-        rng=rng,
-        samples=SAMPLES,
-    )
-    slices = 0
-    while pod.allocate(shape, "optical" if optical else rule) is not None:
-        slices += 1
+    n_groups = 1 if fabric.joined else fabric.racks
+    free_of_group = pod.free.reshape(n_groups, -1).sum(axis=1)
+    n_possible = 0
+    if plans:
+        n_possible = int((free_of_group // plans[0].n_slots).sum())
+
+    def places_scattered(rack: int, plans: list[SliceShape]) -> bool:
+        return scatters(pod, rack, plans)
+
+    places = places_scattered if is_optical else None
+    n_usable, _ = count_usable(pod, plans, places, rng=rng, samples=SAMPLES)
+    n_slices = 0
+    while pod.allocate(shape, "optical" if is_optical else rule) is not None:
+        n_slices += 1
     return Placed(
         rule=rule,
         shape=shape,
-        slices=slices,
-        possible=possible,
-        unusable=1 - usable / count if count else 0.0,
+        slices=n_slices,
+        possible=n_possible,
+        unusable=1 - n_usable / n_free if n_free else 0.0,
         worst_load=int(pod.loads.max(initial=0)),
     )
 
@@ -126,30 +142,32 @@ def study_slices(
         Hears a `Tick` now and then; an interrupt ends the study with what there is.
     """
     outcomes: dict[str, list[Outcome]] = {rule: [] for rule in rules}
-    packed: dict[tuple[str, Shape], list[Placed]] = {}
+    placed: dict[tuple[str, Shape], list[Placed]] = {}
     shapes = sorted({arrival.shape for arrival in trace} if trace is not None else mix)
-    complete = False
 
-    def parts() -> Iterator[_Replay | _Fill]:
-        """Yield the rows of each run; a trace is replayed once."""
-        drawn = {"n": requests, "load": load, "mix": mix}
+    def list_parts() -> Iterator[_Replay | _Fill]:
+        """Yield the parts of each run, with the same random numbers for all rules."""
+        draw_options = {"n": requests, "load": load, "mix": mix}
         for run, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
-            draws, leaves = child.spawn(2)
-            if trace is None or not run:
+            arrivals_seed, pod_seed = child.spawn(2)
+            is_first = run == 0
+            if trace is None or is_first:  # a trace is replayed once
                 for rule in rules:
-                    yield _Replay(fabric, trace, drawn, rule, warm_up, draws)
+                    yield _Replay(fabric, trace, draw_options, rule, warm_up, arrivals_seed)
             for shape in shapes:
                 for rule in rules:
-                    yield _Fill(fabric, run + 1, shape, rule, free, leaves)
+                    yield _Fill(fabric, run + 1, shape, rule, free, pod_seed)
 
+    # An interrupted replay counts only if there is no other one of its rule.
+    complete = False
     with suppress(KeyboardInterrupt):
-        for part, found in in_order(_do, parts(), executor, on_event=on_event):
-            if isinstance(found, Placed):
-                packed.setdefault((part.rule, part.shape), []).append(found)
+        for part, result in in_order(_do_part, list_parts(), executor, on_event=on_event):
+            if isinstance(result, Placed):
+                placed.setdefault((part.rule, part.shape), []).append(result)
                 continue
-            if found.complete or not outcomes[part.rule]:
-                outcomes[part.rule].append(found)
-            if not found.complete:
+            if result.complete or not outcomes[part.rule]:
+                outcomes[part.rule].append(result)
+            if not result.complete:
                 break
         else:
             complete = True
@@ -158,7 +176,7 @@ def study_slices(
         {
             "rules": _average_outcomes(outcomes),
             "shapes": _count_shapes(outcomes),
-            "fragmented": _average_placed(packed),
+            "fragmented": _average_placed(placed),
             "tenants": [_tenant_row(shape) for shape in shapes],
         },
         complete,
@@ -170,7 +188,7 @@ class _Replay(NamedTuple):
 
     fabric: RackFabric
     trace: Sequence[Arrival] | None
-    drawn: dict[str, Any]
+    draw_options: dict[str, Any]
     rule: str
     warm_up: float
     seed: np.random.SeedSequence
@@ -187,75 +205,105 @@ class _Fill(NamedTuple):
     seed: np.random.SeedSequence
 
 
-def _do(part: _Replay | _Fill, on_event: OnEvent = ignore) -> tuple[Any, Outcome | Placed]:
-    """Do one part of a study, wherever this runs."""
+def _do_part(part: _Replay | _Fill, on_event: OnEvent = ignore) -> tuple[Any, Outcome | Placed]:
+    """Do one part of a study, wherever this runs, and return it with its result."""
     rng = np.random.default_rng(part.seed)
     if isinstance(part, _Fill):
         on_event(Tick(f"fragmented pod, run {part.run}, {part.rule}", 0))
         return part, fill_fragmented(part.fabric, part.shape, part.rule, rng, free=part.free)
     arrivals = part.trace
     if arrivals is None:
-        given = part.drawn
-        arrivals = draw_arrivals(
-            part.fabric, given["n"], rng, load=given["load"], mix=given["mix"]
-        )
+        draw = part.draw_options
+        arrivals = draw_arrivals(part.fabric, draw["n"], rng, load=draw["load"], mix=draw["mix"])
+
+    # Of the optical rules a rejected slice fits nowhere, scattered or not.
     probe = part.rule not in ("optical", JOINED)
-    options: dict[str, Any] = {"warm_up": part.warm_up, "on_event": on_event}
-    return part, replay(part.fabric, arrivals, part.rule, probe=probe, **options)
+    outcome = replay(
+        part.fabric,
+        arrivals,
+        part.rule,
+        probe=probe,
+        warm_up=part.warm_up,
+        on_event=on_event,
+    )
+    return part, outcome
 
 
 def _average_outcomes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:
+    """Return a row for each rule: means over its runs, and reductions against first fit."""
     rows = []
-    for rule, found in outcomes.items():
-        if not found:
-            continue
-        row: Row = {"rule": rule, "runs": len(found)}
-        for name in FIGURES:
-            row |= mean_row(name, [getattr(outcome, name) for outcome in found])
-        rows.append(row)
-    first = outcomes.get("first-fit", [])
-    for row in rows if first else ():
-        for name in ("fragmentation", "unusable"):
-            pairs = zip(outcomes[row["rule"]], first, strict=False)  # the same requests
-            parts = [(getattr(own, name), getattr(base, name)) for own, base in pairs]
-            lower = [1 - own / base if base else 0.0 for own, base in parts]
-            row |= mean_row(f"{name}_reduction", lower)
+    for rule, outcomes_of_rule in outcomes.items():
+        if outcomes_of_rule:
+            row: Row = {"rule": rule, "runs": len(outcomes_of_rule)}
+            for name in FIGURES:
+                row |= mean_row(name, [getattr(outcome, name) for outcome in outcomes_of_rule])
+            rows.append(row)
+
+    # Run k of each rule has the same requests as run k of first fit.
+    first_fit = outcomes.get("first-fit", [])
+    if first_fit:
+        for row in rows:
+            for name in ("fragmentation", "unusable"):
+                reductions = []
+                for outcome, base in zip(outcomes[row["rule"]], first_fit, strict=False):
+                    base_value = getattr(base, name)
+                    reduction = 1 - getattr(outcome, name) / base_value if base_value else 0.0
+                    reductions.append(reduction)
+                row |= mean_row(f"{name}_reduction", reductions)
     return rows
 
 
 def _count_shapes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:
-    return [
-        {
-            "rule": rule,
-            "shape": name_shape(shape),
-            "requests": sum(outcome.requests.get(shape, 0) for outcome in found),
-            "rejected": sum(outcome.rejected.get(shape, 0) for outcome in found),
-            "only_scattered": sum(outcome.only_scattered.get(shape, 0) for outcome in found),
-        }
-        for rule, found in outcomes.items()
-        for shape in sorted({shape for outcome in found for shape in outcome.requests})
-    ]
+    """Return a row for each rule and shape: requests and rejections in all runs."""
+    rows = []
+    for rule, outcomes_of_rule in outcomes.items():
+        requests: Counter[Shape] = Counter()
+        rejected: Counter[Shape] = Counter()
+        only_scattered: Counter[Shape] = Counter()
+        for outcome in outcomes_of_rule:
+            requests.update(outcome.requests)
+            rejected.update(outcome.rejected)
+            only_scattered.update(outcome.only_scattered)
+        for shape in sorted(requests):
+            row = {
+                "rule": rule,
+                "shape": name_shape(shape),
+                "requests": requests[shape],
+                "rejected": rejected[shape],
+                "only_scattered": only_scattered[shape],
+            }
+            rows.append(row)
+    return rows
 
 
-def _average_placed(packed: Mapping[tuple[str, Shape], list[Placed]]) -> list[Row]:
-    return [
-        {
+def _average_placed(placed: Mapping[tuple[str, Shape], list[Placed]]) -> list[Row]:
+    """Return a row for each rule and shape: means over the fragmented pods of all runs."""
+    rows = []
+    for (rule, shape), pods in placed.items():
+        row = {
             "rule": rule,
             "shape": name_shape(shape),
-            **mean_row("placed", [p.slices for p in found]),
-            "possible": estimate([p.possible for p in found]).mean,
-            **mean_row("unusable", [p.unusable for p in found]),
-            "worst_load": max(p.worst_load for p in found),
+            **mean_row("placed", [pod.slices for pod in pods]),
+            "possible": estimate([pod.possible for pod in pods]).mean,
+            **mean_row("unusable", [pod.unusable for pod in pods]),
+            "worst_load": max(pod.worst_load for pod in pods),
         }
-        for (rule, shape), found in packed.items()
-    ]
+        rows.append(row)
+    return rows
 
 
 def _tenant_row(shape: Shape) -> Row:
-    found = tenant(shape)
-    names = ("rings", "fixed", "steered", "gain", "ratio")
-    figures = {name: getattr(found, name) for name in names}
-    return {"shape": name_shape(shape), **figures, "least_ring_ports": found.level}
+    """Return the bandwidth of a chip of a slice, on a fixed torus and with steered ports."""
+    bandwidth = tenant(shape)
+    return {
+        "shape": name_shape(shape),
+        "rings": bandwidth.rings,
+        "fixed": bandwidth.fixed,
+        "steered": bandwidth.steered,
+        "gain": bandwidth.gain,
+        "ratio": bandwidth.ratio,
+        "least_ring_ports": bandwidth.level,
+    }
 
 
 def name_shape(shape: Shape) -> str:
