@@ -98,59 +98,99 @@ def smallest_demands() -> list[Demand]:
 def best_demand(problem: Demand, realisable: Sequence[Sequence[int]] | None) -> float:
     """Find the best objective of a tiny demand: all-stop, one plane, no packet network.
 
-    `realisable` are the largest matchings that the fabric holds; None for all.
+    Parameters
+    ----------
+    problem
+        The demand.
+    realisable
+        The largest matchings that the fabric holds, ``matching[source] = destination``; None for
+        all permutations.
     """
     if problem.planes > 1 or problem.packet_share or problem.switching != "all-stop":
         raise InputError("brute force is for all-stop demands on one plane, without packets")
-    n = problem.fabric.n_ports
-    rows = list(permutations(range(n))) if realisable is None else realisable
+    n_ports = problem.fabric.n_ports
+    rows = list(permutations(range(n_ports))) if realisable is None else realisable
     matchings = []
     for row in rows:
-        matching = np.zeros((n, n), dtype=np.int64)
+        matching = np.zeros((n_ports, n_ports), dtype=np.int64)
         for source, destination in enumerate(row):
             if destination >= 0:
                 matching[source, destination] = 1
         matchings.append(matching)
     if problem.objective == "matchings":
-        return float(_fewest(problem.ticks, matchings))
-    shortest = problem.min_slot_ticks
-    return _earliest(problem.ticks, matchings, problem.delay_ticks, shortest) * problem.tick_s
+        return float(_fewest_matchings(problem.ticks, matchings))
+    completion_ticks = _shortest_completion(
+        problem.ticks,
+        matchings,
+        delay_ticks=problem.delay_ticks,
+        min_slot_ticks=problem.min_slot_ticks,
+    )
+    return completion_ticks * problem.tick_s
 
 
-def _earliest(ticks: Matrix, matchings: Sequence[Matrix], delay: int, shortest: int) -> int:
-    """Find the shortest way from everything to nothing left, by Dijkstra."""
-    n = len(ticks)
-    waiting = [(0, tuple(ticks.ravel().tolist()))]
+def _shortest_completion(
+    ticks: Matrix, matchings: Sequence[Matrix], *, delay_ticks: int, min_slot_ticks: int
+) -> int:
+    """Find the shortest schedule by Dijkstra's algorithm; states are the demand that is left.
+
+    Parameters
+    ----------
+    ticks : array, shape (sources, destinations)
+        The demand, in ticks of a circuit.
+    matchings : sequence of arrays, shape (sources, destinations)
+        The possible matchings: 1 for each circuit.
+    delay_ticks
+        The delay before each slot.
+    min_slot_ticks
+        The shortest slot.
+
+    Returns
+    -------
+    int
+        The ticks of the schedule, delays included.
+    """
+    n_ports = len(ticks)
+    queue = [(0, tuple(ticks.ravel().tolist()))]
     done = set()
-    while waiting:
-        cost, state = heapq.heappop(waiting)
+    while queue:
+        time, state = heapq.heappop(queue)
         if not any(state):
-            return cost
+            return time
         if state in done:
             continue
         done.add(state)
-        left = np.array(state, dtype=np.int64).reshape(n, n)
+
+        # A slot lasts at most as long as one of its circuits has something to send.
+        remaining = np.array(state, dtype=np.int64).reshape(n_ports, n_ports)
         for matching in matchings:
-            largest = int((left * matching).max())
-            for duration in range(shortest, max(largest, shortest) + 1) if largest else ():
-                after = tuple(np.maximum(left - duration * matching, 0).ravel().tolist())
-                if after not in done:
-                    heapq.heappush(waiting, (cost + delay + duration, after))
+            longest = int((remaining * matching).max())
+            if longest == 0:
+                continue
+            for duration in range(min_slot_ticks, max(longest, min_slot_ticks) + 1):
+                after = np.maximum(remaining - duration * matching, 0)
+                next_state = tuple(after.ravel().tolist())
+                if next_state not in done:
+                    heapq.heappush(queue, (time + delay_ticks + duration, next_state))
     raise InputError("demand between ports that no matching connects")
 
 
-def _fewest(ticks: Matrix, matchings: Sequence[Matrix]) -> int:
-    """Take off one matching after the other, with every weight, until something is empty."""
-    n = len(ticks)
+def _fewest_matchings(ticks: Matrix, matchings: Sequence[Matrix]) -> int:
+    """Find the fewest weighted matchings whose sum is a matrix, by breadth-first search.
+
+    Each step takes one matching off, with every weight that leaves nothing negative.
+    """
+    n_ports = len(ticks)
     states = {tuple(ticks.ravel().tolist())}
-    count = 0
+    n_steps = 0
     while not any(sum(state) == 0 for state in states):
-        following = set()
+        next_states = set()
         for state in states:
-            left = np.array(state, dtype=np.int64).reshape(n, n)
+            remaining = np.array(state, dtype=np.int64).reshape(n_ports, n_ports)
             for matching in matchings:
-                for weight in range(1, int(left[matching == 1].min()) + 1):
-                    following.add(tuple((left - weight * matching).ravel().tolist()))
-        states = following
-        count = count + 1
-    return count
+                largest_weight = int(remaining[matching == 1].min())
+                for weight in range(1, largest_weight + 1):
+                    after = remaining - weight * matching
+                    next_states.add(tuple(after.ravel().tolist()))
+        states = next_states
+        n_steps += 1
+    return n_steps

@@ -53,22 +53,39 @@ def reroute_problems(draw: st.DrawFn, *, tiny: bool = False) -> Reroute:
 
 
 def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
-    """Set all cells at random; some of the pairs that are then connected become circuits."""
+    """Set all cells at random; some of the pairs that are then connected become circuits.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    rng
+        The generator of random numbers.
+    """
     states = rng.integers(0, 2, fabric.n_cells).astype(np.int8)
-    port_at = {int(t): port for port, t in enumerate(fabric.destination_terminals)}
-    link_of = fabric.graph.links.of_terminal
+    port_of_terminal = {
+        int(terminal): port for port, terminal in enumerate(fabric.destination_terminals)
+    }
+    link_of_terminal = fabric.graph.links.of_terminal
     circuits: list[tuple[int, int]] = []
-    taken: set[int] = set()
-    lit: set[int] = set()
+    used_links: set[int] = set()
+    lit_cells: set[int] = set()
     for source in rng.permutation(fabric.n_ports).tolist():
-        way, left = follow(fabric.graph, states, int(fabric.source_terminals[source]))
-        links = [*link_of[way].tolist(), int(link_of[left])]
-        alone = len(set(links)) == len(links) and taken.isdisjoint(links)
-        if left in port_at and port_at[left] != source and alone and rng.random() < 0.7:
-            circuits.append((source, port_at[left]))
-            taken.update(links)
-            lit.update(terminal // 4 for terminal in way)
-    for cell in set(range(fabric.n_cells)) - lit:
+        first_terminal = int(fabric.source_terminals[source])
+        entered, last_terminal = follow(fabric.graph, states, first_terminal)
+        links = [*link_of_terminal[entered].tolist(), int(link_of_terminal[last_terminal])]
+
+        # A circuit ends at another port, and passes no link twice and none of another circuit.
+        destination = port_of_terminal.get(last_terminal, source)
+        passes_no_link_twice = len(set(links)) == len(links)
+        is_possible = passes_no_link_twice and used_links.isdisjoint(links)
+        if destination != source and is_possible and rng.random() < 0.7:
+            circuits.append((source, destination))
+            used_links.update(links)
+            lit_cells.update(terminal // 4 for terminal in entered)
+
+    # Some of the cells without light are free.
+    for cell in set(range(fabric.n_cells)) - lit_cells:
         if rng.random() < 0.3:
             states[cell] = FREE
     return Reroute(
@@ -84,16 +101,23 @@ def draw_rack_state(rack: RackFabric, rng: np.random.Generator) -> Reroute:
     """Connect chips at random over the fewest fibres that are free."""
     circuits: list[tuple[int, int]] = []
     routes: list[tuple[int, ...]] = []
-    free = set(range(rack.n_fibres))
-    outs, ins = (rng.permutation(rack.n_ports).tolist() for _ in range(2))
-    for source, destination in list(zip(outs, ins, strict=True))[: rack.n_ports // 3]:
-        chips = source // rack.ports_per_chip, destination // rack.ports_per_chip
-        start, goal = (int(rack.server_of_chip[chip]) for chip in chips)
-        route = _find_fibres(rack, free, start, goal)
-        if route is not None and chips[0] != chips[1]:
+    free_fibres = set(range(rack.n_fibres))
+    n_tries = rack.n_ports // 3
+    sources = rng.permutation(rack.n_ports)[:n_tries].tolist()
+    destinations = rng.permutation(rack.n_ports)[:n_tries].tolist()
+    for source, destination in zip(sources, destinations, strict=True):
+        source_chip = source // rack.ports_per_chip
+        destination_chip = destination // rack.ports_per_chip
+        route = _shortest_free_route(
+            rack,
+            free_fibres,
+            int(rack.server_of_chip[source_chip]),
+            int(rack.server_of_chip[destination_chip]),
+        )
+        if route is not None and source_chip != destination_chip:
             circuits.append((source, destination))
             routes.append(route)
-            free.difference_update(route)
+            free_fibres.difference_update(route)
     return Reroute(
         rack,
         circuits,
@@ -103,59 +127,93 @@ def draw_rack_state(rack: RackFabric, rng: np.random.Generator) -> Reroute:
     )
 
 
-def _find_fibres(
-    rack: RackFabric, free: set[int], start: int, goal: int
+def _shortest_free_route(
+    rack: RackFabric, free_fibres: set[int], start: int, goal: int
 ) -> tuple[int, ...] | None:
-    routes: dict[int, tuple[int, ...]] = {start: ()}
-    fibres = sorted(free)
-    edges = rack.edges[rack.edge_of_fibre[fibres]].tolist()
-    waiting = [start]
-    for server in waiting:
-        for fibre, (tail, head) in zip(fibres, edges, strict=True):
-            if tail == server and head not in routes:
-                routes[head] = (*routes[server], fibre)
-                waiting.append(head)
-    return routes.get(goal)
+    """Find a route between two servers over the fewest free fibres, by breadth-first search.
+
+    Returns
+    -------
+    tuple of int or None
+        The fibres in order; None if there is no route.
+    """
+    fibres = sorted(free_fibres)
+    ends = rack.edges[rack.edge_of_fibre[fibres]].tolist()
+    route_to: dict[int, tuple[int, ...]] = {start: ()}
+    queue = [start]
+    for node in queue:  # which grows meanwhile
+        for fibre, (tail, head) in zip(fibres, ends, strict=True):
+            if tail == node and head not in route_to:
+                route_to[head] = (*route_to[node], fibre)
+                queue.append(head)
+    return route_to.get(goal)
 
 
 def _draw_spares(
     fabric: Any, circuits: Sequence[tuple[int, int]], rng: np.random.Generator
 ) -> tuple[int, ...]:
+    """Draw up to three of the units, chips or ports, that have no circuit."""
     units = units_of(fabric)
-    per_unit = units.ports_per_unit
-    busy = {port // per_unit for pair in circuits for port in pair}
-    idle = [unit for unit in range(units.n_units) if unit not in busy]
-    chosen = rng.permutation(np.array(idle, dtype=np.int64))[: rng.integers(0, 4)]
-    return tuple(sorted(chosen.tolist()))
+    busy_units = {port // units.ports_per_unit for pair in circuits for port in pair}
+    idle_units = [unit for unit in range(units.n_units) if unit not in busy_units]
+    in_random_order = rng.permutation(np.array(idle_units, dtype=np.int64))
+    spares = in_random_order[: rng.integers(0, 4)]
+    return tuple(sorted(spares.tolist()))
+
+
+_CELL_FAULTS = ["stuck_bar", "stuck_cross", "dead_cells"]
 
 
 def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
-    """Let one to three parts of a state fail."""
+    """Let one to three parts of a state fail, of the kinds that its fabric has."""
     fabric = state.fabric
-    cells: Any = rng.permutation(fabric.n_cells).tolist() if fabric.graph is not None else []
-    failed: dict[str, tuple[int, ...]] = {}
+
+    # Cells in random order, so that none breaks in two ways.
+    cells: list[int] = []
+    if fabric.graph is not None:
+        cells = rng.permutation(fabric.n_cells).tolist()
+    n_parts = {
+        "failed_ports": fabric.n_ports,
+        "failed_chips": state.n_units,
+        "failed_fibres": state.units.n_fibres,
+    }
+    failed_parts: dict[str, tuple[int, ...]] = {}
     for _ in range(int(rng.integers(1, 4))):
         kinds = ["failed_ports"]
-        kinds += ["failed_chips", "failed_fibres"] if state.units.n_chips else []
-        kinds += ["stuck_bar", "stuck_cross", "dead_cells"] if len(cells) > 2 else []
+        if state.units.n_chips:
+            kinds += ["failed_chips", "failed_fibres"]
+        if len(cells) > 2:
+            kinds += _CELL_FAULTS
         kind = str(rng.choice(kinds))
-        if kind in ("stuck_bar", "stuck_cross", "dead_cells"):
-            part = cells.pop()
-        else:
-            counts = {"failed_chips": state.n_units, "failed_ports": fabric.n_ports}
-            most = counts.get(kind) or state.units.n_fibres
-            part = int(rng.integers(most))
-        failed[kind] = tuple({*failed.get(kind, ()), part})
-    return replace(state, **failed)  # type: ignore[arg-type]
+        part = cells.pop() if kind in _CELL_FAULTS else int(rng.integers(n_parts[kind]))
+        failed_parts[kind] = tuple({*failed_parts.get(kind, ()), part})
+    return replace(state, **failed_parts)  # type: ignore[arg-type]
 
 
 def follow(graph: Any, states: NDArray[np.int8], start: int) -> tuple[list[int], int]:
-    """Follow light from a free terminal; return the terminals it enters, and where it leaves."""
-    way = []
-    at = start
-    left = -1
-    while at >= 0:
-        way.append(at)
-        left = int(graph.exits[at, states[at // 4]])
-        at = int(graph.mate[left])
-    return way, left
+    """Follow light through cells from a free terminal to another one.
+
+    Parameters
+    ----------
+    graph
+        The cells and how they are joined.
+    states : array, shape (cells,)
+        The state of each cell.
+    start
+        The terminal at which the light enters.
+
+    Returns
+    -------
+    entered : list of int
+        The terminals at which it enters a cell, in order.
+    last_terminal : int
+        The terminal at which it leaves the fabric.
+    """
+    entered = []
+    terminal = start
+    last_terminal = -1
+    while terminal >= 0:
+        entered.append(terminal)
+        last_terminal = int(graph.exits[terminal, states[terminal // 4]])
+        terminal = int(graph.mate[last_terminal])  # -1 where nothing is joined
+    return entered, last_terminal

@@ -36,92 +36,122 @@ def best_routing(problem: Routing) -> float | None:
         return 0.0
     sources, destinations = problem.circuits.T
     traces = _trace_every_state(problem.fabric)
-    held = (traces.destination[:, sources] == destinations).all(axis=1)
-    if not held.any():
+    holds_matching = (traces.destination[:, sources] == destinations).all(axis=1)
+    if not holds_matching.any():
         return None
-    cells = traces.cells[held][:, sources]
-    bars = traces.bar_cells[held][:, sources]
+
+    # The cells that each circuit passes, in all states that hold the matching.
+    n_cells = traces.cells[holds_matching][:, sources]
+    n_bar_cells = traces.bar_cells[holds_matching][:, sources]
     if problem.objective == "worst-cells":
-        return float(cells.max(axis=1, initial=0).min())
+        return float(n_cells.max(axis=1, initial=0).min())
     if problem.objective == "loss-db":
-        loss = bars * problem.bar_loss_db + (cells - bars) * problem.cross_loss_db
-        return float(loss.sum(axis=1).min())
-    return float(cells.sum(axis=1).min())
+        n_cross_cells = n_cells - n_bar_cells
+        loss_db = n_bar_cells * problem.bar_loss_db + n_cross_cells * problem.cross_loss_db
+        return float(loss_db.sum(axis=1).min())
+    return float(n_cells.sum(axis=1).min())
 
 
 def best_all_to_all(problem: AllToAll) -> float | None:
-    """Find the fewest cells of so many slots as are needed at least; None if there are none."""
-    wanted = frozenset((int(i), int(j)) for i, j in problem.pairs)
-    if not wanted or problem.fabric.graph is None:
+    """Find the fewest cells with the fewest slots that are possible; None without an answer.
+
+    All slots are full, since with one slot less there would be too few.
+    """
+    pairs = frozenset((int(i), int(j)) for i, j in problem.pairs)
+    if not pairs or problem.fabric.graph is None:
         return 0.0
-    per_slot = (
-        len(wanted) // problem.min_slots
-    )  # the slots are all full: there is one slot too few
-    costs = dict(_full_matchings(problem.fabric, wanted, per_slot))
-    best = _best_partition(wanted, costs)
+    pairs_per_slot = len(pairs) // problem.min_slots
+    cost_of_matching = dict(_full_matchings(problem.fabric, pairs, pairs_per_slot))
+    best = _cheapest_partition(pairs, cost_of_matching)
     return None if math.isinf(best) else best
 
 
 def _full_matchings(
-    fabric: Fabric, wanted: Matching, per_slot: int
+    fabric: Fabric, pairs: Matching, pairs_per_slot: int
 ) -> Iterator[tuple[Matching, float]]:
-    """Yield each matching of so many wanted pairs that some state holds, with its fewest cells."""
+    """Yield the matchings of full slots that some state holds, each with its fewest cells.
+
+    Parameters
+    ----------
+    fabric
+        The fabric.
+    pairs
+        The pairs that have to meet.
+    pairs_per_slot
+        How many of them meet in a full slot.
+    """
     traces = _trace_every_state(fabric)
-    rows, of_state = np.unique(traces.destination, axis=0, return_inverse=True)
-    for k, row in enumerate(rows):
-        pairs = [(i, int(j)) for i, j in enumerate(row) if (i, int(j)) in wanted]
-        if len(pairs) == per_slot:
-            cells = traces.cells[of_state.ravel() == k][:, [i for i, _ in pairs]]
-            yield frozenset(pairs), float(cells.sum(axis=1).min())
+    rows, row_of_state = np.unique(traces.destination, axis=0, return_inverse=True)
+    for k, row in enumerate(rows.tolist()):
+        matching = [(source, port) for source, port in enumerate(row) if (source, port) in pairs]
+        if len(matching) == pairs_per_slot:
+            sources = [source for source, _ in matching]
+            n_cells = traces.cells[row_of_state.ravel() == k][:, sources]
+            yield frozenset(matching), float(n_cells.sum(axis=1).min())
 
 
-def _best_partition(left: Matching, costs: dict[Matching, float]) -> float:
-    """Split the pairs in matchings of least cost together; infinite if there is no way."""
-    if not left:
+def _cheapest_partition(pairs: Matching, cost_of_matching: dict[Matching, float]) -> float:
+    """Return the least cost of a partition of pairs into matchings; infinite if there is none.
+
+    The first pair is in one of the matchings: each of them is tried.
+    """
+    if not pairs:
         return 0.0
-    first = min(left)
-    return min(
-        (
-            cost + _best_partition(left - matching, costs)
-            for matching, cost in costs.items()
-            if first in matching and matching <= left
-        ),
-        default=math.inf,
-    )
+    first_pair = min(pairs)
+    best = math.inf
+    for matching, cost in cost_of_matching.items():
+        if first_pair in matching and matching <= pairs:
+            rest = _cheapest_partition(pairs - matching, cost_of_matching)
+            best = min(best, cost + rest)
+    return best
 
 
 def largest_matchings(fabric: Fabric) -> list[list[int]] | None:
-    """List what the states hold between ports; None where every matching is held."""
+    """List the matchings that the states of a fabric hold; None where every matching is held."""
     if fabric.graph is None:
         return None
-    found = np.unique(_trace_every_state(fabric).destination, axis=0)
-    if fabric.bidirectional:  # light that comes back to its own port is no circuit
-        found = np.unique(np.where(found == np.arange(fabric.n_ports), -1, found), axis=0)
-    rows: list[list[int]] = found.tolist()
-    return rows
+    destinations = np.unique(_trace_every_state(fabric).destination, axis=0)
+    if fabric.bidirectional:
+        # Light that comes back to its own port is no circuit.
+        is_own_port = destinations == np.arange(fabric.n_ports)
+        destinations = np.unique(np.where(is_own_port, -1, destinations), axis=0)
+    matchings: list[list[int]] = destinations.tolist()
+    return matchings
 
 
 @lru_cache(maxsize=16)
 def _trace_every_state(fabric: Fabric) -> Traces:
+    """Follow the light of each port through all 2**cells states of the cells at once."""
     graph = fabric.graph
     if not isinstance(graph, CellGraph) or graph.n_cells > MOST_CELLS:
         raise InputError(f"brute force is for fabrics of at most {MOST_CELLS} cells")
-    states = np.arange(2**graph.n_cells)[:, None] >> np.arange(graph.n_cells) & 1
-    port_at = np.full(len(graph.mate), -1, dtype=np.int32)
-    port_at[fabric.destination_terminals] = np.arange(fabric.n_ports)
-    shape = len(states), fabric.n_ports
-    traces = Traces(*(np.zeros(shape, dtype=np.int32) for _ in range(3)))
-    every = np.arange(len(states))
+
+    # states[number, cell]: the bits of the number of a state.
+    n_states = 2**graph.n_cells
+    states = np.arange(n_states)[:, None] >> np.arange(graph.n_cells) & 1
+    port_of_terminal = np.full(len(graph.mate), -1, dtype=np.int32)
+    port_of_terminal[fabric.destination_terminals] = np.arange(fabric.n_ports)
+    shape = (n_states, fabric.n_ports)
+    traces = Traces(
+        destination=np.zeros(shape, dtype=np.int32),
+        cells=np.zeros(shape, dtype=np.int32),
+        bar_cells=np.zeros(shape, dtype=np.int32),
+    )
     for source, terminal in enumerate(fabric.source_terminals):
-        entered = np.full(len(states), terminal)
-        light = every  # the states in which this light is still inside
-        while len(light):
-            state = states[light, entered // 4]
-            left = graph.exits[entered, state]
-            traces.cells[light, source] += 1
-            traces.bar_cells[light, source] += (left ^ entered) & 1 == BAR  # stuck cells: as is
-            traces.destination[light, source] = port_at[left]
-            inside = graph.mate[left] >= 0
-            light = light[inside]
-            entered = graph.mate[left[inside]]
+        # Each step takes the light through one cell, in all states in which it is still inside.
+        inside = np.arange(n_states)
+        entered = np.full(n_states, terminal)
+        while len(inside):
+            cell_state = states[inside, entered // 4]
+            left = graph.exits[entered, cell_state]
+
+            # The exits of a stuck cell are those of its state. Bar joins terminals that are both
+            # the first or both the second at their end of the cell.
+            is_bar = (left ^ entered) & 1 == BAR
+            traces.cells[inside, source] += 1
+            traces.bar_cells[inside, source] += is_bar
+            traces.destination[inside, source] = port_of_terminal[left]
+            goes_on = graph.mate[left] >= 0
+            inside = inside[goes_on]
+            entered = graph.mate[left[goes_on]]
     return traces
