@@ -78,9 +78,11 @@ class SolverContract(Runs):
     @on_each
     def test_every_answer_passes_the_verifier(self, problem: Problem) -> None:
         """Answers with several seeds are valid at any limit; statistics are those of the table."""
-        first = self._answer(problem)
-        second = self._answer(problem, number=1)
-        for solution in (first,) if essence(second) == essence(first) else (first, second):
+        solutions = [self._answer(problem)]
+        other_seed = self._answer(problem, number=1)
+        if essence(other_seed) != essence(solutions[0]):
+            solutions.append(other_seed)
+        for solution in solutions:
             report = verify(problem, solution)
             assert report.valid, report.complaint
             for name, value in solution.stats.items():
@@ -109,11 +111,12 @@ class SolverContract(Runs):
         if solution.status is Status.OPTIMAL:
             assert solution.objective == pytest.approx(best, rel=RTOL)
 
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        exact = "test_an_exact_method_settles_tiny_problems"
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Take the test of exact methods from classes of other methods."""
+        super().__init_subclass__(**options)
         if hasattr(cls, "method") and not cls.may_be_exact():
-            setattr(cls, exact, None)  # pytest has nothing to collect, and nothing to skip
+            # pytest has nothing to collect then, and nothing to skip.
+            setattr(cls, "test_an_exact_method_settles_tiny_problems", None)  # noqa: B010
 
     @on_each_tiny
     def test_an_exact_method_settles_tiny_problems(self, problem: Problem) -> None:
@@ -144,39 +147,44 @@ class SolverContract(Runs):
         """Ports in another order: proofs stay, and every answer is valid."""
         if problem.fabric is None:
             return
-        order = np.random.default_rng(problem.fabric.n_ports).permutation(problem.fabric.n_ports)
-        twin = relabelled(problem, order)
-        if twin == problem:
+        n_ports = problem.fabric.n_ports
+        order = np.random.default_rng(n_ports).permutation(n_ports)
+        renamed_problem = relabelled(problem, order)
+        if renamed_problem == problem:
             return
-        first = self._answer(problem)
-        second = self._answer(twin)
-        assert verify(twin, second).valid
-        if first.status is Status.OPTIMAL and second.status is Status.OPTIMAL:
-            assert second.objective == pytest.approx(first.objective, rel=RTOL)
+        solution = self._answer(problem)
+        renamed = self._answer(renamed_problem)
+        assert verify(renamed_problem, renamed).valid
+
+        # Proofs must agree: the optimum is the same, and so is that there is no answer.
+        if solution.status is Status.OPTIMAL and renamed.status is Status.OPTIMAL:
+            assert renamed.objective == pytest.approx(solution.objective, rel=RTOL)
         proved = {Status.OPTIMAL, Status.INFEASIBLE}
-        if first.status in proved and second.status in proved:
-            assert second.status is first.status
+        if solution.status in proved and renamed.status in proved:
+            assert renamed.status is solution.status
 
     # -- when it stops ---------------------------------------------------------------------------
 
     def test_iterations_are_a_limit(self) -> None:
         """A run of few iterations ends normally; more are never worse, and some end a run."""
-        limits = set[Limit | None]()
+        reasons_to_stop = set[Limit | None]()
 
         def check(problem: Problem) -> None:
-            before: Score = ()
+            rank_with_fewer: Score = ()
             for iterations in (0, 1, 4):
                 solution = self._solve(problem, limits=Limits(iterations=iterations))
                 assert solution.limit in (None, Limit.ITERATIONS, Limit.EXHAUSTED)
-                limits.add(solution.limit)
-                value = rank(solution)
-                if before:
-                    assert value
-                    assert not _beats(before, value)
-                before = value
+                reasons_to_stop.add(solution.limit)
+
+                # An answer that fewer iterations have found is not lost, nor made worse.
+                rank_now = rank(solution)
+                if rank_with_fewer:
+                    assert rank_now
+                    assert not _beats(rank_with_fewer, rank_now)
+                rank_with_fewer = rank_now
 
         self._each(self.problems, check)
-        assert Limit.ITERATIONS in limits or not self.iterates
+        assert Limit.ITERATIONS in reasons_to_stop or not self.iterates
 
     @on_each
     def test_no_time_is_a_normal_outcome(self, problem: Problem) -> None:
@@ -187,13 +195,13 @@ class SolverContract(Runs):
 
     def test_ctrl_c_keeps_the_best(self) -> None:
         """An interrupt, here out of `on_event`, ends the run, which returns the best so far."""
-        interrupts = []
+        interrupted_problems = []
 
         def check(problem: Problem) -> None:
-            heard: list[Event] = []
+            events: list[Event] = []
 
             def interrupt(event: Event) -> None:
-                heard.append(event)
+                events.append(event)
                 raise KeyboardInterrupt
 
             try:
@@ -201,15 +209,17 @@ class SolverContract(Runs):
             except KeyboardInterrupt:
                 pytest.fail("the interrupt came through", pytrace=False)
             assert verify(problem, solution).valid
-            if heard:
-                interrupts.append(problem)
-                proved = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
-                assert proved or solution.limit is Limit.INTERRUPTED
-            if any(isinstance(event, NewBest) for event in heard):
+
+            # A method that reports nothing was not interrupted.
+            if events:
+                interrupted_problems.append(problem)
+                is_proved = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+                assert is_proved or solution.limit is Limit.INTERRUPTED
+            if any(isinstance(event, NewBest) for event in events):
                 assert solution.status in (Status.OPTIMAL, Status.FEASIBLE)
 
         self._each(self.problems, check)
-        assert interrupts, "no run reported any event, so none could be interrupted"
+        assert interrupted_problems, "no run reported any event, so none could be interrupted"
 
     def test_ctrl_c_keeps_what_was_told(self) -> None:
         """A run that is interrupted as it tells of a best returns an answer that is as good.
@@ -218,23 +228,28 @@ class SolverContract(Runs):
         """
 
         def check(problem: Problem) -> None:
-            events = self._told(problem)[1]
+            _, events = self._answer_and_events(problem)
             n_bests = sum(isinstance(event, NewBest) for event in events)
-            for last in sorted({1, n_bests}) if n_bests else ():
-                told: list[Score] = []
-
-                def interrupt(event: Event, told: list[Score] = told, last: int = last) -> None:
-                    if isinstance(event, NewBest):
-                        told.append(event.objective)
-                    if len(told) >= last:
-                        raise KeyboardInterrupt
-
-                solution = self._solve(problem, on_event=interrupt)
-                if told:
-                    assert solution.objective is not None
-                    assert not _beats(told[-1], solution.objective)
+            if n_bests:
+                for number in sorted({1, n_bests}):
+                    self._check_interrupt_at_best(problem, number)
 
         self._each(self.problems, check)
+
+    def _check_interrupt_at_best(self, problem: Problem, number: int) -> None:
+        """Interrupt a run at its best of this number, counted from 1; the best must be kept."""
+        bests: list[Score] = []
+
+        def interrupt(event: Event) -> None:
+            if isinstance(event, NewBest):
+                bests.append(event.objective)
+            if len(bests) >= number:
+                raise KeyboardInterrupt
+
+        solution = self._solve(problem, on_event=interrupt)
+        if bests:
+            assert solution.objective is not None
+            assert not _beats(bests[-1], solution.objective)
 
     # -- what it depends on ----------------------------------------------------------------------
 
@@ -242,32 +257,36 @@ class SolverContract(Runs):
     def test_one_seed_one_trajectory(self, problem: Problem) -> None:
         """The same seed gives the same events and solution, also after other solves."""
         self._needs_determinism()
-        solution, first = self._told(problem)
+        solution, events = self._answer_and_events(problem)
         self._answer(problem, number=1)
-        second = list[Event]()
-        again = self._solve(problem, on_event=second.append)
-        assert essence(again) == essence(solution)
-        assert second == first
+        repeated_events: list[Event] = []
+        repeated = self._solve(problem, on_event=repeated_events.append)
+        assert essence(repeated) == essence(solution)
+        assert repeated_events == events
 
     def test_one_seed_one_answer_in_another_process(self) -> None:
         """A spawned process, with its own hash seed and its own kernels, finds the same."""
         self._needs_determinism()
-        found = list[Problem]()
-        self._each(self.problems, found.append)
-        sample = found[-3:]
-        there = solve_there(self._method(), sample, self.limits)
-        here = [self._answer(problem) for problem in sample]
-        assert [essence(s) for s in there] == [essence(s) for s in here]
+        problems: list[Problem] = []
+        self._each(self.problems, problems.append)
+
+        # Later problems are larger; a few of them are enough.
+        sample = problems[-3:]
+        solutions_of_process = solve_there(self._method(), sample, self.limits)
+        for problem, solution in zip(sample, solutions_of_process, strict=True):
+            assert essence(solution) == essence(self._answer(problem))
 
     def test_nothing_global_changes(self, capfd: pytest.CaptureFixture[str]) -> None:
         """No global random numbers are drawn, nothing is printed, no logger is set up."""
         handlers = list(logging.getLogger().handlers)
 
         def check(problem: Problem) -> None:
-            self._answer(problem)  # a first call may compile, and numba may seed itself then
-            here = random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
+            # A first call may compile, and numba may seed itself then.
+            self._answer(problem)
+            states_before = random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
             self._solve(problem)
-            assert (random.getstate(), pickle.dumps(np.random.get_state())) == here  # noqa: NPY002
+            states_after = random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
+            assert states_after == states_before
 
         self._each(self.problems, check)
         assert capfd.readouterr() == ("", "")
@@ -276,10 +295,10 @@ class SolverContract(Runs):
     @on_each
     def test_the_problem_stays_as_it_was(self, problem: Problem) -> None:
         """Byte by byte."""
-        fresh = pickle.loads(pickle.dumps(problem))  # a problem that no test before has solved
-        before = pickle.dumps(fresh)
-        self._solve(fresh)
-        assert pickle.dumps(fresh) == before
+        unsolved = pickle.loads(pickle.dumps(problem))  # a problem that no test before has solved
+        bytes_before = pickle.dumps(unsolved)
+        self._solve(unsolved)
+        assert pickle.dumps(unsolved) == bytes_before
 
     # -- what it hands back ----------------------------------------------------------------------
 
@@ -305,17 +324,21 @@ class SolverContract(Runs):
     @on_each
     def test_events_tell_the_story(self, problem: Problem) -> None:
         """Bests fall to the answer, bounds rise to it at most, ticks count up to their total."""
-        solution, events = self._told(problem)
+        solution, events = self._answer_and_events(problem)
         bests = [event.objective for event in events if isinstance(event, NewBest)]
         bounds = [event.lower_bound for event in events if isinstance(event, Bound)]
         assert bests == sorted(set(bests), reverse=True)
         assert bounds == sorted(set(bounds))
-        if solution.objective is not None and bests:
-            assert bests[-1] == pytest.approx(solution.objective, rel=RTOL)
+
+        # The last best is the answer, which is no better than the last bound.
         if solution.objective is None:
             assert not bests
-        elif bounds:
-            assert not _beats(solution.objective, bounds[-1])
+        else:
+            if bests:
+                assert bests[-1] == pytest.approx(solution.objective, rel=RTOL)
+            if bounds:
+                assert not _beats(solution.objective, bounds[-1])
+
         for event in events:
             if isinstance(event, Tick):
                 assert event.phase
@@ -325,8 +348,11 @@ class SolverContract(Runs):
 def _beats(score: Score, other: Score) -> bool:
     """Tell whether a score is lower than another, floats by more than rounding."""
     if isinstance(score, tuple) and isinstance(other, tuple):
-        first = next(((a, b) for a, b in zip(score, other, strict=True) if a != b), (0, 0))
-        return _beats(*first)
+        # The first level that differs decides.
+        for level, other_level in zip(score, other, strict=True):
+            if level != other_level:
+                return _beats(level, other_level)
+        return False
     if isinstance(score, tuple) or isinstance(other, tuple):  # a bound that is infinite
         return bool(other == math.inf)
     return bool(score < other - RTOL * abs(other))

@@ -45,10 +45,15 @@ class Runs:
         return any(method.exact for method in all_methods() if method.name == cls.method)
 
     def _method(self) -> Method:
+        """Return the method; methods of several kinds may have the same name."""
         if isinstance(self.method, Method):
             return self.method
         kind = self._kind()
-        return next(m for m in all_methods() if (m.name, m.solves.kind) == (self.method, kind))
+        return next(
+            method
+            for method in all_methods()
+            if method.name == self.method and method.solves.kind == kind
+        )
 
     def _solve(
         self,
@@ -58,17 +63,20 @@ class Runs:
         limits: Limits | None = None,
         on_event: Callable[[Event], None] = ignore,
     ) -> Solution:
-        rng = np.random.default_rng(number)
+        """Run the method on a problem, with the seed `number`."""
         method = self.method
-        method = method if isinstance(method, Method) else find_method(method, problem)
+        if not isinstance(method, Method):
+            method = find_method(method, problem)
+        rng = np.random.default_rng(number)
         return method.run(problem, limits or self.limits, rng, on_event)
 
     def _answer(self, problem: Any, number: int = 0) -> Solution:
-        """Solve it once for all tests that only look at the answer."""
-        return self._told(problem, number)[0]
+        """Solve a problem once for all tests that only look at the answer."""
+        solution, _ = self._answer_and_events(problem, number)
+        return solution
 
-    def _told(self, problem: Any, number: int = 0) -> tuple[Solution, list[Event]]:
-        """Return this answer, and the events on the way to it."""
+    def _answer_and_events(self, problem: Any, number: int = 0) -> tuple[Solution, list[Event]]:
+        """Return the answer of `_answer`, and the events on the way to it."""
         contract: Any = type(self)
         return _solve_once(contract, problem, number)
 
@@ -81,13 +89,13 @@ class Runs:
 
         Where it fails, hypothesis draws them again and looks for a smaller one.
         """
-        listed: Any = tuple(problems) if isinstance(problems, Sequence) else problems
-        count = self.examples * int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
+        hashable_problems: Any = tuple(problems) if isinstance(problems, Sequence) else problems
+        n_examples = self.examples * int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
         try:
-            for problem in _drawn(listed, count):
+            for problem in _draw_once(hashable_problems, n_examples):
                 check(problem)
         except (Exception, pytest.fail.Exception):
-            _run(listed, count, check)
+            _run_hypothesis(hashable_problems, n_examples, check)
             raise  # hypothesis did not find the failure again
 
     @classmethod
@@ -115,17 +123,18 @@ class Runs:
         return solution.schedule.n_slots == fewest
 
 
-def _run(problems: Problems, count: int, check: Callable[[Any], Any]) -> None:
-    source = st.sampled_from(problems) if isinstance(problems, Sequence) else problems
+def _run_hypothesis(problems: Problems, n_examples: int, check: Callable[[Any], Any]) -> None:
+    """Let hypothesis draw problems and check them, always the same ones."""
+    strategy = st.sampled_from(problems) if isinstance(problems, Sequence) else problems
 
     @seed(0)
     @settings(
-        max_examples=count,
+        max_examples=n_examples,
         deadline=None,  # the first call compiles
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
-    @given(source)
+    @given(strategy)
     def run(problem: Problem) -> None:
         check(problem)
 
@@ -133,18 +142,21 @@ def _run(problems: Problems, count: int, check: Callable[[Any], Any]) -> None:
 
 
 @cache
-def _drawn(problems: Problems, count: int) -> list[Problem]:
-    found: list[Problem] = []
-    _run(problems, count, found.append)
-    return list(dict.fromkeys(found))
+def _draw_once(problems: Problems, n_examples: int) -> list[Problem]:
+    """Draw different problems, once for all tests and all classes that share them."""
+    drawn: list[Problem] = []
+    _run_hypothesis(problems, n_examples, drawn.append)
+    return list(dict.fromkeys(drawn))
 
 
 @cache
 def _solve_once(
     contract: type[Runs], problem: Problem, number: int
 ) -> tuple[Solution, list[Event]]:
+    """Solve a problem once for all tests of a class, and keep the events."""
     events: list[Event] = []
-    return contract()._solve(problem, number=number, on_event=events.append), events
+    solution = contract()._solve(problem, number=number, on_event=events.append)
+    return solution, events
 
 
 @cache
@@ -154,15 +166,15 @@ def _ask(oracle: Callable[[Any], Score | None], problem: Problem) -> Score | Non
 
 def on_each(check: Check) -> Callable[[Any], None]:
     """Decorate a test of a contract that is to hold for each of the problems."""
-    return _repeated(check, lambda contract: contract.problems)
+    return _test_of_check(check, lambda contract: contract.problems)
 
 
 def on_each_tiny(check: Check) -> Callable[[Any], None]:
     """Decorate a test of a contract that is to hold for each of the tiny problems."""
-    return _repeated(check, lambda contract: contract._tiny())
+    return _test_of_check(check, lambda contract: contract._tiny())
 
 
-def _repeated(check: Check, problems_of: Callable[[Runs], Problems]) -> Callable[[Any], None]:
+def _test_of_check(check: Check, problems_of: Callable[[Runs], Problems]) -> Callable[[Any], None]:
     """Make a test without arguments that checks each problem of a contract."""
 
     def test(self: Runs) -> None:
@@ -177,9 +189,12 @@ def _repeated(check: Check, problems_of: Callable[[Runs], Problems]) -> Callable
 
 def essence(solution: Solution) -> dict[str, Any]:
     """Return the part of a solution that a repeated run must reproduce: all but the times."""
-    stats = {name: value for name, value in solution.stats.items() if not name.endswith("_s")}
-    kept = {field.name: getattr(solution, field.name) for field in fields(solution)}
-    return kept | {"stats": stats, "time_s": 0.0}
+    repeatable = {field.name: getattr(solution, field.name) for field in fields(solution)}
+    repeatable["time_s"] = 0.0
+    repeatable["stats"] = {
+        name: value for name, value in solution.stats.items() if not name.endswith("_s")
+    }
+    return repeatable
 
 
 def solve_all(method: Method, problems: Sequence[Problem], limits: Limits) -> list[Solution]:
