@@ -1,19 +1,19 @@
 """Build the site: these pages, a reference of every public name, and the notebooks with output.
 
-``make docs`` runs it. It needs no network; what mkdocs warns of is an error.
+``make docs`` runs it. It writes the pages and the configuration, which is in ``docs/sphinx``, to a
+folder of their own, and has Sphinx build the site from them. It needs no network, and what Sphinx
+warns of is an error.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import contextlib
 import html
 import importlib
 import inspect
 import io
 import json
-import os
 import re
 import shlex
 import shutil
@@ -22,10 +22,8 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 from urllib.parse import unquote
-
-import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS: dict[str, list[str]] = {
@@ -55,6 +53,44 @@ ROOMS = [
 """The packages whose public names the reference documents, beside those of the top level. Pages,
 notebooks and examples import from these packages and from no module inside them."""
 WHOLE = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff"]
+DOORS = """
+::::{grid} 1 1 3 3
+:gutter: 3
+
+:::{grid-item-card} I have a chip
+:link: tutorials/routing
+:link-type: doc
+A mesh, a feed-forward fabric or a netlist: which cells route a matching, and what is lost?
+:::
+
+:::{grid-item-card} I have traffic
+:link: tutorials/demand
+:link-type: doc
+A matrix or a list of flows: which matchings carry it, in which order, for how long?
+:::
+
+:::{grid-item-card} I have a training job
+:link: tutorials/rail-job
+:link-type: doc
+Its parallelism or a trace: when do the switches change, and what does a step take?
+:::
+::::
+"""
+"""Where a visitor of the first page goes on."""
+
+
+class Name(NamedTuple):
+    """A public name of the reference."""
+
+    room: str  # the package that exports it, as "optmatch.verify"
+    name: str
+    summary: str  # the first sentence of its docstring
+    is_class: bool
+
+    @property
+    def page(self) -> str:
+        """The name of its page, without the ending."""
+        return f"{self.room}.{self.name}"
 
 
 def main() -> None:
@@ -63,43 +99,66 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="do not run the notebooks")
     parser.add_argument("--to", type=Path, default=ROOT / "build" / "site")
     args = parser.parse_args()
+
+    # The source is written anew, so that no page of a former build is left in it.
     source = args.to.with_name(args.to.name + "-source")
     shutil.rmtree(source, ignore_errors=True)
-    source.mkdir(parents=True)
-    nav: list[Any] = [{"Start": "index.md"}]
-    (source / "index.md").write_text(_read(ROOT / "README.md").replace("](docs/", "]("))
-    for page in (ROOT / "docs").glob("*.md"):
-        (source / page.name).write_text(
-            with_pictures(_read(page).replace("](../", "]("), args.quick)
-        )
-    write_tutorials(source, args.quick)
-    for page in [*(ROOT / "docs").glob("*.png"), *(ROOT / "docs").glob("*.js")]:
-        shutil.copy(page, source)
-    for name in WHOLE:
-        (source / name).write_text(_read(ROOT / name).replace("](docs/", "]("))
-    write_benchmarks(source)
-    if not args.quick:
-        draw_gallery(source)
-        draw_home(source)
-    nav += [{title: [f"{name}.md" for name in names]} for title, names in chapters().items()]
-    nav.append({"Python": _write_reference(source)})
-    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    with ThreadPoolExecutor(2) as pool:  # each runs in a process of its own
-        nav.append({"Notebooks": list(pool.map(
-            lambda path: _write_notebook(path, source, args.quick), notebooks
-        ))})  # fmt: skip
-    nav.append({"Project": ["benchmarks.md", *WHOLE[:2]]})
-    config = source.with_suffix(".yml")
-    config.write_text(yaml.safe_dump(_configuration(source, args.to, nav), sort_keys=False))
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(config)]
-    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    code = subprocess.run(command, env=quiet).returncode
-    if not code:
-        write_index(args.to)
-        set_formulas(args.to)
-    broken = broken_links(args.to) if not code else []
+    shutil.copytree(ROOT / "docs" / "sphinx", source)
+    write_pages(source, args.quick)
+    write_reference(source)
+    write_notebooks(source, args.quick)
+    write_home(source, args.quick)
+
+    shutil.rmtree(args.to, ignore_errors=True)
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "--jobs", "2", "--quiet"]
+    command += ["--fail-on-warning", "--keep-going", str(source), str(args.to)]
+    code = subprocess.run(command, check=False).returncode
+    broken = [] if code else broken_links(args.to)
     print(*broken, sep="\n", end="\n" if broken else "", file=sys.stderr)
     raise SystemExit(code or bool(broken))
+
+
+def write_pages(source: Path, quick: bool) -> None:
+    """Write the pages of this folder, the tutorials, and the pages of the whole project."""
+    for page in (ROOT / "docs").glob("*.md"):
+        text = read_page(page).replace("](../", "](")
+        (source / page.name).write_text(with_pictures(text, quick))
+    for picture in (ROOT / "docs").glob("*.png"):
+        shutil.copy(picture, source)
+    for name in WHOLE:
+        shutil.copy(ROOT / name, source)
+        if name.endswith(".md"):
+            (source / name).write_text(read_page(ROOT / name).replace("](docs/", "]("))
+    write_tutorials(source, quick)
+    write_benchmarks(source)
+    if not quick:
+        draw_gallery(source)
+
+
+def write_home(source: Path, quick: bool) -> None:
+    """Write the first page: that of the project, with three doors, and the tree of all pages."""
+    text = read_page(ROOT / "README.md").replace("](docs/", "](")
+    (source / "index.md").write_text(text)
+    if not quick:
+        draw_home(source)
+    page = source / "index.md"
+    text = page.read_text().replace("## Install", f"{DOORS}\n## Install", 1)
+    pages = {title: list(names) for title, names in chapters().items()}
+    pages["Python"] = ["reference/index"]
+    pages["Notebooks"] = [path.stem for path in notebooks()]
+    pages["Project"] = ["benchmarks", *(Path(name).stem for name in WHOLE if name.endswith(".md"))]
+    for title, names in pages.items():
+        entries = "\n".join(names)
+        (source / f"{chapter_page(title)}.md").write_text(
+            f"# {title}\n\n```{{toctree}}\n:maxdepth: 1\n\n{entries}\n```\n"
+        )
+    tree = "\n".join(chapter_page(title) for title in pages)
+    page.write_text(f"{text}\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n")
+
+
+def chapter_page(title: str) -> str:
+    """Return the name of the page that lists the pages of a chapter."""
+    return "chapter-" + title.lower().replace(" ", "-")
 
 
 def draw_home(source: Path) -> None:
@@ -129,7 +188,7 @@ def draw_home(source: Path) -> None:
 
 def write_benchmarks(source: Path) -> None:
     """Write the page of benchmarks: what is kept, and the newest run of `make bench` here."""
-    text = _read(ROOT / "benchmarks" / "README.md").replace("](../", "](")
+    text = read_page(ROOT / "benchmarks" / "README.md").replace("](../", "](")
     runs = (ROOT / "build" / "bench").glob("*.json")
     if run := max(runs, key=lambda path: path.stat().st_mtime, default=None):
         machine = json.loads(run.read_text(encoding="utf-8"))["machine_info"]
@@ -140,65 +199,35 @@ def write_benchmarks(source: Path) -> None:
     (source / "benchmarks.md").write_text(text)
 
 
-_CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
-_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$")
-_MARKED = re.compile(r":math:(<code[^>]*>)(.*?)</code>", re.DOTALL)
-
-
-def mark_formulas(text: str) -> str:
-    """Write the formulas of a page as docstrings do, as code after ``:math:``.
-
-    Markdown leaves code alone, whereas it takes the underscores of a formula for emphasis.
-    """
-
-    def mark(found: re.Match[str]) -> str:
-        display, inline = found.groups()
-        return f":math:`\\displaystyle {display}`" if display else f":math:`{inline}`"
-
-    parts = []
-    end = 0
-    for code in _CODE.finditer(text):
-        parts += [_FORMULA.sub(mark, text[end : code.start()]), code[0]]
-        end = code.end()
-    return "".join([*parts, _FORMULA.sub(mark, text[end:])])
-
-
-def set_formulas(site: Path) -> None:
-    """Set the formulas of all pages as MathML, which browsers draw by themselves."""
-    from latex2mathml.converter import convert
-
-    def to_mathml(found: re.Match[str]) -> str:
-        latex = html.unescape(found[2])
-        shown = "block" if latex.startswith("\\displaystyle ") else "inline"
-        return str(convert(latex.removeprefix("\\displaystyle "), display=shown))
-
-    for path in site.rglob("*.html"):
-        text = path.read_text(encoding="utf-8")
-        if ":math:" in text:
-            path.write_text(_MARKED.sub(to_mathml, text), encoding="utf-8")
-
-
-def write_index(site: Path) -> None:
-    """Write the index of the search as a script, which a page of a disk may load."""
-    found = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
-    rows = [
-        [entry["location"], *(html.unescape(re.sub(r"<[^>]+>", "", entry[key]))
-                              for key in ("title", "text"))]
-        for entry in found
-    ]  # fmt: skip
-    text = json.dumps(rows, separators=(",", ":"))
-    (site / "search" / "local.js").write_text(f"var SITE_INDEX={text};\n", encoding="utf-8")
-
-
 def with_pictures(text: str, quick: bool) -> str:
     """Put pictures where the gallery names them: small in its table, large below heads."""
     if quick or not text.startswith("# Gallery"):
         return text
-    text = re.sub(r"\[([\w-]+)\]\(#\1\)", r'[![\1](gallery-\1.png){width="220"}](#\1)', text)
+    text = re.sub(r"\[([\w-]+)\]\(#\1\)", r"[![\1](gallery-\1.png){width=220px}](#\1)", text)
     return re.sub(
-        r"^## ([\w-]+)\n\n(.*)$", r"## \1\n\n\2\n\n![\1](gallery-\1.png){width=720}", text,
+        r"^## ([\w-]+)\n\n(.*)$",
+        r"## \1\n\n\2\n\n![\1](gallery-\1.png){width=720px}",
+        text,
         flags=re.MULTILINE,
-    )  # fmt: skip
+    )
+
+
+def write_tutorials(source: Path, quick: bool) -> None:
+    """Write the tutorials; their commands are run, and each shows the picture that they draw."""
+    folder = source / "tutorials"
+    folder.mkdir()
+    for page in (ROOT / "docs" / "tutorials").glob("*.md"):
+        text = read_page(page).replace("](../../", "](../")
+        picture = f"{page.stem}.png"
+        if not quick:
+            with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+                for line in re.findall(r"^\$ optmatch (.*)$", text, re.MULTILINE):
+                    _run(shlex.split(line))
+                shutil.copy(picture, folder)
+            block = rf"(^\$ optmatch plot .*{re.escape(picture)}\n```\n)"
+            shown = rf"\1\n![{page.stem}]({picture}){{width=720px}}\n"
+            text = re.sub(block, shown, text, flags=re.MULTILINE)
+        (folder / page.name).write_text(text)
 
 
 def draw_gallery(source: Path) -> None:
@@ -212,25 +241,6 @@ def draw_gallery(source: Path) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(draw, re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)))
-
-
-def write_tutorials(source: Path, quick: bool) -> None:
-    """Write the tutorials; their commands are run, and each shows the picture that they draw."""
-    folder = source / "tutorials"
-    folder.mkdir()
-    for page in (ROOT / "docs" / "tutorials").glob("*.md"):
-        text = _read(page).replace("](../../", "](../")
-        picture = f"{page.stem}.png"
-        if not quick:
-            with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
-                for line in re.findall(r"^\$ optmatch (.*)$", text, re.MULTILINE):
-                    _run(shlex.split(line))
-                shutil.copy(picture, folder)
-            block = rf"(^\$ optmatch plot .*{re.escape(picture)}\n```\n)"
-            text = re.sub(
-                block, rf"\1\n![{page.stem}]({picture}){{width=720}}\n", text, flags=re.MULTILINE
-            )
-        (folder / page.name).write_text(text)
 
 
 def _run(words: list[str]) -> None:
@@ -252,7 +262,8 @@ def broken_links(site: Path) -> list[str]:
         if path.name == "404.html" or "<html" not in text[:2000]:
             continue  # the former has addresses of a server
         for target in re.findall(r'(?:href|src)="([^"]+)"', text):
-            name, _, anchor = html.unescape(target).partition("#")
+            address, _, anchor = html.unescape(target).partition("#")
+            name = address.partition("?")[0]  # what follows tells versions apart
             if re.match(r"[a-z]+:", name):
                 continue
             file = (path.parent / unquote(name)).resolve() if name else path
@@ -288,105 +299,82 @@ def public_names(room: str = "optmatch") -> dict[str, str]:
     return places
 
 
-def _read(path: Path) -> str:
+def read_page(path: Path) -> str:
     """Read a page; links to what a site has none of, folders and files of code, become text."""
-    return mark_formulas(links_of_the_site(path.read_text(encoding="utf-8")))
+    return links_of_the_site(path.read_text(encoding="utf-8"))
 
 
 def links_of_the_site(text: str) -> str:
     """Change links of the checkout into those of the site."""
     text = re.sub(r"\[([^\]]+)\]\([^)#:]*(?:/|instances/README\.md|\.py)\)", r"\1", text)
     text = re.sub(r"\((?:\.\./)?notebooks/README\.md\)", "(tutorials.md)", text)
-    text = re.sub(r"\(((?:\.\./)*?)(?:\.\./)?notebooks/([\w-]+)\.ipynb", r"(\1\2.md", text)
+    text = re.sub(r"\(((?:\.\./)*?)(?:\.\./)?notebooks/([\w-]+)\.ipynb", r"(\1\2.ipynb", text)
     return text.replace("](../docs/", "](").replace("](docs/", "](")
 
 
-def _write_reference(source: Path) -> list[str]:
-    """Write a page of functions and one of classes, and one of what else each room has."""
-    texts = {"functions": "# Functions\n", "classes": "# Classes\n"}
-    texts |= {f"in-{room}": f"# More of `optmatch.{room}`\n" for room in ROOMS}
-    told = set()
-    for page, room in [("", "optmatch"), *((f"in-{room}", f"optmatch.{room}") for room in ROOMS)]:
+def list_names() -> list[Name]:
+    """List every public name once, by the first package that exports it."""
+    names = []
+    known = set()
+    for room in ("optmatch", *(f"optmatch.{room}" for room in ROOMS)):
+        package = importlib.import_module(room)
         for name, place in sorted(public_names(room).items(), key=lambda pair: pair[0].lower()):
-            if place not in told:
-                kind = page or ("classes" if name[0].isupper() else "functions")
-                made = "<" in place  # by a function: no file has it under its name
-                said = getattr(importlib.import_module(room), name).__doc__ if made else ""
-                texts[kind] += f"\n## {name}\n\n{said if made else f'::: {place}'}\n"
-                told.add(place)
-    for kind, text in texts.items():
-        (source / f"{kind}.md").write_text(text)
-    return [f"{kind}.md" for kind in texts]
+            if place not in known:
+                known.add(place)
+                found = getattr(package, name)
+                summary = (inspect.getdoc(found) or "").partition("\n")[0]
+                names.append(Name(room, name, summary, inspect.isclass(found)))
+    return names
 
 
-def _write_notebook(path: Path, source: Path, quick: bool) -> str:
-    """Run a notebook in a folder of its own, and write what it says and draws as a page."""
+def write_reference(source: Path) -> None:
+    """Write a page for each public name, and one that lists them by package."""
+    folder = source / "reference"
+    folder.mkdir()
+    names = list_names()
+    lines = ["# Python"]
+    for room in dict.fromkeys(name.room for name in names):
+        of_room = [name for name in names if name.room == room]
+        lines += ["", f"## `{room}`", "", "| name | what it is |", "|---|---|"]
+        for name in of_room:
+            summary = name.summary.replace("|", "\\|")
+            lines.append(f"| [{name.name}]({name.page}.rst) | {summary} |")
+        pages = "\n".join(name.page for name in of_room)
+        lines += ["", f"```{{toctree}}\n:hidden:\n\n{pages}\n```"]
+    (folder / "index.md").write_text("\n".join(lines) + "\n")
+    for name in names:
+        title = f"{name.room}.{name.name}"
+        directive = "autoclass" if name.is_class else "autofunction"
+        (folder / f"{name.page}.rst").write_text(
+            f"{title}\n{'=' * len(title)}\n\n.. {directive}:: {title}\n"
+        )
+
+
+def notebooks() -> list[Path]:
+    """List the notebooks in their order."""
+    return sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def write_notebooks(source: Path, quick: bool) -> None:
+    """Run the notebooks, two at a time, and write them with what they say and draw."""
+    with ThreadPoolExecutor(2) as pool:  # each runs in a process of its own
+        list(pool.map(lambda path: _write_notebook(path, source, quick), notebooks()))
+
+
+def _write_notebook(path: Path, source: Path, quick: bool) -> None:
+    """Run one notebook in a folder of its own, and write it with its outputs."""
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
     if not quick:
         from nbclient import NotebookClient
 
-        NotebookClient(notebook, resources={"metadata": {"path": str(source)}}).execute()
-    lines = []
-    for number, cell in enumerate(notebook.cells):
+        with tempfile.TemporaryDirectory() as folder:
+            NotebookClient(notebook, resources={"metadata": {"path": folder}}).execute()
+    for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            lines.append(links_of_the_site(cell.source))
-            continue
-        lines.append(f"```python\n{cell.source}\n```")
-        for place, output in enumerate(cell.get("outputs", [])):
-            lines.append(_shown(output, source, f"{path.stem}-{number}-{place}"))
-    page = path.with_suffix(".md").name
-    (source / page).write_text("\n\n".join(lines) + "\n")
-    return page
-
-
-def _shown(output: Any, source: Path, name: str) -> str:
-    """Return an output of a cell as Markdown; pictures become files."""
-    data = output.get("data", {"text/plain": output.get("text", "")})
-    if "image/png" in data:
-        (source / f"{name}.png").write_bytes(base64.b64decode(data["image/png"]))
-        return f"![]({name}.png)"
-    if "image/svg+xml" in data:
-        (source / f"{name}.svg").write_text("".join(data["image/svg+xml"]))
-        return f"![]({name}.svg)"
-    if "text/html" in data:
-        (source / f"{name}.html").write_text("".join(data["text/html"]))
-        return f'<iframe src="{name}.html" style="width: 100%; height: 760px; border: 0"></iframe>'
-    text = re.sub(r"\x1b\[[0-9;]*m", "", "".join(data["text/plain"]))
-    return f"```text\n{text.rstrip()}\n```"
-
-
-def _configuration(source: Path, to: Path, nav: list[Any]) -> dict[str, Any]:
-    python = {
-        "docstring_style": "numpy",
-        "show_source": False,
-        "show_root_heading": False,
-        "show_root_toc_entry": False,
-        "show_bases": False,
-        "heading_level": 3,
-        "members_order": "source",
-        "filters": ["!^_"],
-        "docstring_options": {"warnings": False},
-    }
-    return {
-        "site_name": "optmatch",
-        "docs_dir": str(source),
-        "site_dir": str(to),
-        "strict": True,
-        "nav": nav,
-        "theme": {"name": "material", "font": False,
-                  "features": ["navigation.indexes", "navigation.sections"]},
-        "use_directory_urls": False,  # pages, not folders: they open from a disk
-        "extra_javascript": ["search.js"],
-        "plugins": [
-            "search",
-            {"mkdocstrings": {"handlers": {"python": {"paths": [str(ROOT)], "options": python}}}},
-        ],
-        "markdown_extensions": ["admonition", "attr_list", "tables", "pymdownx.highlight",
-                                "pymdownx.superfences", {"toc": {"permalink": True}}],
-        "validation": {"links": {"anchors": "warn", "not_found": "warn"}},
-    }  # fmt: skip
+            cell.source = links_of_the_site(cell.source).replace("](../", "](")
+    nbformat.write(notebook, source / path.name)
 
 
 if __name__ == "__main__":

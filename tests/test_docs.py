@@ -196,16 +196,6 @@ def test_notebooks_run_from_any_folder_and_show_their_figures() -> None:
         assert '\\"..\\"' not in text, path.name
 
 
-def test_formulas_are_marked_for_the_site() -> None:
-    """Those of pages are written as in docstrings; dollars of consoles stay."""
-    site = runpy.run_path(str(ROOT / "docs" / "site.py"))
-    text = "With $a_b$:\n\n$$c = d$$\n\n`$HOME`\n\n```console\n$ optmatch x $ y\n```\n"
-    assert site["mark_formulas"](text) == (
-        "With :math:`a_b`:\n\n:math:`\\displaystyle c = d`\n\n`$HOME`\n\n"
-        "```console\n$ optmatch x $ y\n```\n"
-    )
-
-
 def test_exit_codes_are_those_of_the_program() -> None:
     text = (ROOT / "docs" / "command-line.md").read_text("utf-8")
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)

@@ -6,8 +6,10 @@ A cell is a Mach-Zehnder interferometer: a 50:50 coupler, two arms of phase ``ph
 :math:`\vartheta = (\varphi_{up} - \varphi_{low}) / 2` light that enters at one end, on side 1 and
 side 2, leaves at the other end, on side 1 and side 2, by
 
-:math:`\displaystyle T = j e^{j\Delta} \begin{pmatrix} \sin\vartheta & \cos\vartheta \\
-              \cos\vartheta & -\sin\vartheta \end{pmatrix}`
+.. math::
+
+    T = j e^{j\Delta} \begin{pmatrix} \sin\vartheta & \cos\vartheta \\
+    \cos\vartheta & -\sin\vartheta \end{pmatrix}
 
 So :math:`\vartheta = 0`, the passive state, is cross, and :math:`\vartheta = \pi/2` is bar. A
 phase grows along the way (:math:`e^{+j\varphi}`). T is symmetric: backwards it is the same.

@@ -197,13 +197,16 @@ class Steering(Value):
     :math:`s_{cr}` of the ports of chip c for ring r and the demand :math:`d_r`, the *level* is the
     largest :math:`\theta` with
 
-    :math:`\displaystyle \tfrac{p}{2} s_{cr} \ge \theta d_r, \quad \sum_r s_{cr} \le 1, \quad
-              \theta d_r \le b`
+    .. math::
+
+        \tfrac{p}{2} s_{cr} \ge \theta d_r, \quad \sum_r s_{cr} \le 1, \quad \theta d_r \le b
 
     for p ports of a chip and the bandwidth b of a link. Prices :math:`y_c, z_r \ge 0` prove
 
-    :math:`\displaystyle \theta \le \frac{\sum_c y_c + b \sum_r z_r}
-              {\sum_c y_c \tfrac{2}{p} \sum_{r \ni c} d_r + \sum_r z_r d_r}`
+    .. math::
+
+        \theta \le \frac{\sum_c y_c + b \sum_r z_r}
+        {\sum_c y_c \tfrac{2}{p} \sum_{r \ni c} d_r + \sum_r z_r d_r}
 
     Parameters
     ----------
