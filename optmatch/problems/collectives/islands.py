@@ -8,9 +8,9 @@ later cannot be more than the links carry after k. So a plan of few rounds has a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import islice, repeat
-from math import inf
 from typing import Any, NamedTuple
 
 from optmatch.problems.collectives.bounds import BoundTerms, distances
@@ -18,6 +18,7 @@ from optmatch.problems.collectives.sums import MOST_PROGRAMMED, bound_sums_s
 
 MOST_ROUNDS = 64
 """Rounds over rails up to which the rest is counted."""
+_GATHERS = ("all-gather", "reduce-scatter")
 
 
 class _Reach(NamedTuple):
@@ -36,143 +37,293 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
 
     In a round over rails members of islands are told, too. With static circuits a rank sends once.
     """
-    known = {0: {_Reach(0, 1, 1)}}
 
-    def told(at: _Reach, onward: int) -> _Reach:
-        unsent = at.unsent + (members - 1) * at.begun
-        return _Reach(min(at.whole + at.begun, islands), onward, unsent)
+    def tell_members(reach: _Reach, n_begun: int) -> _Reach:
+        """Return the reach after islands have told their members, and rails `n_begun` others."""
+        return _Reach(
+            whole=min(reach.whole + reach.begun, islands),
+            begun=n_begun,
+            unsent=reach.unsent + (members - 1) * reach.begun,
+        )
 
+    def send_over_rails(reach: _Reach) -> _Reach:
+        """Return the reach after a round over rails, in which members are told beside."""
+        n_senders = members * reach.whole + reach.begun
+        if static:
+            n_senders = reach.unsent
+        return tell_members(reach, min(n_senders, members * islands))
+
+    # ``reaches[extra]``: what can be reached with so many rounds without rails.
+    reaches = {0: {_Reach(0, 1, 1)}}
     while True:
-        following: dict[int, set[_Reach]] = {}
-        for extra, states in known.items():
-            for at in states:
-                for waits, now in ((0, at), (1, told(at, 0))):
-                    sent = now.unsent if static else members * now.whole + now.begun
-                    came = told(now, min(sent, members * islands))
-                    following.setdefault(extra + waits, set()).add(came)
-        known = following
-        done = [
-            extra + (at.whole < islands)
-            for extra, states in known.items()
-            for at in states
-            if at.whole + at.begun >= islands
+        next_reaches: dict[int, set[_Reach]] = {}
+        for n_extra, states in reaches.items():
+            for reach in states:
+                # Before the next round over rails there may be one in which members are told.
+                told = tell_members(reach, 0)
+                next_reaches.setdefault(n_extra, set()).add(send_over_rails(reach))
+                next_reaches.setdefault(n_extra + 1, set()).add(send_over_rails(told))
+        reaches = next_reaches
+
+        # An island of which one rank knows needs a last round for its members.
+        n_needed = [
+            n_extra + (reach.whole < islands)
+            for n_extra, states in reaches.items()
+            for reach in states
+            if reach.whole + reach.begun >= islands
         ]
-        yield min(done, default=-1)
-        if 0 in done:
+        yield min(n_needed, default=-1)
+        if 0 in n_needed:
             yield from repeat(0)
 
 
 def bound_islands(problem: Any) -> BoundTerms:
     """Return the best lower bound of a `Collective` between islands."""
     members = problem.island
-    islands, operation = problem.n_ranks // members, problem.operation
-    block, link_rate = problem.size_bytes / problem.n_ranks, problem.island_rate_bytes_per_s
-    moved = (1 + (operation == "all-reduce")) * (problem.n_ranks - 1) * block
+    islands = problem.n_ranks // members
+    n_times = 2 if problem.operation == "all-reduce" else 1
+    moved_bytes = n_times * (problem.n_ranks - 1) * _block_bytes(problem)
     if islands == 1:
-        return BoundTerms(problem.island_alpha_s + moved / link_rate, "cut")
-    together = BoundTerms(moved / (link_rate + problem.rate_bytes_per_s), "cut", 1)
-    dark = isinstance(problem.start, str) and problem.start == "dark"
+        link_s = moved_bytes / problem.island_rate_bytes_per_s
+        return BoundTerms(problem.island_alpha_s + link_s, "cut")
+
+    # Rails and links together carry what each rank has to send or to receive.
+    total_rate_bytes_per_s = problem.island_rate_bytes_per_s + problem.rate_bytes_per_s
+    together = BoundTerms(moved_bytes / total_rate_bytes_per_s, "cut", 1)
+
+    is_dark = isinstance(problem.start, str) and problem.start == "dark"
     terms: list[BoundTerms] = []
-    for k, hops in enumerate(islice(distances(islands, members), islands), 1):
-        fixed_s = (k - 1 + dark) * problem.delay_s
-        if terms and fixed_s >= min(terms).seconds:
+    hops_of_configurations = islice(distances(islands, members), islands)
+    for configurations, hops in enumerate(hops_of_configurations, start=1):
+        delays_s = (configurations - 1 + is_dark) * problem.delay_s
+        if terms and delays_s >= min(terms).seconds:
             break
-        work = float(hops.sum()) if operation == "all-to-all" and len(hops) == islands - 1 else 0.0
-        terms.append(BoundTerms(fixed_s + _bound_rounds(problem, k, work), "cut", k))
-        if k > 1 and work <= islands - 1:  # more configurations are of no use
+        n_hops = 0.0
+        if problem.operation == "all-to-all" and len(hops) == islands - 1:
+            n_hops = float(hops.sum())
+        seconds = delays_s + _bound_rounds(problem, configurations, n_hops)
+        terms.append(BoundTerms(seconds, "cut", configurations))
+        # More configurations are of no use once each block goes over one hop.
+        if configurations > 1 and n_hops <= islands - 1:
             break
     return max(min(terms), together)
 
 
-def _bound_rounds(problem: Any, k: int, hops: float) -> float:
-    """Bound the time with k configurations, without delays; `hops` to all islands together."""
+def _block_bytes(problem: Any) -> float:
+    """Return the bytes of the block of a rank."""
+    return float(problem.size_bytes / problem.n_ranks)
+
+
+class _RoundsBound(NamedTuple):
+    """The time of bytes with so many rounds over rails, without start-ups and delays."""
+
+    rails_s: float
+    """While rails carry them."""
+    rest_s: float
+    """While the links of islands carry what came last, without rails beside."""
+
+
+def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
+    """Bound the time with so many configurations, without delays.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    configurations
+        How many configurations of circuits there are in a row.
+    n_hops
+        Of an all-to-all the hops from an island to all others together; 0 if they are unknown.
+
+    Returns
+    -------
+    float
+        The least bound over all numbers of rounds over rails, in seconds.
+    """
     members = problem.island
-    islands, gathers = problem.n_ranks // members, problem.operation in _GATHERS
-    alpha_s, rate, link_rate = (
-        problem.alpha_s, problem.rate_bytes_per_s, problem.island_rate_bytes_per_s,
-    )  # fmt: skip
-    sums = problem.operation == "all-reduce"
-    block, best_s, times_s = problem.size_bytes / problem.n_ranks, inf, dict[int, float]()
-    for rounds, extra in enumerate(extra_rounds(islands, members, k == 1), 1):
-        if extra < 0 or rounds < k:
+    islands = problem.n_ranks // members
+    is_sum = problem.operation == "all-reduce"
+    is_gather = problem.operation in _GATHERS
+    counted_rounds = MOST_PROGRAMMED if is_sum else 2
+
+    least_s = math.inf
+    seconds_of_rounds = dict[int, float]()
+    all_rounds = enumerate(extra_rounds(islands, members, configurations == 1), start=1)
+    for rounds, n_extra in all_rounds:
+        if n_extra < 0 or rounds < configurations:
             continue
-        others_s = max(extra, int(gathers)) * problem.island_alpha_s
-        if problem.operation == "all-to-all":
-            moved_s = _exchange_s(problem, k, hops, rounds)
-            rest_s = 0.0
-        elif gathers:
-            moved = (islands - 1) * block
-            moved_s = moved / rate
-            if rounds == 1:  # all of an island goes over the circuits of some pair, or its one
-                moved_s = members * block / (members // (islands - 1)) / rate
-            # Members have told each other before the first round over rails, or each has its own.
-            rest_s = _rest_s(problem, moved, rounds, members, members * block)
-            if extra < 2:
-                alone_s = _rest_s(problem, moved, rounds, members, block)
-                rest_s = min(rest_s + problem.island_alpha_s, alone_s)
-        elif rounds == 1:  # all islands send all that they have to all others
-            moved_s, rest_s = (islands - 1) * islands * block / rate, 0.0
-        else:
-            moved = 2 * (islands - 1) * block
-            copies = members * islands / (2 * (islands - 1))
-            moved_s, rest_s = moved / rate, _rest_s(problem, moved, rounds, copies, moved)
-            if rounds == 2:  # what is whole before the second has come from all in the first
-                spread = members / (islands - 1) + 1
-                wanted = 2 * members * islands * block
-                left_s = (wanted - spread * moved) / link_rate
-                both_s = min(moved_s + left_s, wanted / spread / rate)
-                moved_s, rest_s = max(moved_s + rest_s, both_s), 0.0
-        times_s[rounds] = rounds * alpha_s + others_s + moved_s + rest_s
-        best_s = min(best_s, times_s[rounds])
-        if rest_s == 0.0 and extra == 0 and rounds > (MOST_PROGRAMMED if sums else 2):
+        bound = _bound_bytes(problem, configurations, n_hops, rounds, n_extra)
+        # A gather needs one round without rails: each island has more ranks than circuits begin.
+        links_s = max(n_extra, int(is_gather)) * problem.island_alpha_s
+        rounds_s = rounds * problem.alpha_s
+        seconds_of_rounds[rounds] = rounds_s + links_s + bound.rails_s + bound.rest_s
+        least_s = min(least_s, seconds_of_rounds[rounds])
+        if bound.rest_s == 0.0 and n_extra == 0 and rounds > counted_rounds:
             break
-        if rounds >= MOST_ROUNDS or rounds * alpha_s > best_s:  # more rounds than these
-            least_s = (rounds + 1) * alpha_s + gathers * problem.island_alpha_s + moved_s
-            best_s = min(best_s, least_s)
-            times_s[MOST_ROUNDS + 1] = least_s
+        if rounds >= MOST_ROUNDS or rounds_s > least_s:
+            # All numbers of rounds beyond these have one bound together, without a rest.
+            more_s = (rounds + 1) * problem.alpha_s + is_gather * problem.island_alpha_s
+            more_s += bound.rails_s
+            least_s = min(least_s, more_s)
+            seconds_of_rounds[MOST_ROUNDS + 1] = more_s
             break
-    if not sums:
-        return best_s
-    costs = alpha_s, rate, problem.island_alpha_s, link_rate
-    best_s = min((each for turns, each in times_s.items() if turns > MOST_PROGRAMMED), default=inf)
-    for rounds in sorted(times_s, key=lambda turns: times_s[turns]):
-        if 1 < rounds <= MOST_PROGRAMMED and times_s[rounds] < best_s:
-            more_s = bound_sums_s(islands, members, problem.size_bytes, costs, rounds)
-            times_s[rounds] = max(times_s[rounds], more_s)
-        best_s = min(best_s, times_s[rounds])
-    return best_s
+    if not is_sum:
+        return least_s
+    return _bound_programmed(problem, seconds_of_rounds)
 
 
-_GATHERS = ("all-gather", "reduce-scatter")
+def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> float:
+    """Bound an all-reduce by linear programmes where these can say more than the counts.
 
-
-def _rest_s(problem: Any, moved: float, rounds: int, copies: float, first: float) -> float:
-    """Bound the time of island links without rails beside, if `first` bytes come in one round."""
-    if copies <= 1:
-        return 0.0
-    rate, link_rate = problem.rate_bytes_per_s, problem.island_rate_bytes_per_s
-    beside = link_rate * max(problem.alpha_s - problem.island_alpha_s, 0.0)
-    least_s = fixed = slope = 0.0
-    for left in range(rounds):
-        fixed = (beside * left + link_rate / rate * fixed) / (copies - 1)
-        slope = (link_rate + rate + link_rate / rate * slope) / (copies - 1)
-        if fixed >= moved:
-            break
-        if left >= rounds - 2:
-            wanted = moved - (first if left == rounds - 2 else 0.0)
-            least_s = max(least_s, (wanted - fixed) / slope)
+    Parameters
+    ----------
+    problem
+        The collective.
+    seconds_of_rounds
+        What is counted, by rounds over rails; changed where a programme bounds more.
+    """
+    members = problem.island
+    islands = problem.n_ranks // members
+    costs = (
+        problem.alpha_s,
+        problem.rate_bytes_per_s,
+        problem.island_alpha_s,
+        problem.island_rate_bytes_per_s,
+    )
+    unprogrammed_s = [
+        seconds for rounds, seconds in seconds_of_rounds.items() if rounds > MOST_PROGRAMMED
+    ]
+    least_s = min(unprogrammed_s, default=math.inf)
+    # The least counts come first: the others may need no programme.
+    for rounds in sorted(seconds_of_rounds, key=seconds_of_rounds.__getitem__):
+        if 1 < rounds <= MOST_PROGRAMMED and seconds_of_rounds[rounds] < least_s:
+            programme_s = bound_sums_s(islands, members, problem.size_bytes, costs, rounds)
+            seconds_of_rounds[rounds] = max(seconds_of_rounds[rounds], programme_s)
+        least_s = min(least_s, seconds_of_rounds[rounds])
     return least_s
 
 
-def _exchange_s(problem: Any, k: int, hops: float, rounds: int) -> float:
-    """Bound the time of the bytes of an all-to-all over k configurations."""
-    members, block = problem.island, problem.size_bytes / problem.n_ranks
-    others = problem.n_ranks // members - 1
-    load = members * (hops or others)
-    single = 2 * others - members  # pairs of islands that one circuit joins, of those of an island
-    if k == 1 and members >= others and single > 0:  # others can only help by two hops
-        load = max(load, members**2 * (others + single) / (members + single))
-    moved_s = load * block / problem.rate_bytes_per_s
-    if rounds == 1:  # who has another place is reached before or after
-        moved_s += others * (members - 1) * block / problem.island_rate_bytes_per_s
-    return float(moved_s)
+def _bound_bytes(
+    problem: Any, configurations: int, n_hops: float, rounds: int, n_extra: int
+) -> _RoundsBound:
+    """Bound the time of the bytes with so many rounds over rails.
+
+    `n_extra` is how many rounds without rails are needed; the others are those of `_bound_rounds`.
+    """
+    islands = problem.n_ranks // problem.island
+    if problem.operation == "all-to-all":
+        return _RoundsBound(_exchange_s(problem, configurations, n_hops, rounds), 0.0)
+    if problem.operation in _GATHERS:
+        return _bound_gather(problem, rounds, n_extra)
+    if rounds == 1:
+        # All islands send all that they have to all others.
+        sent_bytes = (islands - 1) * islands * _block_bytes(problem)
+        return _RoundsBound(sent_bytes / problem.rate_bytes_per_s, 0.0)
+    return _bound_sum(problem, rounds)
+
+
+def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
+    """Bound the time of the bytes of an all-gather or a reduce-scatter."""
+    members = problem.island
+    islands = problem.n_ranks // members
+    block_bytes = _block_bytes(problem)
+    moved_bytes = (islands - 1) * block_bytes
+    rails_s = moved_bytes / problem.rate_bytes_per_s
+    if rounds == 1:
+        # All of an island goes over the circuits of some pair, or over its only one.
+        n_circuits_of_pair = members // (islands - 1)
+        rails_s = members * block_bytes / n_circuits_of_pair / problem.rate_bytes_per_s
+
+    # Members have told each other before the first round over rails, or each has its own block.
+    rest_s = _rest_s(problem, moved_bytes, rounds, members, members * block_bytes)
+    if n_extra < 2:
+        alone_s = _rest_s(problem, moved_bytes, rounds, members, block_bytes)
+        rest_s = min(rest_s + problem.island_alpha_s, alone_s)
+    return _RoundsBound(rails_s, rest_s)
+
+
+def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
+    """Bound the time of the bytes of an all-reduce with two rounds over rails or more."""
+    members = problem.island
+    islands = problem.n_ranks // members
+    block_bytes = _block_bytes(problem)
+    moved_bytes = 2 * (islands - 1) * block_bytes
+    rails_s = moved_bytes / problem.rate_bytes_per_s
+    copies = members * islands / (2 * (islands - 1))
+    rest_s = _rest_s(problem, moved_bytes, rounds, copies, moved_bytes)
+    if rounds > 2:
+        return _RoundsBound(rails_s, rest_s)
+
+    # What is whole before the second round has come from all islands in the first.
+    spread = members / (islands - 1) + 1
+    wanted_bytes = 2 * members * islands * block_bytes
+    left_s = (wanted_bytes - spread * moved_bytes) / problem.island_rate_bytes_per_s
+    both_s = min(rails_s + left_s, wanted_bytes / spread / problem.rate_bytes_per_s)
+    return _RoundsBound(max(rails_s + rest_s, both_s), 0.0)
+
+
+def _rest_s(
+    problem: Any, moved_bytes: float, rounds: int, copies: float, first_bytes: float
+) -> float:
+    """Bound the time of island links without rails beside.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    moved_bytes
+        What comes to each port over rails in all rounds together.
+    rounds
+        How many rounds over rails there are.
+    copies
+        How often an island wants each byte that comes.
+    first_bytes
+        So many of the bytes at most come in the first round.
+
+    Returns
+    -------
+    float
+        0 if an island wants each byte once.
+    """
+    if copies <= 1:
+        return 0.0
+    rate = problem.rate_bytes_per_s
+    link_rate = problem.island_rate_bytes_per_s
+    bytes_beside_start_up = link_rate * max(problem.alpha_s - problem.island_alpha_s, 0.0)
+
+    # What may come in the last rounds, for a rest of x seconds, is ``fixed + slope x`` bytes.
+    rest_s = 0.0
+    fixed_bytes = 0.0
+    slope = 0.0
+    for n_later_rounds in range(rounds):
+        carried_bytes = bytes_beside_start_up * n_later_rounds + link_rate / rate * fixed_bytes
+        fixed_bytes = carried_bytes / (copies - 1)
+        slope = (link_rate + rate + link_rate / rate * slope) / (copies - 1)
+        if fixed_bytes >= moved_bytes:
+            break
+        if n_later_rounds == rounds - 2:
+            rest_s = max(rest_s, (moved_bytes - first_bytes - fixed_bytes) / slope)
+        elif n_later_rounds == rounds - 1:
+            rest_s = max(rest_s, (moved_bytes - fixed_bytes) / slope)
+    return rest_s
+
+
+def _exchange_s(problem: Any, configurations: int, n_hops: float, rounds: int) -> float:
+    """Bound the time of the bytes of an all-to-all; the parameters are those of `_bound_bytes`."""
+    members = problem.island
+    block_bytes = _block_bytes(problem)
+    n_others = problem.n_ranks // members - 1
+    n_blocks = members * (n_hops or n_others)
+
+    # Of the pairs that an island is in, one circuit alone joins so many; other ranks can only help
+    # by two hops.
+    n_single = 2 * n_others - members
+    if configurations == 1 and members >= n_others and n_single > 0:
+        n_blocks_with_help = members**2 * (n_others + n_single) / (members + n_single)
+        n_blocks = max(n_blocks, n_blocks_with_help)
+    seconds = n_blocks * block_bytes / problem.rate_bytes_per_s
+    if rounds == 1:
+        # Ranks at another place are reached over links, before or after.
+        link_bytes = n_others * (members - 1) * block_bytes
+        seconds += link_bytes / problem.island_rate_bytes_per_s
+    return float(seconds)
