@@ -198,11 +198,11 @@ class _MethodSequence(Generic[Answer]):
             from optmatch.solvers.frame import only_better, unite
 
         first_method, *followers = self.methods
-        known = None if start is None else _take_up(self.problem, start, first_method.name)
-        if known is not None and known.status is Status.OPTIMAL:
-            return known
+        best = None if start is None else _take_up(self.problem, start, first_method.name)
+        if best is not None and best.status is Status.OPTIMAL:
+            return best
         if start is not None and start.problem == self.problem:
-            start = known  # an answer that is wrong for its own problem helps nobody
+            start = best  # an answer that is wrong for its own problem helps nobody
         has_time_for_proofs = (
             self.limits.time_s or 0.0
         ) >= _LONG_ENOUGH_FOR_PROOFS_S and self.limits.iterations is None
@@ -214,20 +214,20 @@ class _MethodSequence(Generic[Answer]):
         limits = self.limits
         if followers:
             limits = self._share_of_time(_SHARE_OF_FIRST_METHOD)
-        first = self._run_method(first_method, limits, known, start, on_event, is_first=True)
-        known = unite(known, first)
+        first = self._run_method(first_method, limits, best, start, on_event, is_first=True)
+        best = unite(best, first)
         limit = first.limit
         for method in followers:
             if self._is_over(limit):
-                return known
-            found = self._run_method(method, self._share_of_time(1.0), known, start, on_event)
-            limit = found.limit
-            known = unite(known, found)
+                return best
+            solution = self._run_method(method, self._share_of_time(1.0), best, start, on_event)
+            limit = solution.limit
+            best = unite(best, solution)
         can_go_on = first.limit is Limit.TIME and first_method.warm
         if followers and can_go_on and not self._is_over(limit):
             left = self._share_of_time(1.0)
-            known = unite(known, self._run_method(first_method, left, known, start, on_event))
-        return known
+            best = unite(best, self._run_method(first_method, left, best, start, on_event))
+        return best
 
     def _is_over(self, limit: Limit | None) -> bool:
         """Tell whether nothing is left to do after a method that ended so."""
@@ -241,7 +241,7 @@ class _MethodSequence(Generic[Answer]):
         self,
         method: Method,
         limits: Limits,
-        known: Solution | None,
+        best: Solution | None,
         start: Solution | None,
         on_event: OnEvent,
         *,
@@ -253,7 +253,7 @@ class _MethodSequence(Generic[Answer]):
         ----------
         method, limits
             The method and its share of the limits.
-        known
+        best
             The best answer to this problem so far.
         start
             An answer to another problem of the kind, for methods that repair it.
@@ -262,14 +262,14 @@ class _MethodSequence(Generic[Answer]):
         """
         params = self.params if method is self.methods[0] else None
         try:
-            if known is not None and is_first:
-                on_event(NewBest(known.objective))
-            found = method.run(self.problem, limits, self.rng, on_event, known or start, params)
+            if best is not None and is_first:
+                on_event(NewBest(best.objective))
+            solution = method.run(self.problem, limits, self.rng, on_event, best or start, params)
         except KeyboardInterrupt:
-            found = self._nothing(Limit.INTERRUPTED)
+            solution = self._nothing(Limit.INTERRUPTED)
         except TimeUp:
-            found = self._nothing(Limit.TIME)
-        return replace(found, method=method.name)
+            solution = self._nothing(Limit.TIME)
+        return replace(solution, method=method.name)
 
     def _nothing(self, limit: Limit) -> Solution[Answer]:
         return Solution(problem=self.problem, status=Status.UNKNOWN, limit=limit, method="")
@@ -311,8 +311,8 @@ def _take_up(
         bound = problem.lower_bound()
         if not is_known(objective) or bound == np.inf:
             return None
-        known = conclude(problem, method, objective, bound, **parts)
-        return known if verify(problem, known).valid else None
+        taken_up = conclude(problem, method, objective, bound, **parts)
+        return taken_up if verify(problem, taken_up).valid else None
 
 
 @overload

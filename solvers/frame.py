@@ -145,14 +145,14 @@ def take_best(
     return answer, stop.limit, tries
 
 
-def unite(known: Solution | None, found: Solution) -> Solution:
+def unite(former: Solution | None, newer: Solution) -> Solution:
     """Unite two solutions of one problem: the better answer, and the higher bound.
 
     Parameters
     ----------
-    known
+    former
         The solution from before, if any.
-    found
+    newer
         The newer one, which is taken where both answers are as good. Its limit says why the search
         as a whole has stopped.
 
@@ -161,17 +161,17 @@ def unite(known: Solution | None, found: Solution) -> Solution:
     Solution
         One of the two, or the answer of one with the bound and the certificate of the other.
     """
-    if known is None or known.objective is None or found.status is Status.OPTIMAL:
-        return found
-    found_is_better = found.objective is not None and _rank(found) <= _rank(known)
-    found_bound_is_higher = is_known(found.lower_bound) and (
-        found.lower_bound > known.lower_bound
-        or (found.lower_bound == known.lower_bound and found_is_better)
+    if former is None or former.objective is None or newer.status is Status.OPTIMAL:
+        return newer
+    newer_is_better = newer.objective is not None and _rank(newer) <= _rank(former)
+    newer_bound_is_higher = is_known(newer.lower_bound) and (
+        newer.lower_bound > former.lower_bound
+        or (newer.lower_bound == former.lower_bound and newer_is_better)
     )
-    answer = found if found_is_better else known
-    proof = found if found_bound_is_higher else known
+    answer = newer if newer_is_better else former
+    proof = newer if newer_bound_is_higher else former
     if answer is proof:
-        return replace(answer, limit=found.limit or known.limit)
+        return replace(answer, limit=newer.limit or former.limit)
 
     # The answer of one and the bound of the other may meet, so the status is decided anew.
     stats = {name: value for name, value in answer.stats.items() if name != "bound_by"}
@@ -182,7 +182,7 @@ def unite(known: Solution | None, found: Solution) -> Solution:
         answer.method,
         answer.objective,
         proof.lower_bound,
-        found.limit,
+        newer.limit,
         rtol=ROUNDING,
         schedule=answer.schedule,
         answer=answer.answer,

@@ -116,18 +116,18 @@ class Dispatcher:
         Jobs at the head of the queue that want nothing more, or no more of this plane, leave it.
         """
         queue = self._queues[number]
-        wanted = self._wanted
+        n_asked = self._wanted
         while queue:
             job = -queue[-1][1]
-            if wanted[job]:
+            if n_asked[job]:
                 if self._caps is None:
-                    wanted[job] -= 1
+                    n_asked[job] -= 1
                     return job
                 caps_of_job = self._caps[job]
                 plane = self._planes[number]
                 if caps_of_job[plane]:
                     caps_of_job[plane] -= 1
-                    wanted[job] -= 1
+                    n_asked[job] -= 1
                     return job
             queue.pop()
         return -1
@@ -213,8 +213,8 @@ class _Service:
 
     def _rank(self) -> None:
         """Order all jobs anew by `irs`."""
-        wanted = [self.dispatcher.left(job) for job in range(self.jobs.n_jobs)]
-        priority = policies.irs(self.classes.jobs_of, self.classes.sizes, wanted)
+        n_asked = [self.dispatcher.left(job) for job in range(self.jobs.n_jobs)]
+        priority = policies.irs(self.classes.jobs_of, self.classes.sizes, n_asked)
         self.dispatcher.rank(priority)
 
 

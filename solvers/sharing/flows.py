@@ -91,7 +91,7 @@ def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled
         Called with the place at work.
     """
     demand = network.problem.jobs.demand
-    whole = network.problem.jobs.whole
+    is_whole = network.problem.jobs.whole
     served = np.zeros_like(demand)
     cuts: list[SupplyProof | None] = [None] * len(order)
     limit: Limit | None = None
@@ -102,17 +102,17 @@ def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled
             first, last = parts.pop()
             on_event(Tick("jobs", first, len(order)))
             jobs = order[first:last]
-            wanted = served.copy()
-            wanted[jobs] = demand[jobs]
-            flow = network.serve(wanted)
+            target = served.copy()
+            target[jobs] = demand[jobs]
+            flow = network.serve(target)
             gained = int(flow.served.sum() - served.sum())
             if gained == demand[jobs].sum():
-                served = wanted
+                served = target
             elif gained == 0 or last - first == 1:
                 # The cut holds all of them back, or the only one. A job that takes all or nothing
                 # gets nothing.
                 cuts[first:last] = [flow.cut if demand[job] else None for job in jobs]
-                if not whole[jobs[0]]:
+                if not is_whole[jobs[0]]:
                     served[jobs[0]] = gained
             else:
                 middle = (first + last) // 2
@@ -143,11 +143,11 @@ def serve_fairly(
             on_event(Tick("flows", 0))
             is_last = lack - refuted_lack <= _LACKS_ARE_EQUAL
             tried_lack = lack if is_last else (refuted_lack + lack) / 2
-            wanted = _needs_to_lack_less(problem, tried_lack)
-            flow = network.serve(wanted)
-            if (flow.served == wanted).all():
-                needed = wanted
-                lack = problem.worst_lack(wanted)
+            target = _needs_to_lack_less(problem, tried_lack)
+            flow = network.serve(target)
+            if (flow.served == target).all():
+                needed = target
+                lack = problem.worst_lack(target)
             elif is_last:
                 cut = flow.cut
             else:
@@ -225,12 +225,12 @@ def choose_whole(
             amounts.append(model.new_int_var(0, demand, ""))
     model.minimize(int(jobs.demand.sum()) - sum(amounts))
 
-    wanted = jobs.demand
+    target = jobs.demand
     least_left = 0.0
     n_rounds = 0
     while True:
-        from_tight_planes, n_beside = _sides_of(network, cut, wanted)
-        excess = sum(amounts[job] - held for job, held in from_tight_planes.items())
+        from_tight_planes, n_beside = _sides_of(network, cut, target)
+        excess = sum(amounts[job] - amount for job, amount in from_tight_planes.items())
         model.add(excess <= n_beside)
         on_event(Tick("choices", n_rounds))
         n_rounds += 1
@@ -238,14 +238,14 @@ def choose_whole(
         least_left = max(least_left, outcome.lower_bound)
         if not outcome.optimal:
             return WholeChoice(None, least_left, outcome.limit)
-        wanted = np.array([outcome.value(amount) for amount in amounts], dtype=np.int64)
-        flow = network.serve(wanted)
-        if (flow.served == wanted).all():
-            return WholeChoice(wanted, least_left, None)
+        target = np.array([outcome.value(amount) for amount in amounts], dtype=np.int64)
+        flow = network.serve(target)
+        if (flow.served == target).all():
+            return WholeChoice(target, least_left, None)
         cut = flow.cut
 
 
-def _sides_of(network: Network, cut: SupplyProof, wanted: Numbers) -> tuple[dict[int, int], int]:
+def _sides_of(network: Network, cut: SupplyProof, target: Numbers) -> tuple[dict[int, int], int]:
     """Return what a cut says about jobs: together they get no more than its two sides have.
 
     Jobs that their tight planes can satisfy are left out.
@@ -263,9 +263,9 @@ def _sides_of(network: Network, cut: SupplyProof, wanted: Numbers) -> tuple[dict
         is_held_back = ~is_tight[:, 0]
     else:
         from_tight_planes = (network.caps * is_tight).sum(axis=1)
-        is_held_back = from_tight_planes < wanted
+        is_held_back = from_tight_planes < target
     is_open = is_held_back[:, None] & ~is_tight  # [job, plane]
     is_reached = (classes.jobs_of & is_open[:, classes.plane].T).any(axis=1)
-    jobs = np.flatnonzero(is_held_back & (wanted > 0)).tolist()
-    held = {job: int(from_tight_planes[job]) for job in jobs}
-    return held, int(classes.sizes[is_reached].sum())
+    jobs = np.flatnonzero(is_held_back & (target > 0)).tolist()
+    from_planes = {job: int(from_tight_planes[job]) for job in jobs}
+    return from_planes, int(classes.sizes[is_reached].sum())

@@ -102,12 +102,12 @@ class Network:
 
     def serve(self, demand: ArrayLike) -> LargestFlow:
         """Return a largest flow to jobs with such demands."""
-        wanted = np.asarray(demand, dtype=np.int64)
+        demands = np.asarray(demand, dtype=np.int64)
         solver = max_flow.SimpleMaxFlow()
         arcs = solver.add_arcs_with_capacity(
             np.concatenate((self.tails, self.jobs)),
-            np.concatenate((self.heads, np.full(len(wanted), self.sink))),
-            np.concatenate((self.room, wanted)),
+            np.concatenate((self.heads, np.full(len(demands), self.sink))),
+            np.concatenate((self.room, demands)),
         )
         if solver.solve(0, self.sink) != solver.OPTIMAL:
             raise SolverError("a largest flow was not found")

@@ -76,8 +76,8 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
     """
     may_serve = np.asarray(eligible, dtype=np.bool_)
     supply_of_class = np.asarray(supply, dtype=np.float64)
-    wanted = np.asarray(residual)
-    groups, reach = _group_jobs(may_serve, wanted, supply_of_class)
+    residuals = np.asarray(residual)
+    groups, reach = _group_jobs(may_serve, residuals, supply_of_class)
     n_reached = reach @ supply_of_class  # by group: its supply if it were alone
 
     # From the smallest supply to the largest, each group takes what is left of its classes.
@@ -94,7 +94,7 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
         reach=reach,
         owned=owned,
         n_owned=(owned @ supply_of_class).tolist(),
-        waits=[wanted[jobs] / n_reached[group] for group, jobs in enumerate(groups)],
+        waits=[residuals[jobs] / n_reached[group] for group, jobs in enumerate(groups)],
     )
     for place, large in enumerate(reversed(from_scarcest)):
         smaller = from_scarcest[: len(from_scarcest) - 1 - place]
@@ -225,7 +225,7 @@ def match_tiers(
 
 
 def _group_jobs(
-    may_serve: NDArray[np.bool_], wanted: NDArray[np.int64], supply: NDArray[np.float64]
+    may_serve: NDArray[np.bool_], residuals: NDArray[np.int64], supply: NDArray[np.float64]
 ) -> tuple[list[NDArray[np.intp]], NDArray[np.bool_]]:
     """Group the jobs that want something by the classes that may serve them.
 
@@ -233,8 +233,8 @@ def _group_jobs(
     ----------
     may_serve
         ``may_serve[class, job]``.
-    wanted
-        ``wanted[job]``.
+    residuals
+        ``residuals[job]``: what it still wants.
     supply
         ``supply[class]``; classes without any are left out.
 
@@ -244,7 +244,7 @@ def _group_jobs(
         The jobs of each group, those that want the least first; and ``reach[group, class]``.
     """
     serves = may_serve & (supply > 0)[:, None]
-    jobs = np.flatnonzero((wanted > 0) & serves.any(axis=0))
+    jobs = np.flatnonzero((residuals > 0) & serves.any(axis=0))
 
     # The column of a job, packed to bits, is its key. `packbits` packs eight classes to a row of
     # bytes, so the bytes of a job stand as far apart as there are jobs.
@@ -257,7 +257,7 @@ def _group_jobs(
     groups = []
     for members in jobs_of_key.values():
         jobs_of_group = np.array(members)
-        shortest_first = wanted[jobs_of_group].argsort(kind="stable")
+        shortest_first = residuals[jobs_of_group].argsort(kind="stable")
         groups.append(jobs_of_group[shortest_first])
     reach = np.array([serves[:, jobs_of_group[0]] for jobs_of_group in groups], dtype=np.bool_)
     return groups, reach.reshape(len(groups), len(supply))

@@ -75,8 +75,8 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> 
 
     # The circuits that fit on the edges out of each set. All pairs have a multiple of `step`.
     step = int(np.gcd.reduce(plan.weights))
-    room = np.maximum(np.minimum(largest_load, rack.fibres) - rack.loads, 0)
-    whole_room = room // step * step
+    room_of_edge = np.maximum(np.minimum(largest_load, rack.fibres) - rack.loads, 0)
+    whole_room = room_of_edge // step * step
     members, leaving = _list_subsets(n_nodes, rack.edges.tobytes())
     room_out = leaving @ whole_room.astype(np.float32)
     room_in = room_out[::-1]  # the complement of a set stands at the mirrored place

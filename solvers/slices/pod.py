@@ -234,10 +234,10 @@ class Pod:
         # budget, that no slice has this server.
         rack = self.rack(*racks)
         server_in_rack = server % self.servers
-        others = rack.servers[rack.servers != server_in_rack]
+        other_servers = rack.servers[rack.servers != server_in_rack]
         any_load = int(rack.fibres.max(initial=0))
         for turn, plan in product(range(TURNS), tell_apart(plans)):
-            turned = np.roll(others, turn * len(others) // TURNS)
+            turned = np.roll(other_servers, turn * len(other_servers) // TURNS)
             from_server = rack._replace(servers=np.append(server_in_rack, turned))
             search = SliceSearch(from_server, plan, self.routes, any_load)
             if search.run(NODES) == FOUND and server_in_rack in search.answer().servers:
@@ -261,8 +261,8 @@ class Pod:
         n_before_last = int(np.searchsorted(n_reached, n_slots))
         if n_before_last:
             n_missing = n_slots - int(n_reached[n_before_last - 1])
-            others = emptiest[n_before_last:]
-            fullest_that_does = others[n_free[others] >= n_missing][-1]
+            other_racks = emptiest[n_before_last:]
+            fullest_that_does = other_racks[n_free[other_racks] >= n_missing][-1]
             yield (*emptiest[:n_before_last].tolist(), int(fullest_that_does))
 
         n_racks = int(np.searchsorted(n_reached, 2 * n_slots)) + 1
@@ -388,15 +388,15 @@ class Pod:
                 block = Block(plan, (rack,), blocks[number])
                 ranked.append(((int(n_free[rack]), rack, turn, number), block))
         ranked.sort(key=lambda entry: entry[0])
-        found = [block for _, block in ranked]
+        free_blocks = [block for _, block in ranked]
 
         empty_racks = np.flatnonzero(is_free.all(axis=1))
         for plan in plans if self.fabric.joined else ():
             servers = whole_racks(self.fabric.server_grid, plan.grid)
             n_racks = len(servers) // self.servers
             if 1 < n_racks <= len(empty_racks):
-                found.append(Block(plan, tuple(empty_racks[:n_racks].tolist()), servers))
-        return found
+                free_blocks.append(Block(plan, tuple(empty_racks[:n_racks].tolist()), servers))
+        return free_blocks
 
 
 @lru_cache(maxsize=64)

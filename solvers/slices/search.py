@@ -187,10 +187,13 @@ def _offer_routes(rack: Rack, weights: NDArray[np.int32], n_routes: int) -> Rout
 
 
 def _drop_full_routes(
-    routes: NDArray[np.int32], lengths: NDArray[np.int16], room: NDArray[np.int64], weight: int
+    routes: NDArray[np.int32],
+    lengths: NDArray[np.int16],
+    room_of_edge: NDArray[np.int64],
+    weight: int,
 ) -> None:
     """Remove the routes on which so many circuits do not fit; the others move up, in place."""
-    is_open = np.append(room >= weight, True)  # -1, for no edge, names the last entry
+    is_open = np.append(room_of_edge >= weight, True)  # -1, for no edge, names the last entry
     is_kept = is_open[routes].all(axis=3) & (lengths > 0)
     order = np.argsort(~is_kept, axis=2, kind="stable")
     lengths[:] = np.take_along_axis(np.where(is_kept, lengths, 0), order, axis=2)

@@ -63,8 +63,8 @@ def list_choices(
     if len(holders) > 1:
         moving_sets.append(holders)
     for moving in moving_sets:
-        kept = {job: tenants[job].held or () for job in holders if job not in moving}
-        yield from _lay_jobs(problem, kept, rng)
+        staying = {job: tenants[job].held or () for job in holders if job not in moving}
+        yield from _lay_jobs(problem, staying, rng)
 
 
 def _former_ports(problem: Tenancy, start: Solution) -> dict[int, tuple[int, ...]]:
@@ -74,16 +74,16 @@ def _former_ports(problem: Tenancy, start: Solution) -> dict[int, tuple[int, ...
     names = [tenant.name for tenant in former_problem.tenants]
     ports_of_name = dict(zip(names, former_plan.ports, strict=True))
     live_ports = set(problem.fabric.live_ports.tolist())
-    kept = {}
+    staying = {}
     for job, tenant in enumerate(problem.tenants):
         ports = ports_of_name.get(tenant.name)
         if ports is not None and len(ports) == tenant.n_ports and live_ports.issuperset(ports):
-            kept[job] = ports
-    return kept
+            staying[job] = ports
+    return staying
 
 
 def _lay_jobs(
-    problem: Tenancy, kept: dict[int, tuple[int, ...]], rng: np.random.Generator
+    problem: Tenancy, staying: dict[int, tuple[int, ...]], rng: np.random.Generator
 ) -> list[Ports]:
     """List the best choices in which some jobs keep their ports.
 
@@ -91,8 +91,8 @@ def _lay_jobs(
     ----------
     problem
         The jobs and the fabric.
-    kept
-        ``kept[job]``: the ports of those that stay.
+    staying
+        ``staying[job]``: the ports of those that stay.
     rng
         Shuffles the others.
 
@@ -104,16 +104,16 @@ def _lay_jobs(
     tenants = problem.tenants
     cells = problem.fabric.route_cells().astype(np.float64)
     cells[cells == UNREACHED] = np.inf
-    taken = {port for ports in kept.values() for port in ports}
+    taken = {port for ports in staying.values() for port in ports}
     boundary = _ports_along_boundary(problem.fabric)
     free = np.array([port for port in boundary if port not in taken], dtype=np.int64)
 
-    others = [job for job in range(len(tenants)) if job not in kept]
-    by_size = sorted(others, key=lambda job: -tenants[job].n_ports)
-    orders = [others, by_size]
-    orders += [rng.permutation(others).tolist() for _ in range(_SHUFFLED_ORDERS)]
+    moving = [job for job in range(len(tenants)) if job not in staying]
+    by_size = sorted(moving, key=lambda job: -tenants[job].n_ports)
+    orders = [moving, by_size]
+    orders += [rng.permutation(moving).tolist() for _ in range(_SHUFFLED_ORDERS)]
     n_starts = len(free)
-    if not others:
+    if not moving:
         orders = [[]]
         n_starts = 1
     if problem.fabric.graph is None:
@@ -125,7 +125,7 @@ def _lay_jobs(
         for first in range(n_starts):
             check_time()
             turned = np.roll(free, -first)
-            chosen = dict(kept)
+            chosen = dict(staying)
             for place, job in enumerate(order):
                 offered = turned[ends[place] : ends[place + 1]].tolist()
                 chosen[job] = _stay_where_possible(tenants[job], offered)
@@ -137,9 +137,9 @@ def _lay_jobs(
 
 def _stay_where_possible(tenant: Tenant, offered: list[int]) -> tuple[int, ...]:
     """Return the ports of a job's ranks: those that are offered, each held one where it is."""
-    held = tenant.held or (-1,) * len(offered)
-    new_ports = iter([port for port in offered if port not in held])
-    return tuple(port if port in offered else next(new_ports) for port in held)
+    held_ports = tenant.held or (-1,) * len(offered)
+    new_ports = iter([port for port in offered if port not in held_ports])
+    return tuple(port if port in offered else next(new_ports) for port in held_ports)
 
 
 def _ports_along_boundary(fabric: Fabric) -> NDArray[np.int64]:
@@ -354,8 +354,8 @@ class _SlotSearch:
         """
         n_slots, n_vertices = lane.shape
         if not work.in_order and n_slots > 2 and self.rng.integers(2):
-            others = self.rng.choice(n_slots - 1, size=2, replace=False)
-            three = self.rng.permutation([slot, *((slot + 1 + others) % n_slots)])
+            offsets = self.rng.choice(n_slots - 1, size=2, replace=False)
+            three = self.rng.permutation([slot, *((slot + 1 + offsets) % n_slots)])
             rows = self._split_anew(lane[three])
             if rows is not None:
                 return RowChange(three.tolist(), rows)

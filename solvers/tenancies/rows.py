@@ -103,7 +103,7 @@ def _rows_of_matchings(matchings: NDArray[np.int64], two_way: bool) -> NDArray[n
 
 
 def _split_demand(
-    wanted: NDArray[np.int64], n_slots: int, two_way: bool, rng: np.random.Generator
+    n_slots_of_pair: NDArray[np.int64], n_slots: int, two_way: bool, rng: np.random.Generator
 ) -> NDArray[np.int64] | None:
     """Give each circuit as many slots as it needs.
 
@@ -112,12 +112,12 @@ def _split_demand(
 
     Parameters
     ----------
-    wanted
-        ``wanted[port, port]``: the slots that a circuit needs.
+    n_slots_of_pair
+        ``n_slots_of_pair[port, port]``: the slots that a circuit needs.
     n_slots
         At most so many rows.
     two_way
-        Whether a circuit serves both directions; `wanted` is then symmetric.
+        Whether a circuit serves both directions; the numbers of slots are then symmetric.
     rng
         Draws the orders.
 
@@ -126,15 +126,15 @@ def _split_demand(
     array or None
         The rows that are not idle; None if `TRIES` orders failed.
     """
-    n_ports = len(wanted)
+    n_ports = len(n_slots_of_pair)
     is_pair = 1 - np.eye(n_ports, dtype=np.int64)
     rounds = _draw_tournament(n_ports, two_way, rng)
-    least_wanted = int(wanted[is_pair > 0].min(initial=n_slots))
+    least_wanted = int(n_slots_of_pair[is_pair > 0].min(initial=n_slots))
     n_tournaments = min(least_wanted, n_slots // max(1, len(rounds)))
 
-    rest = (wanted - n_tournaments) * is_pair
-    pairs = np.argwhere(np.triu(rest) if two_way else rest)
-    circuits = np.repeat(pairs, rest[tuple(pairs.T)], axis=0)
+    remaining = (n_slots_of_pair - n_tournaments) * is_pair
+    pairs = np.argwhere(np.triu(remaining) if two_way else remaining)
+    circuits = np.repeat(pairs, remaining[tuple(pairs.T)], axis=0)
     n_vertices = n_ports
     if not two_way:
         circuits[:, 1] += n_ports
