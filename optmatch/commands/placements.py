@@ -51,6 +51,7 @@ LEAST_LOSS_DB = 0.1
 @count("--seed", 0, "Without --loss: seed of losses that are drawn, of 1.5 dB in the mean.")
 @with_options(FILE_OPTIONS)
 def placement(
+    *,
     type_: str,
     hosts: int,
     pattern: str | None,

@@ -66,6 +66,7 @@ _MOST_PORTS = 1 << 20
 def play(
     ctx: click.Context,
     /,
+    *,
     file: str,
     switches: tuple[str, ...],
     ports: str | None,

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--for", "watch_s", type=Duration(), help="Stop after this time.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each event.")
 def watch(
+    *,
     file: str,
     switches: tuple[str, ...],
     ports: str | None,

@@ -116,6 +116,7 @@ def _search_cliques(search: PlacementSearch, params: PlacementParams) -> None:
     A threshold at which nothing is found counts as too low from then on, and proves nothing.
     """
     problem = search.problem
+    # Two hosts send to each other, so of each pair of ports the worse direction counts.
     worse_db = np.maximum(search.loss_db, search.loss_db.T)
     floor_db = -np.inf
     members = _draw_placement(search)
@@ -126,6 +127,8 @@ def _search_cliques(search: PlacementSearch, params: PlacementParams) -> None:
             return
         apart = worse_db > threshold_db
         np.fill_diagonal(apart, False)
+
+        # Exchanges begin with the best set so far; held and dead ports are never exchanged.
         is_member = np.zeros(problem.fabric.n_ports, dtype=bool)
         is_member[members if search.best is None else search.best] = True
         tabu_until = np.zeros(problem.fabric.n_ports, dtype=np.int64)
@@ -179,6 +182,7 @@ def _prove_by_eigenvalue(search: PlacementSearch, params: PlacementParams) -> No
     The first threshold is just below the best answer, or the budgets where there is none; the
     distance to it doubles until a proof is found, and then a bisection goes back once or twice.
     """
+    # Nothing above the best answer can be proved, or above the largest loss if there is none.
     top_db = search.best_db
     if search.best is None:
         top_db = float(search.thresholds_db[-1])
@@ -191,6 +195,9 @@ def _prove_by_eigenvalue(search: PlacementSearch, params: PlacementParams) -> No
             break
         failed_at_db = top_db - distance_db
         distance_db = max(2 * distance_db, params.bound_step_db)
+
+    # What lies between the last failure and the proof is halved: each try takes as long as the
+    # first ones, so there are two.
     for _halving in range(2):
         middle_db = (search.bound_db + failed_at_db) / 2
         if failed_at_db - search.bound_db < params.bound_step_db:
@@ -287,6 +294,8 @@ def _anneal_worst(search: PlacementSearch, params: PlacementParams) -> None:
             threshold_db = search.next_threshold(floor_db)
         if threshold_db <= floor_db:
             return
+
+        # Each circuit above the threshold counts, and those far above count more.
         excess_db = np.maximum(0.0, finite_db - threshold_db)
         cost = np.where(excess_db > 0, 1.0 + excess_db, 0.0)
         _, port_of = annealer.run(port_of, cost, _FIRST_TEMPERATURE, 0.5)
