@@ -76,3 +76,26 @@ def test_an_answer_by_hand_is_refused_before_it_is_drawn_or_exported() -> None:
     for use in (wrong.plot, wrong.to_dataframe, lambda: exported(wrong, "timeline")):
         with pytest.raises(om.InputError, match="job 2147483647 given, less than"):
             use()
+
+
+@pytest.mark.parametrize(
+    "name, place, fibre, message",
+    [
+        ("slice", "answer/fibres/0/1", 100, "fibre 100 does not begin at server 0"),
+        ("slice-across-racks", "answer/fibres/4/1", 272, "272 does not begin at server 0"),
+        ("slice-across-racks", "answer/fibres/5/1", 336, "336 does not begin where fibre 8"),
+    ],
+)
+def test_fibres_that_lead_elsewhere_are_refused_by_exports(
+    name: str, place: str, fibre: int, message: str
+) -> None:
+    tree = json.loads((ANSWERS / f"{name}.schedule.json").read_text())
+    change(place, fibre)(tree)
+    solution: Any = loads(json.dumps(tree))
+    with pytest.raises(om.InputError, match=message):
+        exported(solution, "sonic-ocs")
+
+
+def test_a_delay_that_no_float_divides_by_is_refused() -> None:
+    with pytest.raises(om.InputError, match="far too many times delay_s"):
+        om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1e-320)

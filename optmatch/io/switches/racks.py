@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.rack import AXES
+from optmatch.model import InputError
 
 FibreRoute = Sequence[int]
 """The fibres that a circuit passes, in the order of its light."""
@@ -107,9 +108,15 @@ class RackNodes:
             Ports of chips of the whole rack.
         route
             The fibres it passes; none inside one server.
+
+        Raises
+        ------
+        InputError
+            If the fibres do not join the two ports, one after the other.
         """
         rack = self.rack
         n_inner = rack.chips_per_server * rack.ports_per_chip
+        self._check_route(source_port, destination_port, route)
         if rack.through:
             source_server = source_port // n_inner
             if not route:
@@ -124,6 +131,32 @@ class RackNodes:
 
         if rack.through:
             yield destination_port // n_inner, self._input(route[-1]), destination_port % n_inner
+
+    def _check_route(self, source_port: int, destination_port: int, route: FibreRoute) -> None:
+        """Refuse fibres of which one does not begin where the light is."""
+        name = f"the circuit from port {source_port} to port {destination_port}"
+        for arriving, leaving in pairwise(route):
+            if self.head_of_fibre[arriving] != self.tail_of_fibre[leaving]:
+                raise InputError(
+                    f"{name}: fibre {leaving} does not begin where fibre {arriving} ends",
+                    where="fibres",
+                )
+
+        # Where light passes servers, a circuit begins and ends at those of its chips.
+        if self.rack.through:
+            n_ports_of_server = self.rack.chips_per_server * self.rack.ports_per_chip
+            server = source_port // n_ports_of_server
+            last_server = destination_port // n_ports_of_server
+            if route and self.tail_of_fibre[route[0]] != server:
+                raise InputError(
+                    f"{name}: fibre {route[0]} does not begin at server {server}", where="fibres"
+                )
+            if route:
+                server = int(self.head_of_fibre[route[-1]])
+            if server != last_server:
+                raise InputError(
+                    f"{name}: its fibres do not end at server {last_server}", where="fibres"
+                )
 
     def part_at(self, node: int, place: int, *, is_input: bool) -> RackPart:
         """Return what is at an input or an output of a switch.

@@ -206,9 +206,12 @@ def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -
     """
     if line_s < _WHOLE * unit_s:
         return
+    times_unit = "far too many"
+    if line_s < 10**300 * unit_s:  # more than that is no float
+        times_unit = f"{float(line_s / unit_s):.3g}"
     raise InputError(
         f"the busiest port of demand_bytes takes {float(line_s):g} s at rate_bytes_per_s ="
-        f" {float(rate):g}, which is {float(line_s / unit_s):.3g} times {name} ="
+        f" {float(rate):g}, which is {times_unit} times {name} ="
         f" {float(unit_s):g} s: less than {_WHOLE:.3g} times is allowed (is the rate missing, or a"
         " time in another unit?)",
         where=name,
