@@ -78,13 +78,14 @@ def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
         if space.exit_cost[first] >= FAR or space.exit_cost[last] >= FAR:
             continue
         length = find_route(wiring, space, source, destination, space.spare)
-        if length == 0 or passes_link_twice(wiring, space.use, space.spare, length):
+        route = space.spare[:length]
+        if length == 0 or passes_link_twice(wiring, space.use, route):
             continue
 
         slot.lengths[source] = length
         for step in range(length):
-            slot.routes[source, step] = space.spare[step]
-        close_route(wiring, space.exit_cost, source, space.spare[:length])
+            slot.routes[source, step] = route[step]
+        close_route(wiring, space.exit_cost, source, route)
         slot.destination[source] = destination
         slot.source[destination] = source
         if is_bidirectional:

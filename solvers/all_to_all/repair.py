@@ -29,7 +29,14 @@ from optmatch.solvers.all_to_all.planner import (
 )
 from optmatch.solvers.all_to_all.slot_shortage import decide_small
 from optmatch.solvers.routing.columns import Master
-from optmatch.solvers.routing.pathfinder import EFFORTS, FAR, Effort, MeshArrays, negotiate
+from optmatch.solvers.routing.pathfinder import (
+    EFFORTS,
+    FAR,
+    Effort,
+    MeshArrays,
+    RoutedCircuits,
+    negotiate,
+)
 from optmatch.solvers.routing.router import CellRouter
 
 Outcome = Literal["survived", "failed", "unrepaired"]
@@ -176,10 +183,7 @@ class Repair:
             self.router.workspace,
             effort,
             damage.base,
-            order,
-            partner,
-            routes,
-            lengths,
+            RoutedCircuits(order, partner, routes, lengths),
         )
         return None if status < 0 else self.router.states(order, routes, lengths)
 

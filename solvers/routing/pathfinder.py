@@ -1,13 +1,16 @@
-"""Routes through cells: negotiated congestion over directed links, with A* and exact distances.
+"""Routing circuits through cells by negotiated congestion, with A* as the search for one route.
 
-A state of the search is the terminal by which light *leaves* a cell, so the direction of travel is
-part of it and a route cannot turn round inside a link. What is scarce are links: if no link is on
-two routes, all routes through a cell agree on its state (any way through in bar and any way
-through in cross share a link), so states need no variables of their own. Costs are integers, in
-1/10,000 of a cell.
+**Rip-up and reroute** (PathFinder, McMurchie and Ebeling 1995, doi 10.1145/201310.201328): every
+circuit takes its cheapest way; links that several circuits pass become dearer from round to round,
+and whoever passes them is ripped up and rerouted, until every circuit has its links for itself.
 
-The scheme is PathFinder (McMurchie and Ebeling 1995, doi 10.1145/201310.201328): contested links
-become dearer from round to round until every circuit can afford its own.
+**The search** (A*, Hart, Nilsson and Raphael 1968) goes from terminal to terminal. A state of it
+is the terminal by which light *leaves* a cell: the direction of travel is part of it, so a route
+cannot turn round inside a link. The estimate of the cost to go is exact but for prices.
+
+**What is scarce** are links. If no link is on two routes, all routes through a cell agree on its
+state, since any way through in bar and any way through in cross share a link; so states need no
+variables of their own. Costs are whole numbers, in 1/10,000 of a cell.
 """
 
 from __future__ import annotations
@@ -27,39 +30,46 @@ UNIT = PRICE_UNITS
 FAR = 1 << 40
 """A cost that no route reaches: closed."""
 
-_CAP = 64 * UNIT  # no link becomes dearer than this by one contest
-_GUESS_BITS = 26
-_GUESS_MASK = (1 << _GUESS_BITS) - 1
-
 BLOCKED = -(1 << 30)
 """Negotiation failed because a circuit has no way at all."""
 
+_MAX_PRICE = 64 * UNIT
+"""No link becomes dearer than this by one contest."""
+
+_TIE_BITS = 26
+"""Low bits of a key of the heap: of equally good terminals the one nearer to the goal is first."""
+_TIE_MASK = (1 << _TIE_BITS) - 1
+
 
 class MeshArrays(NamedTuple):
-    """The arrays of a fabric that kernels need."""
+    """The graph of a fabric, which no kernel changes."""
 
-    mate: NDArray[np.int64]
-    exits: NDArray[np.int64]  # (terminal entered, state): the terminal left
-    link: NDArray[np.int64]
-    ends: NDArray[np.int64]  # the one or two terminals of each link, -1 for none
-    cell_cost: NDArray[np.int64]  # (cells, state)
-    source: NDArray[np.int64]  # terminals of the ports
-    target: NDArray[np.int64]
-    to_go: NDArray[np.int64]  # (port, terminal): least cost from leaving there to that port
+    mate: NDArray[np.int64]  # (terminals,): the terminal at the other end of the link, or -1
+    exits: NDArray[np.int64]  # (terminals, states): entering by a terminal, leaving by another
+    link: NDArray[np.int64]  # (terminals,): the link at a terminal
+    ends: NDArray[np.int64]  # (links, 2): the one or two terminals of a link, -1 for none
+    cell_cost: NDArray[np.int64]  # (cells, states): what passing a cell costs
+    source: NDArray[np.int64]  # (ports,): where light of a port enters
+    target: NDArray[np.int64]  # (ports,): where light to a port leaves
+    to_go: NDArray[np.int64]  # (ports, terminals): least cost from leaving there to that port
 
 
 class Effort(NamedTuple):
-    """How the price of contested links rises."""
+    """How the price of contested links rises, and when a negotiation gives up."""
 
     first: int = UNIT // 2
+    """The price, in the first round, of each circuit that is on a link already."""
     growth_percent: int = 120
+    """That price in a round, in percent of the round before."""
     history: int = UNIT // 2
+    """What a contest makes a link dearer for good."""
     rounds: int = 60
     most: int = 1 << 60
     """The cost of all routes, prices aside, above which it gives up."""
 
 
 FULL = Effort()
+"""The usual effort: routes are 2 % longer than the shortest ones on crowded meshes."""
 
 EFFORTS = (
     FULL,
@@ -73,14 +83,23 @@ EFFORTS = (
 class RoutingSpace(NamedTuple):
     """The arrays in which kernels work, so that none allocates."""
 
-    exit_cost: NDArray[np.int64]
-    cost: NDArray[np.int64]
-    entered: NDArray[np.int64]
-    use: NDArray[np.int64]
-    history: NDArray[np.int64]
-    keys: NDArray[np.int64]
-    items: NDArray[np.int64]
-    spare: NDArray[np.int32]  # a route
+    exit_cost: NDArray[np.int64]  # (terminals,): the price of leaving there, `FAR` if closed
+    cost: NDArray[np.int64]  # (terminals,): least cost of leaving there, in one search
+    entered: NDArray[np.int64]  # (terminals,): by which terminal the cell was entered then
+    use: NDArray[np.int64]  # (links,): how many circuits pass
+    history: NDArray[np.int64]  # (links,): the price of contests so far
+    keys: NDArray[np.int64]  # (places,): keys of the heap
+    items: NDArray[np.int64]  # (places,): terminals in the heap
+    spare: NDArray[np.int32]  # (width,): a route
+
+
+class RoutedCircuits(NamedTuple):
+    """The circuits of one matching and their routes, which kernels change."""
+
+    order: NDArray[np.int64]  # (circuits,): their source ports, in the order of routing
+    partner: NDArray[np.int64]  # (ports,): the destination of each source port
+    routes: NDArray[np.int32]  # (ports, width): the terminals by which light leaves its cells
+    lengths: NDArray[np.int64]  # (ports,): cells on the route, 0 where there is none
 
 
 def new_workspace(terminals: int, links: int, width: int) -> RoutingSpace:
@@ -98,249 +117,342 @@ def new_workspace(terminals: int, links: int, width: int) -> RoutingSpace:
 
 
 @kernel
-def cost_to_go(mate, exits, cell_cost, target, out, keys, items):
-    """Write to ``out[u]`` the least cost from leaving by u to leaving by `target`, or `FAR`."""
-    for terminal in range(len(mate)):
-        out[terminal] = FAR
-    out[target] = 0
-    size = push(keys, items, 0, 0, target)
+def cost_to_go(graph, target, space, costs):
+    """Find the least cost from every terminal to a target (Dijkstra 1959, backwards).
+
+    Parameters
+    ----------
+    graph : MeshArrays
+        ``graph.to_go`` is not read.
+    target : int
+        The terminal by which the light leaves the fabric.
+    space : RoutingSpace
+        Its heap is used.
+    costs : int64 array, shape (terminals,)
+        ``costs[terminal]`` receives the cost of all cells after leaving there, or `FAR`.
+    """
+    for terminal in range(len(graph.mate)):
+        costs[terminal] = FAR
+    costs[target] = 0
+    size = push(space.keys, space.items, 0, 0, target)
     while size:
-        cost = keys[0]
-        leaving = items[0]
-        size = pop(keys, items, size)
-        if cost > out[leaving]:
+        cost = space.keys[0]
+        leaving = space.items[0]
+        size = pop(space.keys, space.items, size)
+        if cost > costs[leaving]:
             continue
         for state in range(2):
-            before = mate[exits[leaving, state]]  # light in a cell comes back the way it went
-            if before >= 0:
-                total = cost + cell_cost[leaving >> 2, state]
-                if total < out[before]:
-                    out[before] = total
-                    size = push(keys, items, size, total, before)
+            # Light in a cell comes back the way it went, so exits lead backwards as well.
+            left_before = graph.mate[graph.exits[leaving, state]]
+            if left_before >= 0:
+                total = cost + graph.cell_cost[leaving >> 2, state]
+                if total < costs[left_before]:
+                    costs[left_before] = total
+                    size = push(space.keys, space.items, size, total, left_before)
 
 
 @kernel
-def find_route(wiring, space, port, partner, route):
-    """Write the terminals left on the cheapest way (A*); return their number, 0 for no way."""
-    source, target = wiring.source[port], wiring.target[partner]
-    to_go, mate, cost = wiring.to_go[partner], wiring.mate, space.cost
+def find_route(graph, space, port, partner, route):
+    """Find the cheapest way from a port to its partner by A*.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    space : RoutingSpace
+        ``space.exit_cost`` are the prices; ``space.cost`` and ``space.entered`` are written.
+    port, partner : int
+    route : int32 array, shape (width,)
+        Receives the terminals by which light leaves its cells.
+
+    Returns
+    -------
+    int
+        The number of cells, 0 if there is no way, or none that fits into `route`.
+        ``space.cost[graph.target[partner]]`` then is the cost of the way.
+    """
+    source = graph.source[port]
+    target = graph.target[partner]
+    to_go = graph.to_go[partner]
+    mate = graph.mate
+    cost = space.cost
     for terminal in range(len(mate)):
         cost[terminal] = FAR
+
+    # Each turn passes the cell that is entered at `entered`, then takes the best terminal so far.
     size = 0
-    at = source
-    so_far = np.int64(0)
+    entered = source
+    cost_so_far = np.int64(0)
     while True:
         for state in range(2):
-            leaving = wiring.exits[at, state]
+            leaving = graph.exits[entered, state]
             price = space.exit_cost[leaving]
             if to_go[leaving] >= FAR or price >= FAR:
                 continue
-            total = so_far + wiring.cell_cost[at >> 2, state] + price
+            total = cost_so_far + graph.cell_cost[entered >> 2, state] + price
             if total < cost[leaving]:
                 cost[leaving] = total
-                space.entered[leaving] = at
-                key = ((total + to_go[leaving]) << _GUESS_BITS) | min(to_go[leaving], _GUESS_MASK)
+                space.entered[leaving] = entered
+                estimate = total + to_go[leaving]
+                key = (estimate << _TIE_BITS) | min(to_go[leaving], _TIE_MASK)
                 size = push(space.keys, space.items, size, key, leaving)
+
+        # Entries whose cost has fallen since they were pushed are skipped.
         while True:
             if size == 0:
                 return 0
             leaving = space.items[0]
             key = space.keys[0]
             size = pop(space.keys, space.items, size)
-            if (key >> _GUESS_BITS) == cost[leaving] + to_go[leaving]:
+            if (key >> _TIE_BITS) == cost[leaving] + to_go[leaving]:
                 break
         if leaving == target:
             break
-        so_far = cost[leaving]
-        at = mate[leaving]
-    count = 1
-    at = space.entered[target]
-    while at != source:
-        count += 1
-        at = space.entered[mate[at]]
-    if count > len(route):
+        cost_so_far = cost[leaving]
+        entered = mate[leaving]
+
+    # The way is followed back twice: to count its cells, and to write them down.
+    length = 1
+    entered = space.entered[target]
+    while entered != source:
+        length += 1
+        entered = space.entered[mate[entered]]
+    if length > len(route):
         return 0
     leaving = target
-    for place in range(count - 1, -1, -1):
-        route[place] = leaving
+    for step in range(length - 1, -1, -1):
+        route[step] = leaving
         leaving = mate[space.entered[leaving]]
-    return count
+    return length
 
 
 @inner_kernel
-def _load(wiring, use, port, route, count, amount):
-    """Count a route in or out of the use of its links."""
-    use[wiring.link[wiring.source[port]]] += amount
-    for step in range(count):
-        use[wiring.link[route[step]]] += amount
+def _count_use(graph, use, port, route, amount):
+    """Add an amount to the use of all links of a route, that of the source port included."""
+    use[graph.link[graph.source[port]]] += amount
+    for step in range(len(route)):
+        use[graph.link[route[step]]] += amount
 
 
 @inner_kernel
-def _price(wiring, space, base, pressure, link):
-    """Set the cost of entering a link, from either end."""
+def _set_price(graph, space, base, pressure, link):
+    """Set the price of entering a link, from either end: its history, and who is there now."""
     price = space.history[link] + pressure * space.use[link]
     for end in range(2):
-        terminal = wiring.ends[link, end]
+        terminal = graph.ends[link, end]
         if terminal >= 0:
             space.exit_cost[terminal] = base[terminal] + price
 
 
 @inner_kernel
-def _cost(wiring, base, port, route, count):
-    """Add up the cost of a route that no other one contests."""
+def _set_prices_along(graph, space, base, pressure, route):
+    """Set the prices of all links of a route but the one of its source port."""
+    for step in range(len(route)):
+        _set_price(graph, space, base, pressure, graph.link[route[step]])
+
+
+@inner_kernel
+def _route_cost(graph, base, port, route):
+    """Add up the cost of a route without the prices of contests."""
     total = np.int64(0)
-    entered = wiring.source[port]
-    for step in range(count):
+    entered = graph.source[port]
+    for step in range(len(route)):
         leaving = route[step]
-        total += wiring.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + base[leaving]
-        entered = wiring.mate[leaving]
+        total += graph.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + base[leaving]
+        entered = graph.mate[leaving]
     return total
 
 
 @inner_kernel
-def _least(wiring, port, partner):
+def _least_cost(graph, port, partner):
     """Return the cost of the cheapest way of a circuit that is alone."""
-    source, to_go = wiring.source[port], wiring.to_go[partner]
+    source = graph.source[port]
+    to_go = graph.to_go[partner]
     least = np.int64(FAR)
     for state in range(2):
-        cost = wiring.cell_cost[source >> 2, state] + to_go[wiring.exits[source, state]]
+        cost = graph.cell_cost[source >> 2, state] + to_go[graph.exits[source, state]]
         least = min(least, cost)
     return least
 
 
-@kernel
-def negotiate(wiring, space, effort, base, order, partner, routes, lengths):
-    """Route the circuits of the ports in `order`, starting from the routes that are there.
-
-    ``routes[port, :lengths[port]]`` are the terminals that its light leaves by; length 0 is
-    unrouted. Returns 0 once no link is contested; after `effort.rounds` minus the number of links
-    that still are, or `BLOCKED`.
-    """
-    n_links = len(space.use)
-    space.use[:] = 0
-    space.history[:] = 0
-    total = np.int64(0)
-    for place in range(len(order)):
-        port = order[place]
-        if lengths[port]:
-            _load(wiring, space.use, port, routes[port], lengths[port], 1)
-            total += _cost(wiring, base, port, routes[port], lengths[port])
-        else:
-            total += _least(wiring, port, partner[port])
-    pressure = effort.first
-    contested = 0
-    for _ in range(effort.rounds):
-        for link in range(n_links):
-            _price(wiring, space, base, pressure, link)
-        for place in range(len(order)):
-            port = order[place]
-            count = lengths[port]
-            if count:
-                clash = False
-                for step in range(count):
-                    if space.use[wiring.link[routes[port, step]]] > 1:
-                        clash = True
-                        break
-                if not clash:
-                    continue
-                _load(wiring, space.use, port, routes[port], count, -1)
-                total -= _cost(wiring, base, port, routes[port], count)
-                for step in range(count):
-                    _price(wiring, space, base, pressure, wiring.link[routes[port, step]])
-            else:
-                total -= _least(wiring, port, partner[port])
-            count = find_route(wiring, space, port, partner[port], routes[port])
-            lengths[port] = count
-            if count == 0:
-                return BLOCKED
-            _load(wiring, space.use, port, routes[port], count, 1)
-            for step in range(count):
-                _price(wiring, space, base, pressure, wiring.link[routes[port, step]])
-            total += _cost(wiring, base, port, routes[port], count)
-        contested = 0
-        for link in range(n_links):
-            if space.use[link] > 1:
-                contested += 1
-                dearer = space.history[link] + effort.history * (space.use[link] - 1)
-                space.history[link] = min(dearer, _CAP)
-        if contested == 0:
-            return 0
-        if total > effort.most:
+@inner_kernel
+def _is_contested(graph, use, route):
+    """Return whether another circuit passes a link of a route."""
+    is_contested = False
+    for step in range(len(route)):
+        if use[graph.link[route[step]]] > 1:
+            is_contested = True
             break
-        pressure = min(pressure * effort.growth_percent // 100, _CAP)
-    return -contested
+    return is_contested
 
 
 @inner_kernel
-def _open(wiring, space, base, route, count, shut):
-    """Close the links of a route to all, or open them again."""
-    for step in range(count):
-        for end in range(2):
-            terminal = wiring.ends[wiring.link[route[step]], end]
-            if terminal >= 0:
-                space.exit_cost[terminal] = FAR if shut else base[terminal]
+def _raise_history(space, amount):
+    """Make contested links dearer for good, and return how many there are."""
+    n_contested = 0
+    for link in range(len(space.use)):
+        if space.use[link] > 1:
+            n_contested += 1
+            price = space.history[link] + amount * (space.use[link] - 1)
+            space.history[link] = min(price, _MAX_PRICE)
+    return n_contested
 
 
 @kernel
-def close_route(wiring, exit_cost, port, route):
+def negotiate(graph, space, effort, base, circuits):
+    """Route circuits by negotiated congestion, starting from the routes that are there.
+
+    A round takes a pass over all links, and one search for each circuit on a contested link.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    space : RoutingSpace
+    effort : Effort
+    base : int64 array, shape (terminals,)
+        What leaving by a terminal costs beside cells and contests.
+    circuits : RoutedCircuits
+        Routes of length 0 are still to be found. All routes are changed.
+
+    Returns
+    -------
+    int
+        0 once no link is contested; after `effort.rounds` minus the number of links that still
+        are, or `BLOCKED` if a circuit has no way.
+    """
+    routes = circuits.routes
+    lengths = circuits.lengths
+    space.use[:] = 0
+    space.history[:] = 0
+
+    # The cost of all routes, prices aside; what is not routed yet costs its shortest way at least.
+    total = np.int64(0)
+    for place in range(len(circuits.order)):
+        port = circuits.order[place]
+        if lengths[port]:
+            route = routes[port, : lengths[port]]
+            _count_use(graph, space.use, port, route, 1)
+            total += _route_cost(graph, base, port, route)
+        else:
+            total += _least_cost(graph, port, circuits.partner[port])
+
+    pressure = effort.first
+    n_contested = 0
+    for _ in range(effort.rounds):
+        for link in range(len(space.use)):
+            _set_price(graph, space, base, pressure, link)
+        for place in range(len(circuits.order)):
+            port = circuits.order[place]
+            partner = circuits.partner[port]
+
+            # Rip up a circuit on a contested link; the others stay.
+            if lengths[port]:
+                route = routes[port, : lengths[port]]
+                if not _is_contested(graph, space.use, route):
+                    continue
+                _count_use(graph, space.use, port, route, -1)
+                total -= _route_cost(graph, base, port, route)
+                _set_prices_along(graph, space, base, pressure, route)
+            else:
+                total -= _least_cost(graph, port, partner)
+
+            # Reroute it at the prices of the moment.
+            lengths[port] = find_route(graph, space, port, partner, routes[port])
+            if lengths[port] == 0:
+                return BLOCKED
+            route = routes[port, : lengths[port]]
+            _count_use(graph, space.use, port, route, 1)
+            _set_prices_along(graph, space, base, pressure, route)
+            total += _route_cost(graph, base, port, route)
+
+        n_contested = _raise_history(space, effort.history)
+        if n_contested == 0:
+            return 0
+        if total > effort.most:
+            break
+        pressure = min(pressure * effort.growth_percent // 100, _MAX_PRICE)
+    return -n_contested
+
+
+@kernel
+def close_route(graph, exit_cost, port, route):
     """Close the links of a route that starts at a port, from both ends."""
-    exit_cost[wiring.source[port]] = FAR
+    exit_cost[graph.source[port]] = FAR
     for step in range(len(route)):
-        link = wiring.link[route[step]]
+        link = graph.link[route[step]]
         for end in range(2):
-            terminal = wiring.ends[link, end]
+            terminal = graph.ends[link, end]
             if terminal >= 0:
                 exit_cost[terminal] = FAR
 
 
 @inner_kernel
-def passes_link_twice(wiring, use, route, count):
-    """Tell whether a route passes some link twice, once each way; `use` is 0 on its links."""
-    again = False
-    for step in range(count):
-        use[wiring.link[route[step]]] += 1
-        again = again or use[wiring.link[route[step]]] > 1
-    for step in range(count):
-        use[wiring.link[route[step]]] -= 1
-    return again
+def _open_route(graph, exit_cost, base, route):
+    """Open the links of a route from both ends; that of its source port stays closed."""
+    for step in range(len(route)):
+        link = graph.link[route[step]]
+        for end in range(2):
+            terminal = graph.ends[link, end]
+            if terminal >= 0:
+                exit_cost[terminal] = base[terminal]
+
+
+@inner_kernel
+def passes_link_twice(graph, use, route):
+    """Return whether a route passes some link once each way; `use` is 0 on its links."""
+    is_double = False
+    for step in range(len(route)):
+        link = graph.link[route[step]]
+        use[link] += 1
+        if use[link] > 1:
+            is_double = True
+    for step in range(len(route)):
+        use[graph.link[route[step]]] -= 1
+    return is_double
 
 
 @kernel
-def shorten(wiring, space, base, order, partner, routes, lengths):
+def shorten(graph, space, base, circuits):
     """Put each circuit on its cheapest way past the others, until nothing gets cheaper.
 
-    Needs routes that share no link. Returns their total cost.
+    Parameters
+    ----------
+    graph, space, base
+        As of `negotiate`.
+    circuits : RoutedCircuits
+        All have routes, and no two share a link; the same holds afterwards.
+
+    Returns
+    -------
+    int
+        The total cost of the routes.
     """
+    routes = circuits.routes
+    lengths = circuits.lengths
     space.use[:] = 0
-    for terminal in range(len(wiring.mate)):
+    for terminal in range(len(graph.mate)):
         space.exit_cost[terminal] = base[terminal]
-    for place in range(len(order)):
-        _open(wiring, space, base, routes[order[place]], lengths[order[place]], True)
-        space.exit_cost[wiring.source[order[place]]] = FAR
-    last = np.int64(FAR)
+    for place in range(len(circuits.order)):
+        port = circuits.order[place]
+        close_route(graph, space.exit_cost, port, routes[port, : lengths[port]])
+
+    last_total = np.int64(FAR)
     while True:
         total = np.int64(0)
-        for place in range(len(order)):
-            port = order[place]
-            count = lengths[port]
-            before = _cost(wiring, base, port, routes[port], count)
-            if before == _least(wiring, port, partner[port]):
-                total += before
-                continue
-            _open(wiring, space, base, routes[port], count, False)
-            found = find_route(wiring, space, port, partner[port], space.spare)
-            after = space.cost[wiring.target[partner[port]]]
-            if (
-                found
-                and after < before
-                and not passes_link_twice(wiring, space.use, space.spare, found)
-            ):
-                for step in range(found):
-                    routes[port, step] = space.spare[step]
-                lengths[port] = found
-                before = after
-            total += before
-            _open(wiring, space, base, routes[port], lengths[port], True)
-        if total >= last:
+        for place in range(len(circuits.order)):
+            port = circuits.order[place]
+            partner = circuits.partner[port]
+            cost = _route_cost(graph, base, port, routes[port, : lengths[port]])
+            if cost > _least_cost(graph, port, partner):
+                _open_route(graph, space.exit_cost, base, routes[port, : lengths[port]])
+                length = find_route(graph, space, port, partner, space.spare)
+                is_cheaper = length > 0 and space.cost[graph.target[partner]] < cost
+                if is_cheaper and not passes_link_twice(graph, space.use, space.spare[:length]):
+                    for step in range(length):
+                        routes[port, step] = space.spare[step]
+                    lengths[port] = length
+                    cost = space.cost[graph.target[partner]]
+                close_route(graph, space.exit_cost, port, routes[port, : lengths[port]])
+            total += cost
+        if total >= last_total:
             return total
-        last = total
+        last_total = total

@@ -17,6 +17,7 @@ from optmatch.solvers.routing.pathfinder import (
     UNIT,
     Effort,
     MeshArrays,
+    RoutedCircuits,
     cost_to_go,
     negotiate,
     new_workspace,
@@ -55,15 +56,7 @@ def _wire(
     space = new_workspace(terminals, links.count, 0)
     for port, terminal in enumerate(target):
         check_time()
-        cost_to_go(
-            wiring.mate,
-            wiring.exits,
-            wiring.cell_cost,
-            terminal,
-            wiring.to_go[port],
-            space.keys,
-            space.items,
-        )
+        cost_to_go(wiring, terminal, space, wiring.to_go[port])
     leaving = graph.exits[wiring.source]  # (ports, state)
     cost = wiring.to_go[:, leaving] + wiring.cell_cost[wiring.source >> 2][None]
     least = np.ascontiguousarray(cost.min(axis=2).T)
@@ -119,11 +112,13 @@ class CellRouter:
         ``partner[source]`` is a destination; `base` is the cost of leaving by each terminal, on
         top of cells and contest.
         """
-        base = self.no_cost if base is None else base
-        known = self.wiring, self.workspace
-        matching = base, order, partner, routes, lengths
-        status = int(negotiate(*known, effort, *matching))
-        return status if status < 0 else int(shorten(*known, *matching))
+        if base is None:
+            base = self.no_cost
+        circuits = RoutedCircuits(order, partner, routes, lengths)
+        status = int(negotiate(self.wiring, self.workspace, effort, base, circuits))
+        if status < 0:
+            return status
+        return int(shorten(self.wiring, self.workspace, base, circuits))
 
     def shorten(
         self,
@@ -143,7 +138,8 @@ class CellRouter:
             fitted = fit_stuck(self.graph, cell_cost)
             fitted.flags.writeable = False  # one type for all wiring: kernels are compiled once
             wiring = wiring._replace(cell_cost=fitted)
-        return int(shorten(wiring, self.workspace, self.no_cost, order, partner, routes, lengths))
+        circuits = RoutedCircuits(order, partner, routes, lengths)
+        return int(shorten(wiring, self.workspace, self.no_cost, circuits))
 
     def states(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]

@@ -19,7 +19,9 @@ from optmatch.solvers.routing.rows import (
     NOT_ROUTED,
     ROUTED,
     TRIES,
+    LightGraph,
     PortTable,
+    RowBatch,
     check_rows,
     new_room,
     read_rows,
@@ -131,7 +133,9 @@ class ForwardRouter(RowRouter):
         graph: Any = fabric.graph
         longest = max(2 * fabric.n_ports, int(fabric.route_cells().max(initial=0)))
         self.width = min(fabric.n_cells, longest)  # light in planar networks may go all the way
-        self._paths = graph.mate, graph.exits, fabric.source_terminals, fabric.bidirectional
+        self._paths = LightGraph(
+            graph.mate, graph.exits, fabric.source_terminals, fabric.bidirectional
+        )
 
     def route(self, rows, states, routes, lengths, held) -> None:  # noqa: D102 - as of the class
         super().route(rows, states, routes, lengths, held)
@@ -139,7 +143,7 @@ class ForwardRouter(RowRouter):
             return
         found = route_cheaply(self.fabric, rows)
         states[:], held[~found.held] = found.states, NOT_ROUTED
-        read_rows(*self._paths, rows, states, routes, lengths)
+        read_rows(self._paths, RowBatch(rows, states, routes, lengths, held))
 
     def change(self, given, row, states, routes, lengths, clock=None) -> int:  # noqa: D102 - as of the class
         checked = super().change(given, row, states, routes, lengths)
@@ -171,7 +175,8 @@ class ForwardRouter(RowRouter):
         return MeshRouter(self.fabric)
 
     def read(self, row, states, routes, lengths) -> None:  # noqa: D102 - as of the class
-        read_rows(*self._paths, row[None], states[None], routes, lengths[None])
+        outcome = np.empty(1, dtype=np.int8)
+        read_rows(self._paths, RowBatch(row[None], states[None], routes, lengths[None], outcome))
 
 
 def _count_toggles(given: NDArray[np.int8], states: NDArray[np.int8]) -> int:
@@ -192,8 +197,8 @@ class MeshRouter(ForwardRouter):
 
     def route(self, rows, states, routes, lengths, held) -> None:  # noqa: D102 - as of the class
         router = self._router
-        work = router.wiring, router.workspace, self.ports, self._work, router.no_cost, TRIES
-        route_rows(*work, rows, states, routes, lengths, held)
+        batch = RowBatch(rows, states, routes, lengths, held)
+        route_rows(router.wiring, router.workspace, self.ports, self._work, TRIES, batch)
 
     def change(self, given, row, states, routes, lengths, clock=None) -> int:  # noqa: D102 - as of the class
         router = self._router

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.routing.pathfinder import (
     EFFORTS,
     FAR,
@@ -19,6 +19,7 @@ from optmatch.solvers.routing.pathfinder import (
     UNIT,
     Effort,
     MeshArrays,
+    RoutedCircuits,
     negotiate,
 )
 
@@ -74,21 +75,64 @@ def new_room(wiring: MeshArrays, width: int) -> Room:
     )
 
 
+class RowBatch(NamedTuple):
+    """Matchings, each to be routed for itself, and the arrays that receive the answers."""
+
+    matchings: NDArray[np.int32]
+    """``matchings[row, source] = destination``, -1 where idle."""
+    states: NDArray[np.int8]
+    """``states[row, cell]``: 0 bar, 1 cross, -1 where no light passes."""
+    routes: NDArray[np.int32]
+    """``routes[source, step]`` of the last row: the terminals by which light leaves its cells."""
+    lengths: NDArray[np.int64]
+    """``lengths[row, source]``: cells on the route."""
+    outcome: NDArray[np.int8]
+    """``outcome[row]``: `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`."""
+
+
+class LightGraph(NamedTuple):
+    """What light does in a fabric, for those that only follow it."""
+
+    mate: NDArray[np.int32]  # (terminals,): the terminal at the other end of the link, or -1
+    exits: NDArray[np.int32]  # (terminals, states)
+    source: NDArray[np.int32]  # (ports,): where light of a port enters
+    is_bidirectional: bool
+
+
 @kernel
 def line_up(ports, matching, order, partner, taken):
-    """Put the circuits of a row in order, the longest first; return how many, -1 if it is wrong.
+    """Check a matching, and put its circuits in order, those with the longest routes first.
 
-    A circuit that has no way even alone comes first.
+    A circuit that has no way even alone comes first. By insertion: a row has few circuits.
+
+    Parameters
+    ----------
+    ports : PortTable
+    matching : int32 array, shape (ports,)
+    order : int64 array, shape (ports,)
+        Receives the source ports of the circuits; of bidirectional ports the lower ones.
+    partner : int64 array, shape (ports,)
+        Receives the matching.
+    taken : int8 array, shape (ports,)
+        Scratch.
+
+    Returns
+    -------
+    int
+        The number of circuits, -1 if it is no matching of the live ports.
     """
-    n, count = len(matching), 0
-    for port in range(n):
+    n_ports = len(matching)
+    n_circuits = 0
+    for port in range(n_ports):
         taken[port] = 0
-    for port in range(n):
+    for port in range(n_ports):
         other = matching[port]
         partner[port] = other
         if other == -1:
             continue
-        if other < 0 or other >= n or taken[other] or not (ports.live[port] and ports.live[other]):
+        if other < 0 or other >= n_ports or taken[other]:
+            return -1
+        if not (ports.live[port] and ports.live[other]):
             return -1
         taken[other] = 1
         if ports.mutual:
@@ -96,19 +140,22 @@ def line_up(ports, matching, order, partner, taken):
                 return -1
             if other < port:
                 continue
-        far = ports.least[port, other]
-        place = count
-        while place > 0 and ports.least[order[place - 1], partner[order[place - 1]]] < far:
+        distance = ports.least[port, other]
+        place = n_circuits
+        while place > 0 and ports.least[order[place - 1], partner[order[place - 1]]] < distance:
             order[place] = order[place - 1]
             place -= 1
         order[place] = port
-        count += 1
-    return count
+        n_circuits += 1
+    return n_circuits
 
 
-@kernel
-def _shuffle(order, turn):
-    """Put an order into another one, always the same for this turn."""
+@inner_kernel
+def _shuffle_order(order, turn):
+    """Shuffle the circuits (Fisher and Yates), for one turn always in the same way.
+
+    The numbers are those of a linear congruential generator, the one of the C standard.
+    """
     drawn = np.int64(turn)
     for place in range(len(order) - 1, 0, -1):
         drawn = (drawn * 1103515245 + 12345) & 0x7FFFFFFF
@@ -118,71 +165,98 @@ def _shuffle(order, turn):
 
 @kernel
 def write_states(wiring, order, routes, lengths, states):
-    """Set the cells on some routes."""
+    """Set the cells on the routes of the circuits in `order`; other cells stay as they are."""
     for place in range(len(order)):
         port = order[place]
         entered = wiring.source[port]
         for step in range(lengths[port]):
-            left = routes[port, step]
-            states[left >> 2] = (left ^ entered) & 1
-            entered = wiring.mate[left]
+            leaving = routes[port, step]
+            states[leaving >> 2] = (leaving ^ entered) & 1
+            entered = wiring.mate[leaving]
+
+
+@inner_kernel
+def _try_efforts(wiring, space, room, tries, circuits):
+    """Negotiate from scratch with one effort after the other; return whether one succeeds."""
+    for turn in range(len(tries)):
+        if turn > 1:
+            _shuffle_order(circuits.order, turn)
+        effort = Effort(
+            tries[turn, 0], tries[turn, 1], tries[turn, 2], tries[turn, 3], tries[turn, 4]
+        )
+        for port in range(len(circuits.lengths)):
+            circuits.lengths[port] = 0
+        if negotiate(wiring, space, effort, room.no_cost, circuits) >= 0:
+            return True
+    return False
 
 
 @kernel
-def route_rows(wiring, space, ports, room, base, tries, matchings, states, routes, lengths, held):
-    """Route matchings, each for itself; ``held[row]`` has the outcome.
+def route_rows(wiring, space, ports, room, tries, rows):
+    """Route matchings, each for itself.
 
-    `base` costs nothing. ``routes`` are those of the last row.
+    Parameters
+    ----------
+    wiring, space, ports, room
+        The fabric, and arrays to work in.
+    tries : int64 array, shape (efforts, 5)
+        The efforts to try in turn, as `TRIES`.
+    rows : RowBatch
     """
-    for row in range(len(matchings)):
-        for cell in range(states.shape[1]):
-            states[row, cell] = -1
-        for port in range(lengths.shape[1]):
-            lengths[row, port] = 0
-        held[row] = NO_MATCHING
-        count = line_up(ports, matchings[row], room.order, room.partner, room.taken)
-        if count < 0:
+    for row in range(len(rows.matchings)):
+        states = rows.states[row]
+        lengths = rows.lengths[row]
+        for cell in range(len(states)):
+            states[cell] = -1
+        for port in range(len(lengths)):
+            lengths[port] = 0
+        n_circuits = line_up(ports, rows.matchings[row], room.order, room.partner, room.taken)
+        if n_circuits < 0:
+            rows.outcome[row] = NO_MATCHING
             continue
-        order, status = room.order[:count], -1
-        if count > 0 and ports.least[order[0], room.partner[order[0]]] < FAR:
-            for k in range(len(tries)):
-                if k > 1:
-                    _shuffle(order, k)
-                effort = Effort(tries[k, 0], tries[k, 1], tries[k, 2], tries[k, 3], tries[k, 4])
-                for port in range(lengths.shape[1]):
-                    lengths[row, port] = 0
-                status = negotiate(
-                    wiring, space, effort, base, order, room.partner, routes, lengths[row]
-                )
-                if status >= 0:
-                    break
-        if status < 0 < count:
-            held[row] = NOT_ROUTED
-            continue
-        held[row] = ROUTED
-        write_states(wiring, order, routes, lengths[row], states[row])
+
+        order = room.order[:n_circuits]
+        is_routed = n_circuits == 0
+        if n_circuits > 0 and ports.least[order[0], room.partner[order[0]]] < FAR:
+            circuits = RoutedCircuits(order, room.partner, rows.routes, lengths)
+            is_routed = _try_efforts(wiring, space, room, tries, circuits)
+        if is_routed:
+            rows.outcome[row] = ROUTED
+            write_states(wiring, order, rows.routes, lengths, states)
+        else:
+            rows.outcome[row] = NOT_ROUTED
 
 
 @kernel
-def check_rows(ports, order, partner, taken, matchings, held):
-    """Tell of each row whether it is a matching of the ports, by ``held[row]``."""
+def check_rows(ports, order, partner, taken, matchings, outcome):
+    """Write `ROUTED` for each row that is a matching of the ports, or else `NO_MATCHING`."""
     for row in range(len(matchings)):
-        count = line_up(ports, matchings[row], order, partner, taken)
-        held[row] = NO_MATCHING if count < 0 else ROUTED
+        is_matching = line_up(ports, matchings[row], order, partner, taken) >= 0
+        outcome[row] = ROUTED if is_matching else NO_MATCHING
 
 
 @kernel
-def read_rows(mate, exits, source, mutual, matchings, states, routes, lengths):
-    """Follow the circuits of each row through its states; ``routes`` are those of the last row."""
-    for row in range(len(matchings)):
-        for port in range(matchings.shape[1]):
-            lengths[row, port] = 0
-            other = matchings[row, port]
-            if other < 0 or (mutual and other < port):
+def read_rows(paths, rows):
+    """Follow the circuits of each row through its states.
+
+    Parameters
+    ----------
+    paths : LightGraph
+    rows : RowBatch
+        Has matchings and states, and receives routes and lengths.
+    """
+    for row in range(len(rows.matchings)):
+        states = rows.states[row]
+        for port in range(rows.matchings.shape[1]):
+            rows.lengths[row, port] = 0
+            partner = rows.matchings[row, port]
+            if partner < 0 or (paths.is_bidirectional and partner < port):
                 continue
-            at, count = source[port], 0
-            while at >= 0 and states[row, at >> 2] >= 0 and count < routes.shape[1]:
-                routes[port, count] = exits[at, states[row, at >> 2]]
-                at = mate[routes[port, count]]
-                count += 1
-            lengths[row, port] = count
+            entered = paths.source[port]
+            length = 0
+            while entered >= 0 and states[entered >> 2] >= 0 and length < rows.routes.shape[1]:
+                leaving = paths.exits[entered, states[entered >> 2]]
+                rows.routes[port, length] = leaving
+                entered = paths.mate[leaving]
+                length += 1
+            rows.lengths[row, port] = length

@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
-from optmatch.solvers.routing.pathfinder import FAR, UNIT, Effort, MeshArrays, negotiate
+from optmatch.solvers.routing.pathfinder import (
+    FAR,
+    UNIT,
+    Effort,
+    MeshArrays,
+    RoutedCircuits,
+    negotiate,
+)
 from optmatch.solvers.routing.rows import line_up
 
 NO_ROOM = -1
@@ -505,9 +512,8 @@ def negotiate_change(wiring, space, room, order, toggle_price, routed):
         wiring.to_go,
     )
     _copy_routes(order, routed, room.routes, room.lengths)
-    status = negotiate(
-        priced, space, AT_TOLL, room.no_cost, order, room.partner, routed.routes, routed.lengths
-    )
+    circuits = RoutedCircuits(order, room.partner, routed.routes, routed.lengths)
+    status = negotiate(priced, space, AT_TOLL, room.no_cost, circuits)
     if status < 0:
         return NO_ROOM
     return finish_change(wiring, space, room, order, routed)

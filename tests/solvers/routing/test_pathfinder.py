@@ -17,6 +17,7 @@ from optmatch.solvers.routing.pathfinder import (
     FAR,
     UNIT,
     Effort,
+    RoutedCircuits,
     find_route,
     negotiate,
     shorten,
@@ -226,7 +227,7 @@ def test_negotiations_are_those_of_plain_python(fabric: om.Fabric, seed: int) ->
         for port in order:
             lengths[port] = find_alone(router, port, int(partner[port]), routes[port])
     expected = {int(port): routes[port, : lengths[port]].tolist() for port in order}
-    matching = base, order, partner, routes, lengths
+    matching = base, RoutedCircuits(order, partner, routes, lengths)
     status = negotiate(router.wiring, router.workspace, effort, *matching)  # type: ignore[no-untyped-call]
     assert status == plain.negotiate(effort, partner, expected)
     if status == BLOCKED:
