@@ -519,3 +519,23 @@ def test_a_planned_slot_has_a_longest_length() -> None:
     slots = drain(rolling)
     assert rolling.figures()["completed"] == 2
     assert slots[-1].end_s <= 1000.0 + 2 * DELAY_S
+
+
+@pytest.mark.parametrize(("n_flows", "crowded"), [(10, False), (55, True)])
+def test_few_long_queues_are_served_by_the_heaviest_matching(n_flows: int, crowded: bool) -> None:
+    """Ports with four partners: many short flows to three of them, a longer queue to the fourth.
+
+    While queues are short the short flows go first; when dozens of delays wait for each circuit
+    the heaviest matching does, which is that of the longer queues.
+    """
+    ports = 8
+    rolling = RollingSchedule(om.IdealSwitch(ports), 1.0)
+    for source in range(ports):
+        for shift in (1, 2, 3):
+            for _ in range(n_flows):
+                rolling.add(source, (source + shift) % ports, 1.0)
+        rolling.add(source, (source + 4) % ports, 1.5 * n_flows)
+    slot = rolling.next_slot()
+    assert slot is not None
+    heaviest = (np.arange(ports) + 4) % ports
+    assert (slot.matching == heaviest).all() == crowded
