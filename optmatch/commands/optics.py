@@ -26,6 +26,7 @@ from optmatch.model import CALIBRATION_DB, CellDevice, Device, Measurement
 if TYPE_CHECKING:
     from optmatch.verify.optics.bands import BandFigure
     from optmatch.verify.optics.deviation import ChipComparison
+    from optmatch.verify.optics.fitting import ChipFit
 
 _SHOWN_PAIRS = 8
 
@@ -33,7 +34,10 @@ _SHOWN_PAIRS = 8
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--choose", metavar="K", type=click.IntRange(1, 1000), help="Choose K states.")
-@count("--seed", 0, "With --choose: seed of the states.")
+@click.option(
+    "--half-turned", is_flag=True, help="With --choose: states to fit a whole chip to (--fit)."
+)
+@count("--seed", 0, "With --choose and --fit: seed of the states, and of where fits start.")
 @click.option(
     "-o", "--output", type=click.Path(), help="Where states (an .npz) or tables (CSV) go."
 )
@@ -44,6 +48,13 @@ _SHOWN_PAIRS = 8
     type=click.Path(),
     help="What was measured, an .npz; or states alone, then a file for each of them: Touchstone,"
     " CSV of dB, or Lumerical's .sparam.",
+)
+@click.option(
+    "--fit",
+    "fitted",
+    metavar="FILE",
+    type=click.Path(),
+    help="With --measured: fit all cells, and write their device as a table, .csv or .json.",
 )
 @click.option(
     "--sweeps",
@@ -65,9 +76,11 @@ _SHOWN_PAIRS = 8
 def optics(
     file: str,
     choose: int | None,
+    half_turned: bool,
     seed: int,
     output: str | None,
     measured: tuple[str, ...],
+    fitted: str | None,
     sweeps: str | None,
     calibration_db: float,
     device: str | None,
@@ -79,8 +92,9 @@ def optics(
     """Compare measured transfer matrices with the model of a chip, the fabric of FILE.
 
     First --choose K states of all cells that tell cells apart; measure the chip in them; then
-    --measured says where chip and model disagree, and which one cell would explain it. --sweeps
-    calibrates heaters, for export --to heaters.
+    --measured says where chip and model disagree, and which one cell would explain it. With
+    --choose K --half-turned, and then --measured and --fit, all cells are fitted together.
+    --sweeps calibrates heaters, for export --to heaters.
     """
     has_output = output is not None
     if [choose is not None, bool(measured), sweeps is not None].count(True) != 1 or (
@@ -89,13 +103,17 @@ def optics(
         raise click.UsageError(
             "either --choose and --output, or --measured, or --sweeps and --output"
         )
+    if half_turned and choose is None:
+        raise click.UsageError("--half-turned: only with --choose")
+    if fitted is not None and not measured:
+        raise click.UsageError("--fit: only with --measured")
     use_one_thread()
     fabric = fabric_of(file, options)
     if sweeps is not None and output is not None:
         calibrate_heaters(fabric, sweeps, output, force=force)
         return
     if choose is not None and output is not None:
-        write_states(fabric, choose, seed, output, force=force)
+        write_states(fabric, choose, seed, output, half_turned=half_turned, force=force)
         return
 
     from optmatch.io.cells import read_cells
@@ -106,6 +124,13 @@ def optics(
     if device_cells is not None:
         chip = read_cells(device_cells, fabric.n_cells, choose_device(device), fabric.cell_names)
     measurement = read_measurement(fabric, measured, calibration_db=calibration_db)
+    if fitted is not None:
+        fit = write_fit(fabric, measurement, chip, fitted, seed=seed, force=force)
+        if as_json:
+            print_fit_as_json(file, fit)
+        else:
+            print_fit(file, fabric, fit)
+        return
     comparison = compare_chip(fabric, measurement, chip)
     if as_json:
         print_comparison_as_json(file, fabric, measurement, comparison)
@@ -113,18 +138,80 @@ def optics(
         print_comparison(file, fabric, measurement, comparison)
 
 
-def write_states(fabric: Fabric, count: int, seed: int, output: str, *, force: bool) -> None:
+def write_states(
+    fabric: Fabric, count: int, seed: int, output: str, *, half_turned: bool, force: bool
+) -> None:
     """Choose states in which to measure a chip, and write them as an archive."""
     import numpy as np
 
     from optmatch.model.files import check_target, replace_file
     from optmatch.verify.optics.deviation import choose_states
+    from optmatch.verify.optics.fitting import half_turn_cells
 
     target = check_target(output, force=force, endings=(".npz",))
+    cell_states = choose_states(fabric, count, seed=seed)
+    if half_turned:
+        cell_states = half_turn_cells(cell_states, seed=seed)
     stream = io.BytesIO()
-    np.savez_compressed(stream, cell_states=choose_states(fabric, count, seed=seed))
+    np.savez_compressed(stream, cell_states=cell_states)
     replace_file(target, stream.getvalue())
     say(f"{output}: written")
+
+
+def write_fit(
+    fabric: Fabric,
+    measurement: Measurement,
+    chip: Device | CellDevice,
+    output: str,
+    *,
+    seed: int,
+    force: bool,
+) -> ChipFit:
+    """Fit all cells of a chip, and write their device as a table."""
+    from optmatch.io.cells import write_cells
+    from optmatch.model.files import check_target, replace_file
+    from optmatch.verify.optics.fitting import fit_chip
+
+    target = check_target(output, force=force, endings=(".csv", ".json"))
+    fit = fit_chip(fabric, measurement, chip, seed=seed)
+    text = write_cells(fit.cells, as_json=output.endswith(".json"))
+    replace_file(target, text.encode())
+    say(f"{output}: written")
+    return fit
+
+
+def print_fit_as_json(file: str, fit: ChipFit) -> None:
+    """Print one object: how well the fit explains the powers, and how certain each value is."""
+    content = {
+        "file": file,
+        "pairs": fit.n_pairs,
+        "off_db": fit.off_db,
+        "noise_db": fit.noise_db,
+        "unique": fit.is_unique,
+        "within": dict(fit.within),
+    }
+    print_object("chip-fit", content)
+
+
+def print_fit(file: str, fabric: Fabric, fit: ChipFit) -> None:
+    """Print how well a fit explains the powers, and how certain its values are."""
+    from statistics import median
+
+    click.echo(
+        f"{name_of(file)}: {fit.n_pairs} powers leave {fit.off_db:.3g} dB, root mean square;"
+        f" noise where there is light: {fit.noise_db:.3g} dB"
+    )
+    for column, within in fit.within.items():
+        least_certain = max(range(len(within)), key=within.__getitem__)
+        click.echo(
+            f"  {column}: within {median(within):.2g} in the median cell (95 %), within"
+            f" {within[least_certain]:.2g} in cell {fabric.cell_names[least_certain]}"
+        )
+    if not fit.is_unique:
+        click.echo(
+            "  no two starts of the fit agree: the table may be wrong by more than that; measure"
+            " more states, with half-turned cells"
+        )
 
 
 def calibrate_heaters(fabric: Fabric, sweeps: str, output: str, *, force: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from optmatch.commands.shared.options import Duration
+from optmatch.commands.shared.options import Duration, with_options
 from optmatch.commands.shared.outcome import (
     INTERRUPTED,
     SOLVED,
@@ -21,10 +21,16 @@ from optmatch.commands.shared.outcome import (
     read_solution,
     say,
 )
+from optmatch.commands.shared.switches import (
+    SWITCH_OPTIONS,
+    TIME_LIMIT,
+    close_switches,
+    open_switches,
+)
 from optmatch.model import InputError, naming
 
 if TYPE_CHECKING:
-    from optmatch.switches import PlayedMoment, Switch
+    from optmatch.switches import PlayedMoment
 
 _STDIN_POLL_S = 0.2
 _RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*", re.ASCII)
@@ -33,16 +39,7 @@ _MOST_PORTS = 1 << 20
 
 @click.command()
 @click.argument("file", metavar="PLAN", type=click.Path())
-@click.option(
-    "--switch",
-    "switches",
-    multiple=True,
-    required=True,
-    metavar="[NAME=]URL",
-    help="redis://HOST:6379 (SONiC), scpi://HOST:5025 (Polatis) or dry:; once for each switch of"
-    " the plan, as rail-0=redis://...",
-)
-@click.option("--ports", type=click.Path(), help="CSV with the sides of each port: port,A,B.")
+@with_options(SWITCH_OPTIONS)
 @click.option("--only", metavar="LIST", help="Ports that may be touched, as 0-15,20.")
 @click.option("--take-over", is_flag=True, help="Remove circuits of others on ports of the plan.")
 @click.option("--step", is_flag=True, help="Wait for Enter before each slot, not for its time.")
@@ -55,9 +52,7 @@ _MOST_PORTS = 1 << 20
     help="What a change of the switch takes, as 50ms: shorter slots are refused.",
 )
 @click.option("--stretch", is_flag=True, help="Hold slots shorter than --own-delay for as long.")
-@click.option(
-    "--time-limit", type=Duration(), default=10.0, help="How long circuits may take to be tuned."
-)
+@TIME_LIMIT
 @click.option("--journal", type=click.Path(), help="Note what is done in this file.")
 @click.option("--resume", is_flag=True, help="Go on where the run of the journal stood.")
 @click.option("--restore", is_flag=True, help="Put back at the end what was there before.")
@@ -124,8 +119,7 @@ def play(
             )
     finally:
         progress.close()
-        for switch in opened.values():
-            switch.close()
+        close_switches(opened)
 
     figures = report.figures()
     if as_json:
@@ -134,28 +128,6 @@ def play(
         click.echo(f"{name_of(file)}: {'played' if report.is_whole else 'stopped'}")
         print_rows(figures)
     ctx.exit(SOLVED if report.is_whole else INTERRUPTED)
-
-
-def open_switches(addresses: tuple[str, ...]) -> dict[str, Switch]:
-    """Open all switches by their names; a single one may go without."""
-    from optmatch.switches import open_switch
-
-    opened: dict[str, Switch] = {}
-    try:
-        for text in addresses:
-            # An address may have an equals sign itself; a name stands before the scheme.
-            name = ""
-            url = text
-            if "=" in text.partition(":")[0]:
-                name, _, url = text.partition("=")
-            if name in opened or (opened and "" in (*opened, name)):
-                raise click.UsageError(f"--switch {name or url}: a name of its own for each")
-            opened[name] = open_switch(url)
-    except BaseException:
-        for switch in opened.values():
-            switch.close()
-        raise
-    return opened
 
 
 def _read_ranges(text: str) -> frozenset[int]:

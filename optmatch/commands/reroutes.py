@@ -22,9 +22,12 @@ from optmatch.commands.shared.options import (
     with_options,
     write_problem,
 )
+from optmatch.commands.shared.outcome import STDIN
 from optmatch.fabrics import RackFabric
-from optmatch.io import load
+from optmatch.io import load, parse_json
+from optmatch.io.contents import read_bytes
 from optmatch.model import InputError, Solution
+from optmatch.model.files import is_stream
 from optmatch.problems import Reroute, Transition
 
 
@@ -35,7 +38,12 @@ from optmatch.problems import Reroute, Transition
 @count("--busy", None, "Number of ports in use, matched at random.  [default: all but an eighth]")
 @count("--seed", 0, "Seed of the matching.")
 @click.option(
-    "--state", type=click.Path(), help="Take the state from a file, or that after its answer."
+    "--state",
+    type=click.Path(),
+    help="Take the state from a file, or that after its answer, or from a config_db.json.",
+)
+@click.option(
+    "--port-sides", type=click.Path(), help="Of a config_db.json: CSV with port,A,B of our ports."
 )
 @click.option("--failed-chips", type=NUMBERS, help="Chips of a rack that have failed: 3,14")
 @click.option("--failed-ports", type=LABELS, help="Ports that have failed.")
@@ -51,6 +59,7 @@ def reroute(
     busy: int | None,
     seed: int,
     state: str | None,
+    port_sides: str | None,
     **options: Any,
 ) -> None:
     """Get over failures in a rack, or in a switch with cells.
@@ -58,7 +67,11 @@ def reroute(
     Failures are added to those that a --state has already.
     """
     shape = take(options, FABRIC_NAMES)
-    if state is not None:
+    if port_sides is not None and (state is None or not _is_config(state)):
+        raise click.UsageError("--port-sides: only with a config_db.json as --state")
+    if state is not None and _is_config(state):
+        running = _read_config(state, port_sides, shape)
+    elif state is not None:
         running = _read_state(state)
     elif rack:
         from optmatch.solvers.reroutes.states import fill_rack
@@ -73,6 +86,34 @@ def reroute(
     for name, numbers in number_parts(running.fabric, new_failures).items():
         failed_parts[name] = (*getattr(running, name), *numbers)
     write_problem(replace(running, **failed_parts), output, force)
+
+
+def _is_config(path: str) -> bool:
+    """Tell whether a file is a configuration of a SONiC switch."""
+    if path == STDIN or is_stream(path):
+        return False
+    tree = parse_json(read_bytes(path), path)
+    return isinstance(tree, dict) and ("OCS_CROSS_CONNECT" in tree or "OCS_PORT" in tree)
+
+
+def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Reroute:
+    """Return the state that a switch is in, on the switch that the options describe.
+
+    Without ``--loss`` and ``--size`` it is an ideal one.
+    """
+    from optmatch.io.switches.ports import read_port_tables
+    from optmatch.io.switches.reroutes import read_running_state
+
+    ports = None
+    if port_sides is not None:
+        tables = read_port_tables(port_sides)
+        if len(tables) > 1:
+            raise InputError("a table of one switch is expected", path=port_sides)
+        ports = next(iter(tables.values()))
+    switch: Any = None
+    if any(value is not None for value in shape.values()):
+        switch = build_fabric("ideal-switch", shape)
+    return read_running_state(path, ports, switch)
 
 
 def _read_state(path: str) -> Reroute:

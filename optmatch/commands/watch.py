@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.play import open_switches
-from optmatch.commands.shared.options import Duration
+from optmatch.commands.shared.options import Duration, with_options
 from optmatch.commands.shared.outcome import name_of, print_object, read_problem
+from optmatch.commands.shared.switches import (
+    SWITCH_OPTIONS,
+    TIME_LIMIT,
+    close_switches,
+    open_switches,
+)
 from optmatch.model import InputError, naming
 
 if TYPE_CHECKING:
@@ -20,25 +25,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", metavar="STATE", type=click.Path())
-@click.option(
-    "--switch",
-    "switches",
-    multiple=True,
-    required=True,
-    metavar="[NAME=]URL",
-    help="The switch of the state; of racks one for each server or inter-rack switch that is"
-    " watched, as server-3=redis://...",
-)
-@click.option("--ports", type=click.Path(), help="CSV with the sides of each port: port,A,B.")
+@with_options(SWITCH_OPTIONS)
 @click.option(
     "--begin",
     type=click.Path(),
     help="A problem file of kind reroute, to begin with where STATE is not there yet.",
 )
 @click.option("--apply", is_flag=True, help="Apply answers; otherwise they are only told.")
-@click.option(
-    "--time-limit", type=Duration(), default=10.0, help="How long circuits may take to be tuned."
-)
+@TIME_LIMIT
 @click.option("--for", "watch_s", type=Duration(), help="Stop after this time.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each event.")
 def watch(
@@ -97,5 +91,4 @@ def watch(
         if timer is not None:
             timer.cancel()
         controller.close()
-        for switch in opened.values():
-            switch.close()
+        close_switches(opened)

@@ -88,6 +88,8 @@ def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
 def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArray[np.float64]:
     """``turn_rad[..., cell]``: how far heat of all other cells turns the phase of each.
 
+    ``states[..., cell]`` is 0 bar, 1 cross or 2 half turned.
+
     By superposition, as the phase of a heater grows with its heat [1]_: each passes on a share
     of its own turn that falls off with the distance on the chip. That it does so exponentially is
     an assumption; with trenches between cells it is measured to fall faster [2]_.
@@ -99,7 +101,8 @@ def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArra
     .. [2] Jacques et al. (2019). Optimization of thermo-optic phase-shifter design and mitigation
        of thermal crosstalk on the SOI platform. https://doi.org/10.1364/OE.27.010456
     """
-    own_turn_rad = cells.turn_rad[np.arange(graph.n_cells), np.asarray(states)]
+    turn_by_state = np.concatenate([cells.turn_rad, cells.half_turn_rad[:, None]], axis=1)
+    own_turn_rad = turn_by_state[np.arange(graph.n_cells), np.asarray(states)]
     if not cells.device.thermal_crosstalk:
         return np.zeros_like(own_turn_rad)
     turned: NDArray[np.float64] = own_turn_rad @ heat_shares(graph, cells.device)

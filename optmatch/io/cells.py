@@ -159,9 +159,13 @@ def _check_names(names: list[str], place: str) -> None:
 
 
 def write_cells(cells: CellDevice, *, as_json: bool = False) -> str:
-    """Return the text of a table with all cells, CSV or JSON."""
-    columns = [range(cells.n_cells), *(getattr(cells, name).tolist() for name in CELL_FIELDS)]
-    names = ("cell", *CELL_FIELDS)
+    """Return the text of a table with all cells, CSV or JSON.
+
+    Columns that are ideal in every cell are left out where `CellDevice` has a default for them.
+    """
+    stated = [name for name in CELL_FIELDS if getattr(cells, name) is not None]
+    columns = [range(cells.n_cells), *(cells.column(name).tolist() for name in stated)]
+    names = ("cell", *stated)
     if as_json:
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         return layout({"format": CELLS_FORMAT, "cells": rows}) + "\n"

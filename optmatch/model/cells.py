@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -30,8 +31,20 @@ CELL_FIELDS = (
     "phase_offset_rad",
     "heater_mw_per_pi",
     "settling_s",
+    "arm_1_error_rad",
+    "arm_2_error_rad",
+    "bar_phase_rad",
+    "cross_phase_rad",
 )
-"""What is known of each cell, in the order of the columns of a table."""
+"""What may be known of each cell, in the order of the columns of a table."""
+
+COLUMNS_OF_NEED = ("arm_1_error_rad", "arm_2_error_rad", "bar_phase_rad", "cross_phase_rad")
+"""Columns that a table has only if some cell differs from an ideal one in them."""
+
+_DEFAULT_OF_NEED = dict(zip(COLUMNS_OF_NEED, (0.0, 0.0, math.pi, 0.0), strict=True))
+
+HALF_TURNED = 2
+"""In a measured state: a cell whose phase is midway between those of bar and of cross."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,12 +60,18 @@ class CellDevice(Value):
         As of `Device`, by cell; float64, shape (cells,). An extinction of 1000 dB is no leak.
     phase_offset_rad
         By how much the phases of the arms of a cell differ without power. A heater adds what is
-        left to the wanted difference, 0 for cross and :math:`\pi` for bar, so light sees no offset
-        and the power depends on it.
+        left to the wanted difference, so light sees no offset and the power depends on it.
     heater_mw_per_pi
         The power that turns the phase by :math:`\pi`, in mW.
     settling_s
         How long the cell takes from one state to the other.
+    arm_1_error_rad, arm_2_error_rad
+        Errors of the phases of both arms in every state, which light does see: what a calibration
+        has missed. None: no cell has any.
+    bar_phase_rad, cross_phase_rad
+        The difference of the phases of both arms, arm 1 less arm 2, in which a cell is in bar and
+        in cross. None: :math:`\pi` and 0, as of interferometers with two 2x2 couplers. Cells with
+        a 1x2 coupler need other differences.
 
     Raises
     ------
@@ -79,16 +98,25 @@ class CellDevice(Value):
     phase_offset_rad: NDArray[np.float64]
     heater_mw_per_pi: Amounts
     settling_s: Amounts
+    arm_1_error_rad: NDArray[np.float64] | None = field(default=None, metadata={"brief": True})
+    arm_2_error_rad: NDArray[np.float64] | None = field(default=None, metadata={"brief": True})
+    bar_phase_rad: NDArray[np.float64] | None = field(default=None, metadata={"brief": True})
+    cross_phase_rad: NDArray[np.float64] | None = field(default=None, metadata={"brief": True})
 
     def __post_init__(self) -> None:
         check_fields(self)
         form_of(Count).check("n_cells", self.n_cells)
         for name in CELL_FIELDS:
-            if len(getattr(self, name)) != self.n_cells:
+            column = getattr(self, name)
+            if column is not None and len(column) != self.n_cells:
                 raise InputError(
-                    f"{name} has {len(getattr(self, name))} entries, bar_loss_db {self.n_cells}",
-                    where=name,
+                    f"{name} has {len(column)} entries, bar_loss_db {self.n_cells}", where=name
                 )
+        # Chips that are the same compare equal, whether ideal values are spelled out or not.
+        for name, ideal in _DEFAULT_OF_NEED.items():
+            column = getattr(self, name)
+            if column is not None and (column == ideal).all():
+                self._set(**{name: None})
 
     @classmethod
     def of(
@@ -153,8 +181,8 @@ class CellDevice(Value):
             if name not in sigmas:
                 continue
             sigma = form_of(float).check(name, sigmas[name])
-            values = getattr(self, name) + sigma * errors
-            if name != "phase_offset_rad":  # which alone may be negative
+            values = self.column(name) + sigma * errors
+            if not name.endswith("_rad"):  # phases alone may be negative
                 values = np.maximum(values, 0.0)
             drawn[name] = values
         for name in sigmas:
@@ -167,9 +195,41 @@ class CellDevice(Value):
         """The number of cells."""
         return len(self.bar_loss_db)
 
+    def column(self, name: str) -> NDArray[np.float64]:
+        """Return one of `CELL_FIELDS`, shape (cells,); ideal values if it is None."""
+        column: NDArray[np.float64] | None = getattr(self, name)
+        return np.full(self.n_cells, _DEFAULT_OF_NEED[name]) if column is None else column
+
+    @property
+    def arm_errors_rad(self) -> NDArray[np.float64]:
+        """``arm_errors_rad[cell, arm]``: errors of phases that light sees."""
+        return np.stack([self.column("arm_1_error_rad"), self.column("arm_2_error_rad")], axis=1)
+
     @property
     def leak(self) -> NDArray[np.float64]:
         """``leak[cell, state]``: power at the other over power at the wanted output."""
+        if self.arm_1_error_rad is None and self.arm_2_error_rad is None:
+            return self._stated_leak
+        power = self._power_by_state
+        wanted = np.maximum(power[:, :, 0], 1e-100)  # a cell that sends all light the other way
+        leak: NDArray[np.float64] = power[:, :, 1] / wanted
+        return leak
+
+    @property
+    def loss_db(self) -> NDArray[np.float64]:
+        """``loss_db[cell, state]``: of the wanted way; no less than what leaks."""
+        if self.arm_1_error_rad is None and self.arm_2_error_rad is None:
+            stated = np.stack([self.bar_loss_db, self.cross_loss_db], axis=1)
+            loss_db: NDArray[np.float64] = np.maximum(stated, 10 * np.log10(1 + self.leak))
+            return loss_db
+        wanted_db: NDArray[np.float64] = -10 * np.log10(
+            np.maximum(self._power_by_state[:, :, 0], 1e-100)
+        )
+        return wanted_db
+
+    @property
+    def _stated_leak(self) -> NDArray[np.float64]:
+        """``leak[cell, state]`` by the extinctions alone, without errors of phases."""
         extinction = np.stack([self.bar_extinction_db, self.cross_extinction_db], axis=1)
         leak: NDArray[np.float64] = np.where(
             extinction >= NO_LEAK_DB, 0.0, 10 ** (-extinction / 10)
@@ -177,19 +237,27 @@ class CellDevice(Value):
         return leak
 
     @property
-    def loss_db(self) -> NDArray[np.float64]:
-        """``loss_db[cell, state]``: of the wanted way; no less than what leaks."""
-        stated = np.stack([self.bar_loss_db, self.cross_loss_db], axis=1)
-        loss_db: NDArray[np.float64] = np.maximum(stated, 10 * np.log10(1 + self.leak))
-        return loss_db
+    def _power_by_state(self) -> NDArray[np.float64]:
+        """``power[cell, state, way]``: what leaves by the wanted way (0) and by the other (1)."""
+        both_states = np.broadcast_to(np.array([[BAR], [CROSS]]), (2, self.n_cells))
+        power = np.abs(self.cell(both_states)[..., 0]) ** 2  # light that enters on side 1
+        in_bar = power[BAR]
+        in_cross = power[CROSS, :, ::-1]
+        return np.stack([in_bar, in_cross], axis=1)
 
     @property
     def turn_rad(self) -> NDArray[np.float64]:
         """``turn_rad[cell, state]``: by how much heaters turn the phase to hold a state."""
-        turn: NDArray[np.float64] = np.mod(
-            np.array([np.pi, 0.0]) - self.phase_offset_rad[:, None], 2 * np.pi
-        )
+        wanted_rad = np.stack([self.column("bar_phase_rad"), self.column("cross_phase_rad")], 1)
+        turn: NDArray[np.float64] = np.mod(wanted_rad - self.phase_offset_rad[:, None], 2 * np.pi)
         turn[2 * np.pi - turn < 1e-12] = 0.0  # a whole turn but for rounding
+        return turn
+
+    @property
+    def half_turn_rad(self) -> NDArray[np.float64]:
+        """``half_turn_rad[cell]``: by how much heaters turn a phase midway between both states."""
+        midway_rad = (self.column("bar_phase_rad") + self.column("cross_phase_rad")) / 2
+        turn: NDArray[np.float64] = np.mod(midway_rad - self.phase_offset_rad, 2 * np.pi)
         return turn
 
     @property
@@ -208,14 +276,20 @@ class CellDevice(Value):
         states
             ``states[..., cell]``: 0 bar, 1 cross.
         errors_rad
-            ``errors_rad[..., cell, arm]``: errors of the phases of the arms; None for none.
+            ``errors_rad[..., cell, arm]``: errors of the phases of the arms, beside those of the
+            table; None for none.
         """
         chosen = plain_array("states", states)
         if chosen.dtype.kind not in "iu" or not np.isin(chosen, (BAR, CROSS)).all():
             raise InputError("a cell is in bar (0) or in cross (1)", where="states")
         loss_db = np.where(chosen == BAR, self.bar_loss_db, self.cross_loss_db)
-        leak = np.where(chosen == BAR, self.leak[:, BAR], self.leak[:, CROSS])
-        return mix_ways(chosen, loss_db, leak, phase_errors(errors_rad, chosen))
+        stated_leak = self._stated_leak
+        leak = np.where(chosen == BAR, stated_leak[:, BAR], stated_leak[:, CROSS])
+        all_errors_rad = phase_errors(errors_rad, chosen)
+        if self.arm_1_error_rad is not None or self.arm_2_error_rad is not None:
+            drawn_rad = 0.0 if all_errors_rad is None else all_errors_rad
+            all_errors_rad = np.broadcast_to(self.arm_errors_rad + drawn_rad, (*chosen.shape, 2))
+        return mix_ways(chosen, loss_db, leak, all_errors_rad)
 
 
 CALIBRATION_DB = 0.2
@@ -229,7 +303,8 @@ class Measurement(Value):
     Parameters
     ----------
     cell_states
-        ``cell_states[k, cell]``: 0 bar or 1 cross; int8.
+        ``cell_states[k, cell]``: 0 bar, 1 cross, or 2 for a cell that is half turned: its phase is
+        midway between both; int8.
     power
         ``power[k, source, destination]``: of the power that went in, NaN where not measured;
         float64.
@@ -279,7 +354,7 @@ class Measurement(Value):
         self._set(band_power=band_power, frequencies_hz=frequencies_hz)
 
 
-_States = Annotated[NDArray[np.int8], Axes(2), Range(BAR, CROSS)]
+_States = Annotated[NDArray[np.int8], Axes(2), Range(BAR, HALF_TURNED)]
 
 
 def _check_powers(name: str, powers: ArrayLike, ndim: int, largest: float) -> NDArray[np.float64]:
@@ -295,7 +370,7 @@ def _check_powers(name: str, powers: ArrayLike, ndim: int, largest: float) -> ND
 
 def _default(device: Device, name: str) -> float:
     """Return the value that a column has where nothing was measured."""
-    value = getattr(device, name, 0.0)  # an offset of phase is no figure of a device
+    value = getattr(device, name, _DEFAULT_OF_NEED.get(name, 0.0))  # phases are of no device
     if value is None:  # an extinction without a limit
         return NO_LEAK_DB
     return float(value)

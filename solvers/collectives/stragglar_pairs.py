@@ -4,7 +4,7 @@ Before round t the active chunks are t - 1 (class 0) to t - q (class q - 1, the 
 with the oldest chunk gives it to one without, and takes a younger one for it. The moves of the few
 ranks with two active chunks (*doubles*) are planned beforehand: by
 `optmatch.solvers.collectives.stragglar`, or by the search beside it. All other ranks hold one
-chunk, and only their order matters.
+chunk, and only their order matters. The doubles are the ranks 0, 1, ...
 """
 
 from __future__ import annotations
@@ -16,183 +16,289 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
-IDLE, EXCHANGE, SWAP, REST = -1, -2, -3, -4
-"""Moves of a double: nothing; it meets the late rank; it swaps with one of class q - 2; it faces
-the rank that is not there although it holds the oldest, so nobody misses that."""
+IDLE = -1
+"""A move of a double: it does nothing of its own."""
+EXCHANGE = -2
+"""A move: it meets the late rank."""
+SWAP = -3
+"""A move: it swaps with a rank of class q - 2."""
+REST = -4
+"""A move: it faces the absent rank although it holds the oldest chunk: nobody misses that then."""
 SEND = 32
-"""Plus a class: gives this one. A class alone: takes this one, and gives the oldest."""
+"""A move of this plus a class gives the chunk of this class. A class alone is the move that takes
+its chunk, and gives the oldest."""
 LOSE = 64
-"""A move: the rank gives class q - 2 to the rank that is not there, and misses the oldest."""
+"""A move: it gives class q - 2 to the absent rank, and misses the oldest chunk."""
 NONE = -1000
 """No chunk: older than all, so an empty rank acts as one that holds the oldest."""
 
+_COPY = 0
+_REDUCE = 1
+_NOT_CHOSEN = 2
+"""The key of a rank that must not be chosen, of those that are compared with `Ranks.key`."""
+
 
 class Ranks(NamedTuple):
-    """The chunks of each rank, and its moves in the present round."""
+    """The chunks of each rank, and its part in the present round.
 
-    hold: NDArray[np.int64]  # (2, ranks): its active chunks
-    owed: NDArray[np.int64]  # the chunk that a rank did not get when it swapped
-    met: NDArray[np.int64]  # whether a rank has met the late rank
-    missed: NDArray[np.int64]  # the number of chunks that a rank has missed
-    owner: NDArray[np.int64]  # by chunk: which rank had it first
-    key: NDArray[np.int64]  # keys by which ranks are chosen
+    Arrays have shape (ranks,), unless said.
+    """
+
+    hold: NDArray[np.int64]
+    """``hold[slot, rank]``: the active chunks of a rank, `NONE` in the second slot of most."""
+    owed: NDArray[np.int64]
+    """The chunk that a rank did not get when it swapped, else `NONE`."""
+    met: NDArray[np.int64]
+    """1 for a rank that has met the late rank."""
+    missed: NDArray[np.int64]
+    """The number of chunks that a rank has missed."""
+    owner: NDArray[np.int64]
+    """``owner[chunk]``: the rank that had the chunk first."""
+    key: NDArray[np.int64]
+    """Scratch: keys by which ranks are chosen, the least first."""
     gives: NDArray[np.int64]
+    """The chunk that a rank gives to its partner in this round."""
     mate: NDArray[np.int64]
+    """The partner of a rank, at one of the two; -1 at the other one, and without a partner."""
     taken: NDArray[np.int64]
-    bucket: NDArray[np.int64]  # (q + 3, ranks): by class, the ranks that give it
-    size: NDArray[np.int64]  # of the buckets
+    """Whether a rank has a partner already."""
+    bucket: NDArray[np.int64]
+    """``bucket[class, place]``, shape (q + 3, ranks): the ranks that give the chunk of a class.
+    The last three rows are scratch of `_pair_rest`."""
+    size: NDArray[np.int64]
+    """``size[class]``, shape (q + 3,): how many ranks a bucket has."""
 
 
-def new_ranks(q: int, n_ranks: int) -> Ranks:
+class SendLog(NamedTuple):
+    """The sends of all rounds until now."""
+
+    rows: NDArray[np.int32]
+    """Rows of round, source, destination, chunk, kind, shape (sends, 5)."""
+    n_written: NDArray[np.int64]
+    """Shape (1,): how many rows are written."""
+
+
+class MatchingRound(NamedTuple):
+    """The round that is laid."""
+
+    number: int
+    n_active: int
+    """How many chunks are active, q."""
+    absent: int
+    """The rank of an odd number that is not there; -1 if all are."""
+    moves: NDArray[np.int8]
+    """``moves[double]``: the planned moves."""
+
+
+def new_ranks(n_active: int, n_ranks: int) -> Ranks:
     """Allocate the workspace of `lay`, for so many active chunks."""
-    rows = [np.empty(n_ranks, dtype=np.int64) for _ in range(8)]
-    bucket = np.empty((q + 3, n_ranks), dtype=np.int64)
-    hold, size = np.empty((2, n_ranks), dtype=np.int64), np.empty(q + 3, dtype=np.int64)
-    return Ranks._make([hold, *rows, bucket, size])
+
+    def of_ranks() -> NDArray[np.int64]:
+        return np.empty(n_ranks, dtype=np.int64)
+
+    return Ranks(
+        hold=np.empty((2, n_ranks), dtype=np.int64),
+        owed=of_ranks(),
+        met=of_ranks(),
+        missed=of_ranks(),
+        owner=of_ranks(),
+        key=of_ranks(),
+        gives=of_ranks(),
+        mate=of_ranks(),
+        taken=of_ranks(),
+        bucket=np.empty((n_active + 3, n_ranks), dtype=np.int64),
+        size=np.empty(n_active + 3, dtype=np.int64),
+    )
 
 
 @inner_kernel
-def _pick(ranks, c, key):
-    """Return the rank of class c of least key that is not taken; the first of equals, or -1."""
+def _choose_rank(ranks, given_class, key):
+    """Return the free rank of a class that has the least key, the first of equals; -1 if none is.
+
+    ``key[rank]`` is an int array.
+    """
     best = -1
-    for k in range(ranks.size[c]):
-        rank = ranks.bucket[c, k]
+    for place in range(ranks.size[given_class]):
+        rank = ranks.bucket[given_class, place]
         if not ranks.taken[rank] and (best < 0 or key[rank] < key[best]):
             best = rank
     return best
 
 
 @inner_kernel
-def _join(ranks, one, other):
-    """Let a rank face another, by the entry of the first alone."""
-    ranks.taken[one] = ranks.taken[other] = True
-    ranks.mate[one] = other
+def _join(ranks, rank, mate):
+    """Let two ranks be partners, by the entry of the first alone."""
+    ranks.taken[rank] = True
+    ranks.taken[mate] = True
+    ranks.mate[rank] = mate
 
 
 @inner_kernel
-def _note(sends, count, row):
-    """Write a send; return the count of sends."""
-    for k in range(5):
-        sends[count, k] = row[k]
-    return count + 1
+def _record_send(log, number, source, target, chunk, kind):
+    """Write a send of a round, of kind `_COPY` or `_REDUCE`."""
+    row = log.rows[log.n_written[0]]
+    row[0] = number
+    row[1] = source
+    row[2] = target
+    row[3] = chunk
+    row[4] = kind
+    log.n_written[0] += 1
 
 
 @inner_kernel
-def _sort_ranks(q, t, moves, order, absent, ranks):
+def _sort_ranks(turn, order, ranks):
     """Sort ranks by the class that they give; return the double that meets the late rank, or -1.
 
     Doubles that take a chunk, and ranks that are owed one, stand in no class.
+
+    Parameters
+    ----------
+    turn : MatchingRound
+        The round and its moves.
+    order : int array, shape (ranks,)
+        The order of ranks in each class.
+    ranks : Ranks
+        Reads `hold` and `owed`; writes `mate`, `taken`, `gives`, `bucket` and `size`.
     """
-    hold, late = ranks.hold, -1
+    newest = turn.number - 1
+    late_partner = -1
     ranks.size[:] = 0
-    for k in range(len(order)):
-        r = order[k]
-        ranks.mate[r], ranks.taken[r], ranks.gives[r] = -1, False, hold[0, r]
-        c = min(t - 1 - hold[0, r], q - 1)
-        if r < len(moves):
-            move = moves[r]
-            c = -1
-            ranks.gives[r] = t - q
+    for place in range(len(order)):
+        rank = order[place]
+        ranks.mate[rank] = -1
+        ranks.taken[rank] = False
+        ranks.gives[rank] = ranks.hold[0, rank]
+        given_class = min(newest - ranks.hold[0, rank], turn.n_active - 1)
+        if rank < len(turn.moves):
+            move = turn.moves[rank]
+            given_class = -1
+            ranks.gives[rank] = turn.number - turn.n_active
             if move == EXCHANGE:
-                late = r
+                late_partner = rank
             elif move == SWAP:
-                ranks.gives[r] = max(hold[0, r], hold[1, r])
+                ranks.gives[rank] = max(ranks.hold[0, rank], ranks.hold[1, rank])
             elif move == LOSE:
-                ranks.gives[r] = t - 1 - (q - 2)
+                ranks.gives[rank] = newest - (turn.n_active - 2)
             elif move >= SEND:
-                c = move - SEND
-                ranks.gives[r] = t - 1 - c
-        if c >= 0 and ranks.owed[r] == NONE and r != absent:
-            ranks.bucket[c, ranks.size[c]] = r
-            ranks.size[c] += 1
-    return late
+                given_class = move - SEND
+                ranks.gives[rank] = newest - given_class
+        if given_class >= 0 and ranks.owed[rank] == NONE and rank != turn.absent:
+            ranks.bucket[given_class, ranks.size[given_class]] = rank
+            ranks.size[given_class] += 1
+    return late_partner
 
 
 @inner_kernel
-def _meet_late(t, late, lacks, sends, count, ranks):
-    """Let a rank meet the late one; return the count of sends."""
+def _meet_late(number, partner, lacks, log, ranks):
+    """Let a rank meet the late one, whose number is that of the chunks.
+
+    In the rounds with a new chunk both add what the other has of it, and the partner owns the
+    chunk. After them the partner only gets the last chunk if it lacks it.
+    """
     n_chunks = lacks.shape[0]
-    chunk = min(t, n_chunks - 1)
-    ranks.taken[late] = True
-    if t < n_chunks:
-        ranks.met[late] = 1
-        ranks.owner[t] = late
-        count = _note(sends, count, (t, late, n_chunks, late, 1))
-        count = _note(sends, count, (t, n_chunks, late, late, 1))
-    elif lacks[chunk, late]:
-        count = _note(sends, count, (t, n_chunks, late, ranks.owner[chunk], 0))
-    lacks[chunk, late] = False
-    return count
+    late_rank = n_chunks
+    chunk = min(number, n_chunks - 1)
+    ranks.taken[partner] = True
+    if number < n_chunks:
+        ranks.met[partner] = 1
+        ranks.owner[number] = partner
+        _record_send(log, number, partner, late_rank, partner, _REDUCE)
+        _record_send(log, number, late_rank, partner, partner, _REDUCE)
+    elif lacks[chunk, partner]:
+        _record_send(log, number, late_rank, partner, ranks.owner[chunk], _COPY)
+    lacks[chunk, partner] = False
 
 
 @inner_kernel
-def _repay(q, absent, lacks, ranks):
-    """Give ranks that swapped in the last round the chunks owed to them; False if that fails."""
-    n_ranks, owed, met, key = len(ranks.owed), ranks.owed, ranks.met, ranks.key
-    for y in range(n_ranks):
-        if owed[y] == NONE:
+def _repay(turn, lacks, ranks):
+    """Give ranks that swapped in the last round the chunks owed to them; False if that fails.
+
+    Each gets it from a rank with the oldest chunk that has the owed one, too; of these from one
+    that has met the late rank.
+    """
+    last_chunk = lacks.shape[0] - 1
+    for creditor in range(len(ranks.owed)):
+        owed = ranks.owed[creditor]
+        if owed == NONE:
             continue
-        for r in range(n_ranks):
-            key[r] = 1 - met[r]
-            if r != absent and owed[y] >= 0 and lacks[min(owed[y], lacks.shape[0] - 1), r]:
-                key[r] = 2
-        z = _pick(ranks, q - 1, key)
-        if z < 0 or key[z] == 2:
+        for rank in range(len(ranks.owed)):
+            ranks.key[rank] = 1 - ranks.met[rank]
+            if rank != turn.absent and owed >= 0 and lacks[min(owed, last_chunk), rank]:
+                ranks.key[rank] = _NOT_CHOSEN
+        payer = _choose_rank(ranks, turn.n_active - 1, ranks.key)
+        if payer < 0 or ranks.key[payer] == _NOT_CHOSEN:
             return False
-        _join(ranks, y, z)
-        ranks.gives[y], ranks.gives[z] = ranks.hold[1, y], owed[y]
+        _join(ranks, creditor, payer)
+        ranks.gives[creditor] = ranks.hold[1, creditor]
+        ranks.gives[payer] = owed
     return True
 
 
 @inner_kernel
-def _swap(q, moves, ranks):
-    """Let doubles swap with ranks of class q - 2; False if that fails."""
-    for d in range(len(moves)):
-        if moves[d] == SWAP:
-            for r in range(len(ranks.key)):
-                ranks.key[r] = 2 if r < len(moves) else 1 - ranks.met[r]
-            y = _pick(ranks, q - 2, ranks.key)
-            if y < len(moves):
-                return False
-            _join(ranks, d, y)
+def _swap(turn, ranks):
+    """Let doubles swap with ranks of class q - 2 that are no doubles; False if that fails."""
+    n_doubles = len(turn.moves)
+    for double in range(n_doubles):
+        if turn.moves[double] != SWAP:
+            continue
+        for rank in range(len(ranks.key)):
+            ranks.key[rank] = _NOT_CHOSEN
+            if rank >= n_doubles:
+                ranks.key[rank] = 1 - ranks.met[rank]
+        partner = _choose_rank(ranks, turn.n_active - 2, ranks.key)
+        if partner < n_doubles:
+            return False
+        _join(ranks, double, partner)
     return True
 
 
 @inner_kernel
-def _face_absent(q, t, moves, ranks):
-    """Choose the rank that faces the absent one; False if that fails."""
-    n_doubles, loser = len(moves), -1
-    for d in range(n_doubles):
-        if moves[d] == LOSE or moves[d] == REST:
-            loser = d
+def _face_absent(turn, ranks):
+    """Choose the rank that faces the absent one; False if that fails.
+
+    If no double is planned to, it is a rank of class q - 2 that has missed the fewest chunks; of
+    equals one that is no double, and has met the late rank.
+    """
+    n_doubles = len(turn.moves)
+    loser = -1
+    for double in range(n_doubles):
+        if turn.moves[double] == LOSE or turn.moves[double] == REST:
+            loser = double
     if loser < 0:
-        for r in range(len(ranks.key)):
-            ranks.key[r] = 4 * ranks.missed[r] - ranks.met[r] + (2 if r < n_doubles else 0)
-        loser = _pick(ranks, q - 2, ranks.key)
+        for rank in range(len(ranks.key)):
+            # One missed chunk counts more than both other reasons together.
+            ranks.key[rank] = 4 * ranks.missed[rank] - ranks.met[rank]
+            if rank < n_doubles:
+                ranks.key[rank] += 2
+        loser = _choose_rank(ranks, turn.n_active - 2, ranks.key)
     if loser < 0:
         return False
     ranks.taken[loser] = True
-    if t >= q and (loser >= n_doubles or moves[loser] == LOSE):
+    is_missed = loser >= n_doubles or turn.moves[loser] == LOSE
+    if turn.number >= turn.n_active and is_missed:
         ranks.missed[loser] += 1
     return True
 
 
 @inner_kernel
-def _take_planned_classes(q, t, moves, n_chunks, ranks):
+def _take_planned_classes(turn, n_chunks, ranks):
     """Pair doubles that take a chunk with ranks that give it; False if there are too few.
 
-    `q` is the number of active chunks, `t` the round, ``moves[double]`` the moves in this round;
     `ranks` has the ranks by class, and gets the pairs.
     """
     ranks.key[:] = 0
-    for double in range(len(moves)):
-        if 0 <= moves[double] < SEND:
-            # Chunks after the last one are copies of it, so an older class may do as well.
-            taken_class = moves[double]
-            giver = _pick(ranks, taken_class, ranks.key)
-            while giver < 0 and t - 2 - taken_class >= n_chunks - 1 and taken_class < q - 2:
+    for double in range(len(turn.moves)):
+        if 0 <= turn.moves[double] < SEND:
+            # Chunks after the last one are copies of it: then an older class may do as well.
+            taken_class = turn.moves[double]
+            giver = _choose_rank(ranks, taken_class, ranks.key)
+            while (
+                giver < 0
+                and turn.number - 2 - taken_class >= n_chunks - 1
+                and taken_class < turn.n_active - 2
+            ):
                 taken_class += 1
-                giver = _pick(ranks, taken_class, ranks.key)
+                giver = _choose_rank(ranks, taken_class, ranks.key)
             if giver < 0:
                 return False
             _join(ranks, double, giver)
@@ -200,22 +306,23 @@ def _take_planned_classes(q, t, moves, n_chunks, ranks):
 
 
 @inner_kernel
-def _pair_rest(q, ranks):
+def _pair_rest(n_active, ranks):
     """Pair the ranks that give the oldest chunk with all others; False if that fails.
 
     Ranks that still have to meet the late rank come back soonest: they take the oldest classes.
-    `q` is the number of active chunks; `ranks` has the ranks by class, and gets the pairs.
+    `ranks` has the ranks by class, and gets the pairs.
     """
     bucket = ranks.bucket
     size = ranks.size
+    oldest_class = n_active - 1
 
     # Three groups of ranks with the oldest chunk, in the buckets behind those of the classes.
-    not_met = q
-    met_and_missed = q + 1
-    met_all = q + 2
-    size[q:] = 0
-    for index in range(size[q - 1]):
-        rank = bucket[q - 1, index]
+    not_met = n_active
+    met_and_missed = n_active + 1
+    met_all = n_active + 2
+    size[n_active:] = 0
+    for index in range(size[oldest_class]):
+        rank = bucket[oldest_class, index]
         if not ranks.taken[rank]:
             group = met_all
             if not ranks.met[rank]:
@@ -225,12 +332,12 @@ def _pair_rest(q, ranks):
             bucket[group, size[group]] = rank
             size[group] += 1
 
-    for given_class in range(q - 2, -1, -1):
+    for given_class in range(oldest_class - 1, -1, -1):
         # Who faces the absent rank gives class q - 2, and should have missed no chunk before;
         # ranks that take class q - 3 now are there in the next round.
         second = met_and_missed
         third = met_all
-        if given_class == q - 3:
+        if given_class == n_active - 3:
             second = met_all
             third = met_and_missed
         for index in range(size[given_class]):
@@ -250,33 +357,22 @@ def _pair_rest(q, ranks):
 
 
 @inner_kernel
-def _exchange_chunks(q, t, moves, lacks, sends, count, ranks):
+def _exchange_chunks(turn, lacks, log, ranks):
     """Send the chunks that the pairs of a round give each other, and update what ranks hold.
 
     Parameters
     ----------
-    q : int
-        The number of active chunks.
-    t : int
-        The number of the round; its oldest chunk is t - q.
-    moves : int8 array, shape (doubles,)
-        The moves of doubles in this round.
+    turn : MatchingRound
+        The round and its moves.
     lacks : bool array, shape (chunks, ranks)
         Which rank does not have which chunk reduced over all; written.
-    sends : int32 array, shape (sends, 5)
-        Rows of round, source, destination, chunk, kind; written from row `count` on.
-    count : int
-        The number of sends until now.
+    log : SendLog
+        Gets the sends.
     ranks : Ranks
         Reads `mate`, `gives` and `owner`; writes `hold` and `owed`.
-
-    Returns
-    -------
-    int
-        The number of sends after the round.
     """
     last_chunk = lacks.shape[0] - 1
-    oldest = t - q
+    oldest = turn.number - turn.n_active
     for rank in range(len(ranks.mate)):
         mate = ranks.mate[rank]
         if mate < 0:
@@ -287,7 +383,7 @@ def _exchange_chunks(q, t, moves, lacks, sends, count, ranks):
             chunk = min(ranks.gives[source], last_chunk)
             if chunk >= 0 and lacks[chunk, target] and not lacks[chunk, source]:
                 lacks[chunk, target] = False
-                count = _note(sends, count, (t, source, target, ranks.owner[chunk], 0))
+                _record_send(log, turn.number, source, target, ranks.owner[chunk], _COPY)
 
         # A rank that swapped in the last round gets the chunk that it was owed, which is not
         # active any more; both ranks then hold the chunk that it gave.
@@ -304,52 +400,75 @@ def _exchange_chunks(q, t, moves, lacks, sends, count, ranks):
         if ranks.hold[0, rank] <= oldest:
             slot = 0
         ranks.hold[slot, rank] = ranks.gives[mate]
-        if rank < len(moves) and moves[rank] == SWAP:
+        if rank < len(turn.moves) and turn.moves[rank] == SWAP:
             ranks.hold[1, mate] = ranks.gives[rank]
             ranks.owed[mate] = oldest
-    return count
+
+
+@inner_kernel
+def _pair_ranks(turn, n_chunks, lacks, ranks):
+    """Pair all ranks that do not meet the late one; False if that fails.
+
+    The doubles come first, since fewer partners suit them.
+    """
+    if not _repay(turn, lacks, ranks):
+        return False
+    if not _swap(turn, ranks):
+        return False
+    if turn.absent >= 0 and turn.number >= turn.n_active - 1 and not _face_absent(turn, ranks):
+        return False
+    if not _take_planned_classes(turn, n_chunks, ranks):
+        return False
+    return _pair_rest(turn.n_active, ranks)
 
 
 @kernel
-def lay(q, moves, orders, sends, lacks, ranks):
+def lay(n_active, moves, orders, log, lacks, ranks):
     """Write all rounds; return how many sends, or -1 if the plan fails.
 
     Parameters
     ----------
-    q
-        How many chunks are active.
-    moves
-        ``moves[round, double]``, int8; doubles are the ranks 0, 1, ...
-    orders
-        ``orders[k, place] = rank``: the order of equals in rounds k, k + len(orders), ... If there
-        is one rank more than chunks, the last is absent: who faces it misses the oldest chunk.
-    sends
-        Rows of round, source, destination, chunk, kind; written.
-    lacks
-        ``lacks[chunk, rank]``, of the ranks that are there; all true, and written.
-    ranks
+    n_active : int
+        How many chunks are active, q.
+    moves : int8 array, shape (rounds, doubles)
+        The moves of the doubles.
+    orders : int array, shape (orders, ranks)
+        ``orders[k]``: the order of equal ranks in rounds k, k + len(orders), ... If there is one
+        rank more than chunks, the last is absent: who faces it misses the oldest chunk.
+    log : SendLog
+        Gets the sends.
+    lacks : bool array, shape (chunks, ranks)
+        Which rank does not have which chunk reduced over all; all true at first, and written.
+    ranks : Ranks
         To work in.
     """
-    n_chunks, n_ranks = lacks.shape[0], orders.shape[1]
-    absent = n_ranks - 1 if n_ranks > n_chunks else -1
+    n_chunks = lacks.shape[0]
+    n_ranks = orders.shape[1]
+    absent = -1
+    if n_ranks > n_chunks:
+        absent = n_ranks - 1
     ranks.hold[:] = NONE
     ranks.owed[:] = NONE
     ranks.met[:] = 0
     ranks.missed[:] = 0
-    count = 0
-    for t in range(len(moves)):
-        late = _sort_ranks(q, t, moves[t], orders[t % len(orders)], absent, ranks)
-        if late < 0:  # while there are new chunks: a rank that holds the oldest alone
-            late = _pick(ranks, q - 1, ranks.met)
-        if late < 0 or (ranks.met[late] and t < n_chunks):
+    log.n_written[0] = 0
+    for number in range(len(moves)):
+        turn = MatchingRound(number, n_active, absent, moves[number])
+        partner = _sort_ranks(turn, orders[number % len(orders)], ranks)
+
+        # Without a double it is a rank that holds the oldest chunk alone and has not met it yet.
+        if partner < 0:
+            partner = _choose_rank(ranks, n_active - 1, ranks.met)
+        if partner < 0 or (ranks.met[partner] and number < n_chunks):
             return -1
-        count = _meet_late(t, late, lacks, sends, count, ranks)
-        if not (_repay(q, absent, lacks, ranks) and _swap(q, moves[t], ranks)):
+        _meet_late(number, partner, lacks, log, ranks)
+        if not _pair_ranks(turn, n_chunks, lacks, ranks):
             return -1
-        if absent >= 0 and t >= q - 1 and not _face_absent(q, t, moves[t], ranks):
-            return -1
-        if not (_take_planned_classes(q, t, moves[t], n_chunks, ranks) and _pair_rest(q, ranks)):
-            return -1
-        count = _exchange_chunks(q, t, moves[t], lacks, sends, count, ranks)
-        ranks.hold[0 if ranks.hold[0, late] <= t - q else 1, late] = t
-    return count
+        _exchange_chunks(turn, lacks, log, ranks)
+
+        # The partner of the late rank holds the new chunk in place of its oldest one.
+        slot = 1
+        if ranks.hold[0, partner] <= number - n_active:
+            slot = 0
+        ranks.hold[slot, partner] = number
+    return log.n_written[0]

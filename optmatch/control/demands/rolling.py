@@ -303,7 +303,9 @@ class RollingSchedule:
         whole = asked if self._any else chosen  # a mesh holds pairs of bidirectional ports
         matching = held.copy() if goes_on else whole.astype(np.int32)
         if not goes_on and self._any:  # idle ports keep circuits that still serve
-            stay = (matching == IDLE) & np.isin(held, np.setdiff1d(ports, matching))
+            is_free = np.ones(len(ports), dtype=np.bool_)
+            is_free[matching[matching != IDLE]] = False
+            stay = (matching == IDLE) & (held != IDLE) & is_free[held]
             stay &= rest.left[ports, held] > 0
             matching[stay] = held[stay]
         start = max(self._now, self._free[plane])

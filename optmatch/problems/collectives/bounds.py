@@ -11,7 +11,7 @@ mainly sends and the other mainly receives, neither can use all its circuits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import count, islice
 from typing import Any, NamedTuple
@@ -19,8 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+IntArray = NDArray[np.int64]
 MOST_MORE = 32
 """Rounds beyond the fewest for which detours are counted."""
+_ROUNDING = 1e-12
+"""Numbers of bytes that differ by no more are equal."""
 
 
 class BoundTerms(NamedTuple):
@@ -34,9 +37,16 @@ class BoundTerms(NamedTuple):
 
 
 def reach(rounds: int, lanes: int, two_way: bool) -> int:
-    """Count the ranks that one knows after so many rounds with the same circuits, itself too."""
+    """Count the ranks that one knows after so many rounds with the same circuits, itself too.
+
+    In the first round it hears from a rank over each lane. Each of those hears from so many others
+    over its other lanes; a two-way circuit that data came over leads back to where they go.
+    """
     onward = lanes - 1 if two_way else lanes
-    return 1 + lanes * (rounds if onward == 1 else int(onward**rounds - 1) // (onward - 1))
+    if onward == 1:
+        return 1 + lanes * rounds
+    geometric_sum = int(onward**rounds - 1) // (onward - 1)
+    return 1 + lanes * geometric_sum
 
 
 @lru_cache(maxsize=4096)
@@ -46,44 +56,54 @@ def fewest_rounds(n_ranks: int, configurations: int, lanes: int = 1, two_way: bo
     Returns the smallest sum of r_1 .. r_K, each at least 1, whose reach has a product of n or
     more; -1 if there is none.
     """
-    limit = reach(1, lanes, two_way) if lanes == 1 and two_way else 0
-    if limit and limit**configurations < n_ranks:
+    # A single two-way circuit reaches one other rank, however long it is held.
+    if lanes == 1 and two_way and reach(1, lanes, two_way) ** configurations < n_ranks:
         return -1
-    for total in count(configurations):
-        each, more = divmod(total, configurations)  # reach is log-concave: equal parts are best
-        product = reach(each, lanes, two_way) ** (configurations - more)
-        if product * reach(each + 1, lanes, two_way) ** more >= n_ranks:
-            return total
+    for n_rounds in count(configurations):
+        # Reach is log-concave in the rounds: the product is largest where all parts are equal.
+        rounds_each, n_longer = divmod(n_rounds, configurations)
+        product = reach(rounds_each, lanes, two_way) ** (configurations - n_longer)
+        product *= reach(rounds_each + 1, lanes, two_way) ** n_longer
+        if product >= n_ranks:
+            return n_rounds
     raise AssertionError
 
 
-def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[NDArray[np.int64]]:
+def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[IntArray]:
     """Yield, for 1, 2, ... configurations, the fewest hops to the n - 1 others, ascending.
 
     There are fewer than n - 1 if not all can be reached.
     """
-    others = n_ranks - 1
+    n_others = n_ranks - 1
     onward = lanes - 1 if two_way else lanes
-    before = [1]
+
+    # ``n_at_hop[hop]``: how many ranks are so many hops away, at most. With one more configuration
+    # these are the ranks at this distance before, over a two-way circuit those one hop nearer, and
+    # the neighbours over the new circuits of those one hop nearer.
+    n_at_hop_before = [1]
     while True:
-        now, found = [1], 0
-        while found < others and len(now) <= others:
-            hop = len(now)
-            came = before[hop] if hop < len(before) else 0
-            if two_way:
-                came += before[hop - 1] if hop - 1 < len(before) else 0
-            now.append(min(came + onward * now[-1], others))
-            if not now[-1]:
+        n_at_hop = [1]
+        n_reached = 0
+        while n_reached < n_others and len(n_at_hop) <= n_others:
+            hop = len(n_at_hop)
+            n_here = onward * n_at_hop[-1]
+            if hop < len(n_at_hop_before):
+                n_here += n_at_hop_before[hop]
+            if two_way and hop - 1 < len(n_at_hop_before):
+                n_here += n_at_hop_before[hop - 1]
+            n_at_hop.append(min(n_here, n_others))
+            if n_at_hop[-1] == 0:
                 break
-            found += now[-1]
-        yield np.repeat(np.arange(len(now)), now)[1 : others + 1]
-        before = now
+            n_reached += n_at_hop[-1]
+        hops = np.repeat(np.arange(len(n_at_hop)), n_at_hop)
+        yield hops[1 : n_others + 1]
+        n_at_hop_before = n_at_hop
 
 
 @lru_cache(maxsize=4096)
 def hops_within(
     n_ranks: int, configurations: int, rounds: int, lanes: int = 1, two_way: bool = False
-) -> NDArray[np.int64]:
+) -> IntArray:
     """Bound the hops to the n - 1 others, ascending, if K configurations are held so many rounds.
 
     Within one that is held r rounds ``1, lanes, lanes onward, ...`` ranks are at 0 to r hops. The
@@ -91,142 +111,258 @@ def hops_within(
     all largest where the rounds are spread evenly. There are fewer than n - 1 if not all can be
     reached.
     """
-    each, more = divmod(rounds, configurations)
     onward = lanes - 1 if two_way else lanes
-    ways = np.ones(1)
-    for held in [each + 1] * more + [each] * (configurations - more):
-        factor = [1.0, *(float(lanes * min(onward**hop, n_ranks)) for hop in range(held))]
-        ways = np.minimum(np.convolve(ways, factor), n_ranks)
-        enough = int((ways.cumsum() < n_ranks).sum()) + 1
-        ways = ways[:enough]  # who is farther is not among the n nearest
-    return np.repeat(np.arange(len(ways)), ways.astype(np.int64))[1:n_ranks]
+    rounds_each, n_longer = divmod(rounds, configurations)
+    rounds_of_configuration = [rounds_each + 1] * n_longer
+    rounds_of_configuration += [rounds_each] * (configurations - n_longer)
+    n_at_hop = np.ones(1)
+    for held in rounds_of_configuration:
+        n_within = [lanes * min(onward**hop, n_ranks) for hop in range(held)]
+        n_at_hop = np.convolve(n_at_hop, np.array([1, *n_within], dtype=np.float64))
+        n_at_hop = np.minimum(n_at_hop, n_ranks)
+        # Ranks that are farther than the n nearest are not among them.
+        n_hops = int((n_at_hop.cumsum() < n_ranks).sum()) + 1
+        n_at_hop = n_at_hop[:n_hops]
+    hops = np.repeat(np.arange(len(n_at_hop)), n_at_hop.astype(np.int64))
+    return hops[1:n_ranks]
 
 
 def bound_terms(problem: Any) -> BoundTerms:
     """Return the best lower bound of a `Collective`, whose module imports this one."""
     if problem.steps is not None:
         return BoundTerms(_bound_steps(problem), "steps")
-    return max(_bound_all(problem), _bound_late(problem))
+    return max(_bound_without_waiting(problem), _bound_late(problem))
 
 
-def _bound_all(problem: Any) -> BoundTerms:
-    """Bound the time as if no rank were late."""
-    n, lanes = problem.n_ranks, problem.lanes
-    least_bytes = _least_bytes(problem)
-    known = _most_partners(problem) + 1
-    if not least_bytes or known < 2:
+class _Traffic(NamedTuple):
+    """What the busiest rank of a collective has to send or to receive, at least."""
+
+    least_bytes: float
+    """The bytes, over however many hops."""
+    n_known: int
+    """The ranks that some rank has to know of or to reach, itself too."""
+    sorted_bytes: NDArray[np.float64]
+    """``sorted_bytes[way, k]``: of an all-to-all the k-th largest block that a rank sends (way 0)
+    or receives (way 1), on average over ranks; of others 0."""
+    idle_bytes: float
+    """What ports of an uneven all-to-all cannot carry, on average over ranks: data that are handed
+    on enter and leave a rank, and one that sends more than it gets has a port idle."""
+
+    def bytes_over(self, hops: IntArray) -> float:
+        """Return the bytes that cross a circuit, counted at each hop, for each rank on average.
+
+        The largest blocks go over the fewest hops. `hops` are those to the others, ascending.
+        """
+        carried = self.sorted_bytes[:, : len(hops)] @ hops
+        return float(carried.max()) + self.idle_bytes
+
+
+def _measure_traffic(problem: Any) -> _Traffic:
+    """Return what the busiest rank of a collective has to send or to receive."""
+    sorted_bytes = np.zeros((2, problem.n_ranks - 1))
+    idle_bytes = 0.0
+    if problem.operation == "all-to-all":
+        sent_and_received = (problem.demand, problem.demand.T)
+        sorted_bytes = np.array(
+            [np.sort(blocks, axis=1)[:, :0:-1].mean(axis=0) for blocks in sent_and_received]
+        )
+        surplus_bytes = problem.demand.sum(axis=1) - problem.demand.T.sum(axis=1)
+        idle_bytes = float(np.abs(surplus_bytes).mean()) / 2
+    return _Traffic(
+        least_bytes=_least_bytes(problem),
+        n_known=_most_partners(problem) + 1,
+        sorted_bytes=sorted_bytes,
+        idle_bytes=idle_bytes,
+    )
+
+
+def _bound_without_waiting(problem: Any) -> BoundTerms:
+    """Bound the time as if no rank were late: the least over all numbers of configurations."""
+    n_ranks = problem.n_ranks
+    traffic = _measure_traffic(problem)
+    if not traffic.least_bytes or traffic.n_known < 2:
         return BoundTerms(0.0, "bytes")
-    rate, alpha_s, delay_s = problem.rate_bytes_per_s, problem.alpha_s, problem.delay_s
-    hop_s = problem.hop_s
-    to_move, idle_bytes = np.zeros((2, n - 1)), 0.0
-    if problem.operation == "all-to-all":  # the largest demands go over the fewest hops
-        ways = problem.demand, problem.demand.T
-        to_move = np.array([np.sort(way, axis=1)[:, :0:-1].mean(axis=0) for way in ways])
-        # What is handed on enters and leaves: a rank that sends more than it gets has a port idle.
-        ends = [way.sum(axis=1) for way in ways]
-        idle_bytes = float(np.abs(ends[0] - ends[1]).mean()) / 2
-    first_s = delay_s if isinstance(problem.start, str) and problem.start == "dark" else 0.0
+
     terms: list[BoundTerms] = []
-    for k, hops in enumerate(islice(distances(n, lanes, problem.two_way), n), 1):
-        rounds = fewest_rounds(known, k, lanes, problem.two_way)
-        if rounds < 0 or len(hops) < known - 1:
-            continue
-        round_s, more_s = (alpha_s, 0.0) if hop_s is None else (hop_s, alpha_s * k)
-        fixed_s, least = (k - 1) * delay_s + more_s, least_bytes
-        if problem.operation == "all-to-all":
-            least = max(least, float((to_move[:, : len(hops)] @ hops).max()) + idle_bytes)
-        name = "reach" if fixed_s + round_s * rounds > 0 else "bytes"
-        name = "distance" if least > least_bytes * (1 + 1e-12) else name
-        over_s, best_s = first_s + fixed_s, min(terms).seconds if terms else math.inf
-        for turns in range(rounds, rounds + MOST_MORE + 1):  # few rounds make detours longer
-            seconds = over_s + turns * round_s + least / (lanes * rate)
-            done = not to_move.any() or seconds >= best_s or not round_s
-            if not done and turns < rounds + MOST_MORE:
-                way = hops_within(n, k, turns, lanes, problem.two_way)
-                work = max(least, float((to_move[:, : len(way)] @ way).max()) + idle_bytes)
-                seconds += (work - least) / (lanes * rate)
-                name = "distance" if work > least_bytes * (1 + 1e-12) else name
-                done = work <= least * (1 + 1e-12)
-            best_s = min(best_s, seconds)
-            terms.append(BoundTerms(seconds, name, k))
-            if done:
-                break
-        if (k - 1) * delay_s + alpha_s * k > min(terms).seconds:
+    hops_of_configurations = islice(distances(n_ranks, problem.lanes, problem.two_way), n_ranks)
+    for configurations, hops in enumerate(hops_of_configurations, start=1):
+        terms += _bound_configurations(problem, traffic, configurations, hops, terms)
+        # More configurations only add delays and rounds.
+        least_s = (configurations - 1) * problem.delay_s + problem.alpha_s * configurations
+        if terms and least_s > min(terms).seconds:
             break
-    if problem.planes > 1:  # planes that change while others send hide delays
-        rounds = _doublings(known, lanes)
-        seconds = first_s + (alpha_s + (hop_s or 0.0)) * rounds + least_bytes / (lanes * rate)
-        terms.append(BoundTerms(seconds, "reach" if alpha_s > 0 else "bytes"))
+    if problem.planes > 1:
+        # Planes that change while others send hide all delays but the first one.
+        n_rounds = _doublings(traffic.n_known, problem.lanes)
+        rounds_s = (problem.alpha_s + (problem.hop_s or 0.0)) * n_rounds
+        seconds = _first_delay_s(problem) + rounds_s + _sending_s(problem, traffic.least_bytes)
+        terms.append(BoundTerms(seconds, "reach" if problem.alpha_s > 0 else "bytes"))
     return min(terms)
+
+
+def _bound_configurations(
+    problem: Any,
+    traffic: _Traffic,
+    configurations: int,
+    hops: IntArray,
+    terms: Sequence[BoundTerms],
+) -> list[BoundTerms]:
+    """Bound the time with so many configurations in a row, for each number of rounds.
+
+    Parameters
+    ----------
+    problem, traffic
+        The collective, and what its ranks have to send.
+    configurations
+        How many there are.
+    hops
+        The fewest hops to the other ranks with so many configurations, ascending.
+    terms
+        The bounds of fewer configurations: rounds whose bound is no less than the least of them do
+        not matter.
+
+    Returns
+    -------
+    list of BoundTerms
+        The least of them is the bound; none if so few configurations do not reach all ranks.
+    """
+    lanes, two_way = problem.lanes, problem.two_way
+    rounds = fewest_rounds(traffic.n_known, configurations, lanes, two_way)
+    if rounds < 0 or len(hops) < traffic.n_known - 1:
+        return []
+
+    # Without a time of hops each round has a start-up; with it each configuration has one.
+    fixed_s = (configurations - 1) * problem.delay_s
+    if problem.hop_s is None:
+        round_s = problem.alpha_s
+    else:
+        round_s = problem.hop_s
+        fixed_s += problem.alpha_s * configurations
+
+    name = "reach" if fixed_s + round_s * rounds > 0 else "bytes"
+    is_all_to_all = problem.operation == "all-to-all"
+    least_bytes = traffic.least_bytes
+    if is_all_to_all:
+        least_bytes = max(least_bytes, traffic.bytes_over(hops))
+    if least_bytes > traffic.least_bytes * (1 + _ROUNDING):
+        name = "distance"
+
+    found: list[BoundTerms] = []
+    best_s = min(terms).seconds if terms else math.inf
+    has_detours = bool(traffic.sorted_bytes.any()) and round_s > 0
+    last_rounds = rounds + MOST_MORE
+    for n_rounds in range(rounds, last_rounds + 1):
+        seconds = _first_delay_s(problem) + fixed_s + n_rounds * round_s
+        seconds += _sending_s(problem, least_bytes)
+        is_last = not has_detours or seconds >= best_s
+        if not is_last and n_rounds < last_rounds:
+            # In few rounds data cannot wait for the shortest way: they go farther.
+            detours = hops_within(problem.n_ranks, configurations, n_rounds, lanes, two_way)
+            carried_bytes = max(least_bytes, traffic.bytes_over(detours))
+            seconds += _sending_s(problem, carried_bytes - least_bytes)
+            if carried_bytes > traffic.least_bytes * (1 + _ROUNDING):
+                name = "distance"
+            is_last = carried_bytes <= least_bytes * (1 + _ROUNDING)
+        best_s = min(best_s, seconds)
+        found.append(BoundTerms(seconds, name, configurations))
+        if is_last:
+            break
+    return found
+
+
+def _first_delay_s(problem: Any) -> float:
+    """Return the delay before the first circuits are there."""
+    is_dark = isinstance(problem.start, str) and problem.start == "dark"
+    return float(problem.delay_s) if is_dark else 0.0
+
+
+def _sending_s(problem: Any, n_bytes: float) -> float:
+    """Return how long a rank sends so many bytes over all its lanes."""
+    return n_bytes / float(problem.lanes * problem.rate_bytes_per_s)
 
 
 def _bound_late(problem: Any) -> BoundTerms:
     """Bound the time by the bytes that the last late rank still has to send or to receive."""
-    late = problem.late
-    if problem.n_ranks == 1 or not late.any():
+    late_s = problem.late
+    n_ranks = problem.n_ranks
+    if n_ranks == 1 or not late_s.any():
         return BoundTerms(0.0, "late")
-    last = int(late.argmax())
-    n, size = problem.n_ranks, problem.size_bytes
-    own = size if problem.operation in ("all-reduce", "broadcast") else size * (n - 1) / n
-    partners = n - 1
+    last_rank = int(late_s.argmax())
+    n_partners = n_ranks - 1
     if problem.operation == "all-to-all":
-        demand = problem.demand
-        own = max(float(demand[last].sum()), float(demand[:, last].sum()))
-        partners = max(int((demand[last] > 0).sum()), int((demand[:, last] > 0).sum()))
-    elif problem.operation == "broadcast" and last != problem.root:
-        partners = 1
-    if not own:
+        sent, received = problem.demand[last_rank], problem.demand[:, last_rank]
+        own_bytes = max(float(sent.sum()), float(received.sum()))
+        n_partners = max(int((sent > 0).sum()), int((received > 0).sum()))
+    elif problem.operation in ("all-reduce", "broadcast"):
+        own_bytes = problem.size_bytes
+        if problem.operation == "broadcast" and last_rank != problem.root:
+            n_partners = 1
+    else:
+        own_bytes = problem.size_bytes * (n_ranks - 1) / n_ranks
+    if not own_bytes:
         return BoundTerms(0.0, "late")
+
     if problem.hop_s is None:
-        rounds_s = problem.alpha_s * _doublings(partners + 1, problem.lanes)
+        rounds_s = problem.alpha_s * _doublings(n_partners + 1, problem.lanes)
     else:
         rounds_s = problem.alpha_s + problem.hop_s
-    seconds = late[last] + rounds_s + own / (problem.lanes * problem.rate_bytes_per_s)
+    seconds = late_s[last_rank] + rounds_s + _sending_s(problem, own_bytes)
     return BoundTerms(float(seconds), "late")
 
 
 def _bound_steps(problem: Any) -> float:
     """Bound a list of steps: all planes share each; or the time of all planes together."""
-    configurations, sizes = problem.steps[:, 0], problem.steps[:, 1]
-    if not len(sizes):
+    configurations = problem.steps[:, 0]
+    step_bytes = problem.steps[:, 1]
+    if not len(step_bytes):
         return 0.0
-    k, dark = problem.planes, problem.start == "dark"
-    rate = problem.ports * problem.rate_bytes_per_s
-    chain = float((problem.alpha_s + sizes / (k * rate)).sum() + problem.delay_s * dark)
-    changes = max(0, len(np.unique(configurations)) - (0 if dark else k))
-    work = float((problem.alpha_s + sizes / rate).sum() + problem.delay_s * changes)
-    return float(max(chain, work / k))
+    n_planes = problem.planes
+    is_dark = problem.start == "dark"
+    rate_bytes_per_s = problem.ports * problem.rate_bytes_per_s
+
+    # Steps follow each other, at best over all planes at once.
+    shared_s = problem.alpha_s + step_bytes / (n_planes * rate_bytes_per_s)
+    chain_s = float(shared_s.sum() + problem.delay_s * is_dark)
+
+    # Each configuration is set up on some plane; at first one may be there on each.
+    n_free = 0 if is_dark else n_planes
+    n_changes = max(0, len(np.unique(configurations)) - n_free)
+    step_s = problem.alpha_s + step_bytes / rate_bytes_per_s
+    work_s = float(step_s.sum() + problem.delay_s * n_changes)
+    return float(max(chain_s, work_s / n_planes))
 
 
 def _least_bytes(problem: Any) -> float:
     """Return the bytes that the busiest rank has to send or to receive at least."""
-    n, size = problem.n_ranks, problem.size_bytes
-    if n == 1:
+    n_ranks = problem.n_ranks
+    size_bytes = problem.size_bytes
+    if n_ranks == 1:
         return 0.0
     if problem.operation == "all-to-all":
-        demand = problem.demand
-        return max(float(demand.sum(axis=axis).max()) for axis in (0, 1))
+        return max(float(problem.demand.sum(axis=axis).max()) for axis in (0, 1))
     if problem.operation == "broadcast":
-        return float(size)
-    times = 2 if problem.operation == "all-reduce" else 1  # gossip: 2 (n - 1) messages
-    return float(times * size * (n - 1) / n)
+        return float(size_bytes)
+    # Gossip takes 2 (n - 1) messages: a byte of an all-reduce is sent so often.
+    n_times = 2 if problem.operation == "all-reduce" else 1
+    return float(n_times * size_bytes * (n_ranks - 1) / n_ranks)
 
 
 def _most_partners(problem: Any) -> int:
     """Return how many others some rank has to reach."""
     if problem.operation != "all-to-all":
         return int(problem.n_ranks) - 1
-    wanted = problem.demand > 0
-    return max(int(wanted.sum(axis=axis).max()) for axis in (0, 1))
+    is_wanted = problem.demand > 0
+    return max(int(is_wanted.sum(axis=axis).max()) for axis in (0, 1))
 
 
-def _doublings(known: int, lanes: int) -> int:
+def _doublings(n_known: int, lanes: int) -> int:
     """Count the rounds in which n ranks can be reached if circuits change as they have to."""
-    rounds, reached = 0, 1
-    while reached < known:
-        reached *= lanes + 1
-        rounds += 1
-    return rounds
+    n_rounds = 0
+    n_reached = 1
+    while n_reached < n_known:
+        n_reached *= lanes + 1
+        n_rounds += 1
+    return n_rounds
 
 
 def fewest_late_rounds(n_ranks: int) -> int:
@@ -235,15 +371,19 @@ def fewest_late_rounds(n_ranks: int) -> int:
     The late rank needs a round to send its part of each chunk; the last one then doubles. And
     n (n - 1) useful receives have to fit into rounds of pairs.
     """
-    n = n_ranks
-    if n < 2:
+    if n_ranks < 2:
         return 0
-    least = n + math.ceil(math.log2(n)) - 2
-    useful = 0
-    for done in count(1):
-        full = 2 * (n // 2)
-        useful += min(2 ** (done - 1) + 1, full) if done < 64 else full
-        silent = max(0, done - (n - 1)) if n % 2 == 0 else 0  # the late one receives nothing
-        if done >= least and useful - silent >= n * (n - 1):
-            return done
+    n_by_doubling = n_ranks + math.ceil(math.log2(n_ranks)) - 2
+    n_in_pairs = 2 * (n_ranks // 2)
+    n_useful = 0
+    for n_rounds in count(1):
+        # After each round twice as many ranks can have data of the late one, until all have.
+        n_useful_now = n_in_pairs
+        if n_rounds < 64:
+            n_useful_now = min(2 ** (n_rounds - 1) + 1, n_in_pairs)
+        n_useful += n_useful_now
+        # Of an even number of ranks the late one is paired too, but has received all by then.
+        n_silent = max(0, n_rounds - (n_ranks - 1)) if n_ranks % 2 == 0 else 0
+        if n_rounds >= n_by_doubling and n_useful - n_silent >= n_ranks * (n_ranks - 1):
+            return n_rounds
     raise AssertionError

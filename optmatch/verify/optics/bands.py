@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.fabrics.light import trace
-from optmatch.model import Measurement
+from optmatch.model import BAR, Measurement
+from optmatch.model.cells import HALF_TURNED
 from optmatch.verify.optics.deviation import ChipComparison
 from optmatch.verify.optics.responses import graph_of, level_db, set_stuck_cells
 
@@ -41,14 +42,18 @@ class BandFigures(NamedTuple):
 
 
 def lit_matchings(fabric: Fabric, cell_states: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Return ``matching[state, source]``: the destination that light goes to, -1 if to none."""
+    """Return ``matching[state, source]``: the destination that light goes to, -1 if to none.
+
+    All entries of a state with half-turned cells are -1, since light there goes to many ports.
+    """
     graph = graph_of(fabric)
-    states = set_stuck_cells(graph, cell_states)
+    is_split = (cell_states == HALF_TURNED).any(axis=1)
+    states = set_stuck_cells(graph, np.where(is_split[:, None], BAR, cell_states).astype(np.int8))
     entered = np.broadcast_to(fabric.source_terminals, (len(states), fabric.n_ports))
     arrived = trace(graph, states, entered).arrived
     port_of_terminal = np.full(len(graph.mate) + 1, -1)  # the last entry is that of -1
     port_of_terminal[fabric.destination_terminals] = np.arange(fabric.n_ports)
-    matching: NDArray[np.int64] = port_of_terminal[arrived]
+    matching: NDArray[np.int64] = np.where(is_split[:, None], -1, port_of_terminal[arrived])
     return matching
 
 

@@ -8,6 +8,7 @@ is found.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellCircuit, CellPart, Fabric
 from optmatch.fabrics.netlists.circuits import cell_circuits
 from optmatch.model import BAR, CROSS, CellDevice
+from optmatch.model.cells import HALF_TURNED
 
 MAX_LEAK = 0.1
 """A state sends light where it should if at most this share of as much leaks elsewhere."""
@@ -116,8 +118,38 @@ def circuit_matrices(fabric: Fabric) -> NDArray[np.complex128] | None:
     return matrices
 
 
+@lru_cache(maxsize=16)
+def circuit_factors(fabric: Fabric) -> NDArray[np.complex128]:
+    """Return what turns the matrix of an interferometer into that of the cell's own circuit.
+
+    Returns
+    -------
+    NDArray
+        ``F[cell, state, a side, a side]``, complex128, shape (cells, 3, 2, 2), read-only: bar,
+        cross, and the phase midway between both. A cell of the matrix T has T F; F is the identity
+        if its circuit is not known.
+    """
+    circuits = cell_circuits(fabric)
+    n_cells = fabric.n_cells
+    factors: NDArray[np.complex128] = np.zeros((n_cells, 3, 2, 2), dtype=np.complex128)
+    factors[:] = np.eye(2)
+    for cell, circuit in enumerate(circuits):
+        if circuit is None:
+            continue
+        bar_rad, cross_rad = circuit.difference_rad
+        midway_rad = (bar_rad + cross_rad) / 2
+        for state, difference_rad in enumerate((bar_rad, cross_rad, midway_rad)):
+            inverse = _ideal_matrix(state).conj().T  # the ideal matrix is unitary
+            factors[cell, state] = inverse @ circuit_matrix(circuit, difference_rad)
+    factors.flags.writeable = False
+    return factors
+
+
 def _ideal_matrix(state: int) -> NDArray[np.complex128]:
     """Return the matrix of an ideal interferometer, by the convention of `CellDevice`."""
+    if state == HALF_TURNED:
+        amplitude = 1j * math.sqrt(0.5)
+        return np.array([[amplitude, amplitude], [amplitude, -amplitude]])
     if state == BAR:
         return np.array([[1j, 0], [0, -1j]])
     return np.array([[0, 1j], [1j, 0]])

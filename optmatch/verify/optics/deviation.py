@@ -21,6 +21,13 @@ from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS, Axes, Device, FrozenMap, Measurement, Value
 from optmatch.model.cells import CellDevice, cells_of
 from optmatch.model.numbers import integer
+from optmatch.verify.optics.noise import (
+    DARK_RATIOS,
+    LIT_SHARE,
+    Noise,
+    estimate_noise,
+    relative_spread,
+)
 from optmatch.verify.optics.responses import (
     FLOOR,
     MeasuredState,
@@ -33,10 +40,8 @@ from optmatch.verify.optics.responses import (
     nominal_amplitudes,
     set_stuck_cells,
     turn_amplitudes,
+    without_half_turned,
 )
-
-LEAST_NOISE_DB = 0.01
-"""No instrument repeats to better than this."""
 
 FALSE_ALARMS = 0.04
 """How often a chip as modelled has a suspect; the noise is estimated, hence not the full 0.05."""
@@ -54,8 +59,6 @@ TOLD_AMPLITUDE = 0.1
 """The change of an amplitude that measurements should tell: a loss of 1 dB, a leak of -20 dB."""
 
 _PARAMETERS = 4  # of a cell: two amplitudes in each of two states
-_DARK_NOISE = tuple(0.3 * 1.5**power for power in range(20))  # tried: `_Noise.dark_ratio`
-_LIT_SHARE = 0.9  # of the level above the floor: pairs above -50 dB show the noise of instruments
 _NOISE_ROUNDS = 3  # fits with the noise that the fit before has left
 _DRAWN_STATES = 128  # among which each next state is chosen
 _FIRST_STEPS = 3  # of the fit of every cell from every start
@@ -237,7 +240,8 @@ def compare_chip(
     fabric
         The chip, with its stuck and dead cells.
     measured
-        Powers between its ports in several states of its cells, see `choose_states`.
+        Powers between its ports in several states of its cells, see `choose_states`. States with
+        half-turned cells are left out; `fitting.fit_chip` needs those.
     device
         The model: one device for all cells, a preset's name, or a device for each cell.
 
@@ -257,6 +261,7 @@ def compare_chip(
     """
     graph = graph_of(fabric)
     check_measurement(fabric, measured)
+    measured = without_half_turned(measured)
     cells = cells_of(device, graph.n_cells)
     nominal = nominal_amplitudes(graph, cells)
     model = _ChipModel(fabric, measured, cells, nominal)
@@ -276,15 +281,6 @@ def compare_chip(
         second_suspects=second.suspects() if second is not None and several else (),
         unseen=_unseen_cells(search.is_seen),
     )
-
-
-class _Noise(NamedTuple):
-    """The noise of measured powers."""
-
-    lit_db: float
-    """The standard deviation in dB of powers far above the floor."""
-    dark_ratio: float
-    """The deviation of a pair without any light, over the former."""
 
 
 class _Fit(NamedTuple):
@@ -323,7 +319,7 @@ class _ChipModel:
         self.states = model_states(fabric, measured, cells, amplitudes)
         self.weights: list[NDArray[np.float64]] = []
         self.dark_ratio = 0.0
-        self.weigh_pairs(_DARK_NOISE[0])
+        self.weigh_pairs(DARK_RATIOS[0])
 
     @property
     def n_lit_pairs(self) -> int:
@@ -334,7 +330,7 @@ class _ChipModel:
         """Set the weight of each pair: the inverse of its noise, in units of that of lit pairs."""
         self.dark_ratio = dark_ratio
         self.weights = [
-            1 / _relative_spread(_light_share(state), dark_ratio) for state in self.states
+            1 / relative_spread(_light_share(state), dark_ratio) for state in self.states
         ]
 
     def deviations(
@@ -348,7 +344,7 @@ class _ChipModel:
         rows = np.arange(len(cells))
         difference = amplitudes[rows, state_of_cell] - self.amplitudes[cells, state_of_cell]
         heated = turn_amplitudes(difference, state.heat_turn_rad[cells])
-        added = change_of_light(state, cells, cell_matrices(heated))
+        added = change_of_light(state, cells, cell_matrices(heated) @ state.factor[cells])
         power = np.abs((state.arriving + added)[:, state.compared]) ** 2
         return level_db(power) - state.measured_db
 
@@ -433,28 +429,15 @@ class _ChipModel:
             normal[rows, state_of_cell] += jacobian @ np.swapaxes(jacobian, 1, 2)
         return squares, gradient, normal
 
-    def estimate_noise(
-        self, cell: int, amplitudes: NDArray[np.float64], parameters: int
-    ) -> _Noise:
-        """Estimate the noise from what a fit of one cell leaves.
-
-        Where there is light, it is the root of the mean square, for as many degrees of freedom as
-        there are pairs less `parameters`. Where there is none, it is the most likely of a few
-        ratios to the former, given normal errors.
-        """
-        deviations = self.all_deviations(cell, amplitudes)
-        shares = np.concatenate([_light_share(state) for state in self.states])
-        is_lit = np.concatenate(self._lit_pairs())
-        lit_spread = _relative_spread(shares[is_lit], self.dark_ratio)
-        freedom = max(1, int(is_lit.sum()) - parameters)
-        variance = ((deviations[is_lit] / lit_spread) ** 2).sum() / freedom
-        lit_db = max(LEAST_NOISE_DB, float(np.sqrt(variance)))
-        likelihoods = []
-        for dark_ratio in _DARK_NOISE:
-            spread = _relative_spread(shares[~is_lit], dark_ratio)
-            standard = deviations[~is_lit] / (lit_db * spread)
-            likelihoods.append(-(standard**2).sum() / 2 - np.log(spread).sum())
-        return _Noise(lit_db, _DARK_NOISE[int(np.argmax(likelihoods))])
+    def estimate_noise(self, cell: int, amplitudes: NDArray[np.float64], parameters: int) -> Noise:
+        """Estimate the noise from what a fit of one cell with so many `parameters` leaves."""
+        return estimate_noise(
+            self.all_deviations(cell, amplitudes),
+            np.concatenate([_light_share(state) for state in self.states]),
+            np.concatenate(self._lit_pairs()),
+            dark_ratio=self.dark_ratio,
+            parameters=parameters,
+        )
 
     def all_deviations(self, cell: int, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return modelled less measured powers of all states, dB, if one cell had `amplitudes`."""
@@ -464,7 +447,7 @@ class _ChipModel:
 
     def _lit_pairs(self) -> list[NDArray[np.bool_]]:
         """Tell for each state which pairs are lit; all are, if too few are to tell their noise."""
-        lit = [_light_share(state) >= _LIT_SHARE for state in self.states]
+        lit = [_light_share(state) >= LIT_SHARE for state in self.states]
         if sum(int(pairs.sum()) for pairs in lit) <= 2 * _PARAMETERS:
             return [np.ones(len(pairs), dtype=bool) for pairs in lit]
         return lit
@@ -476,12 +459,6 @@ def _light_share(state: MeasuredState) -> NDArray[np.float64]:
     measured = 10 ** (state.measured_db / 10)
     share: NDArray[np.float64] = 1 - FLOOR / np.maximum(modelled, measured)
     return share
-
-
-def _relative_spread(light_share: NDArray[np.float64], dark_ratio: float) -> NDArray[np.float64]:
-    """Return the noise of pairs in dB, over that of pairs far above the floor."""
-    spread: NDArray[np.float64] = np.hypot(light_share, dark_ratio * (1 - light_share))
-    return spread
 
 
 class _CellSearch(NamedTuple):

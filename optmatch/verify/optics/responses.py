@@ -1,8 +1,10 @@
 r"""The light of a chip's model in measured states, and what a changed cell does to it.
 
-A cell in one state passes light by the matrix :math:`j ((s, x), (x, -s))` of two real amplitudes:
-`s` straight on (the wanted way in bar) and `x` across (the wanted way in cross). Loss, extinction,
-a turned phase, a stuck and a dead cell are all a pair (s, x) for each state.
+A cell in one state passes light by the matrix :math:`j ((s, x), (x, -s)) F` of two real
+amplitudes: `s` straight on (the wanted way in bar) and `x` across (the wanted way in cross). Loss,
+extinction, a turned phase, a stuck and a dead cell are all a pair (s, x) for each state. The
+factor F is the common error of the phases of both arms and, in a chip read from a netlist, the
+matrix of the cell's own circuit over that of an ideal cell (`state_factors`).
 
 If one cell changes its matrix by D, the light that leaves the chip changes by
 :math:`c^T D (I - R D)^{-1} e`: e is the light that enters the cell, R what comes back to the cell
@@ -12,6 +14,7 @@ unchanged chip; they are computed once, and any change of any cell then follows 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +24,8 @@ from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.waveguides import heat_turns, waveguide_loss_db
 from optmatch.model import BAR, CROSS, Device, InputError, Measurement
-from optmatch.model.cells import CellDevice
+from optmatch.model.cells import HALF_TURNED, CellDevice
+from optmatch.verify.optics.circuits import circuit_factors
 
 FLOOR = 1e-6
 """Power that is added before powers are compared in dB. What is fainter (-60 dB) are leaks of
@@ -42,6 +46,8 @@ class MeasuredState(NamedTuple):
 
     cell_states: NDArray[np.int8]
     """(cells,): 0 bar, 1 cross; stuck cells as they are stuck."""
+    factor: NDArray[np.complex128]
+    """(cells, 2, 2): what the matrix of two amplitudes is multiplied with, see `state_factors`."""
     heat_turn_rad: NDArray[np.float64]
     """(cells,): by how much heat of other cells turns half the difference of the arms' phases."""
     compared: NDArray[np.bool_]
@@ -91,11 +97,54 @@ def set_stuck_cells(graph: CellGraph, cell_states: NDArray[np.int8]) -> NDArray[
     return np.where(is_stuck, graph.stuck, cell_states).astype(np.int8)
 
 
+def without_half_turned(measured: Measurement) -> Measurement:
+    """Keep the states in which every cell is in bar or in cross.
+
+    Raises
+    ------
+    InputError
+        If there are none.
+    """
+    is_kept = ~(measured.cell_states == HALF_TURNED).any(axis=1)
+    if is_kept.all():
+        return measured
+    if not is_kept.any():
+        raise InputError(
+            "cell_states: in every state some cell is half turned; cells are compared in states of"
+            " bar and cross alone, and a whole chip is fitted with others",
+            where="cell_states",
+        )
+    band_power = None if measured.band_power is None else measured.band_power[is_kept]
+    return replace(
+        measured,
+        cell_states=measured.cell_states[is_kept],
+        power=measured.power[is_kept],
+        band_power=band_power,
+    )
+
+
+def state_factors(fabric: Fabric, cells: CellDevice) -> NDArray[np.complex128]:
+    """Return what a matrix of two real amplitudes is multiplied with, in each state.
+
+    Returns
+    -------
+    NDArray
+        ``F[cell, state, 2, 2]``, complex128, for bar, cross and half turned.
+    """
+    common_error_rad = cells.arm_errors_rad.mean(axis=1)
+    factors: NDArray[np.complex128] = np.exp(1j * common_error_rad)[
+        :, None, None, None
+    ] * circuit_factors(fabric)
+    return factors
+
+
 def nominal_amplitudes(graph: CellGraph, cells: CellDevice) -> NDArray[np.float64]:
     """Return ``amplitudes[cell, state, straight or across]`` of a chip as modelled."""
     both_states = np.broadcast_to(np.array([[BAR], [CROSS]]), (2, graph.n_cells))
     matrices = cells.cell(both_states)  # [state, cell, side left by, side entered]
-    amplitudes = np.moveaxis(matrices[..., 0].imag, 0, 1).copy()
+    # The common error of both arms is part of the factor instead.
+    real = matrices[..., 0] * np.exp(-1j * cells.arm_errors_rad.mean(axis=1))[:, None]
+    amplitudes: NDArray[np.float64] = np.moveaxis(real.imag, 0, 1).copy()
     amplitudes[graph.stuck == DEAD] = 0.0
     return amplitudes
 
@@ -159,19 +208,28 @@ def model_states(
     """
     graph = graph_of(fabric)
     every_cell = np.arange(graph.n_cells)
+    factors = state_factors(fabric, cells)
     solved = []
     for row, power in zip(measured.cell_states, measured.power, strict=True):
         states = set_stuck_cells(graph, row)
-        compared = ~np.isnan(power)
-        if fabric.bidirectional:
-            # Light that comes back to the port it was sent from is not told from a reflection.
-            np.fill_diagonal(compared, False)
+        compared = compared_pairs(fabric, power)
+        factor = factors[every_cell, states]
         turn_rad = heat_turns(graph, cells, states) / 2
         heated = turn_amplitudes(amplitudes[every_cell, states], turn_rad)
-        matrices = KEPT * cell_matrices(heated)
+        matrices = KEPT * cell_matrices(heated) @ factor
         light = _solve_light(fabric, graph, cells.device, matrices, with_returns)
-        solved.append(MeasuredState(states, turn_rad, compared, level_db(power[compared]), *light))
+        measured_db = level_db(power[compared])
+        solved.append(MeasuredState(states, factor, turn_rad, compared, measured_db, *light))
     return solved
+
+
+def compared_pairs(fabric: Fabric, power: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Tell which pairs of ``power[source, destination]`` were measured and say something."""
+    compared: NDArray[np.bool_] = ~np.isnan(power)
+    if fabric.bidirectional:
+        # Light that comes back to the port it was sent from is not told from a reflection.
+        np.fill_diagonal(compared, False)
+    return compared
 
 
 def _solve_light(

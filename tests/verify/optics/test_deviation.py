@@ -12,7 +12,7 @@ from optmatch.fabrics import CellGraph
 from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS, Measurement
 from optmatch.model.cells import cells_of
-from optmatch.verify.optics import deviation, responses
+from optmatch.verify.optics import deviation, noise, responses
 from optmatch.verify.optics.deviation import Suspect, choose_states, compare_chip
 from tests.verify.rules.routing import ROUND, OneWay
 
@@ -320,9 +320,9 @@ def test_what_hardly_stands_out_is_unseen(monkeypatch: pytest.MonkeyPatch) -> No
     sizes = [size for size in sorted(told.values()) if size > 1e-4]
     borders = [1.01 * size for size, more in pairwise(sizes) if more > 1.02 * size]
     assert min(told.values()) == 0.0 and len(borders) > 8
-    monkeypatch.setattr(deviation, "_relative_spread", lambda share, ratio: np.ones_like(share))
+    monkeypatch.setattr(deviation, "relative_spread", lambda share, ratio: np.ones_like(share))
     for border in (0.01**2, *borders[::4], 1.01 * sizes[-1]):
-        monkeypatch.setattr(deviation, "LEAST_NOISE_DB", np.sqrt(border))
+        monkeypatch.setattr(noise, "LEAST_NOISE_DB", np.sqrt(border))
         found = compare_chip(fabric, measured, CHIP)
         for (cell, what), size in told.items():
             assert (cell in found.unseen[what]) == (size <= border), (cell, what)
@@ -444,7 +444,7 @@ def test_what_is_refused() -> None:
             choose_states(mesh, options[0], seed=options[1])
     power = np.full((1, 12, 12), 0.5)
     for states, powers, match in (
-        ([[2] * 6], power, r"cell_states\[0, 0\] = 2: from 0 to 1"),
+        ([[3] * 6], power, r"cell_states\[0, 0\] = 3: from 0 to 2"),
         ([[0] * 6], -power, r"power\[0, 0, 0\] = -0.5: from 0 to 1"),
         ([[0] * 6], power * np.inf, "not a finite number"),
         ([[0] * 6], power[:, :4], "not .states, cells. and .states, ports, ports."),
@@ -456,6 +456,7 @@ def test_what_is_refused() -> None:
         ([[0] * 5], power, r"cell_states \(1, 5\), power \(1, 12, 12\): a fabric of 6 cells"),
         ([[0] * 6], power[:, :4, :4], r"power \(1, 4, 4\): a fabric of 6 cells and 12 ports"),
         ([[0] * 6], power * np.nan, "no pair was measured"),
+        ([[2] * 6], power, "in every state some cell is half turned"),
     ):
         measured = Measurement(cell_states=states, power=powers)  # type: ignore[arg-type]
         with pytest.raises(om.InputError, match=match):

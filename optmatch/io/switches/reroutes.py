@@ -1,0 +1,96 @@
+"""The state that a switch is in, as a running state: from its configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import numpy as np
+
+from optmatch.fabrics import IdealSwitch
+from optmatch.io.switches.circuits import SIDE_NAME
+from optmatch.io.switches.ports import PortTable
+from optmatch.io.switches.sonic import SonicConfig, read_config
+from optmatch.model import InputError, check_size, naming
+from optmatch.problems import Reroute
+
+BLOCKED = "force_blocked"
+"""The configured state of a port that carries no light."""
+
+
+def read_running_state(
+    path: str | os.PathLike[str],
+    ports: PortTable | None = None,
+    switch: IdealSwitch | None = None,
+) -> Reroute:
+    """Read the circuits of a ``config_db.json`` as a running state without failures to answer.
+
+    Ports that no circuit uses are spares, and ports that the configuration blocks have failed.
+
+    Parameters
+    ----------
+    path
+        The configuration of a SONiC switch.
+    ports
+        The sides of our ports; circuits of other ports are left out. None: all ports, port p at
+        the sides ``(p + 1)A`` and ``(p + 1)B``.
+    switch
+        The switch, which may state losses; None: an ideal one of that many ports.
+
+    Raises
+    ------
+    FormatError
+        If the file is no configuration of a switch.
+    InputError
+        If a circuit has one side of ours and one of others, or the switch has other ports.
+    """
+    config = read_config(path)
+    with naming(os.fspath(path)):
+        if ports is None:
+            ports = PortTable.numbered(_count_ports(config))
+        if switch is None:
+            switch = IdealSwitch(ports.n_ports)
+        if switch.n_ports != ports.n_ports:
+            raise InputError(f"{ports.n_ports} ports, but the switch has {switch.n_ports}")
+        circuits = []
+        for circuit in config.circuits:
+            n_ours = sum(side in ports.port_of_side for side in circuit)
+            if n_ours == 1:
+                raise InputError(f"circuit {circuit.name}: only one of its sides is of our ports")
+            if n_ours == 2:
+                sides = ports.port_of_side
+                circuits.append([sides[circuit.a_side], sides[circuit.b_side]])
+
+        # What is neither used nor blocked can take over.
+        used = {port for circuit in circuits for port in circuit}
+        blocked = {
+            ports.port_of_side[side]
+            for side, state in config.state_of_side.items()
+            if state == BLOCKED and side in ports.port_of_side
+        }
+        spares = [port for port in range(ports.n_ports) if port not in used | blocked]
+        return Reroute(
+            switch,
+            np.array(circuits, dtype=np.int32).reshape(-1, 2),
+            spares=tuple(spares),
+            failed_ports=tuple(sorted(blocked)),
+        )
+
+
+def _count_ports(config: SonicConfig) -> int:
+    """Return the largest number of a port, which has to be of no module."""
+    largest = 0
+    for side in _list_sides(config):
+        match = SIDE_NAME.fullmatch(side)
+        if match is None or match["module"] is not None:
+            raise InputError(f"side {side}: ports of modules need a table of ports")
+        largest = max(largest, int(match["number"]))
+    check_size("ports", largest, "OCS_PORT")
+    return largest
+
+
+def _list_sides(config: SonicConfig) -> Iterable[str]:
+    """Yield the sides of all circuits and ports."""
+    for circuit in config.circuits:
+        yield from circuit
+    yield from config.state_of_side

@@ -1,0 +1,718 @@
+r"""A whole chip fitted from measured powers: losses and phases of all cells at once.
+
+A cell whose phase is a share h of the way from cross (0) to bar (1) passes light by
+
+:math:`\displaystyle T = j\,g\,e^{j\Delta} \begin{pmatrix} \sin\vartheta & \cos\vartheta \\
+              \cos\vartheta & -\sin\vartheta \end{pmatrix}, \qquad
+\vartheta = \tau_c + h\,(\pi/2 - \tau_b - \tau_c) + \varepsilon`
+
+with the errors :math:`\varepsilon` and :math:`\Delta` of the difference and of the mean of the
+phases of both arms, the tilts :math:`\tau` of the extinctions in bar and cross, and a gain g whose
+loss in dB goes linearly from that of cross to that of bar, but for a little more where a cell is
+half turned.
+
+All values of all cells are fitted together, by Levenberg and Marquardt, to the powers in dB of all
+measured pairs. Values are taken to be spread normally around those of the model (`FitSpread`),
+which makes the most likely chip a least-squares problem that has a solution even where light does
+not tell a value. The inverse of its normal matrix is the covariance of the values.
+
+**States.** In bar and in cross a phase error shows as a leak, whose power does not tell its sign,
+and leaks of wrong signs are local minima. In a cell that is half turned, the power at an output
+goes with the error itself. If half of the cells are half turned, in each state others, all powers
+go nearly linearly with all errors, and the fit ends where it should from the model itself.
+
+**Floors.** First only strong light counts, then fainter light as well, so that deep interference,
+the least linear part, comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics.cellgraph import DEAD
+from optmatch.fabrics.waveguides import heat_turns, waveguide_loss_db
+from optmatch.model import Axes, Device, FrozenMap, InputError, Measurement, Value
+from optmatch.model.cells import HALF_TURNED, CellDevice, cells_of
+from optmatch.model.device import NO_LEAK_DB
+from optmatch.model.numbers import integer
+from optmatch.verify.optics.circuits import circuit_factors
+from optmatch.verify.optics.noise import LIT_SHARE, Noise, estimate_noise, relative_spread
+from optmatch.verify.optics.responses import (
+    FLOOR,
+    KEPT,
+    check_measurement,
+    compared_pairs,
+    graph_of,
+    set_stuck_cells,
+)
+
+SHARE_HALF_TURNED = 0.7
+"""The part of the cells that is half turned in each chosen state. On a 4x4 mesh of hexagons with 8
+ports and 40 states, most starts end in the best minimum with 0.65 to 0.8 and one in four with 0.5.
+With 0.3 the powers in unseen states are off by up to 0.07 dB; with 0.1 no start ends well."""
+
+BAR_LOSS, CROSS_LOSS, TURN, COMMON, BAR_TILT, CROSS_TILT, HALF_LOSS = range(7)
+"""Columns of the fitted values of a cell: losses in dB in bar and in cross, the errors of the
+difference (:math:`\\varepsilon`) and of the mean (:math:`\\Delta`) of the phases of both arms, the
+tilts in bar and in cross in rad, and the loss in dB that is added half turned."""
+
+N_VALUES = 7
+
+CERTAIN_DEVIATIONS = 1.96
+"""Half the width of a 95 % interval, in standard deviations."""
+
+_FLOORS = (0.3, 0.03, 0.003, 3e-4, 0.0)
+"""Floors of the stages of a fit, in parts of the strongest measured power; the last stage has the
+floor of all powers. With steps of a hundred in place of ten, one start in four ends in the best
+minimum instead of two in three."""
+
+_SCREENED_STAGES = 3
+"""After so many stages the starts that will end in the best minimum stand out."""
+
+_FIRST_NOISE = Noise(lit_db=0.02, dark_ratio=1.0)
+_NOISE_ROUNDS = 2
+_MOST_STEPS = 40
+_MOST_TRIES = 8  # of a step, each with more damping
+_CONVERGED = 1e-4  # the part of the objective by which a step must improve it
+_DRAWN_STARTS = 6
+_SAME_MINIMUM = 0.01  # the part by which objectives of one minimum differ at most
+_START_COMMON_RAD = 0.05  # the spread of starts, see `_draw_start`
+
+
+class FitSpread(NamedTuple):
+    """How far cells are taken to be from the model: standard deviations.
+
+    On a 4x4 mesh of hexagons with errors of 0.1 dB and 0.05 rad, half and twice of these change
+    the powers in unseen states by less than the noise of 0.02 dB.
+    """
+
+    loss_db: float = 0.3
+    """Of the losses in bar and in cross, each for itself."""
+    phase_rad: float = 0.1
+    """Of the errors of difference and mean of the phases of both arms."""
+    tilt_rad: float = 0.01
+    """Of the tilts, which extinctions state: 0.01 rad is a leak of -40 dB."""
+    half_loss_db: float = 0.05
+    """Of the loss that is added where a cell is half turned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChipFit(Value):
+    """A chip as measured powers tell it.
+
+    Parameters
+    ----------
+    cells
+        The most likely device of each cell.
+    within
+        ``within[column][cell]``: half the width of the 95 % interval of each fitted column of
+        `cells`. Powers do not tell whether all errors that both arms share have the other sign.
+    noise_db
+        The noise of powers where there is light, as the fit leaves it; at least 0.01 dB. Much more
+        than the instrument's own noise says that the chip is another one, or that the fit has
+        ended in a wrong minimum.
+    off_db
+        The root mean square of what is left in all measured pairs.
+    n_pairs
+        The number of measured pairs.
+    is_unique
+        Whether two starts ended in the same minimum. If not, states were too few, or had no
+        half-turned cells: then the intervals are too narrow.
+    values
+        ``values[cell, value]``: the fitted values, see `BAR_LOSS` and so on.
+    covariance
+        ``covariance[k, l]`` of all values, where ``k = 7 * cell + value``.
+    """
+
+    cells: CellDevice
+    within: Mapping[str, tuple[float, ...]]
+    noise_db: float
+    off_db: float
+    n_pairs: int
+    is_unique: bool
+    values: Annotated[NDArray[np.float64], Axes(2, N_VALUES)]
+    covariance: Annotated[NDArray[np.float64], Axes(2)]
+
+
+class PowerForecast(NamedTuple):
+    """Powers that a fitted chip is expected to have."""
+
+    power: NDArray[np.float64]
+    """(states, sources, destinations): of what goes in."""
+    within_db: NDArray[np.float64]
+    """The same shape: half the width of the 95 % interval of each, without the noise of a
+    measurement. Only meant for powers above the floor of -60 dB."""
+
+
+def half_turn_cells(cell_states: NDArray[np.int8], *, seed: int = 0) -> NDArray[np.int8]:
+    """Half turn half of the cells in each state, in each state others.
+
+    Parameters
+    ----------
+    cell_states
+        ``cell_states[k, cell]``: 0 bar, 1 cross, as `deviation.choose_states` has them.
+    seed
+        Draws the cells.
+
+    Returns
+    -------
+    NDArray
+        int8, the same shape: 0 bar, 1 cross, 2 half turned.
+
+    Examples
+    --------
+    >>> states = half_turn_cells(np.zeros((40, 30), dtype=np.int8))
+    >>> bool(0.4 < (states == HALF_TURNED).mean() < 0.6)
+    True
+    """
+    rng = np.random.default_rng(integer("seed", seed, at_least=0))
+    is_half_turned = rng.random(cell_states.shape) < SHARE_HALF_TURNED
+    return np.where(is_half_turned, HALF_TURNED, cell_states).astype(np.int8)
+
+
+def fit_chip(
+    fabric: Fabric,
+    measured: Measurement,
+    device: Device | CellDevice | str,
+    *,
+    spread: FitSpread | None = None,
+    seed: int = 0,
+) -> ChipFit:
+    """Fit the losses and phases of all cells of a chip to measured powers.
+
+    Parameters
+    ----------
+    fabric
+        The chip, with its stuck and dead cells.
+    measured
+        Powers between its ports in several states, most of them with half-turned cells, see
+        `half_turn_cells`. As a rule as many states as make the number of measured pairs five times
+        the number of cells.
+    device
+        The model, from which cells differ by little: one device for all cells, a preset's name, or
+        a device for each cell.
+    spread
+        How far cells are taken to be from the model.
+    seed
+        Draws where the fits start.
+
+    Raises
+    ------
+    InputError
+        If the fabric has no cells, what was measured is not of its cells and ports, or a spread is
+        not above 0.
+
+    See Also
+    --------
+    forecast_powers : Powers of the fitted chip in other states, with their uncertainty.
+
+    Notes
+    -----
+    Time is about that of one light computation for each state, step and start, and the cube of
+    seven times the number of cells. Memory is the square of that number.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import Crossbar
+    >>> from optmatch.verify.optics.deviation import choose_states
+    >>> states = half_turn_cells(choose_states(Crossbar(2), 12))
+    >>> chip = CellDevice.of("smartlight", 4, {2: {"bar_loss_db": 0.9}})
+    >>> power = model_powers(Crossbar(2), chip, states)
+    >>> fit = fit_chip(Crossbar(2), Measurement(cell_states=states, power=power), "smartlight")
+    >>> f"{fit.cells.bar_loss_db[2]:.2f}"
+    '0.90'
+    """
+    check_measurement(fabric, measured)
+    chip = _build_chip(fabric, cells_of(device, fabric.n_cells))
+    fit = _LeastSquares(chip, measured, _check_spread(spread or FitSpread()))
+    rng = np.random.default_rng(integer("seed", seed, at_least=0))
+    best, is_unique = _fit_from_starts(fit, rng)
+    values = _fold_tilts(best.values)
+    deviation_db = fit.deviations_db(best.values)
+    return ChipFit(
+        cells=_cells_of_values(chip, values),
+        within=_widths_of_columns(values, best.covariance),
+        noise_db=best.noise.lit_db,
+        off_db=float(np.sqrt((deviation_db**2).mean())),
+        n_pairs=len(deviation_db),
+        is_unique=is_unique,
+        values=values,
+        covariance=best.covariance,
+    )
+
+
+def forecast_powers(fabric: Fabric, fit: ChipFit, cell_states: NDArray[np.int8]) -> PowerForecast:
+    """Forecast the powers of a fitted chip in other states.
+
+    Parameters
+    ----------
+    fabric
+        The chip.
+    fit
+        What `fit_chip` has returned for it.
+    cell_states
+        ``cell_states[k, cell]``: 0 bar, 1 cross, 2 half turned.
+    """
+    chip = _build_chip(fabric, fit.cells)
+    powers = []
+    widths = []
+    for row in cell_states:
+        light = _solve_state(chip, row, fit.values, with_slopes=True)
+        power = np.abs(light.arriving) ** 2
+        slopes = _slopes_of_level(light, FLOOR)
+        by_value = slopes.reshape(-1, *power.shape)
+        variance = np.einsum("ksd,kl,lsd->sd", by_value, fit.covariance, by_value, optimize=True)
+        powers.append(power)
+        widths.append(CERTAIN_DEVIATIONS * np.sqrt(np.maximum(variance, 0.0)))
+    return PowerForecast(np.array(powers), np.array(widths))
+
+
+def model_powers(
+    fabric: Fabric, cells: CellDevice, cell_states: NDArray[np.int8]
+) -> NDArray[np.float64]:
+    """Return the powers of a chip, ``power[k, source, destination]``, from fibre to fibre.
+
+    ``cell_states[k, cell]`` is 0 bar, 1 cross, 2 half turned.
+    """
+    chip = _build_chip(fabric, cells)
+    values = _values_of_cells(cells)
+    lights = [_solve_state(chip, row, values, with_slopes=False) for row in cell_states]
+    return np.array([np.abs(light.arriving) ** 2 for light in lights])
+
+
+class _FittedChip(NamedTuple):
+    """The parts of a chip that are not fitted."""
+
+    fabric: Fabric
+    graph: CellGraph
+    cells: CellDevice
+    """The model that fits start from."""
+    factors: NDArray[np.complex128]
+    """(cells, 3 states, 2, 2): what the circuit of a cell makes of an interferometer's matrix."""
+    waveguides: NDArray[np.complex128]
+    """(links,): the amplitude that is left at the end of each waveguide."""
+    both_facets: float
+    """The amplitude that two facets leave."""
+
+
+class _StateLight(NamedTuple):
+    """The light of a chip in one state."""
+
+    arriving: NDArray[np.complex128]
+    """(sources, destinations): amplitudes from fibre to fibre."""
+    slopes: NDArray[np.complex128] | None
+    """(cells, values, sources, destinations): derivatives of these amplitudes by the values."""
+
+
+class _Minimum(NamedTuple):
+    """The end of a fit."""
+
+    values: NDArray[np.float64]
+    """(cells, values)."""
+    noise: Noise
+    covariance: NDArray[np.float64]
+    """(cells * values, cells * values)."""
+
+
+def _build_chip(fabric: Fabric, cells: CellDevice) -> _FittedChip:
+    """Collect what the light of a chip depends on beside the fitted values."""
+    graph = graph_of(fabric)
+    waveguides = (10 ** (-waveguide_loss_db(graph, cells.device) / 20)).astype(np.complex128)
+    both_facets = 10 ** (-cells.device.coupling_loss_db / 10)
+    return _FittedChip(fabric, graph, cells, circuit_factors(fabric), waveguides, both_facets)
+
+
+def _check_spread(spread: FitSpread) -> NDArray[np.float64]:
+    """Return the standard deviation of each value, shape (values,)."""
+    for name, deviation in spread._asdict().items():
+        if not deviation > 0:
+            raise InputError(f"{name} = {deviation:g}: must be > 0", where=f"spread.{name}")
+    deviations = np.empty(N_VALUES)
+    deviations[[BAR_LOSS, CROSS_LOSS]] = spread.loss_db
+    deviations[[TURN, COMMON]] = spread.phase_rad
+    deviations[[BAR_TILT, CROSS_TILT]] = spread.tilt_rad
+    deviations[HALF_LOSS] = spread.half_loss_db
+    return deviations
+
+
+def _values_of_cells(cells: CellDevice) -> NDArray[np.float64]:
+    """Return ``values[cell, value]`` of a device of each cell."""
+    arm_1, arm_2 = cells.arm_errors_rad.T
+    values = np.zeros((cells.n_cells, N_VALUES))
+    values[:, BAR_LOSS] = cells.bar_loss_db
+    values[:, CROSS_LOSS] = cells.cross_loss_db
+    values[:, TURN] = (arm_1 - arm_2) / 2
+    values[:, COMMON] = (arm_1 + arm_2) / 2
+    for column, extinction_db in (
+        (BAR_TILT, cells.bar_extinction_db),
+        (CROSS_TILT, cells.cross_extinction_db),
+    ):
+        tilt_rad = np.arctan(10 ** (-extinction_db / 20))
+        values[:, column] = np.where(extinction_db >= NO_LEAK_DB, 0.0, tilt_rad)
+    return values
+
+
+def _cells_of_values(chip: _FittedChip, values: NDArray[np.float64]) -> CellDevice:
+    """Turn fitted values into columns; what was not fitted is that of the model."""
+    return replace(
+        chip.cells,
+        bar_loss_db=values[:, BAR_LOSS],
+        cross_loss_db=values[:, CROSS_LOSS],
+        bar_extinction_db=_extinction_db(values[:, BAR_TILT]),
+        cross_extinction_db=_extinction_db(values[:, CROSS_TILT]),
+        arm_1_error_rad=values[:, COMMON] + values[:, TURN],
+        arm_2_error_rad=values[:, COMMON] - values[:, TURN],
+    )
+
+
+def _extinction_db(tilt_rad: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the extinctions of tilts from 0 on; 0 is no leak."""
+    ratio = np.tan(tilt_rad) ** 2
+    extinction_db: NDArray[np.float64] = -10 * np.log10(np.maximum(ratio, 1e-100))
+    return np.minimum(extinction_db, NO_LEAK_DB)
+
+
+def _fold_tilts(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    r"""Make tilts positive by an error of the phase that does the same.
+
+    Angles in all three states are the same if :math:`\tau_b + x`, :math:`\tau_c - x` and
+    :math:`\varepsilon + x` take the places of the three values. Only a cell that leaks less than
+    nothing in both states together, which noise can fake, is changed: both tilts become 0.
+    """
+    folded = values.copy()
+    shift = np.maximum(-values[:, BAR_TILT], 0.0) + np.minimum(values[:, CROSS_TILT], 0.0)
+    folded[:, BAR_TILT] = np.maximum(values[:, BAR_TILT] + shift, 0.0)
+    folded[:, CROSS_TILT] = np.maximum(values[:, CROSS_TILT] - shift, 0.0)
+    folded[:, TURN] = values[:, TURN] + shift
+    return folded
+
+
+def _widths_of_columns(
+    values: NDArray[np.float64], covariance: NDArray[np.float64]
+) -> Mapping[str, tuple[float, ...]]:
+    """Return half the width of the 95 % interval of each fitted column, by the delta method."""
+    n_cells = len(values)
+    by_cell = covariance.reshape(n_cells, N_VALUES, n_cells, N_VALUES)
+    own = by_cell[np.arange(n_cells), :, np.arange(n_cells)]  # [cell, value, value]
+    variance = np.diagonal(own, axis1=1, axis2=2)
+    both_arms = variance[:, TURN] + variance[:, COMMON]
+    widths = {
+        "bar_loss_db": np.sqrt(variance[:, BAR_LOSS]),
+        "cross_loss_db": np.sqrt(variance[:, CROSS_LOSS]),
+        "arm_1_error_rad": np.sqrt(np.maximum(both_arms + 2 * own[:, TURN, COMMON], 0.0)),
+        "arm_2_error_rad": np.sqrt(np.maximum(both_arms - 2 * own[:, TURN, COMMON], 0.0)),
+    }
+    for name, column in (("bar_extinction_db", BAR_TILT), ("cross_extinction_db", CROSS_TILT)):
+        # E = -20 log10 tan(tilt) has the slope -20 / ln(10) / (sin(tilt) cos(tilt)).
+        slope = 20 / np.log(10) / np.maximum(np.sin(2 * values[:, column]) / 2, 1e-6)
+        widths[name] = slope * np.sqrt(variance[:, column])
+    return FrozenMap(
+        {name: tuple((CERTAIN_DEVIATIONS * width).tolist()) for name, width in widths.items()}
+    )
+
+
+def _draw_start(chip: _FittedChip, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw the ``values[cell, value]`` that a fit starts from: those of the model, nearly.
+
+    Powers stay the same if the errors that both arms share change their sign in all cells. Where
+    they are 0, no power depends on them to first order, hence a fit must start elsewhere.
+    """
+    values = _values_of_cells(chip.cells)
+    values[:, COMMON] += rng.normal(0.0, _START_COMMON_RAD, len(values))
+    return values
+
+
+def _cell_matrices(
+    values: NDArray[np.float64],
+    states: NDArray[np.int8],
+    heat_turn_rad: NDArray[np.float64],
+    factor: NDArray[np.complex128],
+) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
+    """Return the matrices of all cells, and their derivatives by the values.
+
+    Parameters
+    ----------
+    values
+        (cells, values).
+    states
+        (cells,): 0 bar, 1 cross, 2 half turned.
+    heat_turn_rad
+        (cells,): by how much heat of other cells turns half the difference of the phases.
+    factor
+        (cells, 2, 2): of the circuit of a cell.
+
+    Returns
+    -------
+    tuple
+        ``T[cell, side left by, side entered]`` and ``dT[cell, value, side left by, side
+        entered]``.
+    """
+    share = np.array([1.0, 0.0, 0.5])[states]  # of the way from cross to bar
+    half = 4 * share * (1 - share)  # 1 for a cell that is half turned
+    bar_tilt = values[:, BAR_TILT]
+    cross_tilt = values[:, CROSS_TILT]
+    angle = cross_tilt + share * (np.pi / 2 - bar_tilt - cross_tilt)
+    angle = angle + values[:, TURN] + heat_turn_rad
+    leak = share * np.tan(bar_tilt) ** 2 + (1 - share) * np.tan(cross_tilt) ** 2
+    loss_db = share * values[:, BAR_LOSS] + (1 - share) * values[:, CROSS_LOSS]
+    loss_db = loss_db + half * values[:, HALF_LOSS]
+
+    # A cell without loss would make loops without loss, whose light has no solution. Where this
+    # limit holds, the gain does not depend on the loss.
+    stated_gain = 10 ** (-loss_db / 20) * np.sqrt(1 + leak)
+    gain = np.minimum(KEPT, stated_gain)
+    gain_per_db = np.where(stated_gain < KEPT, -np.log(10) / 20 * gain, 0.0)
+
+    sine = np.sin(angle)
+    cosine = np.cos(angle)
+    turn = 1j * np.exp(1j * values[:, COMMON])[:, None, None]
+    ways = np.stack([sine, cosine, cosine, -sine], axis=-1).reshape(-1, 2, 2)
+    ways_by_angle = np.stack([cosine, -sine, -sine, -cosine], axis=-1).reshape(-1, 2, 2)
+    unit = turn * ways @ factor
+    by_angle = gain[:, None, None] * (turn * ways_by_angle @ factor)
+    matrices = gain[:, None, None] * unit
+    by_loss = gain_per_db[:, None, None] * unit
+
+    slopes = np.empty((len(values), N_VALUES, 2, 2), dtype=np.complex128)
+    slopes[:, BAR_LOSS] = share[:, None, None] * by_loss
+    slopes[:, CROSS_LOSS] = (1 - share)[:, None, None] * by_loss
+    slopes[:, HALF_LOSS] = half[:, None, None] * by_loss
+    slopes[:, TURN] = by_angle
+    slopes[:, COMMON] = 1j * matrices
+    slopes[:, BAR_TILT] = -share[:, None, None] * by_angle
+    slopes[:, CROSS_TILT] = (1 - share)[:, None, None] * by_angle
+    return matrices, slopes
+
+
+def _solve_state(
+    chip: _FittedChip, row: NDArray[np.int8], values: NDArray[np.float64], *, with_slopes: bool
+) -> _StateLight:
+    """Solve for the light in one state.
+
+    If the matrix of one cell changes by dT, an arriving amplitude changes by :math:`c^T dT e` to
+    first order: e is the light that enters the cell, and c what the destination gets of the light
+    that leaves it, in both directions through the cell.
+    """
+    from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
+
+    fabric, graph, _, factors, waveguides, both_facets = chip
+    states = set_stuck_cells(graph, row)
+    factor = factors[np.arange(graph.n_cells), states]
+    heat_turn_rad = heat_turns(graph, chip.cells, states) / 2
+    matrices, slopes = _cell_matrices(values, states, heat_turn_rad, factor)
+    is_dead = graph.stuck == DEAD
+    matrices[is_dead] = 0.0
+    slopes[is_dead] = 0.0
+
+    sent = scatter(graph, matrices, waveguides, fabric.source_terminals)
+    arriving = both_facets * sent.leaving[fabric.destination_terminals].T
+    if not with_slopes:
+        return _StateLight(arriving, None)
+    # The chip is reciprocal: what a destination gets of a terminal is what it would send there.
+    heard = scatter(graph, matrices, waveguides, fabric.destination_terminals)
+    entering = both_facets * sent.entering.reshape(graph.n_cells, 4, -1)
+    collected = heard.entering.reshape(graph.n_cells, 4, -1)
+    forwards = np.einsum(
+        "cbd,cvba,cas->cvsd", collected[:, 2:], slopes, entering[:, :2], optimize=True
+    )
+    backwards = np.einsum(
+        "cad,cvba,cbs->cvsd", collected[:, :2], slopes, entering[:, 2:], optimize=True
+    )
+    return _StateLight(arriving, forwards + backwards)
+
+
+def _slopes_of_level(light: _StateLight, floor: float) -> NDArray[np.float64]:
+    """Return the derivatives of the levels: ``[cell, value, source, destination]``."""
+    assert light.slopes is not None
+    power = np.abs(light.arriving) ** 2
+    power_slopes = 2 * (np.conj(light.arriving) * light.slopes).real
+    slopes: NDArray[np.float64] = 10 / np.log(10) * power_slopes / (power + floor)
+    return slopes
+
+
+class _LeastSquares:
+    """The objective of a fit: weighted squares of deviations and of distances from the model."""
+
+    def __init__(
+        self, chip: _FittedChip, measured: Measurement, spread: NDArray[np.float64]
+    ) -> None:
+        self.chip = chip
+        self.cell_states = measured.cell_states
+        self.compared = [compared_pairs(chip.fabric, power) for power in measured.power]
+        pairs = zip(measured.power, self.compared, strict=True)
+        self.measured_power = [power[compared] for power, compared in pairs]
+        self.model_values = _values_of_cells(chip.cells)
+        self.spread = np.broadcast_to(spread, self.model_values.shape)
+        self.strongest = max(float(power.max(initial=0.0)) for power in self.measured_power)
+
+    def distance(self, values: NDArray[np.float64]) -> float:
+        """Return the squares of the distance from the model, in standard deviations."""
+        return float((((values - self.model_values) / self.spread) ** 2).sum())
+
+    def objective(self, values: NDArray[np.float64], floor: float, noise: Noise) -> float:
+        """Return the objective for ``values[cell, value]``."""
+        total = self.distance(values)
+        for row, compared, measured in self._states():
+            light = _solve_state(self.chip, row, values, with_slopes=False)
+            weight = _weights(measured, floor, noise)
+            deviation_db = _deviation_db(np.abs(light.arriving[compared]) ** 2, measured, floor)
+            total += float(((weight * deviation_db) ** 2).sum())
+        return total
+
+    def normal_equations(
+        self, values: NDArray[np.float64], floor: float, noise: Noise
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return half the gradient, (cells * values,), and the normal matrix of Gauss-Newton.
+
+        They are added up state by state, so that memory does not grow with the number of states.
+        """
+        inverse_variance = self.spread.ravel() ** -2.0
+        gradient = (values - self.model_values).ravel() * inverse_variance
+        normal = np.diag(inverse_variance)
+        for row, compared, measured in self._states():
+            light = _solve_state(self.chip, row, values, with_slopes=True)
+            weight = _weights(measured, floor, noise)
+            deviation_db = _deviation_db(np.abs(light.arriving[compared]) ** 2, measured, floor)
+            slopes = _slopes_of_level(light, floor)[:, :, compared].reshape(values.size, -1)
+            weighted = slopes * weight
+            gradient += weighted @ (weight * deviation_db)
+            normal += weighted @ weighted.T
+        return gradient, normal
+
+    def deviations_db(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return modelled less measured powers of all pairs, (pairs,), with the usual floor."""
+        parts = []
+        for row, compared, measured in self._states():
+            light = _solve_state(self.chip, row, values, with_slopes=False)
+            parts.append(_deviation_db(np.abs(light.arriving[compared]) ** 2, measured, FLOOR))
+        return np.concatenate(parts)
+
+    def estimate_noise(
+        self, values: NDArray[np.float64], noise: Noise, n_determined: float
+    ) -> Noise:
+        """Estimate the noise that a fit leaves, of which data have determined so many values."""
+        deviation_db = self.deviations_db(values)
+        measured = np.concatenate(self.measured_power)
+        light_share = measured / (measured + FLOOR)
+        is_lit = light_share >= LIT_SHARE
+        if is_lit.sum() <= n_determined:
+            is_lit = np.ones(len(measured), dtype=bool)
+        # Lit pairs determine their part of the values.
+        parameters = n_determined * is_lit.mean()
+        return estimate_noise(
+            deviation_db,
+            light_share,
+            is_lit,
+            dark_ratio=noise.dark_ratio,
+            parameters=parameters,
+        )
+
+    def _states(
+        self,
+    ) -> zip[tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.float64]]]:
+        return zip(self.cell_states, self.compared, self.measured_power, strict=True)
+
+
+def _deviation_db(
+    power: NDArray[np.float64], measured: NDArray[np.float64], floor: float
+) -> NDArray[np.float64]:
+    """Return modelled less measured powers in dB above a floor."""
+    deviation: NDArray[np.float64] = 10 * np.log10((power + floor) / (measured + floor))
+    return deviation
+
+
+def _weights(measured: NDArray[np.float64], floor: float, noise: Noise) -> NDArray[np.float64]:
+    """Return the inverse of the noise of each pair, in 1/dB, above a floor."""
+    light_share = measured / (measured + floor)
+    weights: NDArray[np.float64] = 1 / (
+        noise.lit_db * relative_spread(light_share, noise.dark_ratio)
+    )
+    return weights
+
+
+def _fit_from_starts(fit: _LeastSquares, rng: np.random.Generator) -> tuple[_Minimum, bool]:
+    """Fit from drawn starts until two end in the same minimum.
+
+    All starts are fitted to strong light. Fainter light follows in the order of what that leaves,
+    since a start that strong light fits badly hardly ever ends in the best minimum.
+
+    Returns
+    -------
+    tuple
+        The best minimum, and whether two starts have ended in it.
+    """
+    floors = [max(FLOOR, share * fit.strongest) for share in _FLOORS]
+    strong = floors[:_SCREENED_STAGES]
+    starts = [_descend(fit, _draw_start(fit.chip, rng), strong) for _ in range(_DRAWN_STARTS)]
+    starts.sort(key=lambda start: start[0])
+    ends: list[tuple[float, NDArray[np.float64]]] = []
+    is_unique = False
+    for _, start in starts:
+        ends.append(_descend(fit, start, floors[_SCREENED_STAGES:]))
+        ends.sort(key=lambda end: end[0])
+        is_unique = len(ends) > 1 and ends[1][0] < (1 + _SAME_MINIMUM) * ends[0][0]
+        if is_unique:
+            break
+    return _finish_fit(fit, ends[0][1]), is_unique
+
+
+def _descend(
+    fit: _LeastSquares, start: NDArray[np.float64], floors: Sequence[float]
+) -> tuple[float, NDArray[np.float64]]:
+    """Fit with one floor after the other; returns the last objective, and the values."""
+    values = start
+    for floor in floors:
+        values = _minimise(fit, values, floor, _FIRST_NOISE)
+    return fit.objective(values, floors[-1], _FIRST_NOISE), values
+
+
+def _finish_fit(fit: _LeastSquares, start: NDArray[np.float64]) -> _Minimum:
+    """Fit on with the noise that is found, and compute the covariance."""
+    noise = _FIRST_NOISE
+    values = start
+    for _ in range(_NOISE_ROUNDS):
+        covariance = np.linalg.inv(fit.normal_equations(values, FLOOR, noise)[1])
+        # What is left of the spread of the model counts the values that data do not determine.
+        n_undetermined = float((np.diag(covariance) / fit.spread.ravel() ** 2).sum())
+        noise = fit.estimate_noise(values, noise, values.size - n_undetermined)
+        values = _minimise(fit, values, FLOOR, noise)
+    normal = fit.normal_equations(values, FLOOR, noise)[1]
+    return _Minimum(values, noise, np.asarray(np.linalg.inv(normal), dtype=np.float64))
+
+
+def _minimise(
+    fit: _LeastSquares, start: NDArray[np.float64], floor: float, noise: Noise
+) -> NDArray[np.float64]:
+    """Minimise the objective by Levenberg and Marquardt; returns ``values[cell, value]``."""
+    values = start
+    objective = fit.objective(values, floor, noise)
+    damping = 1e-3
+    for _ in range(_MOST_STEPS):
+        gradient, normal = fit.normal_equations(values, floor, noise)
+        # A step that does not help is taken back, and the next one is shorter.
+        for _ in range(_MOST_TRIES):
+            damped = normal + damping * np.diag(np.diag(normal))
+            step = np.linalg.solve(damped, gradient).reshape(values.shape)
+            next_values = values - step
+            next_values[:, [BAR_LOSS, CROSS_LOSS]] = np.maximum(
+                next_values[:, [BAR_LOSS, CROSS_LOSS]], 0.0
+            )
+            next_objective = fit.objective(next_values, floor, noise)
+            if next_objective < objective:
+                break
+            damping *= 4
+        else:
+            return values
+        gained = objective - next_objective
+        values = next_values
+        objective = next_objective
+        damping = max(damping / 5, 1e-9)
+        if gained < _CONVERGED * objective:
+            break
+    return values
