@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
+from optmatch.fabrics.netlists.circuits import with_cell_phases
 from optmatch.model import (
     DEVICES,
     Amount,
@@ -93,6 +94,8 @@ class AllToAll(Displayed):
             losses_db = typical.bar_loss_db, typical.cross_loss_db
             self._set(cells=cells_alike(self.fabric, self.objective, *losses_db))
         check_cells(self.fabric, self.objective, self.cells)
+        if self.cells is not None:
+            self._set(cells=with_cell_phases(self.fabric, self.cells))
         if self.delay_s == "cells":
             if self.cells is None:
                 message = "delay_s = 'cells': a device of each cell is needed"

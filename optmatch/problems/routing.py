@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
+from optmatch.fabrics.netlists.circuits import with_cell_phases
 from optmatch.fabrics.reach import cheapest_ways, fit_stuck, lights_every_cell
 from optmatch.model import (
     DEVICES,
@@ -132,6 +133,8 @@ class Routing(Displayed):
             losses_db = self.bar_loss_db, self.cross_loss_db
             self._set(cells=cells_alike(self.fabric, self.objective, *losses_db))
         check_cells(self.fabric, self.objective, self.cells)
+        if self.cells is not None:
+            self._set(cells=with_cell_phases(self.fabric, self.cells))
         matching = self.matching
         if len(matching) != self.fabric.n_ports:
             raise InputError(

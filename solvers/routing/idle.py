@@ -16,6 +16,7 @@ from scipy.sparse import csc_matrix, identity
 from scipy.sparse.linalg import splu
 
 from optmatch.fabrics import EXITS, CellGraph
+from optmatch.fabrics.netlists.circuits import with_cell_phases
 from optmatch.fabrics.waveguides import waveguide_loss_db
 from optmatch.model import (
     BAR,
@@ -54,7 +55,7 @@ def settle(
         raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
     if schedule is None or schedule.cell_states is None:
         raise InputError("optics need one schedule, with cell states")
-    cells = cells_of(device, graph.n_cells)
+    cells = with_cell_phases(fabric, cells_of(device, graph.n_cells))
     flow = PowerFlow.of(graph, cells)
     settled = schedule.cell_states.copy()
     for states, matching in zip(settled, schedule.matchings, strict=True):

@@ -9,14 +9,24 @@ phase sets which state, and the verifier does so again, by code of its own, to c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.fabric import Fabric
-from optmatch.model import Axes, GivenOrNone, InputError, Value, check_fields, given
+from optmatch.model import (
+    BAR,
+    CROSS,
+    Axes,
+    CellDevice,
+    GivenOrNone,
+    InputError,
+    Value,
+    check_fields,
+    given,
+)
 
 PartKind = Literal["coupler", "shifter", "pass", "crossing"]
 
@@ -155,3 +165,27 @@ def find_differences(fabric: Fabric) -> NDArray[np.float64]:
         for circuit in cell_circuits(fabric)
     ]
     return np.array(rows, dtype=np.float64).reshape(-1, 2)
+
+
+def with_cell_phases(fabric: Fabric, cells: CellDevice) -> CellDevice:
+    """Give cells the differences of phases that set their states, unless their table states them.
+
+    Their heaters then take the power, and give the heat, that the circuits of a netlist need.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import Benes
+    >>> cells = CellDevice.of("smartlight", 1)
+    >>> with_cell_phases(Benes(2), cells) == cells
+    True
+    """
+    if cells.bar_phase_rad is not None or cells.cross_phase_rad is not None:
+        return cells
+    if not any(cell_circuits(fabric)):
+        return cells
+    difference_rad = find_differences(fabric)
+    return replace(
+        cells,
+        bar_phase_rad=difference_rad[:, BAR].copy(),
+        cross_phase_rad=difference_rad[:, CROSS].copy(),
+    )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.light import trace
+from optmatch.fabrics.netlists.circuits import with_cell_phases
 from optmatch.model import BAR, CROSS, Axes, Device, FrozenMap, Measurement, Value
 from optmatch.model.cells import CellDevice, cells_of
 from optmatch.model.numbers import integer
@@ -262,7 +263,7 @@ def compare_chip(
     graph = graph_of(fabric)
     check_measurement(fabric, measured)
     measured = without_half_turned(measured)
-    cells = cells_of(device, graph.n_cells)
+    cells = with_cell_phases(fabric, cells_of(device, graph.n_cells))
     nominal = nominal_amplitudes(graph, cells)
     model = _ChipModel(fabric, measured, cells, nominal)
     search = _search_changed_cell(model)

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import DEAD
+from optmatch.fabrics.netlists.circuits import with_cell_phases
 from optmatch.fabrics.waveguides import heat_turns, waveguide_loss_db
 from optmatch.model import Axes, Device, FrozenMap, InputError, Measurement, Value
 from optmatch.model.cells import HALF_TURNED, CellDevice, cells_of
@@ -229,7 +230,8 @@ def fit_chip(
     '0.90'
     """
     check_measurement(fabric, measured)
-    chip = _build_chip(fabric, cells_of(device, fabric.n_cells))
+    cells = with_cell_phases(fabric, cells_of(device, fabric.n_cells))
+    chip = _build_chip(fabric, cells)
     fit = _LeastSquares(chip, measured, _check_spread(spread or FitSpread()))
     rng = np.random.default_rng(integer("seed", seed, at_least=0))
     best, is_unique = _fit_from_starts(fit, rng)

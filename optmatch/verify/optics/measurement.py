@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.light import trace
+from optmatch.fabrics.netlists.circuits import with_cell_phases
 from optmatch.fabrics.waveguides import heat_turns, measure_waveguides, waveguide_loss_db
 from optmatch.model import (
     BAR,
@@ -104,7 +105,7 @@ def measure_optics(
     fabric = problem.fabric
     graph: CellGraph = fabric.graph
     schedule = _schedule_of(fabric, subject)
-    cells = cells_of(device, graph.n_cells)
+    cells = with_cell_phases(fabric, cells_of(device, graph.n_cells))
     frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
     if not len(frequencies):
         raise InputError("frequencies_hz: at least one", where="frequencies_hz")

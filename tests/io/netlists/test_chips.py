@@ -93,6 +93,26 @@ def test_1x2_switches_have_phases_of_a_quarter_turn() -> None:
     assert circuit is not None and circuit.arms == ((), ("w",))
 
 
+def test_heaters_of_1x2_switches_take_what_their_phases_need() -> None:
+    """A quarter turn either way, up to whole turns: a half of pi, and three halves."""
+    fabric = netlist_from_tree(NARROW)
+    phases_rad = find_differences(fabric)[0]
+    cells = om.model.CellDevice.of(om.Device(heater_mw_per_pi=20.0), 1)
+    feed, top = (fabric.port_names.index(name) for name in ("feed", "top"))
+    matching = np.full(3, -1)
+    matching[[feed, top]] = top, feed
+    problem = om.Routing(fabric, matching, objective="power-mw", cells=cells)
+    assert problem.cells is not None
+    wanted_mw = 20.0 * np.mod(phases_rad, 2 * PI) / PI
+    assert problem.cells.power_mw[0] == pytest.approx(wanted_mw)
+    assert sorted(wanted_mw) == pytest.approx([10.0, 30.0])
+    solution = om.solve(problem, seed=0)
+    report = om.verify(problem, solution)
+    assert report.ok
+    optics = om.measure_optics(problem, solution, cells)
+    assert optics.heater_mw[0] in (pytest.approx(10.0), pytest.approx(30.0))
+
+
 def test_a_gate_lets_light_through_where_arms_agree() -> None:
     fabric = netlist_from_tree(GATE)
     assert find_differences(fabric).tolist() == [[0.0, PI]]

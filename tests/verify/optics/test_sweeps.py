@@ -36,6 +36,37 @@ def test_heaters_are_found_from_noisy_sweeps() -> None:
     assert 90 <= sum(within) < 100
 
 
+@pytest.mark.parametrize("of_reading", [True, False])
+def test_one_output_is_enough(of_reading: bool) -> None:
+    """With noise of 1 % of the reading or of the largest power, phases are within 0.02 rad.
+
+    Of the reading: in the whole sweep of 95 of 100 heaters. Of the largest power, the phases that
+    set bar and cross are so in 96 % of 1,000 drawn heaters each, of which 300 may miss two more.
+    """
+    rng = np.random.default_rng(2)
+    close = np.zeros(3)
+    n_heaters = 300
+    for _ in range(n_heaters):
+        largest_v = rng.uniform(2, 6)
+        a_rad = rng.uniform(-np.pi, np.pi)
+        b_rad_per_v2 = 2 * np.pi / largest_v**2
+        volts = np.linspace(0, largest_v, 41)
+        cross = 0.5 * (1 + rng.uniform(0.9, 1.0) * np.cos(a_rad + b_rad_per_v2 * volts**2))
+        noise = rng.normal(0, 0.01, 41)
+        power = cross * (1 + noise) if of_reading else cross + noise
+        fit = fit_sweep(volts, power[:, None], (True,))
+        # The voltages of cross and of bar, and then those of the whole sweep.
+        turns_rad = np.mod(np.array([0, np.pi]) - a_rad, 2 * np.pi)
+        set_volts = [*np.sqrt(turns_rad / b_rad_per_v2), volts]
+        for index, some_volts in enumerate(set_volts):
+            true_rad = a_rad + b_rad_per_v2 * some_volts**2
+            off_rad = np.abs(np.angle(np.exp(1j * (fit.phase_rad(some_volts) - true_rad))))
+            close[index] += off_rad.max() <= 0.02
+    share = close / n_heaters
+    assert share[:2].min() >= (0.95 if of_reading else 0.93)
+    assert share[2] >= (0.95 if of_reading else 0.85)
+
+
 def test_the_factor_of_a_band() -> None:
     """Against drawn ratios: the root of twice the quantile of F with 2 degrees above."""
     rng = np.random.default_rng(1)
