@@ -77,7 +77,7 @@ def test_touchstone_files_are_read(fabric: om.Fabric, tmp_path: Path) -> None:
         ({"amplitude": np.zeros((2, 3, 3))}, "amplitude of type float64: complex numbers"),
         ({"cell_states": np.zeros((2, 6))}, "cell_states of type float64: whole numbers"),
         ({"cell_states": np.zeros(6, int)}, "cell_states has 1 dimensions, not 2"),
-        ({"cell_states": np.full((2, 6), 2)}, r"cell_states\[0, 0\] = 2: from 0 to 1"),
+        ({"cell_states": np.full((2, 6), 3)}, r"cell_states\[0, 0\] = 3: from 0 to 2"),
         ({"amplitude": np.zeros((2, 4, 3), complex)}, r"the fabric needs .k, 3, 3"),
         ({"amplitude": np.zeros((3, 3, 3), complex)}, "not .states, cells. and"),
         ({"amplitude": np.full((2, 3, 3), 1e300 + 0j)}, r"power\[0, 0, 0\] = inf"),
