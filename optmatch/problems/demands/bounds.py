@@ -1,113 +1,228 @@
 """Lower bounds of demands: of each line, of all ports together, and of groups of entries.
 
-A line serves one entry at a time, each in another slot. So before a set of groups is complete, the
-busiest line for it has had its time, and another one, perhaps, most slots, each after a delay.
-Every two lines are so a machine that serves groups one by one: a concurrent open shop.
+A line, which is a source or a destination, serves one entry at a time, each in another slot. A
+set of groups is therefore complete no earlier than its busiest line has had its time, nor than
+the line with most slots, which may be another one, has had a delay before each. Every two lines
+are so a machine that serves groups one after another: a concurrent open shop.
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics import Fabric
 from optmatch.model import InputError
 
-Displayed = Any
-"""A `Demand`: its module imports this one."""
+
+class DemandInTicks(Protocol):
+    """The part of a `Demand` that its bounds need; the module of that class imports this one."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The switch."""
+
+    @property
+    def objective(self) -> Any:
+        """What is minimised."""
+
+    @property
+    def switching(self) -> Any:
+        """Whether all circuits stop while some change."""
+
+    @property
+    def planes(self) -> int:
+        """Switches side by side."""
+
+    @property
+    def ticks(self) -> NDArray[np.int64]:
+        """``ticks[source, destination]``: how long a circuit is needed."""
+
+    @property
+    def directed_ticks(self) -> NDArray[np.int64]:
+        """``directed_ticks[source, destination]``: the demand, in ticks of a circuit."""
+
+    @property
+    def tick_s(self) -> float:
+        """The length of a tick in seconds."""
+
+    @property
+    def delay_ticks(self) -> int:
+        """The reconfiguration delay."""
+
+    @property
+    def min_slot_ticks(self) -> int:
+        """The shortest slot."""
+
+    @property
+    def packet_share(self) -> float:
+        """The rate of the packet network over that of a circuit."""
 
 
-def bound_lines(problem: Displayed) -> NDArray[np.float64]:
-    r"""Bound the objective by each line alone: rows by source, then columns by destination.
+class GroupedDemand(DemandInTicks, Protocol):
+    """The part of a `Demand` whose entries belong to groups with weights and deadlines."""
+
+    @property
+    def demand_bytes(self) -> NDArray[np.float64]:
+        """``demand_bytes[source, destination]``."""
+
+    @property
+    def packet_bytes_per_s(self) -> float:
+        """The rate of the packet network."""
+
+    @property
+    def groups(self) -> Any:
+        """``groups[source, destination]``: the group of an entry, -1 without; or None."""
+
+    @property
+    def weights(self) -> Any:
+        """The weight of each group; empty if all are 1."""
+
+    @property
+    def deadlines_s(self) -> Any:
+        """The deadline of each group; empty if all are 0."""
+
+
+def bound_lines(problem: DemandInTicks) -> NDArray[np.float64]:
+    r"""Bound the objective by each line alone.
 
     A port that meets :math:`k` partners on :math:`s` planes spends :math:`\max(k, s)` delays, so
     the sum :math:`S` of its line takes at least :math:`(S + \max(k, s)\,\delta) / s`, in whole
     ticks. With a packet network of the relative rate :math:`r`, only the :math:`k` largest entries
     need circuits: then both :math:`(S + k \delta) / (s + r)` and what is left over :math:`r` are
-    bounds, and the best :math:`k` counts. In the unit of the objective; float64, shape (2 ports,).
+    bounds, and the best :math:`k` counts.
+
+    Returns
+    -------
+    array of float, shape (2 * ports,)
+        In the unit of the objective, for the rows by source, then the columns by destination.
     """
     with_packets = problem.packet_share > 0
-    ticks = problem.directed_ticks if with_packets else problem.ticks
     if with_packets and problem.objective != "matchings":
-        bounds = [
-            _with_packets(line[line > 0], problem) for part in (ticks, ticks.T) for line in part
-        ]
+        bounds = []
+        for matrix in (problem.directed_ticks, problem.directed_ticks.T):
+            for line in matrix:
+                bounds.append(_bound_line_with_packets(line[line > 0], problem))
         return np.asarray(np.array(bounds) * problem.tick_s, dtype=np.float64)
-    held, partners = _of_lines(ticks, problem)
+
+    ticks = problem.directed_ticks if with_packets else problem.ticks
+    busy_ticks, n_partners = _line_sums(ticks, problem)
     if problem.objective == "matchings":
-        return partners.astype(np.float64)
-    meetings = np.where(partners > 0, np.maximum(partners, problem.planes), 0)
-    needed = -(-(held + meetings * problem.delay_ticks) // problem.planes)  # rounded up
-    return np.asarray(needed * problem.tick_s, dtype=np.float64)
+        return n_partners.astype(np.float64)
+
+    # A port with fewer partners than planes counts a delay for each plane: on fewer planes it
+    # would be busy for longer.
+    n_delays = np.where(n_partners > 0, np.maximum(n_partners, problem.planes), 0)
+    all_ticks = busy_ticks + n_delays * problem.delay_ticks
+    bound_ticks = -(-all_ticks // problem.planes)  # rounded up
+    return np.asarray(bound_ticks * problem.tick_s, dtype=np.float64)
 
 
-def _of_lines(
-    ticks: NDArray[np.int64], problem: Displayed
+def _line_sums(
+    ticks: NDArray[np.int64], problem: DemandInTicks
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how long each row, then each column, is held at least, and its partners."""
-    held = ticks
+    """Sum the ticks of each line, where each entry lasts one shortest slot at least.
+
+    Returns
+    -------
+    busy_ticks, n_partners : array of int, shape (2 * ports,)
+        For the rows, then the columns: how long the port is busy, and with how many others.
+    """
+    lengths = ticks
     if problem.min_slot_ticks > 1:
-        held = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
-    sums = [held.sum(axis=axis) for axis in (1, 0)]
-    return np.concatenate(sums), np.concatenate(
-        [np.count_nonzero(ticks, axis=axis) for axis in (1, 0)]
-    )
+        lengths = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
+    busy_ticks = np.concatenate([lengths.sum(axis=1), lengths.sum(axis=0)])
+    n_partners = np.concatenate([np.count_nonzero(ticks, axis=1), np.count_nonzero(ticks, axis=0)])
+    return busy_ticks, n_partners
 
 
-def bound_together(problem: Displayed) -> float:
+def bound_together(problem: DemandInTicks) -> float:
     r"""Bound the objective by all ports together: by how long circuits and how many slots last.
 
-    Of all slots the durations add up to at least the sum of the busiest line, and there are as
-    many as the partners of the line with most: where all circuits stop, each after a delay. Of
-    :math:`n` bidirectional ports that want something at most :math:`k = \lfloor n / 2 \rfloor`
-    pairs have circuits side by side. So :math:`m` pairs of :math:`T` ticks in all take at least
-    :math:`\lceil T / k \rceil` ticks and :math:`\lceil m / k \rceil` slots; per circuit, where a
-    pair holds its ports for a delay too, :math:`\lceil (T + m \delta) / k \rceil`. On :math:`s`
-    planes it is a share of :math:`1 / s`. 0 beside packets.
+    The durations of all slots add up to at least the sum of the busiest line, and there are at
+    least as many slots as the line with most partners has: where all circuits stop, each after a
+    delay. Of :math:`n` bidirectional ports that want something at most :math:`k = \lfloor n / 2
+    \rfloor` pairs have circuits side by side. So :math:`m` pairs of :math:`T` ticks in all take
+    at least :math:`\lceil T / k \rceil` ticks and :math:`\lceil m / k \rceil` slots; per circuit,
+    where a pair holds its ports for a delay too, :math:`\lceil (T + m \delta) / k \rceil`. On
+    :math:`s` planes it is a share of :math:`1 / s`. 0 beside packets.
     """
-    ticks, delay = problem.ticks, problem.delay_ticks
+    ticks = problem.ticks
+    delay_ticks = problem.delay_ticks
     if problem.packet_share > 0 or not ticks.any():
         return 0.0
-    sums, partners = _of_lines(ticks, problem)
-    busy, slots, by_circuit = int(sums.max()), int(partners.max()), 0
+    line_ticks, n_partners = _line_sums(ticks, problem)
+    busy_ticks = int(line_ticks.max())
+    n_slots = int(n_partners.max())
+    per_circuit_ticks = 0
     if problem.fabric.bidirectional:
-        held = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
-        pairs = held[np.triu(held) > 0]
-        side_by_side = int(np.count_nonzero(ticks.any(axis=0))) // 2
-        busy = max(busy, -(-int(pairs.sum()) // side_by_side))
-        slots = max(slots, -(-len(pairs) // side_by_side))
-        by_circuit = -(-int(pairs.sum() + len(pairs) * delay) // side_by_side)
+        # Each pair once, for one shortest slot at least.
+        lengths = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
+        pair_ticks = lengths[np.triu(lengths) > 0]
+        total_ticks = int(pair_ticks.sum())
+        n_pairs = len(pair_ticks)
+        n_busy_ports = int(np.count_nonzero(ticks.any(axis=0)))
+        most_circuits = n_busy_ports // 2
+        busy_ticks = max(busy_ticks, _divide_up(total_ticks, most_circuits))
+        n_slots = max(n_slots, _divide_up(n_pairs, most_circuits))
+        per_circuit_ticks = _divide_up(total_ticks + n_pairs * delay_ticks, most_circuits)
+
     if problem.objective == "matchings":
-        return float(slots)
-    needed = busy + slots * delay if problem.switching == "all-stop" else by_circuit
-    return float(-(-needed // problem.planes) * problem.tick_s)
+        return float(n_slots)
+    bound_ticks = per_circuit_ticks
+    if problem.switching == "all-stop":
+        bound_ticks = busy_ticks + n_slots * delay_ticks
+    return float(_divide_up(bound_ticks, problem.planes) * problem.tick_s)
 
 
-def _with_packets(entries: NDArray[np.int64], problem: Displayed) -> float:
-    """Bound one line in ticks, over all numbers of partners that get circuits."""
-    share, planes, delay = problem.packet_share, problem.planes, problem.delay_ticks
+def _divide_up(dividend: int, divisor: int) -> int:
+    """Divide and round up."""
+    return -(-dividend // divisor)
+
+
+def _bound_line_with_packets(entries: NDArray[np.int64], problem: DemandInTicks) -> float:
+    """Bound one line beside a packet network, over all numbers of partners that get circuits.
+
+    Parameters
+    ----------
+    entries
+        The positive entries of the line, in ticks.
+    problem
+        The demand.
+
+    Returns
+    -------
+    float
+        Ticks.
+    """
+    packet_share = problem.packet_share
+    planes = problem.planes
     total = int(entries.sum())
-    left = total - np.concatenate([[0], np.cumsum(np.sort(entries)[::-1])])
+
+    # With circuits for the k largest entries, packets carry the others: by_packets[k].
+    largest_first = np.sort(entries)[::-1]
+    by_packets = total - np.concatenate([[0], np.cumsum(largest_first)])
     best = inf
-    for partners, rest in enumerate(left.tolist()):
-        by_circuits = min(
-            (total + max(partners, used) * delay) / (used + share)
-            for used in {min(partners, planes), planes if partners else 0}
-        )
-        best = min(best, max(by_circuits, rest / share))
+    for n_partners, packet_ticks in enumerate(by_packets.tolist()):
+        # As many planes are used as there are partners, or all of them.
+        numbers_of_planes = {min(n_partners, planes), planes if n_partners else 0}
+        circuit_bound = inf
+        for n_planes in numbers_of_planes:
+            n_delays = max(n_partners, n_planes)
+            all_ticks = total + n_delays * problem.delay_ticks
+            circuit_bound = min(circuit_bound, all_ticks / (n_planes + packet_share))
+        best = min(best, max(circuit_bound, packet_ticks / packet_share))
     return best
 
 
 EXACT = 12
 """The most groups whose best order in the relaxation is found; more groups are not all ordered."""
 
-Grouped = Any
-"""A `Demand` whose groups count: its module imports this one."""
 
-
-def check_groups(problem: Grouped) -> None:
+def check_groups(problem: GroupedDemand) -> None:
     """Check that groups are given where they are asked for, and cover the demand."""
     groups = problem.groups
     if problem.objective != "weighted-completion-s":
@@ -130,52 +245,60 @@ def check_groups(problem: Grouped) -> None:
             " one plane, without packet network",
             where="objective",
         )
-    for i, j in np.argwhere((problem.demand_bytes > 0) & (groups < 0))[:1]:
+    # Each entry with bytes has a group, and groups are numbered from 0.
+    without_group = np.argwhere((problem.demand_bytes > 0) & (groups < 0))
+    if len(without_group):
+        source, destination = without_group[0]
         raise InputError(
-            f"groups[{i}, {j}] = -1: the entry of demand_bytes has no group",
-            where=f"groups[{i}, {j}]",
+            f"groups[{source}, {destination}] = -1: the entry of demand_bytes has no group",
+            where=f"groups[{source}, {destination}]",
         )
-    count = int(groups.max(initial=-1)) + 1
-    if count > groups.size:
-        raise InputError(f"groups: number {count - 1} of {groups.size} entries", where="groups")
+    n_groups = int(groups.max(initial=-1)) + 1
+    if n_groups > groups.size:
+        raise InputError(f"groups: number {n_groups - 1} of {groups.size} entries", where="groups")
     for name in ("weights", "deadlines_s"):
-        if len(getattr(problem, name)) not in (0, count):
+        n_values = len(getattr(problem, name))
+        if n_values not in (0, n_groups):
             raise InputError(
-                f"{name} has {len(getattr(problem, name))} entries, there are {count} groups",
-                where=name,
+                f"{name} has {n_values} entries, there are {n_groups} groups", where=name
             )
 
 
-def weigh_groups(problem: Grouped) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return weight and deadline in seconds of each group."""
-    count = int(problem.groups.max(initial=-1)) + 1
-    return (
-        np.array(problem.weights or (1.0,) * count),
-        np.array(problem.deadlines_s or (0.0,) * count),
-    )
+def weigh_groups(problem: GroupedDemand) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return weight and deadline in seconds of each group, 1 and 0 where none are given."""
+    n_groups = int(problem.groups.max(initial=-1)) + 1
+    weights = np.array(problem.weights or (1.0,) * n_groups)
+    deadlines_s = np.array(problem.deadlines_s or (0.0,) * n_groups)
+    return weights, deadlines_s
 
 
-def load_lines(problem: Grouped) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``served[group, line]`` and ``delayed[group, line]``, in ticks, for what groups ask.
+def load_lines(problem: GroupedDemand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sum the load of each group on each line.
 
-    Lines are sources, then destinations.
+    Returns
+    -------
+    served, delayed : array of int, shape (groups, 2 * ports)
+        Ticks of circuits and ticks of delays; lines are sources, then destinations.
     """
-    n, groups = problem.fabric.n_ports, len(weigh_groups(problem)[0])
-    served, delayed = np.zeros((2, groups, 2 * n), dtype=np.int64)
-    rows, columns = np.nonzero(problem.ticks)
-    for lines in (rows, n + columns):
-        place = problem.groups[rows, columns], lines
-        np.add.at(served, place, problem.ticks[rows, columns])
-        np.add.at(delayed, place, problem.delay_ticks)
+    n_ports = problem.fabric.n_ports
+    weights, _ = weigh_groups(problem)
+    shape = (len(weights), 2 * n_ports)
+    served = np.zeros(shape, dtype=np.int64)
+    delayed = np.zeros(shape, dtype=np.int64)
+    sources, destinations = np.nonzero(problem.ticks)
+    group = problem.groups[sources, destinations]
+    for line in (sources, n_ports + destinations):
+        np.add.at(served, (group, line), problem.ticks[sources, destinations])
+        np.add.at(delayed, (group, line), problem.delay_ticks)
     return served, delayed
 
 
-def bound_groups(problem: Grouped) -> float:
-    """Bound the weighted completion by what `order_groups` earns."""
+def bound_groups(problem: GroupedDemand) -> float:
+    """Bound the weighted completion by the relaxation of `order_groups`, in seconds."""
     weights, deadlines_s = weigh_groups(problem)
     served, delayed = load_lines(problem)
-    earned = order_groups(served, delayed, weights, deadlines_s / problem.tick_s)[1]
-    return earned * float(problem.tick_s)
+    _, bound_ticks = order_groups(served, delayed, weights, deadlines_s / problem.tick_s)
+    return bound_ticks * float(problem.tick_s)
 
 
 def order_groups(
@@ -186,34 +309,76 @@ def order_groups(
 ) -> tuple[list[int], float]:
     """Order groups for the concurrent open shop, and return a bound for all orders.
 
-    While there are more than `EXACT` groups, the last one is that which weighs least for its time
-    on the busiest machine; the others pay for that machine by their weights [1]_. These payments
-    are a bound. The bound does without the payment where the last group, alone and late, costs
-    more. The other groups are put in the best order for the rest of their weights, by sets.
+    The primal-dual rule of [1]_ while there are more than `EXACT` groups: the last group is the
+    one whose weight is smallest for its time on the busiest machine, and the other groups pay for
+    that machine by their weights. These payments are a bound. Where the last group, alone and
+    late, costs more than the payment, that cost counts instead. The other groups are put in the
+    best order for the rest of their weights, by dynamic programming over sets.
+
+    Parameters
+    ----------
+    served, delayed : array of int, shape (groups, lines)
+        Ticks of circuits and of delays.
+    weights : array, shape (groups,)
+        The weight of each tick of lateness.
+    due : array, shape (groups,)
+        The deadlines in ticks.
+
+    Returns
+    -------
+    order : list of int
+        The groups, the first one first.
+    bound : float
+        The weighted lateness of no order is less.
 
     References
     ----------
     .. [1] Mastrolilli, Queyranne, Schulz, Svensson and Uhan (2010), Minimizing the sum of weighted
        completion times in a concurrent open shop, doi 10.1016/j.orl.2010.04.011.
     """
-    left, earned = weights.astype(np.float64), 0.0
-    waiting, last = np.arange(len(weights)), list[int]()
-    while len(waiting) > EXACT:
-        busiest = served[waiting].sum(axis=0).argmax(), delayed[waiting].sum(axis=0).argmax()
-        times = served[waiting, busiest[0]] + delayed[waiting, busiest[1]]
-        unpaid = np.full(len(waiting), np.inf)
-        prices = np.divide(left[waiting], times, out=unpaid, where=times > 0)
+    unpaid_weights = weights.astype(np.float64)
+    bound = 0.0
+    unordered = np.arange(len(weights))
+    last_first: list[int] = []
+    while len(unordered) > EXACT:
+        # The busiest machine: a line for circuits, and one for delays, perhaps another.
+        busiest_served = served[unordered].sum(axis=0).argmax()
+        busiest_delayed = delayed[unordered].sum(axis=0).argmax()
+        times = served[unordered, busiest_served] + delayed[unordered, busiest_delayed]
+
+        # The group of the smallest weight for each tick comes last. Groups that do not use the
+        # machine cannot pay for it.
+        prices = np.full(len(unordered), np.inf)
+        np.divide(unpaid_weights[unordered], times, out=prices, where=times > 0)
         place = int(prices.argmin())
-        group, price = waiting[place], prices[place] if times.any() else 0.0
-        paid = price * ((times.sum() ** 2 + (times**2).sum()) / 2 - times @ due[waiting])
-        alone = left[group] * max(0.0, served[group].max() + delayed[group].max() - due[group])
-        if paid >= alone:
-            left[waiting] = np.maximum(left[waiting] - price * times, 0.0)
-        earned += float(max(paid, alone))
-        last.append(int(group))
-        waiting = np.delete(waiting, place)
-    first, cost = _order_exactly(served[waiting], delayed[waiting], left[waiting], due[waiting])
-    return [*waiting[first].tolist(), *last[::-1]], earned + cost
+        group = unordered[place]
+        price = prices[place] if times.any() else 0.0
+
+        # All groups pay the price for their time on the machine, the last one with all its weight.
+        # One machine has the same cost in every order if weights are proportional to times.
+        cost_of_any_order = (times.sum() ** 2 + (times**2).sum()) / 2
+        payment = price * (cost_of_any_order - times @ due[unordered])
+        own_time = served[group].max() + delayed[group].max()
+        own_cost = unpaid_weights[group] * max(0.0, own_time - due[group])
+        if payment >= own_cost:
+            paid = price * times
+            unpaid_weights[unordered] = np.maximum(unpaid_weights[unordered] - paid, 0.0)
+        bound += float(max(payment, own_cost))
+        last_first.append(int(group))
+        unordered = np.delete(unordered, place)
+
+    order, cost = _order_exactly(
+        served[unordered], delayed[unordered], unpaid_weights[unordered], due[unordered]
+    )
+    first_groups = unordered[order].tolist()
+    return [*first_groups, *reversed(last_first)], bound + cost
+
+
+class _BestOrders(NamedTuple):
+    """The best order of each set of groups; the bits of a number are a set."""
+
+    cost: NDArray[np.float64]
+    last_group: NDArray[np.int64]
 
 
 def _order_exactly(
@@ -222,30 +387,63 @@ def _order_exactly(
     weights: NDArray[np.float64],
     due: NDArray[np.float64],
 ) -> tuple[list[int], float]:
-    """Find the best order of few groups, and its cost, from that of each set of them.
+    """Find the best order of few groups by dynamic programming over sets (Held and Karp).
 
-    Bits of a number are a set.
+    The last group of a set ends when all lines have served the whole set. The best cost of a set
+    is the least, over its last group, of the cost of the others and that of the last one.
+
+    Parameters
+    ----------
+    served, delayed, weights, due
+        As of `order_groups`.
+
+    Returns
+    -------
+    order : list of int
+        The groups, the first one first.
+    cost : float
+        Their weighted lateness.
     """
-    count = len(weights)
-    busy, late = np.zeros((2, 1 << count))
-    for table, most in ((served, busy), (delayed, late)):
-        for line in table.T:
-            sums = np.zeros(1)
-            for part in line:
-                sums = np.concatenate([sums, sums + part])
-            np.maximum(most, sums, out=most)
-    sets = np.arange(1 << count)
-    cost = weights[:, None] * np.maximum(busy + late - due[:, None], 0.0)  # of a last group
-    least, lasts = np.full(len(sets), np.inf), np.zeros(len(sets), dtype=np.int64)
-    least[0] = 0.0
-    for _ in range(count):  # as often, sets of one more group have their final values
-        for group in range(count):
-            (whole,) = np.nonzero(sets >> group & 1)
-            found = least[whole ^ (1 << group)] + cost[group, whole]
-            better = found < least[whole]
-            least[whole[better]], lasts[whole[better]] = found[better], group
-    order, left = list[int](), len(sets) - 1
-    while left:
-        order.append(int(lasts[left]))
-        left ^= 1 << order[-1]
-    return order[::-1], float(least[-1])
+    n_groups = len(weights)
+    n_sets = 1 << n_groups
+    end = _busiest_line_of_sets(served) + _busiest_line_of_sets(delayed)
+    lateness = np.maximum(end - due[:, None], 0.0)
+    cost_if_last = weights[:, None] * lateness  # [group, set]
+
+    best = _BestOrders(np.full(n_sets, np.inf), np.zeros(n_sets, dtype=np.int64))
+    best.cost[0] = 0.0
+    sets = np.arange(n_sets)
+
+    # After round k, sets of k groups have their final costs.
+    for _ in range(n_groups):
+        for group in range(n_groups):
+            (sets_with_group,) = np.nonzero(sets >> group & 1)
+            sets_without = sets_with_group ^ (1 << group)
+            cost = best.cost[sets_without] + cost_if_last[group, sets_with_group]
+            is_better = cost < best.cost[sets_with_group]
+            improved_sets = sets_with_group[is_better]
+            best.cost[improved_sets] = cost[is_better]
+            best.last_group[improved_sets] = group
+
+    # From the set of all groups back to the empty one.
+    last_first: list[int] = []
+    remaining = n_sets - 1
+    while remaining:
+        group = int(best.last_group[remaining])
+        last_first.append(group)
+        remaining ^= 1 << group
+    return last_first[::-1], float(best.cost[-1])
+
+
+def _busiest_line_of_sets(load: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return for each set of groups the load of its busiest line, from loads [group, line].
+
+    The sums of all sets double with each group: first those without it, then those with it.
+    """
+    busiest = np.zeros(1 << len(load))
+    for load_of_groups in load.T:
+        sums = np.zeros(1)
+        for load_of_group in load_of_groups:
+            sums = np.concatenate([sums, sums + load_of_group])
+        np.maximum(busiest, sums, out=busiest)
+    return busiest
