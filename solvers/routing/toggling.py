@@ -357,6 +357,36 @@ def _state_cells(wiring, order, routed):
     return n_toggles
 
 
+@inner_kernel
+def _copy_states(ports, given, states):
+    """Copy the present states, stuck cells as they are or free; False if one is no state."""
+    for cell in range(len(states)):
+        state = given[cell]
+        if state < -1 or state > 1:
+            return False
+        if ports.stuck[cell] >= 0 and state != ports.stuck[cell]:
+            state = -1
+        states[cell] = state
+    return True
+
+
+@inner_kernel
+def _keep_circuits(wiring, room, order, states):
+    """Put the circuits that the states carry to the front; return how many there are.
+
+    The others keep their order behind them, and have no route in the room.
+    """
+    n_kept = 0
+    for place in range(len(order)):
+        port = order[place]
+        if follow_circuit(wiring, room, states, port):
+            for later in range(place, n_kept, -1):
+                order[later] = order[later - 1]
+            order[n_kept] = port
+            n_kept += 1
+    return n_kept
+
+
 @kernel
 def fit_in_circuits(wiring, space, ports, room, change, routed):
     """Let circuits that the present states carry stay, and fit the others in between.
@@ -382,26 +412,12 @@ def fit_in_circuits(wiring, space, ports, room, change, routed):
     if n_circuits < 0:
         return NO_MATCHING_GIVEN
     order = room.order[:n_circuits]
-    for cell in range(len(routed.states)):
-        state = change.states[cell]
-        if state < -1 or state > 1:
-            return NO_STATES_GIVEN
-        if ports.stuck[cell] >= 0 and state != ports.stuck[cell]:
-            state = -1
-        routed.states[cell] = state
+    if not _copy_states(ports, change.states, routed.states):
+        return NO_STATES_GIVEN
     for port in range(len(routed.lengths)):
         routed.lengths[port] = 0
         room.lengths[port] = 0
-
-    # Circuits that stay go to the front, the others keep their order behind them.
-    n_kept = 0
-    for place in range(n_circuits):
-        port = order[place]
-        if follow_circuit(wiring, room, routed.states, port):
-            for later in range(place, n_kept, -1):
-                order[later] = order[later - 1]
-            order[n_kept] = port
-            n_kept += 1
+    n_kept = _keep_circuits(wiring, room, order, routed.states)
 
     n_orders = 1
     if n_circuits - n_kept > 1:
