@@ -200,16 +200,23 @@ def write_benchmarks(source: Path) -> None:
 
 
 def with_pictures(text: str, quick: bool) -> str:
-    """Put pictures where the gallery names them: small in its table, large below heads."""
+    """Put the pictures of the gallery into its page: small in its table, large below heads.
+
+    The picture of a head is the one that the block below it saves.
+    """
     if quick or not text.startswith("# Gallery"):
         return text
-    text = re.sub(r"\[([\w-]+)\]\(#\1\)", r"[![\1](gallery-\1.png){width=220px}](#\1)", text)
-    return re.sub(
-        r"^## ([\w-]+)\n\n(.*)$",
-        r"## \1\n\n\2\n\n![\1](gallery-\1.png){width=720px}",
-        text,
-        flags=re.MULTILINE,
-    )
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        head = section.partition("\n")[0]
+        saved = re.search(r'savefig\("([\w-]+\.png)"\)', section)
+        if saved is None:
+            raise SystemExit(f"docs/gallery.md: the block of {head!r} saves no picture")
+        place = "#" + head.lower().replace(" ", "-")
+        small = f"[![{head}]({saved[1]}){{width=330px}}]({place}) [{head}]({place})"
+        text = text.replace(f"[{head}]({place})", small)
+        large = f"![{head}]({saved[1]}){{width=720px}}"
+        text = re.sub(rf"^## {head}\n\n(.*)$", rf"\g<0>\n\n{large}", text, flags=re.MULTILINE)
+    return text
 
 
 def write_tutorials(source: Path, quick: bool) -> None:
