@@ -416,7 +416,7 @@ class IdealSwitch(Fabric):
 
     The circuit from port 0 to port 1 loses more than the transceivers of both allow:
 
-    >>> switch = IdealSwitch(2, loss_db=[[1.0, 3.5], [2.0, 1.0]], budget_db=[4.0, 3.0])
+    >>> switch = IdealSwitch(2, loss_db=[[1.0, 3.5], [2.0, 1.0]], budget_db=(4.0, 3.0))
     >>> switch.dead_pairs()
     [(0, 1)]
     """
