@@ -61,13 +61,17 @@ def _with_faults(fabric: Fabric, draw: st.DrawFn) -> Fabric:
 
 
 def _with_ports(mesh: Mesh, draw: st.DrawFn, most_ports: int) -> Fabric:
-    available = len(mesh.graph.perimeter)
-    both = draw(st.booleans())
-    number = draw(st.integers(1, min(most_ports, available // (1 if both else 2))))
-    places = draw(st.permutations(range(available)))
-    if both:
-        return replace(mesh, ports=places[:number])  # type: ignore[type-var]
-    return replace(mesh, tx=places[:number], rx=places[number : 2 * number])  # type: ignore[type-var]
+    """Put ports anywhere around a mesh, with one terminal each or with two."""
+    n_terminals = len(mesh.graph.perimeter)
+    is_bidirectional = draw(st.booleans())
+    terminals_per_port = 1 if is_bidirectional else 2
+    n_ports = draw(st.integers(1, min(most_ports, n_terminals // terminals_per_port)))
+    terminals = draw(st.permutations(range(n_terminals)))
+    if is_bidirectional:
+        return replace(mesh, ports=terminals[:n_ports])  # type: ignore[type-var]
+    senders = terminals[:n_ports]
+    receivers = terminals[n_ports : 2 * n_ports]
+    return replace(mesh, tx=senders, rx=receivers)  # type: ignore[type-var]
 
 
 @st.composite
@@ -123,19 +127,25 @@ def routing_problems(
         switches = fabrics(tiny=tiny, most_ports=most_ports)
     fabric = draw(switches)
     order = draw(st.permutations(range(fabric.n_ports)))
-    most = fabric.n_ports // (2 if fabric.bidirectional else 1)
-    circuits = most - draw(st.integers(0, most))  # full matchings are the first to be tried
+
+    # hypothesis tries 0 first, so full matchings come before emptier ones.
+    most_circuits = fabric.n_ports // (2 if fabric.bidirectional else 1)
+    n_circuits = most_circuits - draw(st.integers(0, most_circuits))
     matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
     if fabric.bidirectional:
-        for i, j in zip(order[:circuits], order[circuits : 2 * circuits], strict=True):
-            matching[i], matching[j] = j, i
+        partners = order[n_circuits : 2 * n_circuits]
+        for port, partner in zip(order[:n_circuits], partners, strict=True):
+            matching[port] = partner
+            matching[partner] = port
     else:
         sources = draw(st.permutations(range(fabric.n_ports)))
-        for i, j in zip(sources[:circuits], order[:circuits], strict=True):
-            if i not in fabric.dead_ports and j not in fabric.dead_ports:
-                matching[i] = j
-    known = [name for name in get_args(Objective) if name not in ON_CHIP]  # these need a chip
-    objective: Objective = draw(st.sampled_from(known))
+        for source, destination in zip(sources[:n_circuits], order[:n_circuits], strict=True):
+            if source not in fabric.dead_ports and destination not in fabric.dead_ports:
+                matching[source] = destination
+
+    # The other objectives need the device of each cell.
+    objectives = [name for name in get_args(Objective) if name not in ON_CHIP]
+    objective: Objective = draw(st.sampled_from(objectives))
     bar_loss_db = draw(st.sampled_from((0.48, 0.25)))
     return Routing(fabric, matching, objective=objective, bar_loss_db=bar_loss_db)
 
@@ -238,32 +248,45 @@ def smallest_problems(kind: str) -> list[Problem]:
 
 
 def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Problem:
-    """Return the same problem with port ``order[k]`` called k."""
+    """Return the same problem with its ports in another order.
+
+    Parameters
+    ----------
+    problem
+        The problem. One on a fabric whose ports cannot change their order is returned as it is.
+    order
+        The port of the number ``order[k]`` gets the number k.
+    """
+    order = [int(port) for port in order]
     fabric: Any = problem.fabric
-    order = [int(k) for k in order]
     if isinstance(fabric, Mesh):
-        sends, receives = ([places[k] for k in order] for places in fabric.perimeter_ports)
+        senders, receivers = fabric.perimeter_ports
+        new_senders = [senders[port] for port in order]
+        new_receivers = [receivers[port] for port in order]
         if fabric.bidirectional:
-            fabric = replace(fabric, ports=sends)  # type: ignore[type-var]
+            fabric = replace(fabric, ports=new_senders)  # type: ignore[type-var]
         else:
-            fabric = replace(fabric, tx=sends, rx=receives)  # type: ignore[type-var]
+            fabric = replace(fabric, tx=new_senders, rx=new_receivers)  # type: ignore[type-var]
     elif not isinstance(fabric, IdealSwitch):
         return problem
+
+    new_number = {port: k for k, port in enumerate(order)}
+    new_number[IDLE] = IDLE
     if isinstance(problem, Routing):
-        new = {old: k for k, old in enumerate(order)} | {-1: -1}
-        matching = [new[int(problem.matching[old])] for old in order]
+        matching = [new_number[int(problem.matching[port])] for port in order]
         return replace(problem, fabric=fabric, matching=matching)
     if isinstance(problem, Demand):
-        demand = problem.demand_bytes[np.ix_(order, order)]
-        return replace(problem, fabric=fabric, demand_bytes=demand)
+        demand_bytes = problem.demand_bytes[np.ix_(order, order)]
+        return replace(problem, fabric=fabric, demand_bytes=demand_bytes)
     if isinstance(problem, Reroute):
-        places = {old: k for k, old in enumerate(order)}
-        parts = {
-            name: tuple(places[port] for port in getattr(problem, name))
-            for name in ("spares", "failed_ports")
-        }
-        pairs = [[places[port] for port in pair] for pair in problem.circuits.tolist()]
-        return replace(problem, fabric=fabric, circuits=pairs, **parts)  # type: ignore[arg-type]
+        circuits = [[new_number[port] for port in pair] for pair in problem.circuits.tolist()]
+        return replace(
+            problem,
+            fabric=fabric,
+            circuits=circuits,
+            spares=tuple(new_number[port] for port in problem.spares),
+            failed_ports=tuple(new_number[port] for port in problem.failed_ports),
+        )
     if isinstance(problem, RailJob):
         return replace(problem, network=replace(problem.network, fabric=fabric))
     return replace(problem, fabric=fabric)  # type: ignore[type-var]
