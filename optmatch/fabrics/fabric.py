@@ -426,7 +426,7 @@ class IdealSwitch(Fabric):
     loss_db: Annotated[GivenOrNone[np.float64], Axes(2), Range(0)] = given(
         default=None, kw_only=True, metadata={"brief": True}
     )
-    budget_db: Amount | tuple[Amount, ...] | None = field(
+    budget_db: Amount | Sequence[Amount] | None = field(
         default=None, kw_only=True, metadata={"brief": True}
     )
     type: ClassVar[str] = "ideal-switch"

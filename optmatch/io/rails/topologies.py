@@ -145,6 +145,8 @@ def list_plane_epochs(solution: Solution) -> list[PlaneEpochs]:
         return []
     if solution.schedule is not None or plan.shares_bytes.size:
         return []
+    if not plan.circuits.size:
+        return []  # nothing is sent, or the steps are given and have no circuits of ours
     n_ports = problem.ports
     labels = tuple(
         f"{rank}.{lane}" if n_ports > 1 else str(rank)

@@ -16,7 +16,7 @@ from optmatch.io.switches.plans import PlannedSwitch, list_planned_switches
 from optmatch.io.switches.polatis import read_lists
 from optmatch.io.switches.ports import PortTable, read_port_tables
 from optmatch.io.switches.sonic import command_lines, read_config
-from optmatch.model import FormatError
+from optmatch.model import FormatError, InputError
 from tests.helpers.answers import PROBLEMS, answer_named
 from tests.helpers.command import call
 
@@ -276,3 +276,11 @@ def test_a_configuration_is_compared_with_a_plan(tmp_path: Path) -> None:
     done = call("verify", plan, "--against", config)
     assert done.exit_code == 5
     assert "is nearest to slot 1" in done.output and f"missing: {removed}" in done.output
+
+
+def test_a_collective_without_circuits_is_refused_by_name() -> None:
+    """Its steps are given, so that no circuits of ours carry them."""
+    problem = om.Collective("all-gather", 3, 3.0, steps=[[0, 1.0], [1, 1.0]], planes=1)
+    solution = om.solve(problem, seed=0)
+    with pytest.raises(InputError, match="neither a schedule nor a plan of rails"):
+        exported(solution, "sonic-ocs")
