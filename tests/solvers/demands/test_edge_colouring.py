@@ -52,7 +52,9 @@ def test_as_many_slots_as_the_busiest_port_has_partners(
     assert (times == (demand > 0)).all()
 
 
-def shortest_pair(first: NDArray[np.int32], second: NDArray[np.int32], demand: object) -> int:
+def shortest_pair(
+    first: NDArray[np.int32], second: NDArray[np.int32], demand: NDArray[np.int64]
+) -> int:
     """Try all ways to divide the entries of two slots between them: the least sum of lengths."""
     entries = [(i, int(j)) for row in (first, second) for i, j in enumerate(row) if j >= 0]
     best = 1 << 62
@@ -66,7 +68,7 @@ def shortest_pair(first: NDArray[np.int32], second: NDArray[np.int32], demand: o
                 len({i for i, _ in part}) == len(part) == len({j for _, j in part})
                 for part in parts
             ):
-                longest = [max((demand[pair] for pair in part), default=0) for part in parts]
+                longest = [max((int(demand[pair]) for pair in part), default=0) for part in parts]
                 best = min(best, sum(longest))
     return best
 
