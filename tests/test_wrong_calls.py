@@ -39,6 +39,8 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("on_event", lambda: om.solve(ROUTING, on_event=3)),  # type: ignore[arg-type]
     ("method", lambda: om.Task(ROUTING, TABLE)),
     ("slot", lambda: om.solve(ROUTING, seed=0).plot(slot=TABLE)),
+    ("options", lambda: play(om.solve(ROUTING, seed=0), ANY, {})),  # type: ignore[arg-type]
+    ("time_limit_s", lambda: om.study_yield(ROUTING, time_limit_s=(1,))),  # type: ignore[arg-type]
     ("switch", lambda: play(om.solve(ROUTING, seed=0), None)),  # type: ignore[arg-type]
 ]
 

@@ -29,6 +29,7 @@ from optmatch.model import (
     ignore,
     integer,
 )
+from optmatch.model.declarations import Amount, form_of
 from optmatch.problems import AllToAll, Routing
 from optmatch.sweeps.streams import Submits, in_order
 
@@ -375,6 +376,7 @@ def study_yield(
             raise InputError(f"kinds: {kind!r} is none of {', '.join(CELL_FAULTS)}", where="kinds")
     if not kinds or len(set(kinds)) < len(kinds):
         raise InputError("kinds: at least one, each once", where="kinds")
+    time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     assert solution.schedule is not None

@@ -236,6 +236,7 @@ def play(
     True
     """
     form_of(Solution).check("solution", solution)
+    form_of(PlayOptions | None).check("options", options)
     report = verify(solution.problem, solution)
     if not report.valid:
         raise VerificationError(
