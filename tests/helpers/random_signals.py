@@ -35,6 +35,7 @@ from click.testing import CliRunner
 
 import optmatch as om
 from optmatch.cli import main
+from optmatch.commands.shared.outcome import NOTHING_FOUND
 from optmatch.model import CellDevice, Problem, unit_of, write_score
 from optmatch.startup import end
 from tests.helpers.command import INSTANCES
@@ -253,7 +254,7 @@ def find_faults(ended: Ended, sent: int, whole_code: int, folder: Path, tally: T
         tally.n_before_the_entry += 1
         return faults
     saved = folder / "answer.json"
-    had_ended = ended.latency_s < 0 or ended.code == whole_code
+    had_ended = ended.latency_s < 0 or ended.code in (whole_code, NOTHING_FOUND)
     tally.n_after_the_end += had_ended
     if not had_ended and ended.code not in CODES[signal.Signals(sent)]:
         faults.append(f"exit code {ended.code}")

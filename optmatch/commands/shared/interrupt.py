@@ -11,6 +11,7 @@ from functools import cache
 from types import FrameType
 
 from optmatch.model import Event, NewBest, OnEvent, running_clock
+from optmatch.model.limits import current_stopwatch
 from optmatch.startup import end
 
 PATIENCE_S = 0.5
@@ -142,6 +143,11 @@ class _HeldInterrupt:
     def hold(self, number: int) -> bool:
         """Tell whether a signal waits; the first one stops the running solve, and waits."""
         clock = running_clock()
+        if self.arrived and _is_importing():
+            # Out of the middle of an import an exception comes as another, or not at all.
+            self._is_reminder = False
+            self._remind_after(PATIENCE_S, number)
+            return True
         if self.arrived:
             # A second signal of the user does not wait. The reminder of the first one does where
             # no solve runs any more: what is found is being checked or written then.
@@ -157,11 +163,16 @@ class _HeldInterrupt:
             self.heeded = True
             if self.keep and self._has_answer:
                 patience_s = PATIENCE_WITH_ANSWER_S
+        self._remind_after(patience_s, number)
+        return True
+
+    def _remind_after(self, patience_s: float, number: int) -> None:
+        """Send the signal to this thread again after some time; no earlier reminder comes."""
+        self.forget_reminder()
         thread = threading.get_ident()
         self._timer = threading.Timer(patience_s, self._remind, [number, thread])
         self._timer.daemon = True
         self._timer.start()
-        return True
 
     def listen(self, event: Event) -> None:
         """Pass an event on; after a signal, end what reports it."""
@@ -185,6 +196,12 @@ class _HeldInterrupt:
             signal.pthread_kill(thread, number)
         else:
             signal.raise_signal(number)
+
+
+def _is_importing() -> bool:
+    """Tell whether the solve of this thread loads modules now."""
+    block = current_stopwatch().running_block()
+    return block is not None and block.reason == "importing"
 
 
 @contextmanager

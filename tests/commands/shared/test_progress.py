@@ -9,7 +9,7 @@ import pytest
 
 from optmatch.commands.shared.interrupt import at_events, heeding, unbroken
 from optmatch.commands.shared.progress import Progress
-from optmatch.model import Bound, Event, Limit, Limits, NewBest, Tick, ignore
+from optmatch.model import Bound, Event, Limit, Limits, NewBest, Tick, ignore, uncounted
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +104,21 @@ def test_an_answer_that_was_told_is_not_cut_off(monkeypatch: pytest.MonkeyPatch)
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             time.sleep(5.0)
+
+
+def test_no_import_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted import of OR-tools ended in an ImportError; the interrupt comes after it."""
+    monkeypatch.setattr("optmatch.commands.shared.interrupt.PATIENCE_S", 0.02)
+    done = []
+    clock = Limits().start()
+    with at_events(ignore, keep=True), clock.running(), pytest.raises(KeyboardInterrupt):
+        with uncounted("importing"):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(0.1)
+            done.append("modules")
+        time.sleep(5.0)
+    assert done == ["modules"]
 
 
 def test_sigterm_is_treated_as_ctrl_c() -> None:
