@@ -26,33 +26,40 @@ def collective_problems(
     draw
         Given by hypothesis.
     takes
-        The complaint of a method about a problem: such a problem is not drawn.
+        Whether a method takes a problem; others are not drawn.
     most_ranks
-        There are no more ranks.
+        The number of ranks is at most this.
 
     Examples
     --------
     >>> collective_problems()
     collective_problems()
     """
-    flat, between = (Collective("all-reduce", 4, 8.0, island=size) for size in (1, 2))
-    if takes(between) and (not takes(flat) or draw(st.integers(0, 3)) == 3):
+    # A method may take collectives between islands, others, or both.
+    without_islands = Collective("all-reduce", 4, 8.0, island=1)
+    between_islands = Collective("all-reduce", 4, 8.0, island=2)
+    needs_islands = not takes(without_islands)
+    if takes(between_islands) and (needs_islands or draw(st.integers(0, 3)) == 3):
         return draw(_island_problems(most_ranks))
-    n = draw(st.integers(1, most_ranks))
-    rank = st.integers(0, n - 1)
+
+    n_ranks = draw(st.integers(1, most_ranks))
+    rank = st.integers(0, n_ranks - 1)
     sizes = st.sampled_from([8.0, 1000.0, 1e6])
-    late = draw(st.dictionaries(rank, st.sampled_from([1e-6, 1e-3]), max_size=min(1, n - 1)))
+    delays_of_late = st.sampled_from([1e-6, 1e-3])
+    late_s = draw(st.dictionaries(rank, delays_of_late, max_size=min(1, n_ranks - 1)))
     operation = draw(st.sampled_from(OPERATIONS))
-    demand = None
+
+    # An uneven all-to-all may have blocks without bytes, and even no other ones.
+    demand_bytes = None
+    if operation == "all-to-all" and draw(st.booleans()):
+        demand_bytes = np.zeros((n_ranks, n_ranks))
+        for source, destination in draw(st.lists(st.tuples(rank, rank), max_size=2 * n_ranks)):
+            demand_bytes[source, destination] = draw(sizes) * (source != destination)
     steps = None
-    if operation == "all-to-all" and draw(st.booleans()):  # blocks without bytes, even all of them
-        demand = np.zeros((n, n))
-        for source, destination in draw(st.lists(st.tuples(rank, rank), max_size=2 * n)):
-            demand[source, destination] = draw(sizes) * (source != destination)
-    if not late and draw(st.booleans()):
+    if not late_s and draw(st.booleans()):
         steps = draw(st.lists(st.tuples(st.integers(0, 2), sizes), max_size=4))
-    make: dict[str, st.SearchStrategy[Any]] = {
-        "size_bytes": st.just(0.0) if demand is not None else sizes,
+    fields: dict[str, st.SearchStrategy[Any]] = {
+        "size_bytes": st.just(0.0) if demand_bytes is not None else sizes,
         "alpha_s": st.sampled_from([0.0, 1e-6, 2.7e-6]),
         "hop_s": st.sampled_from([None, None, 1e-6]),
         "delay_s": st.sampled_from([0.0, 1e-6, 1e-4]),
@@ -65,11 +72,11 @@ def collective_problems(
     strategy = st.builds(
         Collective,
         operation=st.just(operation),
-        n_ranks=st.just(n),
-        late_s=st.just(late),
-        demand_bytes=st.just(demand),
+        n_ranks=st.just(n_ranks),
+        late_s=st.just(late_s),
+        demand_bytes=st.just(demand_bytes),
         steps=st.just(steps),
-        **make,
+        **fields,
     )
     return draw(strategy.filter(takes))
 
