@@ -41,6 +41,8 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("slot", lambda: om.solve(ROUTING, seed=0).plot(slot=TABLE)),
     ("options", lambda: play(om.solve(ROUTING, seed=0), ANY, {})),  # type: ignore[arg-type]
     ("time_limit_s", lambda: om.study_yield(ROUTING, time_limit_s=(1,))),  # type: ignore[arg-type]
+    ("kinds", lambda: om.study_yield(om.AllToAll(MESH), kinds=ANY)),
+    ("fill", lambda: om.decompose([[1, 0], [0, 1]], fill=TABLE)),
     ("switch", lambda: play(om.solve(ROUTING, seed=0), None)),  # type: ignore[arg-type]
 ]
 

@@ -371,6 +371,7 @@ def study_yield(
     samples = integer("samples", samples, at_least=0)
     if faults > n_cells:
         raise InputError(f"faults = {faults}: the fabric has {n_cells} cells", where="faults")
+    kinds = form_of(Sequence[str]).check("kinds", kinds)
     for kind in kinds:
         if kind not in CELL_FAULTS:
             raise InputError(f"kinds: {kind!r} is none of {', '.join(CELL_FAULTS)}", where="kinds")

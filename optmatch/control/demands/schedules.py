@@ -113,6 +113,7 @@ def decompose(
     from optmatch.solvers.demands import birkhoff
     from optmatch.solvers.demands.birkhoff import stuff, whole_square
 
+    form_of(bool).check("fill", fill)
     part = None if tolerance is None else number("tolerance", tolerance)
     entries = _as_numbers(matrix)
     unit = _unit_of(entries, fill=fill, tolerance=_EQUAL if part is None else part)
@@ -154,7 +155,7 @@ def _check_sums(matrix: Any, allowed: float) -> None:
     """Refuse lines that differ by more than a tolerance that was asked for."""
     array = np.asarray(matrix, dtype=np.float64)
     sums = np.concatenate([array.sum(axis=1), array.sum(axis=0)])
-    if np.ptp(sums) > allowed:
+    if len(sums) and np.ptp(sums) > allowed:
         line = int(sums.argmin())
         raise InputError(
             f"matrix: {_name_of_line(line, len(array))} sums to {sums[line] / sums.max():.17g} of"
