@@ -159,6 +159,11 @@ def _solve_file(file: str, target: str | None, request: _Request) -> int:
     clock = Limits(time_s=request.time_limit_s).start()
     uncounted_before_s = uncounted_s()
     with uncounted():
+        # What reading the problem needs; NumPy loads its random numbers and masks late.
+        import numpy.ma  # noqa: F401
+        import numpy.random  # noqa: F401
+
+        import optmatch.io.files  # noqa: F401
         from optmatch.entrances import solve as solve_problem
 
     name = name_of(file)
