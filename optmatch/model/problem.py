@@ -58,7 +58,8 @@ def gap_between(objective: Score, bound: Score) -> float:
         return 0.0
     if objective == 0:
         return math.inf
-    return (objective - bound) / abs(objective)
+    gap: float = (objective - bound) / abs(objective)
+    return gap
 
 
 _SIZES = {

@@ -46,12 +46,12 @@ def rank_losses(problem: Collective) -> RankLosses | None:
         return None
     over_budget = problem.fabric.over_budget
     if over_budget is None:
-        over_budget = np.zeros(loss_of_ports.shape, dtype=bool)
+        over_budget = np.zeros(loss_of_ports.shape, dtype=np.bool_)
     n_ranks = problem.n_ranks
     n_used = n_ranks * problem.ports
     shape = (n_ranks, problem.ports, n_ranks, problem.ports)
     loss_db = loss_of_ports[:n_used, :n_used].reshape(shape)
-    is_over = over_budget[:n_used, :n_used].reshape(shape)
+    is_over: Any = over_budget[:n_used, :n_used].reshape(shape)
     if problem.two_way:
         return RankLosses(
             loss_db.max(axis=(1, 3)), is_over.any(axis=(1, 3)), is_over.all(axis=(1, 3))
@@ -113,7 +113,7 @@ def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | N
         is_over = losses.is_over[pairs[:, 0], pairs[:, 1]].any()
         return (None if is_over else laid), 0.0
     rank_of_part = placed.answer.port_of_host.astype(np.int64)
-    bound_db = float(placed.lower_bound)  # type: ignore[arg-type]
+    bound_db = float(placed.lower_bound)
     return laid._replace(plan=_renumber(problem, plan, rank_of_part)), bound_db
 
 

@@ -130,12 +130,12 @@ def _bound_together(problem: Demand) -> float:
     slot_ticks = np.where(is_asked, np.maximum(problem.ticks, problem.min_slot_ticks), 0)
     ticks_of_line = _sums_of_lines(slot_ticks)
     partners_of_line = _sums_of_lines(is_asked)
-    busy_ticks = max(ticks_of_line)
-    n_slots = max(partners_of_line)
+    busy_ticks: int = max(ticks_of_line)
+    n_slots: int = max(partners_of_line)
     needed_ticks = busy_ticks
     if problem.fabric.bidirectional:
         # Each pair stands in four lines, and each port in two.
-        side_by_side = np.count_nonzero(partners_of_line) // 4
+        side_by_side = int(np.count_nonzero(partners_of_line)) // 4
         n_pairs = sum(partners_of_line) // 4
         pair_ticks = sum(ticks_of_line) // 4
         busy_ticks = max(busy_ticks, -(-pair_ticks // side_by_side))
@@ -151,7 +151,8 @@ def _bound_together(problem: Demand) -> float:
 
 def _sums_of_lines(matrix: NDArray[Any]) -> list[int]:
     """Return the sums of all rows, then of all columns."""
-    return [*matrix.sum(axis=1).tolist(), *matrix.sum(axis=0).tolist()]
+    lines: list[int] = [*matrix.sum(axis=1).tolist(), *matrix.sum(axis=0).tolist()]
+    return lines
 
 
 # Proofs

@@ -137,7 +137,8 @@ class ProofChecker:
         paid = self._sum_of_circuits(circuits, prices, FREE_CELLS)
         if paid == math.inf:
             return 0  # two ports cannot meet in any number of slots
-        return -(-int(paid) // sum(prices))
+        n_slots: int = -(-int(paid) // sum(prices))
+        return n_slots
 
     def _sum_of_circuits(
         self, circuits: list[Circuit], prices: list[int], cell_costs: CellCosts

@@ -123,7 +123,7 @@ def _race_route(cell: Cell, rng: np.random.Generator) -> tuple[float, float, str
     """Compare the cells of all routes; no routes are infinitely many."""
     matching = draw_matching(cell.fabric, rng)
     solution = om.solve(om.Routing(cell.fabric, matching), seed=0, time_limit_s=cell.limit_s)
-    ours = math.inf if solution.objective is None else float(solution.objective)  # type: ignore[arg-type]
+    ours = math.inf if solution.objective is None else float(solution.objective)
     pairs = pairs_of(cell.fabric, matching)
     if cell.fabric.n_cells <= 80 and not isinstance(cell.fabric, om.Faulty):
         fewest = fewest_cells(cell.fabric, pairs)
