@@ -30,7 +30,7 @@ class PlacementContract(SolverContract):
         om.HostPlacement(SMALL, 3, pattern="ring"),
         om.HostPlacement(SMALL, 1),
     )
-    oracle = staticmethod(best_of_all)
+    oracle = best_of_all
 
 
 globals().update(contracts(PlacementContract, methods_of("placement")))
