@@ -44,28 +44,40 @@ class View(NamedTuple):
 
 
 def _view_schedule() -> View:
+    """Return how answers that are schedules are shown; kinds replace the parts of their own.
+
+    The imports are here, so that only who draws or lists an answer loads the plotting library.
+    """
     from optmatch.io.rails.timeline import tabulate
     from optmatch.plotting.figures import draw_schedule
     from optmatch.plotting.problems import draw_fabric, list_ports
 
-    return View(draw_schedule, tabulate, draw_fabric, list_ports)
+    return View(
+        draw=draw_schedule,
+        tabulate=tabulate,
+        draw_problem=draw_fabric,
+        tabulate_problem=list_ports,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of problem: its class, verifier, methods and columns.
+    """One kind of problem, a row of the table: its class, its verifier, its methods, its pictures.
 
     Parameters
     ----------
     problem
         The class of the kind, which has its name in files, answer class, unit and objectives.
+    verify
+        Replays an answer: it is called with (problem, answer, findings), and adds what it finds to
+        the findings.
     methods
         The methods of the kind; the first one that takes a problem is the default.
     small_problems
         Makes the problems by whose solution `optmatch warm-up` compiles the kernels of its default
         methods; none if these have no kernels.
     view
-        Imports what draws its answers and lists them as tables.
+        Imports the functions that draw and list its answers and problems, and returns them.
     """
 
     problem: type[Problem]
@@ -76,37 +88,62 @@ class Kind:
 
 
 def _all_to_all() -> Kind:
+    """Return the row of all-to-all problems: every port meets every other one."""
     from optmatch.problems import AllToAll
     from optmatch.solvers.all_to_all import METHODS, small_problems
     from optmatch.verify.routing.schedules import verify_schedule
 
     def view() -> View:
+        """Import the functions that draw and list schedules and all-to-all problems."""
         from optmatch.plotting.problems import list_pairs
 
+        # All parts are those of any schedule but one: the problem is listed pair by pair.
         return _view_schedule()._replace(tabulate_problem=list_pairs)
 
-    return Kind(AllToAll, verify_schedule, METHODS, small_problems, view)
+    return Kind(
+        problem=AllToAll,
+        verify=verify_schedule,
+        methods=METHODS,
+        small_problems=small_problems,
+        view=view,
+    )
 
 
 def _collective() -> Kind:
+    """Return the row of collectives: rounds of messages over circuits that may change."""
     from optmatch.problems import Collective
     from optmatch.solvers.collectives import METHODS, small_problems
     from optmatch.verify.collectives.replay import verify_collective
 
     def view() -> View:
-        from optmatch.plotting import collectives as room
+        """Import the functions that draw and list collectives."""
+        from optmatch.plotting import collectives
 
-        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
+        return View(
+            draw=collectives.draw,
+            tabulate=collectives.tabulate,
+            draw_problem=collectives.draw_problem,
+            tabulate_problem=collectives.tabulate_problem,
+            page=collectives.page,
+        )
 
-    return Kind(Collective, verify_collective, METHODS, small_problems, view)
+    return Kind(
+        problem=Collective,
+        verify=verify_collective,
+        methods=METHODS,
+        small_problems=small_problems,
+        view=view,
+    )
 
 
 def _demand() -> Kind:
+    """Return the row of demands: a traffic matrix that a sequence of matchings serves."""
     from optmatch.problems import Demand
     from optmatch.solvers.demands import METHODS, small_problems
     from optmatch.verify.demands.replay import verify_demand
 
     def view() -> View:
+        """Import the functions that draw and list demands."""
         from optmatch.io.rails.timeline import tabulate
         from optmatch.plotting.demands import charts, matrices
 
@@ -118,101 +155,183 @@ def _demand() -> Kind:
             page=charts.page,
         )
 
-    return Kind(Demand, verify_demand, METHODS, small_problems, view)
+    return Kind(
+        problem=Demand,
+        verify=verify_demand,
+        methods=METHODS,
+        small_problems=small_problems,
+        view=view,
+    )
 
 
 def _placement() -> Kind:
+    """Return the row of host placements: hosts get ports such that their circuits lose least."""
     from optmatch.problems import HostPlacement
     from optmatch.solvers.placements import METHODS, small_problems
     from optmatch.verify.placements import verify_placement
 
     def view() -> View:
-        from optmatch.plotting import placements as room
+        """Import the functions that draw and list placements of hosts on ports."""
+        from optmatch.plotting import placements
 
-        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
+        return View(
+            draw=placements.draw,
+            tabulate=placements.tabulate,
+            draw_problem=placements.draw_problem,
+            tabulate_problem=placements.tabulate_problem,
+            page=placements.page,
+        )
 
-    return Kind(HostPlacement, verify_placement, METHODS, small_problems, view)
+    return Kind(
+        problem=HostPlacement,
+        verify=verify_placement,
+        methods=METHODS,
+        small_problems=small_problems,
+        view=view,
+    )
 
 
 def _port_sharing() -> Kind:
+    """Return the row of port sharing: resources are given to jobs that ask for them."""
     from optmatch.problems import PortSharing
     from optmatch.solvers.sharing import METHODS
     from optmatch.verify.sharing.replay import verify_sharing
 
     def view() -> View:
-        from optmatch.plotting import sharing as room
+        """Import the functions that draw and list the resources that each job gets."""
+        from optmatch.plotting import sharing
 
-        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
+        return View(
+            draw=sharing.draw,
+            tabulate=sharing.tabulate,
+            draw_problem=sharing.draw_problem,
+            tabulate_problem=sharing.tabulate_problem,
+            page=sharing.page,
+        )
 
-    return Kind(PortSharing, verify_sharing, METHODS, view=view)
+    return Kind(problem=PortSharing, verify=verify_sharing, methods=METHODS, view=view)
 
 
 def _rail_job() -> Kind:
+    """Return the row of rail jobs: a step of a training job over optically switched rails."""
     from optmatch.problems import RailJob
     from optmatch.solvers.rails import METHODS, small_problems
     from optmatch.verify.rails.replay import verify_rails
 
     def view() -> View:
+        """Import the functions that draw and list the plan of a training step."""
         from optmatch.io.rails.timeline import tabulate
-        from optmatch.plotting import rails as room
+        from optmatch.plotting import rails
 
-        return View(room.draw, tabulate, room.draw_problem, room.tabulate_problem, room.page)
+        return View(
+            draw=rails.draw,
+            tabulate=tabulate,
+            draw_problem=rails.draw_problem,
+            tabulate_problem=rails.tabulate_problem,
+            page=rails.page,
+        )
 
-    return Kind(RailJob, verify_rails, METHODS, small_problems, view)
+    return Kind(
+        problem=RailJob,
+        verify=verify_rails,
+        methods=METHODS,
+        small_problems=small_problems,
+        view=view,
+    )
 
 
 def _reroute() -> Kind:
+    """Return the row of reroutes: running circuits are led around a failure."""
     from optmatch.problems import Reroute
     from optmatch.solvers.reroutes import METHODS, small_problems
     from optmatch.verify.reroutes.claims import verify_reroute
 
     def view() -> View:
-        from optmatch.plotting import reroutes as room
+        """Import the functions that draw and list reroutes."""
+        from optmatch.plotting import reroutes
 
-        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
+        return View(
+            draw=reroutes.draw,
+            tabulate=reroutes.tabulate,
+            draw_problem=reroutes.draw_problem,
+            tabulate_problem=reroutes.tabulate_problem,
+            page=reroutes.page,
+        )
 
-    return Kind(Reroute, verify_reroute, METHODS, small_problems, view)
+    return Kind(
+        problem=Reroute,
+        verify=verify_reroute,
+        methods=METHODS,
+        small_problems=small_problems,
+        view=view,
+    )
 
 
 def _routing() -> Kind:
+    """Return the row of routing problems: states of all cells for the circuits of one matching."""
     from optmatch.problems import Routing
     from optmatch.solvers.routing import METHODS, small_problems
     from optmatch.verify.routing.schedules import verify_schedule
 
     def view() -> View:
+        """Import the functions that draw and list routed circuits."""
         from optmatch.plotting.problems import draw_circuits, list_circuits
 
+        # The answer is a schedule of one slot; the problem is a list of wanted circuits.
         return _view_schedule()._replace(
             draw_problem=draw_circuits, tabulate_problem=list_circuits
         )
 
-    return Kind(Routing, verify_schedule, METHODS, small_problems, view)
+    return Kind(
+        problem=Routing,
+        verify=verify_schedule,
+        methods=METHODS,
+        small_problems=small_problems,
+        view=view,
+    )
 
 
 def _slice_allocation() -> Kind:
+    """Return the row of slice allocations: servers and circuits for one more slice of a pod."""
     from optmatch.problems import SliceAllocation
     from optmatch.solvers.slices import METHODS, small_problems
     from optmatch.verify.slices.replay import verify_slice
 
     def view() -> View:
-        from optmatch.plotting import slices as room
+        """Import the functions that draw and list slices."""
+        from optmatch.plotting import slices
 
-        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
+        return View(
+            draw=slices.draw,
+            tabulate=slices.tabulate,
+            draw_problem=slices.draw_problem,
+            tabulate_problem=slices.tabulate_problem,
+            page=slices.page,
+        )
 
-    return Kind(SliceAllocation, verify_slice, METHODS, small_problems, view)
+    return Kind(
+        problem=SliceAllocation,
+        verify=verify_slice,
+        methods=METHODS,
+        small_problems=small_problems,
+        view=view,
+    )
 
 
 def _tenancy() -> Kind:
+    """Return the row of tenancies: jobs get ports of one switch, and run side by side on it."""
     from optmatch.problems import Tenancy
     from optmatch.solvers.tenancies import METHODS
     from optmatch.verify.tenancies import verify_tenancy
 
     def view() -> View:
+        """Import the functions that draw and list the schedule of all tenants."""
         from optmatch.plotting.problems import list_tenants
 
+        # All parts are those of any schedule but one: the problem is listed tenant by tenant.
         return _view_schedule()._replace(tabulate_problem=list_tenants)
 
-    return Kind(Tenancy, verify_tenancy, METHODS, view=view)
+    return Kind(problem=Tenancy, verify=verify_tenancy, methods=METHODS, view=view)
 
 
 _MAKE_ROW: dict[str, Callable[[], Kind]] = {
@@ -268,12 +387,31 @@ PLUGIN_TIME_S = 10.0
 
 
 def _load_in_time(load: Callable[[], Any]) -> Any:
-    """Load the methods of a plugin; one that hangs is left behind in its thread."""
+    """Load the methods of a plugin in a thread; one that hangs is left behind there.
+
+    Parameters
+    ----------
+    load
+        Imports the plugin and returns the object that its entry point names.
+
+    Returns
+    -------
+    object
+        What `load` returns.
+
+    Raises
+    ------
+    TimeoutError
+        If the plugin is not loaded after `PLUGIN_TIME_S` seconds.
+    RuntimeError
+        If loading it raises any exception, with that exception as the cause.
+    """
     ended = Event()
     loaded: list[Any] = []
     errors: list[BaseException] = []
 
     def run() -> None:
+        """Load the plugin in the thread, and put the outcome into `loaded` or `errors`."""
         try:
             loaded.append(load())
         except BaseException as error:  # a plugin that exits, or interrupts, is left out
@@ -391,6 +529,18 @@ def check_method_name(name: str, kind: str | None = None, where: str = "method")
 def find_method(name: str, problem: Problem) -> Method:
     """Return a method for a problem by its name.
 
+    Parameters
+    ----------
+    name
+        The name of a method, ours or of a plugin. Methods of several kinds may share it.
+    problem
+        The problem that the method has to take.
+
+    Returns
+    -------
+    Method
+        Ours before one of a plugin.
+
     Raises
     ------
     InputError
@@ -400,11 +550,14 @@ def find_method(name: str, problem: Problem) -> Method:
     for method in kind_of(problem).methods:
         if method.name == name and method.takes(problem):
             return method
+
+    # Methods of plugins follow, which are loaded only here.
     named = [method for method in all_methods() if method.name == name]
     for method in named:
         if method.takes(problem):
             return method
 
+    # No method fits. The message says why: the name, the kind of the problem, or its fabric.
     if not named:
         reason = "unknown"
         close = get_close_matches(str(name), [method.name for method in all_methods()], n=1)

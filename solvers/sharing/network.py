@@ -15,148 +15,233 @@ Numbers = NDArray[np.int64]
 
 
 class LargestFlow(NamedTuple):
-    """A largest flow."""
+    """A maximum flow, and the minimum cut that proves it."""
 
     served: Numbers
     """(jobs,): how much each job gets."""
     cut: SupplyProof
     """The smallest cut, which proves that there is no larger flow."""
     arcs: Numbers
-    """(arcs,): the flow on all arcs of the network but those into the sink."""
+    """(arcs,): resources that pass each arc, in the order of `Network.tails`."""
 
 
 class _Arcs(NamedTuple):
     """Arcs between two layers of nodes."""
 
     tails: Numbers
+    """(arcs,): the node that an arc leaves."""
     heads: Numbers
-    room: Numbers
+    """(arcs,): the node to which it leads."""
+    capacities: Numbers
+    """(arcs,): the most resources that may pass it."""
 
 
 class Network:
-    """Arcs from a source over classes, groups of jobs on each plane, and jobs to a sink.
+    """A flow network: resources flow from a source through classes and groups to jobs and a sink.
 
-    All classes that may serve a job lead to its group, so there are classes x groups arcs, and not
-    classes x jobs. Where a plane has a cap for each job, a group has a node for each plane, and a
-    job has a door for each plane; without caps the job itself is its only door.
+    The flow on an arc is a number of resources. A class holds the resources that may serve the
+    same jobs; a group holds the jobs that the same classes may serve. All classes that may serve a
+    job lead to its group, so there are classes x groups arcs, and not classes x jobs.
+
+    Where each job has a cap on the resources of each plane, a group has a node for each plane, and
+    so has a job: the arc from that node to the job has the cap as its capacity. Without caps there
+    is one plane, and the job is itself the node of its plane.
+
+    Parameters
+    ----------
+    problem
+        The resources, the jobs, and the classes and groups that follow from them.
 
     Attributes
     ----------
     caps
-        ``caps[job, plane]``; None if there are none.
-    doors
-        ``doors[job, plane]``: the node through which a job gets resources of a plane.
-    jobs
-        ``jobs[job]``: its node.
+        ``caps[job, plane]``: the most resources of a plane that a job can use; None if nothing
+        limits them.
+    n_planes
+        The number of planes; 1 without caps.
+    sink
+        The number of the last node; the source is node 0.
+    plane_nodes
+        ``plane_nodes[job, plane]``: the node through which a job gets resources of a plane.
+    job_nodes
+        ``job_nodes[job]``: the node from which an arc leads to the sink.
     ends
-        The first arc behind each layer: source to classes, classes to groups, groups to doors, and
-        doors to jobs; it begins with 0.
-    tails, heads, room
-        By arc; those from jobs to the sink are not among them.
+        ``arcs[ends[k]:ends[k + 1]]`` lie behind layer k: source to classes, classes to groups,
+        groups to jobs by plane, and, with caps only, jobs by plane to jobs.
+    tails, heads, capacities
+        (arcs,): from which node to which an arc leads, and how many resources may pass it. Arcs
+        from jobs to the sink are not among them, since their capacities are those of a call.
     """
 
     def __init__(self, problem: PortSharing) -> None:
+        """Lay the arcs out, layer by layer."""
         jobs = problem.jobs
         classes = problem.classes
         self.problem = problem
         self.caps = jobs.plane_caps
         self.n_planes = 1 if self.caps is None else self.caps.shape[1]
 
-        # Nodes are numbered layer by layer: the source, classes, groups by plane, doors, jobs.
+        # Nodes are numbered layer by layer: the source, classes, groups by plane, jobs by plane
+        # (if there are caps), jobs, the sink. Without caps a job is its own node of the plane.
         n_classes, n_groups = classes.eligible.shape
         first_class = 1
         first_group = first_class + n_classes
-        first_door = first_group + n_groups * self.n_planes
-        n_doors = 0 if self.caps is None else jobs.n_jobs * self.n_planes
-        first_job = first_door + n_doors
+        first_plane_node = first_group + n_groups * self.n_planes
+        n_extra_nodes = 0 if self.caps is None else jobs.n_jobs * self.n_planes
+        first_job = first_plane_node + n_extra_nodes
         self.sink = first_job + jobs.n_jobs
-        self.jobs = first_job + np.arange(jobs.n_jobs)
-        doors = first_door + np.arange(jobs.n_jobs * self.n_planes)
-        self.doors = doors.reshape(jobs.n_jobs, self.n_planes)
+        self.job_nodes = first_job + np.arange(jobs.n_jobs)
+        plane_nodes = first_plane_node + np.arange(jobs.n_jobs * self.n_planes)
+        self.plane_nodes = plane_nodes.reshape(jobs.n_jobs, self.n_planes)
 
+        # The sizes of classes and the caps limit the flow; all other arcs let every resource pass.
         n_resources = int(classes.sizes.sum())
         class_of_arc, group_of_arc = np.nonzero(classes.eligible)
-        job_of_door, plane_of_door = np.divmod(np.arange(len(doors)), self.n_planes)
+        job_of_plane_node, plane = np.divmod(np.arange(len(plane_nodes)), self.n_planes)
         from_source = _Arcs(
             tails=np.zeros(n_classes, dtype=np.int64),
             heads=first_class + np.arange(n_classes),
-            room=classes.sizes,
+            capacities=classes.sizes,
         )
         to_groups = _Arcs(
             tails=first_class + class_of_arc,
             heads=first_group + group_of_arc * self.n_planes + classes.plane[class_of_arc],
-            room=np.full(len(class_of_arc), n_resources),
+            capacities=np.full(len(class_of_arc), n_resources),
         )
-        to_doors = _Arcs(
-            tails=first_group + classes.group_of[job_of_door] * self.n_planes + plane_of_door,
-            heads=doors,
-            room=np.full(len(doors), n_resources),
+        to_plane_nodes = _Arcs(
+            tails=first_group + classes.group_of[job_of_plane_node] * self.n_planes + plane,
+            heads=plane_nodes,
+            capacities=np.full(len(plane_nodes), n_resources),
         )
-        layers = [from_source, to_groups, to_doors]
+        layers = [from_source, to_groups, to_plane_nodes]
         if self.caps is not None:
-            layers.append(_Arcs(doors, first_job + job_of_door, self.caps.reshape(-1)))
+            under_caps = _Arcs(
+                tails=plane_nodes,
+                heads=first_job + job_of_plane_node,
+                capacities=self.caps.reshape(-1),
+            )
+            layers.append(under_caps)
+
+        # One array for all layers, as OR-Tools takes them.
         self.ends = np.cumsum([0, *(len(layer.tails) for layer in layers)])
         self.tails = _join([layer.tails for layer in layers])
         self.heads = _join([layer.heads for layer in layers])
-        self.room = _join([layer.room for layer in layers])
+        self.capacities = _join([layer.capacities for layer in layers])
 
     def serve(self, demand: ArrayLike) -> LargestFlow:
-        """Return a largest flow to jobs with such demands."""
+        """Return a maximum flow of resources to jobs, and its minimum cut.
+
+        Parameters
+        ----------
+        demand : int array, shape (jobs,)
+            The most resources that each job takes.
+
+        Returns
+        -------
+        LargestFlow
+            The cut is that of the nodes that the source still reaches in the residual network.
+
+        Raises
+        ------
+        SolverError
+            If OR-Tools finds no maximum flow.
+        """
+        # The arcs of the network come first, then one from each job to the sink.
         demands = np.asarray(demand, dtype=np.int64)
+        n_network_arcs = len(self.tails)
         solver = max_flow.SimpleMaxFlow()
         arcs = solver.add_arcs_with_capacity(
-            np.concatenate((self.tails, self.jobs)),
+            np.concatenate((self.tails, self.job_nodes)),
             np.concatenate((self.heads, np.full(len(demands), self.sink))),
-            np.concatenate((self.room, demands)),
+            np.concatenate((self.capacities, demands)),
         )
         if solver.solve(0, self.sink) != solver.OPTIMAL:
             raise SolverError("a largest flow was not found")
         flows = solver.flows(arcs)
+
+        # Where the source still reaches the node of a job and plane, an arc behind it is full: its
+        # capacity, a cap or the demand of the job, is counted by the cut. The mark for that is 1.
         is_reached = np.zeros(self.sink + 1, dtype=np.int8)
         is_reached[solver.get_source_side_min_cut()] = 1
         return LargestFlow(
-            served=flows[len(self.tails) :],
-            cut=SupplyProof(tight=is_reached[self.doors]),
-            arcs=flows[: len(self.tails)],
+            served=flows[n_network_arcs:],
+            cut=SupplyProof(tight=is_reached[self.plane_nodes]),
+            arcs=flows[:n_network_arcs],
         )
 
     def extend(self, needed: ArrayLike) -> LargestFlow:
-        """Return a largest flow in which each job gets what it needs, which must be possible.
+        """Return a maximum flow to all demands in which each job gets what it needs.
 
-        A flow of least cost: what a job needs goes over an arc of cost -1, the rest of its demand
-        over one of cost 0.
+        It is a minimum-cost flow as large as a maximum flow. Two arcs lead from each job to the
+        sink: one of cost -1 for what the job needs, one of cost 0 for the rest of its demand. The
+        least cost is reached when all needs are served.
+
+        Parameters
+        ----------
+        needed : int array, shape (jobs,)
+            The resources that each job must get, no more than its demand. Some flow must serve
+            all of them.
+
+        Returns
+        -------
+        LargestFlow
+            With the cut of the maximum flow.
+
+        Raises
+        ------
+        SolverError
+            If OR-Tools finds no such flow.
         """
         demand = self.problem.jobs.demand
         least = np.asarray(needed, dtype=np.int64)
         largest = self.serve(demand)
+
+        n_jobs = len(least)
+        n_network_arcs = len(self.tails)
         solver = min_cost_flow.SimpleMinCostFlow()
         arcs = solver.add_arcs_with_capacity_and_unit_cost(
-            np.concatenate((self.tails, self.jobs, self.jobs)),
-            np.concatenate((self.heads, np.full(2 * len(least), self.sink))),
-            np.concatenate((self.room, least, demand - least)),
-            np.repeat([0, -1, 0], [len(self.tails), len(least), len(least)]),
+            np.concatenate((self.tails, self.job_nodes, self.job_nodes)),
+            np.concatenate((self.heads, np.full(2 * n_jobs, self.sink))),
+            np.concatenate((self.capacities, least, demand - least)),
+            np.repeat([0, -1, 0], [n_network_arcs, n_jobs, n_jobs]),
         )
         total = int(largest.served.sum())
         solver.set_node_supply(0, total)
         solver.set_node_supply(self.sink, -total)
         if solver.solve() != solver.OPTIMAL:
             raise SolverError("a flow that serves all needs was not found")
+
+        # What a job gets is the sum over its two arcs.
         flows = solver.flows(arcs)
-        served = flows[len(self.tails) :].reshape(2, -1).sum(axis=0)
-        return LargestFlow(served, largest.cut, flows[: len(self.tails)])
+        served = flows[n_network_arcs:].reshape(2, -1).sum(axis=0)
+        return LargestFlow(served=served, cut=largest.cut, arcs=flows[:n_network_arcs])
 
     def assign(self, flow: LargestFlow) -> NDArray[np.int32]:
         """Return ``job_of[resource]`` of a flow: the first resources of each class are used.
 
         A group passes resources on in the order in which they come: the n-th that comes to it, in
-        the order of classes, is the n-th that leaves, in the order of doors. The arcs into all
-        groups, put one behind the other, and those out of them are two partitions of one line;
-        each piece of their common refinement goes from one class to one job.
+        the order of classes, is the n-th that leaves, in the order of jobs. Lay the flows of the
+        arcs into all groups one behind the other on a line, and those of the arcs out of them too:
+        the line is cut into pieces twice. Each piece between two neighbouring cuts of either kind
+        goes from one class to one job.
+
+        Parameters
+        ----------
+        flow
+            A flow of this network.
+
+        Returns
+        -------
+        int32 array, shape (resources,)
+            The job of each resource, -1 for no job.
         """
+        # Both lines list the groups in the same order, so that their flows lie above each other.
         classes = self.problem.classes
         first_in, first_out, end_out = self.ends[1:4].tolist()
         arcs_in = first_in + np.argsort(self.heads[first_in:first_out], kind="stable")
         arcs_out = first_out + np.argsort(self.tails[first_out:end_out], kind="stable")
+
+        # The pieces, each with its class, its job and its number of resources.
         end_of_arc_in = np.cumsum(flow.arcs[arcs_in])
         end_of_arc_out = np.cumsum(flow.arcs[arcs_out])
         end_of_piece = np.union1d(end_of_arc_in, end_of_arc_out)
@@ -167,7 +252,7 @@ class Network:
         class_of_piece = self.tails[arc_in_of_piece] - 1
         job_of_piece = (arc_out_of_piece - first_out) // self.n_planes
 
-        # What is left of each class is a piece for no job, behind its other pieces.
+        # The unused resources of each class are a piece for no job, behind its other pieces.
         n_classes = len(classes.sizes)
         used = np.bincount(class_of_piece, sizes, n_classes).astype(np.int64)
         class_of_piece = np.concatenate((class_of_piece, np.arange(n_classes)))
@@ -175,7 +260,8 @@ class Network:
         sizes = np.concatenate((sizes, classes.sizes - used))
         order = np.argsort(class_of_piece, kind="stable")
 
-        # NumPy sorts numbers of two bytes by radix, which is quicker.
+        # The resources of each class, first come first, take the jobs of its pieces in turn. NumPy
+        # sorts numbers of two bytes by radix, which is quicker.
         narrow: type[np.integer[Any]] = np.uint16 if n_classes < 2**16 else np.int32
         class_of_resource = classes.class_of.astype(narrow)
         job_of = np.empty(len(class_of_resource), dtype=np.int32)

@@ -35,7 +35,7 @@ from optmatch.solvers.slices.pod import Pod, loads_possible, tell_apart
 from optmatch.solvers.slices.search import Placement, Rack, SliceSearch
 
 MOST = 16
-"""All subsets of so many servers, and of so many slots, are looked at."""
+"""Cuts are looked for among all subsets of at most so many nodes, and slices of so many slots."""
 
 MOST_JOINED = 32
 """Joined racks are searched as one, servers and routes of all of them."""
@@ -45,44 +45,51 @@ _NODES_OF_AN_ITERATION = 10_000
 
 
 def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> list[int] | None:
-    """Find a set of servers that shows that no slice in a rack has a load of at most so much.
+    """Find a cut: a set of servers that proves that a rack holds no slice of a given load.
 
-    What `optmatch.problems.LoadProof` states, for all sets at once: a slice puts some number of
-    its slots on the servers of a set, and the circuits between these slots and the others need
-    fibres that leave the set. Time and memory :math:`O(2^n m)` for n servers and m edges.
+    It tests the inequality of `optmatch.problems.LoadProof` on every set of servers. A slice has
+    some of its slots on the servers of the set and the others outside; the circuits between both
+    need room on the edges that leave the set, and on those that enter it. If they need more than
+    `largest_load` leaves room for, there is no such slice. Time and memory :math:`O(2^n m)` for n
+    servers and switches and m edges.
 
     Parameters
     ----------
     rack
         The rack, or joined racks.
     plan
-        The slice as it is turned.
+        The slots and circuits of the slice, for one way to turn it.
     server
         The chips of a server along x, y and z.
     largest_load
-        No edge may carry more circuits.
+        The most circuits that any edge may carry, those of earlier slices included.
 
     Returns
     -------
     list of int or None
-        Of all sets the one that lacks the most fibres. Servers are counted from the first of the
-        rack, then switches, which count as servers that are not free. None if no set lacks any, or
-        there are more than ``MOST`` nodes or slots.
+        The nodes of the set for which the most fibres are missing: servers, numbered from the
+        first one of the rack, then switches, which no slot can lie on. None if no set lacks
+        fibres, or if there are more than ``MOST`` nodes or slots.
     """
+    # Nodes are servers and switches; `members[subset, node]` and all below is by subset.
     n_nodes = int(rack.edges.max(initial=-1)) + 1
     if not n_nodes or n_nodes > MOST or plan.n_slots > MOST or not len(plan.pairs):
         return None
 
-    # The circuits that fit on the edges out of each set. All pairs have a multiple of `step`.
+    # How many circuits fit on the edges out of each set, and into it. The pairs have multiples of
+    # `step` circuits, which all take one route, so only multiples fit on an edge.
     step = int(np.gcd.reduce(plan.weights))
-    room_of_edge = np.maximum(np.minimum(largest_load, rack.fibres) - rack.loads, 0)
-    whole_room = room_of_edge // step * step
+    free_fibres = np.maximum(np.minimum(largest_load, rack.fibres) - rack.loads, 0)
+    usable_fibres = free_fibres // step * step
     members, leaving = _list_subsets(n_nodes, rack.edges.tobytes())
-    room_out = leaving @ whole_room.astype(np.float32)
-    room_in = room_out[::-1]  # the complement of a set stands at the mirrored place
+    room_out = leaving @ usable_fibres.astype(np.float32)
 
-    # How many slots lie in each set: as many as its free servers allow, and all that the servers
-    # outside it cannot take.
+    # Edges into a set leave its complement. The complement of subset number k has all bits of k
+    # inverted, which is number 2**n - 1 - k: the subsets in reverse order.
+    room_in = room_out[::-1]
+
+    # How many slots lie in each set: at most as many as it has free servers, and at least those
+    # that the free servers outside it cannot take.
     is_free = np.zeros(n_nodes, dtype=np.float32)
     is_free[rack.servers] = 1
     n_free_inside = (members @ is_free).astype(np.int64)
@@ -91,6 +98,7 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> 
     most_slots = np.minimum(plan.n_slots, n_free_inside)
     needed = _fewest_circuits_between(plan.shape, server, plan.twisted)[fewest_slots, most_slots]
 
+    # The torus has as many circuits out of a set of slots as into it.
     missing = needed - np.minimum(room_out, room_in)
     worst = int(missing.argmax())
     if missing[worst] <= 0:
@@ -100,19 +108,21 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> 
 
 @lru_cache(maxsize=8)
 def _list_subsets(n_nodes: int, edges: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """List all sets of nodes, each at the place whose binary digits are its members.
+    """List all subsets of nodes as bit masks: bit k of the number of a subset stands for node k.
 
     Parameters
     ----------
     n_nodes
         The number of nodes.
     edges
-        The bytes of ``edges[edge] = node, node``, int64.
+        The bytes of an int64 array of shape (edges, 2): the nodes from which and to which each
+        edge leads. Bytes, since the results are cached by the arguments.
 
     Returns
     -------
     tuple of (members, leaving)
-        ``members[set, node]``, and ``leaving[set, edge]``: whether an edge leads out of a set.
+        ``members[subset, node]``: 1 if the node is a member; ``leaving[subset, edge]``: 1 if the
+        edge leads from a member to another node. Floats, for quick products of matrices.
     """
     members = (np.arange(1 << n_nodes)[:, None] >> np.arange(n_nodes)) & 1
     ends = np.frombuffer(edges, dtype=np.int64).reshape(-1, 2)
@@ -122,9 +132,28 @@ def _list_subsets(n_nodes: int, edges: bytes) -> tuple[NDArray[np.float32], NDAr
 
 @lru_cache(maxsize=64)
 def _fewest_circuits_between(shape: Shape, server: Shape, twisted: bool) -> NDArray[np.int64]:
-    """Return ``fewest[a, b]``: circuits that leave any set of a to b slots, at least."""
+    """Return how many circuits lead out of a set of slots, for the set with the fewest of them.
+
+    Parameters
+    ----------
+    shape
+        The chips of the slice along x, y and z.
+    server
+        The chips of a server along x, y and z; each slot is one server.
+    twisted
+        Whether the torus of the slice is twisted.
+
+    Returns
+    -------
+    int64 array, shape (slots + 1, slots + 1)
+        ``fewest[a, b]``: the minimum over all sets that have at least a and at most b slots; 0
+        where a > b.
+    """
     plan = cut_shape(shape, server, twisted)
     n_slots = plan.n_slots
+
+    # Sets of slots are bit masks: bit k of a mask stands for slot k. A circuit leaves a set if its
+    # source is a member and its destination is not.
     sets = np.arange(1 << n_slots)
     leaving = np.zeros(len(sets), dtype=np.int64)
     for (source, destination), weight in zip(
@@ -133,6 +162,8 @@ def _fewest_circuits_between(shape: Shape, server: Shape, twisted: bool) -> NDAr
         has_source = sets >> source & 1
         has_destination = sets >> destination & 1
         leaving += weight * (has_source > has_destination)
+
+    # The minimum for each exact size, then for each range of sizes.
     size_of_set = sum(((sets >> slot & 1) for slot in range(n_slots)), np.zeros_like(sets))
     fewest_of_size = [int(leaving[size_of_set == size].min()) for size in range(n_slots + 1)]
     fewest = np.zeros((n_slots + 1, n_slots + 1), dtype=np.int64)
@@ -142,12 +173,12 @@ def _fewest_circuits_between(shape: Shape, server: Shape, twisted: bool) -> NDAr
 
 
 class Refutation(NamedTuple):
-    """Why no slice keeps a load."""
+    """The proof that no slice has a load of at most so much."""
 
     cuts: tuple[tuple[int, ...], ...]
     """Sets of servers that lack fibres; see `find_cut`."""
     searched: bool
-    """Whether cuts did not suffice."""
+    """Whether a search had to try all placements somewhere, as no cut was found there."""
 
 
 def minimise_load(
@@ -155,9 +186,27 @@ def minimise_load(
 ) -> Solution:
     """Place a slice with the least load on its busiest edge.
 
-    An iteration is so many steps of the search as take a few milliseconds. The certificate is a
-    `LoadProof`; where no cut shows the bound in some rack, ``stats["bound_by"]`` says that it was
-    searched. Joined racks of more than ``MOST_JOINED`` servers raise `InputError`.
+    Parameters
+    ----------
+    problem
+        The pod, its earlier slices, and the shape of one more.
+    limits
+        An iteration is ``_NODES_OF_AN_ITERATION`` nodes of the search.
+    rng
+        Not used: the search draws nothing.
+    on_event
+        Called with ticks, better slices and higher bounds.
+
+    Returns
+    -------
+    Solution
+        Its certificate is a `LoadProof`; where no cut shows the bound in some rack,
+        ``stats["bound_by"]`` says that it was searched.
+
+    Raises
+    ------
+    InputError
+        For joined racks of more than ``MOST_JOINED`` servers.
     """
     fabric = problem.fabric
     if fabric.joined and fabric.n_servers > MOST_JOINED:
@@ -177,9 +226,28 @@ def minimise_load(
 
 
 class _LoadSearch:
-    """One solve: the best slice so far, loads that are refuted, and why it stopped."""
+    """One solve: the best slice so far, loads that are refuted, and why it stopped.
+
+    Attributes
+    ----------
+    pod
+        The racks with the slices that were there before.
+    plans
+        The slots and circuits of the slice, for each way to turn it that makes a difference.
+    best
+        The best slice so far.
+    bound
+        The proved lower bound on the load, in circuits; infinite if there is no slice.
+    refutation
+        The proof for the largest load that was refuted.
+    limit
+        Why the search stopped early; None while it has not.
+    iterations, nodes
+        Iterations begun, and nodes of all searches that have ended.
+    """
 
     def __init__(self, problem: SliceAllocation, clock: Clock, on_event: OnEvent) -> None:
+        """Begin without a slice, with the bound that the problem counts itself."""
         self.problem = problem
         self.clock = clock
         self.on_event = on_event
@@ -188,15 +256,14 @@ class _LoadSearch:
         self.best: Allocation | None = None
         self.bound = problem.lower_bound()
         self.refutation: Refutation | None = None
-        """Of the largest load that was refuted."""
         self.limit: Limit | None = None
         self.iterations = 0
         self.nodes = 0
 
     def run(self) -> None:
-        """Raise the load until a slice keeps it.
+        """Try loads in rising order, until a slice is found whose load is no larger.
 
-        A slice that is quickly found comes first: it says where to end.
+        The heuristic `optical` comes first: the search need not go beyond the load of its slice.
         """
         self.limit = self.clock.exceeded(0)
         if self.limit is not None:
@@ -208,7 +275,8 @@ class _LoadSearch:
         if quick is not None:
             self._keep(quick)
 
-        # Each place is a rack, or all racks where they are joined.
+        # A place is a tuple of racks that are searched as one: a single rack, or all racks where
+        # they are joined. Loads that no slice can have on its busiest edge are left out.
         fabric = self.pod.fabric
         places: list[tuple[int, ...]] = [(rack,) for rack in self.pod.fullest_first(self.plans)]
         if fabric.joined:
@@ -220,6 +288,8 @@ class _LoadSearch:
             for load in loads_possible(self.pod.rack(*racks), plan)
         }
         loads = sorted(possible_loads) or [self._most_fibres()]
+
+        # Each load that all places refute raises the bound to the next one.
         for number, largest_load in enumerate(loads):
             if self._keeps(largest_load):
                 break
@@ -230,6 +300,7 @@ class _LoadSearch:
             next_load = loads[number + 1] if number + 1 < len(loads) else self._most_fibres() + 1
             self._raise_bound(float(next_load))
 
+        # Now all loads below that of the best slice are refuted, or all loads if there is none.
         if self.best is None:
             self.bound = math.inf
         elif self.bound < load_of(self.problem, self.best):
@@ -261,10 +332,18 @@ class _LoadSearch:
     def _decide(self, places: list[tuple[int, ...]], largest_load: int) -> bool:
         """Find a slice with at most this load, or refute it in every place.
 
+        Parameters
+        ----------
+        places
+            Tuples of the numbers of racks; the racks of a tuple are searched as one.
+        largest_load
+            The most circuits that any edge may carry.
+
         Returns
         -------
         bool
-            False if it was cut short.
+            True if the load is decided: a slice is kept in `best`, or the proof in `refutation`.
+            False if a limit was reached before.
         """
         cuts: list[tuple[int, ...]] = []
         searched = False
@@ -272,6 +351,7 @@ class _LoadSearch:
             rack = self.pod.rack(*racks)
             first_server = racks[0] * self.pod.servers
             for plan in self.plans:
+                # A cut costs milliseconds at most, a search may take minutes.
                 cut = find_cut(rack, plan, self.pod.fabric.server, largest_load)
                 if cut is not None:
                     cuts.append(tuple(first_server + server for server in cut))
@@ -292,7 +372,23 @@ class _LoadSearch:
     def _search(
         self, racks: tuple[int, ...], plan: SliceShape, largest_load: int
     ) -> Placement | None:
-        """Search all placements in one place; None if there is none, or a limit is reached."""
+        """Search all placements in one place: servers for slots, and routes for pairs.
+
+        Parameters
+        ----------
+        racks
+            The numbers of the racks that are searched as one.
+        plan
+            The slots and circuits of the slice, for one way to turn it.
+        largest_load
+            The most circuits that any edge may carry.
+
+        Returns
+        -------
+        Placement or None
+            With the servers and edges of the whole pod. None if there is no placement, or if a
+            limit was reached, which `limit` then has.
+        """
         search = SliceSearch(self.pod.rack(*racks), plan, self.problem.routes, largest_load)
         status = BUDGET
         while status == BUDGET:
@@ -308,7 +404,8 @@ class _LoadSearch:
         return self.pod.globally(racks, search.answer())
 
     def conclude(self) -> Solution:
-        """Put the best slice and the proved bound together."""
+        """Make the solution of the best slice, the proved bound and its proof."""
+        # A bound that the problem counts itself needs no certificate.
         stats: dict[str, object] = {"nodes": self.nodes}
         proof = None
         refutation = self.refutation
@@ -317,6 +414,8 @@ class _LoadSearch:
             proof = LoadProof(bound=proved_load, cuts=refutation.cuts)
             if refutation.searched:
                 stats["bound_by"] = "search"
+
+        # An infinite bound says that there is no slice; the reason says what shows it.
         best = self.best
         if math.isinf(self.bound):
             best = None
