@@ -1,4 +1,10 @@
-"""Makes a solution of a plan of slots: leftovers, toggles, bounds, and what is proved."""
+"""Makes a solution of a plan of slots: leftovers, toggles, bounds, and what is proved.
+
+The objective of an all-to-all is the number of cells on all routes of all slots. The *excess* of a
+plan, in 1/`UNIT` of a cell, is what its routes are longer than the shortest ones of all pairs; if
+it is `FAILED` or more, some circuit has no route. The *counted* bound takes the shortest route of
+each pair.
+"""
 
 from __future__ import annotations
 
@@ -42,88 +48,142 @@ def conclude(
     *,
     polish: bool,
 ) -> Solution:
-    """Turn the plan into a schedule: spill what did not fit, order the slots, count.
+    """Turn the plan of a planner into a solution: place leftovers, order the slots, count.
 
-    A bound that `prove_bound` returned is not proved again; without `polish`, nothing is proved.
+    Parameters
+    ----------
+    planner
+        ``planner.plan`` is changed: circuits without a route get further slots.
+    limit
+        The limit that ended the search, if any.
+    name
+        The name of the method.
+    proved
+        What `prove_bound` returned, if it was called before: it is not proved again.
+    polish
+        Whether to prove a bound, and to order slots and choose routes for few toggles.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL if it has the fewest slots and its cells equal the bound; otherwise FEASIBLE.
     """
+    problem = planner.problem
     excess = planner.excess
     place_leftovers(planner)
-    states = np.stack([planner.states(slot) for slot in planner.plan])
-    slots = len(planner.plan)
-    fewest = planner.problem.min_slots
-    bound, proof = proved or (planner.problem.lower_bound(), None)
-    if polish and proved is None and excess:
+    if proved is not None:
+        bound, proof = proved
+    elif polish and excess:
         bound, proof = prove_bound(planner, excess)
-    sequence = Sequence(states)
+    else:
+        bound, proof = problem.lower_bound(), None
+
+    sequence = Sequence(np.stack([planner.states(slot) for slot in planner.plan]))
     toggles = {"toggles_unordered": sequence.count()}
     if polish:
         toggles["toggles_ordered"] = lower_toggles(planner, sequence)
     toggles["toggles"] = sequence.count()
     matchings = np.stack([planner.matching(planner.plan[slot].partner) for slot in sequence.order])
-    cells = sum(int(slot.lengths.sum()) for slot in planner.plan)
-    refuted = bound == np.inf  # schedules in more slots may exist
-    if slots > fewest:
-        bound, proof = planner.problem.lower_bound(), proof if refuted else None
-    why = REFUTED_BY_PRICES if refuted else OPEN
-    optimal = slots == fewest and cells == bound
+    n_cells = sum(int(slot.lengths.sum()) for slot in planner.plan)
+
+    # A bound for the fewest slots says nothing about schedules in more slots.
+    n_slots = len(planner.plan)
+    fewest = problem.min_slots
+    needs_more_slots = bound == np.inf
+    slots_bound = max(fewest, planner.slots_bound) if needs_more_slots else fewest
+    stats: dict[str, object] = {"slots": n_slots, "slots_lower_bound": slots_bound}
+    if n_slots > fewest:
+        bound = problem.lower_bound()
+        stats[FEWEST_SLOTS] = REFUTED_BY_PRICES if needs_more_slots else OPEN
+        if not needs_more_slots:
+            proof = None
+    stats["worst_route_cells"] = max(int(slot.lengths.max()) for slot in planner.plan)
+    stats |= toggles
+
+    is_optimal = n_slots == fewest and n_cells == bound
     return Solution(
-        problem=planner.problem,
-        schedule=all_slots(planner.problem, matchings, states[sequence.order]),
-        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-        limit=None if optimal else (limit or Limit.EXHAUSTED),
-        objective=float(cells),
+        problem=problem,
+        schedule=all_slots(problem, matchings, sequence.states[sequence.order]),
+        status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
+        limit=None if is_optimal else (limit or Limit.EXHAUSTED),
+        objective=float(n_cells),
         lower_bound=bound,
         method=name,
         certificate=proof,
-        stats={
-            "slots": slots,
-            "slots_lower_bound": max(fewest, planner.slots_bound) if refuted else fewest,
-            **({FEWEST_SLOTS: why} if slots > fewest else {}),
-            "worst_route_cells": max(int(slot.lengths.max()) for slot in planner.plan),
-            **toggles,
-        },
+        stats=stats,
     )
 
 
 def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof | None]:
-    """Bound the total in the fewest slots as far as prices do; infinite if they do not suffice.
+    """Bound the cells on all routes of a schedule in the fewest slots, by prices of links.
 
-    `excess` is that of the best plan: no bound is sought above its total, and none at all if the
-    counted one is near enough for the limits.
+    If it is proved that more slots are needed, ``planner.slots_bound`` receives the number.
+
+    Parameters
+    ----------
+    planner
+        Has the problem, the router and the clock.
+    excess
+        That of the best plan in the fewest slots, in 1/`UNIT` of a cell; `FAILED` or more if it
+        leaves circuits without a route. No bound above the cells of this plan is sought.
+
+    Returns
+    -------
+    float
+        The bound, in cells. Infinite if no schedule has the fewest slots.
+    RoutingProof or None
+        The prices that prove it. None if the bound is the counted one: it is reached, or near
+        enough for the limits, or the time is up, or prices do not improve on it.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
 
     problem = planner.problem
-    counted = problem.lower_bound()
-    if excess >= FAILED and planner.clock.remaining_s > 0:
-        slot_bound = bound_slots(problem, planner.router, planner.clock)
+    clock = planner.clock
+    counted_cells = problem.lower_bound()
+
+    # Where circuits have no route, perhaps the fewest slots are not enough.
+    if excess >= FAILED and clock.remaining_s > 0:
+        slot_bound = bound_slots(problem, planner.router, clock)
         if slot_bound is not None:
             planner.slots_bound = slot_bound.slots
             return np.inf, slot_bound.proof
-    near = near_enough(counted + excess / UNIT, counted, planner.clock.limits.gap)
-    if not excess or near or planner.clock.remaining_s <= 0:
-        return counted, None
+
+    plan_cells = counted_cells + excess / UNIT
+    is_near = near_enough(plan_cells, counted_cells, clock.limits.gap) is not None
+    if excess == 0 or is_near or clock.remaining_s <= 0:
+        return counted_cells, None
     planner.on_event(Tick("bound", 0))
-    wanted = counted + excess / UNIT if excess < FAILED else np.inf
-    return bound_jointly(problem, planner.router, wanted, planner.clock)
+    if excess >= FAILED:
+        plan_cells = np.inf
+    return bound_jointly(problem, planner.router, plan_cells, clock)
 
 
 def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
-    """Answer at once if no routes are needed: dead pairs, a single port, no cells."""
+    """Answer an all-to-all that needs no routes.
+
+    Returns
+    -------
+    Solution or None
+        INFEASIBLE if no state of the cells connects some pair; OPTIMAL if there is a single port,
+        or a fabric without cells; None if routes have to be found.
+    """
     fabric = problem.fabric
     refused = refuse_dead_pairs(problem, fabric.dead_pairs(), name)
     if refused is not None:
         return refused
     if fabric.graph is not None and fabric.n_ports > 1:
         return None
-    found = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)[: problem.min_slots]
-    matchings = combinatorics.matchings(found, fabric.n_ports, fabric.bidirectional)
+    factors = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)[: problem.min_slots]
+    matchings = combinatorics.matchings(factors, fabric.n_ports, fabric.bidirectional)
     return without_routes(problem, matchings, name)
 
 
 def without_routes(problem: AllToAll, matchings: NDArray[np.int32], name: str) -> Solution:
-    """Make the solution of matchings that need no cells; of no matchings, if there are cells."""
+    """Make the solution, at no cost, of ``matchings[slot, source]`` that need no cells.
+
+    A fabric with cells has none to set only if there are no matchings.
+    """
     fabric = problem.fabric
     states = None if fabric.graph is None else np.zeros((0, fabric.n_cells), dtype=np.int8)
     return Solution(
@@ -140,7 +200,16 @@ def without_routes(problem: AllToAll, matchings: NDArray[np.int32], name: str) -
 def all_slots(
     problem: AllToAll, matchings: NDArray[np.int32], states: NDArray[np.int8] | None
 ) -> Schedule:
-    """Make the schedule of an all-to-all from its matchings and cell states."""
+    """Make the schedule of an all-to-all, all slots of the same duration.
+
+    Parameters
+    ----------
+    problem
+    matchings
+        ``matchings[slot, source] = destination``, -1 where idle.
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free; None for a fabric without cells.
+    """
     return Schedule(
         matchings=matchings.reshape(-1, problem.fabric.n_ports),
         durations_s=np.full(len(matchings), problem.slot_s),
@@ -152,8 +221,8 @@ def all_slots(
 def place_leftovers(planner: SlotPlanner) -> None:
     """Take circuits without a route out of slots, and put them into gaps and further slots.
 
-    Each step is a search past the circuits that are there, without rip-up, so that the time after
-    a limit stays short.
+    ``planner.plan`` is changed; afterwards all circuits have routes. Each step is a search past
+    the circuits that are there, without rip-up, so that the time after a limit stays short.
     """
     if all(slot.excess < FAILED for slot in planner.plan):
         return
@@ -164,35 +233,42 @@ def place_leftovers(planner: SlotPlanner) -> None:
             slot, left_out = keep_routable(planner, slot)
             leftovers.append(left_out)
         plan.append(slot)
-    left = np.concatenate(leftovers)
+    pairs_left = np.concatenate(leftovers)  # (pairs, 2): source and destination
 
     # Circuits that were taken out leave gaps, which others may fill.
-    for k, slot in enumerate(plan):
-        if not len(left):
+    for index, slot in enumerate(plan):
+        if not len(pairs_left):
             break
-        plan[k], left = fill_up(planner, slot, left)
+        plan[index], pairs_left = fill_up(planner, slot, pairs_left)
 
     # Without a limit: the leftovers have to get a slot even after the time is up.
     clock = planner.clock
     planner.clock = Limits().start()
-    further = pack_slots(planner, left, insists=False) if len(left) else []
+    further: list[RoutedSlot] | None = []
+    if len(pairs_left):
+        further = pack_slots(planner, pairs_left, insists=False)
     if further is None:
-        further = [_alone(planner, source, destination) for source, destination in left.tolist()]
+        further = [_route_alone(planner, *pair) for pair in pairs_left.tolist()]
     planner.clock = clock
     planner.plan = plan + further
 
 
-def _alone(planner: SlotPlanner, i: int, j: int) -> RoutedSlot:
-    """Route a pair that is not dead, though its cheapest walks pass a link twice."""
+def _route_alone(planner: SlotPlanner, source: int, destination: int) -> RoutedSlot:
+    """Make a slot of one pair by an exact search.
+
+    For a pair that is not dead, though its cheapest walk passes a link twice, once each way.
+    """
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search
 
     matching = np.full(planner.n_ports, IDLE, dtype=np.int32)
-    matching[i] = j
+    matching[source] = destination
     if planner.bidirectional:
-        matching[j] = i
-    found = search(Routing(planner.problem.fabric, matching), Limits(), planner.rng, ignore)
-    if found.schedule is None or found.schedule.cell_states is None:
-        raise SolverError(f"ports {i, j} could not be connected even alone")
-    routes, lengths = planner.router.follow(matching, found.schedule.cell_states[0])
-    return planner.with_circuit(planner.empty_slot(), i, j, routes[i, : lengths[i]].tolist())
+        matching[destination] = source
+    problem = Routing(planner.problem.fabric, matching)
+    solution = search(problem, Limits(), planner.rng, ignore)
+    if solution.schedule is None or solution.schedule.cell_states is None:
+        raise SolverError(f"ports {source, destination} could not be connected even alone")
+    routes, lengths = planner.router.follow(matching, solution.schedule.cell_states[0])
+    route = routes[source, : lengths[source]].tolist()
+    return planner.with_circuit(planner.empty_slot(), source, destination, route)

@@ -1,4 +1,8 @@
-"""All-to-all of a fabric with faults: solved on live ports; which faults cost slots."""
+"""All-to-all of a fabric with faults: solved on the live ports; and which faults cost slots.
+
+The *fewest slots* are those that counting allows, `AllToAll.min_slots`. A fabric has a *shortage*
+of slots where it is proved that no schedule has so few.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,11 @@ def live_part(fabric: Fabric) -> SelectedPorts:
 
 
 def on_live_ports(solve: Solve) -> Solve:
-    """Let a method for all-to-all solve on the live ports only."""
+    """Let a method for all-to-all solve the problem of the live ports only.
+
+    The schedule that the decorated method returns has all ports again; dead ones are idle. A
+    schedule to start from is narrowed in the same way.
+    """
 
     @wraps(solve)
     def solve_all(
@@ -71,35 +79,57 @@ def on_live_ports(solve: Solve) -> Solve:
 
 
 def widen(schedule: Schedule, fabric: Fabric) -> Schedule:
-    """Turn matchings of the live ports into matchings of all ports."""
+    """Turn a schedule of the live ports, ``matchings[slot, live port]``, into one of all ports."""
     live = fabric.live_ports
-    names = np.append(live, IDLE)  # the last entry is that of an idle port
+    port_of_live_port = np.append(live, IDLE)  # index IDLE = -1 is the last entry: idle stays idle
     matchings = np.full((schedule.n_slots, fabric.n_ports), IDLE, dtype=np.int32)
-    matchings[:, live] = names[schedule.matchings]
+    matchings[:, live] = port_of_live_port[schedule.matchings]
     return replace(schedule, matchings=matchings)
 
 
 def narrow(schedule: Schedule, fabric: Fabric) -> Schedule | None:
-    """Turn matchings of all ports into matchings of the live ports; the others are idle."""
+    """Turn a schedule of all ports into one of the live ports; dead ports are left out.
+
+    Returns None if the schedule is one of another number of ports.
+    """
     if schedule.matchings.shape[1] != fabric.n_ports:
         return None
     live = fabric.live_ports
-    place = np.full(fabric.n_ports + 1, IDLE, dtype=np.int32)  # the last entry is an idle port's
-    place[live] = np.arange(len(live))
-    return replace(schedule, matchings=place[schedule.matchings[:, live]])
+    # Index IDLE = -1 is the last entry: idle stays idle.
+    live_port_of_port = np.full(fabric.n_ports + 1, IDLE, dtype=np.int32)
+    live_port_of_port[live] = np.arange(len(live))
+    return replace(schedule, matchings=live_port_of_port[schedule.matchings[:, live]])
 
 
 Decide = Callable[[AllToAll, Clock, np.random.Generator], "list[RoutedSlot] | bool"]
-"""Finds a schedule in the fewest slots, refutes that there is one (True), or neither (False)."""
+"""Searches for a schedule in the fewest slots.
+
+Returns its slots; True if it is proved that there is none; False if neither was found.
+"""
 
 _FEW_LITERALS = 5_000  # a mesh of some 40 cells with 6 ports: a second at most
+"""Larger models are not built by `decide_small`."""
 _FEW_CONFLICTS = 20_000
+"""Conflicts after which `decide_small` gives up."""
 
 
 def decide_small(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, slots: int | None = None
 ) -> list[RoutedSlot] | bool:
-    """Do as `decide_fewest` does, where it takes about a second."""
+    """Decide by CP-SAT whether there is a schedule in the fewest slots, where a second is enough.
+
+    Parameters
+    ----------
+    problem, clock, rng
+    slots
+        The number of slots to decide about; the fewest ones by default.
+
+    Returns
+    -------
+    list of RoutedSlot, or bool
+        The slots of a schedule; True if there is none; False if the model has more than
+        `_FEW_LITERALS` literals, or the search ended before it knew.
+    """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_model import (
             decide_fewest,  # CP-SAT is slow to import
@@ -112,58 +142,96 @@ def decide_small(
 def ask_shortage(
     solution: Solution, clock: Clock, rng: np.random.Generator, decide: Decide
 ) -> Refuted:
-    """Make the test whether the fewest slots do not do on another fabric, for `find_causes`.
+    """Make the test whether a fabric needs more than the fewest slots, for `find_causes`.
 
-    `solution` is a schedule in more slots, with the proof that they are needed. `decide` has the
-    last word: `decide_fewest`, or `decide_small`.
+    Parameters
+    ----------
+    solution
+        A schedule in more slots than `AllToAll.min_slots`, with the proof that the fewest slots
+        are not enough (``solution.certificate``: prices of links, or None).
+    clock
+        Limits the searches.
+    rng
+    decide
+        Is asked last, where neither routes nor prices decide: `decide_fewest` or `decide_small`.
+
+    Returns
+    -------
+    Refuted
+        A function of a fabric with the same ports and fewer faults. It returns True if it is
+        proved that no schedule there has the fewest slots, False if it found such a schedule, and
+        None if neither.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again  # OR-tools
 
     whole: Any = solution.problem
-    known: list[NDArray[np.int64]] = []  # prices that refute
+    refuting_prices: list[NDArray[np.int64]] = []
+    """``prices[terminal]``: link prices that proved a shortage on one of the fabrics so far."""
 
-    def note(proof: RoutingProof, router: CellRouter) -> None:
-        known.append(proof.prices[0][router.wiring.link])
+    def keep_prices(proof: RoutingProof, router: CellRouter) -> None:
+        """Keep the link prices of a proof by terminal: links are numbered anew by each fabric."""
+        price_of_link = proof.prices[0]
+        refuting_prices.append(price_of_link[router.wiring.link])
 
-    def remains(fabric: Fabric) -> bool | None:
+    def needs_more_slots(fabric: Fabric) -> bool | None:
+        """Return whether the fabric needs more than the fewest slots; None if that stays open."""
         live = live_part(fabric) if len(fabric.dead_ports) else fabric
-        problem, router = replace(whole, fabric=live), CellRouter(live)
-        if any(refute_again(problem, router, prices) for prices in known):
+        problem = replace(whole, fabric=live)
+        router = CellRouter(live)
+
+        # The quick tests come first: prices that proved it elsewhere, and any schedule.
+        if any(refute_again(problem, router, prices) for prices in refuting_prices):
             return True
         if _route_fewest(problem, router, clock, rng):
             return False
+
+        # An infinite bound is the proof by new prices that the fewest slots are not enough.
         bound, proof = bound_jointly(problem, router, np.inf, clock)
         if bound == np.inf and proof is not None:
-            note(proof, router)
+            keep_prices(proof, router)
             return True
-        decided = decide(problem, clock, rng)
-        return False if isinstance(decided, list) else decided or None
+
+        decision = decide(problem, clock, rng)
+        if isinstance(decision, list):
+            return False  # a schedule in the fewest slots
+        return True if decision else None
 
     if solution.certificate is not None:
-        note(solution.certificate, CellRouter(whole.fabric))
-    return remains
+        keep_prices(solution.certificate, CellRouter(whole.fabric))
+    return needs_more_slots
 
 
 def _route_fewest(
     problem: AllToAll, router: CellRouter, clock: Clock, rng: np.random.Generator
 ) -> bool:
-    """Look for any schedule in the fewest slots."""
+    """Return whether a heuristic search finds some schedule in the fewest slots.
+
+    The pairs are those of a round-robin tournament whose players are drawn by `rng`. Slots are
+    routed one by one; where some fail, pairs are exchanged between slots until all circuits have
+    routes. False proves nothing.
+    """
     planner = SlotPlanner(problem, router, clock, rng, ignore)
     factors = combinatorics.tournament(problem.fabric.n_ports, problem.fabric.bidirectional)
     names = planner.random_names(factors.shape[1])
-    if planner.route_all(combinatorics.relabel(factors, names)) is None:
+    limit = planner.route_all(combinatorics.relabel(factors, names))
+    if limit is None:
         planner.insist()
         exchange_pairs(planner, tolerated=FAILED - 1)
-    routed = [slot.excess < FAILED for slot in planner.plan]
-    return len(routed) == len(factors) and all(routed)
+    is_routed = [slot.excess < FAILED for slot in planner.plan]
+    return len(is_routed) == len(factors) and all(is_routed)
 
 
 def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
-    """Let a method for all-to-all name the faults that cost it slots.
+    """Make the decorator that lets a method for all-to-all name the faults that cost it slots.
 
-    Where a method proves that the fewest slots do not do, its statistics get causes, as
-    `name_causes` gives them to what cannot be done at all.
+    Where a method proves that the fewest slots are not enough, the statistics of its solution get
+    ``causes`` and ``causes_minimal``, as those of an infeasible problem do (`name_causes`).
+
+    Parameters
+    ----------
+    decide
+        The exact test of last resort, see `ask_shortage`.
     """
 
     def decorate(solve: Solve) -> Solve:
@@ -182,9 +250,9 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
             if not refuted or not isinstance(problem.fabric, Faulty):
                 return solution
             with stoppable():
-                remains = ask_shortage(solution, clock, rng, decide)
-                found = find_causes(problem.fabric, remains, clock)
-                solution = add_causes(solution, FEWEST_SLOTS, *found)
+                needs_more_slots = ask_shortage(solution, clock, rng, decide)
+                causes, is_minimal = find_causes(problem.fabric, needs_more_slots, clock)
+                solution = add_causes(solution, FEWEST_SLOTS, causes, is_minimal)
             return solution
 
         return solve_and_name

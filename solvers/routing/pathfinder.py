@@ -116,6 +116,24 @@ def new_workspace(terminals: int, links: int, width: int) -> RoutingSpace:
     )
 
 
+@inner_kernel
+def with_cell_cost(graph, cell_cost):
+    """Return a `MeshArrays` with other costs of cells, ``cell_cost[cell, state]``.
+
+    ``graph.to_go`` stays as it is, so the costs may not be below those that it was made with.
+    """
+    return MeshArrays(
+        graph.mate,
+        graph.exits,
+        graph.link,
+        graph.ends,
+        cell_cost,
+        graph.source,
+        graph.target,
+        graph.to_go,
+    )
+
+
 @kernel
 def cost_to_go(graph, target, space, costs):
     """Find the least cost from every terminal to a target (Dijkstra 1959, backwards).
@@ -263,7 +281,7 @@ def _route_cost(graph, base, port, route):
 
 
 @inner_kernel
-def _least_cost(graph, port, partner):
+def least_cost(graph, port, partner):
     """Return the cost of the cheapest way of a circuit that is alone."""
     source = graph.source[port]
     to_go = graph.to_go[partner]
@@ -333,7 +351,7 @@ def negotiate(graph, space, effort, base, circuits):
             _count_use(graph, space.use, port, route, 1)
             total += _route_cost(graph, base, port, route)
         else:
-            total += _least_cost(graph, port, circuits.partner[port])
+            total += least_cost(graph, port, circuits.partner[port])
 
     pressure = effort.first
     n_contested = 0
@@ -353,7 +371,7 @@ def negotiate(graph, space, effort, base, circuits):
                 total -= _route_cost(graph, base, port, route)
                 _set_prices_along(graph, space, base, pressure, route)
             else:
-                total -= _least_cost(graph, port, partner)
+                total -= least_cost(graph, port, partner)
 
             # Reroute it at the prices of the moment.
             lengths[port] = find_route(graph, space, port, partner, routes[port])
@@ -442,7 +460,7 @@ def shorten(graph, space, base, circuits):
             port = circuits.order[place]
             partner = circuits.partner[port]
             cost = _route_cost(graph, base, port, routes[port, : lengths[port]])
-            if cost > _least_cost(graph, port, partner):
+            if cost > least_cost(graph, port, partner):
                 _open_route(graph, space.exit_cost, base, routes[port, : lengths[port]])
                 length = find_route(graph, space, port, partner, space.spare)
                 is_cheaper = length > 0 and space.cost[graph.target[partner]] < cost

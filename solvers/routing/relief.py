@@ -1,9 +1,16 @@
-"""Routed circuits made better: compiled, so that a scheduler can afford it.
+"""Rip-up and reroute of routed circuits, until no move improves the worst one.
 
-A circuit is put on another way, and those in its way are routed anew past all others. What makes
-the worst circuit no worse, and the others or itself better, stays. Heater power is a sum over the
-cells that are lit: there a move stays if it saves power, or cells at the same power; or the other
-way round.
+After McMurchie and Ebeling (1995, doi 10.1145/201310.201328), with the worst circuit as objective.
+The worst circuit is ripped up and routed anew while links of other circuits cost a price; the
+circuits that it displaces are then rerouted past all others. The move is kept if the worst circuit
+gets better, or if it stays equal and the tie-break score falls; otherwise all routes are put back.
+The price of a link of another circuit changes with each failure in a row (`_PRICES`).
+
+Heater power and cells are sums over lit cells: there a move is kept if it saves power, or cells at
+the same power; or the other way round.
+
+A route is a row of terminals, by which light leaves the cells on it; `terminals` explains how
+terminals are numbered. The kernels are compiled, so that a scheduler can afford them.
 """
 
 from __future__ import annotations
@@ -16,17 +23,28 @@ from numpy.typing import NDArray
 from optmatch.model import CellDevice
 from optmatch.problems.routing import split_power
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
-from optmatch.solvers.routing.pathfinder import FAR, UNIT, MeshArrays, find_route
+from optmatch.solvers.routing.pathfinder import (
+    FAR,
+    UNIT,
+    RoutedCircuits,
+    find_route,
+    least_cost,
+    passes_link_twice,
+    with_cell_cost,
+)
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.rows import PortTable, line_up, write_states
+from optmatch.solvers.routing.terminals import cell_of, state_between, terminal_beside
 
-_SHARE = 20 * UNIT
+_LEAK_COST = 20 * UNIT
 """What it costs to pass a cell that leaks into another circuit as much as the worst one gets."""
 
 _LOSS, _CROSSTALK, _POWER, _CELLS = range(4)
-_AIMS = ("worst-loss-db", "worst-snr-db", "power-mw", "total-cells")
+"""The objectives as numbers, for kernels: the places in `_OBJECTIVES`."""
 
-_DARK = 1e-300
+_OBJECTIVES = ("worst-loss-db", "worst-snr-db", "power-mw", "total-cells")
+
+_MIN_POWER = 1e-300
 """A beam has at least so much of its power: it is divided by."""
 
 _PRICES = np.array([0, UNIT // 4, UNIT, 4 * UNIT, FAR], dtype=np.int64)
@@ -36,66 +54,133 @@ _PRICES = np.array([0, UNIT // 4, UNIT, 4 * UNIT, FAR], dtype=np.int64)
 class Chip(NamedTuple):
     """What the kernels know of the cells, and what is asked for."""
 
-    loss_db: NDArray[np.float64]  # (cells, state)
-    share: NDArray[np.float64]  # (cells, state): of the power that goes on
-    leak: NDArray[np.float64]  # (cells, state)
+    loss_db: NDArray[np.float64]  # (cells, states): loss of a circuit that passes
+    share: NDArray[np.float64]  # (cells, states): the part of its power that goes on
+    leak: NDArray[np.float64]  # (cells, states): the part that leaks into the wrong exit
     mutual: bool  # whether circuits send from both ends
-    aim: int  # the place of the objective in `_AIMS`
-    extra_mw: NDArray[np.float64]  # (cells, state): above what a dark cell takes
-    extra: NDArray[np.int64]  # (cells, state): the same as a cost of passing
+    aim: int  # the objective: `_LOSS`, `_CROSSTALK`, `_POWER` or `_CELLS`
+    extra_mw: NDArray[np.float64]  # (cells, states): heater power above that of a dark cell
+    extra_cost: NDArray[np.int64]  # (cells, states): the same as a cost of passing, in 1/`UNIT`
 
 
 class ReliefSpace(NamedTuple):
-    """Arrays to work in."""
+    """Arrays to work in, so that no kernel allocates."""
 
     owner: NDArray[np.int64]  # (links,): the port whose circuit passes, -1 for none
+    is_lit: NDArray[np.bool_]  # (cells,): whether a circuit counted so far passes
     beam: NDArray[np.int64]  # (terminals,): the beam that enters there, -1 for none
-    power: NDArray[np.float64]  # (terminals,): what is left of it there
-    ratio: NDArray[np.float64]  # (2 * ports,): crosstalk over signal of each beam
-    value: NDArray[np.float64]  # (ports,): what counts of each circuit
-    toll: NDArray[np.int64]  # (cells, state): what passing a cell costs now
-    routes: NDArray[np.int32]  # (ports, width): those to go back to
-    lengths: NDArray[np.int64]
-    worth: NDArray[np.float64]  # (ports,): their values
-    moved: NDArray[np.int64]  # (ports,): circuits in the way
+    power: NDArray[np.float64]  # (terminals,): what is left of the power of that beam
+    crosstalk: NDArray[np.float64]  # (2 * ports,): leaked power over signal power of each beam
+    value: NDArray[np.float64]  # (ports,): the part of each circuit in the objective
+    toll: NDArray[np.int64]  # (cells, states): what passing a cell costs at present
+    kept_routes: NDArray[np.int32]  # (ports, width): the routes to go back to
+    kept_lengths: NDArray[np.int64]  # (ports,)
+    kept_value: NDArray[np.float64]  # (ports,)
+    displaced: NDArray[np.int64]  # (ports,): the ports of circuits that are ripped up
+
+
+class WeighedRoutes(NamedTuple):
+    """Routes of circuits, and the part that each has in the objective."""
+
+    routes: NDArray[np.int32]  # (ports, width)
+    lengths: NDArray[np.int64]  # (ports,)
+    value: NDArray[np.float64]  # (ports,)
+
+
+class Move(NamedTuple):
+    """The circuit to be rerouted, and at what price."""
+
+    port: int  # the source port of the circuit
+    price: int  # what a link of another circuit costs, `FAR` if it is closed
+    worst: float  # the objective before the move, the measure of leaks
+
+
+class RowTask(NamedTuple):
+    """A routed matching that is to be relieved, and what is needed to line its circuits up."""
+
+    matching: NDArray[np.int32]  # (ports,)
+    states: NDArray[np.int8]  # (cells,): receives the states, -1 where no light passes
+    routes: NDArray[np.int32]  # (ports, width), changed
+    lengths: NDArray[np.int64]  # (ports,), changed
+    order: NDArray[np.int64]  # (ports,), scratch of `line_up`
+    partner: NDArray[np.int64]  # (ports,), scratch of `line_up`
+    taken: NDArray[np.int8]  # (ports,), scratch of `line_up`
+    max_moves: int
 
 
 class Relief:
-    """The kernels with a fabric, a chip and arrays; one for each thread."""
+    """The kernels with a fabric, a chip and arrays to work in; one for each thread.
+
+    Parameters
+    ----------
+    router
+        Routes for losses, or for heater power. Its wiring is not used for the sums over lit cells:
+        there each cell costs the same beside its heater.
+    cells
+        Losses, leaks and heater powers of the cells of the fabric.
+    objective
+        One of "worst-loss-db", "worst-snr-db", "power-mw", "total-cells".
+    """
 
     def __init__(self, router: CellRouter, cells: CellDevice, objective: str) -> None:
-        aim = _AIMS.index(objective)
-        if aim >= _POWER:
+        aim = _OBJECTIVES.index(objective)
+        if aim in (_POWER, _CELLS):
             router = CellRouter(router.fabric)
         self.router = router
-        wiring, space = router.wiring, router.workspace
-        n, terminals = len(wiring.source), len(wiring.mate)
+        n_ports = len(router.wiring.source)
+        n_terminals = len(router.wiring.mate)
         dark_mw, extra_mw = split_power(router.fabric, cells)
         self._dark_mw = dark_mw if aim == _POWER else 0.0
-        # all of a way cost less than a cell, or a cell less than most heaters
-        dearest = UNIT / (2 * router.width) if aim == _CELLS else _SHARE
-        extra = (extra_mw / (extra_mw.max(initial=0.0) or 1.0) * dearest).astype(np.int64)
-        share = 10.0 ** (-cells.loss_db / 10.0)
-        known = cells.loss_db, share, cells.leak, router.bidirectional
-        self.chip = Chip(*known, aim, extra_mw, extra)
-        self._space = ReliefSpace(
-            np.full(len(space.use), -1, dtype=np.int64),
-            np.full(terminals, -1, dtype=np.int64),
-            np.zeros(terminals),
-            np.zeros(2 * n),
-            np.zeros(n),
-            np.zeros_like(wiring.cell_cost),
-            *router.empty_routes(),
-            np.zeros(n),
-            np.zeros(n, dtype=np.int64),
+
+        # If cells are counted first, the heaters of a whole route cost less than one cell. If
+        # power is counted first, a cell costs less than most heaters.
+        largest_cost = UNIT / (2 * router.width) if aim == _CELLS else _LEAK_COST
+        largest_mw = extra_mw.max(initial=0.0) or 1.0
+        self.chip = Chip(
+            loss_db=cells.loss_db,
+            share=10.0 ** (-cells.loss_db / 10.0),
+            leak=cells.leak,
+            mutual=router.bidirectional,
+            aim=aim,
+            extra_mw=extra_mw,
+            extra_cost=(extra_mw / largest_mw * largest_cost).astype(np.int64),
+        )
+        kept_routes, kept_lengths = router.empty_routes()
+        self._scratch = ReliefSpace(
+            owner=np.full(len(router.workspace.use), -1, dtype=np.int64),
+            is_lit=np.zeros(router.fabric.n_cells, dtype=np.bool_),
+            beam=np.full(n_terminals, -1, dtype=np.int64),
+            power=np.zeros(n_terminals),
+            crosstalk=np.zeros(2 * n_ports),
+            value=np.zeros(n_ports),
+            toll=np.zeros_like(router.wiring.cell_cost),
+            kept_routes=kept_routes,
+            kept_lengths=kept_lengths,
+            kept_value=np.zeros(n_ports),
+            displaced=np.zeros(n_ports, dtype=np.int64),
         )
 
     def measure(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
     ) -> float:
-        """Return the objective."""
-        known = self.router.wiring, self.chip, self._space
-        return self._dark_mw + float(weigh(*known, order, routes, lengths))
+        """Return the objective of routed circuits.
+
+        Parameters
+        ----------
+        order
+            The source ports of the circuits.
+        routes, lengths
+            As of `RoutedCircuits`.
+
+        Returns
+        -------
+        float
+            The largest loss in dB, or the largest ratio of crosstalk to signal, or the heater
+            power of all cells in mW, or the cells on all routes.
+        """
+        circuits = RoutedCircuits(order, order, routes, lengths)  # the partners are not read
+        objective, _ = weigh(self.router.wiring, self.chip, self._scratch, circuits)
+        return self._dark_mw + float(objective)
 
     def improve(
         self,
@@ -103,284 +188,492 @@ class Relief:
         partner: NDArray[np.int64],
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
-        tries: int,
+        max_moves: int,
     ) -> None:
-        """Improve routes in place by so many tries at most."""
-        known = self.router.wiring, self.router.workspace, self.chip, self._space
-        relieve(*known, self.router.least, order, partner, routes, lengths, tries)
+        """Improve routes in place, by so many tried moves at most.
 
-    def improve_row(
-        self,
-        ports: PortTable,
-        room: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]],
-        row: NDArray[np.int32],
-        routes: NDArray[np.int32],
-        lengths: NDArray[np.int64],
-        states: NDArray[np.int8],
-        tries: int,
-    ) -> None:
-        """Improve the routes of a row of matchings, and write their states, in one call."""
-        known = self.router.wiring, self.router.workspace, self.chip, self._space
-        _relieve_row(*known, self.router.least, ports, *room, row, routes, lengths, states, tries)
+        Parameters
+        ----------
+        order, partner, routes, lengths
+            As of `RoutedCircuits`: all circuits in `order` have a route.
+        max_moves
+            Moves that are tried, whether they help or not.
+        """
+        router = self.router
+        circuits = RoutedCircuits(order, partner, routes, lengths)
+        relieve(router.wiring, router.workspace, self.chip, self._scratch, circuits, max_moves)
+
+    def improve_row(self, ports: PortTable, task: RowTask) -> None:
+        """Improve the routes of a matching and write the states of its cells, in one call."""
+        router = self.router
+        _relieve_row(router.wiring, router.workspace, self.chip, self._scratch, ports, task)
 
 
 @inner_kernel
-def _heat(wiring, chip, room, order, routes, lengths):
-    """Write what each circuit adds to those before it into ``room.value``; sum up."""
-    power, cells = 0.0, 0.0
-    for place in range(len(order)):
-        port = order[place]
-        at, room.value[port] = wiring.source[port], 0.0
-        cells += lengths[port]
-        for step in range(lengths[port]):
-            left = routes[port, step]
-            if room.beam[at & ~3] < 0:
-                room.value[port] += chip.extra_mw[at >> 2, (left ^ at) & 1]
-                room.beam[at & ~3] = port
-            at = wiring.mate[left]
-        power += room.value[port]
-    for place in range(len(order)):
-        port = order[place]
-        for step in range(lengths[port]):
-            room.beam[routes[port, step] & ~3] = -1
-    room.ratio[0], room.ratio[1] = power, cells
+def _weigh_heaters(graph, chip, scratch, circuits):
+    """Add up the heater power of all lit cells, and the cells on all routes.
+
+    ``scratch.value[port]`` receives the power of the cells that this circuit adds to those of the
+    circuits before it in the order, in mW: a cell that two circuits share counts for the first.
+
+    Parameters
+    ----------
+    graph, chip, scratch, circuits
+        As of `weigh`.
+
+    Returns
+    -------
+    (float, float)
+        The power above that of dark cells, in mW, and the number of cells on all routes.
+    """
+    power_mw = 0.0
+    n_cells = 0.0
+    for place in range(len(circuits.order)):
+        port = circuits.order[place]
+        added_mw = 0.0
+        entering = graph.source[port]
+        for step in range(circuits.lengths[port]):
+            leaving = circuits.routes[port, step]
+            cell = cell_of(leaving)
+            if not scratch.is_lit[cell]:
+                added_mw += chip.extra_mw[cell, state_between(entering, leaving)]
+                scratch.is_lit[cell] = True
+            entering = graph.mate[leaving]
+        scratch.value[port] = added_mw
+        power_mw += added_mw
+        n_cells += circuits.lengths[port]
+
+    # The next call finds all cells dark.
+    for place in range(len(circuits.order)):
+        port = circuits.order[place]
+        for step in range(circuits.lengths[port]):
+            scratch.is_lit[cell_of(circuits.routes[port, step])] = False
+    return power_mw, n_cells
 
 
-@kernel
-def weigh(wiring, chip, room, order, routes, lengths):
-    """Write into ``room.value`` what each circuit has; return the largest, or a sum."""
-    if chip.aim >= _POWER:
-        _heat(wiring, chip, room, order, routes, lengths)
-        return room.ratio[chip.aim - _POWER]
-    worst = 0.0
-    for place in range(len(order)):
-        port = order[place]
-        at, lost, power = wiring.source[port], 0.0, 1.0
-        for step in range(lengths[port]):
-            left = routes[port, step]
-            state = (left ^ at) & 1
-            lost += chip.loss_db[at >> 2, state]
-            if chip.aim == _CROSSTALK:
-                room.beam[at], room.power[at] = 2 * port, power
-                power = max(_DARK, power * chip.share[at >> 2, state])
-                if chip.mutual:
-                    room.power[left] = power  # of this end for now
-            at = wiring.mate[left]
-        room.value[port] = lost if chip.aim == _LOSS else power
-        worst = max(worst, lost)
-    if chip.aim == _LOSS:
-        return worst
-    for place in range(len(order)):
-        port = order[place]
-        room.ratio[2 * port] = room.ratio[2 * port + 1] = 0.0
-        for step in range(lengths[port] if chip.mutual else 0):
-            left = routes[port, step]  # light of the other end enters where this one leaves
-            room.beam[left], room.power[left] = 2 * port + 1, room.value[port] / room.power[left]
-    for place in range(len(order)):
-        port = order[place]
-        at = wiring.source[port]
-        for step in range(lengths[port]):
-            left = routes[port, step]
-            share = chip.leak[at >> 2, (left ^ at) & 1]
-            _leak(room, at, share)
+@inner_kernel
+def _weigh_losses(graph, chip, scratch, circuits):
+    """Write the loss of each circuit to ``scratch.value``, and return the largest, in dB."""
+    worst_db = 0.0
+    for place in range(len(circuits.order)):
+        port = circuits.order[place]
+        loss_db = 0.0
+        entering = graph.source[port]
+        for step in range(circuits.lengths[port]):
+            leaving = circuits.routes[port, step]
+            loss_db += chip.loss_db[cell_of(leaving), state_between(entering, leaving)]
+            entering = graph.mate[leaving]
+        scratch.value[port] = loss_db
+        worst_db = max(worst_db, loss_db)
+    return worst_db
+
+
+@inner_kernel
+def _follow_beams(graph, chip, scratch, circuits):
+    """Write which beam enters each cell by each terminal, and what is left of its power there.
+
+    A beam starts with power 1. That of a circuit from its source has the number ``2 * port``; if
+    circuits send from both ends, the beam from the destination has ``2 * port + 1``.
+    """
+    for place in range(len(circuits.order)):
+        port = circuits.order[place]
+        power = 1.0
+        entering = graph.source[port]
+        for step in range(circuits.lengths[port]):
+            leaving = circuits.routes[port, step]
+            scratch.beam[entering] = 2 * port
+            scratch.power[entering] = power
+            state = state_between(entering, leaving)
+            power = max(_MIN_POWER, power * chip.share[cell_of(leaving), state])
             if chip.mutual:
-                _leak(room, left, share)
-            at = wiring.mate[left]
+                scratch.power[leaving] = power  # of the beam from the source, for the pass below
+            entering = graph.mate[leaving]
+        if not chip.mutual:
+            continue
+
+        # The beam from the destination enters each cell where the other one leaves it. It has
+        # lost there what the other one is still to lose: the quotient of the whole and the part.
+        for step in range(circuits.lengths[port]):
+            leaving = circuits.routes[port, step]
+            scratch.beam[leaving] = 2 * port + 1
+            scratch.power[leaving] = power / scratch.power[leaving]
+
+
+@inner_kernel
+def _leak(scratch, terminal, leaked_share):
+    """Add what leaks out of the beam that enters at a terminal to the beam beside it.
+
+    The crosstalk is added as a ratio: leaked power over the power of the disturbed beam at the
+    same place. Both lose the same from there on.
+    """
+    beside = terminal_beside(terminal)
+    disturbed = scratch.beam[beside]
+    if disturbed >= 0 and disturbed != scratch.beam[terminal] and leaked_share > 0.0:
+        scratch.crosstalk[disturbed] += (
+            leaked_share * scratch.power[terminal] / scratch.power[beside]
+        )
+
+
+@inner_kernel
+def _weigh_crosstalk(graph, chip, scratch, circuits):
+    """Write the crosstalk of each circuit to ``scratch.value``, and return the largest.
+
+    The crosstalk of a circuit is the ratio of leaked power to signal power at its end; of a
+    circuit that sends from both ends, the larger one of the two.
+    """
+    _follow_beams(graph, chip, scratch, circuits)
+    for place in range(len(circuits.order)):
+        port = circuits.order[place]
+        scratch.crosstalk[2 * port] = 0.0
+        scratch.crosstalk[2 * port + 1] = 0.0
+
+    # Each beam leaks in each of its cells into the beam that enters beside it.
+    for place in range(len(circuits.order)):
+        port = circuits.order[place]
+        entering = graph.source[port]
+        for step in range(circuits.lengths[port]):
+            leaving = circuits.routes[port, step]
+            leaked_share = chip.leak[cell_of(leaving), state_between(entering, leaving)]
+            _leak(scratch, entering, leaked_share)
+            if chip.mutual:
+                _leak(scratch, leaving, leaked_share)
+            entering = graph.mate[leaving]
+
+    # The next call finds no beams.
     worst = 0.0
-    for place in range(len(order)):
-        port = order[place]
-        room.value[port] = max(room.ratio[2 * port], room.ratio[2 * port + 1])
-        worst = max(worst, room.value[port])
-        at = wiring.source[port]
-        for step in range(lengths[port]):
-            left = routes[port, step]
-            room.beam[at] = room.beam[left] = -1
-            at = wiring.mate[left]
+    for place in range(len(circuits.order)):
+        port = circuits.order[place]
+        scratch.value[port] = max(scratch.crosstalk[2 * port], scratch.crosstalk[2 * port + 1])
+        worst = max(worst, scratch.value[port])
+        entering = graph.source[port]
+        for step in range(circuits.lengths[port]):
+            leaving = circuits.routes[port, step]
+            scratch.beam[entering] = -1
+            scratch.beam[leaving] = -1
+            entering = graph.mate[leaving]
     return worst
 
 
-@inner_kernel
-def _leak(room, at, share):
-    """Add what leaks out of the beam that enters at a terminal to the beam beside it."""
-    other = room.beam[at ^ 1]
-    if other >= 0 and other != room.beam[at] and share > 0.0:
-        room.ratio[other] += share * room.power[at] / room.power[at ^ 1]
+@kernel
+def weigh(graph, chip, scratch, circuits):
+    """Return the objective of routed circuits, and write the part of each circuit.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    chip : Chip
+        ``chip.aim`` is the objective.
+    scratch : ReliefSpace
+        ``scratch.value[port]`` receives the part of each circuit in the unit of the objective.
+    circuits : RoutedCircuits
+        No two routes share a link.
+
+    Returns
+    -------
+    (float, float)
+        The objective: the largest loss in dB, or the largest ratio of crosstalk to signal, or the
+        heater power above that of dark cells in mW, or the number of cells. And the second
+        criterion of the sums: cells for power, power for cells; 0 for the others.
+    """
+    if chip.aim == _LOSS:
+        return _weigh_losses(graph, chip, scratch, circuits), 0.0
+    if chip.aim == _CROSSTALK:
+        return _weigh_crosstalk(graph, chip, scratch, circuits), 0.0
+    power_mw, n_cells = _weigh_heaters(graph, chip, scratch, circuits)
+    if chip.aim == _POWER:
+        return power_mw, n_cells
+    return n_cells, power_mw
 
 
 @inner_kernel
-def _own(wiring, room, port, routes, lengths, owner):
-    """Mark the links of a circuit as its own, or as free (-1)."""
-    room.owner[wiring.link[wiring.source[port]]] = owner
-    for step in range(lengths[port]):
-        room.owner[wiring.link[routes[port, step]]] = owner
+def _tie_break_score(chip, scratch, order, worst, second):
+    """Return the second criterion of a move; less is better.
 
-
-@inner_kernel
-def _strain(chip, room, order, worst):
-    """Add up the circuits, the bad ones so much more that they decide; of sums, the other one."""
-    if chip.aim >= _POWER:
-        return room.ratio[_CELLS - chip.aim]
+    Losses: the sum over circuits of 10**(loss_db - worst). Crosstalk: the sum of
+    (ratio / worst)**4. Both let the circuits near the worst decide. For the sums, power and cells,
+    it is `second`, the other one of the two.
+    """
+    if chip.aim == _POWER or chip.aim == _CELLS:
+        return second
     total = 0.0
     for place in range(len(order)):
-        value = room.value[order[place]]
-        if chip.aim == _CROSSTALK:
-            total += (value / worst) ** 4 if worst > 0.0 else 0.0
-        else:
+        value = scratch.value[order[place]]
+        if chip.aim == _LOSS:
             total += 10.0 ** (value - worst)
+        elif worst > 0.0:
+            total += (value / worst) ** 4
     return total
 
 
 @inner_kernel
-def _reroute(wiring, space, chip, room, port, partner, routes, lengths, worst, price):
-    """Put a circuit that owns no link on its cheapest way; links of others cost `price`."""
-    for terminal in range(len(wiring.mate)):
-        taken = room.owner[wiring.link[terminal]] >= 0
-        space.exit_cost[terminal] = price if taken else 0
-    space.exit_cost[wiring.source[port]] = FAR
-    tolled = MeshArrays(
-        wiring.mate,
-        wiring.exits,
-        wiring.link,
-        wiring.ends,
-        room.toll,
-        wiring.source,
-        wiring.target,
-        wiring.to_go,
-    )
+def _set_link_owner(graph, scratch, circuits, port, owner):
+    """Set the owner of all links on the route of a port; -1 releases them."""
+    scratch.owner[graph.link[graph.source[port]]] = owner
+    for step in range(circuits.lengths[port]):
+        scratch.owner[graph.link[circuits.routes[port, step]]] = owner
+
+
+@inner_kernel
+def _price_cells(graph, chip, scratch, worst):
+    """Write to ``scratch.toll`` what passing each cell in each state costs a circuit at present.
+
+    Where crosstalk counts, a lit cell costs more the more it leaks; where heaters count, a dark
+    cell costs the power that it takes.
+    """
+    for cell in range(len(scratch.toll)):
+        is_lit = False
+        for terminal in range(4 * cell, 4 * cell + 4):
+            if scratch.owner[graph.link[terminal]] >= 0:
+                is_lit = True
+        for state in range(2):
+            toll = graph.cell_cost[cell, state]
+            if chip.aim == _CROSSTALK:
+                if is_lit and worst > 0.0:
+                    toll += np.int64(_LEAK_COST * chip.leak[cell, state] / worst)
+            elif not is_lit:
+                toll += chip.extra_cost[cell, state]
+            scratch.toll[cell, state] = toll
+
+
+@inner_kernel
+def _reroute(graph, search, chip, scratch, circuits, move):
+    """Put a circuit that owns no link on its cheapest way.
+
+    Parameters
+    ----------
+    graph, search, chip, scratch
+        As of `relieve`.
+    circuits : RoutedCircuits
+        Receives the route of the circuit of ``move.port``, unless there is none.
+    move : Move
+
+    Returns
+    -------
+    bool
+        False if there is no way, or the cheapest one passes a link once each way.
+    """
+    port = move.port
+    for terminal in range(len(graph.mate)):
+        price = np.int64(0)
+        if scratch.owner[graph.link[terminal]] >= 0:
+            price = move.price
+        search.exit_cost[terminal] = price
+    search.exit_cost[graph.source[port]] = FAR
+
+    # The losses of cells are part of the graph; the other objectives depend on who is there.
     if chip.aim != _LOSS:
-        for cell in range(len(room.toll)):
-            shared = False
-            for terminal in range(4 * cell, 4 * cell + 4):
-                shared = shared or room.owner[wiring.link[terminal]] >= 0
-            for state in range(2):
-                room.toll[cell, state] = wiring.cell_cost[cell, state]
-                if chip.aim >= _POWER:
-                    room.toll[cell, state] += 0 if shared else chip.extra[cell, state]
-                elif shared and worst > 0.0:
-                    room.toll[cell, state] += np.int64(_SHARE * chip.leak[cell, state] / worst)
-    count = find_route(tolled, space, port, partner[port], space.spare)
-    again = False
-    for step in range(count):  # a route that passes a link twice is none
-        link = wiring.link[space.spare[step]]
-        space.use[link] += 1
-        again = again or space.use[link] > 1
-    for step in range(count):
-        space.use[wiring.link[space.spare[step]]] = 0
-    if count == 0 or again:
+        _price_cells(graph, chip, scratch, move.worst)
+    priced = with_cell_cost(graph, scratch.toll)
+    length = find_route(priced, search, port, circuits.partner[port], search.spare)
+    if length == 0 or passes_link_twice(graph, search.use, search.spare[:length]):
         return False
-    for step in range(count):
-        routes[port, step] = space.spare[step]
-    lengths[port] = count
+    for step in range(length):
+        circuits.routes[port, step] = search.spare[step]
+    circuits.lengths[port] = length
     return True
 
 
 @inner_kernel
-def _move(wiring, space, chip, room, port, partner, routes, lengths, worst, price):
-    """Reroute a circuit, and those in its way past all others; tell whether all have a way."""
-    _own(wiring, room, port, routes, lengths, -1)
-    if not _reroute(wiring, space, chip, room, port, partner, routes, lengths, worst, price):
+def _try_move(graph, search, chip, scratch, circuits, move):
+    """Reroute a circuit, and then those that it displaces past all others.
+
+    The parameters are those of `_reroute`.
+
+    Returns
+    -------
+    bool
+        Whether all have a way. If not, routes and owners of links are left half changed.
+    """
+    _set_link_owner(graph, scratch, circuits, move.port, -1)
+    if not _reroute(graph, search, chip, scratch, circuits, move):
         return False
-    moved = 0
-    for step in range(lengths[port]):
-        other = room.owner[wiring.link[routes[port, step]]]
-        if other >= 0:
-            _own(wiring, room, other, routes, lengths, -1)
-            place = moved  # the worst first
-            while place > 0 and room.value[room.moved[place - 1]] < room.value[other]:
-                room.moved[place] = room.moved[place - 1]
-                place -= 1
-            room.moved[place] = other
-            moved += 1
-    _own(wiring, room, port, routes, lengths, port)
-    for place in range(moved):
-        other = room.moved[place]
-        if not _reroute(wiring, space, chip, room, other, partner, routes, lengths, worst, FAR):
+
+    # Rip up the circuits in its way, and sort them by insertion: the worst one is routed first.
+    n_displaced = 0
+    for step in range(circuits.lengths[move.port]):
+        other = scratch.owner[graph.link[circuits.routes[move.port, step]]]
+        if other < 0:
+            continue
+        _set_link_owner(graph, scratch, circuits, other, -1)
+        place = n_displaced
+        while place > 0:
+            before = scratch.displaced[place - 1]
+            if scratch.value[before] >= scratch.value[other]:
+                break
+            scratch.displaced[place] = before
+            place -= 1
+        scratch.displaced[place] = other
+        n_displaced += 1
+
+    # The links of all others are closed to the circuits that were ripped up.
+    _set_link_owner(graph, scratch, circuits, move.port, move.port)
+    for place in range(n_displaced):
+        other = scratch.displaced[place]
+        detour = Move(other, FAR, move.worst)
+        if not _reroute(graph, search, chip, scratch, circuits, detour):
             return False
-        _own(wiring, room, other, routes, lengths, other)
+        _set_link_owner(graph, scratch, circuits, other, other)
     return True
 
 
 @inner_kernel
-def _copy(order, routes, lengths, value, kept, kept_lengths, kept_value):
+def _copy_routes(order, origin, copy):
+    """Copy routes and parts of the circuits in `order` from a `WeighedRoutes` to another one."""
     for place in range(len(order)):
         port = order[place]
-        kept_value[port] = value[port]
-        kept_lengths[port] = lengths[port]
-        for step in range(lengths[port]):
-            kept[port, step] = routes[port, step]
+        copy.value[port] = origin.value[port]
+        copy.lengths[port] = origin.lengths[port]
+        for step in range(origin.lengths[port]):
+            copy.routes[port, step] = origin.routes[port, step]
 
 
-@kernel
-def relieve(wiring, space, chip, room, least, order, partner, routes, lengths, tries):
-    """Move circuits until the worst one cannot be helped.
-
-    The worst circuit is tried at each price of links in turn, then all others, as they leak into
-    it.
-    """
-    for terminal in range(len(wiring.mate)):
-        room.owner[wiring.link[terminal]] = -1
-    for link in range(len(space.use)):
-        space.use[link] = 0
-    for cell in range(len(room.toll)):
-        for state in range(2):
-            room.toll[cell, state] = wiring.cell_cost[cell, state]
+@inner_kernel
+def _find_worst_port(order, value):
+    """Return the port, the first one in `order`, whose circuit has the largest value."""
+    worst_port = order[0]
     for place in range(len(order)):
-        _own(wiring, room, order[place], routes, lengths, order[place])
-    worst = weigh(wiring, chip, room, order, routes, lengths)
-    strain = _strain(chip, room, order, worst)
-    k = 0  # tries without success
-    if len(order) == 0:
-        tries = 0  # there is no worst circuit to begin with
-    while tries > 0 and (worst > 0.0 or chip.aim >= _POWER):
-        first = order[0]
-        for place in range(len(order)):
-            if room.value[order[place]] > room.value[first]:
-                first = order[place]
-        port, price = first, _PRICES[min(k, len(_PRICES) - 1)]
-        if k >= len(_PRICES):
-            if chip.aim == _LOSS or k - len(_PRICES) >= 2 * len(order):
-                break
-            port = order[(k - len(_PRICES)) >> 1]
-            price = FAR if k & 1 else UNIT
-            if port == first:
-                k += 1
-                continue
-        elif chip.aim == _LOSS and k == 0:
-            cost = np.int64(0)
-            at = wiring.source[port]
-            for step in range(lengths[port]):
-                left = routes[port, step]
-                cost += wiring.cell_cost[at >> 2, (left ^ at) & 1]
-                at = wiring.mate[left]
-            if cost == least[port, partner[port]]:
-                break
-        tries -= 1
-        _copy(order, routes, lengths, room.value, room.routes, room.lengths, room.worth)
-        better = False
-        if _move(wiring, space, chip, room, port, partner, routes, lengths, worst, price):
-            now = weigh(wiring, chip, room, order, routes, lengths)
-            better = now < worst * (1 - 1e-9)
-            if not better and now <= worst * (1 + 1e-9):
-                better = _strain(chip, room, order, worst) < strain * (1 - 1e-6)
-        if better:
-            worst, k = now, 0
-            strain = _strain(chip, room, order, worst)
-        else:
-            for place in range(len(order)):
-                _own(wiring, room, order[place], routes, lengths, -1)
-            _copy(order, room.routes, room.lengths, room.worth, routes, lengths, room.value)
-            for place in range(len(order)):
-                _own(wiring, room, order[place], routes, lengths, order[place])
-            k += 1
+        if value[order[place]] > value[worst_port]:
+            worst_port = order[place]
+    return worst_port
+
+
+@inner_kernel
+def _has_cheapest_route(graph, circuits, port):
+    """Return whether a circuit has the cost that its cheapest way has if it is alone."""
+    cost = np.int64(0)
+    entering = graph.source[port]
+    for step in range(circuits.lengths[port]):
+        leaving = circuits.routes[port, step]
+        cost += graph.cell_cost[cell_of(leaving), state_between(entering, leaving)]
+        entering = graph.mate[leaving]
+    return cost == least_cost(graph, port, circuits.partner[port])
+
+
+@inner_kernel
+def _choose_move(aim, order, worst_port, n_failures):
+    """Choose what to try after a number of moves in a row that did not help.
+
+    The worst circuit is tried at each of `_PRICES` in turn. Where circuits disturb each other,
+    moving another one may help too: each in the order is then tried twice, first past all others
+    and then at the price of a cell for a link.
+
+    Returns
+    -------
+    (int, int)
+        The port whose circuit is to be moved, -1 once all has been tried, and the price of a link
+        of another circuit.
+    """
+    if n_failures < len(_PRICES):
+        return worst_port, _PRICES[n_failures]
+    n_tried = n_failures - len(_PRICES)
+    if aim == _LOSS or n_tried >= 2 * len(order):
+        return np.int64(-1), np.int64(0)
+    port = order[n_tried // 2]
+    if n_tried % 2 == 0:
+        return port, np.int64(FAR)
+    return port, np.int64(UNIT)
+
+
+@inner_kernel
+def _begin(graph, search, scratch, circuits):
+    """Set the owners of all links, and what the kernels expect to find in the other arrays."""
+    for terminal in range(len(graph.mate)):
+        scratch.owner[graph.link[terminal]] = -1
+    for link in range(len(search.use)):
+        search.use[link] = 0
+    for cell in range(len(scratch.toll)):
+        for state in range(2):
+            scratch.toll[cell, state] = graph.cell_cost[cell, state]
+    for place in range(len(circuits.order)):
+        port = circuits.order[place]
+        _set_link_owner(graph, scratch, circuits, port, port)
 
 
 @kernel
-def _relieve_row(
-    wiring, space, chip, room, least, ports, order, partner, taken, row, routes, lengths, states,
-    tries,
-):  # fmt: skip
-    """Line up a row, relieve its routes and write its states: a call costs as much as a try."""
-    circuits = order[: line_up(ports, row, order, partner, taken)]
-    relieve(wiring, space, chip, room, least, circuits, partner, routes, lengths, tries)
-    states[:] = -1
-    write_states(wiring, circuits, routes, lengths, states)
+def relieve(graph, search, chip, scratch, circuits, max_moves):
+    """Rip up and reroute circuits until no move improves the objective.
+
+    A move is kept if the objective falls, or if it stays equal and the tie-break score falls. The
+    relative tolerances are 1e-9 and 1e-6. A move takes one search for each circuit that it
+    reroutes, and passes over all cells and all routes.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    search : RoutingSpace
+        Scratch of `find_route`.
+    chip : Chip
+    scratch : ReliefSpace
+    circuits : RoutedCircuits
+        All have routes, and no two share a link; the same holds afterwards. The routes are
+        changed in place.
+    max_moves : int
+        The number of moves to try at most.
+    """
+    order = circuits.order
+    if len(order) == 0:
+        return
+    _begin(graph, search, scratch, circuits)
+    present = WeighedRoutes(circuits.routes, circuits.lengths, scratch.value)
+    kept = WeighedRoutes(scratch.kept_routes, scratch.kept_lengths, scratch.kept_value)
+    is_sum = chip.aim == _POWER or chip.aim == _CELLS
+    worst, second = weigh(graph, chip, scratch, circuits)
+    score = _tie_break_score(chip, scratch, order, worst, second)
+    n_failures = 0  # in a row
+    n_moves = 0
+    while n_moves < max_moves and (worst > 0.0 or is_sum):
+        worst_port = _find_worst_port(order, scratch.value)
+        port, price = _choose_move(chip.aim, order, worst_port, n_failures)
+        if port < 0:
+            break
+        if n_failures >= len(_PRICES) and port == worst_port:
+            n_failures += 1  # it has been tried at all prices
+            continue
+        # The largest loss cannot fall if the circuit that has it goes its cheapest way.
+        is_first_try = chip.aim == _LOSS and n_failures == 0
+        if is_first_try and _has_cheapest_route(graph, circuits, port):
+            break
+
+        n_moves += 1
+        _copy_routes(order, present, kept)
+        is_better = False
+        if _try_move(graph, search, chip, scratch, circuits, Move(port, price, worst)):
+            new_worst, second = weigh(graph, chip, scratch, circuits)
+            is_better = new_worst < worst * (1 - 1e-9)
+            if not is_better and new_worst <= worst * (1 + 1e-9):
+                new_score = _tie_break_score(chip, scratch, order, worst, second)
+                is_better = new_score < score * (1 - 1e-6)
+            if is_better:
+                worst = new_worst
+                score = _tie_break_score(chip, scratch, order, worst, second)
+                n_failures = 0
+        if not is_better:
+            # Go back to the routes before the move; the move may have left links without owner.
+            for place in range(len(order)):
+                _set_link_owner(graph, scratch, circuits, order[place], -1)
+            _copy_routes(order, kept, present)
+            for place in range(len(order)):
+                _set_link_owner(graph, scratch, circuits, order[place], order[place])
+            n_failures += 1
+
+
+@kernel
+def _relieve_row(graph, search, chip, scratch, ports, task):
+    """Line up the circuits of a matching, relieve their routes and write the states of cells.
+
+    All in one call, because a call from Python costs as much as a move.
+
+    Parameters
+    ----------
+    graph, search, chip, scratch
+        As of `relieve`.
+    ports : PortTable
+    task : RowTask
+        Has a matching that is routed; routes, lengths and states are changed.
+    """
+    n_circuits = line_up(ports, task.matching, task.order, task.partner, task.taken)
+    order = task.order[:n_circuits]
+    circuits = RoutedCircuits(order, task.partner, task.routes, task.lengths)
+    relieve(graph, search, chip, scratch, circuits, task.max_moves)
+    task.states[:] = -1
+    write_states(graph, order, task.routes, task.lengths, task.states)

@@ -12,7 +12,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import CROSS, FREE, CellDevice, Clock
 from optmatch.solvers.feedforward.router import LOOPING, change, exact_router, route_cheaply
 from optmatch.solvers.routing.pathfinder import UNIT
-from optmatch.solvers.routing.relief import Relief
+from optmatch.solvers.routing.relief import Relief, RowTask
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.rows import (
     NO_MATCHING,
@@ -43,7 +43,7 @@ from optmatch.solvers.routing.worst import cell_costs
 VISITS = 5_000
 """Blocks of a Benes network that a change may look at: 64 ports take 1.6 ms."""
 
-RELIEF_TRIES = {"worst-loss-db": 12, "worst-snr-db": 3, "power-mw": 6}
+MAX_MOVES = {"worst-loss-db": 12, "worst-snr-db": 3, "power-mw": 6}
 """Moves of circuits that help the worst one, for each matching: about as long as the routing."""
 
 WRONG_STATES = -3
@@ -266,7 +266,7 @@ class WorstRouter(MeshRouter):
         self._relief = Relief(self._router, cells, objective)
         self._forward = exact_router(fabric) is not None
         self._cost = cell_costs(fabric, cells, objective)
-        self._tries = RELIEF_TRIES[objective]
+        self._max_moves = MAX_MOVES[objective]
         self._by_worst = objective == "worst-loss-db"
 
     def route(self, rows, states, routes, lengths, held) -> None:  # noqa: D102 - as of the class
@@ -283,8 +283,11 @@ class WorstRouter(MeshRouter):
                 one = rows[k : k + 1], states[k : k + 1], routes, lengths[k : k + 1]
                 super().route(*one, held[k : k + 1])
             if held[k] == ROUTED:
-                known = self.ports, self._room, rows[k], routes, lengths[k], states[k]
-                self._relief.improve_row(*known, self._tries)
+                order, partner, taken = self._room
+                task = RowTask(
+                    rows[k], states[k], routes, lengths[k], order, partner, taken, self._max_moves
+                )
+                self._relief.improve_row(self.ports, task)
 
 
 def new_row_router(
