@@ -87,7 +87,7 @@ class WeighedRoutes(NamedTuple):
     value: NDArray[np.float64]  # (ports,)
 
 
-class Move(NamedTuple):
+class CircuitMove(NamedTuple):
     """The circuit to be rerouted, and at what price."""
 
     port: int  # the source port of the circuit
@@ -445,7 +445,7 @@ def _reroute(graph, search, chip, scratch, circuits, move):
         As of `relieve`.
     circuits : RoutedCircuits
         Receives the route of the circuit of ``move.port``, unless there is none.
-    move : Move
+    move : CircuitMove
 
     Returns
     -------
@@ -509,7 +509,7 @@ def _try_move(graph, search, chip, scratch, circuits, move):
     _set_link_owner(graph, scratch, circuits, move.port, move.port)
     for place in range(n_displaced):
         other = scratch.displaced[place]
-        detour = Move(other, FAR, move.worst)
+        detour = CircuitMove(other, FAR, move.worst)
         if not _reroute(graph, search, chip, scratch, circuits, detour):
             return False
         _set_link_owner(graph, scratch, circuits, other, other)
@@ -637,7 +637,7 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
         n_moves += 1
         _copy_routes(order, present, kept)
         is_better = False
-        if _try_move(graph, search, chip, scratch, circuits, Move(port, price, worst)):
+        if _try_move(graph, search, chip, scratch, circuits, CircuitMove(port, price, worst)):
             new_worst, second = weigh(graph, chip, scratch, circuits)
             is_better = new_worst < worst * (1 - 1e-9)
             if not is_better and new_worst <= worst * (1 + 1e-9):
