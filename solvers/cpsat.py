@@ -3,10 +3,13 @@
 `minimise` runs CP-SAT in a thread of its own, because Python handles signals only between two
 instructions of the main thread, and none comes while that thread is inside native code.
 
-`LightFlow` models the route of one circuit as a unit flow over the terminals by which light leaves
-cells: at each end of each cell, as much light leaves as has come in at the other end. The state of
-a cell needs no variable. A link carries one circuit at most, and two routes that need a cell in
-different states would share one of its links.
+`LightFlow` models the route of one circuit as a unit flow. A Boolean variable for each terminal
+says whether light goes out of a cell there, and as much light goes out of a cell by one end as has
+come in at the other. The state of a cell needs no variable. A link carries one circuit at most,
+and two routes that need a cell in different states would share one of its links.
+
+A cell is a 2 x 2 switch with two terminals at each of its ends a and b. A circuit enters a cell by
+a terminal of one end and goes out by one of the other end.
 """
 
 from __future__ import annotations
@@ -52,6 +55,15 @@ Literal = Any
 class Outcome:
     """The outcome of a run of CP-SAT.
 
+    Parameters
+    ----------
+    solver
+        The solver after the run; it has the solution.
+    status
+        What it returned; None if it was stopped before it returned anything.
+    limit
+        Why the run stopped early; None if it ended by itself.
+
     Attributes
     ----------
     infeasible, optimal, found
@@ -65,6 +77,7 @@ class Outcome:
     """
 
     def __init__(self, solver: cp_model.CpSolver, status: Any, limit: Limit | None) -> None:
+        """Read the status and the bound; values of variables are read when they are asked for."""
         self.infeasible = status == cp_model.INFEASIBLE
         self.optimal = status == cp_model.OPTIMAL
         self.found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
@@ -90,6 +103,7 @@ class _SolutionListener(cp_model.CpSolverSolutionCallback):
     """Puts the objective of each new solution on a queue; CP-SAT calls it from its own threads."""
 
     def __init__(self, objectives: SimpleQueue[float]) -> None:
+        """Take the queue, from which another thread reads."""
         super().__init__()
         self._objectives = objectives
 
@@ -103,9 +117,23 @@ class _CpSatSearch:
 
     A search that still runs native code when the process ends would abort the process, so whoever
     starts one calls `end` before leaving, however that comes about.
+
+    Attributes
+    ----------
+    solver
+        The solver, with its parameters; after the run it has the solution.
+    status
+        What the solver returned; None before.
+    error
+        The exception that ended the thread; None if there was none.
+    objectives
+        The objectives of new solutions, until `take_objectives` takes them.
+    ended
+        Set when the thread has ended.
     """
 
     def __init__(self, model: cp_model.CpModel, solver: cp_model.CpSolver) -> None:
+        """Take the model and the solver; the thread is started by `start`."""
         self.solver = solver
         self.status: Any = None
         self.error: BaseException | None = None
@@ -164,8 +192,8 @@ class _CpSatSearch:
     def _solve(self) -> None:
         """Solve the model; a small one goes to a single worker first, which may settle it.
 
-        CP-SAT 9.15 aborts if a worker beside others settles the model as it loads it:
-        https://github.com/google/or-tools/issues/5025
+        CP-SAT 9.15 aborts the process if one of several workers settles the model while it loads
+        it: https://github.com/google/or-tools/issues/5025
         """
         parameters = self.solver.parameters
         workers = parameters.num_workers
@@ -174,6 +202,8 @@ class _CpSatSearch:
             parameters.num_workers = 1
             parameters.max_deterministic_time = min(work, _FIRST_WORK)
             self.status = self.solver.solve(self._model)
+
+            # This run has no listener, so an optimum is told here.
             if self.status == cp_model.OPTIMAL:
                 self.objectives.put(self.solver.objective_value)
             if self.status in _SETTLED or self._stopped:
@@ -231,6 +261,9 @@ def minimise(
     """
     solver = _make_solver(clock, seed, workers, linear, work)
     search = _CpSatSearch(model, solver)
+
+    # CP-SAT works in its own thread, and this one waits, so that Ctrl-C comes through. The inner
+    # `finally` stops the thread before anything leaves this function.
     limit: Limit | None = None
     try:
         try:
@@ -251,6 +284,7 @@ def minimise(
     if search.status == cp_model.MODEL_INVALID:
         raise SolverError(f"CP-SAT refused the model: {model.validate()}")
 
+    # A run without a proof and without Ctrl-C has reached the limit that it was given.
     outcome = Outcome(solver, search.status, limit)
     if not (outcome.optimal or outcome.infeasible) and limit is None:
         outcome.limit = Limit.TIME if clock.limits.iterations is None else Limit.ITERATIONS
@@ -265,15 +299,32 @@ def minimise(
 def _make_solver(
     clock: Clock, seed: int, workers: int, linear: bool, work: float
 ) -> cp_model.CpSolver:
-    """Make a solver with its parameters; `minimise` says what they are."""
+    """Make a solver of CP-SAT, and set its parameters.
+
+    Parameters
+    ----------
+    clock
+        The seconds that are left are its time limit; a limit of iterations is one of conflicts.
+    seed
+        Seed of its random numbers.
+    workers
+        How many strategies take turns.
+    linear
+        Whether it uses linear relaxations.
+    work
+        The most deterministic time, in the seconds that CP-SAT counts by its steps; infinite for
+        no limit.
+    """
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = workers
     parameters.interleave_search = workers > 1  # a single worker would ignore limits of conflicts
     parameters.random_seed = seed
-    parameters.catch_sigint_signal = False
+    parameters.catch_sigint_signal = False  # Ctrl-C is Python's, which tells `minimise`
     if not linear:
         parameters.linearization_level = 0
+
+    # The limits. Conflicts are limited by work too, as a strategy may go on without any.
     if np.isfinite(clock.remaining_s):
         parameters.max_time_in_seconds = max(clock.remaining_s, 1e-3)
     if clock.limits.iterations is not None:
@@ -298,20 +349,22 @@ class LightFlow:
     model
         Receives the variables and the constraints of the flow.
     graph
-        The cells.
+        The cells, and which terminals are joined.
     source
         The terminal at which the light enters its first cell.
     lit
-        Whether there is a circuit at all.
+        The literal that is true if there is a circuit at all; 1 if there must be one.
     ends
-        For each free terminal by which the light may leave the fabric, whether it does.
+        By free terminal, at which the light may leave the fabric: a literal that is true if the
+        circuit goes out there.
     allowed
-        The joined terminals by which light may leave a cell on its way.
+        The joined terminals by which light may leave a cell for the next one.
 
     Attributes
     ----------
-    leaves : dict of terminal to literal
-        Whether the light leaves a cell by this terminal.
+    exit_literals : dict of int to literal
+        By terminal: a literal that is true if the circuit goes out of a cell there. Terminals that
+        are no key are not used.
     """
 
     def __init__(
@@ -323,34 +376,53 @@ class LightFlow:
         ends: dict[int, Literal],
         allowed: Iterable[int],
     ) -> None:
+        """Make the variables, and add the constraints to the model."""
         self.graph = graph
         self.source = source
-        self.leaves: dict[int, Literal] = {}
+        self.exit_literals: dict[int, Literal] = {}
         for terminal in allowed:
-            self.leaves[terminal] = model.new_bool_var("")
-        self.leaves.update(ends)
+            self.exit_literals[terminal] = model.new_bool_var("")
+        self.exit_literals.update(ends)
         self._lit = lit
-        self._arrives: dict[int, Literal] = {}
-        for terminal, literal in self.leaves.items():
-            if graph.mate[terminal] >= 0:
-                self._arrives[int(graph.mate[terminal])] = literal
+
+        # Light that goes out by a terminal enters a cell by the terminal that is joined to it, so
+        # both have one literal. A terminal at the edge of the fabric is joined to none (-1).
+        self._entry_literals: dict[int, Literal] = {}
+        for terminal, literal in self.exit_literals.items():
+            joined_terminal = int(graph.mate[terminal])
+            if joined_terminal >= 0:
+                self._entry_literals[joined_terminal] = literal
         for cell, exit_end in self._passages():
             self._conserve(model, cell, exit_end)
 
     def _passages(self) -> list[tuple[int, int]]:
-        """List cells with the end by which light may leave them: each is crossed both ways."""
-        by_exit = {(_cell_of(terminal), _end_of(terminal)) for terminal in self.leaves}
-        entries = [*self._arrives, self.source]
+        """List the cells that the circuit may cross, each with the end by which it would go out.
+
+        A cell that it may cross in both directions is listed twice.
+        """
+        by_exit = {(_cell_of(terminal), _end_of(terminal)) for terminal in self.exit_literals}
+        entries = [*self._entry_literals, self.source]
         by_entry = {(_cell_of(terminal), 1 - _end_of(terminal)) for terminal in entries}
         return sorted(by_exit | by_entry)
 
     def _conserve(self, model: cp_model.CpModel, cell: int, exit_end: int) -> None:
-        """Let as much light leave a cell by one end as has entered at the other."""
+        """Constrain the light that goes out of a cell by one end to what came in at the other.
+
+        Parameters
+        ----------
+        model
+            Receives the constraints.
+        cell
+            The number of the cell.
+        exit_end
+            The end by which the light goes out: 0 for a, 1 for b.
+        """
         entries = _terminals_at(cell, 1 - exit_end)
         exits = _terminals_at(cell, exit_end)
         if self.graph.stuck[cell] == FREE:
             self._balance(model, entries, exits)
             return
+
         # A stuck cell leads light from each of its terminals to one other, in both directions.
         for entry in (*entries, *exits):
             self._balance(model, (entry,), (int(self.graph.exits[entry, 0]),))
@@ -358,32 +430,65 @@ class LightFlow:
     def _balance(
         self, model: cp_model.CpModel, entries: tuple[int, ...], exits: tuple[int, ...]
     ) -> None:
-        arriving = [self._arrives[entry] for entry in entries if entry in self._arrives]
+        """Constrain the light through some terminals: as much goes out as comes in.
+
+        Parameters
+        ----------
+        model
+            Receives the constraint.
+        entries
+            Terminals of one cell by which light comes in; the source of the circuit may be one.
+        exits
+            Terminals of the same cell by which it goes out.
+        """
+        arriving = [
+            self._entry_literals[entry] for entry in entries if entry in self._entry_literals
+        ]
         if self.source in entries:
             arriving.append(self._lit)
-        leaving = [self.leaves[terminal] for terminal in exits if terminal in self.leaves]
+        leaving = [
+            self.exit_literals[terminal] for terminal in exits if terminal in self.exit_literals
+        ]
         model.add(sum(arriving) == sum(leaving))
 
     def terminals(self, outcome: Outcome) -> list[int]:
-        """List the terminals by which the light leaves cells, from the source to its end.
+        """Trace the route of the circuit through the cells of a solution.
 
-        A solution may have loops of light beside the route; they are left out.
+        Parameters
+        ----------
+        outcome
+            A run of CP-SAT that has found a solution in which this circuit exists.
+
+        Returns
+        -------
+        list of int
+            The terminal by which the light goes out of each cell on its way; the last one is at
+            the edge of the fabric. A solution may have loops of light beside the route, which obey
+            the constraints too; they are left out.
+
+        Raises
+        ------
+        SolverError
+            If the flow ends inside the fabric.
         """
         route: list[int] = []
-        entered = self.source
-        while entered >= 0:
-            exits = [int(terminal) for terminal in self.graph.exits[entered]]
+        entry_terminal = self.source
+        while entry_terminal >= 0:
+            # Light goes out of a cell by one of two terminals, one for each state of the cell.
+            exit_terminals = [int(terminal) for terminal in self.graph.exits[entry_terminal]]
             lit_exits = [
                 terminal
-                for terminal in exits
-                if terminal in self.leaves
+                for terminal in exit_terminals
+                if terminal in self.exit_literals
                 and terminal not in route
-                and outcome.holds(self.leaves[terminal])
+                and outcome.holds(self.exit_literals[terminal])
             ]
             if not lit_exits:
                 raise SolverError("a flow of CP-SAT ends inside the fabric")
             route.append(lit_exits[0])
-            entered = int(self.graph.mate[lit_exits[0]])
+
+            # The next cell is entered by the joined terminal; -1 says that the light is outside.
+            entry_terminal = int(self.graph.mate[lit_exits[0]])
         return route
 
 
@@ -417,11 +522,13 @@ def share_links(
     flows
         The flow of each circuit, with the literal that says whether there is that circuit.
     """
+    # Light that enters at the source of a circuit, or goes out by a terminal, is on the link of
+    # that terminal. The literals of one link exclude each other.
     link_of_terminal = graph.links.of_terminal
     users_of_link: dict[int, list[Literal]] = {}
     for flow, lit in flows:
         users_of_link.setdefault(int(link_of_terminal[flow.source]), []).append(lit)
-        for terminal, literal in flow.leaves.items():
+        for terminal, literal in flow.exit_literals.items():
             users_of_link.setdefault(int(link_of_terminal[terminal]), []).append(literal)
     for users in users_of_link.values():
         if len(users) > 1:

@@ -66,7 +66,9 @@ class JointModel:
     def build(self, below: float | None) -> None:
         """Add all constraints and the objective; with `below`, only better totals count."""
         self.add_slots()
-        cells = sum(sum(flow.leaves.values()) for flows in self.flows for flow in flows.values())
+        cells = sum(
+            sum(flow.exit_literals.values()) for flows in self.flows for flow in flows.values()
+        )
         if below is not None:
             self.model.add(cells <= round(below) - 1)
         self.model.minimize(cells)

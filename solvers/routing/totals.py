@@ -76,7 +76,7 @@ def route_worst(
                 near = from_source[k].astype(np.int64) + back[k] <= bound
                 allowed = np.flatnonzero(near & (graph.mate >= 0)).tolist()
                 flow = LightFlow(model, graph, int(sources[k]), 1, {int(targets[k]): 1}, allowed)
-                model.add(sum(flow.leaves.values()) <= bound)
+                model.add(sum(flow.exit_literals.values()) <= bound)
                 flows.append(flow)
             share_links(model, graph, [(flow, 1) for flow in flows])
             seed = int(rng.integers(1 << 30))

@@ -113,6 +113,22 @@ def _rank_routes(pool, pair, rack, weight, best):
     """Write the best routes of a pair of servers to `best`; return how many there are.
 
     Insertion sort by hops, then by the largest load, then by the place in the pool.
+
+    Parameters
+    ----------
+    pool : RoutePool
+        The routes between servers of any rack, those with the fewest hops first.
+    pair : ServerPair
+    rack : RackLoads
+    weight : int
+        The circuits that a route has to carry.
+    best : BestRoutes
+        Written.
+
+    Returns
+    -------
+    int
+        How many entries of `best` are routes.
     """
     hops = pool.hops[pair.source, pair.destination]
     n_choices = len(best.rank)
@@ -126,6 +142,8 @@ def _rank_routes(pool, pair, rack, weight, best):
         load = _largest_load(pool, pair, rank, rack, weight)
         if load < 0:
             continue
+
+        # Equal routes stay in the order of the pool, so a later one goes behind its equals.
         place = count
         while (
             place > 0 and hops[best.rank[place - 1]] == hops[rank] and best.load[place - 1] > load
@@ -220,14 +238,26 @@ class PlacementTask(NamedTuple):
     choice: NDArray[np.int64]
     """(steps,): the candidate, by its place, or the route that is tried; -1 before the first."""
     progress: NDArray[np.int64]
-    """(2,): the step to go on with, and the nodes until now."""
+    """(2,): the step at which the search continues, and the nodes that it has visited."""
 
 
 @inner_kernel
 def _stretch(task, slot, server):
-    """Return the hops that circuits of a slot to slots of earlier steps need at least.
+    """Return the hops that circuits between a slot and slots of earlier steps need at least.
 
-    The slot is thought to be on `server`; `_NO_WAY` if there is no route to one of these slots.
+    Parameters
+    ----------
+    task : PlacementTask
+    slot : int
+        The slot that would take a server.
+    server : int
+        The place of that server among the free ones.
+
+    Returns
+    -------
+    int
+        The sum over circuits of the hops of a shortest route; `_NO_WAY` if there is no route to
+        the server of one of these slots.
     """
     total = 0
     for place in range(task.earlier_pairs.shape[1]):
@@ -268,7 +298,17 @@ def _has_room(task, server, slot):
 
 @inner_kernel
 def _sort_servers(task, slot, step):
-    """List the candidates of a slot, those with the least stretch first (insertion sort)."""
+    """List the candidates of a slot, those with the least stretch first (insertion sort).
+
+    Parameters
+    ----------
+    task : PlacementTask
+        ``task.candidates[step]`` is written: all free servers, taken ones with `_NO_WAY`.
+    slot : int
+        The slot that is to take a server.
+    step : int
+        The step of the search that places it.
+    """
     candidates = task.candidates[step]
     for server in range(len(task.slot_of_server)):
         stretch = _NO_WAY
@@ -295,13 +335,28 @@ def _is_first_of_mirrors(task, slot, server):
 
 @inner_kernel
 def _take_next_server(task, step):
-    """Move the slot of a step to its next candidate; return whether there is one."""
+    """Move the slot of a step to its next candidate; return whether there is one.
+
+    Parameters
+    ----------
+    task : PlacementTask
+        Changed: the choice of the step, and which slot has which server. If no candidate is left,
+        the slot has no server.
+    step : int
+        A step in which a slot takes a server.
+
+    Returns
+    -------
+    bool
+    """
+    # The first visit of a step sorts its candidates; later ones give the present server back.
     slot = task.slot_of_step[step]
     if task.choice[step] < 0:
         _sort_servers(task, slot, step)
     else:
         task.slot_of_server[task.server_of_slot[slot]] = -1
         task.server_of_slot[slot] = -1
+
     while task.choice[step] + 1 < len(task.slot_of_server):
         task.choice[step] += 1
         stretch = task.candidates[step, task.choice[step], 0]
@@ -317,7 +372,18 @@ def _take_next_server(task, step):
 
 @inner_kernel
 def _change_load(task, pair, choice, sign):
-    """Put the circuits of a pair on the edges of a route (sign 1), or take them off (-1)."""
+    """Put the circuits of a pair on the edges of a route (sign 1), or take them off (-1).
+
+    Parameters
+    ----------
+    task : PlacementTask
+        Its `room` and `owed` are changed.
+    pair : int
+        A pair whose slots both have servers.
+    choice : int
+        Which of the routes between these servers.
+    sign : int
+    """
     first = task.slots_of_pair[pair, 0]
     second = task.slots_of_pair[pair, 1]
     source = task.server_of_slot[first]
@@ -334,8 +400,21 @@ def _change_load(task, pair, choice, sign):
 def _take_route(task, pair, choice):
     """Put a pair on a route if that fits, and return whether it does.
 
-    All edges of the route need room, and afterwards each server that is taken must have room for
-    what its slot still owes.
+    All edges of the route need room, and afterwards each server that is taken must have room on
+    its edges for the circuits of its slot that have no route yet. If not, nothing is changed.
+
+    Parameters
+    ----------
+    task : PlacementTask
+        Its `room` and `owed` are changed.
+    pair : int
+        A pair whose slots both have servers.
+    choice : int
+        Which of the routes between these servers.
+
+    Returns
+    -------
+    bool
     """
     source = task.server_of_slot[task.slots_of_pair[pair, 0]]
     destination = task.server_of_slot[task.slots_of_pair[pair, 1]]
@@ -355,20 +434,27 @@ def _take_route(task, pair, choice):
 
 @kernel
 def search_placement(task, budget):
-    """Go on with a search until it ends or has looked at so many nodes in all.
+    """Continue a depth-first search (backtracking) for servers of slots and routes of pairs.
+
+    The order of the decisions is fixed. Each step either gives one slot a free server or gives one
+    pair of slots, whose servers are then known, a route. A step that has no alternative left is
+    undone, and the step before it takes its next alternative. A node is one visit of a step.
 
     Parameters
     ----------
     task : PlacementTask
-        Its question stays as it is; its progress is changed, so that the next call goes on.
+        The slice, the routes between servers, and the state of the search. All arrays from `room`
+        on are changed; ``task.progress[0]`` is the step at which the next call continues, and
+        ``task.progress[1]`` the nodes that all calls have visited.
     budget : int
         The number of nodes, those of former calls included.
 
     Returns
     -------
     int
-        FOUND, with the answer in ``task.server_of_slot`` and ``task.choice``; EXHAUSTED, all has
-        been tried and undone; or BUDGET.
+        ``FOUND`` if all steps are decided: ``task.server_of_slot[slot]`` is the server of a slot,
+        and ``task.choice[step]`` the route of the pair of a step. ``EXHAUSTED`` if there is no
+        placement. ``BUDGET`` if the budget is used up before either is known.
     """
     step = task.progress[0]
     nodes = task.progress[1]
@@ -378,12 +464,15 @@ def search_placement(task, budget):
             outcome = BUDGET
             break
         nodes += 1
+
+        # A step without a pair places a slot. Either way the step takes its next alternative.
         pair = task.pair_of_step[step]
         if pair < 0:
             is_taken = _take_next_server(task, step)
         else:
-            # The next route that fits. This loop stands here for speed: a call with the whole
-            # record, which is not inlined, made the search a quarter slower.
+            # The pair leaves its present route, if any, and takes the next one that fits. This
+            # loop stands here for speed: a call with the whole record, which is not inlined, made
+            # the search a quarter slower.
             is_taken = False
             if task.choice[step] >= 0:
                 _change_load(task, pair, task.choice[step], -1)

@@ -23,9 +23,20 @@ def place_by_rule(
     *,
     rule: str,
 ) -> Solution:
-    """Place a slice by a rule of `optmatch.solvers.slices.pod.Pod.allocate`.
+    """Place a slice by a rule, as a scheduler would.
 
-    One iteration places the slice.
+    Parameters
+    ----------
+    problem
+        The pod, its earlier slices, and the shape of one more.
+    limits
+        The slice is placed in one iteration.
+    rng
+        Not used: the rules draw nothing.
+    on_event
+        Called with a tick, and with the load of the slice.
+    rule
+        ``"first-fit"`` or ``"optical"``; see `optmatch.solvers.slices.pod.Pod.allocate`.
     """
     clock = limits.start()
     bound = problem.lower_bound()
@@ -33,6 +44,7 @@ def place_by_rule(
         return refuse(problem, rule)
 
     def answers() -> Iterator[tuple[float, Allocation]]:
+        """Yield the load and the slice, if the rule finds one."""
         allocation = Pod.of(problem).allocate(problem.shape, rule, twisted=problem.twisted)
         if allocation is not None:
             yield load_of(problem, allocation), allocation
@@ -80,6 +92,7 @@ def conclude_load(
     stats
         What the method tells of its work.
     """
+    # Without a slice there is nothing to count.
     if best is None:
         parts: dict[str, Any] = {"certificate": certificate, "stats": stats}
         return conclude(problem, method, None, bound, limit, **parts)

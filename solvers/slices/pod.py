@@ -85,6 +85,7 @@ class Pod:
     def __init__(
         self, fabric: RackFabric, *, reserved: tuple[int, ...] = (), routes: int = 5
     ) -> None:
+        """Begin with empty racks."""
         self.fabric: RackFabric = fabric
         self.routes: int = routes
         self.servers: int = fabric.n_servers // fabric.racks
@@ -106,13 +107,13 @@ class Pod:
         return pod
 
     def add(self, slice_: Allocation) -> None:
-        """Note a slice that has been placed."""
+        """Take a slice into the state: its servers are taken, its fibres lit."""
         self.free[slice_.servers] = False
         self.lit[slice_.fibres[:, 1]] = True
         self._count_circuits(slice_, 1)
 
     def remove(self, slice_: Allocation) -> None:
-        """Note that a slice has gone."""
+        """Remove a slice from the state: its servers are free, its fibres dark."""
         self.free[slice_.servers] = True
         self.lit[slice_.fibres[:, 1]] = False
         self._count_circuits(slice_, -1)
@@ -123,7 +124,7 @@ class Pod:
         np.add.at(self.loads, self.fabric.edge_of_fibre[slice_.fibres[:, 1]], sign)
 
     def allocate(self, shape: Shape, rule: str, *, twisted: bool = False) -> Allocation | None:
-        """Place a slice by a rule, and note it.
+        """Place a slice by a rule, and take it into the state.
 
         Parameters
         ----------
@@ -156,7 +157,18 @@ class Pod:
         return None
 
     def _place_anywhere(self, plans: list[SliceShape]) -> Iterator[tuple[SliceShape, Placement]]:
-        """List placements by the rule ``"optical"``, each with the slice as it is turned."""
+        """List placements by the rule ``"optical"``, each with the slice as it is turned.
+
+        Parameters
+        ----------
+        plans
+            The slots and circuits of the slice, for each way to turn it.
+
+        Yields
+        ------
+        tuple of (plan, placement)
+            The best first, by the rule; they are searched for one by one.
+        """
         blocks = self._free_blocks(plans, fullest_first=True)
         blocks_of_racks = defaultdict[tuple[int, ...], list[Block]](list)
         for block in blocks:
@@ -206,7 +218,10 @@ class Pod:
         return count
 
     def carries(self, plan: SliceShape) -> bool:
-        """Tell whether a block of an empty rack has the fibres that a slice needs."""
+        """Tell whether a block of an empty rack has the fibres that a slice needs.
+
+        The answer depends on the slots and circuits alone, and is remembered for each of them.
+        """
         key = (plan.grid, plan.pairs.tobytes() + plan.weights.tobytes())
         if key not in self._known_to_fit:
             blocks = aligned_blocks(self.fabric.server_grid, plan.grid)
@@ -218,7 +233,20 @@ class Pod:
         return self._known_to_fit[key]
 
     def holds(self, server: int, plans: list[SliceShape]) -> bool:
-        """Tell whether a slice is found that takes this server of joined racks, at any load."""
+        """Tell whether a slice is found that takes this server of joined racks, at any load.
+
+        Parameters
+        ----------
+        server
+            The number of a free server in the pod.
+        plans
+            The slots and circuits of the slice, for each way to turn it.
+
+        Returns
+        -------
+        bool
+            False if there is none, or none is found within the budget.
+        """
         # The rack of the server, and the emptiest others, until there are twice as many servers
         # as the slice needs.
         n_free = self._free_by_rack()
@@ -255,6 +283,8 @@ class Pod:
         n_slots = plans[0].n_slots if plans else 0
         if not self.fabric.joined or not n_slots or n_free.sum() < n_slots:
             return
+
+        # `n_reached[k]` are the free servers of the k + 1 emptiest racks.
         emptiest = np.argsort(-n_free, kind="stable")
         n_reached = np.cumsum(n_free[emptiest])
 
@@ -310,7 +340,19 @@ class Pod:
     def _join_directly(self, plan: SliceShape, servers: NDArray[np.int64]) -> Placement | None:
         """Find routes where light passes no server: an edge between two, or one switch between.
 
-        There is hardly a choice, so each pair takes the first route with room.
+        There is hardly a choice, so each pair takes the first route with room (greedy).
+
+        Parameters
+        ----------
+        plan
+            The slots and circuits of the slice, for one way to turn it.
+        servers
+            ``servers[slot]``, numbered in the whole pod.
+
+        Returns
+        -------
+        Placement or None
+            None if no route of some pair has room.
         """
         edge_between, switches_of_server = _direct_edges(self.fabric)
         room_of_edge = (self._fibres_of_edge - self.loads).tolist()
@@ -318,6 +360,7 @@ class Pod:
         ends_of_pair = servers[plan.pairs].tolist()
         for (source, destination), weight in zip(ends_of_pair, plan.weights.tolist(), strict=True):
             by_switch = [(source, switch, destination) for switch in switches_of_server[source]]
+            # Edge by edge: -1 where no edge joins two nodes.
             for nodes in [(source, destination), *by_switch]:
                 route = [edge_between.get(step, -1) for step in pairwise(nodes)]
                 if -1 not in route and all(room_of_edge[edge] >= weight for edge in route):
@@ -332,7 +375,19 @@ class Pod:
     def scatter(self, racks: tuple[int, ...], plan: SliceShape, budget: int) -> Placement | None:
         """Find servers and routes anywhere in racks, first for the least conceivable load.
 
-        Each load and each start has a budget of nodes; None if all of them are used up.
+        Parameters
+        ----------
+        racks
+            The numbers of the racks that are searched as one.
+        plan
+            The slots and circuits of the slice, for one way to turn it.
+        budget
+            The most nodes of the search for each load and each start.
+
+        Returns
+        -------
+        Placement or None
+            None if nothing is found within the budgets.
         """
         rack = self.rack(*racks)
         for largest_load in loads_possible(rack, plan):
@@ -350,7 +405,22 @@ class Pod:
         return None
 
     def globally(self, racks: Sequence[int], placement: Placement) -> Placement:
-        """Count servers and edges of a placement in some racks from the first of all racks."""
+        """Renumber a placement from the racks that were searched to the whole pod.
+
+        Parameters
+        ----------
+        racks
+            The racks that were searched, in their order in the search.
+        placement
+            Its servers and edges are numbered rack by rack in that order.
+
+        Returns
+        -------
+        Placement
+            With the numbers of servers and edges in the fabric.
+        """
+        # The k-th rack of a search is rack `racks[k]` of the pod: its numbers are that many racks
+        # higher.
         extra_racks = np.array(racks, dtype=np.int64) - np.arange(len(racks))
         routes = [
             route + extra_racks[route // self.edges] * self.edges for route in placement.routes
@@ -358,7 +428,7 @@ class Pod:
         return Placement(self._all_servers(racks, placement.servers), routes)
 
     def _all_servers(self, racks: Sequence[int], servers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count servers of some racks, counted from the first of these, from that of all racks."""
+        """Renumber servers from the racks that were searched to the whole pod; see `globally`."""
         extra_racks = np.array(racks, dtype=np.int64) - np.arange(len(racks))
         return servers + extra_racks[servers // self.servers] * self.servers
 
@@ -473,7 +543,14 @@ def _ends_of_edges(fabric: RackFabric, n_racks: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def _direct_edges(fabric: RackFabric) -> tuple[dict[tuple[int, int], int], list[list[int]]]:
-    """Return the number of the edge between two nodes, and the switches next to each server."""
+    """Index the edges of racks where light passes no server.
+
+    Returns
+    -------
+    tuple of (edge_between, switches_of_server)
+        ``edge_between[source, destination]`` is the number of the edge between two nodes;
+        ``switches_of_server[server]`` are the switches to which edges lead from a server.
+    """
     edge_between = {}
     switches_of_server: list[list[int]] = [[] for _ in range(fabric.n_servers)]
     for edge, (source, destination) in enumerate(fabric.edges.tolist()):
@@ -488,6 +565,19 @@ def loads_possible(rack: Rack, plan: SliceShape) -> list[int]:
 
     A slice adds a multiple of the common divisor of its weights to an edge, and its largest weight
     at least to one of them.
+
+    Parameters
+    ----------
+    rack
+        The rack, or joined racks, with the loads of earlier slices.
+    plan
+        The slots and circuits of the slice, for one way to turn it.
+
+    Returns
+    -------
+    list of int
+        Circuits on an edge, those of earlier slices included; ``[0]`` for a slice without circuits
+        between its slots.
     """
     if not len(plan.pairs):
         return [0]
@@ -503,10 +593,20 @@ def loads_possible(rack: Rack, plan: SliceShape) -> list[int]:
 
 
 def tell_apart(plans: list[SliceShape]) -> list[SliceShape]:
-    """Drop turned slices whose slots are joined as those of another one.
+    """Drop turned slices whose graph of slots and circuits is that of another one (isomorphic).
 
-    A ring of four slots is a square of two by two; where all pairs have equally many circuits,
-    only the other sides count.
+    A ring of four slots has the graph of a square of two by two. Where all pairs have equally many
+    circuits, the order of the sides makes no difference either.
+
+    Parameters
+    ----------
+    plans
+        The slots and circuits of a slice, for each way to turn it.
+
+    Returns
+    -------
+    list of SliceShape
+        The first one of each graph.
     """
     plan_of_graph: dict[tuple[int, ...], SliceShape] = {}
     for plan in plans:

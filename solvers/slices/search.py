@@ -37,7 +37,7 @@ class Rack(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where a slice lies."""
+    """The servers of a slice, and the routes of its circuits."""
 
     servers: NDArray[np.int64]
     """``servers[slot]``."""
@@ -46,25 +46,25 @@ class Placement(NamedTuple):
 
 
 class SliceSearch:
-    """A search for a slice that can be interrupted and goes on where it was.
+    """A depth-first search for servers and routes of a slice, which can be interrupted.
 
     Parameters
     ----------
     rack
-        Where it may lie.
+        The rack, or joined racks, on whose free servers the slice may lie.
     plan
-        The slice, turned.
+        The slots and circuits of the slice, for one way to turn it.
     n_routes
         How many routes are offered to each pair of slots.
     largest_load
-        No edge may carry more circuits.
+        The most circuits that any edge may carry, those of earlier slices included.
     seats
         ``seats[slot]``: places in ``rack.servers``, if they are fixed; None to search for them.
 
     Attributes
     ----------
     task
-        The question in arrays, and how far the search is.
+        The arrays of the kernel `search_placement`: the question, and the state of the search.
     limit_room
         ``limit_room[edge]``: the circuits that fit under the load without the slice.
     """
@@ -77,15 +77,19 @@ class SliceSearch:
         largest_load: int,
         seats: NDArray[np.int64] | None = None,
     ) -> None:
+        """Lay out the arrays of the search; nothing is searched yet."""
         self.rack = rack
         self.plan = plan
+
+        # The routes offered to each pair, without those whose edges are too full.
         self.limit_room = np.minimum(largest_load, rack.fibres) - rack.loads
         weights, kind_of_pair = np.unique(plan.weights, return_inverse=True)
         table = _offer_routes(rack, weights, n_routes)
         for kind, weight in enumerate(weights.tolist()):
             _drop_full_routes(table.routes[kind], table.lengths[kind], self.limit_room, weight)
 
-        # Servers that are given take no steps: only pairs look for routes then.
+        # The steps of the search: slots take servers and pairs take routes. If the servers are
+        # fixed, only the steps of pairs remain.
         n_slots = plan.n_slots
         n_free = len(rack.servers)
         earlier_pairs = _pairs_with_earlier_slots(plan)
@@ -102,6 +106,7 @@ class SliceSearch:
             server_of_slot[:] = seats
             slot_of_server[seats] = np.arange(n_slots)
 
+        # By slot the circuits out of it (0) and into it (1), none of which has a route yet.
         owed = np.zeros((n_slots, 2), dtype=np.int64)
         for end in (0, 1):
             np.add.at(owed[:, end], plan.pairs[:, end], plan.weights)
@@ -130,7 +135,7 @@ class SliceSearch:
 
     @property
     def nodes(self) -> int:
-        """How many steps were made and taken back."""
+        """The nodes of the search so far: the number of visits of its steps."""
         return int(self.task.progress[1])
 
     def run(self, budget: int) -> int:
@@ -139,7 +144,7 @@ class SliceSearch:
         return status
 
     def answer(self) -> Placement:
-        """Return the slice that was found."""
+        """Return the servers and routes that were found; only after `run` has returned FOUND."""
         task = self.task
         routes: list[Any] = [None] * len(self.plan.pairs)
         for step, pair in enumerate(task.pair_of_step.tolist()):
@@ -192,7 +197,17 @@ def _drop_full_routes(
     room_of_edge: NDArray[np.int64],
     weight: int,
 ) -> None:
-    """Remove the routes on which so many circuits do not fit; the others move up, in place."""
+    """Remove the routes that lack room for a pair, in place; the others move up.
+
+    Parameters
+    ----------
+    routes, lengths
+        The tables of one kind, as `RouteTable` has them; both are changed.
+    room_of_edge
+        ``room_of_edge[edge]``: the circuits that still fit on an edge.
+    weight
+        The circuits of a pair, which all take the same route.
+    """
     is_open = np.append(room_of_edge >= weight, True)  # -1, for no edge, names the last entry
     is_kept = is_open[routes].all(axis=3) & (lengths > 0)
     order = np.argsort(~is_kept, axis=2, kind="stable")
@@ -209,9 +224,17 @@ def _pairs_with_earlier_slots(plan: SliceShape) -> list[list[int]]:
 
 
 def _list_steps(earlier_pairs: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Order slots, and after each its pairs with earlier ones.
+    """List the steps of the search: each slot, and behind it its pairs with earlier slots.
 
-    Returns the slot and the pair of each step; one of them is -1.
+    Parameters
+    ----------
+    earlier_pairs
+        ``earlier_pairs[slot]``: the pairs of a slot with slots of smaller numbers.
+
+    Returns
+    -------
+    tuple of (slot_of_step, pair_of_step)
+        The slot that a step places, or the pair that it routes; the other one is -1.
     """
     slot_of_step = []
     pair_of_step = []
@@ -222,12 +245,22 @@ def _list_steps(earlier_pairs: list[list[int]]) -> tuple[NDArray[np.int64], NDAr
 
 
 def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
-    """List for each slot those that may be asked to have smaller servers.
+    """List for each slot the slots that must have smaller servers (symmetry breaking).
 
     If all servers of a slice are full, a torus looks the same from each slot, so slot 0 may have
     the smallest server. It also looks the same in the mirror of each axis, so the neighbour of
     slot 0 up an axis may have a smaller server than the neighbour down. Where the torus is twisted
     the neighbour down lies elsewhere.
+
+    Parameters
+    ----------
+    plan
+        The slots and circuits of the slice.
+
+    Returns
+    -------
+    int64 array, shape (slots, any)
+        ``table[slot]``: slots that must have servers of smaller numbers; -1 behind the last one.
     """
     smaller_slots: list[list[int]] = [[] for _ in range(plan.n_slots)]
     ports_of_slot = np.unique(plan.circuits[:, :2], axis=0)[:, 0]
@@ -235,6 +268,9 @@ def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
     all_alike = len(set(chips_per_slot.tolist())) == 1
     if not all_alike:
         return _as_table(smaller_slots)
+
+    # Slots are numbered x fastest, so the neighbour of slot 0 up an axis is `stride`, and the one
+    # down is the last slot of that axis. With two slots along an axis both are the same.
     for slot in range(1, plan.n_slots):
         smaller_slots[slot].append(0)
     stride = 1
@@ -250,7 +286,17 @@ def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
 def _edges_by_server(rack: Rack, end: int) -> NDArray[np.int64]:
     """List the edges of each free server that leave it (end 0) or arrive there (end 1).
 
-    Returns ``table[place of the server, any]``, with -1 behind the last edge.
+    Parameters
+    ----------
+    rack
+        The rack, or joined racks.
+    end
+        The column of ``rack.edges`` in which the server stands.
+
+    Returns
+    -------
+    int64 array, shape (free servers, any)
+        The edges of each server, in the order of ``rack.servers``; -1 behind the last one.
     """
     n_nodes = 1 + int(max(rack.edges.max(initial=0), rack.servers.max(initial=0)))
     place_of_node = np.full(n_nodes, -1)
@@ -262,6 +308,8 @@ def _edges_by_server(rack: Rack, end: int) -> NDArray[np.int64]:
     edges = np.argsort(place_of_edge, kind="stable")[n_others:]
     places = place_of_edge[edges]
     n_edges_of_place = np.bincount(places, minlength=len(rack.servers))
+
+    # Each edge goes to the row of its server, and to the column of its rank among its edges.
     first_of_place = np.cumsum(n_edges_of_place) - n_edges_of_place
     column = np.arange(len(edges)) - np.repeat(first_of_place, n_edges_of_place)
     width = max(1, int(n_edges_of_place.max(initial=0)))

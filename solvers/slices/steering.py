@@ -102,6 +102,11 @@ def _fill_level(task: _Task) -> tuple[float, NDArray[np.float64], NDArray[np.flo
 
     One chip or one link holds the ratio down. That part alone has a price.
 
+    Parameters
+    ----------
+    task
+        The rings, their demands, the ports of a chip and the units of a link.
+
     Returns
     -------
     tuple of (level, chip_prices, link_prices)
@@ -120,6 +125,7 @@ def _fill_level(task: _Task) -> tuple[float, NDArray[np.float64], NDArray[np.flo
     busiest_chip = int(demand_of_chip.argmax())
     level = task.ports / (2 * float(demand_of_chip[busiest_chip]))
 
+    # All links are alike, so the ring with the largest demand meets that limit first.
     largest_ring = int(task.demands.argmax())
     largest_demand = float(task.demands[largest_ring])
     if task.link_units is not None and task.link_units / largest_demand < level:
@@ -130,7 +136,21 @@ def _fill_level(task: _Task) -> tuple[float, NDArray[np.float64], NDArray[np.flo
 
 
 def _deal_whole_ports(task: _Task) -> NDArray[np.int64]:
-    """Deal whole ports out, two of each chip of a ring at a time; return ``units[ring]``."""
+    """Deal whole ports out, a unit at a time: two ports of each chip of a ring.
+
+    The ring with the least units over demand is served first. A ring that has reached the link, or
+    one of whose chips is full, gets no more.
+
+    Parameters
+    ----------
+    task
+        The rings, their demands, and the ports of a chip.
+
+    Returns
+    -------
+    int64 array, shape (rings,)
+        The units of each ring.
+    """
     most_units = task.ports // 2
     if task.link_units is not None:
         most_units = int(min(task.link_units, most_units))

@@ -147,7 +147,7 @@ def test_flows_are_circuits(seed: int) -> None:
         ends = {int(fabric.destination_terminals[j]): 1}
         flows.append((LightFlow(model, graph, source, 1, ends, joined), 1))
     share_links(model, graph, flows)
-    model.minimize(sum(sum(flow.leaves.values()) for flow, _ in flows))
+    model.minimize(sum(sum(flow.exit_literals.values()) for flow, _ in flows))
     outcome = minimise(model, Limits().start(), ignore, seed=0)
     best = brute_force(om.Routing(fabric, matching))
     assert outcome.infeasible == (best is None)
