@@ -264,12 +264,14 @@ def forecast_powers(fabric: Fabric, fit: ChipFit, cell_states: NDArray[np.int8])
     chip = _build_chip(fabric, fit.cells)
     powers = []
     widths = []
-    for row in cell_states:
-        light = _solve_state(chip, row, fit.values, with_slopes=True)
+    for states_of_cells in cell_states:
+        light = _solve_state(chip, states_of_cells, fit.values, with_slopes=True)
         power = np.abs(light.arriving) ** 2
-        slopes = _slopes_of_level(light, FLOOR)
-        by_value = slopes.reshape(-1, *power.shape)
-        variance = np.einsum("ksd,kl,lsd->sd", by_value, fit.covariance, by_value, optimize=True)
+
+        # The variance of a level is g^T C g: g are its slopes by all values, C their covariance.
+        # Subscripts: k and l value of a cell, s source, d destination.
+        slopes = _slopes_of_level(light, FLOOR).reshape(-1, *power.shape)
+        variance = np.einsum("ksd,kl,lsd->sd", slopes, fit.covariance, slopes, optimize=True)
         powers.append(power)
         widths.append(CERTAIN_DEVIATIONS * np.sqrt(np.maximum(variance, 0.0)))
     return PowerForecast(np.array(powers), np.array(widths))
@@ -284,7 +286,10 @@ def model_powers(
     """
     chip = _build_chip(fabric, cells)
     values = _values_of_cells(cells)
-    lights = [_solve_state(chip, row, values, with_slopes=False) for row in cell_states]
+    lights = [
+        _solve_state(chip, states_of_cells, values, with_slopes=False)
+        for states_of_cells in cell_states
+    ]
     return np.array([np.abs(light.arriving) ** 2 for light in lights])
 
 
@@ -398,17 +403,35 @@ def _fold_tilts(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _widths_of_columns(
     values: NDArray[np.float64], covariance: NDArray[np.float64]
 ) -> Mapping[str, tuple[float, ...]]:
-    """Return half the width of the 95 % interval of each fitted column, by the delta method."""
+    """Return half the width of the 95 % interval of each fitted column, by the delta method.
+
+    Parameters
+    ----------
+    values
+        (cells, values): as fitted.
+    covariance
+        (cells * values, cells * values): of all values.
+
+    Returns
+    -------
+    Mapping
+        ``widths[column][cell]``, in the unit of the column.
+    """
+    # The blocks of the diagonal: each cell's values with one another.
     n_cells = len(values)
+    every_cell = np.arange(n_cells)
     by_cell = covariance.reshape(n_cells, N_VALUES, n_cells, N_VALUES)
-    own = by_cell[np.arange(n_cells), :, np.arange(n_cells)]  # [cell, value, value]
-    variance = np.diagonal(own, axis1=1, axis2=2)
+    within_cell = by_cell[every_cell, :, every_cell]  # [cell, value, value]
+    variance = np.diagonal(within_cell, axis1=1, axis2=2)  # [cell, value]
+
+    # The error of an arm is the common error plus or minus that of the difference.
     both_arms = variance[:, TURN] + variance[:, COMMON]
+    covariance_of_both = within_cell[:, TURN, COMMON]
     widths = {
         "bar_loss_db": np.sqrt(variance[:, BAR_LOSS]),
         "cross_loss_db": np.sqrt(variance[:, CROSS_LOSS]),
-        "arm_1_error_rad": np.sqrt(np.maximum(both_arms + 2 * own[:, TURN, COMMON], 0.0)),
-        "arm_2_error_rad": np.sqrt(np.maximum(both_arms - 2 * own[:, TURN, COMMON], 0.0)),
+        "arm_1_error_rad": np.sqrt(np.maximum(both_arms + 2 * covariance_of_both, 0.0)),
+        "arm_2_error_rad": np.sqrt(np.maximum(both_arms - 2 * covariance_of_both, 0.0)),
     }
     for name, column in (("bar_extinction_db", BAR_TILT), ("cross_extinction_db", CROSS_TILT)):
         # E = -20 log10 tan(tilt) has the slope -20 / ln(10) / (sin(tilt) cos(tilt)).
@@ -438,23 +461,28 @@ def _cell_matrices(
 ) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
     """Return the matrices of all cells, and their derivatives by the values.
 
+    The formula is that of the module. Amplitudes are of light from end a of a cell to end b.
+
     Parameters
     ----------
     values
-        (cells, values).
+        (cells, values): in dB and rad, see `BAR_LOSS` and so on.
     states
         (cells,): 0 bar, 1 cross, 2 half turned.
     heat_turn_rad
         (cells,): by how much heat of other cells turns half the difference of the phases.
     factor
-        (cells, 2, 2): of the circuit of a cell.
+        (cells, 2, 2): what the circuit of a cell makes of an interferometer's matrix, which is
+        multiplied with it from the right.
 
     Returns
     -------
-    tuple
-        ``T[cell, side left by, side entered]`` and ``dT[cell, value, side left by, side
-        entered]``.
+    matrices
+        ``T[cell, side left by, side entered]``.
+    slopes
+        ``dT[cell, value, side left by, side entered]``: derivatives per dB and per rad.
     """
+    # The angle, the leaked power and the loss of each cell in its state.
     share = np.array([1.0, 0.0, 0.5])[states]  # of the way from cross to bar
     half = 4 * share * (1 - share)  # 1 for a cell that is half turned
     bar_tilt = values[:, BAR_TILT]
@@ -471,6 +499,7 @@ def _cell_matrices(
     gain = np.minimum(KEPT, stated_gain)
     gain_per_db = np.where(stated_gain < KEPT, -np.log(10) / 20 * gain, 0.0)
 
+    # The matrix is a gain, a phase that both ways have in common, and a rotation by the angle.
     sine = np.sin(angle)
     cosine = np.cos(angle)
     turn = 1j * np.exp(1j * values[:, COMMON])[:, None, None]
@@ -481,6 +510,8 @@ def _cell_matrices(
     matrices = gain[:, None, None] * unit
     by_loss = gain_per_db[:, None, None] * unit
 
+    # By the chain rule: the angle goes with both tilts and the error, the gain with all losses.
+    # The gain's dependence on the tilts, of second order, is left out.
     slopes = np.empty((len(values), N_VALUES, 2, 2), dtype=np.complex128)
     slopes[:, BAR_LOSS] = share[:, None, None] * by_loss
     slopes[:, CROSS_LOSS] = (1 - share)[:, None, None] * by_loss
@@ -493,44 +524,102 @@ def _cell_matrices(
 
 
 def _solve_state(
-    chip: _FittedChip, row: NDArray[np.int8], values: NDArray[np.float64], *, with_slopes: bool
+    chip: _FittedChip,
+    cell_states: NDArray[np.int8],
+    values: NDArray[np.float64],
+    *,
+    with_slopes: bool,
 ) -> _StateLight:
-    """Solve for the light in one state.
+    """Solve for the light that every port sends through the chip in one state.
 
-    If the matrix of one cell changes by dT, an arriving amplitude changes by :math:`c^T dT e` to
-    first order: e is the light that enters the cell, and c what the destination gets of the light
-    that leaves it, in both directions through the cell.
+    Parameters
+    ----------
+    chip
+        The chip.
+    cell_states
+        (cells,): 0 bar, 1 cross, 2 half turned. Stuck cells may have any state here.
+    values
+        (cells, values): the fitted values in dB and rad, see `BAR_LOSS` and so on.
+    with_slopes
+        Whether derivatives by the values are wanted, which takes a second solution.
+
+    Returns
+    -------
+    _StateLight
+        Amplitudes from fibre to fibre, and their derivatives; None if these are not wanted.
     """
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 
-    fabric, graph, _, factors, waveguides, both_facets = chip
-    states = set_stuck_cells(graph, row)
-    factor = factors[np.arange(graph.n_cells), states]
+    # The matrix of each cell as it is heated in this state. No light passes a dead cell.
+    graph = chip.graph
+    states = set_stuck_cells(graph, cell_states)
+    factor = chip.factors[np.arange(graph.n_cells), states]
     heat_turn_rad = heat_turns(graph, chip.cells, states) / 2
-    matrices, slopes = _cell_matrices(values, states, heat_turn_rad, factor)
+    matrices, matrix_slopes = _cell_matrices(values, states, heat_turn_rad, factor)
     is_dead = graph.stuck == DEAD
     matrices[is_dead] = 0.0
-    slopes[is_dead] = 0.0
+    matrix_slopes[is_dead] = 0.0
 
-    sent = scatter(graph, matrices, waveguides, fabric.source_terminals)
-    arriving = both_facets * sent.leaving[fabric.destination_terminals].T
+    sent = scatter(graph, matrices, chip.waveguides, chip.fabric.source_terminals)
+    arriving = chip.both_facets * sent.leaving[chip.fabric.destination_terminals].T
     if not with_slopes:
         return _StateLight(arriving, None)
-    # The chip is reciprocal: what a destination gets of a terminal is what it would send there.
-    heard = scatter(graph, matrices, waveguides, fabric.destination_terminals)
-    entering = both_facets * sent.entering.reshape(graph.n_cells, 4, -1)
+
+    # The chip is reciprocal: the part of the light leaving a cell at a terminal that gets to a
+    # destination equals the light that would enter there if the destination sent.
+    heard = scatter(graph, matrices, chip.waveguides, chip.fabric.destination_terminals)
+    entering = chip.both_facets * sent.entering.reshape(graph.n_cells, 4, -1)
     collected = heard.entering.reshape(graph.n_cells, 4, -1)
-    forwards = np.einsum(
-        "cbd,cvba,cas->cvsd", collected[:, 2:], slopes, entering[:, :2], optimize=True
+    return _StateLight(arriving, _slopes_of_arriving(matrix_slopes, entering, collected))
+
+
+def _slopes_of_arriving(
+    matrix_slopes: NDArray[np.complex128],
+    entering: NDArray[np.complex128],
+    collected: NDArray[np.complex128],
+) -> NDArray[np.complex128]:
+    """Return the derivatives of arriving amplitudes by the values of cells.
+
+    If the matrix of one cell changes by dT, an amplitude changes by :math:`c^T dT e` to first
+    order: e is the light that enters the cell, and c the part of the light leaving it that gets to
+    the destination. Light passes a cell from end a to end b with its matrix, and from b to a with
+    the transpose; both directions add up.
+
+    Parameters
+    ----------
+    matrix_slopes
+        (cells, values, 2 sides of end b, 2 sides of end a): derivatives of the cells' matrices.
+    entering
+        (cells, 4 terminals a1 a2 b1 b2, sources): the light e, facets counted.
+    collected
+        (cells, 4 terminals a1 a2 b1 b2, destinations): the parts c.
+
+    Returns
+    -------
+    NDArray
+        complex128, (cells, values, sources, destinations).
+    """
+    entering_a = entering[:, :2]
+    entering_b = entering[:, 2:]
+    collected_a = collected[:, :2]
+    collected_b = collected[:, 2:]
+
+    # Subscripts: c cell, v value, a and b the side at either end, s source, d destination.
+    from_a_to_b = np.einsum(
+        "cbd,cvba,cas->cvsd", collected_b, matrix_slopes, entering_a, optimize=True
     )
-    backwards = np.einsum(
-        "cad,cvba,cbs->cvsd", collected[:, :2], slopes, entering[:, 2:], optimize=True
+    from_b_to_a = np.einsum(
+        "cad,cvba,cbs->cvsd", collected_a, matrix_slopes, entering_b, optimize=True
     )
-    return _StateLight(arriving, forwards + backwards)
+    slopes: NDArray[np.complex128] = from_a_to_b + from_b_to_a
+    return slopes
 
 
 def _slopes_of_level(light: _StateLight, floor: float) -> NDArray[np.float64]:
-    """Return the derivatives of the levels: ``[cell, value, source, destination]``."""
+    """Return the derivatives of the levels in dB, 10 log10(power + floor), by the values.
+
+    The light has been solved with slopes. The shape is (cells, values, sources, destinations).
+    """
     assert light.slopes is not None
     power = np.abs(light.arriving) ** 2
     power_slopes = 2 * (np.conj(light.arriving) * light.slopes).real
@@ -538,104 +627,172 @@ def _slopes_of_level(light: _StateLight, floor: float) -> NDArray[np.float64]:
     return slopes
 
 
+class _MeasuredPairs(NamedTuple):
+    """What was measured in one state."""
+
+    cell_states: NDArray[np.int8]
+    """(cells,): 0 bar, 1 cross, 2 half turned."""
+    compared: NDArray[np.bool_]
+    """(sources, destinations): the pairs that were measured."""
+    power: NDArray[np.float64]
+    """(pairs,): the power of these pairs, as a part of what goes in."""
+
+
 class _LeastSquares:
-    """The objective of a fit: weighted squares of deviations and of distances from the model."""
+    """The objective of a fit: weighted squares of deviations and of distances from the model.
+
+    Parameters
+    ----------
+    chip
+        The parts of the chip that are not fitted.
+    measured
+        The powers that are fitted.
+    spread
+        (values,): standard deviations of the values around the model, see `FitSpread`.
+    """
 
     def __init__(
         self, chip: _FittedChip, measured: Measurement, spread: NDArray[np.float64]
     ) -> None:
         self.chip = chip
-        self.cell_states = measured.cell_states
-        self.compared = [compared_pairs(chip.fabric, power) for power in measured.power]
-        pairs = zip(measured.power, self.compared, strict=True)
-        self.measured_power = [power[compared] for power, compared in pairs]
+        self.states: list[_MeasuredPairs] = []
+        for cell_states, power in zip(measured.cell_states, measured.power, strict=True):
+            compared = compared_pairs(chip.fabric, power)
+            self.states.append(_MeasuredPairs(cell_states, compared, power[compared]))
         self.model_values = _values_of_cells(chip.cells)
         self.spread = np.broadcast_to(spread, self.model_values.shape)
-        self.strongest = max(float(power.max(initial=0.0)) for power in self.measured_power)
+        self.strongest = max(float(state.power.max(initial=0.0)) for state in self.states)
 
     def distance(self, values: NDArray[np.float64]) -> float:
-        """Return the squares of the distance from the model, in standard deviations."""
+        """Return the squared distance from the model of ``values[cell, value]``.
+
+        Each value counts in its standard deviations.
+        """
         return float((((values - self.model_values) / self.spread) ** 2).sum())
 
     def objective(self, values: NDArray[np.float64], floor: float, noise: Noise) -> float:
-        """Return the objective for ``values[cell, value]``."""
+        """Return the objective, which is twice the negative logarithm of the likelihood.
+
+        Parameters
+        ----------
+        values
+            (cells, values): in dB and rad.
+        floor
+            The power that is added to all powers before they are compared in dB.
+        noise
+            The noise of measured powers, by which deviations are weighted.
+        """
         total = self.distance(values)
-        for row, compared, measured in self._states():
-            light = _solve_state(self.chip, row, values, with_slopes=False)
-            weight = _weights(measured, floor, noise)
-            deviation_db = _deviation_db(np.abs(light.arriving[compared]) ** 2, measured, floor)
+        for state in self.states:
+            light = _solve_state(self.chip, state.cell_states, values, with_slopes=False)
+            weight = _weights(state.power, floor, noise)
+            deviation_db = _deviation_db(light, state, floor)
             total += float(((weight * deviation_db) ** 2).sum())
         return total
 
     def normal_equations(
         self, values: NDArray[np.float64], floor: float, noise: Noise
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return half the gradient, (cells * values,), and the normal matrix of Gauss-Newton.
+        """Linearise the deviations around some values, as a step of Gauss and Newton needs them.
 
         They are added up state by state, so that memory does not grow with the number of states.
+
+        Parameters
+        ----------
+        values, floor, noise
+            As for `objective`.
+
+        Returns
+        -------
+        gradient
+            (cells * values,): half the gradient of the objective.
+        normal
+            (cells * values, cells * values): half its matrix of second derivatives, without those
+            of the light.
         """
         inverse_variance = self.spread.ravel() ** -2.0
         gradient = (values - self.model_values).ravel() * inverse_variance
         normal = np.diag(inverse_variance)
-        for row, compared, measured in self._states():
-            light = _solve_state(self.chip, row, values, with_slopes=True)
-            weight = _weights(measured, floor, noise)
-            deviation_db = _deviation_db(np.abs(light.arriving[compared]) ** 2, measured, floor)
-            slopes = _slopes_of_level(light, floor)[:, :, compared].reshape(values.size, -1)
-            weighted = slopes * weight
-            gradient += weighted @ (weight * deviation_db)
-            normal += weighted @ weighted.T
+        for state in self.states:
+            light = _solve_state(self.chip, state.cell_states, values, with_slopes=True)
+            weight = _weights(state.power, floor, noise)
+            deviation_db = _deviation_db(light, state, floor)
+            slopes = _slopes_of_level(light, floor)[:, :, state.compared]
+            weighted_slopes = slopes.reshape(values.size, -1) * weight
+            gradient += weighted_slopes @ (weight * deviation_db)
+            normal += weighted_slopes @ weighted_slopes.T
         return gradient, normal
 
     def deviations_db(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return modelled less measured powers of all pairs, (pairs,), with the usual floor."""
+        """Return modelled less measured powers of all pairs of all states, with the usual floor.
+
+        The shape is (pairs of all states,), for ``values[cell, value]``.
+        """
         parts = []
-        for row, compared, measured in self._states():
-            light = _solve_state(self.chip, row, values, with_slopes=False)
-            parts.append(_deviation_db(np.abs(light.arriving[compared]) ** 2, measured, FLOOR))
+        for state in self.states:
+            light = _solve_state(self.chip, state.cell_states, values, with_slopes=False)
+            parts.append(_deviation_db(light, state, FLOOR))
         return np.concatenate(parts)
 
     def estimate_noise(
         self, values: NDArray[np.float64], noise: Noise, n_determined: float
     ) -> Noise:
-        """Estimate the noise that a fit leaves, of which data have determined so many values."""
+        """Estimate the noise that a fit leaves.
+
+        Parameters
+        ----------
+        values
+            (cells, values): as fitted.
+        noise
+            The noise that the fit has assumed.
+        n_determined
+            How many of the values measured powers determine; the spread determines the others.
+        """
         deviation_db = self.deviations_db(values)
-        measured = np.concatenate(self.measured_power)
-        light_share = measured / (measured + FLOOR)
+        measured_power = np.concatenate([state.power for state in self.states])
+        light_share = measured_power / (measured_power + FLOOR)
+
+        # Lit pairs show the noise only if there are more of them than values to determine.
         is_lit = light_share >= LIT_SHARE
         if is_lit.sum() <= n_determined:
-            is_lit = np.ones(len(measured), dtype=bool)
+            is_lit = np.ones(len(measured_power), dtype=bool)
+
         # Lit pairs determine their part of the values.
-        parameters = n_determined * is_lit.mean()
         return estimate_noise(
             deviation_db,
             light_share,
             is_lit,
             dark_ratio=noise.dark_ratio,
-            parameters=parameters,
+            parameters=n_determined * is_lit.mean(),
         )
 
-    def _states(
-        self,
-    ) -> zip[tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.float64]]]:
-        return zip(self.cell_states, self.compared, self.measured_power, strict=True)
 
-
-def _deviation_db(
-    power: NDArray[np.float64], measured: NDArray[np.float64], floor: float
-) -> NDArray[np.float64]:
-    """Return modelled less measured powers in dB above a floor."""
-    deviation: NDArray[np.float64] = 10 * np.log10((power + floor) / (measured + floor))
+def _deviation_db(light: _StateLight, state: _MeasuredPairs, floor: float) -> NDArray[np.float64]:
+    """Return modelled less measured powers in dB above a floor, shape (pairs,)."""
+    modelled_power = np.abs(light.arriving[state.compared]) ** 2
+    deviation: NDArray[np.float64] = 10 * np.log10(
+        (modelled_power + floor) / (state.power + floor)
+    )
     return deviation
 
 
-def _weights(measured: NDArray[np.float64], floor: float, noise: Noise) -> NDArray[np.float64]:
-    """Return the inverse of the noise of each pair, in 1/dB, above a floor."""
-    light_share = measured / (measured + floor)
-    weights: NDArray[np.float64] = 1 / (
-        noise.lit_db * relative_spread(light_share, noise.dark_ratio)
-    )
+def _weights(
+    measured_power: NDArray[np.float64], floor: float, noise: Noise
+) -> NDArray[np.float64]:
+    """Return the inverse of the noise of each pair above a floor, in 1/dB, shape (pairs,)."""
+    light_share = measured_power / (measured_power + floor)
+    noise_db = noise.lit_db * relative_spread(light_share, noise.dark_ratio)
+    weights: NDArray[np.float64] = 1 / noise_db
     return weights
+
+
+class _FitEnd(NamedTuple):
+    """Where the fit from one start has come to."""
+
+    objective: float
+    """With the floor of the last stage."""
+    values: NDArray[np.float64]
+    """(cells, values)."""
 
 
 def _fit_from_starts(fit: _LeastSquares, rng: np.random.Generator) -> tuple[_Minimum, bool]:
@@ -651,31 +808,32 @@ def _fit_from_starts(fit: _LeastSquares, rng: np.random.Generator) -> tuple[_Min
     """
     floors = [max(FLOOR, share * fit.strongest) for share in _FLOORS]
     strong = floors[:_SCREENED_STAGES]
-    starts = [_descend(fit, _draw_start(fit.chip, rng), strong) for _ in range(_DRAWN_STARTS)]
-    starts.sort(key=lambda start: start[0])
-    ends: list[tuple[float, NDArray[np.float64]]] = []
+    screened = [_descend(fit, _draw_start(fit.chip, rng), strong) for _ in range(_DRAWN_STARTS)]
+    screened.sort(key=lambda end: end.objective)
+
+    # Two ends with the same objective are one minimum, and no third start is needed.
+    ends: list[_FitEnd] = []
     is_unique = False
-    for _, start in starts:
-        ends.append(_descend(fit, start, floors[_SCREENED_STAGES:]))
-        ends.sort(key=lambda end: end[0])
-        is_unique = len(ends) > 1 and ends[1][0] < (1 + _SAME_MINIMUM) * ends[0][0]
+    for start in screened:
+        ends.append(_descend(fit, start.values, floors[_SCREENED_STAGES:]))
+        ends.sort(key=lambda end: end.objective)
+        if len(ends) > 1:
+            is_unique = ends[1].objective < (1 + _SAME_MINIMUM) * ends[0].objective
         if is_unique:
             break
-    return _finish_fit(fit, ends[0][1]), is_unique
+    return _finish_fit(fit, ends[0].values), is_unique
 
 
-def _descend(
-    fit: _LeastSquares, start: NDArray[np.float64], floors: Sequence[float]
-) -> tuple[float, NDArray[np.float64]]:
-    """Fit with one floor after the other; returns the last objective, and the values."""
+def _descend(fit: _LeastSquares, start: NDArray[np.float64], floors: Sequence[float]) -> _FitEnd:
+    """Fit from ``start[cell, value]`` with one floor after the other, the highest first."""
     values = start
     for floor in floors:
         values = _minimise(fit, values, floor, _FIRST_NOISE)
-    return fit.objective(values, floors[-1], _FIRST_NOISE), values
+    return _FitEnd(fit.objective(values, floors[-1], _FIRST_NOISE), values)
 
 
 def _finish_fit(fit: _LeastSquares, start: NDArray[np.float64]) -> _Minimum:
-    """Fit on with the noise that is found, and compute the covariance."""
+    """Fit on from ``start[cell, value]`` with the noise that is found, and add the covariance."""
     noise = _FIRST_NOISE
     values = start
     for _ in range(_NOISE_ROUNDS):
@@ -691,7 +849,22 @@ def _finish_fit(fit: _LeastSquares, start: NDArray[np.float64]) -> _Minimum:
 def _minimise(
     fit: _LeastSquares, start: NDArray[np.float64], floor: float, noise: Noise
 ) -> NDArray[np.float64]:
-    """Minimise the objective by Levenberg and Marquardt; returns ``values[cell, value]``."""
+    """Minimise the objective by Levenberg and Marquardt.
+
+    Parameters
+    ----------
+    fit
+        The objective.
+    start
+        (cells, values): where the iteration starts.
+    floor, noise
+        As for `_LeastSquares.objective`.
+
+    Returns
+    -------
+    NDArray
+        (cells, values): no step makes these better, or hardly.
+    """
     values = start
     objective = fit.objective(values, floor, noise)
     damping = 1e-3
@@ -702,15 +875,15 @@ def _minimise(
             damped = normal + damping * np.diag(np.diag(normal))
             step = np.linalg.solve(damped, gradient).reshape(values.shape)
             next_values = values - step
-            next_values[:, [BAR_LOSS, CROSS_LOSS]] = np.maximum(
-                next_values[:, [BAR_LOSS, CROSS_LOSS]], 0.0
-            )
+            losses_db = next_values[:, [BAR_LOSS, CROSS_LOSS]]
+            next_values[:, [BAR_LOSS, CROSS_LOSS]] = np.maximum(losses_db, 0.0)
             next_objective = fit.objective(next_values, floor, noise)
             if next_objective < objective:
                 break
             damping *= 4
         else:
             return values
+
         gained = objective - next_objective
         values = next_values
         objective = next_objective
