@@ -9,6 +9,7 @@ from optmatch.solvers.method import Method, Run
 
 
 def _load_policy(name: str) -> Run:
+    """Import the function of an online policy by the name of its method."""
     from optmatch.solvers.sharing.conclusion import interruptible
     from optmatch.solvers.sharing.first_fit import serve_by_policy
 
@@ -16,12 +17,14 @@ def _load_policy(name: str) -> Run:
 
 
 def _policy_takes(name: str, problem: PortSharing) -> bool:
+    """Tell whether an online policy can decide a problem."""
     from optmatch.solvers.sharing.first_fit import takes
 
     return takes(problem, name)
 
 
 def _load_optimum(name: str) -> Run:
+    """Import the function of an exact method by its name."""
     from optmatch.solvers.sharing import completion, flows
     from optmatch.solvers.sharing.conclusion import interruptible
 
@@ -35,6 +38,7 @@ def _load_optimum(name: str) -> Run:
 
 
 def _optimum_takes(name: str, problem: PortSharing) -> bool:
+    """Tell whether an exact method takes a problem, by objective and, for `min-jct`, by size."""
     if name != "min-jct":
         return problem.objective == name
     from optmatch.solvers.sharing.completion import takes

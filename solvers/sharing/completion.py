@@ -18,7 +18,7 @@ from optmatch.solvers.sharing.conclusion import conclude
 from optmatch.solvers.sharing.network import Network
 
 MOST = 50_000
-"""Kinds of resources times jobs that a model may have."""
+"""The most kinds of resources times jobs that a model may have."""
 
 _MOST_STEPS = 2.0**45
 """The most steps that all jobs wait together: exact in a float, and far from CP-SAT's overflow."""
@@ -53,18 +53,35 @@ def minimise_completion_times(
 
     A variable for each kind of resources and each job counts what the job gets. For each job and
     time a literal says whether the job has its last resource then or later; the objective is the
-    sum of the times between them. Time is counted in whole steps, rounded down, so that the bound
-    is a bound.
+    sum of the times between them. Times are rounded down to whole steps, so the bound of the model
+    never exceeds the optimum of the problem.
+
+    Parameters
+    ----------
+    problem
+        The resources and jobs.
+    limits
+        When to stop.
+    rng
+        Seeds CP-SAT.
+    on_event
+        Called with ticks, better objectives and the bound.
+
+    Returns
+    -------
+    Solution
+        Infeasible, with a cut as its certificate, if no flow serves all demands.
     """
     jobs = problem.jobs
     network = Network(problem)
     flow = network.serve(jobs.demand)
     if (flow.served < jobs.demand).any():
         return conclude(problem, "min-jct", None, np.inf, certificate=flow.cut)
+
+    # The model minimises the steps that all jobs wait together; the bound is a mean in seconds.
     model = _WaitingModel(problem, network.caps)
     seed = int(rng.integers(2**31))
     outcome = minimise(model.model, limits.start(), on_event, seed=seed)
-
     mean_wait_s = outcome.lower_bound / model.steps_per_s / max(jobs.n_jobs, 1)
     bound = max(mean_wait_s, problem.lower_bound())
     if not outcome.found:
@@ -96,6 +113,7 @@ class _WaitingModel:
     """
 
     def __init__(self, problem: PortSharing, caps: NDArray[np.int64] | None) -> None:
+        """Make the variables, the constraints and the objective."""
         self.model = cp_model.CpModel()
         self.kinds = _find_kinds(problem)
         self.steps_per_s = _steps_per_s(problem, self.kinds)
@@ -104,6 +122,7 @@ class _WaitingModel:
         self._caps = caps
         self._plane_of_kind = problem.classes.plane[self.kinds.class_of_kind]
 
+        # Each job gets its demand from the kinds that may serve it.
         may_serve = problem.classes.jobs_of[self.kinds.class_of_kind]
         in_time = np.argsort(self.kinds.arrival_s, kind="stable").tolist()
         amounts_of_kind: list[list[Any]] = [[] for _ in self.kinds.sizes]
@@ -118,15 +137,32 @@ class _WaitingModel:
             self.model.add(sum(self.amounts[kind, job] for kind in kinds) == demand)
             self._count_waiting(job, demand, kinds, float(asked_s[job]))
             self._keep_caps(job, kinds)
+
+        # All jobs together get no more of a kind than there is.
         for size, amounts in zip(self.kinds.sizes.tolist(), amounts_of_kind, strict=True):
             self.model.add(sum(amounts) <= size)
         self.model.minimize(sum(self._cost))
 
     def _count_waiting(self, job: int, demand: int, kinds: list[int], asked_s: float) -> None:
-        """Add the steps to the cost until a job has all that it wants."""
+        """Add the time that a job waits for its last resource to the objective, in steps.
+
+        Parameters
+        ----------
+        job
+            The number of the job.
+        demand
+            How many resources it gets.
+        kinds
+            The kinds of resources that may serve it.
+        asked_s
+            When it asks, in seconds.
+        """
         if not demand:
             return
         arrival_s = self.kinds.arrival_s
+
+        # The time is cut where resources come. A literal for each piece says whether the job waits
+        # through it; if it does, it has waited through the pieces before.
         before_s = asked_s
         waits_before = None
         for time_s in np.unique(arrival_s[kinds]).tolist():
@@ -143,7 +179,15 @@ class _WaitingModel:
             waits_before = waits
 
     def _keep_caps(self, job: int, kinds: list[int]) -> None:
-        """Let a job take no more of each plane than it can."""
+        """Constrain what a job gets of each plane to its cap.
+
+        Parameters
+        ----------
+        job
+            The number of the job.
+        kinds
+            The kinds of resources that may serve it.
+        """
         if self._caps is None:
             return
         for plane, cap in enumerate(self._caps[job].tolist()):
@@ -151,7 +195,18 @@ class _WaitingModel:
             self.model.add(sum(self.amounts[kind, job] for kind in on_plane) <= cap)
 
     def read_jobs(self, outcome: Outcome) -> NDArray[np.int32]:
-        """Return ``job_of[resource]`` of a solution: the first resources of a kind are used."""
+        """Return the job of each resource: of each kind, the first resources are used.
+
+        Parameters
+        ----------
+        outcome
+            A run of CP-SAT that has found a solution.
+
+        Returns
+        -------
+        int32 array, shape (resources,)
+            ``job_of[resource]``, -1 for no job.
+        """
         kinds = self.kinds
         resources_by_kind = np.argsort(kinds.kind_of_resource, kind="stable")
         next_of_kind = (np.cumsum(kinds.sizes) - kinds.sizes).tolist()
@@ -164,7 +219,20 @@ class _WaitingModel:
 
 
 def _steps_per_s(problem: PortSharing, kinds: Kinds) -> float:
-    """Return the steps of a second: one where all times are whole, else as many as are safe."""
+    """Return the steps of a second: one where all times are whole, else as many as are safe.
+
+    Parameters
+    ----------
+    problem
+        When jobs ask.
+    kinds
+        When resources come.
+
+    Returns
+    -------
+    float
+        A power of two, with which all jobs together wait at most ``_MOST_STEPS`` steps.
+    """
     asked_s = problem.jobs.arrivals_s
     times_are_whole = bool((kinds.arrival_s % 1 == 0).all() and (asked_s % 1 == 0).all())
     if times_are_whole:
@@ -177,6 +245,7 @@ def _steps_per_s(problem: PortSharing, kinds: Kinds) -> float:
 
 def _find_kinds(problem: PortSharing) -> Kinds:
     """Put resources together that are of one class and come at one time."""
+    # A pair of class and time is one number, so that equal pairs are equal numbers.
     times_s, time_of_resource = np.unique(problem.resources.arrivals_s, return_inverse=True)
     n_times = max(len(times_s), 1)
     code_of_resource = problem.classes.class_of.astype(np.int64) * n_times + time_of_resource

@@ -37,6 +37,7 @@ def conclude(
     **parts
         Other fields of the solution: its certificate and statistics.
     """
+    # An assignment that misses demands which must be met is no answer.
     if bound is None:
         bound = problem.lower_bound()
     objective = None if job_of is None else measure(problem, job_of)
@@ -48,19 +49,26 @@ def conclude(
 
 
 def interruptible(name: str, run: Run) -> Run:
-    """Let a method end without an answer where it is stopped before it has one.
+    """Make a method that returns a solution without an answer if it is stopped before it has one.
 
     Parameters
     ----------
     name
         The name of the method.
     run
-        The method; the clock of its limits runs while it works, and `check_time` heeds it.
+        The method. The clock of its limits runs while it works, and `check_time` raises `TimeUp`
+        when the time is up.
+
+    Returns
+    -------
+    callable
+        Of the same arguments as `run`.
     """
 
     def run_until_stopped(
         problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
     ) -> Solution:
+        """Run the method while the clock of its limits runs."""
         try:
             with limits.start().running():
                 check_time()
@@ -73,7 +81,23 @@ def interruptible(name: str, run: Run) -> Run:
 
 
 def measure(problem: PortSharing, job_of: NDArray[np.int32]) -> Score | None:
-    """Return the objective of an assignment; None if it misses a demand that must be met."""
+    """Return the objective of an assignment.
+
+    Parameters
+    ----------
+    problem
+        The resources, the jobs and the objective.
+    job_of : int32 array, shape (resources,)
+        The job of each resource, -1 for no job.
+
+    Returns
+    -------
+    float, tuple or None
+        For ``"max-flow"`` the resources that all jobs lack together; for ``"lexicographic"`` those
+        that each job lacks, in the order of jobs; for ``"max-min"`` the largest part of its fair
+        share that a job lacks; for ``"min-jct"`` the mean seconds from asking to the last
+        resource, None if a demand is not met.
+    """
     jobs = problem.jobs
     used = np.flatnonzero(job_of >= 0)
     served = np.bincount(job_of[used], minlength=jobs.n_jobs)

@@ -15,7 +15,9 @@ from optmatch.solvers.sharing.conclusion import conclude
 
 
 class Dispatcher:
-    """Jobs that ask, by classes of resources and in order of priority; one decision at a time.
+    """A dispatcher: a queue of asking jobs for each class of resources, by priority.
+
+    It gives one resource at a time to the job of the highest priority that asks for it.
 
     Parameters
     ----------
@@ -36,6 +38,7 @@ class Dispatcher:
     """
 
     def __init__(self, jobs: Jobs) -> None:
+        """Begin without classes, and without jobs that ask."""
         # A resource may serve a job whose bounds it reaches in all attributes. Only which of the
         # bounds it reaches decides that: its class is a digit for each attribute, and the plane.
         self._bounds = jobs.bounds
@@ -53,10 +56,23 @@ class Dispatcher:
         self._queues: list[list[tuple[float, int]]] = []
 
     def find(self, values: Iterable[float], plane: int = 0) -> int:
-        """Return the number of the class of a resource with these attributes.
+        """Return the number of the class of a resource; a new class is added.
 
-        The first resource of its kind costs a look at all jobs.
+        The first resource of a class costs a look at all jobs.
+
+        Parameters
+        ----------
+        values
+            ``values[attribute]`` of the resource.
+        plane
+            The plane on which it lies.
+
+        Returns
+        -------
+        int
+            Classes are numbered in the order in which they are added.
         """
+        # By attribute how many of the distinct bounds the resource reaches: its class.
         digits = [
             bisect_right(levels, value) for levels, value in zip(self._levels, values, strict=True)
         ]
@@ -64,6 +80,8 @@ class Dispatcher:
         number = self._number_of_class.get(key)
         if number is not None:
             return number
+
+        # It may serve a job whose bound is at most the largest one that it reaches, everywhere.
         eligible = np.ones(len(self._wanted), dtype=np.bool_)
         for levels, digit, bounds in zip(self._levels, digits, self._bounds, strict=True):
             if digit == 0:
@@ -83,11 +101,24 @@ class Dispatcher:
         return len(self._queues) - 1
 
     def ask(self, job: int, count: int, priority: float) -> None:
-        """Let a job ask for so many resources, instead of what it asked for before."""
+        """Let a job ask for resources, instead of those that it asked for before.
+
+        Parameters
+        ----------
+        job
+            The number of the job.
+        count
+            How many resources it wants.
+        priority
+            Jobs with higher priorities are served first; of equal ones the job of the smaller
+            number.
+        """
         former_entry = self._entries[job]
         entry = (priority, -job)  # of equal priorities the first job is the best
         self._wanted[job] = count
         self._entries[job] = entry
+
+        # In the queue of each class that may serve the job, its new entry replaces the old one.
         for may_serve, queue in zip(self._eligible, self._queues, strict=True):
             if not may_serve[job]:
                 continue
@@ -114,6 +145,16 @@ class Dispatcher:
         """Give a resource of a class to the first job that asks for it; -1 if none does.
 
         Jobs at the head of the queue that want nothing more, or no more of this plane, leave it.
+
+        Parameters
+        ----------
+        number
+            The number of the class.
+
+        Returns
+        -------
+        int
+            The job that gets the resource, -1 for no job.
         """
         queue = self._queues[number]
         n_asked = self._wanted
@@ -176,9 +217,18 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
 
 
 class _Service:
-    """Jobs of a problem at a dispatcher, and who has got what until now."""
+    """The dispatcher of a problem, and the assignment so far.
+
+    Attributes
+    ----------
+    priority
+        ``priority[job]``; None for the policy `irs`, which ranks all jobs again and again.
+    job_of
+        ``job_of[resource]``, -1 for no job.
+    """
 
     def __init__(self, problem: PortSharing, priority: NDArray[np.float64] | None) -> None:
+        """Add the classes of the problem to the dispatcher, in their order."""
         self.jobs = problem.jobs
         self.classes = problem.classes
         self.priority = priority
@@ -230,7 +280,19 @@ def serve_by_policy(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution:
-    """Decide by a policy; the bound is the counted one."""
+    """Serve jobs by an online policy, first fit; the bound is the one that the problem counts.
+
+    Parameters
+    ----------
+    name
+        ``"fifo"``, ``"srsf"``, ``"irs"`` or ``"random"``.
+    problem
+        The resources and jobs.
+    limits, on_event
+        Not used: a policy decides at once.
+    rng
+        Draws the order of the policy ``"random"``.
+    """
     jobs = problem.jobs
     priority: NDArray[np.float64] | None = None  # of irs, which depends on the class
     if name == "fifo":

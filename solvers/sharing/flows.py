@@ -1,4 +1,4 @@
-"""Optima by flows: the most, the first first, and the fairest."""
+"""Optima by maximum flows: most served, lexicographic in the order of jobs, and max-min fair."""
 
 from __future__ import annotations
 
@@ -19,10 +19,22 @@ from optmatch.solvers.sharing.network import Network, Numbers
 def serve_most(
     problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Leave as little of all demands as possible: a largest flow, with its cut.
+    """Leave as little of all demands as possible: a maximum flow, with its minimum cut.
 
     Where it serves a part of a job that takes all or nothing, CP-SAT chooses such jobs.
+
+    Parameters
+    ----------
+    problem
+        The resources and jobs.
+    limits
+        When to stop.
+    rng
+        Seeds CP-SAT.
+    on_event
+        Called with ticks.
     """
+    # The flow without regard to jobs that take all or nothing, and the bound that its cut proves.
     jobs = problem.jobs
     network = Network(problem)
     flow = network.serve(jobs.demand)
@@ -33,6 +45,7 @@ def serve_most(
 
     is_served_in_part = (flow.served > 0) & (flow.served < jobs.demand)
     if (jobs.whole & is_served_in_part).any():
+        # If the time is up before the optimum is known, jobs are served one after the other.
         choice = choose_whole(network, cut, limits, rng, on_event)
         limit = choice.limit
         served = choice.served
@@ -51,11 +64,25 @@ def serve_in_order(
 ) -> Solution:
     """Serve the first job as much as possible, then the second without loss to it, and so on.
 
-    An answer to every objective, and the best one to its own.
+    The answer suits every objective, and is optimal for ``"lexicographic"``: each job has a cut
+    that shows that it cannot get more without loss to jobs before it.
+
+    Parameters
+    ----------
+    problem
+        The resources and jobs.
+    limits
+        When to stop.
+    rng
+        Not used: nothing is drawn.
+    on_event
+        Called with ticks, one for each part of the jobs.
     """
     network = Network(problem)
     filled = fill(network, problem.ranking, on_event)
     job_of = network.assign(network.serve(filled.served))
+
+    # Only a run to the end, for this objective, proves a bound: the missing resources of each job.
     if filled.limit or problem.objective != "lexicographic":
         return conclude(problem, "lexicographic", job_of, None, filled.limit)
     missing = problem.jobs.demand - filled.served
@@ -64,10 +91,10 @@ def serve_in_order(
 
 
 class Filled(NamedTuple):
-    """Jobs that are served one after the other."""
+    """The result of serving jobs one after the other."""
 
     served: Numbers
-    """``served[job]``."""
+    """(jobs,): how many resources each job gets."""
     cuts: tuple[SupplyProof | None, ...]
     """For each place of the order the cut that holds its job back, or None."""
     limit: Limit | None
@@ -88,35 +115,44 @@ def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled
     order
         ``order[place]``: the jobs, the first one first.
     on_event
-        Called with the place at work.
+        Called with ticks: the place of the first job of the part at work.
+
+    Returns
+    -------
+    Filled
+        If a limit was reached, with what the jobs before have got.
     """
     demand = network.problem.jobs.demand
     is_whole = network.problem.jobs.whole
     served = np.zeros_like(demand)
     cuts: list[SupplyProof | None] = [None] * len(order)
     limit: Limit | None = None
-    parts = [(0, len(order))] if len(order) else []  # the next one is the last of the list
+
+    # A stack of parts of the order, as (first, end); the next one to try is the last.
+    parts = [(0, len(order))] if len(order) else []
     try:
         while parts:
             check_time()
-            first, last = parts.pop()
+            first, end = parts.pop()
             on_event(Tick("jobs", first, len(order)))
-            jobs = order[first:last]
+            jobs = order[first:end]
+
+            # Do all jobs of the part get their demands, beside what others have already?
             target = served.copy()
             target[jobs] = demand[jobs]
             flow = network.serve(target)
             gained = int(flow.served.sum() - served.sum())
             if gained == demand[jobs].sum():
                 served = target
-            elif gained == 0 or last - first == 1:
+            elif gained == 0 or end - first == 1:
                 # The cut holds all of them back, or the only one. A job that takes all or nothing
                 # gets nothing.
-                cuts[first:last] = [flow.cut if demand[job] else None for job in jobs]
+                cuts[first:end] = [flow.cut if demand[job] else None for job in jobs]
                 if not is_whole[jobs[0]]:
                     served[jobs[0]] = gained
             else:
-                middle = (first + last) // 2
-                parts += [(middle, last), (first, middle)]
+                middle = (first + end) // 2
+                parts += [(middle, end), (first, middle)]
     except (TimeUp, KeyboardInterrupt) as stop:
         limit = limit_of(stop)
     return Filled(served, tuple(cuts), limit)
@@ -125,15 +161,30 @@ def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled
 def serve_fairly(
     problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Let the job that lacks most of its fair share lack as little as possible, then use the rest.
+    """Minimise the largest part of its fair share that any job lacks, then use the rest (max-min).
 
-    The less the worst job may lack, the more each job needs. Bisection finds the least lack, and a
-    cut shows that no job can have less.
+    The smaller the part that the worst job may lack, the more resources each job needs. Bisection
+    finds the least part for which a flow serves all needs. A cut shows that no flow serves the
+    needs for any smaller part.
+
+    Parameters
+    ----------
+    problem
+        The resources and jobs.
+    limits
+        When to stop.
+    rng
+        Not used: nothing is drawn.
+    on_event
+        Called with ticks.
     """
     jobs = problem.jobs
     network = Network(problem)
+
+    # Invariant of the bisection: a flow serves `needed`, with which the worst job lacks `lack`;
+    # in no flow it lacks less than `refuted_lack`. Both are parts of fair shares, from 0 to 1.
     needed = np.zeros_like(jobs.demand)
-    lack = problem.worst_lack(needed)  # of a flow that is known
+    lack = problem.worst_lack(needed)
     refuted_lack = 0.0
     cut: SupplyProof | None = None
     limit: Limit | None = None
@@ -141,6 +192,8 @@ def serve_fairly(
         while lack > 0 and cut is None:
             check_time()
             on_event(Tick("flows", 0))
+
+            # The last flow asks for any improvement at all; its cut is the proof.
             is_last = lack - refuted_lack <= _LACKS_ARE_EQUAL
             tried_lack = lack if is_last else (refuted_lack + lack) / 2
             target = _needs_to_lack_less(problem, tried_lack)
@@ -155,6 +208,7 @@ def serve_fairly(
     except (TimeUp, KeyboardInterrupt) as stop:
         limit = limit_of(stop)
 
+    # The resources that nobody needs go to jobs whose demands are not met yet.
     if jobs.whole[needed < jobs.demand].any():
         # A job that takes all or nothing gets nothing: a larger flow could serve a part of it.
         flow = network.serve(fill(network, problem.ranking, on_event).served)
@@ -165,11 +219,26 @@ def serve_fairly(
 
 
 _LACKS_ARE_EQUAL = 1e-12
-"""Parts of fair shares that differ by less are one: shares are quotients of whole numbers."""
+"""Parts of fair shares that differ by less are equal: shares are quotients of whole numbers."""
 
 
 def _needs_to_lack_less(problem: PortSharing, lack: float) -> Numbers:
-    """Return what each job needs at least to lack a smaller part of its fair share than `lack`."""
+    """Return how many resources each job needs to lack a smaller part of its fair share.
+
+    Parameters
+    ----------
+    problem
+        The fair shares, the demands, and the jobs that take all or nothing.
+    lack
+        A part of a fair share, above 0 and at most 1. All jobs are to lack less.
+
+    Returns
+    -------
+    int64 array, shape (jobs,)
+        The fewest resources for that; the whole demand of a job that takes all or nothing.
+    """
+    # The estimate from below is one or two too small; it rises by the very comparison that
+    # measures an answer, so that rounding cannot make a difference.
     fair = problem.targets
     demand = problem.jobs.demand
     needs = np.maximum(np.floor((1 - lack) * fair).astype(np.int64) - 1, 0)
@@ -183,12 +252,12 @@ def _needs_to_lack_less(problem: PortSharing, lack: float) -> Numbers:
 
 
 class WholeChoice(NamedTuple):
-    """The jobs that get something, where some take all or nothing."""
+    """How many resources jobs get, where some take all or nothing."""
 
     served: Numbers | None
-    """``served[job]``; None if the time was up."""
+    """(jobs,): the resources of each job; None if the time was up."""
     least_left: float
-    """What is left of all demands at least."""
+    """The proved lower bound on the resources that all jobs together lack."""
     limit: Limit | None
     """Why the search ended early; None if it did not."""
 
@@ -200,23 +269,35 @@ def choose_whole(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> WholeChoice:
-    """Choose the share of each job, so that as little as possible is left (Benders cuts).
+    """Choose how much each job gets, such that they lack as little as possible (Benders cuts).
 
-    As long as no flow serves what was chosen, its cut is one more rule for the next choice.
+    CP-SAT chooses amounts under the cuts that are known so far. If no flow serves them, the
+    minimum cut of the flow is one more constraint for the next choice; if one does, they are
+    optimal.
 
     Parameters
     ----------
     network
         The resources and jobs.
     cut
-        The first rule: the cut of the demands as a whole.
-    limits, rng, on_event
-        As of a method.
+        The first constraint: the minimum cut for the demands of all jobs.
+    limits
+        When to stop.
+    rng
+        Seeds CP-SAT.
+    on_event
+        Called with a tick for each choice.
+
+    Returns
+    -------
+    WholeChoice
     """
     clock = limits.start()
     jobs = network.problem.jobs
     seed = int(rng.integers(2**31))
     model = cp_model.CpModel()
+
+    # `amounts[job]` is an expression of variables: how many resources the job gets.
     amounts: list[Any] = []
     for demand, is_whole in zip(jobs.demand.tolist(), jobs.whole.tolist(), strict=True):
         if is_whole:
@@ -229,9 +310,12 @@ def choose_whole(
     least_left = 0.0
     n_rounds = 0
     while True:
+        # All that jobs get beyond their tight planes comes from the resources of other planes.
         from_tight_planes, n_beside = _sides_of(network, cut, target)
         excess = sum(amounts[job] - amount for job, amount in from_tight_planes.items())
         model.add(excess <= n_beside)
+
+        # The best amounts under all cuts are a bound, and an answer if a flow serves them.
         on_event(Tick("choices", n_rounds))
         n_rounds += 1
         outcome = minimise(model, clock, ignore, seed=seed)
@@ -246,9 +330,18 @@ def choose_whole(
 
 
 def _sides_of(network: Network, cut: SupplyProof, target: Numbers) -> tuple[dict[int, int], int]:
-    """Return what a cut says about jobs: together they get no more than its two sides have.
+    """Return the two sides of a cut: together jobs get no more than both have.
 
     Jobs that their tight planes can satisfy are left out.
+
+    Parameters
+    ----------
+    network
+        The resources and jobs.
+    cut
+        Which planes of which jobs are tight: the job's cap or demand is full there.
+    target : int64 array, shape (jobs,)
+        The amounts that the flow of this cut could not serve.
 
     Returns
     -------
@@ -264,6 +357,8 @@ def _sides_of(network: Network, cut: SupplyProof, target: Numbers) -> tuple[dict
     else:
         from_tight_planes = (network.caps * is_tight).sum(axis=1)
         is_held_back = from_tight_planes < target
+
+    # The resources on the other planes that may serve a job which its tight planes do not satisfy.
     is_open = is_held_back[:, None] & ~is_tight  # [job, plane]
     is_reached = (classes.jobs_of & is_open[:, classes.plane].T).any(axis=1)
     jobs = np.flatnonzero(is_held_back & (target > 0)).tolist()

@@ -105,6 +105,8 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
 class _Takeover:
     """Which group owns which classes, and how long its queue is, while groups take classes over.
 
+    The attributes are the arguments, and two that follow from them.
+
     Attributes
     ----------
     supply
@@ -116,9 +118,14 @@ class _Takeover:
     n_owned
         ``n_owned[group]``: the supply of its classes, changed.
     waits
-        ``waits[group]``: how long each job of its queue keeps the group's supply, changed.
+        ``waits[group]``: how long each job of its queue takes the group's supply, in the unit of
+        demand over supply; changed.
     ends
-        ``ends[group]``: when each job of its queue has all that it wants, changed.
+        ``ends[group]``: when each job of its queue has all that it wants, in the same unit;
+        changed.
+    has_lost_all
+        ``has_lost_all[group]``: whether other groups have taken over all classes of a group;
+        changed.
     """
 
     def __init__(
@@ -130,6 +137,7 @@ class _Takeover:
         n_owned: list[float],
         waits: list[NDArray[np.float64]],
     ) -> None:
+        """Take the arrays, which change; add up the waits of each queue."""
         self.supply = supply
         self.reach = reach
         self.owned = owned
@@ -140,7 +148,17 @@ class _Takeover:
 
 
 def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
-    """Let a group take classes over from smaller ones, as long as `plan_groups` says."""
+    """Let a group take classes over from smaller ones, as long as `plan_groups` says.
+
+    Parameters
+    ----------
+    state
+        Who owns which classes, and the queues; changed.
+    large
+        The group that takes classes over.
+    smaller_groups
+        Groups of less supply, the largest first.
+    """
     if state.has_lost_all[large]:
         return
     gains = ((state.owned & state.reach[large]) @ state.supply).tolist()
@@ -148,7 +166,8 @@ def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
         if gains[small] <= 0:
             continue
 
-        # The start of the large group's queue that waits longer than all of the small one's.
+        # The shortest start of the large group's queue that waits longer than the whole queue of
+        # the small group: m' of `plan_groups`. Both ratios are compared as products.
         last_end = state.ends[small][-1]
         n_earlier = int(state.ends[large].searchsorted(last_end, side="right"))
         n_affected = min(n_earlier + 1, len(state.ends[large]))
@@ -156,6 +175,8 @@ def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
         if n_affected * state.n_owned[small] <= n_small * state.n_owned[large]:
             break
 
+        # The large group gets the classes that may serve it, and the queue of the small group
+        # behind its own.
         state.owned[large] |= state.owned[small] & state.reach[large]
         state.owned[small] &= ~state.reach[large]
         state.n_owned[large] += gains[small]
@@ -168,7 +189,21 @@ def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
 def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority:
     """Serve in each class its owning group, and in the group the job that wants the least (Venn).
 
-    Parameters and sources are those of `plan_groups`. Returns ``priority[class, job]``.
+    Sources are those of `plan_groups`.
+
+    Parameters
+    ----------
+    eligible
+        ``eligible[class, job]``.
+    supply
+        ``supply[class]``: how many resources there are, or come each second.
+    residual
+        ``residual[job]``: the resources that it still wants; a job with 0 takes no part.
+
+    Returns
+    -------
+    float array, shape (classes, jobs)
+        ``priority[class, job]``: minus infinity for jobs that the class does not serve.
     """
     plan = plan_groups(eligible, supply, residual)
     priority = np.full(np.shape(eligible), -np.inf)
