@@ -103,6 +103,7 @@ def solve(
     (<Status.OPTIMAL: 'optimal'>, 7)
     """
     with own_stopwatch():
+        # Check the arguments, each by the form that the signature declares.
         if limits is not None and time_limit_s is not None:
             raise InputError("either limits or time_limit_s", where="time_limit_s")
         time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
@@ -111,6 +112,8 @@ def solve(
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         seed = integer("seed", seed, at_least=0)
         method = form_of(str | None).check("method", method)
+
+        # The clock starts before the methods are looked up, which loads modules that do not count.
         clock = limits.start()
         compiled_before_s = _compiling_s()
         with uncounted():
@@ -123,6 +126,8 @@ def solve(
             raise InputError(
                 f"a solution of {start.problem.kind}, not {problem.kind}", where="start"
             )
+
+        # Run the methods. If somebody stopped the clock, a method may have named another limit.
         search = _MethodSequence(
             problem,
             (first_method, *followers),
@@ -148,15 +153,32 @@ def solve(
 
 
 def _compiling_s() -> float:
-    """Return the seconds that were spent on compiling here."""
+    """Return the seconds that this solve has spent on compiling kernels until now."""
     return uncounted_s().get("compiling", 0.0)
 
 
 def _check(solution: Solution[Answer], method: str) -> Solution[Answer]:
-    """Verify what a method has returned; the proof that was found goes into the solution.
+    """Verify the solution of a method, and add what its claims rest on.
 
-    An answer that claims nothing because time was up is not checked: to recount a bound may take
-    far longer than the limit.
+    A solution without an answer or a bound, after the time was up, claims nothing and is not
+    checked: to recount a bound may take far longer than the limit.
+
+    Parameters
+    ----------
+    solution
+        The solution as the method made it.
+    method
+        The name of the method, for the message.
+
+    Returns
+    -------
+    Solution
+        With its field ``proof``.
+
+    Raises
+    ------
+    VerificationError
+        If the solution does not pass `verify`: a defect in the method.
     """
     was_cut = solution.limit in (Limit.TIME, Limit.INTERRUPTED)
     claims_nothing = solution.status is Status.UNKNOWN and not is_known(solution.lower_bound)
@@ -172,8 +194,24 @@ def _check(solution: Solution[Answer], method: str) -> Solution[Answer]:
 class _MethodSequence(Generic[Answer]):
     """The methods of one solve, one after the other.
 
-    The first method goes first. In a longer time the methods that may prove what it leaves open
-    follow. If the first method was cut short, and can go on from an answer, it gets what is left.
+    The first method has all the time of a short solve. In a longer one it gets a part, and methods
+    that may prove what it leaves open follow. If the first method was cut short, and can begin
+    with an answer, it gets the time that is left.
+
+    Parameters
+    ----------
+    problem
+        The problem to solve.
+    methods
+        The first method, then those that may prove something.
+    params
+        The parameters of the first method; None for those by default.
+    limits
+        The limits of the whole solve.
+    clock
+        The clock of these limits, which is running.
+    rng
+        The random numbers of all methods.
     """
 
     def __init__(
@@ -185,6 +223,7 @@ class _MethodSequence(Generic[Answer]):
         clock: Clock,
         rng: np.random.Generator,
     ) -> None:
+        """Take the methods; nothing runs yet."""
         self.problem = problem
         self.methods = methods
         self.params = params
@@ -193,16 +232,34 @@ class _MethodSequence(Generic[Answer]):
         self.rng = rng
 
     def run(self, start: Solution | None, on_event: OnEvent) -> Solution[Answer]:
-        """Run the methods in turn; the result is never worse than `start`."""
+        """Run the methods in turn; the result is never worse than `start`.
+
+        Parameters
+        ----------
+        start
+            A former solution of this problem, or of another one of the kind; None if there is
+            none.
+        on_event
+            Called with events of all methods.
+
+        Returns
+        -------
+        Solution
+            The best answer with the highest bound of all methods.
+        """
         with uncounted():
             from optmatch.solvers.frame import only_better, unite
 
+        # A former answer that fits this problem is the best so far, and perhaps the last word.
         first_method, *followers = self.methods
         best = None if start is None else _take_up(self.problem, start, first_method.name)
         if best is not None and best.status is Status.OPTIMAL:
             return best
         if start is not None and start.problem == self.problem:
             start = best  # an answer that is wrong for its own problem helps nobody
+
+        # Methods for proofs follow only in a time limit that leaves them time: a limit of
+        # iterations is meant for one method.
         has_time_for_proofs = (
             self.limits.time_s or 0.0
         ) >= _LONG_ENOUGH_FOR_PROOFS_S and self.limits.iterations is None
@@ -211,18 +268,23 @@ class _MethodSequence(Generic[Answer]):
         if start is not None or followers:
             on_event = only_better(on_event)
 
+        # The first method, with a part of the time if others follow.
         limits = self.limits
         if followers:
             limits = self._share_of_time(_SHARE_OF_FIRST_METHOD)
         first = self._run_method(first_method, limits, best, start, on_event, is_first=True)
         best = unite(best, first)
         limit = first.limit
+
+        # The methods for proofs, each with all the time that is left.
         for method in followers:
             if self._is_over(limit):
                 return best
             solution = self._run_method(method, self._share_of_time(1.0), best, start, on_event)
             limit = solution.limit
             best = unite(best, solution)
+
+        # The first method again, from the best answer, if the time had cut it short.
         can_go_on = first.limit is Limit.TIME and first_method.warm
         if followers and can_go_on and not self._is_over(limit):
             left = self._share_of_time(1.0)
@@ -230,7 +292,7 @@ class _MethodSequence(Generic[Answer]):
         return best
 
     def _is_over(self, limit: Limit | None) -> bool:
-        """Tell whether nothing is left to do after a method that ended so."""
+        """Tell whether nothing is left to do after a method that ended with this limit."""
         return limit in (None, Limit.INTERRUPTED, Limit.GAP) or self.clock.remaining_s <= 0.0
 
     def _share_of_time(self, share: float) -> Limits:
@@ -247,18 +309,25 @@ class _MethodSequence(Generic[Answer]):
         *,
         is_first: bool = False,
     ) -> Solution[Answer]:
-        """Run one method from what is known; without an answer if it is stopped before it has one.
+        """Run one method, from the best answer so far if there is one.
 
         Parameters
         ----------
         method, limits
             The method and its share of the limits.
         best
-            The best answer to this problem so far.
+            The best answer to this problem so far; None if there is none.
         start
             An answer to another problem of the kind, for methods that repair it.
+        on_event
+            Called with the events of the method.
         is_first
-            Whether it is the first method of all: the listener is told what is known already.
+            Whether it is the first method of all: the listener is then told of `best` before.
+
+        Returns
+        -------
+        Solution
+            Of unknown status and without an answer if the method is stopped before it has one.
         """
         params = self.params if method is self.methods[0] else None
         try:
@@ -272,22 +341,28 @@ class _MethodSequence(Generic[Answer]):
         return replace(solution, method=method.name)
 
     def _nothing(self, limit: Limit) -> Solution[Answer]:
+        """Return a solution without an answer or a bound, and why there is none."""
         return Solution(problem=self.problem, status=Status.UNKNOWN, limit=limit, method="")
 
 
 def _take_up(
     problem: Problem[Answer], start: Solution[Any], method: str
 ) -> Solution[Answer] | None:
-    """Take a former answer as it is; None if it does not answer this problem.
+    """Return a former answer as a solution of this problem, if it answers it unchanged.
 
     Parameters
     ----------
     problem
-        The question now.
+        The problem to solve now.
     start
-        The answer to it, or to another problem of the kind.
+        A solution of it, or of another problem of the kind.
     method
-        The name of the method that the result is said to be of.
+        The name of the method that the result is attributed to.
+
+    Returns
+    -------
+    Solution or None
+        None if the answer does not pass `verify` for this problem, or if there is none.
     """
     from optmatch.solvers.frame import conclude
 
@@ -370,6 +445,7 @@ def verify(
     >>> print(om.verify(problem, wrong).violations[0])
     durations_s[0]: a slot lasts slot_s: got 2.0, expected 1.0
     """
+    # A solution alone is checked against its own problem.
     if isinstance(problem, Solution):
         if subject is not None:
             raise InputError("a solution is checked alone, or after its problem", where="problem")
@@ -384,6 +460,9 @@ def verify(
             f" {' or '.join(form.__name__ for form in forms)} is expected",
             where="subject",
         )
+
+    # The verifier of the kind adds what it finds. An exception that is no rule of a verifier says
+    # that the answer does not even have the form that its rules are about.
     findings = Findings()
     try:
         with unlimited():

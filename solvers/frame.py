@@ -1,4 +1,7 @@
-"""The frame of searches: take the best of the answers that come, with the proved bound."""
+"""What methods share: take the best of a series of answers, stop at limits, make a solution.
+
+Costs and bounds are in the unit of the objective of a problem; less is better.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +31,31 @@ from optmatch.model import (
 Answer = TypeVar("Answer")
 
 ROUNDING = 2.0**-50
-"""Equal numbers of whole ticks differ by less of their size in seconds, different ones by more."""
+"""A relative tolerance for seconds that are whole numbers of ticks.
+
+The same number of ticks, reckoned in two ways, differs by less; different numbers differ by more.
+"""
 
 
 class Stop:
-    """Why a block of `stoppable` ended early: `limit` is None if it ran to its end."""
+    """Why a block of `stoppable` ended early."""
 
     limit: Limit | None = None
+    """The limit that ended the block; None if it ran to its end."""
 
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """End this block at Ctrl-C, or where the time is up, and go on behind it with what is known.
+    """End the block at Ctrl-C, or when the time is up, and continue behind it.
 
-    A method runs in such a block from its first answer on: whoever interrupts it gets the best so
-    far, not nothing.
+    A method runs in such a block from its first answer on, so that whoever interrupts it gets the
+    best answer so far.
+
+    Yields
+    ------
+    Stop
+        Its `limit` is set after the block, if `TimeUp` or KeyboardInterrupt has ended it. Neither
+        is raised again.
 
     Examples
     --------
@@ -81,21 +94,22 @@ def take_best(
     Parameters
     ----------
     answers
-        The answers come one by one, each after its cost; None where a try finds none. Each counts
-        as an iteration. A `Bound` among them, which does not, takes the place of a lower `bound`.
+        Yields (cost, answer) for each try, or None for a try that finds no answer; each counts as
+        an iteration. It may yield a `Bound`, which counts as none and raises `bound`.
     bound
-        No answer costs less.
+        A proved lower bound on the cost of all answers.
     clock
         Its limits end the search: the time, the iterations, and the gap between cost and bound.
     on_event
-        Called with a `Tick` of `phase` and `total` before each try, and with better costs and
-        bounds.
+        Called with a `Tick` before each try, with each better cost, and with each bound.
+    phase, total
+        The name of the work and the number of tries, for ticks; 0 if the number is not known.
     ties
-        Whether of answers that cost the same the last is taken, not the first.
+        Whether the last one of several answers of the same cost is taken, instead of the first.
     rtol
-        By how much of the bound a cost may be above it and still meet it.
+        A cost meets the bound if it is at most ``bound * (1 + rtol)``.
     start
-        An answer from before, and its cost.
+        The cost and the answer of a former search; None if there is none.
 
     Returns
     -------
@@ -111,6 +125,7 @@ def take_best(
         if best is not None:
             on_event(NewBest(best[0]))
 
+        # Until an answer meets the bound. The limits come first: with none left, nothing is tried.
         while best is None or best[0] > bound * (1 + rtol):
             limit = clock.exceeded(tries)
             if limit is None and best is not None:
@@ -121,6 +136,7 @@ def take_best(
                 stop.limit = limit
                 break
 
+            # One more try. An iterator that ends has nothing more to try.
             on_event(Tick(phase, tries, total))
             try:
                 candidate = next(answers)
@@ -138,7 +154,8 @@ def take_best(
             is_better = best is None or candidate[0] < best[0]
             is_tie = best is not None and candidate[0] == best[0]
             if is_better or (ties and is_tie):
-                best = candidate  # before the event: its listener may interrupt
+                # It is kept before it is told: the listener may raise KeyboardInterrupt.
+                best = candidate
             if is_better:
                 on_event(NewBest(candidate[0]))
     answer = None if best is None else best[1]
@@ -146,15 +163,15 @@ def take_best(
 
 
 def unite(former: Solution | None, newer: Solution) -> Solution:
-    """Unite two solutions of one problem: the better answer, and the higher bound.
+    """Combine two solutions of one problem: the better answer, and the higher bound.
 
     Parameters
     ----------
     former
-        The solution from before, if any.
+        The earlier solution; None if there is none.
     newer
-        The newer one, which is taken where both answers are as good. Its limit says why the search
-        as a whole has stopped.
+        The later one. Its answer is taken if both are equally good, and its limit says why the
+        whole search has stopped.
 
     Returns
     -------
@@ -163,6 +180,8 @@ def unite(former: Solution | None, newer: Solution) -> Solution:
     """
     if former is None or former.objective is None or newer.status is Status.OPTIMAL:
         return newer
+
+    # Each part comes from the solution that has the better one.
     newer_is_better = newer.objective is not None and _rank(newer) <= _rank(former)
     newer_bound_is_higher = is_known(newer.lower_bound) and (
         newer.lower_bound > former.lower_bound
@@ -192,18 +211,36 @@ def unite(former: Solution | None, newer: Solution) -> Solution:
 
 
 def _rank(solution: Solution) -> tuple[int, Score]:
-    """Return what decides between two answers: the objective, after the slots if they go first."""
+    """Return the key by which answers are compared, less is better: (slots, objective).
+
+    The number of slots is 0 unless the problem minimises them before the objective.
+    """
     slots_first = getattr(solution.problem, "slots_first", False)
     n_slots = solution.schedule.n_slots if slots_first else 0
     return n_slots, solution.objective
 
 
 def only_better(on_event: OnEvent) -> OnEvent:
-    """Make a listener of several methods, one after the other, that passes on only what is new."""
+    """Make a listener for several methods in turn, which passes on only improvements.
+
+    A method that follows another one begins with worse objectives and bounds than are known.
+
+    Parameters
+    ----------
+    on_event
+        The listener of the user.
+
+    Returns
+    -------
+    callable
+        It passes an event on, but no `NewBest` that is not less than all before, and no `Bound`
+        that is not higher.
+    """
     best_objective: Score | None = None
     best_bound: Score | None = None
 
     def tell(event: Event) -> None:
+        """Pass an event on if it is an improvement, or a tick."""
         nonlocal best_objective, best_bound
         if isinstance(event, NewBest):
             if best_objective is not None and event.objective >= best_objective:
@@ -219,9 +256,13 @@ def only_better(on_event: OnEvent) -> OnEvent:
 
 
 def only_ticks(on_event: OnEvent) -> OnEvent:
-    """Make a listener of a search on another problem, whose objectives and bounds are not ours."""
+    """Make a listener for a search on an auxiliary problem: it passes on ticks alone.
+
+    The objectives and bounds of such a problem say nothing about the problem of the user.
+    """
 
     def tell(event: Event) -> None:
+        """Pass a tick on."""
         if isinstance(event, Tick):
             on_event(event)
 
@@ -238,23 +279,30 @@ def conclude(
     rtol: float = RTOL,
     **parts: Any,
 ) -> Solution:
-    """Make a solution of an answer and its proof.
+    """Make a solution of an answer and a bound, with the status that follows from both.
 
     Parameters
     ----------
     problem, method
         The problem, and the name of the method that has solved it.
     objective
-        That of the answer; None if there is no answer.
+        The objective of the answer; None if there is no answer.
     bound
-        No answer is better; infinite if it is proved that there is none.
+        A proved lower bound on the objective of all answers; infinite if it is proved that there
+        is none.
     limit
         Why the search left the question open; None if it had nothing left to do.
     rtol
-        By how much of the bound an objective may be above it and still be optimal. An objective of
-        several levels is optimal only where it equals the bound.
+        An objective is optimal if it is at most ``bound * (1 + rtol)``. An objective of several
+        levels, which is a tuple, is optimal only if it equals the bound.
     **parts
         Other fields of the solution: its schedule, answer, certificate and statistics.
+
+    Returns
+    -------
+    Solution
+        Optimal or infeasible if the bound proves it, without a limit then; else feasible or
+        unknown, with `limit`, or ``Limit.EXHAUSTED`` if that is None.
     """
     if objective is None:
         proved = bound == math.inf

@@ -35,12 +35,13 @@ class Method:
     deterministic
         Whether its result is a function of problem, seed and iteration limit alone.
     suits
-        Whether it takes a problem of this class; None if it takes all.
+        Tells whether it takes a problem of this class; None if it takes all.
     warm
-        Whether it is called with ``start=`` too where there is a former solution, perhaps of
-        another problem of the kind; what it returns is then no worse than that, repaired.
+        Whether it can begin with a former solution, perhaps of another problem of the kind. It is
+        called with ``start=`` then, repairs that answer, and returns none that is worse.
     follows
-        Whether it may prove, in seconds, what the default method leaves open; None if never.
+        Tells for a problem whether the method may prove, in seconds, what the default method
+        leaves open; None if never.
     params
         The class of its parameters, if it has some; it is called with ``params=`` where a user
         sets one.
@@ -62,14 +63,26 @@ class Method:
     params: type[Params] | None = None
 
     def takes(self, problem: Problem) -> bool:
-        """Tell whether this problem can be given to it."""
+        """Tell whether the method accepts a problem: its class, and what `suits` asks for."""
         return isinstance(problem, self.solves) and (self.suits is None or self.suits(problem))
 
     def with_params(self, values: Mapping[str, Any] | None) -> Params | None:
         """Make the parameters of a run from values by name.
 
-        Returns None if there are no values. `InputError` if the method has no such parameter, or a
-        value is out of range.
+        Parameters
+        ----------
+        values
+            Values by the names of parameters; None or empty for those by default.
+
+        Returns
+        -------
+        Params or None
+            None if there are no values.
+
+        Raises
+        ------
+        InputError
+            If the method has no parameter of a name, or a value is out of range.
         """
         if not values:
             return None
@@ -102,16 +115,24 @@ class Method:
         problem
             A problem that the method takes.
         limits, rng, on_event
-            When to stop, the random numbers, and who is told of progress.
+            When to stop, the random numbers, and the function that is called with events.
         start
-            A former solution, which helps if the method is `warm`.
+            A former solution, which only a method that is `warm` gets.
         params
             Its parameters; None for those by default.
+
+        Returns
+        -------
+        Solution
+            As the method makes it; it is not verified here.
         """
+        # Loading a solver takes no time of the limit.
         with uncounted():
             import numpy.ma  # noqa: F401 - NumPy itself loads it on the first use of some functions
 
             solve = self.load()
+
+        # Methods take these two arguments only if they can use them.
         options: dict[str, Any] = {}
         if self.warm and start is not None:
             options["start"] = start
