@@ -141,25 +141,58 @@ def pack_slots(
 def keep_routable(
     planner: SlotPlanner, failed: RoutedSlot
 ) -> tuple[RoutedSlot, NDArray[np.int64]]:
-    """Keep the circuits of a slot that find ways past each other, the longest first.
+    """Route the circuits of a slot greedily past each other, and leave out those without a way.
 
-    Returns the slot, and the pairs that were left out, ``left[pair] = source, destination``.
+    Parameters
+    ----------
+    planner
+        Has the fabric, and the workspace of its router, which is overwritten.
+    failed
+        A slot in which some circuits share links. It is not changed.
+
+    Returns
+    -------
+    slot : RoutedSlot
+        The circuits that have a route.
+    left_out : int64 array, shape (pairs, 2)
+        Source and destination of the others.
     """
-    destinations = planner.destinations(failed.partner)
+    # `sources` lists the circuits with the longest ways first; short ones still fit in later.
     sources = planner.sources(failed.partner)
-    ends = np.stack([sources, destinations[sources]], axis=1).astype(np.int64)
+    destinations = planner.destinations(failed.partner)[sources]
+    ends = np.stack([sources, destinations], axis=1).astype(np.int64)
     pairs = PairTable(ends, np.zeros(len(ends), dtype=np.bool_))
+
+    # An empty slot, in a fabric all of whose links are free, is filled in that order.
     slot = _open_slot(planner)
     _clear_links(planner)
-    arrays = planner.router.wiring, planner.router.workspace
-    fill_slot(*arrays, pairs, np.arange(len(ends)), slot, planner.bidirectional)
+    router = planner.router
+    order = np.arange(len(ends))
+    fill_slot(router.wiring, router.workspace, pairs, order, slot, planner.bidirectional)
     return _close_slot(planner, slot), ends[~pairs.is_placed]
 
 
 def fill_up(
     planner: SlotPlanner, routed: RoutedSlot, ends: NDArray[np.int64]
 ) -> tuple[RoutedSlot, NDArray[np.int64]]:
-    """Put pairs into the gaps of a slot; return it, and the pairs that did not fit."""
+    """Put further pairs into the gaps of a slot, past the circuits that it has.
+
+    Parameters
+    ----------
+    planner
+        Has the fabric, and the workspace of its router, which is overwritten.
+    routed
+        The slot: its circuits keep their routes.
+    ends
+        ``ends[pair] = source, destination``: the pairs to try, in this order.
+
+    Returns
+    -------
+    slot : RoutedSlot
+    left_out : int64 array, shape (pairs, 2)
+        The pairs that did not fit.
+    """
+    # The links and ports of the circuits that are there are closed to the others.
     slot = _open_slot(planner)
     _clear_links(planner)
     wiring = planner.router.wiring
@@ -193,13 +226,17 @@ def _open_slot(planner: SlotPlanner) -> OpenSlot:
 
 
 def _clear_links(planner: SlotPlanner) -> None:
-    """Open all links to the search."""
+    """Open all links to the search: the workspace of the router is as if no circuit were there."""
     planner.router.workspace.exit_cost[:] = 0
     planner.router.workspace.use[:] = 0
 
 
 def _close_slot(planner: SlotPlanner, slot: OpenSlot) -> RoutedSlot:
-    """Turn the circuits of a slot into a factor with routes."""
+    """Turn an open slot into a `RoutedSlot` with its excess.
+
+    In ``partner``, the destination of a circuit is the vertex `port` if ports are bidirectional,
+    or else ``port + n_ports``: outputs have vertices of their own.
+    """
     partner = planner.empty_slot().partner
     sources = np.flatnonzero(slot.lengths)
     destinations = slot.destination[sources]
@@ -214,7 +251,23 @@ def _close_slot(planner: SlotPlanner, slot: OpenSlot) -> RoutedSlot:
 def _insert_by_negotiation(
     planner: SlotPlanner, pairs: PairTable, order: NDArray[np.int64], routed: RoutedSlot
 ) -> RoutedSlot:
-    """Put further pairs into a full slot, by rip-up and reroute of all its circuits."""
+    """Put further pairs into a full slot, by rip-up and reroute of all its circuits.
+
+    Parameters
+    ----------
+    planner
+    pairs
+        ``pairs.is_placed`` becomes true for those that fit.
+    order
+        The pairs to try, those already placed are skipped.
+    routed
+        The slot; it is not changed.
+
+    Returns
+    -------
+    RoutedSlot
+        The slot with these pairs. The search ends after `_REFUSALS` failures in a row.
+    """
     n_refused = 0
     idle = planner.idle_partner
     for pair in order[~pairs.is_placed[order]].tolist():

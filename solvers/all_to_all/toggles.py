@@ -22,8 +22,22 @@ _WORK_PER_S = 10**9
 def neighbours(states, order, count, last, following):
     """Write for each place the state each cell was driven to before it, and will be from it on.
 
-    ``last[place, cell]`` and ``following[place, cell]`` for place 0 .. count (a slot may go in at
-    each), -1 for never. Returns the number of toggles.
+    Parameters
+    ----------
+    states : int8 array, shape (slots, cells)
+        0 bar, 1 cross, -1 free.
+    order : int64 array
+        The slots in their order.
+    count : int
+        Only the first so many entries of `order` are there.
+    last, following : int8 arrays, shape (slots + 1, cells)
+        Receive the state before and from each place on, from 0 to `count`, as a slot may be put in
+        at each; -1 for never.
+
+    Returns
+    -------
+    int
+        The number of toggles: changes between driven states of a cell.
     """
     cells = states.shape[1]
     toggles = 0
@@ -50,25 +64,48 @@ def neighbours(states, order, count, last, following):
 def reinsert(states, order, victims, last, following):
     """Take slots out one by one and put each back where it costs the fewest toggles.
 
-    Returns the number of toggles at the end.
+    Best insertion; O(slots * cells) for each victim.
+
+    Parameters
+    ----------
+    states : int8 array, shape (slots, cells)
+        0 bar, 1 cross, -1 free.
+    order : int64 array, shape (slots,)
+        The slots in their order; changed.
+    victims : int64 array
+        The slots to take out, one after the other.
+    last, following : int8 arrays, shape (slots + 1, cells)
+        Scratch, see `neighbours`.
+
+    Returns
+    -------
+    int
+        The number of toggles at the end.
     """
     slots, cells = states.shape
     for pick in range(len(victims)):
         slot = victims[pick]
-        at = 0
-        while order[at] != slot:
-            at += 1
-        for place in range(at, slots - 1):
+
+        # Take the slot out of the order.
+        present_place = 0
+        while order[present_place] != slot:
+            present_place += 1
+        for place in range(present_place, slots - 1):
             order[place] = order[place + 1]
+
+        # At each place it adds a toggle to its cells if the state before or after differs; if
+        # those two differ from each other, one toggle was there already.
         neighbours(states, order, slots - 1, last, following)
-        best, best_place = 1 << 60, 0
+        best = 1 << 60
+        best_place = 0
         for place in range(slots):
             extra = 0
             for cell in range(cells):
                 state = states[slot, cell]
                 if state < 0:
                     continue
-                before, after = last[place, cell], following[place, cell]
+                before = last[place, cell]
+                after = following[place, cell]
                 if before >= 0 and before != state:
                     extra += 1
                 if after >= 0 and after != state:
@@ -76,7 +113,8 @@ def reinsert(states, order, victims, last, following):
                 if before >= 0 and after >= 0 and before != after:
                     extra -= 1
             if extra < best:
-                best, best_place = extra, place
+                best = extra
+                best_place = place
         for place in range(slots - 1, best_place, -1):
             order[place] = order[place - 1]
         order[best_place] = slot
@@ -101,7 +139,7 @@ class Sequence:
         self.following = np.empty((slots + 1, cells), dtype=np.int8)
 
     def count(self) -> int:
-        """Count the toggles of the present order."""
+        """Count the toggles of the present order, and write ``last`` and ``following`` anew."""
         return int(neighbours(self.states, self.order, len(self.order), self.last, self.following))
 
     def improve(self, rng: np.random.Generator, clock: Clock | None = None) -> int:
@@ -121,64 +159,104 @@ class Sequence:
         return best
 
     def agreement(self, place: int, unit: int) -> NDArray[np.int64]:
-        """``cost[cell, state]``: `unit` for each toggle that driving a cell there would add.
+        """Price the states of cells by the toggles that they would add to the sequence.
 
-        `place` is that of the slot to be routed anew; `count` must be up to date.
+        Parameters
+        ----------
+        place
+            That of the slot to be routed anew. `count` must have been called since the last change
+            of states or order.
+        unit
+            What a toggle costs.
+
+        Returns
+        -------
+        int64 array, shape (cells, 2)
+            ``cost[cell, state]``: `unit` for each toggle more than if the cell stays dark there.
         """
-        before, after = self.last[place], self.following[place + 1]
-        kept = ((before != after) & (before != FREE) & (after != FREE)).astype(np.int64)
-        return np.stack(
-            [
-                ((before != FREE) & (before != state)).astype(np.int64)
-                + ((after != FREE) & (after != state))
-                - kept
-                for state in (0, 1)
-            ],
-            axis=1,
-        ) * np.int64(unit)
+        before = self.last[place]
+        after = self.following[place + 1]
+        if_dark = ((before != after) & (before != FREE) & (after != FREE)).astype(np.int64)
+        added = np.empty((len(before), 2), dtype=np.int64)
+        for state in (0, 1):
+            toggles_before = (before != FREE) & (before != state)
+            toggles_after = (after != FREE) & (after != state)
+            if_driven = toggles_before.astype(np.int64) + toggles_after
+            added[:, state] = if_driven - if_dark
+        return added * unit
 
 
 def lower_toggles(planner: SlotPlanner, sequence: Sequence) -> int:
-    """Order the slots for few toggles, and let routes of the same length agree with that order.
+    """Order the slots for few toggles, and choose among routes of the same length for that order.
 
-    Routes keep their lengths. Returns the toggles after the slots were ordered, before routes
-    changed.
+    Parameters
+    ----------
+    planner
+        ``planner.plan`` receives the new routes.
+    sequence
+        The slots of the plan; order and states are changed.
+
+    Returns
+    -------
+    int
+        The number of toggles after the slots were ordered, before routes changed.
     """
     planner.on_event(Tick("order", 0))
     clock = planner.clock
     ordered = sequence.improve(planner.rng, clock)
     for _ in range(3):
         before = sequence.count()
-        _agree(planner, sequence)
+        _reroute_for_fewer_toggles(planner, sequence)
         if sequence.improve(planner.rng, clock) >= before:
             break
     return ordered
 
 
-def _agree(planner: SlotPlanner, sequence: Sequence) -> None:
-    """Route the slots again, as short, but agreeing with the states before and after."""
-    flat = planner.router.wiring.cell_cost
-    unit = UNIT // (4 * planner.router.width)  # all toggles of a route weigh less than a cell
-    cost = sequence.count()
+def _reroute_for_fewer_toggles(planner: SlotPlanner, sequence: Sequence) -> None:
+    """Reroute each slot in turn, in the order of the sequence, so that fewer cells toggle.
+
+    Routes stay as short as they are: among ways of the same number of cells those are taken whose
+    cells are already in the state that they have in the slots before and after. A slot is only
+    changed if the whole sequence then has fewer toggles.
+
+    Parameters
+    ----------
+    planner
+        ``planner.plan`` receives the new routes. The clock ends the pass between two slots.
+    sequence
+        ``sequence.states`` receives the new states; the order stays.
+    """
+    cell_cost = planner.router.wiring.cell_cost
+    toggle_cost = UNIT // (
+        4 * planner.router.width
+    )  # all toggles of a route cost less than a cell
+    n_toggles = sequence.count()
     for place in range(len(sequence.order)):
         if planner.clock.remaining_s <= 0:
             return
-        number = int(sequence.order[place])
-        slot, old = planner.plan[number], sequence.states[number].copy()
-        routes, lengths = slot.routes.copy(), slot.lengths.copy()
+
+        # Shorten the routes of this slot at the price of the toggles that each state would add.
+        index = int(sequence.order[place])
+        slot = planner.plan[index]
+        routes = slot.routes.copy()
+        lengths = slot.lengths.copy()
         order = planner.sources(slot.partner)
         planner.router.shorten(
             order,
             planner.destinations(slot.partner),
             routes,
             lengths,
-            cell_cost=flat + sequence.agreement(place, unit),
+            cell_cost=cell_cost + sequence.agreement(place, toggle_cost),
         )
-        sequence.states[number] = planner.router.states(order, routes, lengths)
-        now = sequence.count()
-        if now < cost:
-            cost = now
-            planner.plan[number] = slot._replace(routes=routes, lengths=lengths)
+
+        # Keep them if that helps the sequence, or go back. Counting also brings the arrays up to
+        # date that `agreement` reads for the next slot.
+        former_states = sequence.states[index].copy()
+        sequence.states[index] = planner.router.states(order, routes, lengths)
+        new_n_toggles = sequence.count()
+        if new_n_toggles < n_toggles:
+            n_toggles = new_n_toggles
+            planner.plan[index] = slot._replace(routes=routes, lengths=lengths)
         else:
-            sequence.states[number] = old
+            sequence.states[index] = former_states
             sequence.count()

@@ -15,7 +15,7 @@ from optmatch.solvers.all_to_all.settling import order_slots
 from optmatch.solvers.frame import limit_of
 from optmatch.solvers.method import Run
 from optmatch.solvers.routing.methods import route_by_negotiation
-from optmatch.solvers.routing.worst import choose_ties, measure_states
+from optmatch.solvers.routing.worst import measure_states, save_power_among_ties
 
 _STARTS = 8
 """Negotiations for each slot."""
@@ -48,7 +48,7 @@ def solve_worst(plan: Run) -> Run:
         bound = problem.lower_bound()
         schedule = found.schedule
         if problem.objective == "total-cells":
-            tied = found if waiting else choose_ties(problem, found)  # they cost time
+            tied = found if waiting else save_power_among_ties(problem, found)  # they cost time
             return order_slots(problem, tied, rng, clock, on_event)
         if schedule is None:
             infeasible = found.status is Status.INFEASIBLE

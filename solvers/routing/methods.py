@@ -34,6 +34,7 @@ from optmatch.solvers.routing.negotiation import (
     Routes,
     answer_at_once,
     conclude_routes,
+    limits_left,
     one_slot,
 )
 from optmatch.solvers.routing.worst import route_worst
@@ -82,23 +83,48 @@ def hand_over(
 
 
 def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Generator) -> Refuted:
-    """Make the test whether a matching has no routing on another fabric, for `find_causes`."""
+    """Make the test whether a matching has no routing on a fabric, for `find_causes`.
 
-    def refuted(fabric: Fabric) -> bool | None:
-        fixed = replace(problem, fabric=fabric, objective="total-cells", cells=None)
-        if fixed.dead_circuits():
+    Parameters
+    ----------
+    problem
+        The matching; its fabric and its objective do not matter.
+    limits, clock
+        The limits of the whole solve, and the clock that was started with them: the exact search
+        has the time that is left.
+    rng
+        For the negotiations.
+
+    Returns
+    -------
+    Refuted
+        A function of a fabric with the same ports and fewer faults. It returns True if it is
+        proved that the matching has no routing there, False if routes were found, and None if the
+        time was up before either.
+    """
+
+    def is_refuted(fabric: Fabric) -> bool | None:
+        """Return whether the matching has no routing on a fabric; None if that stays open."""
+        any_routes = replace(problem, fabric=fabric, objective="total-cells", cells=None)
+        if any_routes.dead_circuits():
             return True
-        negotiation = Negotiation(fixed)
-        if any(negotiation.attempt(turn, rng) is not None for turn in range(WARM_STARTS)):
-            return False
+
+        # Routes are mostly found at once; only where they are not is there something to prove.
+        negotiation = Negotiation(any_routes)
+        for turn in range(WARM_STARTS):
+            if negotiation.attempt(turn, rng) is not None:
+                return False
         with uncounted():
             from optmatch.solvers.routing.branch_and_price import search
 
-        left = replace(limits, time_s=limits.time_s and clock.remaining_s, gap=1.0)
-        status = search(fixed, left, rng, ignore).status
-        return None if status is Status.UNKNOWN else status is Status.INFEASIBLE
+        # With a gap of 1 the search ends at the first routes: how long they are does not matter.
+        last_limits = replace(limits_left(limits, clock), gap=1.0)
+        status = search(any_routes, last_limits, rng, ignore).status
+        if status is Status.UNKNOWN:
+            return None
+        return status is Status.INFEASIBLE
 
-    return refuted
+    return is_refuted
 
 
 def route_by_negotiation(
@@ -141,7 +167,7 @@ def route_by_negotiation(
             yield None if found is None else (found.objective, found)
 
     best, limit, _ = take_best(attempts(), bound, clock, on_event, "negotiate", most)
-    left = replace(limits, time_s=limits.time_s and clock.remaining_s)
+    left = limits_left(limits, clock)
     if best is None and unlimited and limit is Limit.EXHAUSTED:
         return hand_over(problem, left, rng, on_event, "negotiated")
     found = conclude_routes(problem, best, bound, limit, "negotiated")
@@ -203,6 +229,7 @@ def route_forward(
 
 
 def _cell_cost(problem: Routing) -> NDArray[np.int64]:
+    """Return ``cost[cell, state, shared]`` for `route_cheaply`, in micro-dB or in cells."""
     if problem.objective == "loss-db":
         losses = problem.bar_loss_db, problem.cross_loss_db
         return cost_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
@@ -210,6 +237,7 @@ def _cell_cost(problem: Routing) -> NDArray[np.int64]:
 
 
 def _measure(problem: Routing, states: NDArray[np.int8]) -> float:
+    """Return the objective, in cells or dB, of ``states[0, cell]`` that hold the matching."""
     passed, crossed = count_cells(problem.fabric, problem.matching[None], states)
     if problem.objective == "worst-cells":
         return float(passed.max(initial=0))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Clock, Limit, Schedule, Solution
+from optmatch.model import IDLE, Clock, Limit, Limits, Schedule, Solution
 from optmatch.problems import Routing, RoutingProof
 from optmatch.solvers.frame import conclude
 from optmatch.solvers.routing.causes import Refuted, refuse_dead_pairs
@@ -19,7 +20,22 @@ from optmatch.solvers.routing.router import CellRouter
 def answer_at_once(
     problem: Routing, name: str, refuted: Refuted | None = None, clock: Clock | None = None
 ) -> Solution | None:
-    """Answer matchings that need no search: dead circuits, no circuits, a fabric without cells."""
+    """Answer a matching that needs no search.
+
+    Parameters
+    ----------
+    problem
+    name
+        The name of the method.
+    refuted, clock
+        As of `refuse_dead_pairs`.
+
+    Returns
+    -------
+    Solution or None
+        INFEASIBLE if no state of the cells carries some circuit; OPTIMAL if there are no circuits,
+        or a fabric without cells; None if routes have to be found.
+    """
     fabric = problem.fabric
     refused = refuse_dead_pairs(problem, problem.dead_circuits(), name, refuted, clock)
     if refused is not None:
@@ -32,12 +48,25 @@ def answer_at_once(
 
 
 def one_slot(problem: Routing, states: NDArray[np.int8] | None) -> Schedule:
-    """Make the schedule of a single slot of one second."""
+    """Make the schedule of a single slot of one second, from ``states[0, cell]``."""
     return Schedule(matchings=problem.matching[None], durations_s=np.ones(1), cell_states=states)
 
 
+def limits_left(limits: Limits, clock: Clock) -> Limits:
+    """Return limits with the time that is left of them, if they limit the time.
+
+    `clock` was started with these limits.
+    """
+    if limits.time_s is None:
+        return limits
+    return replace(limits, time_s=clock.remaining_s)
+
+
 def near_enough(objective: float, bound: float, gap: float) -> Limit | None:
-    """Tell whether an objective is as near to its bound as asked for; no gap asks for all."""
+    """Return `Limit.GAP` if an objective is within the relative gap of its bound, otherwise None.
+
+    A gap of 0 asks for the optimum: then the answer is None.
+    """
     return Limit.GAP if gap and objective - bound <= gap * objective else None
 
 
@@ -51,7 +80,24 @@ def conclude_routes(
     certificate: RoutingProof | None = None,
     stats: dict[str, object] | None = None,
 ) -> Solution:
-    """Make the solution from the best routes found, if any, and a proved bound."""
+    """Make the solution from the best routes found, if any, and a proved bound.
+
+    Parameters
+    ----------
+    problem
+    best
+        None if no routes were found.
+    bound
+        In the unit of the objective; infinite if there are no routes.
+    limit
+        The limit that ended the search, None if none did.
+    name
+        The name of the method.
+    certificate
+        What proves the bound, if it is not the problem's own.
+    stats
+        Further statistics.
+    """
     known: dict[str, Any] = {"certificate": certificate, "stats": stats or {}}
     if best is None:
         return conclude(problem, name, None, bound, limit, **known)
@@ -68,7 +114,18 @@ WARM_STARTS = 4
 
 
 class Routes:
-    """Routes of one matching, as the router keeps them, and their costs."""
+    """Routes of one matching, the states of cells that they need, and the objective.
+
+    Parameters
+    ----------
+    problem
+    router
+    order
+        The source ports of the circuits.
+    routes, lengths
+        As of `RoutedCircuits`: ``routes[source, step]`` is the terminal by which light leaves the
+        cell, and ``lengths[source]`` the number of cells.
+    """
 
     def __init__(
         self,
@@ -97,7 +154,11 @@ class Routes:
 
 
 class Negotiation:
-    """A matching with the router of its fabric, and attempts to route it."""
+    """A matching with the router of its fabric, and attempts to route it.
+
+    ``order`` has the source ports of the circuits, those with the longest shortest routes first;
+    ``partner[source]`` is the destination of a port, -1 where it is idle.
+    """
 
     def __init__(self, problem: Routing) -> None:
         self.problem = problem
@@ -110,7 +171,10 @@ class Negotiation:
         self.order = sources[np.argsort(-far, kind="stable")]
 
     def take_up(self, start: Solution) -> Routes | None:
-        """Keep the routes of a former solution where they fit, and negotiate what is left."""
+        """Keep the routes of a former solution where they fit, and negotiate what is left.
+
+        Returns None if `start` is no solution of this fabric, or no negotiation succeeds.
+        """
         former, fabric = start.schedule, self.problem.fabric
         states = None if former is None else former.cell_states
         if states is None or states.shape != (1, fabric.n_cells):
@@ -131,8 +195,19 @@ class Negotiation:
     ) -> Routes | None:
         """Negotiate once: first in the given order, then in random orders and with random ties.
 
-        The number of the turn chooses order and effort. `prices` are the costs of links from the
-        start, in `UNIT`.
+        Parameters
+        ----------
+        turn
+            Chooses order and effort. From 1 on, small random prices of links break ties, and the
+            routes are shortened afterwards.
+        rng
+        prices
+            ``prices[link]``, in 1/`UNIT` of a cell: what links cost from the start.
+
+        Returns
+        -------
+        Routes or None
+            None if the negotiation failed, which proves nothing.
         """
         routes, lengths = self.router.empty_routes()
         order, link = self.order, self.router.wiring.link
@@ -151,7 +226,10 @@ class Negotiation:
 
 
 def cell_costs(problem: Routing) -> tuple[int, int]:
-    """Return the costs of bar and cross for the router, in `UNIT`."""
+    """Return what it costs the router to pass a cell in bar and in cross, in 1/`UNIT` of a cell.
+
+    For the total loss they are the losses, `UNIT` for a dB; for other objectives both are a cell.
+    """
     if problem.objective != "loss-db":
         return UNIT, UNIT
     return round(problem.bar_loss_db * UNIT), round(problem.cross_loss_db * UNIT)

@@ -1,4 +1,8 @@
-"""The kernels of `pathfinder` with a fabric: its wiring and a workspace."""
+"""The kernels of `pathfinder` with a fabric: its graph and a workspace.
+
+Routes are kept as the terminals by which light leaves the cells; ``terminal >> 2`` is the cell.
+`terminals` explains how terminals are numbered.
+"""
 
 from __future__ import annotations
 
@@ -25,51 +29,102 @@ from optmatch.solvers.routing.pathfinder import (
 )
 
 _PASSING = UNIT // 20
-"""What each cell costs beside the power of its heater."""
+"""What each cell costs beside the power of its heater, in 1/`UNIT` of an average heater."""
 
 
 @lru_cache(maxsize=16)
-def _wire(
+def _build_graph(
     fabric: Fabric, bar_cost: int, cross_cost: int, cells: CellDevice | None, power: bool
 ) -> tuple[MeshArrays, NDArray[np.int64]]:
-    """MeshArrays, and ``least[source, destination]``: the cost of the cheapest way if alone."""
-    graph: Any = fabric.graph
-    cell_cost = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (graph.n_cells, 1))
-    if cells is not None:
-        weight = split_power(fabric, cells)[1] if power else cells.loss_db
-        mean = float(weight.mean())
-        if mean:
-            cell_cost = np.rint(weight / mean * UNIT).astype(np.int64) + (_PASSING if power else 0)
-    terminals, links = len(graph.mate), graph.links
-    first = np.unique(links.of_terminal, return_index=True)[1]
+    """Build the arrays of a fabric that the kernels search, and the costs of its cheapest ways.
+
+    One run of Dijkstra for each port. All arrays are read-only: they are shared by routers.
+
+    Parameters
+    ----------
+    fabric
+    bar_cost, cross_cost
+        What passing a cell costs in each state, in 1/`UNIT` of a cell.
+    cells
+        If given, costs of cells are in proportion to their losses, `UNIT` on average.
+    power
+        If costs are in proportion to heater powers instead, above those of dark cells.
+
+    Returns
+    -------
+    graph : MeshArrays
+        ``graph.to_go[port, terminal]`` is the cost of the cheapest way from there to the port.
+    least : int64 array, shape (ports, ports)
+        ``least[source, destination]``: the cost of the cheapest way of a circuit that is alone.
+    """
+    cell_graph: Any = fabric.graph
+    cell_cost = _cell_costs(fabric, bar_cost, cross_cost, cells, power)
+    n_terminals = len(cell_graph.mate)
+    links = cell_graph.links
     target = fabric.destination_terminals.astype(np.int64)
-    wiring = MeshArrays(
-        mate=graph.mate.astype(np.int64),
-        exits=graph.exits.astype(np.int64),
+
+    # A link has two terminals: the first one in the order of numbers, and its mate or -1.
+    first_terminal = np.unique(links.of_terminal, return_index=True)[1]
+    ends = np.stack([first_terminal, cell_graph.mate[first_terminal]], axis=1)
+    graph = MeshArrays(
+        mate=cell_graph.mate.astype(np.int64),
+        exits=cell_graph.exits.astype(np.int64),
         link=links.of_terminal.astype(np.int64),
-        ends=np.stack([first, graph.mate[first]], axis=1).astype(np.int64),
-        cell_cost=fit_stuck(graph, cell_cost),
+        ends=ends.astype(np.int64),
+        cell_cost=fit_stuck(cell_graph, cell_cost),
         source=fabric.source_terminals.astype(np.int64),
         target=target,
-        to_go=np.empty((len(target), terminals), dtype=np.int64),
+        to_go=np.empty((len(target), n_terminals), dtype=np.int64),
     )
-    space = new_workspace(terminals, links.count, 0)
+    space = new_workspace(n_terminals, links.count, 0)
     for port, terminal in enumerate(target):
         check_time()
-        cost_to_go(wiring, terminal, space, wiring.to_go[port])
-    leaving = graph.exits[wiring.source]  # (ports, state)
-    cost = wiring.to_go[:, leaving] + wiring.cell_cost[wiring.source >> 2][None]
+        cost_to_go(graph, terminal, space, graph.to_go[port])
+
+    # The first cell of a way is passed in one of two states, to one of two exits.
+    first_cell = graph.source >> 2
+    first_exits = cell_graph.exits[graph.source]  # (source, state)
+    cost = graph.to_go[:, first_exits] + graph.cell_cost[first_cell][None]
     least = np.ascontiguousarray(cost.min(axis=2).T)
-    for array in (*wiring, least):
+    for array in (*graph, least):
         array.flags.writeable = False
-    return wiring, least
+    return graph, least
+
+
+def _cell_costs(
+    fabric: Fabric, bar_cost: int, cross_cost: int, cells: CellDevice | None, power: bool
+) -> NDArray[np.int64]:
+    """Return ``cost[cell, state]`` of passing, in 1/`UNIT` of a cell; arguments as above."""
+    alike = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (fabric.n_cells, 1))
+    if cells is None:
+        return alike
+    weight = split_power(fabric, cells)[1] if power else cells.loss_db
+    mean = float(weight.mean())
+    if mean == 0.0:
+        return alike
+    cost = np.rint(weight / mean * UNIT).astype(np.int64)
+    if power:
+        cost += _PASSING  # a way of fewer cells is better even if no heater is on
+    return cost
 
 
 class CellRouter:
     """The kernels with a fabric and a workspace; one for each thread.
 
-    Passing a cell costs `bar_cost` or `cross_cost`, in `UNIT`. If `cells` are given, it costs what
-    they lose, `UNIT` on average; or with `power` what their heaters take more than dark ones.
+    Parameters
+    ----------
+    fabric
+    bar_cost, cross_cost
+        What passing a cell costs in each state, in 1/`UNIT` of a cell.
+    cells
+        If given, passing a cell costs what it loses, `UNIT` on average.
+    power
+        With `cells`, passing costs what heaters take above the power of dark cells, instead.
+
+    Raises
+    ------
+    ValueError
+        The fabric has no cells.
     """
 
     def __init__(
@@ -86,16 +141,18 @@ class CellRouter:
             raise ValueError("a fabric without cells needs no routes")
         self.fabric, self.graph = fabric, graph
         self.bidirectional = fabric.bidirectional
-        self.wiring, self.least = _wire(fabric, bar_cost, cross_cost, cells, power)
+        self.wiring, self.least = _build_graph(fabric, bar_cost, cross_cost, cells, power)
         self.no_cost = np.zeros(len(graph.mate), dtype=np.int64)
         longest = int(fabric.route_cells()[fabric.route_cells() != UNREACHED].max(initial=0))
         self.width = min(len(graph.mate), 4 * longest + 64)  # no route in use is longer
         self.workspace = new_workspace(len(graph.mate), graph.links.count, self.width)
 
     def empty_routes(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Room for one matching: routes by source port, and their lengths (0: none)."""
-        ports = len(self.wiring.source)
-        return np.zeros((ports, self.width), dtype=np.int32), np.zeros(ports, dtype=np.int64)
+        """Allocate routes and lengths of one matching, as of `RoutedCircuits`: no routes yet."""
+        n_ports = len(self.wiring.source)
+        routes = np.zeros((n_ports, self.width), dtype=np.int32)
+        lengths = np.zeros(n_ports, dtype=np.int64)
+        return routes, lengths
 
     def settle(
         self,
@@ -107,10 +164,22 @@ class CellRouter:
         base: NDArray[np.int64] | None = None,
         effort: Effort = FULL,
     ) -> int:
-        """Route circuits of the ports in `order`; return their cost, or the code of `negotiate`.
+        """Route circuits by negotiated congestion, then shorten their routes.
 
-        ``partner[source]`` is a destination; `base` is the cost of leaving by each terminal, on
-        top of cells and contest.
+        Parameters
+        ----------
+        order, partner, routes, lengths
+            As of `RoutedCircuits`; routes that are there are where the negotiation starts.
+        base
+            ``base[terminal]``: what leaving there costs on top of cells and contests.
+        effort
+            When the negotiation gives up.
+
+        Returns
+        -------
+        int
+            The cost of all routes, in 1/`UNIT` of a cell. If it failed, minus the number of links
+            that are still contested, or `BLOCKED` if a circuit has no way.
         """
         if base is None:
             base = self.no_cost
@@ -129,9 +198,20 @@ class CellRouter:
         *,
         cell_cost: NDArray[np.int64] | None = None,
     ) -> int:
-        """Put every circuit of a routed matching on its cheapest way past the others; total cost.
+        """Put each circuit of a routed matching on its cheapest way past the others.
 
-        ``cell_cost[cell, state]`` is not below the cost that the router was made with.
+        Parameters
+        ----------
+        order, partner, routes, lengths
+            As of `RoutedCircuits`: all have routes, which are changed.
+        cell_cost
+            ``cell_cost[cell, state]``, not below the cost that the router was made with, which it
+            replaces.
+
+        Returns
+        -------
+        int
+            The cost of all routes, in 1/`UNIT` of a cell.
         """
         wiring = self.wiring
         if cell_cost is not None:
@@ -144,31 +224,49 @@ class CellRouter:
     def states(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
     ) -> NDArray[np.int8]:
-        """Return the state of every cell under some routes, -1 where no light passes."""
+        """Return ``states[cell]`` under the routes of the circuits in `order`, -1 where dark."""
         states = np.full(self.graph.n_cells, FREE, dtype=np.int8)
         on_route = np.arange(routes.shape[1]) < lengths[order, None]
-        left = routes[order]
-        entered = np.empty_like(left)
-        entered[:, 0] = self.wiring.source[order]
-        entered[:, 1:] = self.wiring.mate[left[:, :-1]]
-        left, entered = left[on_route], entered[on_route]
-        states[left >> 2] = (left ^ entered) & 1  # terminals of one side differ in the end alone
+        leaving = routes[order]
+        entering = np.empty_like(leaving)
+        entering[:, 0] = self.wiring.source[order]
+        entering[:, 1:] = self.wiring.mate[leaving[:, :-1]]
+
+        # Terminals of one side differ in the lowest bit: it stays in bar and changes in cross.
+        crosses = (leaving ^ entering) & 1
+        states[leaving[on_route] >> 2] = crosses[on_route]
         return states
 
     def follow(
         self, matching: NDArray[np.int32], states: NDArray[np.int8]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Read routes out of cell states; a circuit that the states do not carry has none."""
+        """Follow the light of a matching through cell states.
+
+        Parameters
+        ----------
+        matching
+            ``matching[source] = destination``, -1 where idle.
+        states
+            ``states[cell]``: 0 bar, 1 cross, -1 free.
+
+        Returns
+        -------
+        routes, lengths
+            As of `RoutedCircuits`. A circuit that the states do not carry, or whose route has more
+            than `width` cells, has length 0.
+        """
         routes, lengths = self.empty_routes()
         wiring = self.wiring
         for source, partner in enumerate(matching.tolist()):
             if partner == IDLE or (self.bidirectional and partner < source):
                 continue
-            terminal, found = int(wiring.source[source]), list[int]()
-            while terminal >= 0 and states[terminal >> 2] != FREE and len(found) < self.width:
-                found.append(int(wiring.exits[terminal, states[terminal >> 2]]))
-                terminal = int(wiring.mate[found[-1]])
-            if found and found[-1] == wiring.target[partner]:
-                routes[source, : len(found)] = found
-                lengths[source] = len(found)
+            entering = int(wiring.source[source])
+            route = list[int]()
+            while entering >= 0 and states[entering >> 2] != FREE and len(route) < self.width:
+                leaving = int(wiring.exits[entering, states[entering >> 2]])
+                route.append(leaving)
+                entering = int(wiring.mate[leaving])
+            if route and route[-1] == wiring.target[partner]:
+                routes[source, : len(route)] = route
+                lengths[source] = len(route)
         return routes, lengths

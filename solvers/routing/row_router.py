@@ -232,17 +232,23 @@ class MeshRouter(ForwardRouter):
         return self._change_after_routing(row, routed)
 
     def warm_up(self) -> None:
-        """Compile, or load, the kernels of changes in which circuits do not fit in."""
+        """Compile, or load from disk, the kernels that a change needs if its circuits do not fit.
+
+        A first change would otherwise wait for them, as they are compiled when they are first
+        called: here for a change of no circuits, which takes no time.
+        """
         n_ports = len(self.ports.live)
         routed = RoutedRow(
-            np.full(self.fabric.n_cells, FREE, dtype=np.int8),
-            np.zeros((n_ports, self.width), dtype=np.int32),
-            np.zeros(n_ports, dtype=np.int64),
+            states=np.full(self.fabric.n_cells, FREE, dtype=np.int8),
+            routes=np.zeros((n_ports, self.width), dtype=np.int32),
+            lengths=np.zeros(n_ports, dtype=np.int64),
         )
         no_circuits = np.empty(0, dtype=np.int64)
-        arrays = self._router.wiring, self._router.workspace, self._work
-        negotiate_change(*arrays, no_circuits, UNIT, routed)
-        finish_change(*arrays, no_circuits, routed)
+        graph = self._router.wiring
+        space = self._router.workspace
+        toggle_price = UNIT
+        negotiate_change(graph, space, self._work, no_circuits, toggle_price, routed)
+        finish_change(graph, space, self._work, no_circuits, routed)
 
     def _change_after_routing(self, row: NDArray[np.int32], routed: RoutedRow) -> int:
         """Route a row as if nothing were up, then save toggles; return the outcome."""

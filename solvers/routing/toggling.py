@@ -6,6 +6,10 @@ the fewest toggles (a bidirectional search, level by level of toggles). Where on
 circuits are ripped up and rerouted by negotiated congestion (McMurchie and Ebeling 1995, doi
 10.1145/201310.201328) at the price of their toggles. Then each circuit in turn looks for a way of
 fewer toggles past all others.
+
+Routes are kept as the terminals by which light leaves the cells; `terminals` explains how these
+are numbered. In all kernels ``graph`` is the `MeshArrays` of the fabric, ``space`` the
+`RoutingSpace` and ``room`` the `Room` to work in.
 """
 
 from __future__ import annotations
@@ -20,11 +24,12 @@ from optmatch.solvers.routing.pathfinder import (
     FAR,
     UNIT,
     Effort,
-    MeshArrays,
     RoutedCircuits,
     negotiate,
+    with_cell_cost,
 )
 from optmatch.solvers.routing.rows import line_up
+from optmatch.solvers.routing.terminals import cell_of, state_between
 
 NO_ROOM = -1
 """`fit_in_circuits` or `negotiate_change` found no routes."""
@@ -89,125 +94,171 @@ class Meeting(NamedTuple):
 
 
 @kernel
-def follow_circuit(wiring, room, states, port):
+def follow_circuit(graph, room, states, port):
     """Follow the light of a port through cell states into ``room.routes`` and ``room.lengths``.
 
-    Returns the number of cells, 0 if the light does not come to its destination. A route that
-    arrives has each link for itself: as light in a cell goes back the way it came, other light
-    there could only come from the place where this light goes to.
+    A route that arrives has each link for itself: as light in a cell goes back the way it came,
+    other light there could only come from the place where this light goes to.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    room : Room
+        ``room.partner[port]`` is the destination.
+    states : int8 array, shape (cells,)
+        Light ends at a cell of state -1.
+    port : int
+
+    Returns
+    -------
+    int
+        The number of cells; 0 if the light does not come to its destination.
     """
     route = room.routes[port]
     length = 0
-    entered = wiring.source[port]
-    left = -1
-    while entered >= 0 and states[entered >> 2] >= 0 and length < len(route):
-        left = wiring.exits[entered, states[entered >> 2]]
-        route[length] = left
-        entered = wiring.mate[left]
+    entering = graph.source[port]
+    leaving = -1
+    while entering >= 0 and states[cell_of(entering)] >= 0 and length < len(route):
+        leaving = graph.exits[entering, states[cell_of(entering)]]
+        route[length] = leaving
+        entering = graph.mate[leaving]
         length += 1
-    if left != wiring.target[room.partner[port]]:
+    if leaving != graph.target[room.partner[port]]:
         length = 0
     room.lengths[port] = length
     return length
 
 
 @kernel
-def occupy_route(wiring, space, toll, port, route):
-    """Close the links of a route to others; its cells are set now, so nobody pays them again.
+def occupy_route(graph, space, toll, port, route):
+    """Close the links of a route to others, and let passing its cells cost no toggle any more.
 
-    Returns False if the route passes a link twice, once in each direction.
+    Parameters
+    ----------
+    graph : MeshArrays
+    space : RoutingSpace
+        ``space.exit_cost`` of the links becomes `FAR`, and ``space.use`` counts the passages.
+    toll : int64 array, shape (cells, states)
+        The cost of passing a cell, with `_TOGGLE` if it has to be toggled; changed.
+    port : int
+    route : int32 array, shape (cells on the route,)
+
+    Returns
+    -------
+    bool
+        False if the route passes a link twice, once in each direction.
     """
-    entered = wiring.source[port]
-    space.exit_cost[entered] = FAR
-    space.use[wiring.link[entered]] += 1
+    entering = graph.source[port]
+    space.exit_cost[entering] = FAR
+    space.use[graph.link[entering]] += 1
     is_simple = True
     for step in range(len(route)):
-        left = route[step]
-        link = wiring.link[left]
+        leaving = route[step]
+        link = graph.link[leaving]
         space.use[link] += 1
         if space.use[link] > 1:
             is_simple = False
         for end in range(2):
-            terminal = wiring.ends[link, end]
+            terminal = graph.ends[link, end]
             if terminal >= 0:
                 space.exit_cost[terminal] = FAR
-        state = (left ^ entered) & 1
-        toll[left >> 2, state] = wiring.cell_cost[left >> 2, state]
-        entered = wiring.mate[left]
+        state = state_between(entering, leaving)
+        toll[cell_of(leaving), state] = graph.cell_cost[cell_of(leaving), state]
+        entering = graph.mate[leaving]
     return is_simple
 
 
 @kernel
-def clear_occupation(wiring, space, states, toll):
-    """Open all links; a state of a cell costs its passage, and a toggle if the cell changes."""
+def clear_occupation(graph, space, states, toll):
+    """Open all links, and price all cells as before any route is chosen.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    space : RoutingSpace
+        ``space.exit_cost`` and ``space.use`` become 0.
+    states : int8 array, shape (cells,)
+        The present states, -1 where not known.
+    toll : int64 array, shape (cells, states)
+        Receives the cost of passing, and `_TOGGLE` more where the cell is in the other state.
+    """
     for terminal in range(len(space.exit_cost)):
         space.exit_cost[terminal] = 0
     for link in range(len(space.use)):
         space.use[link] = 0
     for cell in range(len(states)):
         for state in range(2):
-            toll[cell, state] = wiring.cell_cost[cell, state]
+            toll[cell, state] = graph.cell_cost[cell, state]
             if states[cell] == 1 - state:
                 toll[cell, state] += _TOGGLE
 
 
 @inner_kernel
-def _expand_level(wiring, prices, side, opposite, level, best):
-    """Go on from all terminals that wait at a level of toggles of one side.
+def _expand_level(graph, prices, side, opposite, level, best):
+    """Expand all terminals at one level of toggles, from one side of a bidirectional search.
+
+    This is a 0-1 breadth-first search: a cell that is set already leads to a terminal of the same
+    level, which joins the end of the queue that is being read; a cell that has to be toggled leads
+    to one of the next level. As light in a cell goes back the way it came, the work is the same
+    from both ends of the circuit. For terminals see `terminals`.
 
     Parameters
     ----------
+    graph : MeshArrays
     prices : (exit_cost, toll)
-        ``exit_cost[terminal]``, of which only `FAR` counts; ``toll[cell, state]``.
+        ``exit_cost[terminal]``: a terminal of cost `FAR` is closed, other costs are not read.
+        ``toll[cell, state]``: the cost of passing, with `_TOGGLE` if the cell has to be toggled.
     side, opposite : SearchSide
-        As light in a cell goes back the way it came, the work is the same from both ends.
-    level : (number, count)
-        The number of toggles so far, and how many terminals wait.
+        The side that is expanded, and the one that it may meet.
+    level : (level_number, n_waiting)
+        The number of toggles so far, and how many terminals wait in the queue of this level.
     best : Meeting
+        The best meeting of the sides so far.
 
     Returns
     -------
     (int, Meeting)
-        How many terminals wait at the next level, and the best meeting so far.
+        How many terminals wait at the next level, 0 also if a queue is full; and the best meeting.
     """
     exit_cost, toll = prices
-    number, count = level
-    queue = side.waiting[number & 1]
-    next_queue = side.waiting[1 - (number & 1)]
+    level_number, n_waiting = level
+    queue = side.waiting[level_number % 2]
+    next_queue = side.waiting[(level_number + 1) % 2]
     head = 0
     n_next = 0
-    while head < count:
-        entered = queue[head]
+    while head < n_waiting:
+        entering = queue[head]
         head += 1
-        if side.cost[entered] < number * _TOGGLE:  # reached by fewer toggles in the meantime
-            continue
+        if side.cost[entering] < level_number * _TOGGLE:
+            continue  # reached by fewer toggles in the meantime
         for state in range(2):
-            leaving = wiring.exits[entered, state]
+            leaving = graph.exits[entering, state]
             if exit_cost[leaving] >= FAR:
                 continue
-            price = toll[entered >> 2, state]
-            total = side.cost[entered] + price
+            cell_toll = toll[cell_of(entering), state]
+            total = side.cost[entering] + cell_toll
             if total + opposite.cost[leaving] < best.cost:
-                best = Meeting(total + opposite.cost[leaving], entered, leaving)
+                best = Meeting(total + opposite.cost[leaving], entering, leaving)
 
-            onward = wiring.mate[leaving]
+            # The next cell is worth a visit if this is the cheapest way there so far.
+            onward = graph.mate[leaving]
             if onward < 0 or total >= side.cost[onward] or total >= best.cost:
                 continue
-            if max(count, n_next) == len(queue):  # a full queue ends this side of the search
+            if max(n_waiting, n_next) == len(queue):
                 return 0, best
             side.cost[onward] = total
-            side.previous[onward] = entered
-            if price >= _TOGGLE:
+            side.previous[onward] = entering
+            if cell_toll >= _TOGGLE:
                 next_queue[n_next] = onward
                 n_next += 1
             else:
-                queue[count] = onward
-                count += 1
+                queue[n_waiting] = onward
+                n_waiting += 1
     return n_next, best
 
 
 @kernel
-def find_fewest_toggles(wiring, space, room, port, max_toggles, route):
+def find_fewest_toggles(graph, space, room, port, max_toggles, route):
     """Find the way of a circuit with the fewest toggles, and of these the one of fewest cells.
 
     Both ends are searched level by level of toggles, that side first where fewer terminals wait.
@@ -216,7 +267,7 @@ def find_fewest_toggles(wiring, space, room, port, max_toggles, route):
 
     Parameters
     ----------
-    wiring, space, room
+    graph, space, room
         ``space.exit_cost`` closes links, ``room.toll[cell, state]`` has the costs and
         ``room.partner[port]`` the destination.
     max_toggles : int
@@ -229,9 +280,9 @@ def find_fewest_toggles(wiring, space, room, port, max_toggles, route):
     (int, int)
         The number of cells, 0 if there is no such way, and the number of toggles.
     """
-    source = wiring.source[port]
-    target = wiring.target[room.partner[port]]
-    mate = wiring.mate
+    source = graph.source[port]
+    target = graph.target[room.partner[port]]
+    mate = graph.mate
     from_source = SearchSide(space.cost, space.entered, room.queue[:2])
     from_target = SearchSide(space.keys, space.items, room.queue[2:])
     for terminal in range(len(mate)):
@@ -258,14 +309,14 @@ def find_fewest_toggles(wiring, space, room, port, max_toggles, route):
         known_cost = best.cost
         if n_source <= n_target:
             level = (source_level, n_source)
-            n_source, best = _expand_level(wiring, prices, from_source, from_target, level, best)
+            n_source, best = _expand_level(graph, prices, from_source, from_target, level, best)
             source_level += 1
             if best.cost < known_cost:
                 first = best.entered
                 last = best.left
         else:
             level = (target_level, n_target)
-            n_target, best = _expand_level(wiring, prices, from_target, from_source, level, best)
+            n_target, best = _expand_level(graph, prices, from_target, from_source, level, best)
             target_level += 1
             if best.cost < known_cost:
                 first = best.left
@@ -298,14 +349,14 @@ def find_fewest_toggles(wiring, space, room, port, max_toggles, route):
 
 
 @inner_kernel
-def _route_in_turn(wiring, space, room, states, circuits, max_toggles):
+def _route_in_turn(graph, space, room, states, circuits, max_toggles):
     """Route new circuits one by one past those that stay; return the toggles, or `NO_ROOM`.
 
     `circuits` is (number of all, number that stay, whether the new ones go in reverse order), of
     the circuits in ``room.order``; those that stay come first.
     """
     n_circuits, n_kept, is_reversed = circuits
-    clear_occupation(wiring, space, states, room.toll)
+    clear_occupation(graph, space, states, room.toll)
     n_toggles = 0
     for place in range(n_circuits):
         if place < n_kept or not is_reversed:
@@ -314,14 +365,14 @@ def _route_in_turn(wiring, space, room, states, circuits, max_toggles):
             port = room.order[n_circuits - 1 + n_kept - place]
         if place >= n_kept:
             length, more = find_fewest_toggles(
-                wiring, space, room, port, max_toggles - n_toggles, room.routes[port]
+                graph, space, room, port, max_toggles - n_toggles, room.routes[port]
             )
             room.lengths[port] = length
             n_toggles += more
             if length == 0:
                 return NO_ROOM
         route = room.routes[port, : room.lengths[port]]
-        if not occupy_route(wiring, space, room.toll, port, route):
+        if not occupy_route(graph, space, room.toll, port, route):
             return NO_ROOM
     return n_toggles
 
@@ -337,7 +388,7 @@ def _copy_routes(order, routed, routes, lengths):
 
 
 @inner_kernel
-def _state_cells(wiring, order, routed):
+def _state_cells(graph, order, routed):
     """Write the states of lit cells to ``routed.states``; return how many are toggled by that.
 
     Dark cells stay as they are.
@@ -345,15 +396,15 @@ def _state_cells(wiring, order, routed):
     n_toggles = 0
     for place in range(len(order)):
         port = order[place]
-        entered = wiring.source[port]
+        entering = graph.source[port]
         for step in range(routed.lengths[port]):
-            left = routed.routes[port, step]
-            cell = left >> 2
-            state = (left ^ entered) & 1
+            leaving = routed.routes[port, step]
+            cell = cell_of(leaving)
+            state = state_between(entering, leaving)
             if routed.states[cell] == 1 - state:
                 n_toggles += 1
             routed.states[cell] = state
-            entered = wiring.mate[left]
+            entering = graph.mate[leaving]
     return n_toggles
 
 
@@ -371,7 +422,7 @@ def _copy_states(ports, given, states):
 
 
 @inner_kernel
-def _keep_circuits(wiring, room, order, states):
+def _keep_circuits(graph, room, order, states):
     """Put the circuits that the states carry to the front; return how many there are.
 
     The others keep their order behind them, and have no route in the room.
@@ -379,7 +430,7 @@ def _keep_circuits(wiring, room, order, states):
     n_kept = 0
     for place in range(len(order)):
         port = order[place]
-        if follow_circuit(wiring, room, states, port):
+        if follow_circuit(graph, room, states, port):
             for later in range(place, n_kept, -1):
                 order[later] = order[later - 1]
             order[n_kept] = port
@@ -388,14 +439,14 @@ def _keep_circuits(wiring, room, order, states):
 
 
 @kernel
-def fit_in_circuits(wiring, space, ports, room, change, routed):
+def fit_in_circuits(graph, space, ports, room, change, routed):
     """Let circuits that the present states carry stay, and fit the others in between.
 
     Two orders are tried, the longest circuits first and last; the one of fewer toggles counts.
 
     Parameters
     ----------
-    wiring, space, ports, room
+    graph, space, ports, room
         The fabric, and arrays to work in.
     change : Change
     routed : RoutedRow
@@ -417,7 +468,7 @@ def fit_in_circuits(wiring, space, ports, room, change, routed):
     for port in range(len(routed.lengths)):
         routed.lengths[port] = 0
         room.lengths[port] = 0
-    n_kept = _keep_circuits(wiring, room, order, routed.states)
+    n_kept = _keep_circuits(graph, room, order, routed.states)
 
     n_orders = 1
     if n_circuits - n_kept > 1:
@@ -426,7 +477,7 @@ def fit_in_circuits(wiring, space, ports, room, change, routed):
     fits = False
     for turn in range(n_orders):
         circuits = (n_circuits, n_kept, turn == 1)
-        n_toggles = _route_in_turn(wiring, space, room, routed.states, circuits, max_toggles)
+        n_toggles = _route_in_turn(graph, space, room, routed.states, circuits, max_toggles)
         if n_toggles != NO_ROOM:
             fits = True
             _copy_routes(order, routed, room.routes, room.lengths)
@@ -434,26 +485,43 @@ def fit_in_circuits(wiring, space, ports, room, change, routed):
             if max_toggles < 0:
                 break
     if fits:
-        return _state_cells(wiring, order, routed)
+        return _state_cells(graph, order, routed)
     for place in range(n_kept, n_circuits):
         room.lengths[order[place]] = 0
     return NO_ROOM
 
 
 @inner_kernel
-def _route_cost(wiring, toll, port, route):
-    """Add up what the cells of a route cost: `_TOGGLE` for each one that has to be toggled."""
+def _sum_tolls(graph, toll, port, route):
+    """Add up what the cells of a route cost.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    toll : int64 array, shape (cells, states)
+        The cost of passing, in 1/`UNIT` of a cell, and `_TOGGLE` more if the cell has to be
+        toggled to this state.
+    port : int
+        Where the light comes from.
+    route : int32 array, shape (cells on the route,)
+        The terminals by which light leaves the cells.
+
+    Returns
+    -------
+    int
+        The number of toggles is this cost divided by `_TOGGLE`.
+    """
     total = np.int64(0)
-    entered = wiring.source[port]
+    entering = graph.source[port]
     for step in range(len(route)):
-        left = route[step]
-        total += toll[left >> 2, (left ^ entered) & 1]
-        entered = wiring.mate[left]
+        leaving = route[step]
+        total += toll[cell_of(leaving), state_between(entering, leaving)]
+        entering = graph.mate[leaving]
     return total
 
 
 @kernel
-def save_toggles(wiring, space, room, order, states):
+def save_toggles(graph, space, room, order, states):
     """Put each circuit in turn on its way of the fewest toggles past all others.
 
     ``room.routes`` of the circuits in `order` share no link, and do so afterwards. `states` are
@@ -463,27 +531,27 @@ def save_toggles(wiring, space, room, order, states):
         is_better = False
         for place in range(len(order)):
             port = order[place]
-            clear_occupation(wiring, space, states, room.toll)
+            clear_occupation(graph, space, states, room.toll)
             for other_place in range(len(order)):
                 other = order[other_place]
                 if other != port:
                     route = room.routes[other, : room.lengths[other]]
-                    occupy_route(wiring, space, room.toll, other, route)
+                    occupy_route(graph, space, room.toll, other, route)
 
             # A circuit without toggles of its own cannot get better.
             present = room.routes[port, : room.lengths[port]]
-            cost = _route_cost(wiring, room.toll, port, present)
+            cost = _sum_tolls(graph, room.toll, port, present)
             if cost < _TOGGLE:
                 continue
             length, _toggles = find_fewest_toggles(
-                wiring, space, room, port, cost // _TOGGLE, space.spare
+                graph, space, room, port, cost // _TOGGLE, space.spare
             )
             if length == 0:
                 continue
             route = space.spare[:length]
-            if _route_cost(wiring, room.toll, port, route) >= cost:
+            if _sum_tolls(graph, room.toll, port, route) >= cost:
                 continue
-            if occupy_route(wiring, space, room.toll, port, route):
+            if occupy_route(graph, space, room.toll, port, route):
                 is_better = True
                 room.lengths[port] = length
                 for step in range(length):
@@ -493,12 +561,12 @@ def save_toggles(wiring, space, room, order, states):
 
 
 @kernel
-def negotiate_change(wiring, space, room, order, toggle_price, routed):
+def negotiate_change(graph, space, room, order, toggle_price, routed):
     """Rip up and reroute circuits at the price of their toggles, then save toggles one by one.
 
     Parameters
     ----------
-    wiring, space, room
+    graph, space, room
         ``room.routes`` are the routes to begin with, of length 0 where there is none.
     order : int array
         The ports of the circuits.
@@ -514,35 +582,26 @@ def negotiate_change(wiring, space, room, order, toggle_price, routed):
     """
     for cell in range(len(routed.states)):
         for state in range(2):
-            room.toll[cell, state] = wiring.cell_cost[cell, state]
+            room.toll[cell, state] = graph.cell_cost[cell, state]
             if routed.states[cell] == 1 - state:
                 room.toll[cell, state] += toggle_price
-    priced = MeshArrays(
-        wiring.mate,
-        wiring.exits,
-        wiring.link,
-        wiring.ends,
-        room.toll,
-        wiring.source,
-        wiring.target,
-        wiring.to_go,
-    )
+    priced = with_cell_cost(graph, room.toll)
     _copy_routes(order, routed, room.routes, room.lengths)
     circuits = RoutedCircuits(order, room.partner, routed.routes, routed.lengths)
     status = negotiate(priced, space, AT_TOLL, room.no_cost, circuits)
     if status < 0:
         return NO_ROOM
-    return finish_change(wiring, space, room, order, routed)
+    return finish_change(graph, space, room, order, routed)
 
 
 @kernel
-def finish_change(wiring, space, room, order, routed):
+def finish_change(graph, space, room, order, routed):
     """Save toggles of routed circuits, and state their cells; return the number of toggles."""
     for place in range(len(order)):
         port = order[place]
         room.lengths[port] = routed.lengths[port]
         for step in range(routed.lengths[port]):
             room.routes[port, step] = routed.routes[port, step]
-    save_toggles(wiring, space, room, order, routed.states)
+    save_toggles(graph, space, room, order, routed.states)
     _copy_routes(order, routed, room.routes, room.lengths)
-    return _state_cells(wiring, order, routed)
+    return _state_cells(graph, order, routed)

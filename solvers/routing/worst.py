@@ -24,25 +24,26 @@ from optmatch.problems.routing import split_power
 from optmatch.solvers.feedforward.router import MICRO_DB, exact_router, route_cheaply
 from optmatch.solvers.frame import conclude, only_ticks, stoppable, take_best
 from optmatch.solvers.method import Run
-from optmatch.solvers.routing.negotiation import Negotiation, Routes, one_slot
+from optmatch.solvers.routing.negotiation import Negotiation, Routes, limits_left, one_slot
 from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
 from optmatch.solvers.routing.relief import Relief
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.small import search_all
 
-_TRIES = 2000
-"""Moves of circuits for each negotiation; most end long before."""
+_MAX_MOVES = 2000
+"""Moves of circuits that `Relief` tries for each negotiation; most end long before."""
 
 STARTS = 160
 """Negotiations without a limit of iterations."""
 
-_LEVELS = 5  # of prices: up to two cells for a link
+_PRICE_LEVELS = 5
+"""Random prices of links are at most 0, 1/2, 1, 3/2 or 2 cells, in turn."""
 
 _MICRO_MW = 1e-6  # powers are compared in whole numbers of this
 _PICO = 1e-12  # leaks are compared in whole numbers of this
 
 Insist = Callable[[Routing, Limits, np.random.Generator, OnEvent], Solution]
-"""What finds any routes of a matching, or a proof that there are none."""
+"""An exact method: finds any routes of a matching, or a proof that there are none."""
 
 
 def route_worst(
@@ -53,66 +54,107 @@ def route_worst(
     name: str,
     insist: Insist,
 ) -> Solution:
-    """Route a matching that is not answered at once; `insist` is asked where no try finds routes.
+    """Route a matching on a chip that is not answered at once.
 
-    An iteration is one start, `STARTS` of them without a limit.
+    Parameters
+    ----------
+    problem
+        Its objective is one of those of `Relief`.
+    clock
+        An iteration is one start; there are `STARTS` of them without a limit.
+    rng
+    on_event
+    name
+        The name of the method. With "ilp", a search of all routes follows on small fabrics.
+    insist
+        The exact method that is asked where no start finds routes.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL if the routes meet the bound of the problem or that of the search of all routes;
+        INFEASIBLE with the proof of `insist`.
     """
-    bound, limits = problem.lower_bound(), clock.limits
-    known: dict[str, Any] = {}
-    most = STARTS if limits.iterations is None else limits.iterations
-    starts = _starts(problem, rng, most)
-    best, limit, _ = take_best(starts, bound, clock, on_event, "relieve", most)
+    bound = problem.lower_bound()
+    limits = clock.limits
+    n_starts = STARTS if limits.iterations is None else limits.iterations
+    starts = _starts(problem, rng, n_starts)
+    best, limit, _ = take_best(starts, bound, clock, on_event, "relieve", n_starts)
+
+    # No start found routes: an exact method finds some, or proves that there are none.
     if best is None and limit is Limit.EXHAUSTED:
-        left = replace(limits, time_s=limits.time_s and clock.remaining_s, gap=1.0)
+        last_limits = replace(limits_left(limits, clock), gap=1.0)
         any_routes = replace(problem, objective="total-cells", cells=None)
-        found = insist(any_routes, left, rng, only_ticks(on_event))
-        if found.schedule is None:
-            bound = found.lower_bound if found.limit is None else bound
-            return replace(found, problem=problem, method=name, lower_bound=bound)
-        states: Any = found.schedule.cell_states
-        start = _read(problem, states[0])
-        best = start and start[1]
+        solution = insist(any_routes, last_limits, rng, only_ticks(on_event))
+        if solution.schedule is None:
+            if solution.limit is None:
+                bound = solution.lower_bound
+            return replace(solution, problem=problem, method=name, lower_bound=bound)
+        states: Any = solution.schedule.cell_states
+        start = _read_and_relieve(problem, states[0])
+        if start is not None:
+            best = start[1]
+
+    # The search of all routes begins with the best ones, and ends on small fabrics.
+    stats: dict[str, Any] = {}
     if name == "ilp" and best is not None and limit in (None, Limit.EXHAUSTED):
-        floor, cells = best.objective, int(best.lengths.sum())
-        outcome = search_all(problem, (floor, cells), clock, on_event)
+        n_cells = int(best.lengths.sum())
+        outcome = search_all(problem, (best.objective, n_cells), clock, on_event)
         limit = outcome.limit
         if outcome.limit is None:
             bound = max(bound, outcome.objective)
-            known["stats"] = {"bound_by": "search", "nodes": outcome.nodes}
+            stats = {"bound_by": "search", "nodes": outcome.nodes}
         if outcome.states is not None:
             schedule = one_slot(problem, outcome.states[None])
             return conclude(
-                problem, name, outcome.objective, bound, limit, schedule=schedule, **known
+                problem, name, outcome.objective, bound, limit, schedule=schedule, stats=stats
             )
     if best is None:
         return conclude(problem, name, None, bound, limit)
     schedule = one_slot(problem, best.states[None])
-    return conclude(problem, name, best.objective, bound, limit, schedule=schedule, **known)
+    return conclude(problem, name, best.objective, bound, limit, schedule=schedule, stats=stats)
 
 
 def _starts(
-    problem: Routing, rng: np.random.Generator, most: int
+    problem: Routing, rng: np.random.Generator, n_starts: int
 ) -> Iterator[tuple[float, Routes] | None]:
-    """Yield relieved routes, those with fewer cells a little cheaper than others alike."""
+    """Yield relieved routes with their objective, or None for a negotiation that failed.
+
+    On feed-forward fabrics the routes of the exact router come first.
+    """
     for states in _turn_loops(problem):
-        yield _read(problem, states)
+        yield _read_and_relieve(problem, states)
     negotiation = Negotiation(problem)
     relief = Relief(negotiation.router, _cells(problem), problem.objective)
-    router, plain = negotiation.router, CellRouter(problem.fabric)
-    links = len(router.workspace.use)
-    for turn in range(most):
-        # the same ends may be joined in very different ways, by few cells or by good ones
-        prices = rng.integers(0, UNIT * (turn % _LEVELS) // 2 + 1, links)
-        order = rng.permutation(negotiation.order) if turn % 2 else negotiation.order
-        routes, lengths = router.empty_routes()
-        effort, base = EFFORTS[turn % len(EFFORTS)], prices[router.wiring.link]
-        known = order, negotiation.partner, routes, lengths
-        by = plain if turn % 3 == 1 else router
-        failed = by.settle(*known, base=base, effort=effort) < 0
-        yield None if failed else _relieve(negotiation, relief, routes, lengths)
+    router_by_cells = CellRouter(problem.fabric)
+    router_by_losses = negotiation.router
+    n_links = len(router_by_losses.workspace.use)
+    for turn in range(n_starts):
+        # The same ends may be joined in very different ways, by few cells or by good ones.
+        # Random prices of links, from none to two cells, lead to others in each turn.
+        largest_price = UNIT * (turn % _PRICE_LEVELS) // 2
+        price_of_link = rng.integers(0, largest_price + 1, n_links)
+        order = negotiation.order
+        if turn % 2:
+            order = rng.permutation(order)
+        router = router_by_cells if turn % 3 == 1 else router_by_losses
+        routes, lengths = router_by_losses.empty_routes()
+        status = router.settle(
+            order,
+            negotiation.partner,
+            routes,
+            lengths,
+            base=price_of_link[router_by_losses.wiring.link],
+            effort=EFFORTS[turn % len(EFFORTS)],
+        )
+        if status < 0:
+            yield None
+        else:
+            yield _relieve(negotiation, relief, routes, lengths)
 
 
 def _cells(problem: Routing) -> CellDevice:
+    """Return the cells of a problem on a chip, which is known to have them."""
     assert problem.cells is not None
     return problem.cells
 
@@ -123,63 +165,94 @@ def _relieve(
     routes: NDArray[np.int32],
     lengths: NDArray[np.int64],
 ) -> tuple[float, Routes]:
-    relief.improve(negotiation.order, negotiation.partner, routes, lengths, _TRIES)
-    router = negotiation.router
-    better = Routes(negotiation.problem, router, negotiation.order, routes, lengths)
-    return better.objective, better
+    """Relieve routes in place; return their objective, and the routes with the states of cells.
+
+    The arrays are those of `RoutedCircuits`; all circuits have routes.
+    """
+    order = negotiation.order
+    relief.improve(order, negotiation.partner, routes, lengths, _MAX_MOVES)
+    relieved = Routes(negotiation.problem, negotiation.router, order, routes, lengths)
+    return relieved.objective, relieved
 
 
-def _read(problem: Routing, states: NDArray[np.int8]) -> tuple[float, Routes] | None:
-    """Read routes out of states that hold the matching, and relieve them."""
+def _read_and_relieve(problem: Routing, states: NDArray[np.int8]) -> tuple[float, Routes] | None:
+    """Read routes out of ``states[cell]`` that hold the matching, and relieve them.
+
+    Returns the objective and the routes; None if a route is too long for the arrays.
+    """
     negotiation = Negotiation(problem)
     router = negotiation.router
     relief = Relief(router, _cells(problem), problem.objective)
     routes, lengths = router.follow(problem.matching, states)
     if not lengths[negotiation.order].all():
-        return None  # too long a route for the arrays
+        return None
     return _relieve(negotiation, relief, routes, lengths)
 
 
-_OF_STATES = {"toggles", "worst_route_cells"}
-"""Figures of former states."""
+_STATS_OF_STATES = {"toggles", "worst_route_cells"}
+"""Statistics that are wrong once the states of cells have changed."""
 
 
-def choose_ties(problem: Routing | AllToAll, found: Solution) -> Solution:
-    """Save power without a cell more, in every slot of an answer for few cells in all."""
-    schedule, cells = found.schedule, problem.cells
+def save_power_among_ties(problem: Routing | AllToAll, solution: Solution) -> Solution:
+    """Choose routes that need less heater power among those with as many cells, slot by slot.
+
+    Parameters
+    ----------
+    problem
+        Minimizes the cells on all routes, on a chip whose heater powers break ties.
+    solution
+        Of the same problem without the chip.
+
+    Returns
+    -------
+    Solution
+        With `problem` as its problem. The matchings, the number of cells in each slot and the
+        bound are those of `solution`; states of cells may be others. Statistics of the former
+        states are left out.
+    """
+    schedule = solution.schedule
+    cells = problem.cells
     if schedule is None or schedule.cell_states is None or cells is None:
-        return replace(found, problem=problem)
+        return replace(solution, problem=problem)
+
     states = schedule.cell_states.copy()
-    for row, matching in zip(states, schedule.matchings, strict=True):
+    for slot, matching in enumerate(schedule.matchings):
         negotiation = Negotiation(Routing(problem.fabric, matching))
-        router, order = negotiation.router, negotiation.order
-        routes, lengths = router.follow(matching, row)
-        if len(order) and lengths[order].all():
+        router = negotiation.router
+        order = negotiation.order
+        routes, lengths = router.follow(matching, states[slot])
+        # A circuit of length 0 has a route that is too long for the arrays: its slot stays.
+        has_all_routes = bool(lengths[order].all())
+        if len(order) and has_all_routes:
             relief = Relief(router, cells, "total-cells")
-            relief.improve(order, negotiation.partner, routes, lengths, _TRIES)
-            row[:] = router.states(order, routes, lengths)
-    stats = {name: found.stats[name] for name in found.stats.keys() - _OF_STATES}
+            relief.improve(order, negotiation.partner, routes, lengths, _MAX_MOVES)
+            states[slot] = router.states(order, routes, lengths)
+
+    stats = {name: solution.stats[name] for name in solution.stats.keys() - _STATS_OF_STATES}
     schedule = replace(schedule, cell_states=states)
-    return replace(found, problem=problem, schedule=schedule, stats=stats)
+    return replace(solution, problem=problem, schedule=schedule, stats=stats)
 
 
 def with_ties(method: Run) -> Run:
-    """Return a method that lets power choose between routes of as many cells on a chip."""
+    """Return a method that breaks ties between routes of as many cells by heater power.
+
+    It does so on a chip, if the objective is the cells on all routes; otherwise it is `method`.
+    """
 
     @wraps(method)
     def solve(problem: Routing, *known: Any, **given: Any) -> Solution:
         if problem.cells is None or problem.objective != "total-cells":
             return method(problem, *known, **given)
-        found = method(replace(problem, cells=None), *known, **given)
-        with stoppable():  # routes without a choice between ties are an answer, too
-            return choose_ties(problem, found)
-        return replace(found, problem=problem)
+        solution = method(replace(problem, cells=None), *known, **given)
+        with stoppable():  # if this is interrupted, the routes before it are an answer, too
+            return save_power_among_ties(problem, solution)
+        return replace(solution, problem=problem)
 
     return solve
 
 
 def measure_states(problem: Routing, states: NDArray[np.int8]) -> float:
-    """Return the objective of states that hold the matching."""
+    """Return the objective of ``states[cell]`` that hold the matching, see `Relief.measure`."""
     negotiation = Negotiation(problem)
     router = negotiation.router
     routes, lengths = router.follow(problem.matching, states)
@@ -189,19 +262,32 @@ def measure_states(problem: Routing, states: NDArray[np.int8]) -> float:
 
 
 def _turn_loops(problem: Routing) -> Iterator[NDArray[np.int8]]:
-    """Yield states of the exact router of a feed-forward fabric that hold the matching."""
+    """Yield ``states[cell]`` that hold the matching, by the exact router of feed-forward fabrics.
+
+    Loops are turned for the lowest sum of costs, and for the lowest worst circuit. Nothing comes
+    of other fabrics, or if the exact router finds no routes.
+    """
     if exact_router(problem.fabric) is None:
         return
-    rows, worst = problem.matching[None], problem.objective == "worst-loss-db"
-    for by_worst in (True,) if worst else (False, True):
-        cost = cell_costs(problem.fabric, _cells(problem), problem.objective)
-        routed = route_cheaply(problem.fabric, rows, cost, worst=by_worst)
+    matchings = problem.matching[None]
+    cost = cell_costs(problem.fabric, _cells(problem), problem.objective)
+    is_worst_loss = problem.objective == "worst-loss-db"
+    for by_worst in (True,) if is_worst_loss else (False, True):
+        routed = route_cheaply(problem.fabric, matchings, cost, worst=by_worst)
         if routed.held[0]:
             yield routed.states[0]
 
 
 def cell_costs(fabric: Fabric, cells: CellDevice, objective: str) -> NDArray[np.int64]:
-    """``cost[cell, state, shared]``: what a cell costs a circuit of a feed-forward fabric."""
+    """Return what cells cost the circuits of a feed-forward fabric, as whole numbers.
+
+    Returns
+    -------
+    int64 array, shape (cells, states, 2)
+        ``cost[cell, state, shared]``, where `shared` is 1 if two circuits pass the cell. Power: in
+        micro-mW, half for each of two. Loss: in micro-dB. Crosstalk: the leaked share in 1e-12,
+        and nothing for a circuit that is alone.
+    """
     if objective == "power-mw":
         extra_mw = split_power(fabric, cells)[1] / _MICRO_MW
         cost = np.stack([extra_mw, extra_mw / 2], axis=2)

@@ -293,7 +293,7 @@ def test_an_interrupt_while_ties_are_chosen_keeps_the_routes(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("optmatch.solvers.routing.worst.choose_ties", interrupted)
+    monkeypatch.setattr("optmatch.solvers.routing.worst.save_power_among_ties", interrupted)
     mesh = om.HexMesh(4, 4, ports=8)
     chip = draw_chip(mesh.n_cells, 0)
     problem = om.Routing(mesh, [4, 3, 6, 1, 0, 7, 2, 5], cells=chip)
