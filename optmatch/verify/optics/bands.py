@@ -58,7 +58,24 @@ def lit_matchings(fabric: Fabric, cell_states: NDArray[np.int8]) -> NDArray[np.i
 
 
 def measure_band(fabric: Fabric, measured: Measurement) -> BandFigures | None:
-    """Find the worst loss and crosstalk over a measured band; None if no lit pair was measured."""
+    """Find the worst loss and crosstalk over a measured band.
+
+    Looked at are the circuits of each measured state, at all frequencies. A measurement without a
+    band counts as one of a single frequency that is not known.
+
+    Parameters
+    ----------
+    fabric
+        The chip.
+    measured
+        ``power[state, source, destination]``, and ``band_power[state, frequency, source,
+        destination]`` if it has a band; NaN where nothing was measured.
+
+    Returns
+    -------
+    BandFigures or None
+        None if no circuit was measured.
+    """
     if measured.band_power is None or measured.frequencies_hz is None:
         band_power = measured.power[:, None]
         frequencies_hz = np.array([np.nan])
@@ -74,16 +91,35 @@ def measure_band(fabric: Fabric, measured: Measurement) -> BandFigures | None:
             signal = band_power[state, :, source, destination]
             if np.isnan(signal).all():
                 continue
+
+            # All other sources of the state send too, and their light at the destination adds up.
             others = band_power[state][:, senders[senders != source], destination]
             crosstalk = np.nansum(others, axis=1)
             with np.errstate(divide="ignore", invalid="ignore"):
                 loss_db = -10 * np.log10(signal)
                 ratio_db = np.where(crosstalk > 0, 10 * np.log10(signal / crosstalk), np.inf)
-            faint = int(np.nanargmax(loss_db))
-            noisy = int(np.nanargmin(ratio_db))
-            circuit = (state, int(source), destination)
-            losses.append(BandFigure(float(loss_db[faint]), *circuit, frequencies_hz[faint]))
-            ratios.append(BandFigure(float(ratio_db[noisy]), *circuit, frequencies_hz[noisy]))
+
+            # The frequencies at which this circuit is worst.
+            faintest = int(np.nanargmax(loss_db))
+            noisiest = int(np.nanargmin(ratio_db))
+            losses.append(
+                BandFigure(
+                    decibels=float(loss_db[faintest]),
+                    state=state,
+                    source=int(source),
+                    destination=destination,
+                    frequency_hz=frequencies_hz[faintest],
+                )
+            )
+            ratios.append(
+                BandFigure(
+                    decibels=float(ratio_db[noisiest]),
+                    state=state,
+                    source=int(source),
+                    destination=destination,
+                    frequency_hz=frequencies_hz[noisiest],
+                )
+            )
     if not losses:
         return None
     return BandFigures(
@@ -95,25 +131,44 @@ def measure_band(fabric: Fabric, measured: Measurement) -> BandFigures | None:
 def suggest_port_order(
     fabric: Fabric, measured: Measurement, comparison: ChipComparison
 ) -> str | None:
-    """Name another reading of the matrices that fits the model far better, if there is one.
+    """Tell a user that measured matrices may have their ports in another order.
 
     Tried are the transpose, and ports in the order of their sorted names, reversed, or rotated by
     one place.
+
+    Parameters
+    ----------
+    fabric
+        The chip.
+    measured
+        ``power[state, source, destination]``, in the order as read.
+    comparison
+        The comparison of these powers with the model.
+
+    Returns
+    -------
+    str or None
+        A sentence for the user that names the best other order, if it leaves less than
+        `FAR_BETTER` of the difference; None if there is no such order, or the difference is below
+        `NOTICEABLE_DB` already.
     """
     if comparison.off_db < NOTICEABLE_DB:
         return None
+    # Levels in dB, (states, sources, destinations).
     measured_db = level_db(measured.power)
     modelled_db = measured_db - comparison.difference_db
-    counts = np.ones((fabric.n_ports, fabric.n_ports), dtype=bool)
+
+    # Light that comes back to a bidirectional port is not told from a reflection.
+    is_compared = np.ones((fabric.n_ports, fabric.n_ports), dtype=bool)
     if fabric.bidirectional:
-        np.fill_diagonal(counts, False)
+        np.fill_diagonal(is_compared, False)
     best_hint = None
     best_off_db = FAR_BETTER * comparison.off_db
     for hint, reordered_db in _other_readings(fabric, measured_db):
-        difference = (reordered_db - modelled_db)[:, counts]
-        if np.isnan(difference).all():
+        difference_db = (reordered_db - modelled_db)[:, is_compared]  # (states, compared pairs)
+        if np.isnan(difference_db).all():
             continue
-        off_db = float(np.sqrt(np.nanmean(difference**2)))
+        off_db = float(np.sqrt(np.nanmean(difference_db**2)))
         if off_db < best_off_db:
             best_off_db = off_db
             best_hint = (
@@ -125,7 +180,20 @@ def suggest_port_order(
 def _other_readings(
     fabric: Fabric, measured_db: NDArray[np.float64]
 ) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Yield a name, and ``[state, source, destination]`` as it would be in that reading."""
+    """Yield other orders of ports, each with its name for users.
+
+    Parameters
+    ----------
+    fabric
+        The chip.
+    measured_db
+        (states, sources, destinations): the matrices as read.
+
+    Yields
+    ------
+    tuple
+        The name, and matrices of the same shape as they would be with ports in that order.
+    """
     names = [name.partition(">")[0] for name in fabric.port_names]
     # The port of the fabric that each row belongs to, if rows are in the order of sorted names.
     by_name = np.argsort(np.argsort(np.array(names), kind="stable"), kind="stable")

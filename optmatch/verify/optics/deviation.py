@@ -71,10 +71,14 @@ _CELLS_AT_ONCE = 128  # bounds memory, changes no result
 def choose_states(fabric: Fabric, count: int, *, seed: int = 0) -> NDArray[np.int8]:
     """Choose states of all cells, ``cell_states[k, cell]``, in which to measure a chip.
 
-    A cell in bar, or in cross, is known by the beams that pass it so, over all chosen states. Of
-    128 drawn states the next one is that which leaves the smallest classes of cells with the same
-    beams, by the sum of their squares; cells without light are a class too. Of equal ones it is
-    that which lights cells in bar and in cross most evenly, as a change is told by light alone.
+    A greedy choice: states are chosen one after the other, each the best of 128 drawn ones.
+
+    A beam is the light of one source on its way to a destination. Two cells can be told from one
+    another only if different beams have passed them. All pairs of a cell and a state of it are
+    therefore sorted into classes: in one class are those that the same beams have passed in the
+    same chosen states, or none. The best state is that after which the sum of the squared sizes of
+    all classes is least. Among equal ones it is that in which the fewest pairs have little light,
+    by the sum of 1 / (1 + number of beams).
 
     Parameters
     ----------
@@ -103,36 +107,44 @@ def choose_states(fabric: Fabric, count: int, *, seed: int = 0) -> NDArray[np.in
     """
     graph = graph_of(fabric)
     rng = np.random.default_rng(integer("seed", seed, at_least=0))
-    # A set of beams is known by the sum of the beams' random 63-bit names (sums wrap round).
+    # A hash of a set of beams is the sum of the beams' random 63-bit names, which wraps round. Two
+    # sets have the same sum by an accident that never happens.
     name_of_beam = rng.integers(1, 2**63, fabric.n_ports, dtype=np.uint64)
     entered = np.broadcast_to(fabric.source_terminals, (_DRAWN_STATES, fabric.n_ports))
     every_cell = np.arange(graph.n_cells)
     chosen: list[NDArray[np.int8]] = []
-    class_of = np.zeros((graph.n_cells, 2), dtype=np.uint64)  # [cell, state]
-    n_beams = np.zeros((graph.n_cells, 2))  # [cell, state]: over all chosen states
+    class_of = np.zeros((graph.n_cells, 2), dtype=np.uint64)  # [cell, bar or cross]
+    n_beams = np.zeros((graph.n_cells, 2))  # [cell, bar or cross]: in all chosen states together
     for _ in range(integer("count", count, at_least=1)):
         drawn = rng.integers(0, 2, (_DRAWN_STATES, graph.n_cells), dtype=np.int8)
         drawn = set_stuck_cells(graph, drawn)
 
-        # Which beams that reach a destination pass a cell, in each drawn state.
+        # The light of all drawn states: an entry for each beam that enters a cell. Only beams that
+        # end at a destination can be measured.
         light = trace(graph, drawn, entered)
-        arrives = np.isin(light.arrived, fabric.destination_terminals)[light.slot, light.beam]
-        beams_of_cell = np.zeros(drawn.shape, dtype=np.uint64)
-        passed = light.slot[arrives], light.entered[arrives] // 4
-        np.add.at(beams_of_cell, passed, name_of_beam[light.beam[arrives]])
-        beams_there = np.zeros(drawn.shape)
-        np.add.at(beams_there, passed, 1.0)
+        is_measured = np.isin(light.arrived, fabric.destination_terminals)[light.slot, light.beam]
+        drawn_state = light.slot[is_measured]
+        cell = light.entered[is_measured] // 4  # a cell has four terminals
+        beam = light.beam[is_measured]
 
-        # The classes and the light after each drawn state, and the state that is best.
+        # The hash of the beams that pass each cell, and how many they are: [drawn state, cell].
+        hash_of_beams = np.zeros(drawn.shape, dtype=np.uint64)
+        np.add.at(hash_of_beams, (drawn_state, cell), name_of_beam[beam])
+        beams_of_cell = np.zeros(drawn.shape)
+        np.add.at(beams_of_cell, (drawn_state, cell), 1.0)
+
+        # The classes and the light after each drawn state: [drawn state, cell, bar or cross].
         classes = np.repeat(class_of[None], _DRAWN_STATES, axis=0)
         beams = np.repeat(n_beams[None], _DRAWN_STATES, axis=0)
-        merits = []
+        costs = []
         for index, states in enumerate(drawn):
-            classes[index, every_cell, states] += beams_of_cell[index]
-            beams[index, every_cell, states] += beams_there[index]
+            classes[index, every_cell, states] += hash_of_beams[index]
+            beams[index, every_cell, states] += beams_of_cell[index]
             class_sizes = np.unique(classes[index], return_counts=True)[1]
-            merits.append(((class_sizes**2).sum(), (1 / (1 + beams[index])).sum()))
-        best = merits.index(min(merits))
+            costs.append(((class_sizes**2).sum(), (1 / (1 + beams[index])).sum()))
+        best = costs.index(min(costs))
+
+        # Small numbers name the classes from here on; sums of the next state begin with them.
         numbers = np.unique(classes[best], return_inverse=True)[1]
         class_of = numbers.reshape(-1, 2).astype(np.uint64)
         n_beams = beams[best]
@@ -285,10 +297,10 @@ def compare_chip(
 
 
 class _Fit(NamedTuple):
-    """Cells that are each fitted alone."""
+    """Cells that are each fitted alone, all others as in the model."""
 
     amplitudes: NDArray[np.float64]
-    """(cells, states, 2): the fitted amplitudes, straight and across."""
+    """(cells, bar or cross, straight or across): the fitted amplitudes."""
     squares: NDArray[np.float64]
     """(cells, states): weighted squares of dB that the pairs measured in a state keep."""
     sensitivity: NDArray[np.float64]
@@ -306,7 +318,27 @@ def _better_fit(first: _Fit, second: _Fit) -> _Fit:
 
 
 class _ChipModel:
-    """The model of a chip, and its distance from what was measured if one cell differs."""
+    """The model of a chip, and its distance from what was measured if one cell differs.
+
+    Parameters
+    ----------
+    fabric, measured
+        The chip, and its powers in states without half-turned cells.
+    cells
+        The device of each cell.
+    amplitudes
+        (cells, bar or cross, straight or across): of the model, as `nominal_amplitudes` has them.
+        Those of a cell that is known to differ may be others.
+
+    Attributes
+    ----------
+    states
+        The light of the model, and what was measured, in each measured state.
+    weights
+        ``weights[k][pair]``: the inverse of the noise in state k, over that of lit pairs.
+    dark_ratio
+        The noise of a pair without light over that of a lit pair, which `weights` assume.
+    """
 
     def __init__(
         self,
@@ -337,14 +369,29 @@ class _ChipModel:
     def deviations(
         self, state: MeasuredState, cells: NDArray[np.intp], amplitudes: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return ``[cell, pair]``: modelled less measured, dB, if a cell alone had `amplitudes`.
+        """Return modelled less measured levels of a state, if one cell had other amplitudes.
 
-        ``amplitudes[k, state, 2]`` are those of ``cells[k]``.
+        Parameters
+        ----------
+        state
+            One of the measured states.
+        cells
+            (tried,): cells, each of which differs alone.
+        amplitudes
+            (tried, bar or cross, straight or across): those of each of these cells.
+
+        Returns
+        -------
+        NDArray
+            (tried, pairs measured in the state): in dB.
         """
+        # Only the amplitudes of the state that a cell is in count, turned by heat.
         state_of_cell = state.cell_states[cells]
         rows = np.arange(len(cells))
         difference = amplitudes[rows, state_of_cell] - self.amplitudes[cells, state_of_cell]
         heated = turn_amplitudes(difference, state.heat_turn_rad[cells])
+
+        # The light of the whole chip follows from that of the model without a new solution.
         added = change_of_light(state, cells, cell_matrices(heated) @ state.factor[cells])
         power = np.abs((state.arriving + added)[:, state.compared]) ** 2
         return level_db(power) - state.measured_db
@@ -355,11 +402,16 @@ class _ChipModel:
         Parameters
         ----------
         cells
-            (tried,): cells, not more than memory allows are fitted together.
+            (tried,): the cells. No more than memory allows are fitted together.
         amplitudes
-            (tried, 2 states, 2): where the fit starts.
+            (tried, bar or cross, straight or across): where the fit starts.
         steps
-            Of the iteration.
+            The number of steps of the iteration.
+
+        Returns
+        -------
+        _Fit
+            The best amplitudes on the way. Its sensitivity is that at the start.
         """
         if len(cells) <= _CELLS_AT_ONCE:
             return self._fit_together(cells, amplitudes, steps)
@@ -376,7 +428,11 @@ class _ChipModel:
     def _fit_together(
         self, cells: NDArray[np.intp], amplitudes: NDArray[np.float64], steps: int
     ) -> _Fit:
-        """Fit a number of cells that memory allows, see `fit`."""
+        """Fit cells by Levenberg and Marquardt, as many together as memory allows.
+
+        Arguments and results are those of `fit`. The two states of a cell have no common value, so
+        each is a problem of two amplitudes, with its own damping.
+        """
         best = amplitudes
         best_squares = np.full((len(cells), 2), np.inf)
         damping = np.full((len(cells), 2), 1e-3)
@@ -408,22 +464,42 @@ class _ChipModel:
     def _normal_equations(
         self, cells: NDArray[np.intp], amplitudes: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Add up weighted squares, gradient and normal matrix of each cell in each state.
+        """Linearise the deviations around some amplitudes, as a step of Gauss and Newton needs it.
 
-        Their shapes are (tried, states), (tried, states, 2) and (tried, states, 2, 2).
+        A measured state adds to the sums of bar for cells that are in bar in it, and to those of
+        cross for the others. The derivatives are finite differences.
+
+        Parameters
+        ----------
+        cells
+            (tried,): cells, each of which differs alone.
+        amplitudes
+            (tried, bar or cross, straight or across): those of each of these cells.
+
+        Returns
+        -------
+        squares
+            (tried, bar or cross): weighted squares of the deviations, in dB squared.
+        gradient
+            (tried, bar or cross, 2): half their derivatives by both amplitudes.
+        normal
+            (tried, bar or cross, 2, 2): products of the derivatives of the deviations, summed over
+            pairs; about half the second derivatives of the squares.
         """
         rows = np.arange(len(cells))
         squares = np.zeros((len(cells), 2))
         gradient = np.zeros((len(cells), 2, 2))
         normal = np.zeros((len(cells), 2, 2, 2))
-        small = 1e-6
+        step = 1e-6  # of an amplitude, whose size is at most 1
         for state, weight in zip(self.states, self.weights, strict=True):
             deviation = self.deviations(state, cells, amplitudes) * weight
             slopes = []
-            for direction in small * np.eye(2):
+            for direction in step * np.eye(2):
                 moved = self.deviations(state, cells, amplitudes + direction) * weight
-                slopes.append((moved - deviation) / small)
-            jacobian = np.stack(slopes, axis=1)  # [cell, amplitude, pair]
+                slopes.append((moved - deviation) / step)
+            jacobian = np.stack(slopes, axis=1)  # [tried, amplitude, pair]
+
+            # Each cell adds to the sums of the state that it is in.
             state_of_cell = state.cell_states[cells]
             squares[rows, state_of_cell] += (deviation**2).sum(axis=1)
             gradient[rows, state_of_cell] += (jacobian @ deviation[..., None])[..., 0]
@@ -431,7 +507,17 @@ class _ChipModel:
         return squares, gradient, normal
 
     def estimate_noise(self, cell: int, amplitudes: NDArray[np.float64], parameters: int) -> Noise:
-        """Estimate the noise from what a fit of one cell with so many `parameters` leaves."""
+        """Estimate the noise from what the fit of one cell leaves.
+
+        Parameters
+        ----------
+        cell
+            The fitted cell.
+        amplitudes
+            (bar or cross, straight or across): as fitted.
+        parameters
+            The number of fitted values.
+        """
         return estimate_noise(
             self.all_deviations(cell, amplitudes),
             np.concatenate([_light_share(state) for state in self.states]),
@@ -441,13 +527,20 @@ class _ChipModel:
         )
 
     def all_deviations(self, cell: int, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return modelled less measured powers of all states, dB, if one cell had `amplitudes`."""
+        """Return modelled less measured levels of all states, in dB, if one cell differs.
+
+        ``amplitudes[bar or cross, straight or across]`` are those of the cell. The result has the
+        shape (measured pairs of all states,).
+        """
         cells = np.array([cell])
         parts = [self.deviations(state, cells, amplitudes[None])[0] for state in self.states]
         return np.concatenate(parts)
 
     def _lit_pairs(self) -> list[NDArray[np.bool_]]:
-        """Tell for each state which pairs are lit; all are, if too few are to tell their noise."""
+        """Return ``[k][pair]``: whether a measured pair of state k is lit.
+
+        If too few are lit to tell their noise, all count as lit.
+        """
         lit = [_light_share(state) >= LIT_SHARE for state in self.states]
         if sum(int(pairs.sum()) for pairs in lit) <= 2 * _PARAMETERS:
             return [np.ones(len(pairs), dtype=bool) for pairs in lit]
@@ -455,7 +548,10 @@ class _ChipModel:
 
 
 def _light_share(state: MeasuredState) -> NDArray[np.float64]:
-    """Return which part of the level of each pair is light, not floor; in model or measurement."""
+    """Return the part of the level of each pair that is light, not floor; shape (pairs,).
+
+    Where model and measurement differ, the stronger light counts.
+    """
     modelled = np.abs(state.arriving[state.compared]) ** 2 + FLOOR
     measured = 10 ** (state.measured_db / 10)
     share: NDArray[np.float64] = 1 - FLOOR / np.maximum(modelled, measured)
@@ -505,7 +601,11 @@ class _CellSearch(NamedTuple):
 
 
 def _search_changed_cell(model: _ChipModel) -> _CellSearch:
-    """Fit every cell alone, and test whether the best one explains more than noise does."""
+    """Fit every cell alone, and test whether the best one explains more than noise does.
+
+    The weights of pairs depend on the noise, and the noise is known only after a fit, so both are
+    repeated until the noise stays the same. An F test decides in the end.
+    """
     nominal = model.amplitudes
     for _ in range(_NOISE_ROUNDS):
         cells, fit, sensitivity = _fit_best_cells(model)
@@ -521,6 +621,8 @@ def _search_changed_cell(model: _ChipModel) -> _CellSearch:
     ratio = explained / _PARAMETERS / noise.lit_db**2
     n_told = int((sensitivity.sum(axis=(1, 2)) > 0).sum())
     chance = n_told * _f_test_chance(ratio, max(1, model.n_lit_pairs - _PARAMETERS))
+
+    # What each kept cell leaves, and for all cells whether a change would have been noticed.
     off_db = [
         float(np.sqrt((model.all_deviations(int(cell), amplitudes) ** 2).mean()))
         for cell, amplitudes in zip(cells, fit.amplitudes, strict=True)
@@ -556,7 +658,14 @@ def _search_second_cell(
 def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[np.float64]]:
     """Fit every cell from several starts, and go on with those that explain most.
 
-    Returns the kept cells, the best first; their fit; and the sensitivity of all cells.
+    Returns
+    -------
+    cells
+        (kept,): the cells that explain most, the best first.
+    fit
+        Of these cells, in this order.
+    sensitivity
+        (all cells, bar or cross, loss or leak): as in `_Fit`, at the model.
     """
     nominal = model.amplitudes
     every_cell = np.arange(model.graph.n_cells)

@@ -88,6 +88,7 @@ class Budget(Value):
             ("signal to crosstalk, dB", self.signal_to_crosstalk_db, ratio, -1),
             ("delay spread, s", self.delay_spread_s, delay - np.nanmin(delay), 1),
         ):
+            # The sign is 1 if the figure may be at most the limit, and -1 if at least.
             if limit is not None:
                 place = int(np.nanargmax(sign * values))
                 value = float(values.flat[place])
@@ -245,7 +246,12 @@ class Optics(Value):
 
     @property
     def figures(self) -> Mapping[str, float | int]:
-        """The worst values of all slots by name; empty of circuits, only those of loops."""
+        """Figures of the whole schedule by name: worst, mean and total values over all slots.
+
+        Figures of losses, crosstalk, routes and delays are there only if the schedule has a
+        circuit. Those of heaters, settling, loops and energy are always there. A figure's unit is
+        the end of its name; ``worst_loop_power_db`` is minus infinity without light in a loop.
+        """
         figures: dict[str, float | int] = {}
         if self.lit.any():
             loss = self.insertion_loss_db[self.lit]
@@ -275,7 +281,11 @@ class Optics(Value):
         return FrozenMap(figures)
 
     def slot_rows(self) -> list[dict[str, Any]]:
-        """Return the worst values of each slot and the circuit that has them, as plain values."""
+        """Return a row of plain values for each slot: its worst figures, and where they are.
+
+        A circuit is given as source and destination. A slot without circuits has no figures of
+        them, only those of heaters, settling and loops.
+        """
         loss = self.insertion_loss_db
         ratio = self.signal_to_crosstalk_db
         rows = []
@@ -304,4 +314,5 @@ class Optics(Value):
 
 
 def _decibels(power: float) -> float:
+    """Return a power in dB; minus infinity if it is 0."""
     return float(10 * np.log10(power)) if power > 0 else -np.inf

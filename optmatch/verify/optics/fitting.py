@@ -511,7 +511,7 @@ def _cell_matrices(
     by_loss = gain_per_db[:, None, None] * unit
 
     # By the chain rule: the angle goes with both tilts and the error, the gain with all losses.
-    # The gain's dependence on the tilts, of second order, is left out.
+    # The gain has only the squares of the tilts in it, which is too little to count.
     slopes = np.empty((len(values), N_VALUES, 2, 2), dtype=np.complex128)
     slopes[:, BAR_LOSS] = share[:, None, None] * by_loss
     slopes[:, CROSS_LOSS] = (1 - share)[:, None, None] * by_loss
@@ -770,10 +770,9 @@ class _LeastSquares:
 def _deviation_db(light: _StateLight, state: _MeasuredPairs, floor: float) -> NDArray[np.float64]:
     """Return modelled less measured powers in dB above a floor, shape (pairs,)."""
     modelled_power = np.abs(light.arriving[state.compared]) ** 2
-    deviation: NDArray[np.float64] = 10 * np.log10(
-        (modelled_power + floor) / (state.power + floor)
-    )
-    return deviation
+    ratio = (modelled_power + floor) / (state.power + floor)
+    deviation_db: NDArray[np.float64] = 10 * np.log10(ratio)
+    return deviation_db
 
 
 def _weights(
