@@ -1,36 +1,47 @@
-"""The bound of all-reduces between islands: a linear programme over the rounds of rails.
+"""A lower bound of all-reduces between islands: a linear programme over the rounds of rails.
 
-Take a byte, the first round t after which an island has it of all ranks, and the islands F that
-then do. J is one of F. Of the sends of this byte over rails let M be those up to t, without those
-of round t into others of F; and N the rest. All data of other islands leave them in M, and every
-island but J hears in N. With I islands of g members, write m for the islands whose data have all
-left by some round, n for those that first hear in N after it, and l for sends inside islands:
+The programme counts, round by round, the sends of a byte. There are I islands of g ranks.
 
-1. Of the m islands of a round r each member sends in M itself, or told another before that:
-   ``l(before r) + M(to r) >= g m(to r)``. And a round in which so many islands come to an end has
-   as many sends of M.
-2. Who hears nothing in N before r learns all in r or later, over rails in r or later, or inside
-   after r: ``l(after r) + N(from r) >= g n(from r)``. A round has as many sends of N as islands
-   that hear first.
-3. Gossip of k takes 2 (k - 1) messages: of islands over rails, and of ranks in all. Let e be the
-   sends over rails beyond ``2 (I - 1)``.
-4. ``m(to r) + n(after r) >= I - 1``, and about twice that for one r. Let f islands be in F, and u
-   islands have data that first leave in t. All of F hear of each then, so for f > 1 and u > 1
-   ``e >= (f - 1)(u - 1) + 1 - min(u, f)``; and e >= 1 for f > 2. So u <= e for f > 3, and then
-   ``m(to t - 1) + n(from t) >= 2 (I - 1) - e``. For f < 4 it is
-   ``m(to t) + n(after t) >= 2 (I - 1) - (f - 1)``; and ``m(to t - 1) + n(after t)`` is at least
-   2 I - 5 - e for f = 2, and 2 I - 6 - e for f = 3.
+**The byte's rounds.** Round t is the first one after which some island has the byte of all ranks.
+F is the set of the islands that do then, f their number, and J is one of them. The sends of the
+byte over rails are divided in two:
 
-The means over all bytes obey the same, so they are the variables. Before the first and after the
-last round over rails links have time only if rounds are spent on them. The solver is not trusted:
-what counts is the sum of its multipliers, less what they are off.
+- *collecting* sends: those up to round t, without those of round t into islands of F but J. The
+  data of every island but J leave it in collecting sends.
+- *spreading* sends: all others. Every island but J hears in spreading sends.
+
+An island is *collected* in the round of the last collecting send by which its data leave it, and
+*informed* in the round of the first spreading send that it hears. The *excess* is the number of
+sends over rails beyond ``2 (I - 1)``, which gossip among I islands takes at least.
+
+**What holds for each byte.** For each round r, with "to r" for the rounds up to r itself:
+
+1. Each member of an island that is collected in a round up to r makes a collecting send itself, or
+   told another member before that: ``inside(before r) + collecting(to r) >= g collected(to r)``.
+   In each round there are as many collecting sends as islands are collected in it, or more.
+2. Each member of an island that is informed in round r or later learns all over rails in such a
+   round, or inside its island after r: ``inside(after r) + spreading(from r) >= g informed(from
+   r)``. In each round there are as many spreading sends as islands are informed in it, or more.
+3. Gossip of k takes ``2 (k - 1)`` messages: ``2 (I - 1)`` over rails, and ``2 (I g - 1)`` over
+   rails and inside islands together.
+4. ``collected(to r) + informed(after r) >= I - 1``, and about twice that for r = t. Let u islands
+   have data that first leave them in round t. All of F hear of each then, so for f > 1 and u > 1
+   ``excess >= (f - 1)(u - 1) + 1 - min(u, f)``; and ``excess >= 1`` for f > 2. Therefore u <=
+   excess for f > 3, and then ``collected(to t - 1) + informed(from t) >= 2 (I - 1) - excess``. For
+   f < 4 it is ``collected(to t) + informed(after t) >= 2 (I - 1) - (f - 1)``; and ``collected(to t
+   - 1) + informed(after t)`` is at least ``2 I - 5 - excess`` for f = 2, and ``2 I - 6 - excess``
+   for f = 3.
+
+**The programme.** All of this is linear, so the means over all bytes obey it, too, and are the
+variables (`Variables`). The sum of the lengths of all rounds and pauses is minimised. The solver
+is not trusted: the bound is the objective of the dual, less what its multipliers are off.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise, product
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +51,77 @@ MOST_PROGRAMMED = 24
 _MOST = 10.0
 """A bound is at most so many times what rounds and bytes over rails take."""
 
-Part = tuple[slice, NDArray[Any] | float]
+FloatArray = NDArray[np.float64]
+
+Term = tuple[slice, NDArray[Any] | float]
+"""A part of an inequality: some variables, and their coefficients."""
+
+
+class Variables(NamedTuple):
+    """The columns of the programme, as slices; means over all bytes.
+
+    Rounds over rails have numbers r = 0, 1, ... Times are numbered from the pause before the first
+    round: pause, round, pause, round, ..., pause; round r is time ``2 r + 1``.
+    """
+
+    collecting: slice
+    """Collecting sends over rails, by round."""
+    spreading: slice
+    """Spreading sends over rails, by round."""
+    collected: slice
+    """Islands that are collected, by round."""
+    informed: slice
+    """Islands that are informed, by round."""
+    excess: slice
+    """The excess of the bytes whose t is this round, by round; a byte counts in no other round."""
+    share: slice
+    """The part of all bytes whose t is a round and whose f is in a class, by class and then by
+    round. The classes are f = 1 or f > 3; f = 2; f = 3."""
+    inside: slice
+    """Sends inside islands, by time."""
+    length: slice
+    """Lengths, by time, in units of the least time of rounds and bytes over rails."""
+
+    @property
+    def count(self) -> int:
+        """The number of columns."""
+        return int(self.length.stop)
+
+
+class Costs(NamedTuple):
+    """The durations that the programme adds up, in units of the least time."""
+
+    round_: float
+    """The fixed length of a round over rails."""
+    island_round: float
+    """The fixed length of a round inside islands."""
+    send: float
+    """How much a round over rails grows for each send of every byte."""
+    inside_send: float
+    """How much a round inside islands grows for each send of every byte."""
+
+
+class _Inequalities:
+    """Rows ``coefficients @ variables >= least`` of the programme.
+
+    Parameters
+    ----------
+    n_variables
+        The number of columns.
+    """
+
+    def __init__(self, n_variables: int) -> None:
+        self.n_variables = n_variables
+        self.rows: list[FloatArray] = []
+        self.least: list[float] = []
+
+    def require(self, at_least: float, *terms: Term) -> None:
+        """Add the inequality that the sum of the terms is at least a number."""
+        row = np.zeros(self.n_variables)
+        for columns, coefficients in terms:
+            row[columns] += coefficients
+        self.rows.append(row)
+        self.least.append(at_least)
 
 
 @lru_cache(maxsize=4096)
@@ -51,78 +132,279 @@ def bound_sums_s(
     costs: tuple[float, float, float, float],
     rounds: int,
 ) -> float:
-    """Bound an all-reduce with so many rounds over rails, without delays.
+    """Bound the time of an all-reduce with a given number of rounds over rails, without delays.
 
-    `costs` are alpha and rate of circuits, and of islands.
+    Parameters
+    ----------
+    islands
+        The number of islands, I.
+    members
+        The number of ranks of each island, g.
+    size_bytes
+        The buffer of each rank.
+    costs
+        Seconds for each round over rails, bytes per second of a circuit, seconds for each round
+        inside islands, and bytes per second of a rank inside its island.
+    rounds
+        The number of rounds over rails, at least 2.
+
+    Returns
+    -------
+    float
+        Seconds that no such all-reduce can beat; 0 if the solver fails.
     """
-    alpha_s, rate, island_alpha_s, link_rate = costs
-    n, times, others = islands * members, 2 * rounds + 1, islands - 1
-    least_s = alpha_s * rounds + 2 * others * size_bytes / (n * rate)
-    over, inside = size_bytes / n / (rate * least_s), size_bytes / n / (link_rate * least_s)
-    # Sends of M and N, m and n, and e, by round, and three kinds (f = 1 and > 3, 2, and 3); sends
-    # inside, and lengths, by time: a pause, a round, a pause, a round, ...
-    place = np.cumsum([0, *[rounds] * 5, 3 * rounds, times, times])
-    first, then, left, heard, spare, kind, told, long = (slice(a, b) for a, b in pairwise(place))
-    rows: list[NDArray[np.float64]] = []
-    least: list[float] = []
+    alpha_s, rate, island_alpha_s, island_rate = costs
+    n_ranks = islands * members
 
-    def ask(at_least: float, *parts: Part) -> None:
-        row = np.zeros(place[-1])
-        for where, factors in parts:
-            row[where] += factors
-        rows.append(row)
-        least.append(at_least)
+    # Lengths are in units of what rounds and bytes over rails take at least, so that numbers are
+    # of about the same size.
+    bytes_of_rank = size_bytes / n_ranks
+    least_s = alpha_s * rounds + 2 * (islands - 1) * size_bytes / (n_ranks * rate)
+    relative = Costs(
+        round_=alpha_s / least_s,
+        island_round=island_alpha_s / least_s,
+        send=bytes_of_rank / (rate * least_s),
+        inside_send=bytes_of_rank / (island_rate * least_s),
+    )
 
-    turn, time = np.arange(rounds), np.arange(times)
-    for r in range(rounds):
-        to, since, at = 1.0 * (turn <= r), 1.0 * (turn >= r), 1.0 * (turn == r)
-        ask(0.0, (told, time < 2 * r + 1), (first, to), (left, -members * to))
-        ask(0.0, (told, time > 2 * r + 1), (then, since), (heard, -members * since))
-        ask(0.0, (first, at), (left, -at))
-        ask(0.0, (then, at), (heard, -at))
-        kinds = np.kron([-others, 1 - others, 2 - others], at)
-        ask(others, (left, to), (heard, since - at), (spare, at), (kind, kinds))
-        kinds = np.kron([0, 3 - others, 4 - others], at)
-        near = at + (turn == r - 1)
-        ask(others, (left, to - at), (heard, since - at), (spare, near), (kind, kinds))
-        length = (long, 1.0 * (time == 2 * r + 1))
-        ask(alpha_s / least_s, length, (first, -over * at), (then, -over * at))
-    ask(2 * others, (first, 1.0), (then, 1.0), (spare, -1.0))
-    ask(0.0, (spare, 1.0), (kind, np.repeat([0.0, 0.0, -1.0], rounds)))
-    for part in (left, heard):
-        ask(others, (part, 1.0))
-        ask(-others, (part, -1.0))
-    ask(2 * (n - 1), (first, 1.0), (then, 1.0), (told, 1.0))
-    ask(1.0, (kind, 1.0))
-    most = np.full(place[-1], 1.0)
-    most[first] = most[then] = _MOST / over
-    most[left] = most[heard] = others
-    most[spare], most[long], most[told] = 2 * rounds * _MOST / over, _MOST, _MOST / inside
-    found = []
-    for ends in product((False, True), repeat=2):
-        fixed = np.where(time % 2, min(alpha_s, island_alpha_s), 0.0)
-        fixed[[0, -1]] = island_alpha_s * np.array(ends)
+    variables = _number_variables(rounds)
+    inequalities = _Inequalities(variables.count)
+    for round_ in range(rounds):
+        _require_gossip(inequalities, variables, (islands, members), (round_, rounds))
+        _require_length(inequalities, variables, relative, (round_, rounds))
+    _require_totals(inequalities, variables, islands, n_ranks)
+    most = _limit_variables(variables, relative, islands, rounds)
+    goal = np.zeros(variables.count)
+    goal[variables.length] = 1.0
+
+    # Links inside islands have time before the first and after the last round over rails only if
+    # a round inside islands is spent there. All four cases are possible, the fastest one counts.
+    first_and_last = [variables.inside.start, variables.inside.stop - 1]
+    bounds = []
+    for is_spent in product((False, True), repeat=2):
         limits = most.copy()
-        limits[told.start], limits[told.stop - 1] = np.array(ends) * _MOST / inside
-        factors = np.zeros((times, place[-1]))
-        factors[:, told], factors[:, long] = -inside * np.eye(times), np.eye(times)
-        rows_, least_ = np.vstack([rows, factors]), np.append(least, fixed / least_s)
-        found.append(_multiply(rows_, least_, 1.0 * (np.arange(place[-1]) >= long.start), limits))
-    return min(_MOST, *found) * least_s
+        limits[first_and_last] = np.array(is_spent) * _MOST / relative.inside_send
+        rows, least = _require_lengths_inside(variables, relative, is_spent)
+        all_rows = np.vstack([inequalities.rows, rows])
+        all_least = np.append(inequalities.least, least)
+        bounds.append(_bound_programme(all_rows, all_least, goal, limits))
+    return min(_MOST, *bounds) * least_s
 
 
-def _multiply(
-    rows: NDArray[np.float64],
-    least: NDArray[np.float64],
-    goal: NDArray[np.float64],
-    most: NDArray[np.float64],
+def _number_variables(rounds: int) -> Variables:
+    """Give columns to the variables of a programme of so many rounds over rails."""
+    by_round = [slice(k * rounds, (k + 1) * rounds) for k in range(5)]
+    first_time = 8 * rounds
+    times = 2 * rounds + 1
+    return Variables(
+        collecting=by_round[0],
+        spreading=by_round[1],
+        collected=by_round[2],
+        informed=by_round[3],
+        excess=by_round[4],
+        share=slice(5 * rounds, first_time),
+        inside=slice(first_time, first_time + times),
+        length=slice(first_time + times, first_time + 2 * times),
+    )
+
+
+def _require_gossip(
+    inequalities: _Inequalities,
+    variables: Variables,
+    sizes: tuple[int, int],
+    place: tuple[int, int],
+) -> None:
+    """Add what the first, second and fourth paragraph of the derivation say of one round.
+
+    Parameters
+    ----------
+    inequalities
+        Gets six rows.
+    variables
+        The columns.
+    sizes
+        The number of islands, and of members of each.
+    place
+        The round, and the number of rounds.
+    """
+    islands, members = sizes
+    round_, rounds = place
+    other_islands = islands - 1
+    all_rounds = np.arange(rounds)
+    all_times = np.arange(2 * rounds + 1)
+    up_to = 1.0 * (all_rounds <= round_)
+    since = 1.0 * (all_rounds >= round_)
+    here = 1.0 * (all_rounds == round_)
+    time = 2 * round_ + 1
+
+    # 1 and 2: members of collected and informed islands send, receive, or are told inside.
+    inequalities.require(
+        0.0,
+        (variables.inside, all_times < time),
+        (variables.collecting, up_to),
+        (variables.collected, -members * up_to),
+    )
+    inequalities.require(
+        0.0,
+        (variables.inside, all_times > time),
+        (variables.spreading, since),
+        (variables.informed, -members * since),
+    )
+    inequalities.require(0.0, (variables.collecting, here), (variables.collected, -here))
+    inequalities.require(0.0, (variables.spreading, here), (variables.informed, -here))
+
+    # 4, up to this round. Bytes whose t is another round need I - 1; bytes whose t is this one
+    # need 2 (I - 1) for f = 1 and f > 3, one less for f = 2, two less for f = 3, and less by the
+    # excess.
+    more_if_here = [-other_islands, 1 - other_islands, 2 - other_islands]
+    inequalities.require(
+        other_islands,
+        (variables.collected, up_to),
+        (variables.informed, since - here),
+        (variables.excess, here),
+        (variables.share, np.kron(more_if_here, here)),
+    )
+
+    # 4, up to the round before, less by the excess if t is one of the two rounds: bytes whose t is
+    # this round need I - 1 for f = 1 and f > 3, 2 I - 5 for f = 2, and 2 I - 6 for f = 3.
+    more_if_here = [0, 3 - other_islands, 4 - other_islands]
+    here_or_before = here + (all_rounds == round_ - 1)
+    inequalities.require(
+        other_islands,
+        (variables.collected, up_to - here),
+        (variables.informed, since - here),
+        (variables.excess, here_or_before),
+        (variables.share, np.kron(more_if_here, here)),
+    )
+
+
+def _require_length(
+    inequalities: _Inequalities, variables: Variables, costs: Costs, place: tuple[int, int]
+) -> None:
+    """Add that a round lasts as long as a round over rails, with all bytes that it sends.
+
+    `place` is the round, and the number of rounds.
+    """
+    round_, rounds = place
+    here = 1.0 * (np.arange(rounds) == round_)
+    at_time = 1.0 * (np.arange(2 * rounds + 1) == 2 * round_ + 1)
+    inequalities.require(
+        costs.round_,
+        (variables.length, at_time),
+        (variables.collecting, -costs.send * here),
+        (variables.spreading, -costs.send * here),
+    )
+
+
+def _require_lengths_inside(
+    variables: Variables, costs: Costs, is_spent: tuple[bool, bool]
+) -> tuple[FloatArray, FloatArray]:
+    """Return rows that say how long rounds and pauses are for what is sent inside islands.
+
+    In a round over rails there may be a round inside islands, or none: the smaller of the fixed
+    lengths counts in both cases. Pauses between two rounds cost no fixed time.
+
+    Parameters
+    ----------
+    variables
+        The columns.
+    costs
+        The relative costs.
+    is_spent
+        Whether a round inside islands is spent before the first and after the last round over
+        rails.
+
+    Returns
+    -------
+    rows : float array, shape (times, columns)
+    least : float array, shape (times,)
+        ``rows @ variables >= least``.
+    """
+    times = variables.length.stop - variables.length.start
+    rows = np.zeros((times, variables.count))
+    rows[:, variables.inside] = -costs.inside_send * np.eye(times)
+    rows[:, variables.length] = np.eye(times)
+    is_round = np.arange(times) % 2 == 1
+    least = np.where(is_round, min(costs.round_, costs.island_round), 0.0)
+    least[[0, -1]] = costs.island_round * np.array(is_spent)
+    return rows, least
+
+
+def _require_totals(
+    inequalities: _Inequalities, variables: Variables, islands: int, n_ranks: int
+) -> None:
+    """Add what holds for all rounds together."""
+    other_islands = islands - 1
+    rounds = variables.collecting.stop - variables.collecting.start
+
+    # The definition of the excess, which is 1 or more for f = 3.
+    inequalities.require(
+        2 * other_islands,
+        (variables.collecting, 1.0),
+        (variables.spreading, 1.0),
+        (variables.excess, -1.0),
+    )
+    is_of_three = np.repeat([0.0, 0.0, -1.0], rounds)
+    inequalities.require(0.0, (variables.excess, 1.0), (variables.share, is_of_three))
+
+    # Every island but J is collected once, and informed once: sums that are equal are two rows.
+    for islands_by_round in (variables.collected, variables.informed):
+        inequalities.require(other_islands, (islands_by_round, 1.0))
+        inequalities.require(-other_islands, (islands_by_round, -1.0))
+
+    # Gossip of all ranks, over rails and inside islands. Each byte has some t, and some f.
+    inequalities.require(
+        2 * (n_ranks - 1),
+        (variables.collecting, 1.0),
+        (variables.spreading, 1.0),
+        (variables.inside, 1.0),
+    )
+    inequalities.require(1.0, (variables.share, 1.0))
+
+
+def _limit_variables(variables: Variables, costs: Costs, islands: int, rounds: int) -> FloatArray:
+    """Return ``most[column]``: what no variable exceeds, if the bound is to be at most `_MOST`.
+
+    A larger number of sends alone would last longer than that.
+    """
+    most = np.full(variables.count, 1.0)
+    most[variables.collecting] = _MOST / costs.send
+    most[variables.spreading] = _MOST / costs.send
+    most[variables.collected] = islands - 1
+    most[variables.informed] = islands - 1
+    most[variables.excess] = 2 * rounds * _MOST / costs.send
+    most[variables.inside] = _MOST / costs.inside_send
+    most[variables.length] = _MOST
+    return most
+
+
+def _bound_programme(
+    rows: FloatArray, least: FloatArray, goal: FloatArray, most: FloatArray
 ) -> float:
-    """Bound ``goal x`` where ``rows x >= least`` and ``0 <= x <= most``, by multipliers."""
+    """Bound ``goal @ x`` where ``rows @ x >= least`` and ``0 <= x <= most``, by weak duality.
+
+    For any multipliers y >= 0, ``goal @ x >= y @ least - max(y @ rows - goal, 0) @ most``. This
+    holds however far the solver's multipliers are off.
+
+    Parameters
+    ----------
+    rows : float array, shape (rows, columns)
+    least : float array, shape (rows,)
+    goal : float array, shape (columns,)
+    most : float array, shape (columns,)
+        Columns with 0 are fixed at 0; the solver does not see the other limits.
+
+    Returns
+    -------
+    float
+        A lower bound; 0 if the solver fails.
+    """
     from scipy.optimize import linprog
 
     limits = np.column_stack([np.zeros(len(most)), np.where(most > 0, np.inf, 0.0)])
     solved = linprog(goal, -rows, -least, bounds=limits)
     if solved.status:
         return 0.0
-    factors = np.maximum(-solved.ineqlin.marginals, 0.0)
-    return float(factors @ least - np.maximum(factors @ rows - goal, 0.0) @ most)
+    multipliers = np.maximum(-solved.ineqlin.marginals, 0.0)
+    surplus = np.maximum(multipliers @ rows - goal, 0.0)
+    return float(multipliers @ least - surplus @ most)
