@@ -37,8 +37,11 @@ BEAM = 12
 """Sequences of as many rounds that are made longer."""
 TRIED = 6
 """Lengths of greedy sequences."""
-DETOURS, SLACK = 1.25, 1.4
-"""How much farther blocks go than counting says, and what greedy matchings count as carried."""
+DETOURS = 1.25
+"""How many times farther blocks go than counting of hops says, in estimates of lengths."""
+SLACK = 1.4
+"""What a greedy matching counts as carried, as a multiple of an even part of the work. It is more
+than 1, as routes later share out what is left over all configurations."""
 EFFORT = 400_000
 """Paths of all programmes together: some 40 s."""
 SIMPLEX = 5_000
@@ -51,88 +54,138 @@ SWEEPS = 3
 
 
 class _Routed(NamedTuple):
-    """A sequence with its routes."""
+    """A sequence with its routes, and the dual prices of the programme that found them."""
 
     time_s: float
+    """The time of its plan."""
     sequence: Sequence
     amounts: NDArray[np.float64]
     """``amounts[path]``: seconds of a circuit."""
     paths: Paths
     loads: NDArray[np.float64]
+    """``loads[round]``: the length of each round, in units of the least time."""
     worth: NDArray[np.float64]
     """``worth[source, target]``: what a second less of this block would save."""
     price: NDArray[np.float64]
     """``price[round, lane, rank]``: what a second of this circuit costs others."""
 
 
+def _part_of_busiest(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the seconds of each rank as parts of the largest; all 0 if there are none."""
+    return seconds / (seconds.max() or 1.0)
+
+
 class SplitSearch:
-    """The search for a fast plan of one problem."""
+    """The search for a fast plan of one uneven all-to-all.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, with one-way circuits, and blocks that may be cut anywhere.
+    clock
+        The search ends when it has run out.
+    """
 
     def __init__(self, problem: Collective, clock: Clock) -> None:
-        self.problem, self.clock = problem, clock
-        n = problem.n_ranks
+        self.problem = problem
+        self.clock = clock
         self.demand_s = problem.demand / problem.rate_bytes_per_s
+        """``demand_s[source, destination]``: how long a circuit takes for a block."""
         self.each_s = problem.alpha_s + (problem.hop_s or 0.0)
-        ends_s = self.demand_s.sum(axis=0), self.demand_s.sum(axis=1)
-        self.least_s = float(max(each.max() for each in ends_s)) / problem.lanes
+        """The fixed seconds of a round."""
+        busiest_s = max(float(self.demand_s.sum(axis=axis).max()) for axis in (0, 1))
+        self.least_s = busiest_s / problem.lanes
+        """How long the busiest rank sends or receives, without detours: the unit of programmes."""
         self.best: _Routed | None = None
         self.effort = EFFORT
+        """The paths that programmes may still have."""
         late = problem.late
-        self.prompt = late < late.max() if late.any() else np.ones(n, dtype=np.bool_)
+        self.prompt = np.ones(problem.n_ranks, dtype=np.bool_)
+        """``prompt[rank]``: whether a rank is ready before those that are late last."""
+        if late.any():
+            self.prompt = late < late.max()
         self.known: set[bytes] = set()
+        """The sequences that were tried."""
         self.routed: list[tuple[float, Sequence]] = []
-        self.path_s = 0.0  # what a path costs in a programme, as measured
+        """The seconds of each sequence that was routed, of few ranks."""
+        self.path_s = 0.0
+        """What a path costs in a programme, as measured with the last one."""
 
     def run(self) -> Laid | None:
-        """Return the fastest plan that is found; None if there is none."""
-        for sequence in self._few() if self.problem.n_ranks <= FEW else self._greedy():
-            if not self._open():
+        """Return the fastest plan that is found; None if there is none.
+
+        First come new sequences, then local search: the first change that is faster is taken.
+        """
+        first_sequences = self._list_greedy_sequences()
+        if self.problem.n_ranks <= FEW:
+            first_sequences = self._list_short_sequences()
+        for sequence in first_sequences:
+            if not self._may_go_on():
                 break
             self._try(sequence)
-        better = True
-        while better and self.best is not None and self._open():
-            better = any(self._open() and self._try(each) for each in self._changed(self.best))
+        is_better = True
+        while is_better and self.best is not None and self._may_go_on():
+            is_better = any(
+                self._may_go_on() and self._try(changed) for changed in self._change(self.best)
+            )
         return None if self.best is None else self._lay(self.best)
 
-    def _open(self) -> bool:
+    def _may_go_on(self) -> bool:
+        """Tell whether there is effort and time for another programme."""
         return self.effort > 0 and self.clock.exceeded(0) is None
 
     def fixed_s(self, sequence: Sequence) -> float:
-        """Return the seconds of rounds and delays."""
-        changes = int((np.diff(sequence, axis=0) != 0).any(axis=(1, 2)).sum())
-        start = self.problem.start
-        there = start == "free" if isinstance(start, str) else self._is_there(sequence)
-        return self.each_s * len(sequence) + self.problem.delay_s * (changes + (not there))
+        """Return the seconds of a sequence without bytes: its rounds, and the delays of circuits.
 
-    def _is_there(self, sequence: Sequence) -> bool:
-        first = np.where(sequence[0] == np.arange(sequence.shape[2]), -1, sequence[0])
-        return bool((first == self.problem.start).all())
+        The first circuits cost a delay unless the problem starts with them.
+        """
+        n_changes = int((np.diff(sequence, axis=0) != 0).any(axis=(1, 2)).sum())
+        start = self.problem.start
+        if isinstance(start, str):
+            is_set_up = start == "free"
+        else:
+            idle = sequence[0] == np.arange(sequence.shape[2])
+            is_set_up = bool((np.where(idle, -1, sequence[0]) == start).all())
+        n_delays = n_changes + (not is_set_up)
+        return self.each_s * len(sequence) + self.problem.delay_s * n_delays
 
     def _try(self, sequence: Sequence) -> bool:
-        """Route a sequence; tell whether it is the best so far."""
-        limit_s = np.inf if self.best is None else self.best.time_s * (1 - 1e-9)
+        """Route a sequence; tell whether it is the best so far, which it then becomes."""
+        # Without a look at routes: it is known, or too long even if nothing took a detour.
+        limit_s = np.inf
+        if self.best is not None:
+            limit_s = self.best.time_s * (1 - 1e-9)
         key = sequence.tobytes()
         if key in self.known or self.fixed_s(sequence) + self.least_s >= limit_s:
             return False
+
         self.known.add(key)
-        found = self._route(sequence)
-        if found is not None and self.problem.n_ranks <= FEW:
-            self.routed.append((found.time_s, sequence))
-        if found is None or found.time_s >= limit_s:
+        routed = self._route(sequence)
+        if routed is None:
             return False
-        self.best = found
+        if self.problem.n_ranks <= FEW:
+            self.routed.append((routed.time_s, sequence))
+        if routed.time_s >= limit_s:
+            return False
+        self.best = routed
         return True
 
-    def _greedy(self) -> Iterator[Sequence]:
-        """Make sequences of several lengths, those first that counting says are the fastest."""
-        best_first = sorted(self._estimate_lengths())[:TRIED]
-        for count, held, seconds in sorted((k, held, seconds) for seconds, k, held in best_first):
-            if self.best is not None and seconds >= self.best.time_s:
+    def _list_greedy_sequences(self) -> Iterator[Sequence]:
+        """Yield greedy sequences of the lengths that an estimate says are the fastest.
+
+        Short ones come first, as their programmes are small. Lengths whose estimate is no better
+        than the best plan so far are left out.
+        """
+        best_lengths = sorted(self._estimate_lengths())[:TRIED]
+        for n_configs, held, estimate_s in sorted((k, held, s) for s, k, held in best_lengths):
+            if self.best is not None and estimate_s >= self.best.time_s:
                 continue
             # With late ranks some configurations may come before they are ready.
-            n_early = {0} if self.prompt.all() else {0, count // 2, count - 1}
-            for early in sorted(n_early):
-                yield self._make_greedy(count, held, early)
+            early_choices = {0}
+            if not self.prompt.all():
+                early_choices = {0, n_configs // 2, n_configs - 1}
+            for n_early in sorted(early_choices):
+                yield self._make_greedy(n_configs, held, n_early)
 
     def _estimate_lengths(self) -> list[tuple[float, int, int]]:
         """Estimate the seconds of k configurations that are held for some rounds each.
@@ -157,115 +210,212 @@ class SplitSearch:
                 estimates.append((fixed_s + load_s, count, held))
         return estimates
 
-    def _make_greedy(self, count: int, held: int, early: int) -> Sequence:
-        """Make a sequence of maximum-weight matchings of what is left to carry.
+    def _make_greedy(self, n_configs: int, held: int, n_early: int) -> Sequence:
+        """Make a sequence of maximum-weight matchings, one after another, of what is left to send.
 
-        A block counts for an even part of the whole at most, and for more if its ranks have much
-        left. The first `early` configurations are without late ranks.
+        Each matching is taken to carry an even part of the work: what the busiest rank sends in
+        all, over the number of configurations, times `SLACK`. The value of a circuit is what it
+        carries of its block, up to this part, and more if its ranks have much left to do.
+
+        Parameters
+        ----------
+        n_configs
+            The number of configurations, each a matching for each lane.
+        held
+            For how many rounds each configuration is held.
+        n_early
+            In so many configurations from the first one the ranks that are late last have no
+            circuits, so that nothing waits for them.
+
+        Returns
+        -------
+        int array, shape (n_configs * held, lanes, ranks)
+            ``sequence[round, lane, rank]``.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
 
-        n, lanes = self.problem.n_ranks, self.problem.lanes
-        part_s = SLACK * self.least_s / count
-        left_s = self.demand_s.copy()
+        n = self.problem.n_ranks
+        lanes = self.problem.lanes
+        even_part_s = SLACK * self.least_s / n_configs
+        left_s = self.demand_s.copy()  # left_s[source, destination]
         matchings = []
-        for turn in range(count * lanes):
-            to_send = left_s.sum(axis=1)
-            to_receive = left_s.sum(axis=0)
-            urgency = [(busy / (busy.max() or 1.0)) ** 4 for busy in (to_send, to_receive)]
-            value = np.minimum(left_s, part_s) * (1 + urgency[0][:, None] + urgency[1])
-            is_early = turn < early * lanes
+        for number in range(n_configs * lanes):
+            # The fourth power lets almost only the busiest ranks count for more: a circuit between
+            # the two busiest ones is worth three times its bytes.
+            value = np.minimum(left_s, even_part_s)
+            send_urgency = _part_of_busiest(left_s.sum(axis=1)) ** 4
+            receive_urgency = _part_of_busiest(left_s.sum(axis=0)) ** 4
+            value *= 1 + send_urgency[:, None] + receive_urgency
+
+            # A rank that faces itself has no circuit, which is worse than any circuit.
+            is_early = number < n_early * lanes
             if is_early:
                 value[~self.prompt] = 0.0
                 value[:, ~self.prompt] = 0.0
             np.fill_diagonal(value, -1.0)
             rank, peer = linear_sum_assignment(value, maximize=True)
-            if is_early:  # who is late does nothing yet
-                peer = np.where(self.prompt & self.prompt[peer], peer, rank)
-            left_s[rank, peer] = np.maximum(left_s[rank, peer] - part_s, 0.0)
+            if is_early:
+                both_are_prompt = self.prompt & self.prompt[peer]
+                peer = np.where(both_are_prompt, peer, rank)
+            left_s[rank, peer] = np.maximum(left_s[rank, peer] - even_part_s, 0.0)
             matchings.append(peer)
-        return np.repeat(np.array(matchings).reshape(count, lanes, n), held, axis=0)
+        configurations = np.array(matchings).reshape(n_configs, lanes, n)
+        return np.repeat(configurations, held, axis=0)
 
-    def _few(self) -> Iterator[Sequence]:
-        """Make all sequences of up to three rounds, and then longer ones of the best."""
-        ways = self._ways()
-        for count in (1, 2, 3):
-            for chosen in product(ways, repeat=count):
-                yield np.array(chosen)
-        for count in (3, 4):
-            some = sorted(self.routed, key=lambda each: each[0])
-            for longer in [each for _, each in some if len(each) == count][:BEAM]:
-                for at, way in product(range(count + 1), ways):
-                    yield np.insert(longer, at, way, axis=0)
+    def _list_short_sequences(self) -> Iterator[Sequence]:
+        """Yield all sequences of up to three rounds, then longer ones made of the best of them.
 
-    def _ways(self) -> list[NDArray[np.int64]]:
-        """List what few ranks can do in a round: lanes of matchings that cannot have more."""
+        The best sequences of three rounds get a fourth one in any place, and the best of those a
+        fifth one.
+        """
+        choices = self._list_all_circuits()
+        for n_rounds in (1, 2, 3):
+            for rounds in product(choices, repeat=n_rounds):
+                yield np.array(rounds)
+        for n_rounds in (3, 4):
+            fastest_first = sorted(self.routed, key=lambda timed: timed[0])
+            as_long = [sequence for _, sequence in fastest_first if len(sequence) == n_rounds]
+            for sequence in as_long[:BEAM]:
+                for turn, peer_of_lane in product(range(n_rounds + 1), choices):
+                    yield np.insert(sequence, turn, peer_of_lane, axis=0)
+
+    def _list_all_circuits(self) -> list[NDArray[np.int64]]:
+        """List what few ranks can have in a round, as ``peer[lane, rank]``.
+
+        All lanes have the same matching, to which no circuit can be added: at most one rank faces
+        itself. The circuits that are there at the start come last, if the problem says them.
+        """
         n = self.problem.n_ranks
         ranks = np.arange(n)
-        maximal = [np.array(p) for p in permutations(range(n)) if (np.array(p) == ranks).sum() < 2]
-        lanes = [np.repeat(each[None], self.problem.lanes, axis=0) for each in maximal]
+        permuted = [np.array(permutation) for permutation in permutations(range(n))]
+        maximal = [peer for peer in permuted if (peer == ranks).sum() < 2]
+        circuits = [np.repeat(peer[None], self.problem.lanes, axis=0) for peer in maximal]
         if not isinstance(self.problem.start, str):
-            there = self.problem.start.astype(np.int64)
-            lanes.append(np.where(there < 0, ranks, there))
-        return lanes
+            first_peer = self.problem.start.astype(np.int64)
+            circuits.append(np.where(first_peer < 0, ranks, first_peer))
+        return circuits
 
-    def _changed(self, best: _Routed) -> Iterator[Sequence]:
-        """Change the best sequence: other circuits in a round, one round more, one less."""
-        order = np.argsort(best.loads, kind="stable").tolist()
-        count, lanes = len(order), self.problem.lanes
+    def _change(self, best: _Routed) -> Iterator[Sequence]:
+        """Yield the neighbours of a sequence in the local search, the most promising moves first.
+
+        In this order: whole configurations whose circuits exchange their ends (between many ranks
+        alone, where the moves of single rounds are left out, as each costs a programme); other
+        circuits in one round; a round removed; a round added; a round repeated, so that its
+        circuits are held for longer. Rounds are taken in ascending order of their lengths.
+
+        Parameters
+        ----------
+        best
+            The sequence that is changed, with the lengths of its rounds and its prices.
+
+        Yields
+        ------
+        int array, shape (rounds, lanes, ranks)
+            ``sequence[round, lane, rank]``.
+        """
         if self.problem.n_ranks >= DRAWN:
-            other = best.sequence
-            for _ in range(SWEEPS):
-                for _ in range(2):
-                    other = exchange(other, self.demand_s, best.sequence, best.price)
-                yield other
-            order = []
-        few = self.problem.n_ranks <= FEW
-        for at, way in product(order, self._ways() if few else [None]):
-            for lane in range(1 if few else lanes):
-                other = best.sequence.copy()
-                if way is not None:
-                    other[at] = way
-                else:
-                    other[at, lane] = self._price(best, at)
-                yield other
-        for at in order if count > 1 else []:
-            yield np.delete(best.sequence, at, axis=0)
-        for at, way in product(range(count + 1 if order else 0), self._ways() if few else [None]):
-            if way is None:
-                way = np.repeat(self._price(best, at)[None], lanes, axis=0)
-            yield np.insert(best.sequence, at, way, axis=0)
-        for at in range(count):
-            yield np.insert(best.sequence, at, best.sequence[at], axis=0)
+            yield from self._exchange_ends(best)
+        else:
+            shortest_first = np.argsort(best.loads, kind="stable").tolist()
+            yield from self._replace_rounds(best, shortest_first)
+            if len(best.sequence) > 1:
+                for turn in shortest_first:
+                    yield np.delete(best.sequence, turn, axis=0)
+            yield from self._add_rounds(best)
+        for turn in range(len(best.sequence)):
+            yield np.insert(best.sequence, turn, best.sequence[turn], axis=0)
 
-    def _price(self, best: _Routed, turn: int) -> NDArray[np.int64]:
-        """Return the circuits that are worth most before a round, by the prices of all others.
+    def _exchange_ends(self, best: _Routed) -> Iterator[Sequence]:
+        """Yield the sequence after two, four, ... exchanges of ends in all its configurations.
+
+        One sweep of two exchanges follows another, each from where the last one ended; all go by
+        the prices of the best sequence.
+        """
+        changed = best.sequence
+        for _ in range(SWEEPS):
+            for _ in range(2):
+                changed = exchange(changed, self.demand_s, best.sequence, best.price)
+            yield changed
+
+    def _replace_rounds(self, best: _Routed, turns: list[int]) -> Iterator[Sequence]:
+        """Yield the sequence with other circuits in one of some rounds.
+
+        Few ranks try all circuits of a round. Others try the circuits that are worth most by the
+        prices of the routes, in one lane at a time.
+        """
+        if self.problem.n_ranks <= FEW:
+            for turn, peer_of_lane in product(turns, self._list_all_circuits()):
+                changed = best.sequence.copy()
+                changed[turn] = peer_of_lane
+                yield changed
+            return
+        for turn, lane in product(turns, range(self.problem.lanes)):
+            changed = best.sequence.copy()
+            changed[turn, lane] = self._choose_worthiest_circuits(best, turn)
+            yield changed
+
+    def _add_rounds(self, best: _Routed) -> Iterator[Sequence]:
+        """Yield the sequence with one round more, before each round and after the last one.
+
+        The circuits are all that there are, of few ranks; else those that are worth most there,
+        the same in all lanes.
+        """
+        for turn in range(len(best.sequence) + 1):
+            if self.problem.n_ranks <= FEW:
+                choices = self._list_all_circuits()
+            else:
+                worthiest = self._choose_worthiest_circuits(best, turn)
+                choices = [np.repeat(worthiest[None], self.problem.lanes, axis=0)]
+            for peer_of_lane in choices:
+                yield np.insert(best.sequence, turn, peer_of_lane, axis=0)
+
+    def _choose_worthiest_circuits(self, best: _Routed, turn: int) -> NDArray[np.int64]:
+        """Return the matching that is worth most before a round, by the dual prices (pricing).
 
         A circuit from u to v is worth what the best block over it would save: the worth of the
-        block, less the cheapest way from its source to u before, and from v to its target after.
+        block, less the cheapest path from its source to u in the rounds before, and from v to its
+        target in this round and those after. A maximum-weight matching takes the circuits.
+
+        Parameters
+        ----------
+        best
+            The sequence, with its worths and prices.
+        turn
+            The number of the round; the number of rounds stands for the end.
+
+        Returns
+        -------
+        int array, shape (ranks,)
+            ``peer[rank]``.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
 
+        # Cheapest paths by dynamic programming over rounds; lanes of a round do not follow one
+        # another.
         n = self.problem.n_ranks
-        before = np.where(np.eye(n) > 0, 0.0, np.inf)  # before[source, rank]
+        cost_before = np.where(np.eye(n) > 0, 0.0, np.inf)  # cost_before[source, rank]
         for earlier in range(turn):
-            unchanged = before.copy()
+            unchanged = cost_before.copy()
             for peer, price in zip(best.sequence[earlier], best.price[earlier], strict=True):
-                before[:, peer] = np.minimum(before[:, peer], unchanged + price)
-        after = np.where(np.eye(n) > 0, 0.0, np.inf)  # after[rank, target]
+                cost_before[:, peer] = np.minimum(cost_before[:, peer], unchanged + price)
+        cost_after = np.where(np.eye(n) > 0, 0.0, np.inf)  # cost_after[rank, target]
         for later in range(len(best.sequence) - 1, turn - 1, -1):
-            unchanged = after.copy()
+            unchanged = cost_after.copy()
             for peer, price in zip(best.sequence[later], best.price[later], strict=True):
-                after = np.minimum(after, price[:, None] + unchanged[peer])
-        wanted = np.where(self.demand_s > 0, best.worth, -np.inf)
-        at_rank = np.array([(wanted - before[:, u, None]).max(axis=0) for u in range(n)])
-        value = np.array([(at_rank - after[v]).max(axis=1) for v in range(n)]).T
-        value = np.maximum(np.nan_to_num(value, neginf=0.0), 0.0)
+                cost_after = np.minimum(cost_after, price[:, None] + unchanged[peer])
+
+        # worth_at[u, target]: the worth of the best block to this target that has come to u.
+        worth = np.where(self.demand_s > 0, best.worth, -np.inf)
+        worth_at = np.array([(worth - cost_before[:, u, None]).max(axis=0) for u in range(n)])
+        value = np.array([(worth_at - cost_after[v]).max(axis=1) for v in range(n)]).T
+        value = np.maximum(np.nan_to_num(value, neginf=0.0), 0.0)  # value[u, v]
+
+        # Of circuits that are worth nothing any is better than none.
         np.fill_diagonal(value, -1e-9)
-        chosen: NDArray[np.int64] = linear_sum_assignment(value, maximize=True)[1]
-        return chosen
+        peer_of_rank: NDArray[np.int64] = linear_sum_assignment(value, maximize=True)[1]
+        return peer_of_rank
 
     def _route(self, sequence: Sequence) -> _Routed | None:
         """Find the best routes over a sequence by a linear programme over paths.
