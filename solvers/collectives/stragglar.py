@@ -4,11 +4,17 @@ Ranks 0 ... n - 2 have reduced n - 1 chunks among themselves while they waited; 
 g. The late rank n - 1 meets each of them once, and both then hold that chunk reduced over all.
 From these two ranks the chunk spreads by copies. A round is a matching: one partner for each rank.
 
-Let m be n, or n + 1 if n is odd, and q = ceil(log2 m). Each chunk may spread to 2^(q - 1) ranks
-before it is the oldest, but only m / 2 are wanted: D = 2^(q - 1) - m / 2 too many. A rank that
-holds class a and does not give it makes 2^(q - 2 - a) fewer. So the chunks in excess of one for
-each rank lie on a few *doubles*, which give the oldest and waste the other. The doubles waste in
-runs: a run of length k + 1 begins in class q - 2 - k and wastes 1 + 2 + ... + 2^k in all.
+A chunk has *class* a if it met the late rank a + 1 rounds ago; the q youngest chunks are *active*,
+with classes 0 to q - 1, where q = ceil(log2 m), and m is n, or n + 1 if n is odd. The oldest one,
+of class q - 1, goes to the last ranks that lack it.
+
+Each chunk may spread to 2^(q - 1) ranks before it is the oldest, but only m / 2 are wanted: the
+surplus is D = 2^(q - 1) - m / 2. A rank that holds a chunk of class a for a round without giving
+it away *wastes* this class, and makes 2^(q - 2 - a) holders fewer in the end. Chunks in excess of
+one for each rank lie on a few *doubles*, ranks that hold two active chunks. A double gives the
+oldest chunk, round by round, and wastes the other one while it grows older. This is a *run*: a run
+of length k + 1 begins when the wasted chunk has class q - 2 - k, ends with class q - 2, and wastes
+2^k + ... + 2 + 1 holders. Runs of length 1, 2 and 3 suffice.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +43,32 @@ from optmatch.solvers.collectives.stragglar_pairs import (
 from optmatch.solvers.collectives.stragglar_search import DoublesSearch
 
 
-def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> tuple[int, int, int] | None:
+class WasteCounts(NamedTuple):
+    """How many doubles waste each class in each round; the same number in all rounds.
+
+    A run that wastes an old class has wasted all classes between its first one and that: so the
+    counts never ascend from the oldest class to younger ones.
+    """
+
+    oldest: int
+    """Doubles that waste class q - 2: one for each run, of any length, that ends in this round."""
+    second: int
+    """Doubles that waste class q - 3: in runs of length 2 or 3."""
+    third: int
+    """Doubles that waste class q - 4: in runs of length 3."""
+
+    @property
+    def n_doubles(self) -> int:
+        """The number of doubles, each of which wastes one class in a round."""
+        return self.oldest + self.second + self.third
+
+    @property
+    def n_runs_of_length(self) -> list[int]:
+        """``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round."""
+        return [self.oldest - self.second, self.second - self.third, self.third]
+
+
+def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts | None:
     """Choose how many doubles waste class q - 2, q - 3 and q - 4 in a round.
 
     Enough ranks must give the class with which a run begins, although one double on its way from
@@ -55,37 +86,38 @@ def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> tuple[int, in
 
     Returns
     -------
-    tuple of int or None
-        The numbers of the three classes; None if there are none within the limits.
+    WasteCounts or None
+        The fewest doubles of class q - 4 that make up the surplus; None if none do within the
+        limits.
     """
     most_third = max(1, (1 << n_active >> 5) - 1)
     most_second = max(0, (1 << n_active >> 4) - 2)
     for third in range(shortest, most_third):
-        most_first = max(1, (1 << n_active >> 3) - 1 - third - (shortest > 0))
-        left_for_second = surplus - 4 * third - most_first
+        most_oldest = max(1, (1 << n_active >> 3) - 1 - third - (shortest > 0))
+        left_for_second = surplus - 4 * third - most_oldest
         second = max(third, -(-left_for_second // 2))
-        first = surplus - 4 * third - 2 * second
+        oldest = surplus - 4 * third - 2 * second
         is_large_enough = n_active > 4 or surplus == 1
-        if is_large_enough and second <= most_second and second < first:
-            return first, second, third
+        if is_large_enough and second <= most_second and second < oldest:
+            return WasteCounts(oldest, second, third)
     return None
 
 
 class _Doubles:
-    """The state of doubles that waste in runs, round by round; arrays are by double.
+    """The state of doubles that waste in runs, round by round; lists are by double.
 
     Parameters
     ----------
-    runs
-        How many doubles waste class q - 2, q - 3, q - 4 in a round.
+    n_doubles
+        The number of doubles.
     may_lose
         Whether doubles in a run of length 3 face the absent rank, once each.
     """
 
-    def __init__(self, runs: tuple[int, ...], *, may_lose: bool) -> None:
-        n_doubles = sum(runs)
-        self.place = [0] * n_doubles
-        """How far the class that a double wastes next is from q - 2; 0 if it begins a run."""
+    def __init__(self, n_doubles: int, *, may_lose: bool) -> None:
+        self.rounds_left = [0] * n_doubles
+        """After how many rounds the run of a double ends: how far the class that it wastes next is
+        from q - 2. 0 if its next move begins a run."""
         self.has_met = [False] * n_doubles
         """Whether a double has met the late rank."""
         self.has_lost = [not may_lose] * n_doubles
@@ -96,54 +128,87 @@ class _Doubles:
         """The double that faces the absent rank in the next round; -1 if none does."""
 
 
-def plan_runs(
-    n_active: int, runs: tuple[int, int, int], n_chunks: int, *, odd: bool
-) -> NDArray[np.int8]:
-    """Plan the moves of doubles that waste in runs.
+def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
+    """Plan the moves of the doubles of a schedule, in closed form, by runs of waste.
 
-    If `odd`, one rank is absent. The partner of the absent rank misses a chunk, and that should be
-    another one in each round: doubles too, in a run of length 3. Two that waste 1 each have none;
-    so in the last round one of them faces the absent rank, and all others get their chunk.
+    In each round as many runs begin as end, so that the same number of doubles wastes each class.
+    One double at a time meets the late rank, and then swaps until it can waste again.
+
+    Parameters
+    ----------
+    n_active
+        The number of active chunks, q.
+    waste
+        How many doubles waste each class in a round, as `choose_runs` returns it.
+    n_chunks
+        The number of chunks: all ranks but the late one have one each.
+    odd
+        Whether the number of ranks is odd. Then one rank of n + 1 is absent, and whoever faces it
+        misses a chunk, which a round at the end makes good. Chunks that are missed should differ,
+        so doubles in a run of length 3 miss one each, too.
 
     Returns
     -------
-    int8 array, shape (rounds, doubles)
-        ``moves[round, double]``, see `optmatch.solvers.collectives.stragglar_pairs`.
+    int8 array, shape (n_chunks + n_active - 1, doubles)
+        ``moves[round, double]``: a class, which the double takes from its partner while it gives
+        the oldest chunk; or `IDLE`, `EXCHANGE`, `SWAP`, `LOSE` or `REST`, as
+        `optmatch.solvers.collectives.stragglar_pairs` says.
     """
-    # ``starts[k]``: how many runs of length k + 1 begin in a round.
-    starts = [runs[0] - runs[1], runs[1] - runs[2], runs[2]]
     n_rounds = n_chunks + n_active - 1
-    doubles = _Doubles(runs, may_lose=odd and runs[2] > 0)
-    moves = np.full((n_rounds, sum(runs)), IDLE, dtype=np.int8)
-    _plan_ramp(n_active, starts, doubles, moves)
+    doubles = _Doubles(waste.n_doubles, may_lose=odd and waste.third > 0)
+    moves = np.full((n_rounds, waste.n_doubles), IDLE, dtype=np.int8)
+    _plan_ramp(n_active, waste.n_runs_of_length, doubles, moves)
     for round_ in range(n_active - 1, n_rounds):
-        _plan_round(round_, n_active, starts, doubles, moves[round_])
+        _plan_round(round_, n_active, waste.n_runs_of_length, doubles, moves[round_])
 
-    # The chunk in place of the one that is not wasted is the last.
-    if odd and runs == (2, 0, 0):
-        moves[-3:, 0] = (0, n_active - 2, REST)
+    # Two doubles that both waste class q - 2 have no run of length 3 in which to miss a chunk.
+    # Then double 0 faces the absent rank in the last round. It holds the oldest chunk by then,
+    # so it needs nothing, and no rank misses a chunk: it takes class 0 two rounds before, which is
+    # a copy of the last chunk at this time, and class q - 2 in the round between.
+    if odd and waste == WasteCounts(2, 0, 0):
+        moves[-3, 0] = 0
+        moves[-2, 0] = n_active - 2
+        moves[-1, 0] = REST
     return moves
 
 
 def _plan_ramp(
-    n_active: int, starts: list[int], doubles: _Doubles, moves: NDArray[np.int8]
+    n_active: int, n_runs_of_length: list[int], doubles: _Doubles, moves: NDArray[np.int8]
 ) -> None:
-    """Plan the rounds before the first chunk is the oldest.
+    """Plan the rounds before the first chunk is the oldest, so that all runs are under way then.
 
-    As many ranks hold chunk j in class q - 2 - k as waste that class later. Each double gets its
-    place in a run, and its move in the round in which it gets its second chunk.
+    Each double takes its second chunk in one of these rounds, and gets its place in a run: as many
+    doubles have so many rounds left of runs of each length as later in every round.
+
+    Parameters
+    ----------
+    n_active
+        The number of active chunks, q.
+    n_runs_of_length
+        ``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round.
+    doubles
+        `rounds_left` is written.
+    moves
+        ``moves[round, double]``: the move in the round in which a double gets its second chunk is
+        written.
     """
     double = 0
-    for place in range(len(starts)):
-        for k in range(len(starts) - 1 - place, -1, -1):
-            for _ in range(starts[place + k]):
-                moves[n_active - 2 - k, double] = n_active - 3 - k - place
-                doubles.place[double] = place
+    longest = len(n_runs_of_length) - 1
+    for rounds_left in range(longest + 1):
+        for rounds_past in range(longest - rounds_left, -1, -1):
+            for _ in range(n_runs_of_length[rounds_left + rounds_past]):
+                round_ = n_active - 2 - rounds_past
+                moves[round_, double] = n_active - 3 - rounds_past - rounds_left
+                doubles.rounds_left[double] = rounds_left
                 double += 1
 
 
 def _plan_round(
-    round_: int, n_active: int, starts: list[int], doubles: _Doubles, moves: NDArray[np.int8]
+    round_: int,
+    n_active: int,
+    n_runs_of_length: list[int],
+    doubles: _Doubles,
+    moves: NDArray[np.int8],
 ) -> None:
     """Plan the moves of doubles in one round, and go on with their states.
 
@@ -153,8 +218,8 @@ def _plan_round(
         The number of the round.
     n_active
         The number of active chunks, q.
-    starts
-        ``starts[k]``: how many runs of length k + 1 begin in a round.
+    n_runs_of_length
+        ``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round.
     doubles
         The states of the doubles; changed.
     moves
@@ -164,11 +229,13 @@ def _plan_round(
     free = [
         double
         for double in all_doubles
-        if not doubles.swaps_left[double] and not doubles.place[double]
+        if not doubles.swaps_left[double] and not doubles.rounds_left[double]
     ]
     n_swapping = sum(swaps > 0 for swaps in doubles.swaps_left)
 
-    # Doubles within a run, or after their exchange, go on with it.
+    # Doubles within a run, or after their exchange, go on with it. Within a run a double takes
+    # class q - 2, which is the oldest a round later, and gives it then. One in a run of length 3
+    # may face the absent rank in the next round: it takes a class that is q - 2 at that time.
     loser = doubles.next_loser
     doubles.next_loser = -1
     for double in all_doubles:
@@ -178,18 +245,18 @@ def _plan_round(
         elif double == loser:
             moves[double] = LOSE
             doubles.has_lost[double] = True
-            doubles.place[double] -= 1
-        elif doubles.place[double]:
+            doubles.rounds_left[double] -= 1
+        elif doubles.rounds_left[double]:
             moves[double] = n_active - 2
-            is_candidate = doubles.place[double] == 2 and not doubles.has_lost[double]
+            is_candidate = doubles.rounds_left[double] == 2 and not doubles.has_lost[double]
             if is_candidate and doubles.next_loser < 0 and round_ >= n_active:
                 moves[double] = n_active - 3
                 doubles.next_loser = double
-            doubles.place[double] -= 1
+            doubles.rounds_left[double] -= 1
 
     # A free double that has not met the late rank meets it, if not too many swap after that.
     free.sort(key=lambda double: (not doubles.has_met[double], doubles.has_lost[double]))
-    may_exchange = round_ >= n_active and n_swapping < starts[0]
+    may_exchange = round_ >= n_active and n_swapping < n_runs_of_length[0]
     if may_exchange and not doubles.has_met[free[-1]]:
         double = free.pop()
         moves[double] = EXCHANGE
@@ -197,12 +264,12 @@ def _plan_round(
         doubles.swaps_left[double] = n_active - 2
 
     # The others begin new runs, the longest first; what is left begins runs of length 1.
-    for k in range(len(starts) - 1, -1, -1):
-        beginning = free[: starts[k]] if k > 0 else free
+    for k in range(len(n_runs_of_length) - 1, -1, -1):
+        beginning = free[: n_runs_of_length[k]] if k > 0 else free
         for double in beginning:
             moves[double] = n_active - 3 - k
-            doubles.place[double] = k
-        free = free[starts[k] :]
+            doubles.rounds_left[double] = k
+        free = free[n_runs_of_length[k] :]
 
 
 ORDERS = 200
