@@ -41,7 +41,8 @@ CELL_FIELDS = (
 COLUMNS_OF_NEED = ("arm_1_error_rad", "arm_2_error_rad", "bar_phase_rad", "cross_phase_rad")
 """Columns that a table has only if some cell differs from an ideal one in them."""
 
-_DEFAULT_OF_NEED = dict(zip(COLUMNS_OF_NEED, (0.0, 0.0, math.pi, 0.0), strict=True))
+_IDEAL_PHASES_RAD = dict(zip(COLUMNS_OF_NEED, (0.0, 0.0, math.pi, 0.0), strict=True))
+"""The values of an ideal cell in these columns, in rad."""
 
 HALF_TURNED = 2
 """In a measured state: a cell whose phase is midway between those of bar and of cross."""
@@ -104,7 +105,10 @@ class CellDevice(Value):
     cross_phase_rad: NDArray[np.float64] | None = field(default=None, metadata={"brief": True})
 
     def __post_init__(self) -> None:
+        """Check ranges and lengths; columns that are ideal in all cells become None."""
         check_fields(self)
+
+        # The losses in bar count the cells, and every other column has an entry for each.
         form_of(Count).check("n_cells", self.n_cells)
         for name in CELL_FIELDS:
             column = getattr(self, name)
@@ -112,11 +116,12 @@ class CellDevice(Value):
                 raise InputError(
                     f"{name} has {len(column)} entries, bar_loss_db {self.n_cells}", where=name
                 )
+
         # Chips that are the same compare equal, whether ideal values are spelled out or not.
-        for name, ideal in _DEFAULT_OF_NEED.items():
+        for name, ideal_rad in _IDEAL_PHASES_RAD.items():
             column = getattr(self, name)
-            if column is not None and (column == ideal).all():
-                self._set(**{name: None})
+            if column is not None and (column == ideal_rad).all():
+                self._set(**{name: None})  # the fields of a frozen dataclass cannot be assigned to
 
     @classmethod
     def of(
@@ -198,7 +203,9 @@ class CellDevice(Value):
     def column(self, name: str) -> NDArray[np.float64]:
         """Return one of `CELL_FIELDS`, shape (cells,); ideal values if it is None."""
         column: NDArray[np.float64] | None = getattr(self, name)
-        return np.full(self.n_cells, _DEFAULT_OF_NEED[name]) if column is None else column
+        if column is None:
+            return np.full(self.n_cells, _IDEAL_PHASES_RAD[name])
+        return column
 
     @property
     def arm_errors_rad(self) -> NDArray[np.float64]:
@@ -327,7 +334,10 @@ class Measurement(Value):
     calibration_db: float = CALIBRATION_DB
 
     def __post_init__(self) -> None:
-        """Check shapes and ranges; a band without its frequencies is not kept, nor these alone."""
+        """Check shapes and ranges.
+
+        Powers of a band are kept only with their frequencies, and frequencies only with powers.
+        """
         calibration_db = form_of(Amount).check("calibration_db", self.calibration_db)
         largest_power = 10 ** (calibration_db / 10)
 
@@ -370,7 +380,8 @@ def _check_powers(name: str, powers: ArrayLike, ndim: int, largest: float) -> ND
 
 def _default(device: Device, name: str) -> float:
     """Return the value that a column has where nothing was measured."""
-    value = getattr(device, name, _DEFAULT_OF_NEED.get(name, 0.0))  # phases are of no device
+    # A device has no phases, so these are those of an ideal cell.
+    value = getattr(device, name, _IDEAL_PHASES_RAD.get(name, 0.0))
     if value is None:  # an extinction without a limit
         return NO_LEAK_DB
     return float(value)

@@ -217,18 +217,27 @@ def _search_answer(
 def _search_transition(
     snapshot: Snapshot, failure: FailedParts, closed: FailedParts, only_unit: int | None
 ) -> Transition:
-    """Repair the routing of a state, or let whole racks take over where no light is routed.
+    """Find the changes by which the circuits of a state get over a failure.
+
+    In a fabric that routes light, the circuits that the failure hits are repaired: spare units
+    replace the lost ones, and circuits get new routes. In a fabric without routes, a whole spare
+    rack replaces each rack that has a failure.
 
     Parameters
     ----------
     snapshot
-        The state in which it fails.
+        The state in which the parts fail. Only its list of idle workspaces changes.
     failure
         The failed parts, chips that are cut off included.
     closed
-        Pending parts, which the answer does not use.
+        Parts of other failures that are pending. No new route uses them.
     only_unit
-        The one unit that may take over; None for all live spares.
+        The one unit that may replace a lost one; None for all live spares.
+
+    Returns
+    -------
+    Transition
+        The changes, for the caller to propose.
 
     Raises
     ------
@@ -243,19 +252,24 @@ def _search_transition(
     if snapshot.routing is None or snapshot.reach is None:
         return _replace_racks(state, failure, closed, only_unit)
 
-    # A fork of the routing, in which pending parts are closed, is searched.
+    # The search changes a fork of the routing, so that the snapshot stays as it is for others. A
+    # workspace that no search is in is used again, since a new one takes long to make.
     space = snapshot.spaces.pop() if snapshot.spaces else None
     routing = snapshot.routing.fork(space)
     closed_cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
     routing.close(closed.failed_fibres, closed.failed_ports, closed_cells)
     case = _list_hit_circuits(state, failure, closed, routing, only_unit)
     case = case._replace(priorities=snapshot.priorities)
+
+    # Each lost unit needs a spare of its own.
     if len(case.lost) > len(case.spares):
         raise InfeasibleError(explain_bound(len(case.lost), len(case.spares)))
 
     def prove() -> Any:
         return find_cut(_relax_problem(state, failure, closed, case))
 
+    # The outcome is a plan, a proof that there is none, or None if nothing was found. Cuts are
+    # looked for only between servers with chips.
     outcome = repair(routing, case, snapshot.reach, prove=prove if state.units.n_chips else None)
     snapshot.spaces.append(routing.work)
     if isinstance(outcome, Recovery):
@@ -263,9 +277,12 @@ def _search_transition(
     if outcome is not None:
         raise InfeasibleError(explain(state, outcome))
 
-    # Nothing was found. An infinite bound of the problem is a proof that there is nothing.
+    # Nothing was found. The bound of a problem is a tuple of levels, or infinite as a number: then
+    # it proves that there is nothing.
     check_time()
-    if not isinstance(_relax_problem(state, failure, closed, case).lower_bound(), tuple):
+    bound = _relax_problem(state, failure, closed, case).lower_bound()
+    is_infinite = not isinstance(bound, tuple)
+    if is_infinite:
         raise InfeasibleError(explain_bound(len(case.lost), len(case.spares)))
     raise LimitReached("no way over the failure was found; method ilp settles it")
 
@@ -273,7 +290,10 @@ def _search_transition(
 def _replace_racks(
     state: Reroute, failure: FailedParts, closed: FailedParts, only_unit: int | None
 ) -> Transition:
-    """Let whole racks take over, none of which a closed part is in."""
+    """Replace each rack that has a failure by a whole spare rack without any closed part.
+
+    Parameters and errors are those of `_search_transition`; `only_unit` stands for its rack.
+    """
     from optmatch.solvers.reroutes.racks import replace_racks
 
     def assess_with(*failures: FailedParts) -> Damage:
@@ -281,6 +301,7 @@ def _replace_racks(
         parts = unite((parts_in(state), *failures))._asdict()
         return assess(SimpleNamespace(**fields, **parts, units=state.units), state.passed)
 
+    # Spares are those that work even if closed parts have failed; lost is only what has failed.
     spares = assess_with(failure, closed).spares
     if only_unit is not None:
         units_per_rack = state.units.n_units // state.units.racks
@@ -296,6 +317,17 @@ def _relax_problem(
     """Return a problem that is no harder, for proofs that nothing helps.
 
     Circuits that a pending failure hits are left out, and pending fibres have failed.
+
+    Parameters
+    ----------
+    state
+        The state before the failure.
+    failure
+        The failed parts.
+    closed
+        Parts of other failures, which are pending.
+    case
+        The circuits that the failure hits, and the spares that may be used.
     """
     is_pending = np.zeros(len(case.owners), dtype=np.bool_)
     if any(closed):

@@ -154,14 +154,28 @@ def _failure_to_tree(failure: FailedParts) -> dict[str, list[int]]:
 
 
 def list_changes(before: Record, after: Record) -> dict[str, Any]:
-    """List the differences of a later record (or an earlier one), as JSON.
+    """List how one record differs from another one of the same fabric, as JSON.
 
-    Circuits, routes and cells are listed one by one, as rows that begin with their number; the
-    other fields that differ are listed as a whole.
+    Circuits, routes and cells that differ are listed one by one, as rows that begin with their
+    number; the other fields that differ are listed as a whole. `apply_changes` is the inverse.
+
+    Parameters
+    ----------
+    before
+        The record to which the changes are applied.
+    after
+        The record that comes out; it may be an earlier one.
+
+    Returns
+    -------
+    dict
+        The new values, by field; fields that are equal are absent.
     """
-    old, new = before.state, after.state
+    old = before.state
+    new = after.state
     changes: dict[str, Any] = {}
 
+    # Rows of circuits, routes and cells that differ.
     changed_circuits = np.flatnonzero((old.circuits != new.circuits).any(axis=1))
     changes["circuits"] = [[k, *new.circuits[k].tolist()] for k in changed_circuits.tolist()]
     pairs = zip(new.routes, old.routes, strict=True)
@@ -173,6 +187,7 @@ def list_changes(before: Record, after: Record) -> dict[str, Any]:
         changes["cell_states"] = [[c, int(new.cell_states[c])] for c in changed_cells.tolist()]
     changes = {key: rows for key, rows in changes.items() if rows}
 
+    # All other fields that differ, as a whole.
     for key in _STATE_LISTS:
         if getattr(old, key) != getattr(new, key):
             changes[key] = list(getattr(new, key))
@@ -186,6 +201,15 @@ def list_changes(before: Record, after: Record) -> dict[str, Any]:
 def apply_changes(record: Record, changes: Any, where: str) -> Record:
     """Return the record after the changes from `list_changes`; each change is checked.
 
+    Parameters
+    ----------
+    record
+        The record before.
+    changes
+        New values by field, as read from a file.
+    where
+        The place in the file that messages name.
+
     Raises
     ------
     InputError
@@ -196,6 +220,7 @@ def apply_changes(record: Record, changes: Any, where: str) -> Record:
     state = record.state
     new_fields = dict[str, Any]()
 
+    # The fields of the state, row by row where there are many.
     if "circuits" in changes:
         circuits = np.array(state.circuits)
         for k, source, destination in _read_rows(changes, "circuits", 3, where):
@@ -214,6 +239,7 @@ def apply_changes(record: Record, changes: Any, where: str) -> Record:
         if key in changes:
             new_fields[key] = list_parts(key, _check_list(changes[key], pointer(where, key)))
 
+    # A new state, and what stands beside it in the record.
     after = replace(state, **new_fields) if new_fields else state
     fields = {key: changes[key] for key in _RECORD_KEYS if key in changes}
     changed = record._replace(state=after, **_read_record_fields(fields, where))
@@ -301,14 +327,33 @@ def _read_failure(entry: Any, where: str) -> FailedParts:
 def check_record(record: Record, where: str) -> Record:
     """Refuse a record that no controller can have, and return any other.
 
-    All circuits have light; a unit stands in for one unit at most; pending parts exist, and have
-    not failed in the state; units that were cut off have failed.
+    Parameters
+    ----------
+    record
+        A record as read from a file. Its `homes` are pairs of a stand-in and the unit whose
+        circuits it has; its `waiting` failures, tuples of parts by kind, are those that were
+        reported and that the state does not answer yet; its `cut_off` are chips that went with the
+        last fibres of their server.
+    where
+        The place in the file that a message names.
+
+    Raises
+    ------
+    FormatError
+        If a circuit has no light, a unit stands in for two or has two stand-ins, a pending failure
+        is empty or has a part that the state answers, or a chip was cut off that has not failed.
+    InputError
+        If a pending part does not exist.
     """
+    # The state answers its failures, hence light passes on all circuits.
     state = record.state
     if state.hit.any():
         raise FormatError(f"circuit {state.hit.argmax()} has no light", where=where or "/")
 
-    for units in zip(*record.homes, strict=True):
+    # Each unit is a stand-in once at most, and has one stand-in at most.
+    stand_ins = [stand_in for stand_in, _ in record.homes]
+    homes = [home for _, home in record.homes]
+    for units in (stand_ins, homes):
         for unit in units:
             if not 0 <= unit < state.n_units:
                 allowed = f"units are 0 .. {state.n_units - 1}"
@@ -316,10 +361,15 @@ def check_record(record: Record, where: str) -> Record:
             if units.count(unit) > 1:
                 raise FormatError(f"homes: unit {unit} stands there twice", where=where)
 
+    # No pending part is among those that the state answers, and each failure has some part.
     pending = record.waiting_parts
-    if subtract(pending, parts_in(state)) != pending or not all(map(any, record.waiting)):
+    has_answered_part = subtract(pending, parts_in(state)) != pending
+    has_empty_failure = not all(any(failure) for failure in record.waiting)
+    if has_answered_part or has_empty_failure:
         raise FormatError("refused: a part that is answered, or none", where=where)
     check_failure(state, pending)
+
+    # Chips that are cut off count as failed in the state.
     if not set(record.cut_off) <= set(state.failed_chips):
         raise FormatError("cut_off: a chip that has not failed", where=where)
     return record

@@ -403,14 +403,17 @@ def count_late(problem: Demand, ends: list[float]) -> int:
 
 
 class GroupWork(NamedTuple):
-    """What the groups of a demand need on each line, in ticks."""
+    """What the groups of a demand need on each line, in ticks.
+
+    A line is a port that sends, a row of the matrix, or one that receives, a column.
+    """
 
     sent: NDArray[np.int64]
     """``sent[group, line]``: what a line sends or receives of a group; rows before columns."""
     delays: NDArray[np.int64]
     """``delays[group, line]``: a delay for each entry of the line."""
     due: list[float]
-    """The deadline of each group."""
+    """``due[group]``: the deadline in ticks; 0 if there are none."""
 
     def least_end(self, groups: list[int]) -> int:
         """Return when some groups are complete at the earliest, one line after the other.
@@ -437,12 +440,22 @@ def _list_group_work(problem: Demand) -> GroupWork:
 
 
 def bound_weighted(problem: Demand) -> float:
-    """Bound the cost of all groups by prices, and of the last `EXACT` by trying all orders.
+    """Bound the total cost of all groups, each its weight times its lateness.
 
-    The primal-dual method for one machine: the busiest pair of lines is a machine on which the
-    groups follow each other. Each round sets a price for its time, as high as the budgets, which
-    are the weights at first, allow; the group whose budget is used up leaves. The prices are a
-    solution of the dual program, so their sum is a bound.
+    The primal-dual method for concurrent open shop. No two groups use a line at the same time, nor
+    do the delays that it waits for overlap. The line that sends most, together with the line that
+    waits for most delays, is thus a single machine on which the groups follow each other.
+
+    Each round raises the price of a tick of this machine. A group pays the price for each of its
+    own ticks out of its budget, which is its weight at first. The price is as high as all budgets
+    allow, and the group whose budget it uses up leaves. The prices are a solution of the dual
+    linear program, hence what they earn is a bound. The last `EXACT` groups are bounded by trying
+    all their orders with what is left of their budgets.
+
+    Parameters
+    ----------
+    problem
+        A demand with groups.
 
     Returns
     -------
@@ -455,24 +468,26 @@ def bound_weighted(problem: Demand) -> float:
     remaining = list(range(n_groups))
     earned = 0.0
     while len(remaining) > EXACT:
-        # The machine: the line that sends most, and the line that waits for most delays.
+        # The machine, and the ticks of each group on it.
         sender = max(range(n_lines), key=lambda line: int(work.sent[remaining, line].sum()))
         waiter = max(range(n_lines), key=lambda line: int(work.delays[remaining, line].sum()))
         ticks_of_group = {
             group: int(work.sent[group, sender] + work.delays[group, waiter])
             for group in remaining
         }
+
+        # The highest price of a tick that no group's budget falls short of.
         price, leaver = min(
             ((budgets[group] / ticks, group) for group, ticks in ticks_of_group.items() if ticks),
             default=(0.0, remaining[0]),
         )
 
-        # For groups one by one, the sum of time times end is at least half of the square of all
-        # time and the squares of the times.
+        # Groups that take p ticks each on one machine end at times C with
+        # sum p C >= ((sum p)**2 + sum p**2) / 2 (Queyranne 1993). Lateness is C less the deadline.
         squares = sum(ticks_of_group.values()) ** 2
         squares += sum(ticks**2 for ticks in ticks_of_group.values())
-        due = math.fsum(ticks_of_group[group] * work.due[group] for group in remaining)
-        paid = price * (squares / 2 - due)
+        weighted_due = math.fsum(ticks_of_group[group] * work.due[group] for group in remaining)
+        paid = price * (squares / 2 - weighted_due)
 
         # The leaver may cost more alone; then the budgets of the others stay as they are.
         alone_cost = budgets[leaver] * max(0.0, work.least_end([leaver]) - work.due[leaver])
@@ -487,9 +502,24 @@ def bound_weighted(problem: Demand) -> float:
 def _try_orders(work: GroupWork, budgets: list[float], groups: list[int]) -> float:
     """Return the least cost of groups one after another, by dynamic programming over subsets.
 
-    The last group of a subset ends when all of the subset is complete, after Held and Karp. Bit k
-    of a subset says whether it has ``groups[k]``.
+    The last group of a subset ends when all of the subset is complete, after Held and Karp (1962).
+    Bit k of a subset says whether it has ``groups[k]``.
+
+    Parameters
+    ----------
+    work
+        The ticks of all groups on each line.
+    budgets
+        ``budgets[group]``: what a tick of lateness costs.
+    groups
+        The numbers of the groups that are ordered. Time doubles with each.
+
+    Returns
+    -------
+    float
+        Budget times ticks.
     """
+    # By subset: the cost of its best order, and what its groups send and wait on each line.
     least_cost = [0.0]
     sent = [np.zeros_like(work.sent.sum(axis=0))]
     delays = [np.zeros_like(work.delays.sum(axis=0))]

@@ -265,32 +265,39 @@ def _check_routes(
 def check_crossing(
     fabric: RackFabric, passed: tuple[int, ...], place: str, findings: Findings
 ) -> None:
-    """Check that a switch joins faces at its own place: of two racks, or the two of one.
+    """Check that the two servers before and after an optical switch have fibres to it.
 
-    Switches are numbered after the servers: for each axis, those at the places of the faces that
-    are perpendicular to it.
+    A rack is a grid of servers with two faces perpendicular to each axis. For each axis there is
+    one switch for each position on such a face. All racks have the servers at that position, on
+    both faces, connected to it. The two servers must therefore have the position of the switch, be
+    at an end of the axis, and be two different ones: in two racks, or on both faces of one rack.
 
     Parameters
     ----------
     fabric
         The racks.
     passed
-        Three nodes of a route, one after the other. Nothing is checked if the second is a server.
-    place, findings
-        Where the violation is, and the report.
+        Three nodes of a route, one after the other. Numbers from `fabric.n_servers` on are
+        switches. Nothing is checked if the second node is a server.
+    place
+        The place in the answer that a violation names.
+    findings
+        The report, to which violations are added.
     """
     switch = passed[1] - fabric.n_servers
     if switch < 0:
         return
+
+    # Switches are numbered axis by axis, and on a face the lower axis counts fastest.
     grid = fabric.server_grid
     for axis in range(3):
         face = [side for other, side in enumerate(grid) if other != axis]
         if switch < math.prod(face):
             break
         switch -= math.prod(face)
-    expected = [switch % face[0], switch // face[0]]
+    expected = [switch % face[0], switch // face[0]]  # the position on the face
 
-    # Coordinates are the rack, and the three places within it.
+    # Coordinates are the rack, and the positions along the three axes within it.
     ends = [fabric.server_coordinates[server].tolist() for server in (passed[0], passed[2])]
     on_face = [[spot for other, spot in enumerate(end[1:]) if other != axis] for end in ends]
     along_axis = [end[1 + axis] for end in ends]
