@@ -107,6 +107,8 @@ def optics(
         raise click.UsageError("--half-turned: only with --choose")
     if fitted is not None and not measured:
         raise click.UsageError("--fit: only with --measured")
+
+    # Neither calibrations nor states need what was measured of the whole chip.
     use_one_thread()
     fabric = fabric_of(file, options)
     if sweeps is not None and output is not None:
@@ -141,7 +143,23 @@ def optics(
 def write_states(
     fabric: Fabric, count: int, seed: int, output: str, *, half_turned: bool, force: bool
 ) -> None:
-    """Choose states in which to measure a chip, and write them as an archive."""
+    """Choose states in which to measure a chip, and write them as an archive of NumPy.
+
+    Parameters
+    ----------
+    fabric
+        The chip.
+    count
+        The number of states.
+    seed
+        Draws the states, and the cells that are half turned.
+    output
+        The file, which ends with .npz. Its array is ``cell_states[state, cell]``.
+    half_turned
+        Whether 70 % of the cells are half turned in each state, as a fit of all cells needs it.
+    force
+        Whether a file that is there is replaced.
+    """
     import numpy as np
 
     from optmatch.model.files import check_target, replace_file
@@ -167,7 +185,23 @@ def write_fit(
     seed: int,
     force: bool,
 ) -> ChipFit:
-    """Fit all cells of a chip, and write their device as a table."""
+    """Fit all cells of a chip to measured powers, and write their device as a table.
+
+    Parameters
+    ----------
+    fabric
+        The chip.
+    measurement
+        The powers.
+    chip
+        The model that the fit starts from.
+    output
+        The table, whose ending is .csv or .json.
+    seed
+        Draws where the fits start.
+    force
+        Whether a file that is there is replaced.
+    """
     from optmatch.io.cells import write_cells
     from optmatch.model.files import check_target, replace_file
     from optmatch.verify.optics.fitting import fit_chip

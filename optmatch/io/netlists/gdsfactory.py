@@ -52,8 +52,19 @@ def read_netlist(
     ----------
     path
         YAML or JSON, of the form that gdsfactory and sax share, or that of kfactory or PICBench.
-    pins, components, directed, open_pins, tx, rx, leave_out
-        As of `netlist_from_tree`.
+    pins
+        What the pins of cells are, by their names: ``{"west": "a1", ...}``; None for usual names.
+    components
+        What components are, by their names: "switch" is a cell; "pass", "shifter", "crossing" and
+        "coupler" are parts between cells. Usual names are known.
+    directed
+        Whether ports named "in" and "out" form ports that send and receive; None: if all are.
+    open_pins
+        Whether pins may lead nowhere. Otherwise only those that the file lists may.
+    tx, rx
+        The names of ports where light comes in and where it goes out.
+    leave_out
+        Names of instances and ports that are no part of the fabric.
 
     Raises
     ------
@@ -145,6 +156,9 @@ def netlist_tree(
 
     mate = graph.mate.tolist()
     used = set(terminal_of_port)
+
+    # Each join is listed once, at its lower terminal. A free terminal without a port is an open
+    # pin, which a reader would take for a mistake if it were not listed.
     return {
         "instances": {
             name: {"component": component, "settings": settings}
@@ -230,7 +244,10 @@ def _list_placements(graph: CellGraph) -> list[dict[str, float]]:
 
 
 def _list_ports(fabric: Fabric) -> list[tuple[str, int]]:
-    """Name the terminals of the ports, such that a reader finds the same ports again."""
+    """List the name and the terminal of each port, such that a reader finds the same ports again.
+
+    A bidirectional port has one entry. Other ports have two: all that send, then all that receive.
+    """
     sources = fabric.source_terminals.tolist()
     if fabric.bidirectional:
         names = fabric.port_names
@@ -276,16 +293,34 @@ def layout_tree(
 
 
 def write_netlist(solution: Solution, **names: Any) -> str | dict[str, str]:
-    """Write each slot of a schedule as a netlist, the states as settings of the cells.
+    """Write each slot of a schedule as a netlist, with cell states as settings of the cells.
 
-    The text is JSON, which is YAML too; of several slots there is one for each, by ending. `names`
-    are those of component and pins.
+    Parameters
+    ----------
+    solution
+        A solution whose schedule has cell states.
+    names
+        ``component`` and ``pins``, see `netlist_tree`.
+
+    Returns
+    -------
+    str or dict
+        JSON, which is YAML too. If the schedule has several slots, a text for each, by the ending
+        of its file's name.
+
+    Raises
+    ------
+    InputError
+        If there are no cell states.
     """
     return _write_slots(solution, netlist_tree, names)
 
 
 def write_layout(solution: Solution, **names: Any) -> str | dict[str, str]:
-    """Write each slot as a layout for gdsfactory; as `write_netlist`."""
+    """Write each slot of a schedule as a layout that gdsfactory builds, see `layout_tree`.
+
+    Arguments, result and errors are those of `write_netlist`.
+    """
     return _write_slots(solution, layout_tree, names)
 
 

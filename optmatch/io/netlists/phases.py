@@ -76,13 +76,27 @@ def find_phases(solution: Solution) -> Iterator[CellPhases]:
 
 
 def _share_phase(circuit: CellCircuit | None, theta_rad: float) -> tuple[float, dict[str, float]]:
-    """Give the difference of the arms to the phase shifters that a cell has.
+    """Share the difference of the phases of both arms among the phase shifters of a cell.
 
-    Returns phi and the phases of all shifters. The first one of an arm has all of its phase.
+    Parameters
+    ----------
+    circuit
+        The parts of the cell; None if they are not known.
+    theta_rad
+        Half the phase of arm 1 less that of arm 2.
+
+    Returns
+    -------
+    phi_rad
+        Half the sum of both phases. It follows if an arm has no shifter: its phase is then 0.
+    shifters
+        The phase of each shifter in rad, by name. The first shifter of an arm has all its phase.
     """
     if circuit is None:
         return 0.0, {}
     arm_1, arm_2 = circuit.arms
+
+    # The phases of the arms are phi + theta and phi - theta.
     phi_rad = 0.0
     if not arm_2:
         phi_rad = theta_rad

@@ -154,15 +154,30 @@ def _check_events(events: Iterable[Any], path: str) -> None:
 
 
 def _find_repeated_keys(node: Any) -> list[str]:
-    """Find keys that are there twice, below a node as PyYAML composes them."""
+    """Find keys that are there twice in a mapping, anywhere below a node.
+
+    Parameters
+    ----------
+    node
+        A node as PyYAML composes it: the value of a scalar is its text, that of a list its nodes,
+        and that of a mapping its pairs of nodes. None is an empty document.
+
+    Returns
+    -------
+    list of str
+        A message with the line of each second key.
+    """
     flaws = []
     waiting = [node]
     visited = set[int]()
     while waiting:
+        # A node with an anchor is there once for each alias, and is looked at once.
         node = waiting.pop()
         if node is None or isinstance(node.value, str) or id(node) in visited:
             continue
         visited.add(id(node))
+
+        # Keys of this mapping; the entries of a list have none.
         keys = set()
         for entry in node.value:
             key, value = entry if isinstance(entry, tuple) else (None, entry)

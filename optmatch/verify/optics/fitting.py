@@ -260,6 +260,11 @@ def forecast_powers(fabric: Fabric, fit: ChipFit, cell_states: NDArray[np.int8])
         What `fit_chip` has returned for it.
     cell_states
         ``cell_states[k, cell]``: 0 bar, 1 cross, 2 half turned.
+
+    Returns
+    -------
+    PowerForecast
+        Powers, and the uncertainty that the covariance of the fit leaves, to first order.
     """
     chip = _build_chip(fabric, fit.cells)
     powers = []
