@@ -27,6 +27,10 @@ FAILED = 1000 * UNIT
 class RoutedSlot(NamedTuple):
     """One factor and the routes of its circuits.
 
+    A factor pairs vertices, ``partner[vertex]``. Bidirectional ports are the vertices, with one
+    more to be benched with if their number is odd. Otherwise each port has a vertex `port` that
+    sends and a vertex ``n_ports + port`` that receives.
+
     Slots are replaced whole, so Ctrl-C never sees half of one.
     """
 
@@ -95,9 +99,26 @@ class SlotPlanner:
         router: CellRouter | None = None,
         allowed: int | None = None,
     ) -> RoutedSlot:
-        """Route one factor, starting from the routes that are there; changes the arrays.
+        """Route one factor by negotiation, starting from the routes that are there.
 
-        With `allowed`, the search gives up where the excess would be larger.
+        Parameters
+        ----------
+        partner
+            ``partner[vertex]``, see `RoutedSlot`.
+        routes, lengths
+            As of `RoutedSlot`; changed in place, and part of the result.
+        effort
+            When the negotiation gives up.
+        router
+            Another router than that of the planner, for other threads.
+        allowed
+            The negotiation gives up where the excess would be larger.
+
+        Returns
+        -------
+        RoutedSlot
+            Its excess is `FAILED` for each link that is still contested if the negotiation failed,
+            and for each circuit if one has no way at all.
         """
         router = router or self.router
         order = self.sources(partner)
@@ -163,22 +184,29 @@ class SlotPlanner:
             self.plan[k] = slot
 
     def beyond(self, slot: RoutedSlot) -> NDArray[np.int64]:
-        """``beyond[vertex]``: what the circuit costs beyond its shortest route, half at each end.
+        """Return what each circuit of a slot costs beyond its shortest route.
 
-        A contested link counts for all circuits on it.
+        Returns
+        -------
+        int64 array, shape (vertices,)
+            In 1/`UNIT` of a cell, half of it at each end of the circuit. `FAILED` is added for
+            each contested link that a circuit passes, and for a circuit without a route.
         """
         starts = self.sources(slot.partner)
-        ends, lengths = slot.partner[starts], slot.lengths[starts]
-        cost = UNIT * lengths - self.router.least[starts, self.destinations(slot.partner)[starts]]
+        ends = slot.partner[starts]
+        lengths = slot.lengths[starts]
+        destinations = self.destinations(slot.partner)[starts]
+        cost = UNIT * lengths - self.router.least[starts, destinations]
         if slot.excess >= FAILED:
             on_route = np.arange(slot.routes.shape[1]) < lengths[:, None]
             links = np.where(on_route, self.router.wiring.link[slot.routes[starts]], -1)
             used = np.bincount(links[on_route], minlength=1)
             contested = (used[links] > 1) & on_route
             cost += FAILED * np.where(lengths, contested.sum(axis=1), 1)
-        each = np.zeros(len(slot.partner), dtype=np.int64)
-        each[starts] = each[ends] = cost // 2
-        return each
+        cost_of_vertex = np.zeros(len(slot.partner), dtype=np.int64)
+        cost_of_vertex[starts] = cost // 2
+        cost_of_vertex[ends] = cost // 2
+        return cost_of_vertex
 
     @property
     def excess(self) -> int:
@@ -200,11 +228,18 @@ class SlotPlanner:
         return self.n_ports if self.bidirectional else self.n_ports - 1
 
     def with_circuit(self, slot: RoutedSlot, i: int, j: int, terminals: list[int]) -> RoutedSlot:
-        """Return the slot with one circuit more; without a route if `terminals` is empty."""
-        far = j if self.bidirectional else j + self.n_ports
-        partner, routes, lengths = slot.partner.copy(), slot.routes.copy(), slot.lengths.copy()
-        partner[i], partner[far] = far, i
+        """Return a copy of a slot with the circuit from port `i` to port `j` added.
+
+        `terminals` are those by which light leaves the cells of its route; if there are none, the
+        circuit has no route yet. The excess is that of the slot before.
+        """
+        far_vertex = j if self.bidirectional else j + self.n_ports
+        partner = slot.partner.copy()
+        partner[i] = far_vertex
+        partner[far_vertex] = i
+        routes = slot.routes.copy()
         routes[i, : len(terminals)] = terminals
+        lengths = slot.lengths.copy()
         lengths[i] = len(terminals)
         return RoutedSlot(partner, routes, lengths, slot.excess)
 
@@ -223,7 +258,21 @@ _THREE = 10  # one move of so many is among three slots
 
 
 def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
-    """Exchange pairs until no slot has more excess than that, or for `MOVES_PER_SLOT`."""
+    """Exchange pairs between slots until no slot has more excess than is tolerated.
+
+    Parameters
+    ----------
+    planner
+        ``planner.plan`` is changed.
+    tolerated
+        Excess of a slot, in 1/`UNIT` of a cell.
+
+    Returns
+    -------
+    Limit or None
+        None if no slot has more; `Limit.EXHAUSTED` after `MOVES_PER_SLOT` moves for each slot, or
+        as many as the limits allow; or the limit that was reached.
+    """
     wanted = planner.clock.limits.iterations
     most = MOVES_PER_SLOT * len(planner.plan) if wanted is None else wanted
     for move, _ in enumerate(exchanges(planner, tolerated)):
@@ -285,27 +334,47 @@ def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
 
 
 def replace_slots(planner: SlotPlanner, chosen: list[int], new: NDArray[np.int64]) -> bool:
-    """Route new factors of some slots, keeping circuits that stay; take them if no worse.
+    """Route new factors of some slots, and keep them if their excess is no larger in all.
 
-    A slot can hardly save more than what its circuits that leave cost beyond their shortest
-    routes. So a move is given up as soon as its losses exceed what the slots that follow can save.
+    Circuits that are in the old and the new factor of a slot keep their routes to begin with.
+
+    Parameters
+    ----------
+    planner
+        ``planner.plan`` is replaced if the move is kept.
+    chosen
+        The numbers of the slots.
+    new
+        ``new[index, vertex]``: the partner of a vertex in the new factor of ``chosen[index]``.
+
+    Returns
+    -------
+    bool
+        Whether the new factors are kept.
     """
-    before = [planner.plan[slot] for slot in chosen]
-    left = [
+    # A slot can hardly save more than what its circuits that leave cost beyond their shortest
+    # routes. A move is given up as soon as its losses exceed what the slots that follow can save.
+    old_slots = [planner.plan[number] for number in chosen]
+    can_save = [
         int(planner.beyond(old)[partner != old.partner].sum())
-        for old, partner in zip(before[1:], new[1:], strict=True)
+        for old, partner in zip(old_slots[1:], new[1:], strict=True)
     ]
-    lost, found = 0, list[RoutedSlot]()
-    for k, (old, partner) in enumerate(zip(before, new, strict=True)):
+    lost = 0
+    new_slots = list[RoutedSlot]()
+    for index, (old, partner) in enumerate(zip(old_slots, new, strict=True)):
         stays = partner[: planner.n_ports] == old.partner[: planner.n_ports]
-        allowed = old.excess - lost + sum(left[k:])
-        routes, lengths = old.routes.copy(), np.where(stays, old.lengths, 0)
-        found.append(planner.settle(partner, routes, lengths, GENTLE, allowed=allowed))
-        if found[-1].excess > allowed:
+        allowed = old.excess - lost + sum(can_save[index:])
+        routes = old.routes.copy()
+        lengths = np.where(stays, old.lengths, 0)
+        slot = planner.settle(partner, routes, lengths, GENTLE, allowed=allowed)
+        if slot.excess > allowed:
             return False
-        lost += found[-1].excess - old.excess
+        new_slots.append(slot)
+        lost += slot.excess - old.excess
+
+    # The plan is replaced at once: an interrupt never sees half of a move.
     plan = list(planner.plan)
-    for slot, taken in zip(chosen, found, strict=True):
-        plan[slot] = taken
+    for number, slot in zip(chosen, new_slots, strict=True):
+        plan[number] = slot
     planner.plan = plan
     return True

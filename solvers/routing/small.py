@@ -1,8 +1,12 @@
-"""All routes of a matching, looked at one after the other: exact, and quick on small fabrics.
+"""Branch and bound over all routes of a matching: exact, and quick on small fabrics.
 
-Light of one circuit after the other is followed. In a cell that is set it has one way, in others
-both are tried. A way is left where circuits so far and the cheapest ways of those to come cannot
-be better than the best answer.
+A depth-first search follows the light of one circuit after the other, cell by cell. In a cell that
+an earlier circuit has set it has one way; in others both states are tried. A branch is pruned
+where the circuits so far, with the cheapest ways of those to come, cannot be better than the best
+answer.
+
+Terminals are those by which light enters a cell; ``terminal >> 2`` is the cell, and ``terminal ^
+1`` the other terminal on the same side (`terminals`).
 """
 
 from __future__ import annotations
@@ -18,8 +22,11 @@ from optmatch.problems import Routing
 from optmatch.problems.routing import split_power
 from optmatch.solvers.frame import limit_of
 
-_ROUNDING = 1e-9  # of floats that are sums of the same parts
-_LOOK = 1024  # nodes between two looks at the clock
+_ROUNDING = 1e-9
+"""Objectives that differ by this share are equal: they are sums of the same parts."""
+
+_NODES_PER_LOOK = 1024
+"""Nodes of the search between two looks at the clock."""
 
 
 class Found(NamedTuple):
@@ -43,7 +50,18 @@ def search_all(
 ) -> Found:
     """Find the routes of the least objective, and of these some of the fewest cells.
 
-    `known` are the objective and the cells of an answer that is there already.
+    Parameters
+    ----------
+    problem
+        On a chip; its objective is "power-mw", "worst-loss-db" or "worst-snr-db".
+    known
+        The objective and the number of cells of an answer that is there already.
+    clock, on_event
+
+    Returns
+    -------
+    Found
+        If ``limit`` is None the search has ended: ``objective`` is the least one.
     """
     limit = None
     try:
@@ -60,7 +78,13 @@ def search_all(
 
 
 class _Search:
-    """The state of the search: cells as they are set now, and beams of circuits so far."""
+    """The state of the search: cells as they are set now, and beams of circuits so far.
+
+    ``to_go[0][port][terminal]`` is the least cost from leaving a cell there to the port: its loss
+    in dB, or half of the heater power in mW. ``to_go[1]`` is the same in cells. ``rest[k]`` is the
+    least cost and the fewest cells of the circuits from the k-th on. A beam is a list of terminals
+    with the loss before each.
+    """
 
     def __init__(
         self, problem: Routing, known: tuple[float, int], clock: Clock, on_event: OnEvent
@@ -85,19 +109,20 @@ class _Search:
         starts, ends = fabric.source_terminals, fabric.destination_terminals
         self.to_go = []
         for costs in (weights, np.ones_like(weights)):
-            # light comes back as it went, so ways from the end are those to it
+            # Light comes back as it went, so ways from the end are those to it.
             ways = cheapest_ways(graph, ends, costs)
-            left = np.where(graph.mate >= 0, ways[:, graph.mate], np.inf)
-            left[np.arange(len(ends)), ends] = 0.0
-            self.to_go.append(left.tolist())
+            still_to_pay = np.where(graph.mate >= 0, ways[:, graph.mate], np.inf)
+            still_to_pay[np.arange(len(ends)), ends] = 0.0
+            self.to_go.append(still_to_pay.tolist())
         loss, count = (
             cheapest_ways(graph, starts, costs) for costs in (weights, np.ones_like(weights))
         )
+        # Circuits with the largest least loss come first: they prune most.
         circuits = sorted(
             problem.circuits.tolist(), key=lambda pair: -loss[pair[0], ends[pair[1]]]
         )
         self.circuits = [(int(starts[i]), int(ends[j]), j) for i, j in circuits]
-        # the least of the circuits from the k-th on: worst loss or all halves of power, and cells
+        # Lower bounds for the circuits from the k-th on: worst loss or sum of power, and cells.
         self.rest = [(0.0, 0.0)]
         for i, j in reversed(circuits):
             worst, total = self.rest[-1]
@@ -108,14 +133,16 @@ class _Search:
         self.set = graph.stuck.tolist()  # a dead cell is never entered
         self.beams: list[list[tuple[int, float]]] = []  # terminals entered, and loss before
         self.worst, self.cells = (dark_mw if self.power else 0.0), 0
-        self.halves = self.worst  # of power, as if two circuits passed each cell
+        # The power of the circuits so far if two passed each cell: each pays half of a heater.
+        # With the halves of those to come it is a lower bound of the power.
+        self.halves = self.worst
 
     def hopeless(self, worst: float, cells: float) -> bool:
-        """Tell whether nothing that has at least this is better than the best."""
-        least, fewest = self.best
-        if worst > least * (1 + _ROUNDING):
+        """Return whether nothing with at least this objective and these cells beats the best."""
+        best_objective, best_cells = self.best
+        if worst > best_objective * (1 + _ROUNDING):
             return True
-        return worst >= least * (1 - _ROUNDING) and cells >= fewest
+        return worst >= best_objective * (1 - _ROUNDING) and cells >= best_cells
 
     def enter(self, k: int) -> None:
         """Route the k-th circuit and all after it, in every way."""
@@ -128,48 +155,82 @@ class _Search:
         self.worst, self.cells, self.halves = before
 
     def _follow(
-        self, k: int, at: int, end: int, port: int, beam: list[tuple[int, float]], lost: float
+        self,
+        k: int,
+        entering: int,
+        end: int,
+        port: int,
+        beam: list[tuple[int, float]],
+        lost: float,
     ) -> None:
+        """Follow the light of the k-th circuit from a cell on, in every state that is possible.
+
+        Parameters
+        ----------
+        k
+            The number of the circuit in the order of the search.
+        entering
+            The terminal by which light enters the cell.
+        end, port
+            The terminal by which it is to leave the fabric, and the port there.
+        beam
+            The terminals entered so far, each with the loss before; as before afterwards.
+        lost
+            The loss so far in dB, or half of the heater power in mW.
+        """
         self.nodes += 1
-        if self.nodes % _LOOK == 0:
+        if self.nodes % _NODES_PER_LOOK == 0:
             self._look()
-        cell = at >> 2
-        states = (0, 1) if self.set[cell] == FREE else (self.set[cell],)
-        beam.append((at, lost))
+        cell = entering >> 2
+        is_unset = self.set[cell] == FREE
+        states = (0, 1) if is_unset else (self.set[cell],)
+        beam.append((entering, lost))
+        rest_cost, rest_cells = self.rest[k + 1]
         for state in states:
-            left = self.exits[at][state]
-            now = lost + self.loss[cell][state]
-            least, cells = self.to_go[0][port][left], self.to_go[1][port][left]
-            if least == np.inf:
+            leaving = self.exits[entering][state]
+            lost_here = lost + self.loss[cell][state]
+            least_to_go = self.to_go[0][port][leaving]
+            cells_to_go = self.to_go[1][port][leaving]
+            if least_to_go == np.inf:
                 continue
-            fresh = self.set[cell] == FREE
-            worst = self.worst
+
+            # Prune by a lower bound of the objective and of the cells. Crosstalk may stay 0, so
+            # its bound is that of the circuits so far.
+            bound = self.worst
+            heat_mw = 0.0
             if self.power:
-                heat = self.extra[cell][state] if fresh else 0.0
-                worst = max(worst + heat, self.halves + now + least + self.rest[k + 1][0])
+                if is_unset:
+                    heat_mw = self.extra[cell][state]
+                bound = max(bound + heat_mw, self.halves + lost_here + least_to_go + rest_cost)
             elif not self.crosstalk:
-                worst = max(worst, now + least, self.rest[k + 1][0])
-            if self.hopeless(worst, self.cells + len(beam) + cells + self.rest[k + 1][1]):
+                bound = max(bound, lost_here + least_to_go, rest_cost)
+            if self.hopeless(bound, self.cells + len(beam) + cells_to_go + rest_cells):
                 continue
+
+            # Set the cell, go on, and undo it.
             self.set[cell] = state
             if self.power:
-                self.worst += heat
-            if left == end:
-                self._arrive(k, beam, now)
-            elif self.mate[left] >= 0:
-                self._follow(k, self.mate[left], end, port, beam, now)
-            if fresh:
+                self.worst += heat_mw
+            if leaving == end:
+                self._arrive(k, beam, lost_here)
+            elif self.mate[leaving] >= 0:
+                self._follow(k, self.mate[leaving], end, port, beam, lost_here)
+            if is_unset:
                 self.set[cell] = FREE
             if self.power:
-                self.worst -= heat
+                self.worst -= heat_mw
         beam.pop()
 
     def _arrive(self, k: int, beam: list[tuple[int, float]], lost: float) -> None:
-        """Go on with the next circuit, unless what is there is too bad already."""
+        """Go on with the next circuit, unless the circuits so far are too bad already.
+
+        `beam` is the whole beam of the k-th circuit, and `lost` its loss (or half power).
+        """
         before = self.worst, self.cells, self.halves
         added = 1
         self.beams.append(list(beam))
         if self.mutual:
+            # The beam from the other end enters each cell where this one leaves it.
             added = 2
             back = []
             for at, so_far in beam:
@@ -187,15 +248,19 @@ class _Search:
         del self.beams[-added:]
 
     def _ratio(self) -> float:
-        """Return the largest crosstalk over signal of the circuits so far."""
-        entered = {
+        """Return the largest ratio of crosstalk to signal of the circuits so far.
+
+        A beam that enters a cell beside another one leaks into it; the ratio at that place is the
+        leaked share times the ratio of their powers there.
+        """
+        beam_at = {
             at: (number, lost) for number, beam in enumerate(self.beams) for at, lost in beam
         }
         worst = 0.0
         for number, beam in enumerate(self.beams):
             ratio = 0.0
             for at, lost in beam:
-                beside = entered.get(at ^ 1)
+                beside = beam_at.get(at ^ 1)
                 if beside is not None and beside[0] != number:
                     share = self.leak[at >> 2][self.set[at >> 2]]
                     ratio += share * 10 ** ((lost - beside[1]) / 10)
@@ -203,6 +268,7 @@ class _Search:
         return worst
 
     def _keep(self) -> None:
+        """Keep the routes of all circuits as the best answer; cells without light are free."""
         is_better = self.worst < self.best[0] * (1 - _ROUNDING)
         self.best = self.worst, self.cells
         lit = np.zeros(len(self.set), dtype=bool)
@@ -213,6 +279,7 @@ class _Search:
             self.on_event(NewBest(self.worst))
 
     def _look(self) -> None:
+        """Report the number of nodes, and stop the search where a limit is reached."""
         limit = self.clock.exceeded(0)
         if limit is not None:
             raise _Stopped(limit)
