@@ -44,17 +44,36 @@ class DamagedError(Exception):
 
 
 class Kernel(CPUDispatcher):
-    """A function that numba compiles when it is first called, with our options."""
+    """A function that numba compiles when it is first called, with our options.
+
+    A dispatcher of numba holds the Python function and its machine code for each signature of
+    arguments. Numba's decorator would make a plain one; ours has a cache of its own on disk.
+
+    Parameters
+    ----------
+    function
+        The Python function to compile.
+    options
+        Options of numba by name, such as ``{"_nrt": True}``, which override those of all kernels.
+    compiler
+        The class that compiles. None for machine code that Python can call, which is kept on disk.
+        Code that another class makes is not kept: it goes into the kernels that call it, and is
+        kept with those.
+    """
 
     def __init__(
         self, function: Any, options: dict[str, bool], compiler: type[_Compiler] | None = None
     ) -> None:
+        """Make the dispatcher; nothing is compiled yet."""
+        # No Python objects inside, no global lock while it runs, division by zero as in NumPy, and
+        # no second entry for callers in C. `_nrt` is numba's own memory management: without it a
+        # kernel can make no arrays, but is compiled sooner, and loaded from disk sooner.
         all_options = {
             "nopython": True,
             "nogil": True,
             "error_model": "numpy",
             "no_cfunc_wrapper": True,
-            "_nrt": False,  # no memory of its own
+            "_nrt": False,
             **options,
         }
         super().__init__(function, targetoptions=all_options, pipeline_class=compiler or _Compiler)
@@ -63,14 +82,26 @@ class Kernel(CPUDispatcher):
             self._cache.allocates = bool(all_options["_nrt"])
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Give a kernel that calls this one its type.
+        """Return the code of this kernel for the arguments of a kernel that calls it.
 
-        For numba the numbers 0 and 1 are types of their own, and each would be compiled by itself.
+        For numba a literal number in a call, such as 0 or 1, is a type of its own, and the kernel
+        would be compiled once for each. Here it has the type of all integers.
         """
         return super().get_call_template([types.unliteral(arg) for arg in args], kws)
 
     def compile(self, sig: Any) -> Any:
-        """Compile a kernel, or load a kept one, while no time counts."""
+        """Compile a kernel for a signature, or load it from disk; the time limit does not run.
+
+        Parameters
+        ----------
+        sig
+            The types of the arguments, as numba writes them.
+
+        Raises
+        ------
+        UnknownPartsError
+            If numba fails for any reason but a lack of memory.
+        """
         with uncounted("compiling"):
             try:
                 return super().compile(sig)
@@ -92,6 +123,7 @@ class InnerKernel(Kernel):
     overloads: Any
 
     def __init__(self, function: Any, options: dict[str, bool]) -> None:
+        """Make the dispatcher, without a wrapper by which Python could call it."""
         super().__init__(function, options | {"no_cpython_wrapper": True}, _InnerCompiler)
 
     def __call__(self, *args: Any) -> Any:
@@ -99,7 +131,18 @@ class InnerKernel(Kernel):
         raise TypeError(f"{self.py_func.__name__}: only kernels call it, not Python")
 
     def compile(self, sig: Any) -> Any:
-        """Make the code that calling kernels take over; there is nothing to keep on disk."""
+        """Make the code that calling kernels take over; there is nothing to keep on disk.
+
+        Parameters
+        ----------
+        sig
+            The types of the arguments, as numba writes them.
+
+        Returns
+        -------
+        object
+            The key by which numba finds the code when it compiles a kernel that calls this one.
+        """
         with uncounted(), global_compiler_lock:
             args, returned = normalize_signature(sig)
             compiled = self.overloads.get(args)
@@ -114,12 +157,18 @@ class InnerKernel(Kernel):
 
 
 class _Flags(Flags):
-    """Numba's flags, as keys of its tables of functions: there they are compared all the time."""
+    """Numba's flags, quicker to compare.
+
+    Numba uses them as keys of its tables of functions, where it hashes and compares all flags again
+    and again.
+    """
 
     def __hash__(self) -> int:
+        """Return the same number for all: few different flags occur, equality tells them apart."""
         return 1
 
     def __eq__(self, other: object) -> bool:
+        """Compare the flags that are set; numba's own comparison decides where they differ."""
         if isinstance(other, _Flags) and self._values == other._values:
             return True
         return bool(super().__eq__(other))
@@ -129,14 +178,16 @@ class _Compiler(Compiler):
     """Numba's compiler, with our flags."""
 
     def __init__(self, *args: Any) -> None:
+        """Take numba's arguments; the flags of the state are replaced by those of our class."""
         super().__init__(*args)
         self.state.flags = _Flags(self.state.flags)
 
 
 class _InnerCompiler(_Compiler):
-    """The same, without machine code."""
+    """The compiler of inner kernels: it ends before machine code is made."""
 
     def __init__(self, *args: Any) -> None:
+        """Take numba's arguments; the code goes into a library that others link."""
         super().__init__(*args)
         self.state.flags.no_compile = True
         self.state.library = _LinkedCode(self.state.targetctx.codegen(), "inner kernel")
@@ -146,6 +197,7 @@ class _LinkedCode(JITCodeLibrary):
     """Code that is linked into other code, and optimised there."""
 
     def finalize(self) -> None:
+        """Link the code of called kernels in; numba's own method would optimise it here too."""
         for library in dict.fromkeys(self._linking_libraries):
             if hasattr(library, "_reload_init"):  # from numba 0.63 on
                 self._reload_init.update(library._reload_init)
@@ -157,38 +209,46 @@ class _Locator(_CacheLocator):
     """Tells numba where a kernel is kept, and from which sources it was made."""
 
     def __init__(self, function: Any) -> None:
+        """Find the folder and the stamp of a kernel."""
         self.folder = cache_folder_of(Path(inspect.getfile(function)).parent)
         self.stamp = stamp_of_kernel(function)
         self.line = function.__code__.co_firstlineno
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> _Locator:
+        """Return the locator of a Python function; called by numba."""
         return cls(py_func)
 
     def get_cache_path(self) -> str:
+        """Return the folder in which the kernel is kept."""
         return str(self.folder)
 
     def get_source_stamp(self) -> str:
+        """Return what must be equal for a kept kernel to be used: its folder and its sources."""
         return f"{self.folder.name} {self.stamp}"
 
     def get_disambiguator(self) -> str:
+        """Return the part of a file's name that tells kernels of one name apart."""
         # Two checkouts that differ in another folder alone share the folder, not the files.
         return f"{self.line}-{self.stamp}"
 
     def ensure_cache_path(self) -> None:
+        """Create the folder in which the kernel is kept."""
         create_cache_folder(self.folder)
 
 
 class _CacheImpl(CompileResultCacheImpl):
-    """Writes machine code with its digest, since a damaged one could crash the process."""
+    """Writes machine code with its digest, since damaged code could crash the process."""
 
     _locator_classes: Any = (_Locator,)
 
     def reduce(self, cres: Any) -> tuple[bytes, bytes]:
+        """Return the digest and the bytes of the code of a kernel, to be written."""
         content = dumps(super().reduce(cres))
         return hashlib.sha256(content).digest(), content
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
+        """Return the code of a kernel from what `reduce` made; `DamagedError` if it differs."""
         digest, content = payload
         if hashlib.sha256(content).digest() != digest:
             raise DamagedError(f"{self.filename_base}: the digest differs")
@@ -196,16 +256,31 @@ class _CacheImpl(CompileResultCacheImpl):
 
 
 class _Cache(FunctionCache):
-    """Numba's cache, for which folders and files that are of no use are no error."""
+    """Numba's cache, for which unusable folders and files are no error: it compiles then."""
 
     _impl_class = _CacheImpl
     allocates: bool = False
     """Whether its kernel makes arrays."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load the machine code of a kernel from disk.
+
+        Parameters
+        ----------
+        sig
+            The types of the arguments, as numba writes them.
+        target_context
+            Numba's description of the processor.
+
+        Returns
+        -------
+        object or None
+            The code; None if there is none, or none that can be used: numba then compiles.
+        """
         kept = None
-        # Numba's own way first loads all that it can compile, SciPy's algebra included; what
-        # allocates crashes without a part of that.
+
+        # Numba's own way first loads all that it can compile, SciPy's algebra included. The way
+        # without that is quicker, but a kernel that makes arrays would crash.
         load = super().load_overload if self.allocates else self._load_overload
         try:
             with suppress(OSError), self._guard_against_spurious_io_errors():
@@ -219,6 +294,7 @@ class _Cache(FunctionCache):
         return kept
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        """Write the machine code of a kernel; a folder that cannot be written is a warning."""
         try:
             super().save_overload(sig, data)
         except OSError as error:

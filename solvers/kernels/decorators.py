@@ -20,9 +20,9 @@ _MAKING = RLock()
 def kernel(function: Function) -> Function:
     """Compile `function` by numba on its first call. It allocates nothing.
 
-    The caller brings the arrays that the kernel works in. Without memory of its own numba counts
-    no references, which takes as long to compile as all the rest, and time in each call.
-    ``OPTMATCH_JIT=0`` in the environment leaves the Python function as it is.
+    The caller brings the arrays that the kernel works in. A kernel that makes no arrays needs no
+    reference counts of numba; their code would take as long to compile as all the rest, and time
+    in each call. ``OPTMATCH_JIT=0`` in the environment leaves the Python function as it is.
     """
     return _compile_when_called(function)
 
@@ -38,6 +38,17 @@ def allocating_kernel(function: Function) -> Function:
 
 
 def _compile_when_called(function: Function, *, inner: bool = False, **options: bool) -> Function:
+    """Return a `LazyKernel` in place of a function, or the function where kernels are off.
+
+    Parameters
+    ----------
+    function
+        The Python function of the kernel.
+    inner
+        Whether only kernels call it.
+    **options
+        Options of numba; see `optmatch.solvers.kernels.compiler.Kernel`.
+    """
     if os.environ.get("OPTMATCH_JIT") == "0":
         return function
     lazy: Any = LazyKernel(function, partial(_make_kernel, function, inner, options))
@@ -45,7 +56,22 @@ def _compile_when_called(function: Function, *, inner: bool = False, **options: 
 
 
 def _make_kernel(function: Any, inner: bool, options: dict[str, bool]) -> Any:
-    """Make a kernel, or leave the function as it is where numba is told to compile nothing."""
+    """Make a kernel, or leave the function as it is where numba is told to compile nothing.
+
+    Parameters
+    ----------
+    function
+        The Python function of the kernel.
+    inner
+        Whether only kernels call it.
+    options
+        Options of numba by name.
+
+    Returns
+    -------
+    callable
+        A kernel of `compiler`; one of `plain` if numba has other private parts than we know.
+    """
     with uncounted():
         from optmatch.solvers.kernels.folders import DISABLED
         from optmatch.solvers.kernels.plain import plain_kernel, warn_of_plain
@@ -71,6 +97,7 @@ class LazyKernel:
     _all: ClassVar[WeakSet[LazyKernel]] = WeakSet()
 
     def __init__(self, function: Any, make: Callable[[], Any]) -> None:
+        """Take the Python function, and a function without arguments that makes its kernel."""
         update_wrapper(self, function)
         self._make = make
         self._made: Any = None
@@ -86,7 +113,15 @@ class LazyKernel:
             return self._call_plain(args, error)  # nothing has run yet
 
     def _call_plain(self, args: Any, error: Exception) -> Any:
-        """Call a kernel that numba compiles plainly; if that fails too, the kernel is at fault."""
+        """Call a kernel that numba compiles plainly; if that fails too, the kernel is at fault.
+
+        Parameters
+        ----------
+        args
+            The arguments of the call.
+        error
+            What went wrong in our way to compile, for the warning.
+        """
         from numba.core.errors import NumbaError
 
         from optmatch.solvers.kernels.plain import warn_of_plain

@@ -33,6 +33,7 @@ def stamp_of_kernel(function: Any) -> str:
     str
         Sixteen hexadecimal digits.
     """
+    # Walk from the kernel to all kernels that it calls, and collect files and constants.
     files = set[Path]()
     constants = set[str]()
     known = {function}
@@ -59,6 +60,7 @@ def stamp_of_kernel(function: Any) -> str:
 
 @cache
 def _digest_of(file: Path) -> bytes:
+    """Return the digest of a file; files do not change while a process runs."""
     return hashlib.sha256(file.read_bytes()).digest()
 
 

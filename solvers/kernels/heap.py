@@ -1,4 +1,7 @@
-"""A heap of keys, each with an item, in two arrays: the least key is in front."""
+"""A binary heap of keys, each with an item, in two arrays: the least key is in front.
+
+The children of the entry at place p are at places 2 p + 1 and 2 p + 2, and have no smaller key.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,24 @@ from optmatch.solvers.kernels.decorators import inner_kernel
 
 @inner_kernel
 def push(keys, items, size, key, item):
-    """Add an item to the heap; return its new size."""
+    """Add an item to the heap, in O(log size).
+
+    Parameters
+    ----------
+    keys, items : arrays, shape (capacity,)
+        The heap, changed: ``keys[place]`` and ``items[place]``. It must have a place that is free.
+    size : int
+        The number of entries before.
+    key : number
+        Entries with smaller keys come out first.
+    item : int
+
+    Returns
+    -------
+    int
+        The number of entries afterwards.
+    """
+    # Larger keys on the way to the root move down one level each.
     place = size
     while place > 0:
         above = (place - 1) >> 1
@@ -23,7 +43,21 @@ def push(keys, items, size, key, item):
 
 @inner_kernel
 def pop(keys, items, size):
-    """Remove the first item, which the caller has read."""
+    """Remove the entry in front, which the caller has read at place 0, in O(log size).
+
+    Parameters
+    ----------
+    keys, items : arrays, shape (capacity,)
+        The heap, changed: ``keys[place]`` and ``items[place]``.
+    size : int
+        The number of entries before, at least 1.
+
+    Returns
+    -------
+    int
+        The number of entries afterwards.
+    """
+    # The last entry goes to the front and sinks: smaller keys below it move up one level each.
     size -= 1
     key = keys[size]
     item = items[size]

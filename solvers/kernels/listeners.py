@@ -36,6 +36,7 @@ def tell_of_compiling(kernel: str) -> None:
 
 @cache
 def _say_once() -> None:
+    """Say in the log, and on a terminal, that kernels are compiled and that this happens once."""
     text = "compiling kernels, once for this installation; `optmatch warm-up` does it beforehand"
     _log.info(text)
     if sys.stderr is not None and sys.stderr.isatty():

@@ -45,6 +45,7 @@ class PlainKernel:
     """A kernel that numba compiles in its plain way when it is first called."""
 
     def __init__(self, function: Any) -> None:
+        """Take the Python function of the kernel; nothing is compiled yet."""
         folder = _writable_folder_for(function)
         self._kernel = _compile_when_called(function, folder)
         self._is_prepared = False
@@ -62,7 +63,13 @@ class PlainKernel:
         return self._kernel._numba_type_
 
     def _prepare(self, args: tuple[Any, ...]) -> None:
-        """Compile the kernel for arguments such as these, or load what is kept of it."""
+        """Compile the kernel for arguments of these types, or load its code from disk.
+
+        Parameters
+        ----------
+        args
+            The arguments of the first call.
+        """
         signature = tuple(numba.typeof(arg) for arg in args)
         try:
             self._kernel.compile(signature)
@@ -85,11 +92,26 @@ def plain_kernel(function: Any, *, inner: bool) -> Any:
 
 
 def _compile_when_called(function: Any, folder: Path | None) -> Any:
-    """Make a function of numba that keeps its machine code in a folder, or nowhere."""
+    """Make a function of numba that keeps its machine code in a folder.
+
+    Parameters
+    ----------
+    function
+        The Python function of the kernel.
+    folder
+        Where the machine code is kept; None to keep none.
+
+    Returns
+    -------
+    callable
+        A dispatcher of numba, which compiles when it is first called.
+    """
     njit: Any = numba.njit
     options = {"nogil": True, "error_model": "numpy"}
     if folder is None:
         return njit(**options)(function)
+
+    # Numba reads the folder from its settings while it makes the function, and only then.
     setting_before = _CONFIG.CACHE_DIR
     try:
         _CONFIG.CACHE_DIR = str(folder)
@@ -132,4 +154,5 @@ class _Compilations(Listener, local):
 
 @cache
 def _tell_listeners_of_compilations() -> None:
+    """Make numba tell of each kernel that it compiles; once is enough."""
     register("numba:compile", _Compilations())
