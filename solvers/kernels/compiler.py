@@ -159,8 +159,8 @@ class InnerKernel(Kernel):
 class _Flags(Flags):
     """Numba's flags, quicker to compare.
 
-    Numba uses them as keys of its tables of functions, where it hashes and compares all flags again
-    and again.
+    Numba uses them as keys of its tables of functions, where it hashes and compares them again and
+    again.
     """
 
     def __hash__(self) -> int:
