@@ -30,21 +30,45 @@ MOST_PIECES = 1024
 
 
 def list_rounds(problem: Collective, algorithm: str) -> Rounds:
-    """List the sends of an algorithm, which must fit the problem.
+    """List the sends of a known algorithm, round by round.
 
-    Sums are made of the all-gather of an algorithm, which runs backwards.
+    An algorithm is described by its all-gather alone: the same sends in the opposite order, from
+    receiver to sender, with additions in place of copies, are its reduce-scatter; and both, one
+    after the other, are its all-reduce. An all-to-all and a broadcast have sends of their own.
+
+    Parameters
+    ----------
+    problem
+        The collective, which the algorithm must fit, see `fits`.
+    algorithm
+        A name of `ALGORITHMS`.
+
+    Returns
+    -------
+    Rounds
+        Rows of round, source, destination, chunk and kind, ascending by round. Chunks without
+        bytes of an uneven all-to-all are left out. A single rank has no sends.
     """
     make = ALGORITHMS[algorithm]
-    n, operation = problem.n_ranks, problem.operation
-    if n == 1:
+    operation = problem.operation
+    if problem.n_ranks == 1:
         return Rounds(np.empty((0, 5), dtype=np.int64), 1)
-    if algorithm == "whole-buffers" or (n == 2 and operation == "all-reduce"):
+
+    # Two ranks add up whole buffers in one exchange, where halves would take two; and a line of
+    # two ranks would only cut the buffer of a broadcast into pieces that follow one another.
+    is_pair = problem.n_ranks == 2
+    if algorithm == "whole-buffers" or (is_pair and operation == "all-reduce"):
         return _exchange_whole_buffers(problem, operation, 1)
-    if n == 2 and operation == "broadcast":
-        return _make_bruck(problem, operation, 1)
-    made_of = "all-gather" if operation in ("all-reduce", "reduce-scatter") else operation
-    rounds = of_gathers(operation, lambda sign: make(problem, made_of, sign))
-    return without_nothing(problem, rounds) if operation == "all-to-all" else rounds
+    if is_pair and operation == "broadcast":
+        return _make_tree(problem)
+
+    gathered_operation: str = operation
+    if operation in ("all-reduce", "reduce-scatter"):
+        gathered_operation = "all-gather"
+    rounds = of_gathers(operation, lambda sign: make(problem, gathered_operation, sign))
+    if operation == "all-to-all":
+        return without_nothing(problem, rounds)
+    return rounds
 
 
 def fits(problem: Collective, algorithm: str) -> bool:
@@ -288,4 +312,10 @@ ALGORITHMS: dict[str, Callable[[Collective, str, int], Rounds]] = {
     "near-sums": _make_near_sums,
     "whole-buffers": _exchange_whole_buffers,
 }
-"""The makers of the rounds, by name; `sign` is the direction in which chunks go round."""
+"""The makers of rounds, by name.
+
+Each takes the problem; the operation whose sends it makes, an all-gather in place of sums; and the
+direction in which chunks go round, 1 onward and -1 backward. The gather that becomes a
+reduce-scatter is made with -1: it runs backwards, so its sums go onward as the copies after it do.
+Algorithms of pairs are the
+same in both directions, and `direct` takes its matchings in the opposite order."""

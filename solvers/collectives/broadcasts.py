@@ -39,15 +39,17 @@ class Cycle(NamedTuple):
     """Circuits that are set up one after another, again and again."""
 
     name: str
+    """The name of the circuits, for statistics."""
     peer: IntArray
-    """``peer[configuration, lane, rank]``."""
+    """``peer[configuration, lane, rank]``: where each port leads, -1 if it is dark."""
     held: int
     """For how many rounds each configuration is held."""
     depth: int
-    """About how many rounds a piece takes to all ranks."""
+    """About how many rounds one piece takes from the root to all ranks: of circuits that stay the
+    distance of the farthest rank in hops."""
 
     def config_of(self, turn: IntArray) -> IntArray:
-        """Return the configuration of each of some rounds."""
+        """Return ``configuration[k]`` in the rounds with numbers ``turn[k]``."""
         return turn // self.held % len(self.peer)
 
 
@@ -116,7 +118,21 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
 
 
 def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
-    """Offer pipelined broadcasts over circuits that stay, and over those that change in turn."""
+    """Offer pipelined broadcasts over circuits that stay, and over those that change in turn.
+
+    For each cycle of circuits some numbers of pieces are simulated, about the number that a
+    formula says is the best one.
+
+    Parameters
+    ----------
+    problem
+        A broadcast of three ranks or more over an ideal switch.
+
+    Yields
+    ------
+    Offer
+        A plan whose time is known from the simulation, and that is laid out only on demand.
+    """
     n, lanes = problem.n_ranks, problem.lanes
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
@@ -129,29 +145,35 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
     for cycle in sorted([*_list_static(problem), *_list_changing(problem)], key=filling_s):
         fixed_s = round_s + _change_s(problem, cycle)
 
-        # With depth - 1 + pieces / lanes rounds the best number of pieces is where the time for
-        # more rounds equals what shorter rounds save.
-        filling = max(1, cycle.depth - 1)
-        balance = filling * lanes * whole_s / fixed_s if fixed_s else math.inf
-        best = max(1, round(math.sqrt(min(balance, MOST_PIECES**2))))
+        # With p pieces there are about depth - 1 + p / lanes rounds of fixed_s + whole_s / p
+        # seconds. This is least for p = sqrt((depth - 1) lanes whole_s / fixed_s).
+        n_filling_rounds = max(1, cycle.depth - 1)
+        best_squared = math.inf
+        if fixed_s:
+            best_squared = n_filling_rounds * lanes * whole_s / fixed_s
+        best = max(1, round(math.sqrt(min(best_squared, MOST_PIECES**2))))
         near = {max(1, min(MOST_PIECES, round(best * factor))) for factor in PIECE_FACTORS}
         for pieces in sorted({1, 2, 3, 4} | near):
-            rounds = cycle.depth + pieces
-            if 4 * rounds * n * lanes * pieces > MOST_STEPS:
+            # In each round each port of each rank looks at all pieces. A simulation gives up after
+            # about four times the rounds that are expected, see `_simulate`.
+            most_rounds = 4 * (cycle.depth + pieces)
+            if most_rounds * n * lanes * pieces > MOST_STEPS:
                 continue
             arrays = _simulate(problem, cycle, pieces)
             if arrays is None:
                 continue
+
+            # The promise: fixed time of rounds, bytes of the busiest circuits, and changes.
             piece_bytes = float(chunk_sizes(problem, pieces)[0])
-            config = cycle.config_of(_list_turns(arrays))
-            n_changes = int((np.diff(config) != 0).sum())
-            busiest = _count_busiest(cycle, arrays)
-            seconds = len(config) * round_s + busiest * piece_bytes / problem.rate_bytes_per_s
+            config_of_round = cycle.config_of(_list_turns(arrays))
+            n_changes = int((np.diff(config_of_round) != 0).sum())
+            rounds_s = len(config_of_round) * round_s
+            bytes_s = _count_busiest(cycle, arrays) * piece_bytes / problem.rate_bytes_per_s
             yield Offer(
-                seconds + n_changes * problem.delay_s,
-                (n - 1) * pieces,
-                cycle.name,
-                partial(_lay_broadcast, problem, cycle, arrays),
+                seconds=rounds_s + bytes_s + n_changes * problem.delay_s,
+                n_sends=(n - 1) * pieces,
+                name=cycle.name,
+                build=partial(_lay_broadcast, problem, cycle, arrays),
             )
 
 

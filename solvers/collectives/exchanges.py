@@ -149,7 +149,8 @@ def list_static_offers(problem: Collective) -> Iterator[Offer]:
         fixed_s = n_rounds * (problem.alpha_s + (problem.hop_s or 0.0))
         seconds = fixed_s + mean_bytes / problem.rate_bytes_per_s
         build = partial(_lay_static, problem, topology, distance, n_rounds)
-        yield Offer(seconds * (1 - 1e-9), n_sends, topology.name, build)
+        promised_s = seconds * (1 - 1e-9)
+        yield Offer(seconds=promised_s, n_sends=n_sends, name=topology.name, build=build)
 
 
 def _lay_static(
@@ -256,7 +257,8 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
                 if routes is not None:
                     seconds, n_sends = _time_routes(problem, routes)
                     build = partial(_lay_routes, problem, routes)
-                    yield Offer(seconds, n_sends, f"{count} circulants", build)
+                    name = f"{count} circulants"
+                    yield Offer(seconds=seconds, n_sends=n_sends, name=name, build=build)
                 if count == 1:
                     break
 

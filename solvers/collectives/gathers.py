@@ -51,6 +51,7 @@ class CircuitSequence(NamedTuple):
     """Configurations of circuits, one after another, each held for some rounds."""
 
     topologies: tuple[Topology, ...]
+    """The circuits of each configuration; several configurations are circulants, all of them."""
     held: tuple[int, ...]
     """Rounds of all configurations but the last one, which is held until all is done."""
 
@@ -82,6 +83,7 @@ class OffsetArrays(NamedTuple):
     loads: FloatArray
     """``loads[round]``: the most pieces on a circuit; as long as there may be rounds."""
     config_of_round: IntArray
+    """``config_of_round[round]``: the configuration that is there."""
     lane_load: FloatArray
     """Scratch, ``lane_load[lane]``: the pieces of this round on each of its circuits."""
 
@@ -112,23 +114,40 @@ class BlockArrays(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """How an all-gather spreads over a sequence of circuits, before sends are listed."""
+    """How an all-gather spreads over a sequence of circuits, before sends are listed.
+
+    In a circulant all ranks do the same, at the same time, so the rounds and lanes of one rank
+    stand for those of all. A block is then named by its *offset*: how many places before the
+    receiver its owner is. Over other circuits each rank has rounds and lanes of its own.
+    """
 
     sequence: CircuitSequence
+    """The circuits."""
     pieces: int
     """A block is cut into so many pieces, which may come from different neighbours."""
     loads: FloatArray
     """``loads[round]``: the most pieces on any circuit; parallel circuits share evenly."""
     config_of_round: IntArray
+    """``config_of_round[round]``: the configuration that is there, by its number."""
     source: IntArray
-    """``source[configuration, lane, rank]``: from where data come over each port."""
+    """``source[configuration, lane, rank]``: from where data come over each port, -1 if dark."""
     round_of: IntArray
-    """``round_of[rank, block]``; of circulants ``round_of[offset, piece]``. Own blocks have -1."""
+    """The round in which a block comes to a rank, -1 for its own: ``round_of[rank, block]``, for
+    all pieces of the block. Of circulants ``round_of[offset, piece]``."""
     lane_of: IntArray
-    """``lane_of[rank, block, piece]``; of circulants ``lane_of[offset, piece]``."""
+    """The lane of the receiver over which a piece comes: ``lane_of[rank, block, piece]``. Of
+    circulants ``lane_of[offset, piece]``."""
 
     def seconds(self, block_bytes: float, problem: Collective) -> float:
-        """Return the time of the rounds and of the changes between them, in seconds."""
+        """Return the time of the rounds and of the changes between them, in seconds.
+
+        Parameters
+        ----------
+        block_bytes
+            The bytes of the block of one rank, padding included.
+        problem
+            Has the costs of rounds, bytes and changes; its first circuits are free here.
+        """
         round_s = problem.alpha_s + (problem.hop_s or 0.0)
         most_bytes = float(self.loads.sum()) * block_bytes / self.pieces
         changes_s = int(self.config_of_round[-1]) * problem.delay_s
@@ -332,49 +351,102 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
 def spread(
     n: int, sequence: CircuitSequence, pieces: int, *, two_way: bool, most_load: int = UNKNOWN
 ) -> Gather | None:
-    """Spread an all-gather over a sequence of circuits; None if it does not reach all ranks.
+    """Spread the blocks of an all-gather breadth first over a sequence of circuits.
 
-    `most_load` limits the pieces on a circuit in a round; it is heeded for circulants only.
+    In each round a rank takes from its neighbours all pieces that it lacks and that they had
+    before, as far as `most_load` allows.
+
+    Parameters
+    ----------
+    n
+        The number of ranks, each with one block.
+    sequence
+        The circuits; either all of them circulants, or one topology that stays.
+    pieces
+        Each block is cut into so many pieces, which may come from different neighbours.
+    two_way
+        Whether circuits bring data from where they lead.
+    most_load
+        The most pieces on a circuit in a round. It is heeded for circulants only.
+
+    Returns
+    -------
+    Gather or None
+        When and over which port each piece comes; None if some block does not reach all ranks.
     """
     peer = np.array([topology.peer for topology in sequence.topologies])
     source = inverse_circuits(peer, two_way=two_way)
-    loads = np.zeros(2 * n + len(peer))
-    config_of_round = np.zeros(len(loads), dtype=np.int64)
     if sequence.is_circulant:
-        shifts = np.array([topology.shifts for topology in sequence.topologies])
-        held = np.array([*sequence.held, 0])
-        round_of = np.empty((n, pieces), dtype=np.int64)
-        lane_of = np.zeros((n, pieces), dtype=np.int64)
-        lane_load = np.zeros(shifts.shape[1])
-        width = count_parallel(shifts.T).T
-        result = OffsetArrays(round_of, lane_of, loads, config_of_round, lane_load)
-        n_rounds = spread_offsets(shifts, width, held, most_load, result)
-    else:
-        round_of = np.empty((n, n), dtype=np.int64)
-        lane_of = np.zeros((n, n, pieces), dtype=np.int64)
-        arrays = BlockArrays(
-            round_of=round_of,
-            lane_of=lane_of,
-            loads=loads,
-            arrived=np.empty((n, n), dtype=np.int64),
-            n_arrived=np.zeros(n, dtype=np.int64),
-            n_before=np.zeros(n, dtype=np.int64),
-            first_new=np.zeros(n, dtype=np.int64),
-            n_choices=np.zeros(n, dtype=np.int64),
-            wanted=np.zeros(n, dtype=np.int64),
-            lane_load=np.zeros(peer.shape[1]),
-        )
-        n_rounds = spread_blocks(source[0], count_parallel(source[0]), arrays)
+        return _spread_over_circulants(sequence, pieces, source, most_load)
+    return _spread_over_one_topology(sequence, pieces, source)
+
+
+def _spread_over_circulants(
+    sequence: CircuitSequence, pieces: int, source: IntArray, most_load: int
+) -> Gather | None:
+    """Spread over circulants: all ranks do the same, so one of them is simulated, by offsets.
+
+    `source` is ``source[configuration, lane, rank]``; the other arguments are those of `spread`.
+    """
+    n_configs, n_lanes, n = source.shape
+    most_rounds = 2 * n + n_configs
+    shifts = np.array([topology.shifts for topology in sequence.topologies])
+    rounds_held = np.array([*sequence.held, 0])  # the kernel does not read that of the last one
+
+    # Lanes with the same shift lead to the same rank. `count_parallel` wants lanes first.
+    width = count_parallel(shifts.T).T  # width[configuration, lane]
+    result = OffsetArrays(
+        round_of=np.empty((n, pieces), dtype=np.int64),
+        lane_of=np.zeros((n, pieces), dtype=np.int64),
+        loads=np.zeros(most_rounds),
+        config_of_round=np.zeros(most_rounds, dtype=np.int64),
+        lane_load=np.zeros(n_lanes),
+    )
+    n_rounds = spread_offsets(shifts, width, rounds_held, most_load, result)
     if not n_rounds:
         return None
     return Gather(
-        sequence,
-        pieces,
-        loads[:n_rounds],
-        config_of_round[:n_rounds],
-        source,
-        round_of,
-        lane_of,
+        sequence=sequence,
+        pieces=pieces,
+        loads=result.loads[:n_rounds],
+        config_of_round=result.config_of_round[:n_rounds],
+        source=source,
+        round_of=result.round_of,
+        lane_of=result.lane_of,
+    )
+
+
+def _spread_over_one_topology(
+    sequence: CircuitSequence, pieces: int, source: IntArray
+) -> Gather | None:
+    """Spread over a topology in which ranks differ, so that each of them is simulated.
+
+    `source` is ``source[0, lane, rank]``; the other arguments are those of `spread`.
+    """
+    n_configs, n_lanes, n = source.shape
+    arrays = BlockArrays(
+        round_of=np.empty((n, n), dtype=np.int64),
+        lane_of=np.zeros((n, n, pieces), dtype=np.int64),
+        loads=np.zeros(2 * n + n_configs),
+        arrived=np.empty((n, n), dtype=np.int64),
+        n_arrived=np.zeros(n, dtype=np.int64),
+        n_before=np.zeros(n, dtype=np.int64),
+        first_new=np.zeros(n, dtype=np.int64),
+        n_choices=np.zeros(n, dtype=np.int64),
+        wanted=np.zeros(n, dtype=np.int64),
+        lane_load=np.zeros(n_lanes),
+    )
+    n_rounds = spread_blocks(source[0], count_parallel(source[0]), arrays)
+    if not n_rounds:
+        return None
+    return Gather(
+        sequence=sequence,
+        pieces=pieces,
+        loads=arrays.loads[:n_rounds],
+        config_of_round=np.zeros(n_rounds, dtype=np.int64),
+        source=source,
+        round_of=arrays.round_of,
+        lane_of=arrays.lane_of,
     )
 
 
@@ -501,7 +573,8 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
                 "all-reduce": (scatter, gather),
             }[problem.operation]
             seconds = sum(each.seconds(size, problem) for each in used)
-            yield Offer(seconds, n_sends, name, partial(_lay_gather, problem, scatter, gather))
+            build = partial(_lay_gather, problem, scatter, gather)
+            yield Offer(seconds=seconds, n_sends=n_sends, name=name, build=build)
             if problem.operation == "all-reduce":
                 yield from _offer_one_pass(problem, gather, name)
 
@@ -543,4 +616,5 @@ def _offer_one_pass(problem: Collective, gather: Gather, name: str) -> Iterator[
     def build() -> Laid:
         return sum_up(lay(buffers, list_gather_sends(gather)))
 
-    yield Offer(seconds, n * (n - 1) * gather.pieces, f"{name} of buffers", build)
+    n_sends = n * (n - 1) * gather.pieces
+    yield Offer(seconds=seconds, n_sends=n_sends, name=f"{name} of buffers", build=build)

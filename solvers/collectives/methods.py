@@ -45,6 +45,7 @@ MOST_SPLIT_RANKS = 64
 """The most ranks between which blocks are split by linear programmes; more take minutes each."""
 
 Find = Callable[[Collective, Clock], FoundPlan]
+"""A finder: takes a problem that the method suits, and the clock of its limits."""
 
 
 def method(name: str) -> Run:
@@ -60,7 +61,17 @@ def _run(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Solve a problem by the method of a name."""
+    """Solve a problem by the method of a name.
+
+    Parameters
+    ----------
+    name
+        The method. Where nothing is to be sent, all methods give the same plan.
+    problem, limits, rng, on_event
+        As all methods take them; `rng` is not used, as searches have seeds of their own.
+    start
+        A solution with which `best` and `ilp` begin.
+    """
     best = partial(_find_best, on_event, start)
     find: Find = best
     if name == "ilp":
@@ -91,35 +102,47 @@ def suits(problem: Collective, name: str) -> bool:
 
 
 def _takes_late_ranks(problem: Collective) -> bool:
+    """Tell whether some rank of an all-reduce is late."""
     return problem.operation == "all-reduce" and bool(problem.late_s)
 
 
 def _takes_gathers(problem: Collective) -> bool:
+    """Tell whether it is made of all-gathers; rings whose steps grow need one-way circuits."""
     return problem.operation in GATHERS and not problem.two_way and problem.n_ranks > 1
 
 
 def _takes_even_exchanges(problem: Collective) -> bool:
+    """Tell whether it is an even all-to-all over one-way circuits."""
     even = problem.operation == "all-to-all" and problem.demand_bytes is None
     return even and not problem.two_way and problem.n_ranks > 1
 
 
 def _takes_uneven_exchanges(problem: Collective) -> bool:
-    """Blocks are cut anywhere, so they must not be padded; matchings are one-way."""
+    """Tell whether it is an uneven all-to-all over one-way circuits, whose blocks can be cut.
+
+    They are cut anywhere, so chunks must not be padded.
+    """
     uneven = problem.demand_bytes is not None and not problem.align_bytes and not problem.two_way
     return uneven and problem.n_ranks > 1
 
 
 def _takes_few_uneven_exchanges(problem: Collective) -> bool:
+    """Tell whether it is such an all-to-all of few ranks, so that linear programmes are small."""
     return _takes_uneven_exchanges(problem) and problem.n_ranks <= MOST_SPLIT_RANKS
 
 
 def _takes_tori(problem: Collective) -> bool:
-    """Two-way circuits make sides of two places only, so the ranks are a power of two."""
-    odd = problem.two_way and problem.n_ranks & (problem.n_ranks - 1) != 0
-    return problem.operation == "all-reduce" and problem.n_ranks > 1 and not odd
+    """Tell whether it is an all-reduce whose ranks can be the places of a torus.
+
+    Two-way circuits make sides of two places only, so the ranks are a power of two.
+    """
+    is_power_of_two = problem.n_ranks & (problem.n_ranks - 1) == 0
+    has_torus = is_power_of_two or not problem.two_way
+    return problem.operation == "all-reduce" and problem.n_ranks > 1 and has_torus
 
 
 def _takes_all_reduces(problem: Collective) -> bool:
+    """Tell whether it is an all-reduce of two ranks or more."""
     return problem.operation == "all-reduce" and problem.n_ranks > 1
 
 
@@ -130,6 +153,7 @@ def _takes_several_ports(problem: Collective) -> bool:
 
 
 def _takes_pipelines(problem: Collective) -> bool:
+    """Tell whether it is a broadcast over an ideal switch; cells may not hold such graphs."""
     ideal = problem.fabric.graph is None
     return problem.operation == "broadcast" and problem.n_ranks > 2 and ideal
 
@@ -278,7 +302,11 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf)
 def _cut_of(found: FoundPlan) -> tuple[bool, int]:
     """Return what two plans must have in common to be joined.
 
-    Whether planes change circuits by themselves, and into how many chunks the buffer is cut.
+    Returns
+    -------
+    tuple of bool and int
+        Whether planes change circuits by themselves, and into how many chunks the buffer is cut;
+        False and 0 of no plan.
     """
     if found.laid is None:
         return False, 0
@@ -455,6 +483,7 @@ def _try_all(
 
 
 def _fastest_s(found: dict[str, FoundPlan]) -> float:
+    """Return the seconds of the fastest of some plans; infinity if there is none."""
     return min(
         (plan.laid.plan.time_s for plan in found.values() if plan.laid is not None),
         default=math.inf,
@@ -462,6 +491,7 @@ def _fastest_s(found: dict[str, FoundPlan]) -> float:
 
 
 def _fastest(found: dict[str, FoundPlan]) -> Laid:
+    """Return the fastest of some plans, of which there is one at least."""
     laid = [plan.laid for plan in found.values() if plan.laid is not None]
     return min(laid, key=lambda each: each.plan.time_s)
 

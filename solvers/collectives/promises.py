@@ -34,16 +34,33 @@ class _Round(NamedTuple):
     """Equal rounds of an algorithm, one after another."""
 
     times: int
+    """How many rounds."""
     blocks: float
-    """Blocks that each rank sends in each of them."""
+    """Blocks that each rank sends in each of them; a block is a part of n of a buffer."""
     new_circuits: bool = True
     """Whether each of them needs circuits of its own."""
 
 
 def promise(problem: Collective, name: str) -> Promise:
-    """Return the promise of a method for a problem that it takes."""
+    """Return the promise of a method for a problem that it takes.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    name
+        The name of a method.
+
+    Returns
+    -------
+    Promise
+        By a formula where the rounds of the method are known beforehand; else the lower bound of
+        the problem, and a guess of how long the search takes.
+    """
     n = problem.n_ranks
     bound_s = problem.lower_bound()
+
+    # Pairs, given steps and islands have plans of their own, to which no formula applies.
     if n < 3 or problem.steps is not None or problem.island > 1:
         return Promise(bound_s, 0.0, is_formula=False)
     if name == "one-pass":
@@ -67,6 +84,7 @@ def promise(problem: Collective, name: str) -> Promise:
 
 
 def _sends_s(sends: float) -> float:
+    """Return about how many seconds of CPU it takes to lay out so many sends."""
     return sends / SENDS_PER_S
 
 
@@ -80,6 +98,7 @@ def _search_s(problem: Collective, name: str) -> float:
 
 
 def _phases(problem: Collective) -> int:
+    """Return of how many gathers an operation is made: an all-reduce of two, others of one."""
     return 2 if problem.operation == "all-reduce" else 1
 
 
@@ -97,9 +116,10 @@ def _mixed_radix_s(problem: Collective) -> float:
 
 
 def _time(problem: Collective, rounds: list[_Round]) -> float:
-    """Time rounds whose first circuits are there; equal circuits of all lanes share the bytes.
+    """Return the seconds of rounds whose first circuits are there.
 
-    The two halves of an all-reduce share the circuits in its middle.
+    Each configuration is the same in all lanes of a rank, which share its bytes evenly. The two
+    halves of an all-reduce have the same circuits in the middle, where nothing changes.
     """
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s / problem.lanes
@@ -110,7 +130,13 @@ def _time(problem: Collective, rounds: list[_Round]) -> float:
 
 
 def _list_rounds(problem: Collective, name: str) -> list[_Round] | None:
-    """List the rounds of an algorithm; None of those whose rounds are not known beforehand."""
+    """List the rounds of an algorithm, equal ones together.
+
+    Returns
+    -------
+    list of _Round, or None
+        None if the rounds are not known beforehand, as of searches and of broadcasts.
+    """
     n, operation = problem.n_ranks, problem.operation
     if name == "whole-buffers":
         return [_Round((n - 1).bit_length(), n)]
@@ -124,6 +150,7 @@ def _list_rounds(problem: Collective, name: str) -> list[_Round] | None:
     if name == "halving-doubling":
         return [_Round(len(bits), n / 2)]
     if name == "bruck":
+        # Round b carries the blocks whose distance has bit b.
         counts = [sum(offset >> bit & 1 for offset in range(n)) for bit in bits]
         return [_Round(1, count) for count in counts]
     if name == "pairwise":

@@ -24,8 +24,8 @@ COUNTED = 6
 """The number of sets with the fewest phases for which whole gathers are made and compared."""
 
 Row = tuple[int, int, int, int, int]
-"""One send: from which island and place, to which island and place, and the block. Islands count
-from the one that the data come from."""
+"""One send: source island, source place, destination island, destination place, block. Islands
+count from the one that owns the data, which is island 0; all islands do the same."""
 Shifts = tuple[int, ...]
 """``shifts[place]``: how many islands onward a rail leads."""
 
@@ -33,14 +33,14 @@ Shifts = tuple[int, ...]
 class Move(NamedTuple):
     """Sends of a phase that are done together."""
 
-    over: bool
-    """Whether they go over rails; if not, they stay inside islands and prepare the phase."""
-    phase: int
-    """The phase, from 0; the number of phases for sends that follow the last one."""
-    spare: bool
-    """Whether the next phase can do without it, so that it may be a round later."""
     rows: list[Row]
     """The sends."""
+    phase: int
+    """The phase, from 0; the number of phases for sends that follow the last one."""
+    over: bool
+    """Whether they go over rails; if not, they stay inside islands and prepare the phase."""
+    spare: bool = False
+    """Whether the next phase can do without it, so that it may be a round later."""
     early: bool = False
     """Whether inside islands and before rails of this phase, whatever comes in phases before."""
 
@@ -242,9 +242,9 @@ def _gather(islands: int, shifts: Shifts, most: int = sys.maxsize) -> Scheme:
         urgent = [row for row in copies if (row[0], row[3], row[4]) in needed_first]
         other = [row for row in copies if (row[0], row[3], row[4]) not in needed_first]
         waits.append(bool(urgent))
-        moves.append(Move(False, phase, False, urgent))
-        moves.append(Move(False, phase, bool(urgent), other))
-        moves.append(Move(True, phase, False, rail_rows))
+        moves.append(Move(urgent, phase, over=False))
+        moves.append(Move(other, phase, over=False, spare=bool(urgent)))
+        moves.append(Move(rail_rows, phase, over=True))
 
         # Loads add up over phases only where there is a limit for all of them together.
         arrived = []
@@ -270,9 +270,13 @@ class _Hop(NamedTuple):
 def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
     """Bring the blocks of an island to their places in all islands (all-to-all).
 
-    A block has the number ``(owner * islands + island) * places + place``: the place that sends
-    it, then the island, from the sender's own, and the place that receive it. A block is copied
-    inside an island only where it is at another place than its next rail, or than its receiver.
+    Only the blocks that island 0 owns are followed; those of other islands do the same from where
+    they start. A block has the number ``(owner * islands + destination) * places + receiver``: the
+    place in island 0 that sends it, then the island, counted from island 0, and the place that
+    receive it. The number of a block that stays in its island has destination 0.
+
+    A rail of a place joins only ranks of this place. Therefore a block is copied inside an island
+    where it is at another place than its next rail, or than its receiver in the end.
 
     Parameters
     ----------
@@ -281,20 +285,26 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
     places
         The number of ranks of an island.
     shifts
-        The circuits of each phase. If several phases all have the same circuits, blocks take
-        several hops; else each block takes one, in the phase whose circuits lead to its island.
+        ``shifts[phase][place]``: how many islands onward the rail of a place leads in a phase. If
+        several phases all have the same circuits, blocks take several hops; else each block takes
+        one, in the phase whose circuits lead to its island.
 
     Returns
     -------
     Scheme
+        Its moves are the sends over rails of each phase, and four kinds of copies inside islands:
+        of blocks that stay, before the first hop, between two hops, and after the last hop.
     """
     phases = len(shifts)
+
+    # Sends by the phase that they belong to, or that they prepare.
     rail_rows: list[list[Row]] = [[] for _ in shifts]
     before_first_hop: list[list[Row]] = [[] for _ in shifts]
     between_hops: list[list[Row]] = [[] for _ in shifts]
     after_last_hop: list[list[Row]] = [[] for _ in range(phases + 1)]
     inside_own_island: list[Row] = []
-    loads = [[0] * places for _ in shifts]
+
+    loads = [[0] * places for _ in shifts]  # loads[phase][place]: the blocks on each rail
     phase_of_island = _list_arrival_phases(islands, shifts)
     for owner, destination, receiver in np.ndindex(places, islands, places):
         block = (owner * islands + destination) * places + receiver
@@ -302,21 +312,23 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
             owner, (destination, receiver), islands, shifts, phase_of_island, loads
         )
 
-        # Follow the block over its rails; it has to be at the place of a rail to take it.
+        # Follow the block over its rails; it has to be at the place of a rail to take it. A copy
+        # in its own island can be made as soon as the collective begins, others only when it came.
         island = 0
         place = owner
         for hop in hops:
             if place != hop.place:
                 row = (island, place, island, hop.place, block)
-                if island:
-                    between_hops[hop.phase].append(row)
-                else:
+                if island == 0:
                     before_first_hop[hop.phase].append(row)
+                else:
+                    between_hops[hop.phase].append(row)
             next_island = (island + shifts[hop.phase][hop.place]) % islands
             rail_rows[hop.phase].append((island, hop.place, next_island, hop.place, block))
             island = next_island
             place = hop.place
 
+        # The last rail may end at another place of the island than the receiver's.
         if place != receiver:
             row = (island, place, island, receiver, block)
             if hops:
@@ -326,12 +338,12 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
 
     # Blocks that stay in their island may move at any time, and first hops of later phases are
     # prepared while rails carry earlier phases.
-    moves = [Move(False, 0, True, inside_own_island)]
-    moves += [Move(True, phase, False, rows) for phase, rows in enumerate(rail_rows)]
-    moves += [Move(False, phase, False, rows) for phase, rows in enumerate(between_hops)]
-    moves += [Move(False, phase, False, rows) for phase, rows in enumerate(after_last_hop)]
+    moves = [Move(inside_own_island, 0, over=False, spare=True)]
+    moves += [Move(rows, phase, over=True) for phase, rows in enumerate(rail_rows)]
+    moves += [Move(rows, phase, over=False) for phase, rows in enumerate(between_hops)]
+    moves += [Move(rows, phase, over=False) for phase, rows in enumerate(after_last_hop)]
     moves += [
-        Move(False, phase, False, rows, early=True) for phase, rows in enumerate(before_first_hop)
+        Move(rows, phase, over=False, early=True) for phase, rows in enumerate(before_first_hop)
     ]
 
     # Rails wait for copies between two hops; nothing hides the preparation of the first phase.

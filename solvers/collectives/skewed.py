@@ -36,13 +36,25 @@ class GreedyRound(NamedTuple):
     """A round of direct sends."""
 
     peer: IntArray
-    """``peer[lane, rank]``."""
+    """``peer[lane, rank]``: to whom a rank sends; to itself stands for nobody."""
     sent_bytes: FloatArray
     """``sent_bytes[lane, rank]``: what goes from a rank to its peer."""
 
 
 def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
-    """Return the fastest plan of some greedy rounds and a rest over circulants."""
+    """Return the fastest plan of some greedy rounds and a rest over circulants.
+
+    Greedy rounds are added one by one. Now and then each of the circulants is timed for what is
+    left then; the number of greedy rounds and the circulant with the least sum are taken. It ends
+    when the greedy rounds alone take as long as the best plan so far.
+
+    Parameters
+    ----------
+    problem
+        An uneven all-to-all with one-way circuits, whose blocks may be cut anywhere.
+    clock
+        When it has run out, the best plan so far is returned.
+    """
     demand = problem.demand
     rests = list(_list_rests(problem, clock))
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
@@ -72,7 +84,18 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
 
 
 def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
-    """Choose the matchings of a round, one for each lane, and take what they carry from `left`."""
+    """Choose the matchings of a round, one for each lane, and take what they carry from `left`.
+
+    A cap is the most that a circuit carries in the round, and with it the length of the round. The
+    cap with which the first matching carries most bytes a second is taken for all lanes.
+
+    Parameters
+    ----------
+    problem
+        Has the costs of a round, and the number of lanes.
+    left
+        ``left[source, destination]``: the bytes that are left of each block; changed.
+    """
     with uncounted():
         from scipy.optimize import linear_sum_assignment
 
@@ -114,7 +137,20 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
 
 
 def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Yield, for each round, the configuration, the offsets that move, and how far they are."""
+    """Yield what moves in each round of an all-to-all over a circulant.
+
+    Blocks are named by their offset: how many places from its source the destination is. All
+    ranks do the same.
+
+    Yields
+    ------
+    config : int
+        The number of the configuration; its circuits lead ``circulant.shifts[config]`` onward.
+    offsets : int array, shape (moving,)
+        The offsets of the blocks that move.
+    come : int array, shape (moving,)
+        How many places from its source each of them is before the round.
+    """
     n = len(circulant.exponents)
     come = np.zeros(n, dtype=np.int64)
     for config, shift in enumerate(circulant.shifts.tolist()):
@@ -125,7 +161,10 @@ def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntA
 
 
 def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
-    """Return the seconds of what is left over a circulant, whose first circuits are there."""
+    """Return the seconds of what is left over a circulant, whose first circuits are there.
+
+    ``left[source, destination]`` are bytes. A circulant without rounds takes infinitely long.
+    """
     n = problem.n_ranks
     ranks = np.arange(n)[:, None]
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
@@ -144,7 +183,17 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
 
 
 def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant | None) -> Laid:
-    """Lay out greedy rounds, and then the rest; a block that is cut goes in parts."""
+    """Lay out greedy rounds, and then the rest; a block that is cut goes in parts.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    greedy
+        The rounds of direct sends.
+    rest
+        The circulant over which all that is left goes; None if nothing is left.
+    """
     n, lanes = problem.n_ranks, problem.lanes
     ranks = np.arange(n)
     done = np.zeros((n, n))  # bytes of each block that have been sent, from its beginning on

@@ -21,23 +21,28 @@ from optmatch.model import (
     frozen,
 )
 
-COPY, REDUCE, KEEP = 0, 1, 2
-"""Kinds of sends: the receiver has what the sender had, or adds it to what it has itself; or adds
-it to its sum, and keeps what came in another place."""
-
-SUM, OWN = 0, 1
-"""Places of a chunk at a rank: the sum, and what it had itself. Others are empty at first."""
-
+COPY = 0
+"""A kind of send: the receiver has what the sender had."""
+REDUCE = 1
+"""A kind of send: the receiver adds it to what it has itself."""
+KEEP = 2
+"""A kind of send: the receiver adds it to its sum, and keeps what came in another place."""
 KINDS = ("copy", "reduce", "keep")
-"""Their names."""
+"""The names of the kinds of sends, by number."""
+
+SUM = 0
+"""A place of a chunk at a rank: the sum. Places other than `SUM` and `OWN` are empty at first."""
+OWN = 1
+"""A place of a chunk at a rank: what the rank had itself."""
 
 SEND_COLUMNS = ("round", "source", "destination", "chunk", "kind")
+"""The columns of `CollectivePlan.sends`."""
 
 
+# Empty arrays of so many dimensions.
 _ONE: Any = ()
 _TWO: Any = ((),)
 _THREE: Any = (((),),)
-"""Empty arrays of so many dimensions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -140,8 +145,10 @@ class CollectivePlan(Value):
 
     @property
     def sent_bytes(self) -> NDArray[np.float64]:
-        """``sent_bytes[send]``."""
-        return self.parts[:, 1] if len(self.parts) else self.chunk_bytes[self.sends[:, 3]]
+        """``sent_bytes[send]``: the bytes of its part, or of its whole chunk without parts."""
+        if len(self.parts):
+            return self.parts[:, 1]
+        return self.chunk_bytes[self.sends[:, 3]]
 
     @property
     def n_epochs(self) -> int:
@@ -150,7 +157,13 @@ class CollectivePlan(Value):
 
 
 def plan_of(solution: Solution) -> CollectivePlan:
-    """Return the plan of a solution, to be read without a look at the verifier."""
+    """Return the plan of a solution, to be read without a look at the verifier.
+
+    Raises
+    ------
+    InputError
+        If there are no sends, or some entry is no round, rank, chunk, kind or epoch of the plan.
+    """
     plan = solution.answer
     if not isinstance(plan, CollectivePlan) or not len(plan.sends):
         raise InputError(f"status {solution.status.value}: there are no sends")
@@ -167,4 +180,5 @@ def plan_of(solution: Solution) -> CollectivePlan:
 
 
 def _refuse(name: str, got: Any, rule: str) -> None:
+    """Raise the error for a field: its name, what was given, and the rule that it breaks."""
     raise InputError(f"{name}: {got} given, {rule} expected", where=name)

@@ -205,10 +205,12 @@ class Collective(Displayed):
 
 
 def _refuse(name: str, got: Any, rule: str) -> None:
+    """Raise the error for a field: its name, its value, and the rule that it breaks."""
     raise InputError(f"{name} = {got!r}: {rule} is expected", where=name)
 
 
 def _set_fabric(problem: Collective) -> None:
+    """Refuse a switch that has too few ports, or other ports than the problem says."""
     needed = problem.n_ranks * problem.ports
     fabric = problem.fabric
     fabric.require_switch()
@@ -222,6 +224,7 @@ def _set_fabric(problem: Collective) -> None:
 
 
 def _set_sizes(problem: Collective) -> None:
+    """Refuse wrong sizes; set that of an uneven all-to-all to its busiest row or column."""
     n = problem.n_ranks
     demand = problem.demand_bytes
     if demand is not None:
@@ -238,6 +241,7 @@ def _set_sizes(problem: Collective) -> None:
 
 
 def _check_times(problem: Collective) -> None:
+    """Refuse what would last too long, or so short that parts of it would last no time."""
     bytes_ = LONGEST_S * problem.rate_bytes_per_s
     most = dict.fromkeys(("alpha_s", "hop_s", "delay_s", "island_alpha_s"), LONGEST_S)
     for name, limit in (most | {"size_bytes": bytes_, "align_bytes": bytes_}).items():
@@ -284,12 +288,14 @@ def _check_islands(problem: Collective) -> None:
 
 
 def _set_root(problem: Collective) -> None:
+    """Refuse a root that is no rank, or that does not broadcast."""
     root = problem.root
     if root >= problem.n_ranks or (root and problem.operation != "broadcast"):
         _refuse("root", root, f"a rank of {problem.n_ranks}, of a broadcast")
 
 
 def _set_start(problem: Collective) -> None:
+    """Refuse first circuits that the ports cannot hold, or a name that says none."""
     if isinstance(problem.start, str):
         if problem.start not in STARTS:
             _refuse("start", problem.start, f"{' or '.join(STARTS)}, or circuits")
@@ -301,6 +307,7 @@ def _set_start(problem: Collective) -> None:
 
 
 def _set_late(problem: Collective) -> None:
+    """Refuse wrong late ranks; leave out those that are not late, and order the others by rank."""
     late: dict[int, float] = {}
     names = {str(rank) for rank in range(problem.n_ranks)}  # "03" is none
     for key, seconds in problem.late_s.items():
@@ -316,6 +323,7 @@ def _set_late(problem: Collective) -> None:
 
 
 def _set_steps(problem: Collective) -> None:
+    """Refuse given steps that are wrong, or that come with late ranks or first circuits."""
     if problem.steps is None:
         return
     wrong = (problem.steps[:, 0] % 1 != 0) | (problem.steps[:, 1] == 0)
@@ -427,8 +435,25 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
 
 
 def check_rails(name: str, circuits: NDArray[np.int32], island: int) -> None:
-    """Refuse circuits between ranks that have other places in their islands."""
+    """Refuse circuits between ranks that have different places in their islands.
+
+    Parameters
+    ----------
+    name
+        The array, for messages.
+    circuits
+        ``circuits[epoch, lane, rank]``: the rank to which this rank transmits, or -1.
+    island
+        The ranks of an island; rank r has place ``r % island``.
+
+    Raises
+    ------
+    InputError
+        Naming the first circuit that leaves its rail.
+    """
     ranks = np.arange(circuits.shape[-1])
-    for at in np.argwhere((circuits != IDLE) & (circuits % island != ranks % island))[:1].tolist():
-        told = f"a circuit leads from rank {at[-1]} to {circuits[tuple(at)]}, on another rail"
-        raise InputError(f"{name}: {told}", where=name)
+    leaves_rail = (circuits != IDLE) & (circuits % island != ranks % island)
+    for index in np.argwhere(leaves_rail)[:1].tolist():
+        peer = circuits[tuple(index)]
+        message = f"a circuit leads from rank {index[-1]} to {peer}, on another rail"
+        raise InputError(f"{name}: {message}", where=name)

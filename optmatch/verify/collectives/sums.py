@@ -180,9 +180,30 @@ def _add_data(
     round_: int,
     findings: Findings,
 ) -> bool:
-    """Add data to sums; chunks that several ranks send to one are added one after another.
+    """Add what is sent in a round to the sets where it goes.
 
-    `additions` are sends, sorted by their targets. False if a sum has some of the data already.
+    Several ranks may send to one set, in which no rank may count twice: their data are added one
+    after another, so each addition is compared with what the earlier ones have added.
+
+    Parameters
+    ----------
+    state
+        The rows of `state.sets` that are targets get the data.
+    target
+        ``target[send]``: the number of the set into which it goes, a row of `state.sets`.
+    data
+        ``data[send]``: the set of ranks whose data a send carries, as bits; shape (sends, words).
+    additions
+        The sends that add, as indices of `target` and `data`, sorted by their targets.
+    round_
+        The number of the round, for messages.
+    findings
+        Gets the first violation.
+
+    Returns
+    -------
+    bool
+        False if a set has some of the data already.
     """
     waiting = additions
     while len(waiting):
