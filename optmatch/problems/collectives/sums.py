@@ -40,7 +40,6 @@ is not trusted: the bound is the objective of the dual, less what its multiplier
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,7 +82,7 @@ class Variables(NamedTuple):
     """Lengths, by time, in units of the least time of rounds and bytes over rails."""
 
     @property
-    def count(self) -> int:
+    def n_columns(self) -> int:
         """The number of columns."""
         return int(self.length.stop)
 
@@ -168,20 +167,20 @@ def bound_sums_s(
     )
 
     variables = _number_variables(rounds)
-    inequalities = _Inequalities(variables.count)
+    inequalities = _Inequalities(variables.n_columns)
     for round_ in range(rounds):
         _require_gossip(inequalities, variables, (islands, members), (round_, rounds))
         _require_length(inequalities, variables, relative, (round_, rounds))
     _require_totals(inequalities, variables, islands, n_ranks)
     most = _limit_variables(variables, relative, islands, rounds)
-    goal = np.zeros(variables.count)
+    goal = np.zeros(variables.n_columns)
     goal[variables.length] = 1.0
 
     # Links inside islands have time before the first and after the last round over rails only if
     # a round inside islands is spent there. All four cases are possible, the fastest one counts.
     first_and_last = [variables.inside.start, variables.inside.stop - 1]
     bounds = []
-    for is_spent in product((False, True), repeat=2):
+    for is_spent in ((False, False), (False, True), (True, False), (True, True)):
         limits = most.copy()
         limits[first_and_last] = np.array(is_spent) * _MOST / relative.inside_send
         rows, least = _require_lengths_inside(variables, relative, is_spent)
@@ -321,7 +320,7 @@ def _require_lengths_inside(
         ``rows @ variables >= least``.
     """
     times = variables.length.stop - variables.length.start
-    rows = np.zeros((times, variables.count))
+    rows = np.zeros((times, variables.n_columns))
     rows[:, variables.inside] = -costs.inside_send * np.eye(times)
     rows[:, variables.length] = np.eye(times)
     is_round = np.arange(times) % 2 == 1
@@ -367,7 +366,7 @@ def _limit_variables(variables: Variables, costs: Costs, islands: int, rounds: i
 
     A larger number of sends alone would last longer than that.
     """
-    most = np.full(variables.count, 1.0)
+    most = np.full(variables.n_columns, 1.0)
     most[variables.collecting] = _MOST / costs.send
     most[variables.spreading] = _MOST / costs.send
     most[variables.collected] = islands - 1
