@@ -34,7 +34,7 @@ class Reachable(NamedTuple):
 def count_matchings(fabric: Fabric) -> Reachable | None:
     """Try all permutations of the live ports, or all pairings if they are bidirectional.
 
-    None if there are more than `MOST_MATCHINGS`.
+    Returns None if there are more than `MOST_MATCHINGS`.
 
     Most matchings are routed at once; the others are decided by branch and price.
     """
@@ -55,6 +55,7 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
 
 
 def _permutations(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
+    """Yield all permutations of the live ports as ``matching[source] = destination``."""
     live = fabric.live_ports
     for order in itertools.permutations(live.tolist()):
         matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
@@ -74,6 +75,7 @@ def _pairings(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
 
 
 def _pair_up(left: list[int]) -> Iterator[list[tuple[int, int]]]:
+    """Yield all ways to split an even number of entries into pairs."""
     if not left:
         yield []
         return

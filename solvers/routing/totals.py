@@ -37,6 +37,19 @@ def route_worst(
 
     If the longest of all shortest routes is not enough, lengths are refuted one by one from there;
     such a bound is not certified (``stats["bound_by"]``).
+
+    Parameters
+    ----------
+    problem
+        Minimizes the cells of the longest route.
+    clock, rng, on_event
+    start
+        Routes that are known, or None.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL if CP-SAT refuted all shorter lengths, or the bound of the problem is met.
     """
     negotiation = Negotiation(problem)
     graph, circuits = negotiation.router.graph, negotiation.circuits
@@ -96,6 +109,7 @@ def route_worst(
 
 
 def _routes(negotiation: Negotiation, flows: list[LightFlow], found: list[list[int]]) -> Routes:
+    """Make routes of ``found[circuit]``, the terminals by which its light leaves the cells."""
     router = negotiation.router
     routes, lengths = router.empty_routes()
     if max(map(len, found)) > routes.shape[1]:
