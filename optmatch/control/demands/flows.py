@@ -25,7 +25,9 @@ class Flow:
     demand: int
     """The number of the demand."""
     ticks: int
+    """How long its circuit has to carry it yet."""
     due: int
+    """The tick from which on it goes before all others."""
     number: int = -1
     """How many flows came before it; set by the queue."""
     is_overdue: bool = False
@@ -46,13 +48,25 @@ class Entry(NamedTuple):
     """The most flows that are complete per tick, if the circuit is held as long as that takes."""
 
 
+class OverdueFlow(NamedTuple):
+    """A flow that the next slot has to serve."""
+
+    place: Place
+    """Its circuit."""
+    ticks: int
+    """How long the circuit takes until the flow is complete, beyond committed slots; > 0."""
+
+
 @dataclass(eq=False, slots=True)
 class Waiting:
     """A demand of which flows wait."""
 
     added: int
+    """The tick at which it came."""
     done: int
+    """The tick at which the last flow so far was complete."""
     flows: int = 0
+    """How many of its flows wait."""
 
 
 class FlowQueue:
@@ -67,12 +81,17 @@ class FlowQueue:
         self._overdue = list[Flow]()  # sorted by `_by_number`
         self._n_flows_ever = 0
         self._work = 0  # ticks of all flows, and a delay for each
-        self.left = np.zeros((ports, ports))  # ticks
-        self.rate = np.zeros((ports, ports))  # as of `Entry`
-        self.n_flows = np.zeros((ports, ports))  # flows that wait for each circuit
-        self._total: dict[Place, int] = {}
+        # By source and destination: ticks that wait, the rate of `Entry`, and waiting flows.
+        self.left = np.zeros((ports, ports))
+        self.rate = np.zeros((ports, ports))
+        self.n_flows = np.zeros((ports, ports))
+        self._total: dict[Place, int] = {}  # `left` without rounding
         self.waiting: dict[int, Waiting] = {}
-        self.completed, self.wait, self.longest_wait, self.last_done = 0, 0, 0, 0
+        # Complete demands: their number, the ticks they waited together and at most, the last end.
+        self.completed = 0
+        self.wait = 0
+        self.longest_wait = 0
+        self.last_done = 0
 
     def add(self, number: int, parts: Sequence[tuple[Place, int]], now: int) -> None:
         """Put the flows of a demand behind the flows that wait.
@@ -92,7 +111,13 @@ class FlowQueue:
         self.append(Flow(place, number, ticks, now + self._work + ticks + self._delay))
 
     def append(self, flow: Flow) -> None:
-        """Put one flow of a known demand behind the others."""
+        """Put one flow behind all that wait, and note it in all figures of its circuit.
+
+        Parameters
+        ----------
+        flow
+            Its demand is in `waiting`; its number is set here.
+        """
         place = flow.place
         flows = self._flows.get(place)
         if flows is None:
@@ -124,25 +149,46 @@ class FlowQueue:
         return self._total.get(place, 0)
 
     def look(self, place: Place, skip: int = 0) -> Entry:
-        """Return the ticks that wait for a circuit beyond its first `skip`."""
-        left = max(0, self._total.get(place, 0) - skip)
-        first, so_far, best = 0, -skip, 0.0
-        count = 0
+        """Return what waits for a circuit behind its first ticks.
+
+        Parameters
+        ----------
+        place
+            Source and destination of the circuit.
+        skip
+            Ticks of service that come before; flows that these complete do not count.
+
+        Returns
+        -------
+        Entry
+            Its rate is the most, over the first `_LOOK` flows, of flows per tick to complete them.
+        """
+        waiting_ticks = max(0, self._total.get(place, 0) - skip)
+        first_complete = 0
+        most_per_tick = 0.0
+        n_complete = 0
+        service = -skip  # ticks beyond `skip` until the flow in turn is complete
         for flow in self._flows.get(place, ()):
-            so_far += flow.ticks
-            if so_far <= 0:
+            service += flow.ticks
+            if service <= 0:
                 continue
-            count += 1
-            first = first or so_far
-            best = max(best, count / so_far)
-            if count == _LOOK:
+            n_complete += 1
+            if n_complete == 1:
+                first_complete = service
+            most_per_tick = max(most_per_tick, n_complete / service)
+            if n_complete == _LOOK:
                 break
-        return Entry(left, first, best)
+        return Entry(waiting_ticks, first_complete, most_per_tick)
 
-    def most_overdue(self, now: int, reserved: dict[Place, int]) -> tuple[Place, int] | None:
-        """Return the due flow that came first, and the ticks until it is complete.
+    def most_overdue(self, now: int, reserved: dict[Place, int]) -> OverdueFlow | None:
+        """Find the due flow that came first, of those that committed slots do not complete.
 
-        `reserved` has the ticks that committed slots serve of an entry.
+        Parameters
+        ----------
+        now
+            The present tick; flows that are due by then count.
+        reserved
+            Ticks that committed slots serve, by circuit.
         """
         # Those that have become due since the last call join the others, which stay sorted.
         n_due = bisect_right(self._not_due, now, key=lambda flow: flow.due)
@@ -156,7 +202,7 @@ class FlowQueue:
         for flow in self._overdue:
             ticks = self._ticks_until_complete(flow) - reserved.get(flow.place, 0)
             if ticks > 0:
-                return flow.place, ticks
+                return OverdueFlow(flow.place, ticks)
         return None
 
     def _ticks_until_complete(self, flow: Flow) -> int:
@@ -169,8 +215,9 @@ class FlowQueue:
         return ticks
 
     def serve(self, place: Place, ticks: int, begin: int) -> None:
-        """Let a circuit carry so many ticks, from `begin` on."""
-        flows, room = self._flows.get(place), ticks
+        """Let a circuit carry the oldest flows for so many ticks, from the tick `begin` on."""
+        flows = self._flows.get(place)
+        room = ticks
         while flows and room:
             flow = flows[0]
             taken = min(room, flow.ticks)
@@ -182,8 +229,15 @@ class FlowQueue:
         self._note(place)
 
     def take_back(self, place: Place, ticks: int, now: int) -> int:
-        """Take so many ticks out of the queue, of the newest flows; return how many there were."""
-        flows, room = self._flows.get(place), ticks
+        """Take ticks of the newest flows of a circuit out of the queue, at the tick `now`.
+
+        Returns
+        -------
+        int
+            How many ticks there were, at most `ticks`.
+        """
+        flows = self._flows.get(place)
+        room = ticks
         while flows and room:
             flow = flows[-1]
             taken = min(room, flow.ticks)
@@ -196,6 +250,7 @@ class FlowQueue:
         return ticks - room
 
     def _take(self, flow: Flow, ticks: int, now: int) -> None:
+        """Shorten a flow; if nothing is left it is complete at the tick `now`."""
         flow.ticks -= ticks
         self._work -= ticks
         if not flow.ticks:
@@ -226,6 +281,7 @@ class FlowQueue:
         self.last_done = max(self.last_done, demand.done)
 
     def _note(self, place: Place) -> None:
+        """Bring the figures of a circuit up to date after its flows have changed."""
         entry = self.look(place)
         self.left[place] = entry.ticks
         self.rate[place] = entry.rate

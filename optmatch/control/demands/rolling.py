@@ -20,7 +20,13 @@ from optmatch.control.demands.rolling_state import (
     read_state,
     write_state,
 )
-from optmatch.control.demands.slot_choices import QueuePlan, Rest, SlotChooser
+from optmatch.control.demands.slot_choices import (
+    PlannedSlots,
+    QueuePlan,
+    Rest,
+    SlotChoice,
+    SlotChooser,
+)
 from optmatch.control.figures import Call, Tally
 from optmatch.control.routing.router import Router
 from optmatch.fabrics import Fabric
@@ -170,37 +176,61 @@ class RollingSchedule:
                     trial.next_slot()
 
     def _begin(self, state: RollingState, on_event: Callable[[Call], None] | None = None) -> None:
-        """Go on from a state."""
+        """Set all fields to go on from a state.
+
+        Parameters
+        ----------
+        state
+            Of a schedule that begins, or what `_snapshot` has returned; times in ticks.
+        on_event
+            Is told of each call.
+        """
         from optmatch.solvers.feedforward import holds_every_matching
 
+        self._state = state
+        self._tally = Tally(on_event)
         self._router = Router(state.fabric)
-        self._state, self._tally = state, Tally(on_event)
         self.fabric: Fabric = state.fabric
         self.delay_s: float = state.delay_s
         self.rate_bytes_per_s: float = state.rate_bytes_per_s
+        self._holds_every_matching = holds_every_matching(state.fabric)
+
+        # Exact numbers: ticks of the delay, and the rate as its decimal digits say.
         self._rate = Fraction(repr(self.rate_bytes_per_s))
         self._delay = round(Fraction(repr(self.delay_s)) * TICKS_PER_S)
-        self._any = holds_every_matching(state.fabric)
-        self._now, self._next, self._n_slots = state.now, state.next_demand, state.n_slots
-        ports, cells = state.fabric.n_ports, state.fabric.n_cells
-        self._held = np.full((state.planes, ports), IDLE, dtype=np.int32)
-        self._cells = np.full((state.planes, cells), FREE, dtype=np.int8)
-        self._free = list(state.free) or [0] * state.planes
+        self._now = state.now
+        self._next_demand = state.next_demand
+        self._n_slots = state.n_slots
+
+        # Each plane as the last committed slot leaves it; a plane that never had one is dark.
+        n_ports = state.fabric.n_ports
+        n_cells = state.fabric.n_cells
+        self._matching_of_plane = np.full((state.planes, n_ports), IDLE, dtype=np.int32)
+        self._cell_states_of_plane = np.full((state.planes, n_cells), FREE, dtype=np.int8)
+        self._free_tick_of_plane = list(state.free) or [0] * state.planes
         if state.held is not None:
-            self._held[:] = state.held
+            self._matching_of_plane[:] = state.held
         if state.cell_states is not None:
-            self._cells[:] = state.cell_states
-        self._queue = FlowQueue(ports, self._delay)
+            self._cell_states_of_plane[:] = state.cell_states
+
+        # The queue, and the slots that are committed and not over.
+        self._queue = FlowQueue(n_ports, self._delay)
         state.fill(self._queue)
         self._slots = list(state.slots)
         self._known_places: set[Place] = set()
         self._largest_bytes = LONGEST_S * self.rate_bytes_per_s
+
+        # The two ways to choose the next slot: by the worth of circuits, or by a plan.
         self._chooser = SlotChooser(self._delay, state.switching)
         self._plan = QueuePlan(
-            state.fabric, self.delay_s, self._delay, state.time_limit_s, self._any
+            state.fabric,
+            self.delay_s,
+            self._delay,
+            state.time_limit_s,
+            any_matching=self._holds_every_matching,
         )
         if state.plan_matchings is not None:
-            self._plan.slots = (state.plan_matchings, list(state.plan_ticks))
+            self._plan.slots = PlannedSlots(state.plan_matchings, list(state.plan_ticks))
         self._plan.outdated = state.plan_outdated
 
     def __repr__(self) -> str:
@@ -242,11 +272,11 @@ class RollingSchedule:
         """
         with self._tally.call("add"):
             if destination is None and size_bytes is None:
-                self._queue.add(self._next, self._in_ticks(demand_bytes), self._now)
+                self._queue.add(self._next_demand, self._in_ticks(demand_bytes), self._now)
             else:
                 place, ticks = self._flow_in_ticks(demand_bytes, destination, size_bytes)
-                self._queue.add_flow(self._next, place, ticks, self._now)
-            self._next += 1
+                self._queue.add_flow(self._next_demand, place, ticks, self._now)
+            self._next_demand += 1
             self._plan.outdated = True
 
     def take_back(self, demand_bytes: AnyMatrix) -> NDArray[np.float64]:
@@ -283,43 +313,108 @@ class RollingSchedule:
             return self._commit()
 
     def _commit(self) -> Slot | None:
-        plane = int(np.argmin(self._free))
-        held = self._held[plane]
+        """Choose the next slot of the plane that is free first, and record it as committed.
+
+        Returns
+        -------
+        Slot or None
+            None if committed slots serve the whole queue. Otherwise the slot is appended to the
+            committed ones, and the plane holds its matching from now on until its end.
+        """
+        plane = int(np.argmin(self._free_tick_of_plane))
+        present_matching = self._matching_of_plane[plane]
         rest = self._uncommitted()
         if not rest.left.any():
             self._plan.forget()
             return None
-        must = self._queue.most_overdue(self._now, rest.reserved)
-        if self._state.aim == "completion" and must is None:
-            chosen, ticks = self._plan.take_slot(rest, held if self._n_slots else None)
+
+        # Circuits that nothing waits for are not set up: the ports stay idle instead.
+        choice = self._choose_circuits(rest, present_matching)
+        ports = np.arange(self.fabric.n_ports)
+        serves = (choice.matching != IDLE) & (rest.left[ports, choice.matching] > 0)
+        useful_matching = np.where(serves, choice.matching, IDLE)
+
+        # Without a change there is no delay: all circuits of use are up already.
+        is_up = (useful_matching == present_matching) | (useful_matching == IDLE)
+        goes_on = self._n_slots > 0 and bool(is_up.all())
+        if goes_on:
+            matching = present_matching.copy()
+        elif self._holds_every_matching:
+            matching = useful_matching.astype(np.int32)
+            self._keep_useful_circuits(matching, present_matching, rest)
         else:
-            offers = None if self._any else self._plan.make(rest)[0]
-            chosen, ticks = self._chooser.choose(rest, held, must and must[0], offers)
-            if must is not None:
-                ticks = must[1]
-        ports = np.arange(len(chosen))
-        asked = np.where((chosen != IDLE) & (rest.left[ports, chosen] > 0), chosen, IDLE)
-        goes_on = self._n_slots > 0 and bool(((asked == held) | (asked == IDLE)).all())
-        whole = asked if self._any else chosen  # a mesh holds pairs of bidirectional ports
-        matching = held.copy() if goes_on else whole.astype(np.int32)
-        if not goes_on and self._any:  # idle ports keep circuits that still serve
-            is_free = np.ones(len(ports), dtype=np.bool_)
-            is_free[matching[matching != IDLE]] = False
-            stay = (matching == IDLE) & (held != IDLE) & is_free[held]
-            stay &= rest.left[ports, held] > 0
-            matching[stay] = held[stay]
-        start = max(self._now, self._free[plane])
+            # A mesh has routes for the whole matching; without some circuits it may have none.
+            matching = choice.matching.astype(np.int32)
+
+        # The circuits that carry from the start on, also while others are set up.
+        start = max(self._now, self._free_tick_of_plane[plane])
         light = start if goes_on else start + self._delay
-        kept = goes_on or self._state.switching == "per-circuit"
-        stays = np.where((matching == held) & kept, matching, IDLE)
+        if goes_on or self._state.switching == "per-circuit":
+            kept_circuits = np.where(matching == present_matching, matching, IDLE)
+        else:
+            kept_circuits = np.full_like(matching, IDLE)
+        committed = Committed(
+            plane, matching, kept_circuits, start, light, end=light + choice.ticks
+        )
+
+        cell_states = None
         if self.fabric.n_cells:
-            self._cells[plane] = self._router.reroute(self._cells[plane], matching).states
-        slot = Committed(plane, matching, stays, start, light, light + ticks)
-        self._slots.append(slot)
-        self._held[plane], self._free[plane] = matching, slot.end
+            before = self._cell_states_of_plane[plane]
+            self._cell_states_of_plane[plane] = self._router.reroute(before, matching).states
+            cell_states = self._cell_states_of_plane[plane].copy()
+        self._slots.append(committed)
+        self._matching_of_plane[plane] = matching
+        self._free_tick_of_plane[plane] = committed.end
         self._n_slots += 1
-        states = self._cells[plane].copy() if self.fabric.n_cells else None
-        return Slot(matching.copy(), states, *slot.times_s, plane, ticks / TICKS_PER_S)
+        start_s, light_s, end_s = committed.times_s
+        duration_s = choice.ticks / TICKS_PER_S
+        return Slot(matching.copy(), cell_states, start_s, light_s, end_s, plane, duration_s)
+
+    def _choose_circuits(self, rest: Rest, present_matching: NDArray[np.int32]) -> SlotChoice:
+        """Choose circuits and their ticks: for a flow that is due, by the plan, or by their worth.
+
+        Parameters
+        ----------
+        rest
+            The part of the queue that committed slots leave; some of it waits.
+        present_matching
+            ``present_matching[source] = destination`` of the plane, -1 where idle.
+        """
+        overdue = self._queue.most_overdue(self._now, rest.reserved)
+        if self._state.aim == "completion" and overdue is None:
+            has_circuits = self._n_slots > 0
+            return self._plan.take_slot(rest, present_matching if has_circuits else None)
+
+        # Where not every matching can be held, the choice is among those of a plan.
+        offers = None if self._holds_every_matching else self._plan.make(rest).matchings
+        if overdue is None:
+            return self._chooser.choose(rest, present_matching, None, offers)
+
+        # A slot for a flow that is due ends with the flow.
+        choice = self._chooser.choose(rest, present_matching, overdue.place, offers)
+        return choice._replace(ticks=overdue.ticks)
+
+    def _keep_useful_circuits(
+        self, matching: NDArray[np.int32], present_matching: NDArray[np.int32], rest: Rest
+    ) -> None:
+        """Let idle ports keep circuits of the present matching that still serve demand.
+
+        Parameters
+        ----------
+        matching
+            ``matching[source] = destination``, -1 where idle; in and out.
+        present_matching
+            The circuits that are up, of the same shape.
+        rest
+            The part of the queue that committed slots leave.
+        """
+        ports = np.arange(len(matching))
+        is_free_destination = np.ones(len(matching), dtype=np.bool_)
+        is_free_destination[matching[matching != IDLE]] = False
+        can_stay = (matching == IDLE) & (present_matching != IDLE)
+        can_stay &= is_free_destination[present_matching]
+        can_stay &= rest.left[ports, present_matching] > 0
+        matching[can_stay] = present_matching[can_stay]
 
     def advance(self, now_s: float) -> None:
         """Let time pass: committed slots serve the queue.
@@ -335,14 +430,31 @@ class RollingSchedule:
             self._serve(number("now_s", now_s))
 
     def _serve(self, now_s: float) -> None:
+        """Move the clock, and take out of the queue what circuits and packets carry until then.
+
+        Parameters
+        ----------
+        now_s
+            The new time of the clock in seconds.
+
+        Raises
+        ------
+        InputError
+            If it is before the present.
+        """
         now = self._tick_of(now_s)
         if now < self._now:
             raise InputError(f"now_s = {now_s:g}: before {self.now_s:g}", where="now_s")
+
+        # A circuit carries from its first tick in the slot to the end, or to the new time.
         for slot in self._slots:
-            for place, begin in slot.circuits():
-                begin, end = max(self._now, begin), min(now, slot.end)
+            for place, circuit_begin in slot.circuits():
+                begin = max(self._now, circuit_begin)
+                end = min(now, slot.end)
                 if end > begin:
                     self._queue.serve(place, end - begin, begin)
+
+        # Packets carry the rest; circuits have gone first.
         if self._state.packet_bytes_per_s:
             self._send_packets(now)
         self._slots = [slot for slot in self._slots if slot.end > now]
@@ -398,39 +510,81 @@ class RollingSchedule:
         return _resume, (self._snapshot(),)
 
     def _snapshot(self) -> RollingState:
+        """Return all that `_begin` needs to go on from here, as a value of its own."""
+        planned = self._plan.slots
         return self._state.now_with(
             self._queue,
             now=self._now,
-            next_demand=self._next,
+            next_demand=self._next_demand,
             n_slots=self._n_slots,
-            held=self._held.copy(),
-            cell_states=self._cells.copy() if self.fabric.n_cells else None,
-            free=tuple(self._free),
+            held=self._matching_of_plane.copy(),
+            cell_states=self._cell_states_of_plane.copy() if self.fabric.n_cells else None,
+            free=tuple(self._free_tick_of_plane),
             slots=tuple(self._slots),
-            plan_matchings=None if self._plan.slots is None else self._plan.slots[0],
-            plan_ticks=() if self._plan.slots is None else tuple(self._plan.slots[1]),
+            plan_matchings=None if planned is None else planned.matchings,
+            plan_ticks=() if planned is None else tuple(planned.ticks),
             plan_outdated=self._plan.outdated,
         )
 
     def _in_ticks(self, demand_bytes: AnyMatrix) -> list[tuple[Place, int]]:
-        """Check a demand; return its entries in ticks, at least one each."""
+        """Check a demand, and convert its entries to ticks.
+
+        Parameters
+        ----------
+        demand_bytes
+            ``demand_bytes[source, destination]`` >= 0, shape (n, n), full or sparse.
+
+        Returns
+        -------
+        list of (place, ticks)
+            All entries > 0, row by row: source and destination, and at least one tick of service.
+
+        Raises
+        ------
+        InputError
+            As of `Demand`, and if an entry takes longer than a clock may show.
+        """
         demand = plain_matrix(demand_bytes).entries
-        Demand(self.fabric, demand, delay_s=self.delay_s)  # checks it
+        Demand(self.fabric, demand, delay_s=self.delay_s)  # its constructor checks the entries
         times_s = demand / self.rate_bytes_per_s
         if times_s.max(initial=0.0) > LONGEST_S:
             raise InputError(f"demand_bytes: more than {LONGEST_S:g} s of a circuit")
+
+        # An entry that rounds to zero ticks would never be complete.
         ticks = np.maximum(1.0, np.rint(times_s * TICKS_PER_S))
-        places = np.nonzero(demand)
-        counts = [int(count) for count in ticks[places].tolist()]
-        return list(zip(zip(*map(np.ndarray.tolist, places), strict=True), counts, strict=True))
+        sources, destinations = np.nonzero(demand)
+        places = zip(sources.tolist(), destinations.tolist(), strict=True)
+        counts = [int(count) for count in ticks[sources, destinations].tolist()]
+        return list(zip(places, counts, strict=True))
 
     def _flow_in_ticks(self, source: Any, destination: Any, size_bytes: Any) -> tuple[Place, int]:
-        """Check one flow; return its ports, and its ticks, at least one."""
+        """Check one flow, and convert its size to ticks.
+
+        Parameters
+        ----------
+        source, destination
+            Its ports, 0 to n - 1.
+        size_bytes
+            What it has to send, > 0.
+
+        Returns
+        -------
+        place
+            Source and destination.
+        ticks
+            How long a circuit takes for it, at least one tick.
+
+        Raises
+        ------
+        InputError
+            If a port or the size is out of range, or if the fabric cannot connect the ports.
+        """
         if type(source) is int and type(destination) is int and type(size_bytes) is float:
             # Ports that are known and a size in range need no further check.
             place = (source, destination)
             if place in self._known_places and 0.0 < size_bytes < self._largest_bytes:
                 return place, round(size_bytes / self.rate_bytes_per_s * TICKS_PER_S) or 1
+
         n_ports = self.fabric.n_ports
         for name, port in (("source", source), ("destination", destination)):
             if integer(name, port, at_least=0) >= n_ports:
@@ -442,8 +596,9 @@ class RollingSchedule:
                 f"size_bytes = {size:g}: > 0, and at most {LONGEST_S:g} s of a circuit",
                 where="size_bytes",
             )
+
+        # Ports that cannot be connected are found once, as in a matrix of this flow alone.
         if place not in self._known_places:
-            # Ports that cannot be connected are found once, as in a matrix of this flow alone.
             matrix = np.zeros((n_ports, n_ports))
             matrix[place] = size
             Demand(self.fabric, matrix, delay_s=self.delay_s)
@@ -451,42 +606,56 @@ class RollingSchedule:
         return place, max(1, round(size / self.rate_bytes_per_s * TICKS_PER_S))
 
     def _tick_of(self, now_s: float) -> int:
-        """Return the tick of a time, which may be one of a committed slot."""
-        known = {self.now_s: self._now}
+        """Return the tick of a time in seconds, which may be one that a slot has stated.
+
+        Seconds of a late clock are rounded by many ticks: a time that is equal to a stated one is
+        its tick, and of several ticks with the same seconds it is the last one.
+        """
+        tick_of_time = {self.now_s: self._now}
         for slot in self._slots:
-            ticks = slot.start, slot.light, slot.end
+            ticks = (slot.start, slot.light, slot.end)
             for time_s, tick in zip(slot.times_s, ticks, strict=True):
-                known[time_s] = max(tick, known.get(time_s, tick))
-        return known.get(now_s, round(Fraction(repr(now_s)) * TICKS_PER_S))
+                tick_of_time[time_s] = max(tick, tick_of_time.get(time_s, tick))
+        return tick_of_time.get(now_s, round(Fraction(repr(now_s)) * TICKS_PER_S))
 
     def _uncommitted(self) -> Rest:
         """Return the part of the queue that committed slots leave."""
-        reserved = dict[Place, int]()
+        reserved_ticks = dict[Place, int]()
         for slot in self._slots:
-            for place, begin in slot.circuits():
-                more = max(0, slot.end - max(self._now, begin))
-                reserved[place] = reserved.get(place, 0) + more
-        return Rest.of(self._queue, reserved)
+            for place, circuit_begin in slot.circuits():
+                service = max(0, slot.end - max(self._now, circuit_begin))
+                reserved_ticks[place] = reserved_ticks.get(place, 0) + service
+        return Rest.of(self._queue, reserved_ticks)
 
     def _send_packets(self, now: int) -> None:
-        """Let the packet network carry the rest of the demand, the smallest entries first."""
+        """Let the packet network carry what waits, the smallest entries first.
+
+        Parameters
+        ----------
+        now
+            The tick until which it carries, from the present one on.
+        """
+        # Each port may send and receive so much, in ticks of a circuit.
         share = Fraction(repr(self._state.packet_bytes_per_s)) / self._rate
         room = int(share * (now - self._now))
-        rows, columns = [room] * self.fabric.n_ports, [room] * self.fabric.n_ports
+        room_of_source = [room] * self.fabric.n_ports
+        room_of_destination = [room] * self.fabric.n_ports
+
         places = np.argwhere(self._queue.left > 0)
-        order = np.argsort(self._queue.left[tuple(places.T)], kind="stable")
-        for source, destination in places[order].tolist():
-            waits = self._queue.look((source, destination)).ticks
-            ticks = min(rows[source], columns[destination], waits)
+        by_size = np.argsort(self._queue.left[places[:, 0], places[:, 1]], kind="stable")
+        for source, destination in places[by_size].tolist():
+            waiting_ticks = self._queue.look((source, destination)).ticks
+            ticks = min(room_of_source[source], room_of_destination[destination], waiting_ticks)
             if ticks:
                 self._queue.serve((source, destination), ticks, now - ticks)
-                rows[source] -= ticks
-                columns[destination] -= ticks
+                room_of_source[source] -= ticks
+                room_of_destination[destination] -= ticks
 
 
 def _resume(
     state: RollingState, on_event: Callable[[Call], None] | None = None
 ) -> RollingSchedule:
+    """Return a schedule that goes on from a state; its kernels are loaded."""
     rolling = RollingSchedule.__new__(RollingSchedule)
     rolling._begin(state, on_event)
     rolling._load_kernels()

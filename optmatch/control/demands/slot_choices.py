@@ -53,19 +53,21 @@ class Rest(NamedTuple):
 
     queue: FlowQueue
     left: NDArray[np.float64]
-    """``left[source, destination]`` in ticks."""
+    """``left[source, destination]``: ticks that wait beyond committed slots."""
     rate: NDArray[np.float64]
-    """As of `Entry`."""
+    """``rate[source, destination]``: the most flows completed per tick, as of `Entry`."""
     reserved: dict[Place, int]
-    """Ticks that committed slots serve."""
+    """Ticks that committed slots serve, by circuit."""
 
     @classmethod
     def of(cls, queue: FlowQueue, reserved: dict[Place, int]) -> Rest:
-        """Take reserved ticks out of a queue."""
-        left, rate = queue.left.copy(), queue.rate.copy()
+        """Take the ticks that committed slots serve, by circuit, out of a copy of the queue."""
+        left = queue.left.copy()
+        rate = queue.rate.copy()
         for place, ticks in reserved.items():
             entry = queue.look(place, ticks)
-            left[place], rate[place] = entry.ticks, entry.rate
+            left[place] = entry.ticks
+            rate[place] = entry.rate
         return cls(queue, left, rate, reserved)
 
 
@@ -84,6 +86,24 @@ class Crowd(NamedTuple):
         used = np.flatnonzero(matching != IDLE)
         total = float(rest.left[used, matching[used]].sum())
         return cls(matching, total / max(1, len(used)))
+
+
+class SlotChoice(NamedTuple):
+    """The circuits of the next slot, and how long they carry."""
+
+    matching: NDArray[np.int32]
+    """``matching[source] = destination``, -1 where idle."""
+    ticks: int
+    """How long it is held after the delay."""
+
+
+class PlannedSlots(NamedTuple):
+    """Slots that are planned for a queue, in any order."""
+
+    matchings: NDArray[np.int32]
+    """``matchings[slot, source] = destination``, -1 where idle."""
+    ticks: list[int]
+    """How long each is held, > 0."""
 
 
 class SlotChooser:
@@ -117,7 +137,7 @@ class SlotChooser:
         held: NDArray[np.int32],
         must: Place | None,
         offers: NDArray[np.int32] | None,
-    ) -> tuple[NDArray[np.int32], int]:
+    ) -> SlotChoice:
         """Choose a matching and how many ticks it is held.
 
         Parameters
@@ -132,23 +152,43 @@ class SlotChooser:
             The matchings there are, shape (matchings, n); None for all.
         """
         crowd = Crowd.of(rest, must)
-        n_flows = max(1.0, float(rest.queue.n_flows.sum()))
-        flow_ticks = float(rest.left.sum()) / n_flows
-        n_busy = max(1, int(rest.left.any(axis=1).sum()))
-        waiting = float(rest.left.sum()) / n_busy
-        n_circuits = max(1, int(np.count_nonzero(rest.left)))
-        per_circuit = float(rest.left.sum()) / n_circuits
-        is_crowded = waiting > _CROWDED * self._delay + _CROWDED_FLOWS * flow_ticks
-        if n_circuits >= _PARTNERS * n_busy:
-            is_crowded |= per_circuit > _CROWDED_CIRCUIT * self._delay + flow_ticks
+        flow_ticks = float(rest.left.sum()) / max(1.0, float(rest.queue.n_flows.sum()))
+        is_crowded = self._is_crowded(rest, flow_ticks)
+
+        # The least length of the slot, the longer, the shorter flows are.
         factor = _HOLD + _HOLD_OF_SHORT_FLOWS / (1.0 + flow_ticks / max(1, self._delay))
         if is_crowded:
             factor = max(factor, _HOLD_OF_CROWDS)
         hold = self._hold(crowd, factor)
+
+        # In a crowd a circuit is worth what waits for it; the heaviest matching is known already.
         worth = rest.left.copy() if is_crowded else _worth_of_short_flows(rest, hold)
         best = crowd.matching if is_crowded and offers is None else None
         matching = self._choose_matching(rest, held, must, offers, worth, best)
-        return matching, self._choose_length(rest, matching, hold)
+        return SlotChoice(matching, self._choose_length(rest, matching, hold))
+
+    def _is_crowded(self, rest: Rest, flow_ticks: float) -> bool:
+        """Tell whether so much waits that throughput counts, not the waits of short flows.
+
+        Parameters
+        ----------
+        rest
+            The queue without what committed slots serve.
+        flow_ticks
+            The mean size of a flow, in ticks.
+        """
+        # What waits for each source that has demand, and for each circuit that is asked for.
+        total_ticks = float(rest.left.sum())
+        n_busy_ports = max(1, int(rest.left.any(axis=1).sum()))
+        n_circuits = max(1, int(np.count_nonzero(rest.left)))
+        ticks_per_port = total_ticks / n_busy_ports
+        ticks_per_circuit = total_ticks / n_circuits
+        if ticks_per_port > _CROWDED * self._delay + _CROWDED_FLOWS * flow_ticks:
+            return True
+        has_many_partners = n_circuits >= _PARTNERS * n_busy_ports
+        return (
+            has_many_partners and ticks_per_circuit > _CROWDED_CIRCUIT * self._delay + flow_ticks
+        )
 
     def _choose_matching(
         self,
@@ -159,7 +199,22 @@ class SlotChooser:
         worth: NDArray[np.float64],
         best: NDArray[np.int32] | None,
     ) -> NDArray[np.int32]:
-        """Choose circuits of the greatest worth, or stay with those that are held."""
+        """Choose circuits of the greatest worth, or stay with those that are held.
+
+        Parameters
+        ----------
+        rest, held, must, offers
+            Like those of `choose`.
+        worth
+            ``worth[source, destination]`` >= 0 of a circuit, shape (n, n); may be changed.
+        best
+            The matching of the greatest worth, shape (n,), where it is known.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            ``matching[source] = destination``, -1 where idle.
+        """
         ports = np.arange(len(held))
         still_serves = (held != IDLE) & (rest.left[ports, held] > 0)
         staying = np.where(still_serves, held, IDLE)
@@ -180,7 +235,22 @@ class SlotChooser:
         return best if is_better else staying
 
     def _choose_length(self, rest: Rest, matching: NDArray[np.int32], hold: int) -> int:
-        """Hold a matching until a flow is complete, and the longer the more waits."""
+        """Hold a matching until a flow is complete, and the longer the more waits.
+
+        Parameters
+        ----------
+        rest
+            The queue without what committed slots serve.
+        matching
+            ``matching[source] = destination``, -1 where idle; it serves a flow at least.
+        hold
+            The least length in ticks, where as much waits for a circuit.
+
+        Returns
+        -------
+        int
+            Ticks, no more than wait for the busiest of the circuits.
+        """
         longest = 0
         first_complete: int | None = None
         for source, destination in enumerate(matching.tolist()):
@@ -194,15 +264,24 @@ class SlotChooser:
             if entry.ticks and (first_complete is None or entry.first < first_complete):
                 first_complete = entry.first
         assert first_complete is not None, "a matching that is chosen serves a flow"
+
+        # Neither shorter than a delay, nor so long that new demand would wait for many delays.
         ticks = max(first_complete, self._delay)
         if not self._delay:
             return min(ticks, longest)
         return min(longest, max(hold, min(ticks, _LONGEST * self._delay)))
 
     def _hold(self, crowd: Crowd, factor: float) -> int:
-        """Return how long a slot lasts at least, where as much is left to serve.
+        """Return how many ticks a slot lasts at least, where as much is left to serve.
 
         It grows with the queue, but slower than it.
+
+        Parameters
+        ----------
+        crowd
+            What waits for the circuits of the heaviest matching.
+        factor
+            The coefficient of what waits, in delays to the power `_GROWTH`.
         """
         if not self._delay:
             return 1
@@ -248,43 +327,90 @@ def _heaviest_matching(worth: NDArray[np.float64], must: Place | None) -> NDArra
 
 
 class QueuePlan:
-    """A plan of the whole queue: its matchings, and how many ticks each is held."""
+    """A plan of the whole queue: its matchings, and how many ticks each is held.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    delay_s
+        The reconfiguration delay in seconds.
+    delay
+        The same in ticks.
+    limit_s
+        How long a plan may take, in seconds; None for a number of steps.
+    any_matching
+        Whether the fabric holds every matching, so that quick rules may plan.
+    """
 
     def __init__(
         self, fabric: Fabric, delay_s: float, delay: int, limit_s: float | None, any_matching: bool
     ) -> None:
-        self._fabric, self._delay_s, self._delay = fabric, delay_s, delay
-        self._limit_s, self._any = limit_s, any_matching
+        self._fabric = fabric
+        self._delay_s = delay_s
+        self._delay = delay
+        self._limit_s = limit_s
+        self._any_matching = any_matching
         self.forget()
 
     def forget(self) -> None:
         """Plan anew the next time."""
-        self.slots: tuple[NDArray[np.int32], list[int]] | None = None
-        """Matchings that are still planned, and the ticks of each."""
+        self.slots: PlannedSlots | None = None
+        """What is still planned."""
         self.outdated = True
         """Whether demand has come or gone since."""
 
-    def take_slot(
-        self, rest: Rest, held: NDArray[np.int32] | None
-    ) -> tuple[NDArray[np.int32], int]:
-        """Take the slot of the plan that keeps the most circuits of a matching."""
-        matchings, ticks = self.make(rest)
-        asked = (matchings != IDLE) & (rest.left[np.arange(len(rest.left)), matchings] > 0)
-        kept = asked & (False if held is None else matchings == held)
-        goes_on = (kept | ~asked).all(axis=1) & (held is not None)
-        first = int(np.lexsort((-kept.sum(axis=1), ~goes_on))[0])
-        # A long slot is committed in parts, so that what comes in between can be planned for.
-        longest = _LONGEST * self._delay or ticks[first]
-        now = min(ticks[first], longest)
-        left_ticks = [*ticks]
-        left_ticks[first] -= now
-        others = [k for k, left in enumerate(left_ticks) if left > 0]
-        self.slots = (matchings[others], [left_ticks[k] for k in others]) if others else None
-        return matchings[first], now
+    def take_slot(self, rest: Rest, held: NDArray[np.int32] | None) -> SlotChoice:
+        """Take the slot of the plan that keeps the most circuits of a matching.
 
-    def make(self, rest: Rest) -> tuple[NDArray[np.int32], list[int]]:
-        """Go on as planned, or anew if that is shorter."""
-        if not self._any:
+        Parameters
+        ----------
+        rest
+            The queue without what committed slots serve; some of it waits.
+        held
+            The present matching, shape (n,), -1 where idle; None if there has been none.
+        """
+        plan = self.make(rest)
+        ports = np.arange(len(rest.left))
+        serves = (plan.matchings != IDLE) & (rest.left[ports, plan.matchings] > 0)
+        keeps = np.zeros_like(serves) if held is None else serves & (plan.matchings == held)
+
+        # Slots that need no change come first, then those that keep the most circuits.
+        goes_on = (keeps | ~serves).all(axis=1) & (held is not None)
+        next_slot = int(np.lexsort((-keeps.sum(axis=1), ~goes_on))[0])
+
+        # A long slot is committed in parts: what comes in between can be planned for.
+        longest = _LONGEST * self._delay or plan.ticks[next_slot]
+        ticks = min(plan.ticks[next_slot], longest)
+        ticks_left = list(plan.ticks)
+        ticks_left[next_slot] -= ticks
+        remaining = [slot for slot, left in enumerate(ticks_left) if left > 0]
+        if remaining:
+            remaining_ticks = [ticks_left[slot] for slot in remaining]
+            self.slots = PlannedSlots(plan.matchings[remaining], remaining_ticks)
+        else:
+            self.slots = None
+        return SlotChoice(plan.matchings[next_slot], ticks)
+
+    def make(self, rest: Rest) -> PlannedSlots:
+        """Go on as planned, or anew if that is shorter.
+
+        Parameters
+        ----------
+        rest
+            The queue without what committed slots serve; some of it waits.
+
+        Returns
+        -------
+        PlannedSlots
+            Slots that serve all of it.
+
+        Raises
+        ------
+        LimitReached
+            If no plan was found in time, on a fabric that cannot hold every matching.
+        """
+        if not self._any_matching:
             return self._solve(rest)
         if self.slots is not None and not self.outdated:
             return self.slots
@@ -293,28 +419,47 @@ class QueuePlan:
 
         self.outdated = False
         places = list(zip(*np.nonzero(rest.left), strict=True))
-        exact = [rest.queue.total(place) - rest.reserved.get(place, 0) for place in places]
-        most = max(rest.left.sum(axis=0).max(), rest.left.sum(axis=1).max(), float(self._delay))
-        # A line stays below 2^60 units; what is no whole number of them is rounded up.
-        unit = max(gcd(self._delay, *exact), ceil(most / 2**60))
-        units = np.zeros(rest.left.shape, dtype=np.int64)
-        for place, ticks in zip(places, exact, strict=True):
-            units[place] = -(-ticks // unit)
-        delay = -(-self._delay // unit)
-        previous: list[Plan | None] = [None]
-        if self.slots is not None:
-            held = np.array([-(-ticks // unit) for ticks in self.slots[1]], dtype=np.int64)
-            previous.append(Plan(self.slots[0], held))
-        limit_s = np.inf if self._limit_s is None else self._limit_s
-        plans = [plan_quickly(units, delay, counted_time() + limit_s, old) for old in previous]
-        best = min(plans, key=lambda plan: plan.cost(delay))
-        return best.matchings, [unit * ticks for ticks in best.ticks.tolist()]
+        exact_ticks = [rest.queue.total(place) - rest.reserved.get(place, 0) for place in places]
 
-    def _solve(self, rest: Rest) -> tuple[NDArray[np.int32], list[int]]:
-        """Plan for a fabric that cannot hold every matching."""
+        # Planned in units of some ticks, so that a line stays below 2^60 of them; what is no whole
+        # number of units is rounded up.
+        busiest = max(rest.left.sum(axis=0).max(), rest.left.sum(axis=1).max(), float(self._delay))
+        unit = max(gcd(self._delay, *exact_ticks), ceil(busiest / 2**60))
+        units = np.zeros(rest.left.shape, dtype=np.int64)
+        for place, ticks in zip(places, exact_ticks, strict=True):
+            units[place] = _divide_up(ticks, unit)
+        delay = _divide_up(self._delay, unit)
+
+        # A plan made afresh competes with one that patches the former plan.
+        former_plans: list[Plan | None] = [None]
+        if self.slots is not None:
+            former_units = [_divide_up(ticks, unit) for ticks in self.slots.ticks]
+            former_plans.append(Plan(self.slots.matchings, np.array(former_units, dtype=np.int64)))
+        limit_s = np.inf if self._limit_s is None else self._limit_s
+        plans = [
+            plan_quickly(units, delay, counted_time() + limit_s, former) for former in former_plans
+        ]
+        best = min(plans, key=lambda plan: plan.cost(delay))
+        return PlannedSlots(best.matchings, [unit * ticks for ticks in best.ticks.tolist()])
+
+    def _solve(self, rest: Rest) -> PlannedSlots:
+        """Plan for a fabric that cannot hold every matching, by the default method of `Demand`.
+
+        Raises
+        ------
+        LimitReached
+            If no plan was found in time.
+        """
         demand = Demand(self._fabric, rest.left / TICKS_PER_S, delay_s=self._delay_s)
-        found = solve(demand, seed=0, time_limit_s=self._limit_s)
-        if found.schedule is None:
+        solution = solve(demand, seed=0, time_limit_s=self._limit_s)
+        if solution.schedule is None:
             raise LimitReached("no plan of the queue was found in time")
-        ticks = np.ceil(found.schedule.durations_s * TICKS_PER_S * (1 + 1e-12)).tolist()
-        return found.schedule.matchings, [int(length) for length in ticks]
+
+        # A little longer, so that rounding to seconds and back leaves nothing.
+        ticks = np.ceil(solution.schedule.durations_s * TICKS_PER_S * (1 + 1e-12)).tolist()
+        return PlannedSlots(solution.schedule.matchings, [int(length) for length in ticks])
+
+
+def _divide_up(dividend: int, divisor: int) -> int:
+    """Return the quotient of whole numbers, rounded up."""
+    return -(-dividend // divisor)
