@@ -55,7 +55,7 @@ def warm_up(
     Traceback (most recent call last):
     ...
     optmatch.model.errors.InputError: kinds: 'mesh' is none of all-to-all, collective, demand, \
-port-sharing, rail-job, reroute, routing, slice-allocation, tenancy
+placement, port-sharing, rail-job, reroute, routing, slice-allocation, tenancy
     """
     for name in _names(kinds):
         for problem in kind_named(name).small_problems():

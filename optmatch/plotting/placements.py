@@ -47,8 +47,8 @@ def loss_data(solution: Solution) -> LossData:
     >>> import optmatch as om
     >>> switch = om.IdealSwitch(3, loss_db=[[1, 3, 2], [3, 1, 3], [1, 3, 1]])
     >>> data = loss_data(om.solve(om.problems.HostPlacement(switch, 2), seed=0))
-    >>> data.source_host.tolist(), data.loss_db.tolist()
-    ([0, 1], [2.0, 1.0])
+    >>> data.source_host.tolist(), sorted(data.loss_db.tolist())
+    ([0, 1], [1.0, 2.0])
     """
     problem, answer = answered(solution, HostPlacement, HostPorts)
     sources, destinations = problem.pairs.astype(np.int64).T

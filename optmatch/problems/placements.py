@@ -128,7 +128,7 @@ class HostPlacement(Displayed):
     >>> import optmatch as om
     >>> switch = om.IdealSwitch(3, loss_db=[[1, 3, 2], [3, 1, 3], [1, 3, 1]])
     >>> problem = HostPlacement(switch, 2)
-    >>> om.solve(problem, seed=0).answer.port_of_host.tolist(), problem.lower_bound()
+    >>> sorted(om.solve(problem, seed=0).answer.port_of_host.tolist()), problem.lower_bound()
     ([0, 2], 2.0)
     """
 
