@@ -123,8 +123,9 @@ def write_pages(source: Path, quick: bool) -> None:
     for page in (ROOT / "docs").glob("*.md"):
         text = read_page(page).replace("](../", "](")
         (source / page.name).write_text(with_pictures(text, quick))
-    for picture in (ROOT / "docs").glob("*.png"):
-        shutil.copy(picture, source)
+    for ending in ("png", "svg"):
+        for picture in (ROOT / "docs").glob(f"*.{ending}"):
+            shutil.copy(picture, source)
     for name in WHOLE:
         shutil.copy(ROOT / name, source)
         if name.endswith(".md"):
