@@ -32,19 +32,35 @@ from optmatch.model.values import Value
 
 
 def transfer(theta_rad: ArrayLike, delta_rad: ArrayLike = 0.0) -> NDArray[np.complex128]:
-    r"""Return the matrix T of lossless interferometers, as at the top of this module.
+    r"""Return the transfer matrices of lossless Mach-Zehnder interferometers.
+
+    An interferometer is two arms between two 50:50 couplers. Light of amplitudes :math:`a_1, a_2`
+    enters on side 1 and side 2 of one end, and leaves on side 1 and side 2 of the other end with
+    the amplitudes :math:`b = T a`,
+
+    .. math::
+
+        T = j e^{j\Delta} \begin{pmatrix} \sin\vartheta & \cos\vartheta \\
+        \cos\vartheta & -\sin\vartheta \end{pmatrix}
+
+    A phase grows along the way (:math:`e^{+j\varphi}`). With :math:`\vartheta = 0` light changes
+    its side (cross), with :math:`\vartheta = \pi/2` it stays on its side (bar). T is symmetric,
+    hence it also holds for light in the opposite direction.
 
     Parameters
     ----------
     theta_rad
-        Half the difference of the phases of the arms, in radians.
+        :math:`\vartheta = (\varphi_{up} - \varphi_{low}) / 2`: half the difference of the phases
+        of the arm from side 1 and the arm from side 2, in radians; any shape.
     delta_rad
-        Half their sum, in radians.
+        :math:`\Delta = (\varphi_{up} + \varphi_{low}) / 2`: half the sum of both phases, in
+        radians. It is broadcast with `theta_rad`.
 
     Returns
     -------
     NDArray
-        ``T[..., side left by, side entered]``, complex128.
+        ``T[..., side left by, side entered]``, complex128: the shape of both arguments together,
+        then 2 x 2. Amplitudes, hence powers are the squares of their absolute values.
 
     References
     ----------
@@ -64,19 +80,20 @@ def transfer(theta_rad: ArrayLike, delta_rad: ArrayLike = 0.0) -> NDArray[np.com
 def _matrix(
     bar_amplitude: NDArray[np.float64], cross_amplitude: NDArray[np.float64], delta_rad: ArrayLike
 ) -> NDArray[np.complex128]:
-    """Return the transfer matrices of cells whose arms have a phase in common.
+    """Return transfer matrices of cells, given the amplitudes of both ways and the mean phase.
 
     Parameters
     ----------
     bar_amplitude, cross_amplitude
-        Of light that stays on its side, and that changes it; any shape.
+        The amplitude of light that stays on its side, and of light that changes it, without their
+        phase; real numbers of any shape, equal for both.
     delta_rad
-        The mean phase of the two arms.
+        The mean phase of the two arms, in radians.
 
     Returns
     -------
     NDArray
-        ``T[..., side left by, side entered]``.
+        ``T[..., side left by, side entered]``, complex128.
     """
     rows = np.stack([bar_amplitude, cross_amplitude, cross_amplitude, -bar_amplitude], axis=-1)
     factor = 1j * np.exp(1j * np.asarray(delta_rad, dtype=np.float64))

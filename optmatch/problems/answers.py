@@ -68,7 +68,17 @@ def check_solution_fits(solution: Solution) -> None:
 
 
 def _check_schedule(problem: Problem, schedule: Schedule, where: str = "") -> None:
-    """Refuse arrays of another switch."""
+    """Refuse a schedule whose arrays belong to another switch, or whose time is too long.
+
+    Parameters
+    ----------
+    problem
+        The question, with the switch.
+    schedule
+        The schedule; its matchings and cell states need a column for each port and each cell.
+    where
+        What stands before the names of fields in messages, such as ``schedules[0].``.
+    """
     if problem.fabric is None:
         raise InputError(f"{problem.kind} has no switch, and no schedule")
     columns = {"matchings": problem.fabric.n_ports, "cell_states": problem.fabric.n_cells}
@@ -83,17 +93,30 @@ def _check_schedule(problem: Problem, schedule: Schedule, where: str = "") -> No
 
 
 def _check_plane_schedules(problem: Demand, answer: PlaneSchedules) -> None:
+    """Refuse schedules that are not one for each plane, or that belong to another switch."""
     _check_length("schedules", answer.schedules, problem.planes, "planes")
     for plane, schedule in enumerate(answer.schedules):
         _check_schedule(problem, schedule, f"schedules[{plane}].")
 
 
 def _check_assignment(problem: PortSharing, answer: Assignment) -> None:
+    """Refuse an assignment without a job, by its number, for each resource."""
     _check_length("job_of", answer.job_of, problem.resources.n_resources, "resources")
     _check_below("job_of", answer.job_of, problem.jobs.n_jobs, "job")
 
 
 def _check_transition(problem: Reroute, answer: Transition) -> None:
+    """Refuse changes that name units, circuits, ports or parts of routes that do not exist.
+
+    Parameters
+    ----------
+    problem
+        The running state and its failure. Its units are the chips of a rack or the ports of a
+        switch.
+    answer
+        The changes: which unit moves to which spare, which circuits change, their new ports and
+        routes, and the steps to carry that out.
+    """
     n_circuits = len(problem.circuits)
     _check_below("moves", answer.moves, problem.n_units, problem.units.unit_name)
     _check_below("changed", answer.changed, n_circuits, "circuit")
@@ -109,6 +132,8 @@ def _check_transition(problem: Reroute, answer: Transition) -> None:
     for k, route in enumerate(answer.routes):
         _check_below(f"routes[{k}]", route, n_parts, part)
 
+    # Each row of steps is a kind, a cell (`SET`) or a circuit (`DROP`, `RAISE`), and a state. Only
+    # circuits that change have a new route on which they can be raised.
     kind_of_step = answer.steps[:, 0]
     part_of_step = answer.steps[:, 1]
     cells = part_of_step[kind_of_step == SET]
@@ -124,6 +149,16 @@ def _check_transition(problem: Reroute, answer: Transition) -> None:
 
 
 def _check_allocation(problem: SliceAllocation, answer: Allocation) -> None:
+    """Refuse an allocation of a slice without servers, or with numbers of no server or fibre.
+
+    Parameters
+    ----------
+    problem
+        The slice that is wanted, and the racks.
+    answer
+        Its servers, circuits as pairs of ports, fibres as pairs of a circuit and a fibre, and
+        routes as servers and switches between racks, which are numbered after the servers.
+    """
     fabric = problem.fabric
     if not len(answer.servers):
         raise InputError("servers: none is given, a slice has one at least", where="servers")
@@ -137,6 +172,21 @@ def _check_allocation(problem: SliceAllocation, answer: Allocation) -> None:
 
 
 def _check_collective_plan(problem: Collective, answer: CollectivePlan, where: str = "") -> None:
+    """Refuse a plan of a collective whose arrays belong to other ranks, epochs or chunks.
+
+    An epoch is a time in which the circuits stay as they are; rounds of sends follow each other
+    in it.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its ranks, lanes (circuits of a rank at a time) and planes.
+    answer
+        The plan. ``circuits[epoch, lane, rank]`` is the rank that a circuit leads to; a row of
+        `sends` has the fields of `SEND_COLUMNS`, a row of `links` a send and two ranks.
+    where
+        What stands before the names of fields in messages, such as ``plans[0].``.
+    """
     n_ranks = problem.n_ranks
     n_epochs = len(answer.circuits)
     expected = (n_epochs, problem.lanes, n_ranks)
@@ -148,6 +198,7 @@ def _check_collective_plan(problem: Collective, answer: CollectivePlan, where: s
     _check_below(f"{where}circuits", answer.circuits, n_ranks, "rank")
     _check_below(f"{where}epoch_of_round", answer.epoch_of_round, n_epochs, "epoch")
 
+    # Each column of the sends is an index; these are the numbers that it has to stay below.
     limits = (answer.n_rounds, n_ranks, n_ranks, len(answer.chunk_bytes), len(KINDS))
     for column, (what, count) in enumerate(zip(SEND_COLUMNS, limits, strict=True)):
         _check_below(f"{where}sends", answer.sends[:, column], count, what)
@@ -162,11 +213,31 @@ def _check_collective_plan(problem: Collective, answer: CollectivePlan, where: s
 
 
 def _check_host_ports(problem: HostPlacement, answer: HostPorts) -> None:
+    """Refuse a placement without a port of the switch for each host."""
     _check_length("port_of_host", answer.port_of_host, problem.n_hosts, "hosts")
     _check_below("port_of_host", answer.port_of_host, problem.fabric.n_ports, "port")
 
 
 def _check_tenancy_plan(problem: Tenancy, answer: TenancyPlan) -> None:
+    """Refuse ports and plans of jobs that do not fit the jobs of a switch.
+
+    Several jobs, the tenants, share one switch. Each of them has ports of its own and asks one
+    question on them: all-to-all, a demand, or a collective. The answer to a collective is a plan.
+
+    Parameters
+    ----------
+    problem
+        The switch and its jobs, ``tenants[job]``.
+    answer
+        ``ports[job]``: the ports of the switch that a job has, one for each of its ranks in order.
+        ``plans[job]``: the plan of a collective; None for jobs with another question.
+
+    Raises
+    ------
+    InputError
+        If a job has another number of ports than it asks for, a port that the switch does not
+        have, or one twice; or if a plan belongs to no collective, or does not fit its collective.
+    """
     _check_length("ports", answer.ports, len(problem.tenants), "jobs")
     _check_length("plans", answer.plans, len(problem.tenants), "jobs")
     for job, tenant in enumerate(problem.tenants):
@@ -176,6 +247,7 @@ def _check_tenancy_plan(problem: Tenancy, answer: TenancyPlan) -> None:
         if len(set(ports)) < len(ports):
             raise InputError(f"ports[{job}]: a port is there twice", where=f"ports[{job}]")
 
+        # A plan is checked against the question of its job alone, as a problem on these ports.
         plan = answer.plans[job]
         if plan is not None:
             question = problem.question(tenant, ports)
@@ -189,6 +261,18 @@ def _check_tenancy_plan(problem: Tenancy, answer: TenancyPlan) -> None:
 
 
 def _check_rail_plan(problem: RailJob, answer: RailPlan) -> None:
+    """Refuse a plan of a training step whose arrays belong to another job or other rails.
+
+    A rail is the switch that joins GPUs of the same place in all servers.
+
+    Parameters
+    ----------
+    problem
+        The training job, and the ports that each GPU has.
+    answer
+        Start and end of each operation in seconds, the sets of ports that they use (as numbers
+        whose bits are the ports), relays, and a timeline of matchings for the rails.
+    """
     step = problem.step()
     n_ports = problem.network.ports_per_gpu
     _check_length("start_s", answer.start_s, step.n_operations, "operations")
@@ -199,6 +283,7 @@ def _check_rail_plan(problem: RailJob, answer: RailPlan) -> None:
     _check_below("relays", answer.relays[:, 1], step.n_ranks, "rank", at_least=0)
     _check_below("relays", answer.relays[:, 2], 1 << n_ports, "set of ports", at_least=0)
 
+    # Each rail of the job stands in one timeline, which has a column for each of its ports.
     ranks_of_rail = ranks_of_rails(step)
     planned = sorted(rail for timeline in answer.rails for rail in timeline.rails)
     if planned != list(ranks_of_rail):
@@ -227,6 +312,7 @@ def _check_time(name: str, end_s: float) -> None:
 
 
 def _check_length(name: str, entries: Sequence[Any] | Any, expected: int, what: str) -> None:
+    """Refuse a field without one entry for each of the `expected` things called `what`."""
     if len(entries) != expected:
         raise InputError(
             f"{name} has {len(entries)} entries, the problem has {expected} {what}", where=name
@@ -251,6 +337,7 @@ def _check_below(
 
 
 def _shorten(numbers: Sequence[int]) -> str:
+    """Write the first ten numbers, as a part of a message; ``none`` if there are none."""
     text = ", ".join(map(str, numbers[:10]))
     return f"{text}, ..." if len(numbers) > 10 else text or "none"
 

@@ -349,6 +349,21 @@ def find_cut_off_chips(
 
     The units with circuits to such chips count too, as these circuits must leave the server. A
     server counts only if one of its fibres is in the failure.
+
+    Parameters
+    ----------
+    state
+        The state before the failure.
+    failure
+        The failed parts; only its fibres can cut off a server.
+    closed
+        Parts of other failures that are pending.
+
+    Returns
+    -------
+    tuple of int
+        Units that have to be replaced because of the fibres, ascending. Those that have failed by
+        themselves are left out.
     """
     units = state.units
     if not failure.failed_fibres or not units.n_chips:
@@ -387,6 +402,20 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
 
     Looked at are the units that take over, the ports at which circuits end that did not before,
     and all cells and fibres of the new routes.
+
+    Parameters
+    ----------
+    state
+        The state to which the transition is applied.
+    transition
+        The changes.
+    closed
+        Parts of other failures that are pending.
+
+    Returns
+    -------
+    str or None
+        Kind and number of one such part for a message, such as ``"fibre 12"``.
     """
     if not any(closed):
         return None
@@ -433,6 +462,25 @@ def _list_hit_circuits(
 
     Failures of units alone, of fibres alone and of cells alone are common, and are looked up in
     microseconds; all others build the problem.
+
+    Parameters
+    ----------
+    state
+        The state before the failure.
+    failure
+        The failed parts, chips that are cut off included.
+    closed
+        Parts of other failures that are pending; no spare is among them.
+    routing
+        The routing of the state, which is changed: links and cells that have failed are closed.
+    only_unit
+        The one unit that may replace a lost one; None for all live spares.
+
+    Returns
+    -------
+    HitCircuits
+        The circuits without light, the units that they lost, the spares that may replace these,
+        and the owner of each circuit.
     """
     from optmatch.solvers.reroutes.routing_state import HitCircuits
 
@@ -468,6 +516,7 @@ def _list_hit_circuits(
         hit = np.unique(passing_circuit[np.isin(passed_part // 4, broken_cells)])
         return HitCircuits(tuple(hit.tolist()), (), spares, state.owners)
 
+    # Several kinds of parts have failed: the problem itself says what they hit.
     problem = add_failure(state, failure)
     routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
     hit_circuits = tuple(np.flatnonzero(problem.hit).tolist())
@@ -481,6 +530,18 @@ def _list_single_failures(snapshot: Snapshot, ahead: Ahead) -> Iterator[FailedPa
 
     These are the failures of all working units and, where `ahead` is ``"all"``, of each fibre and
     cell that light passes: a cell may die, or be stuck in the state that it is not in.
+
+    Parameters
+    ----------
+    snapshot
+        The state in which the parts would fail.
+    ahead
+        True for units alone, ``"all"`` for fibres and cells as well, False for none.
+
+    Yields
+    ------
+    FailedParts
+        A failure of one part.
     """
     if not ahead:
         return

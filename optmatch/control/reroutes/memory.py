@@ -100,6 +100,7 @@ def read_memory(path: str | os.PathLike[str]) -> Memory:
 
 
 def _read_former_records(tree: dict[str, Any]) -> list[Record]:
+    """Read the records of a file in the former format: each in full, the present one last."""
     check_keys(tree, "", known=("format", "memories"), needed=("memories",))
     entries = _check_list(tree["memories"], "/memories")
     if not entries:
@@ -108,12 +109,37 @@ def _read_former_records(tree: dict[str, Any]) -> list[Record]:
 
 
 def _read_memory_tree(tree: dict[str, Any]) -> Memory:
+    """Read the content of a file in the present format, and check its digest.
+
+    The file has the present record in full. Its field ``before`` is a list of differences that
+    lead back in time: entry 0 turns the present record into the one before it, entry 1 turns that
+    one into the one before, and so on.
+
+    Parameters
+    ----------
+    tree
+        The content as JSON. The key ``sha256`` is removed from it, since the digest is that of all
+        the other keys.
+
+    Returns
+    -------
+    Memory
+        The records in the order of time, the present one last; the number of the journal to which
+        later changes are added; and the digest.
+
+    Raises
+    ------
+    FormatError, InputError
+        If a key is missing or unknown, the digest is another one, or a record is malformed.
+    """
+    # Files that were written before records had answered failures lack that key.
     keys = ("format", "state", *_RECORD_KEYS, "before", "journal", "sha256")
     check_keys(tree, "", known=keys, needed={*keys} - {"answered"})
     sha256 = tree.pop("sha256")
     if sha256 != digest(canonical(tree)):
         raise FormatError("does not fit the content", where="/sha256")
 
+    # The present record, then each earlier one from the one after it.
     record_keys = {key: tree[key] for key in _RECORD_KEYS if key in tree}
     later_first = [_read_record({"state": tree["state"], **record_keys}, "")]
     for k, changes in enumerate(_check_list(tree["before"], "/before")):
@@ -123,7 +149,20 @@ def _read_memory_tree(tree: dict[str, Any]) -> Memory:
 
 
 def _read_record(entry: Any, where: str) -> Record:
-    """Build a record from its state in full and what stands beside it."""
+    """Build a record from its state in full and the other fields of a record.
+
+    Parameters
+    ----------
+    entry
+        The record as JSON: ``state``, and the fields of `_RECORD_KEYS`.
+    where
+        The place in the file that messages name.
+
+    Raises
+    ------
+    FormatError, InputError
+        If it is malformed, or no controller can have such a record.
+    """
     check_object(entry, where)
     needed = ("state", "homes", "refused")
     check_keys(entry, where, known=("state", *_RECORD_KEYS), needed=needed)
@@ -150,6 +189,7 @@ def _record_to_tree(record: Record) -> dict[str, Any]:
 
 
 def _failure_to_tree(failure: FailedParts) -> dict[str, list[int]]:
+    """Return the failed parts as JSON, by field; fields without a part are absent."""
     return {field: list(parts) for field, parts in failure._asdict().items() if parts}
 
 
@@ -277,6 +317,7 @@ def _read_rows(changes: dict[str, Any], key: str, length: int, where: str) -> li
 
 
 def _check_list(tree: Any, where: str) -> list[Any]:
+    """Return what was read if it is a list, and refuse all else."""
     if not isinstance(tree, list):
         raise FormatError(f"{shorten(tree)}: a list is expected here", where=where)
     return tree
@@ -291,6 +332,7 @@ def _check_number(name: str, value: Any) -> int:
 
 
 def _check_index(name: str, index: Any, count: int) -> int:
+    """Refuse an index that is no whole number from 0 to below `count`."""
     checked = integer(name, index, at_least=0)
     if checked >= count:
         raise FormatError(f"{name}[{checked}]: there are {count}")
@@ -298,7 +340,22 @@ def _check_index(name: str, index: Any, count: int) -> int:
 
 
 def _read_record_fields(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    """Read the fields that a record has beside its state; those that are absent stay so."""
+    """Read the fields that a record has beside its state.
+
+    Parameters
+    ----------
+    entry
+        Some of the fields of `_RECORD_KEYS`, as JSON.
+    where
+        The place in the file that messages name.
+
+    Returns
+    -------
+    dict
+        Arguments of `Record`: ``homes`` as pairs of a stand-in and the unit whose circuits it has,
+        ``refused`` and ``answered`` as tuples of `FailedParts`, ``cut_off`` as numbers of units.
+        Fields that are absent in `entry` are absent here.
+    """
     fields: dict[str, Any] = {}
     if "homes" in entry:
         pairs = _read_rows(entry, "homes", 2, where)
@@ -315,6 +372,7 @@ def _read_record_fields(entry: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _read_failure(entry: Any, where: str) -> FailedParts:
+    """Read the failed parts of one failure: lists of numbers, by the fields of `FailedParts`."""
     check_object(entry, where)
     check_keys(entry, where, known=FailedParts._fields, needed=())
     fields = {

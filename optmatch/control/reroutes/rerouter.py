@@ -108,9 +108,21 @@ class Rerouter(Keeper):
         return self.retry()
 
     def retry(self, *, deadline_s: float | None = None) -> tuple[Proposal, ...]:
-        """Look for ways over all failures on record; return those found until the deadline.
+        """Look for ways over all pending failures; return those found until the deadline.
 
+        A failure is pending from its report until its answer is applied or its parts are repaired.
         The next call begins with the failures that were not reached.
+
+        Parameters
+        ----------
+        deadline_s
+            Seconds after which the search ends; None for as long as it takes.
+
+        Returns
+        -------
+        tuple of Proposal
+            One for each failure for which a way was found. A complete result is kept, and returned
+            again, until the record changes.
         """
         self._check_open()
         clock = start_clock(deadline_s)
@@ -118,6 +130,7 @@ class Rerouter(Keeper):
         if self._offers is not None and self._offers[0] is now.record:
             return self._offers[1]
 
+        # Failures take turns, so that a short deadline does not always end at the same ones.
         pending = now.record.waiting
         first = self._n_retried % max(1, len(pending))
         found = list[Proposal]()
@@ -238,7 +251,31 @@ class Rerouter(Keeper):
     def _ask(
         self, call: str, failure: FailedParts, deadline_s: float | None, *, report: bool
     ) -> Proposal:
-        """Search an answer; with `report` put the failure on record."""
+        """Search an answer to a failure, and put the failure on record if that is wanted.
+
+        Parameters
+        ----------
+        call
+            The name of the method that asks, for the count of calls.
+        failure
+            The parts that have failed, or are to leave.
+        deadline_s
+            Seconds that the search may take; None for as long as it takes.
+        report
+            Whether the failure is put on record, with an answer or without one.
+
+        Returns
+        -------
+        Proposal
+            The changes, which the caller may `apply`.
+
+        Raises
+        ------
+        InputError
+            If a part does not exist or has failed, or the controller is closed.
+        InfeasibleError, LimitReached
+            If it is proved that nothing helps, or no way was found in time.
+        """
         self._check_open()
         clock = start_clock(deadline_s)
         with self._tally.call(call, failure), self._background.pause():
@@ -281,6 +318,24 @@ class Rerouter(Keeper):
 
         An answer is stale if the state has changed since it was `asked` for, or if a part that it
         uses has failed.
+
+        Parameters
+        ----------
+        asked
+            The snapshot in which the answer was searched.
+        failure
+            The parts that have failed.
+        answer
+            The answer, or the error that says that nothing helps or was found.
+        report
+            Whether the failure is put on record.
+        even_if_stale
+            Whether a stale answer counts too, because there is no time for another search.
+
+        Returns
+        -------
+        bool
+            False if the answer is stale, and another one has to be searched: nothing was recorded.
         """
         with self._lock:
             record = self._now.record
@@ -303,6 +358,16 @@ class Rerouter(Keeper):
 
     def apply(self, proposal: Proposal) -> Reroute:
         """Take over a proposal; return the new state.
+
+        Parameters
+        ----------
+        proposal
+            What `fail`, `what_if`, `drain`, `give_back` or `offers` has returned.
+
+        Returns
+        -------
+        Reroute
+            The state after the changes, with the failed parts in it.
 
         Raises
         ------
@@ -337,12 +402,28 @@ class Rerouter(Keeper):
         fibre: Parts = None,
         cell: Parts = None,
     ) -> Reroute:
-        """Take failed parts into use again; a unit whose circuits went to a spare is a spare now.
+        """Take failed parts that were repaired into use again.
+
+        Units are the chips of a rack or the ports of a switch. After a failure, circuits of a unit
+        may have moved to a spare, which then stands in for it. They stay there when the unit is
+        repaired, and the repaired unit becomes a spare itself; `give_back` proposes how it gets
+        its circuits back. Chips that were cut off with their server work again with its fibres.
+
+        Parameters
+        ----------
+        chip, port, fibre, cell
+            The repaired parts of each kind: a number, several, or None for none. Cells are named
+            alike whether they were dead or stuck.
+
+        Returns
+        -------
+        Reroute
+            The new state, in which the parts work. No circuit of it has changed.
 
         Raises
         ------
         InputError
-            If no part is named, or one has not failed.
+            If no part is named, one has not failed, or the controller is closed.
         """
         self._check_open()
         repaired = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
@@ -357,7 +438,20 @@ class Rerouter(Keeper):
     def give_back(self, unit: int, *, deadline_s: float | None = None) -> Proposal:
         """Propose how a repaired unit gets its circuits back.
 
-        The stand-in is a spare again once that is applied.
+        The stand-in is the spare that took over its circuits. It is a spare again once the
+        proposal is applied.
+
+        Parameters
+        ----------
+        unit
+            The number of the repaired unit: a chip of a rack, or a port of a switch.
+        deadline_s
+            Seconds that the search may take; None for as long as it takes.
+
+        Returns
+        -------
+        Proposal
+            The changes, for `apply`; its `restored` are the unit and its stand-in.
 
         Raises
         ------
@@ -370,6 +464,8 @@ class Rerouter(Keeper):
         clock = start_clock(deadline_s)
         unit = integer("unit", unit, at_least=0)
         now = self._now
+
+        # The search treats the stand-in as failed, and allows `unit` alone to take over from it.
         stand_in = self.stand_ins.get(unit, -1)
         leaving = failure_of_unit(now.state, stand_in)
         closed = now.record.closed_to(leaving)

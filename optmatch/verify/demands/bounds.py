@@ -442,9 +442,14 @@ def _list_group_work(problem: Demand) -> GroupWork:
 def bound_weighted(problem: Demand) -> float:
     """Bound the total cost of all groups, each its weight times its lateness.
 
-    The primal-dual method for concurrent open shop. No two groups use a line at the same time, nor
-    do the delays that it waits for overlap. The line that sends most, together with the line that
-    waits for most delays, is thus a single machine on which the groups follow each other.
+    The primal-dual method for concurrent open shop. A line is a port that sends or a port that
+    receives. In each slot a line has one circuit, hence it carries one group at a time, and each
+    of its entries in the matrix needs a slot with a delay of its own. No port sends during a
+    delay. Therefore the ticks for which one line carries some groups, plus the delays that any
+    line needs for the same groups, are a time before which these groups are not all complete. The
+    method takes the line that carries most and the line with most delays. Both together are like a
+    single machine that works on one group after another: a group occupies it for its ticks on the
+    first line plus its delays on the second one.
 
     Each round raises the price of a tick of this machine. A group pays the price for each of its
     own ticks out of its budget, which is its weight at first. The price is as high as all budgets
@@ -455,20 +460,24 @@ def bound_weighted(problem: Demand) -> float:
     Parameters
     ----------
     problem
-        A demand with groups.
+        A demand with groups. Without weights all groups have weight 1, and without deadlines all
+        are due at 0.
 
     Returns
     -------
     float
-        Weight times seconds.
+        A cost below which no schedule is, as weight times seconds of lateness.
     """
+    # In ticks: what each group sends on each line (`sent`), the delays that it needs there
+    # (`delays`), and its deadline (`due`).
     work = _list_group_work(problem)
     n_groups, n_lines = work.sent.shape
     budgets = list(problem.weights or (1.0,) * n_groups)
     remaining = list(range(n_groups))
     earned = 0.0
     while len(remaining) > EXACT:
-        # The machine, and the ticks of each group on it.
+        # The machine is a line that carries and a line that waits for delays; then come the
+        # ticks for which each group occupies it.
         sender = max(range(n_lines), key=lambda line: int(work.sent[remaining, line].sum()))
         waiter = max(range(n_lines), key=lambda line: int(work.delays[remaining, line].sum()))
         ticks_of_group = {

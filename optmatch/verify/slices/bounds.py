@@ -159,7 +159,20 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
     """Return the bound that a certificate shows; infinite if it shows that there is no slice.
 
     Each place and each turn of the slice is refuted for all loads below the bound: by one of the
-    cuts, or by trying all placements. The bound is 0 where one of them is not refuted.
+    cuts, or by trying all placements.
+
+    Parameters
+    ----------
+    problem
+        The slice that is wanted, and the racks.
+    proof
+        The certificate: a bound of the load in circuits, and cuts (sets of servers).
+
+    Returns
+    -------
+    float
+        The bound of the certificate; 0 if one place or turn is not refuted; infinite if the bound
+        exceeds the fibres of every edge.
 
     Raises
     ------
@@ -270,11 +283,48 @@ class _TooManySteps(Exception):
 
 
 class _Attempt:
-    """A depth-first search of all ways to put slots on servers, with a route for each pair."""
+    """A depth-first search of all ways to put slots on servers, with a route for each pair.
+
+    Slots are placed in the order of their numbers. All circuits of a slot with the slots before it
+    get their routes before the next slot is placed.
+
+    Attributes
+    ----------
+    room
+        ``room[edge]``: how many more circuits the edge may carry; below 0 where other slices load
+        it beyond the limit.
+    server_of_slot
+        ``server_of_slot[slot]``: the servers of the slots that are placed so far.
+    owed_out, owed_in
+        ``owed_out[slot]``, ``owed_in[slot]``: circuits that leave a slot, and that arrive there,
+        and have no route yet.
+    edges_out, edges_in
+        The edges that leave each server of the place, and that enter it.
+    known_candidates
+        The routes from a server to another one that are offered to a number of circuits, each as
+        its edges; by source, destination and number of circuits. Looked up once for each key.
+    n_steps
+        How often `route` was called; the search ends at `MOST_STEPS`.
+    """
 
     def __init__(
         self, problem: SliceAllocation, torus: Torus, servers: list[int], limit: int
     ) -> None:
+        """Begin a search in which no slot has a server yet.
+
+        Parameters
+        ----------
+        problem
+            The racks, and the loads of their edges by other slices.
+        torus
+            The slice as it is turned; ``torus.weights[source slot, destination slot]`` is the
+            number of circuits between two slots.
+        servers
+            The free servers of the place: of one rack, or of all joined racks.
+        limit
+            The largest load: no edge carries more circuits than this, those of other slices
+            included.
+        """
         self.problem = problem
         self.torus = torus
         self.servers = servers
@@ -290,6 +340,7 @@ class _Attempt:
             self.owed_out[source] += weight
             self.owed_in[destination] += weight
 
+        # Edges at the servers that slots can have, for the room that placed slots still have.
         self.edges_out: dict[int, list[int]] = {server: [] for server in servers}
         self.edges_in: dict[int, list[int]] = {server: [] for server in servers}
         for edge, (tail, head) in enumerate(problem.fabric.edges.tolist()):
@@ -301,7 +352,23 @@ class _Attempt:
         self.n_steps = 0
 
     def place(self, slot: int) -> Iterator[bool]:
-        """Yield True for each way to place this slot and all after it."""
+        """Yield True for each way to place this slot and all after it.
+
+        Parameters
+        ----------
+        slot
+            The first slot without a server; ``torus.slots`` if all have one.
+
+        Yields
+        ------
+        bool
+            True, while the servers and the room of the attempt are those of a complete way.
+
+        Raises
+        ------
+        _TooManySteps
+            After `MOST_STEPS` calls of `route`.
+        """
         if slot == self.torus.slots:
             yield True
             return
@@ -320,6 +387,18 @@ class _Attempt:
     def route(self, slot: int, pairs: list[tuple[int, int]]) -> Iterator[bool]:
         """Yield True for each way to route these pairs and place the slots that follow.
 
+        Parameters
+        ----------
+        slot
+            The slot that was placed last.
+        pairs
+            Pairs of a source slot and a destination slot without a route, both of them placed.
+
+        Yields
+        ------
+        bool
+            True, while the servers and the room of the attempt are those of a complete way.
+
         Raises
         ------
         _TooManySteps
@@ -331,6 +410,7 @@ class _Attempt:
         if not pairs:
             yield from self.place(slot + 1)
             return
+        # All circuits of the first pair take one route; each offered one with room is tried.
         pair = pairs[0]
         weight = self.torus.weights[pair]
         source, destination = (self.server_of_slot[end] for end in pair)

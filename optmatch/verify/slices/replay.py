@@ -71,12 +71,33 @@ SlotPair = tuple[int, int]
 def verify_slice(
     problem: SliceAllocation, subject: Schedule | Allocation | Solution, findings: Findings
 ) -> None:
-    """Check an allocation and, of a solution, its claims."""
-    findings.step = 1.0  # a circuit
+    """Check where a slice is allocated, and what a solution claims about that.
+
+    The objective is the load of an allocation: the number of circuits on the fullest edge that the
+    slice uses. A solution claims an objective, a lower bound with its certificate, a status and
+    statistics; `check_solution` compares each claim with a value that is computed here anew.
+
+    Parameters
+    ----------
+    problem
+        The slice that is wanted, and the racks with the slices that are in them already.
+    subject
+        An `Allocation` alone, or a `Solution` whose answer is one. Any other object, a `Schedule`
+        for example, is refused as a violation.
+    findings
+        The report in the making. Violations, notes and figures are added to it; nothing is
+        returned. The figure ``lower_bound_recomputed`` is the bound by one pair of slots, in
+        circuits; it is infinite if no place has servers enough.
+    """
+    # Loads and their bounds are whole numbers of circuits, and are compared as such.
+    findings.step = 1.0
     findings.figures["lower_bound_recomputed"] = bound_load(problem)
     if not isinstance(subject, Solution):
         _replay(problem, subject, findings)
         return
+
+    # Each pair of slots has its circuits on one route. Anybody can count the load of the pair with
+    # most circuits, hence a claimed lower bound below that (the `floor`) is a violation.
     check_solution(
         problem,
         subject,
@@ -88,9 +109,21 @@ def verify_slice(
 
 
 def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> bool:
-    """Check an allocation: its servers, circuits, routes and fibres.
+    """Check an allocation: its servers, circuits, routes and fibres, in this order.
 
-    Returns False if its load could not be counted.
+    Parameters
+    ----------
+    problem
+        The slice that is wanted, and the racks.
+    answer
+        The allocation; an object of another class is a violation.
+    findings
+        The report, to which violations and the figures of `_add_figures` are added.
+
+    Returns
+    -------
+    bool
+        Whether the load could be counted; False if a rule is broken on which later ones rest.
     """
     if not isinstance(answer, Allocation):
         findings.refuse(ANSWER_IS_ALLOCATION, "answer", type(answer).__name__, "Allocation")
@@ -104,6 +137,7 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
     if not _check_servers(problem, answer, torus, findings):
         return False
 
+    # Routes and fibres are checked only for circuits that are all as expected.
     slots_of_circuit = _expected_circuits(problem, answer)
     circuits = [PortPair(*row) for row in answer.circuits.tolist()]
     _check_circuits(circuits, slots_of_circuit, findings)
@@ -150,7 +184,21 @@ def _check_servers(
 ) -> bool:
     """Check that each slot has a free server of its own, and all are in one rack or joined.
 
-    Returns False if a rule is broken: then there are no chips between which circuits could be.
+    Parameters
+    ----------
+    problem
+        The slice that is wanted, and the racks.
+    answer
+        The allocation; ``answer.servers[slot]`` is the server of each slot.
+    torus
+        The slice as it is turned in the answer.
+    findings
+        The report, to which violations are added, and for joined racks the figure ``racks``.
+
+    Returns
+    -------
+    bool
+        False if a rule is broken: then there are no chips between which circuits could be.
     """
     fabric = problem.fabric
     servers = answer.servers.tolist()
@@ -168,6 +216,7 @@ def _check_servers(
     if len(findings.violations) > violations_before:
         return False
 
+    # Circuits leave a rack only where racks are joined by optical switches.
     racks = {int(fabric.server_coordinates[server, 0]) for server in servers}
     if fabric.joined:
         findings.figures["racks"] = len(racks)
@@ -178,9 +227,23 @@ def _check_servers(
 def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[PortPair, SlotPair]:
     """Return the circuits that the slice needs by their ports, each with its slots.
 
-    A chip has two ports for each axis: ``2 axis`` towards lower places, ``2 axis + 1`` towards
-    higher ones.
+    A slot is the part of the slice on one server. A chip has two ports for each axis: ``2 axis``
+    towards lower places, ``2 axis + 1`` towards higher ones.
+
+    Parameters
+    ----------
+    problem
+        The racks, and whether the torus is twisted.
+    answer
+        The allocation: its shape in chips, and ``servers[slot]``, which must exist.
+
+    Returns
+    -------
+    dict
+        The source slot and the destination slot, by the ports of the circuit.
     """
+    # By the place of a chip in the slice: its slot, and its number among all chips of all racks.
+    # Slots of a slice and chips of a server are both counted with the first axis fastest.
     fabric = problem.fabric
     shape = answer.shape
     slot_of_chip: dict[Shape, int] = {}
@@ -193,6 +256,7 @@ def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[Por
         slot_of_chip[x, y, z] = slot
         number_of_chip[x, y, z] = int(answer.servers[slot]) * fabric.chips_per_server + on_server
 
+    # A circuit that leaves upwards arrives at the lower port of the next chip, and vice versa.
     circuits = {}
     for chip in slot_of_chip:
         for axis, step in product(range(3), (-1, 1)):
@@ -225,6 +289,21 @@ def _check_routes(
 ) -> dict[SlotPair, list[int]] | None:
     """Check the route of each pair of slots.
 
+    A route joins the servers of both slots, passes edges of the racks, and is one of those that
+    the problem offers to as many circuits as the pair has.
+
+    Parameters
+    ----------
+    problem
+        The racks, and the loads of their edges.
+    answer
+        The allocation. ``routes[k]`` are the servers and switches on the way of pair k, in
+        ascending order of pairs; `servers` have been checked.
+    torus
+        The slice as it is turned in the answer, with the circuits between its slots.
+    findings
+        The report, to which violations are added.
+
     Returns
     -------
     dict or None
@@ -250,6 +329,7 @@ def _check_routes(
             findings.refuse(ROUTE_PASSES_FIBRES, where, f"{gap[0]} to {gap[1]}", "neighbours")
             return None
 
+        # The edges exist: the rules of switches and of offered routes can be applied.
         for middle in range(1, len(route) - 1):
             passed = route[middle - 1 : middle + 2]
             check_crossing(fabric, passed, f"{where}[{middle}]", findings)
@@ -317,7 +397,16 @@ def _check_fibres(
 ) -> None:
     """Check that each circuit has one free fibre on each edge of its route, for itself.
 
-    ``edges_of_circuit[circuit]`` are the edges of its route, in order.
+    Parameters
+    ----------
+    problem
+        The racks, and the fibres that other slices use.
+    answer
+        The allocation; each row of `fibres` is a circuit and a fibre that it uses.
+    edges_of_circuit
+        ``edges_of_circuit[circuit]``: the edges of its route, in order.
+    findings
+        The report, to which violations are added, about `MOST_TOLD` at most.
     """
     is_lit = problem.lit_fibres
     edge_of_fibre = problem.fabric.edge_of_fibre.tolist()
@@ -335,6 +424,7 @@ def _check_fibres(
         in_use.add(fibre)
         passed[circuit].append(edge_of_fibre[fibre])
 
+    # One fibre for each edge, in the order of the route.
     for circuit, (edges, expected) in enumerate(zip(passed, edges_of_circuit, strict=True)):
         if edges != expected:
             findings.refuse(FIBRE_PER_EDGE, f"circuit {circuit}", edges, expected)

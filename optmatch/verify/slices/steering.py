@@ -17,10 +17,26 @@ RING_HAS_ALL_IT_CAN_USE = Rule("a ring has all whole ports it can use")
 
 
 def check_steering(steering: Steering) -> Report:
-    """Check how ports are shared, in exact fractions.
+    """Check how the chips of a slice share their ports among rings, in exact fractions.
 
-    The figures ``level`` (recomputed from the shares) and ``upper_bound`` (from the prices) agree
-    in an optimal answer.
+    A ring is a cycle of chips around which data pass, and each of its chips, the members, gives it
+    a share of its ports. Half of these ports send. The bandwidth of a ring, in ports that send, is
+    that of its slowest member, and is at most `link_units`. The *level* is the least bandwidth
+    over demand of all rings; a good answer has the largest one. Prices of chips and links are a
+    solution of the dual linear program, and prove that no level is larger.
+
+    Parameters
+    ----------
+    steering
+        The answer: ``shares[chip, ring]`` as parts of 1, whole ports ``units[ring]``, the level,
+        and the prices ``chip_prices[chip]`` and ``link_prices[ring]``, which are 0 or more and
+        have no unit (only their ratios count).
+
+    Returns
+    -------
+    Report
+        Broken rules, and the figures ``level``, recomputed from the shares, and ``upper_bound``,
+        from the prices: infinite if they prove nothing. Both agree in an optimal answer.
 
     Examples
     --------
@@ -33,6 +49,7 @@ def check_steering(steering: Steering) -> Report:
     _check_shares(steering, findings)
     _check_units(steering, findings)
 
+    # The claimed level is that of the shares, and the dual prices bound it by the same value.
     level = float(_recompute_level(steering))
     findings.figures["level"] = level
     if not agree(steering.level, level):
@@ -78,6 +95,13 @@ def _check_units(steering: Steering, findings: Findings) -> None:
     """Check that whole ports suffice, and that no ring could have one more at no other's cost.
 
     A ring of u units takes u ports to send and u ports to receive of each of its chips.
+
+    Parameters
+    ----------
+    steering
+        The answer; its ``units[ring]`` are checked.
+    findings
+        The report, to which violations are added.
     """
     most_units = steering.ports // 2
     if steering.link_units is not None:
@@ -91,6 +115,7 @@ def _check_units(steering: Steering, findings: Findings) -> None:
         if count > steering.ports:
             findings.refuse(CHIP_HAS_PORTS, f"chip {chip}", count, steering.ports)
 
+    # A ring can grow by one unit if each of its chips has two idle ports.
     for number, (ring, units) in enumerate(zip(steering.rings, units_of_ring, strict=True)):
         idle_ports = min(steering.ports - used_ports[chip] for chip in ring)
         could_have_more = idle_ports >= 2 and units < most_units
@@ -104,7 +129,17 @@ def _bound_level(steering: Steering) -> Fraction | None:
 
     A level costs each ring its demand times the prices of its chips, by the ports that they send
     with, and its own link price; all chips and links together are worth the sum of their prices.
-    None if the prices show nothing: one is below 0, or they are of other chips or rings.
+
+    Parameters
+    ----------
+    steering
+        The answer, with ``chip_prices[chip]`` and ``link_prices[ring]``.
+
+    Returns
+    -------
+    Fraction or None
+        Worth over cost of level 1. None if the prices show nothing: one is below 0, they are of
+        other chips or rings, a link has a price although links have no limit, or all are 0.
     """
     limit = None if steering.link_units is None else Fraction(steering.link_units)
     demands = [Fraction(float(demand)) for demand in steering.demands]
@@ -117,6 +152,7 @@ def _bound_level(steering: Steering) -> Fraction | None:
     if len(chip_prices) != len(steering.shares) or len(link_prices) != len(demands):
         return None
 
+    # Weak duality: a level costs its multiple of `cost_of_level`, which cannot exceed the worth.
     sending_ports = Fraction(steering.ports, 2)
     cost_of_level = Fraction()
     for ring, demand, link_price in zip(steering.rings, demands, link_prices, strict=True):
