@@ -206,7 +206,25 @@ class Array:
         return not isinstance(value, str | bytes | Mapping | None)
 
     def check(self, name: str, value: Any) -> Any:
-        """Return a frozen array of this type; one that is frozen already is not copied."""
+        """Return a frozen array of this type; one that is frozen already is not copied.
+
+        Parameters
+        ----------
+        name
+            The field, for messages.
+        value
+            An array, or nested sequences of numbers.
+
+        Returns
+        -------
+        NDArray
+            A read-only array with the type, the axes and the range of this form.
+
+        Raises
+        ------
+        InputError
+            If the shape is another one, an entry is no number of the type, or one is out of range.
+        """
         array = value
         if not self._is_frozen(value):
             array = frozen(name, value, self.axes.count, self.dtype)

@@ -58,8 +58,25 @@ def check_target(
 ) -> Path:
     """Refuse a file that could not be written, before work is spent on it.
 
-    Returns the file behind all links. Refused are a file that is there (without `force`), a
-    folder, a file in no folder, and a name without one of the `endings`.
+    Parameters
+    ----------
+    path
+        The file to be written, or a pipe or a device.
+    force
+        Whether a file that is there already may be replaced.
+    endings
+        The endings of names that are allowed, such as ``".json"``; empty for all.
+
+    Returns
+    -------
+    Path
+        The file behind all links; a pipe or a device as it was named.
+
+    Raises
+    ------
+    InputError
+        If the file is there (without `force`), is a folder, lies in no folder or in one that
+        cannot be written, or if its name has none of the `endings`.
     """
     name = path_name(path)
     target = Path(os.path.realpath(name))
@@ -107,6 +124,13 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
     """Lock a folder against other holders; with `shared`, against those without it.
 
     Where folders cannot be locked, or one stays locked for ten seconds, there is no lock.
+
+    Parameters
+    ----------
+    folder
+        The folder that is locked while the block runs.
+    shared
+        Whether other holders of a shared lock may hold it at the same time.
     """
     handle = None
     with suppress(ImportError, OSError):

@@ -70,6 +70,7 @@ class Heater(Value):
     b_within_rad_per_v2: Amount | None = None
 
     def __post_init__(self) -> None:
+        """Refuse an arm that does not exist, and phases that are not given or do not rise."""
         Value.__post_init__(self)
 
         # The phase follows from the voltage by a coefficient, or by points between which it rises.

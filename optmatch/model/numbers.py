@@ -82,7 +82,16 @@ def _refuse_changed_entries(
 ) -> None:
     """Raise an `InputError` that names the first entry that is not finite, or that a cast changed.
 
-    `value` became `source`, and that became `array`.
+    Parameters
+    ----------
+    name
+        The field, for the message.
+    value
+        The numbers as the caller gave them.
+    source
+        The same as an array of the type that NumPy chose.
+    array
+        The same after the cast to the wanted type.
     """
     is_wrong = (source != array) | ~np.isfinite(source)
     is_rounded = np.zeros_like(is_wrong)

@@ -94,6 +94,7 @@ class Schedule(Value):
     )
 
     def __post_init__(self) -> None:
+        """Refuse fields without one entry for each slot, and slots that are no matchings."""
         check_fields(self)
         n_slots = len(self.matchings)
         n_durations = len(self.durations_s)

@@ -260,6 +260,7 @@ class Solution(Value, Generic[Answer]):
     proof: Proof | None = None
 
     def __post_init__(self) -> None:
+        """Refuse a status, an answer, an objective and a bound that contradict each other."""
         check_fields(self)
         object.__setattr__(self, "stats", FrozenMap(self.stats))
         has_answer = self.schedule is not None or self.answer is not None
@@ -334,7 +335,15 @@ class Solution(Value, Generic[Answer]):
         return claim
 
     def _check_bound(self, objective: Score, bound: Score) -> None:
-        """Refuse a bound that is above the objective, or below it where that is optimal."""
+        """Refuse a lower bound that is above the objective, or below it where that is optimal.
+
+        Parameters
+        ----------
+        objective
+            The objective: a number, or a tuple of levels that are compared one after the other.
+        bound
+            The lower bound in the same form; minus infinity if there is none.
+        """
         if isinstance(objective, tuple) and isinstance(bound, tuple):
             if len(objective) != len(bound):
                 raise InputError(f"objective {objective} and lower_bound {bound}: as many levels")

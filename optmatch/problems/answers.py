@@ -77,7 +77,7 @@ def _check_schedule(problem: Problem, schedule: Schedule, where: str = "") -> No
     schedule
         The schedule; its matchings and cell states need a column for each port and each cell.
     where
-        What stands before the names of fields in messages, such as ``schedules[0].``.
+        The text before the names of fields in messages, such as ``schedules[0].``.
     """
     if problem.fabric is None:
         raise InputError(f"{problem.kind} has no switch, and no schedule")
@@ -174,18 +174,17 @@ def _check_allocation(problem: SliceAllocation, answer: Allocation) -> None:
 def _check_collective_plan(problem: Collective, answer: CollectivePlan, where: str = "") -> None:
     """Refuse a plan of a collective whose arrays belong to other ranks, epochs or chunks.
 
-    An epoch is a time in which the circuits stay as they are; rounds of sends follow each other
-    in it.
+    In an epoch all circuits stay as they are, while rounds of sends follow each other.
 
     Parameters
     ----------
     problem
-        The collective, with its ranks, lanes (circuits of a rank at a time) and planes.
+        The collective, with its ranks, lanes (the ports of a rank on all planes).
     answer
         The plan. ``circuits[epoch, lane, rank]`` is the rank that a circuit leads to; a row of
         `sends` has the fields of `SEND_COLUMNS`, a row of `links` a send and two ranks.
     where
-        What stands before the names of fields in messages, such as ``plans[0].``.
+        The text before the names of fields in messages, such as ``plans[0].``.
     """
     n_ranks = problem.n_ranks
     n_epochs = len(answer.circuits)

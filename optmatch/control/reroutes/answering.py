@@ -95,8 +95,20 @@ def take_snapshot(
 ) -> Snapshot:
     """Derive the values that answers need.
 
-    `before` is a snapshot of an earlier state of the same fabric, whose distances and workspaces
-    are used again.
+    Parameters
+    ----------
+    record
+        The state, and the failures that are pending.
+    priorities
+        ``priorities[circuit]``: the priority of the job that owns it.
+    before
+        A snapshot of an earlier state of the same fabric, whose distances and workspaces are used
+        again; None to compute them.
+
+    Returns
+    -------
+    Snapshot
+        Without prepared answers.
     """
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState

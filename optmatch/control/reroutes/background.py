@@ -86,6 +86,11 @@ class Background:
             return self._changed.wait_for(lambda: not self._is_working, timeout_s)
 
     def _work(self) -> None:
+        """Prepare the answers of the newest snapshot, until there is no newer one.
+
+        This is all that the thread does. Controllers of one process take turns. After an error the
+        thread ends, and whoever waits for it is woken.
+        """
         while True:
             with self._changed:
                 snapshot = self._next

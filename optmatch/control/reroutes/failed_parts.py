@@ -335,6 +335,18 @@ def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
 
     Where whole racks take over, these are all units of the racks in which something was repaired,
     unless another part of the rack is still broken.
+
+    Parameters
+    ----------
+    after
+        The state after the repair.
+    repaired
+        The repaired parts.
+
+    Returns
+    -------
+    set of int
+        Numbers of units: chips of a rack, or ports of a switch.
     """
     units = after.units
     dead_units = {port // units.ports_per_unit for port in after.dead_ports}

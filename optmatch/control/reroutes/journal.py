@@ -123,7 +123,27 @@ class Journal:
         return [*records, present]
 
     def _read_line(self, line: bytes, place: str) -> tuple[Any, Any]:
-        """Return event and changes of a line, if its checksum is right."""
+        """Return event and changes of a line, if its checksum is right.
+
+        A checksum covers the line and the checksum before it, so that no line can be missing.
+
+        Parameters
+        ----------
+        line
+            A line without its end: a checksum, a space, and JSON.
+        place
+            File and number of the line, for messages.
+
+        Returns
+        -------
+        tuple
+            The name of the event, and the changes of the record as `list_changes` gave them.
+
+        Raises
+        ------
+        FormatError, InputError
+            If the checksum is another one, or the line has other keys.
+        """
         checksum = line[:_CHECKSUM_LETTERS]
         separator = line[_CHECKSUM_LETTERS : _CHECKSUM_LETTERS + 1]
         body = line[_CHECKSUM_LETTERS + 1 :]
@@ -153,6 +173,13 @@ class Journal:
         """Add a line for a change; it is on disk when this returns, if that is wished.
 
         The line of a proposal may reach the disk later: its caller has nothing to lose yet.
+
+        Parameters
+        ----------
+        event
+            The name of the event.
+        before, after
+            The record before the change and after it; the line has their differences.
         """
         changes = list_changes(before, after)
         body = canonical({"what": event, "time_s": time.time(), "changes": changes})
@@ -174,6 +201,13 @@ class Journal:
         """Begin a new journal with a new snapshot, if the present one is long or that is asked.
 
         The snapshot names its journal. A reader therefore finds the old pair or the new one.
+
+        Parameters
+        ----------
+        records
+            The records that can be returned to, and the present one last.
+        always
+            Whether to begin anew although the journal is short.
         """
         if self._n_lines < self._compact_lines and not always:
             return
@@ -246,7 +280,24 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _lock_files(path: Path) -> Any:
-    """Lock a controller's files for this process; None where files cannot be locked."""
+    """Lock a controller's files for this process.
+
+    Parameters
+    ----------
+    path
+        The snapshot of the controller. The lock is a file beside it, whose name ends in ``.lock``,
+        and which has the number of the process that holds it.
+
+    Returns
+    -------
+    file or None
+        The open file, which holds the lock until it is closed; None where files cannot be locked.
+
+    Raises
+    ------
+    InputError
+        If another process holds the lock.
+    """
     try:
         import fcntl
     except ImportError:

@@ -362,7 +362,7 @@ class Rerouter(Keeper):
         Parameters
         ----------
         proposal
-            What `fail`, `what_if`, `drain`, `give_back` or `offers` has returned.
+            A proposal from `fail`, `what_if`, `drain`, `give_back` or `offers`.
 
         Returns
         -------

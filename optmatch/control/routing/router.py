@@ -144,6 +144,7 @@ class Router:
         cells: CellDevice | None = None,
         warm: bool = False,
     ) -> None:
+        """Check the arguments, which the class describes, and make the first workspace."""
         from optmatch.solvers.routing.row_router import new_row_router
         from optmatch.verify.routing import quick
 
@@ -185,7 +186,11 @@ class Router:
             self._warm_up()
 
     def _warm_up(self) -> None:
-        """Call each method once with two ports that can meet, then without a circuit."""
+        """Compile all kernels of this router by calling each method once.
+
+        The matchings are one with a single circuit, between two ports that can meet, and one
+        without any. The answers are thrown away.
+        """
         dark = np.full(self.fabric.n_ports, IDLE, dtype=np.int32)
         circuit = dark.copy()
         meets = self.fabric.route_cells() != UNREACHED
@@ -339,7 +344,30 @@ class Router:
     def _route(
         self, matching: ArrayLike, given: NDArray[np.int8] | None, out: Routed | None
     ) -> Routed:
-        """Route a matching: anew, or from given states."""
+        """Route a matching: anew, or from given states.
+
+        Parameters
+        ----------
+        matching
+            ``matching[source] = destination``, -1 idle; one row.
+        given
+            ``given[cell]``: the present states, 0 bar, 1 cross, -1 free, from which few cells are
+            to change; None to route anew.
+        out
+            Arrays from `empty` that receive the answer; None for new ones.
+
+        Returns
+        -------
+        Routed
+            States, routes and lengths; `out` if that was given.
+
+        Raises
+        ------
+        InputError
+            If the matching, the states or `out` do not fit the fabric.
+        InfeasibleError, LimitReached
+            If no states hold the matching, or none were found in time.
+        """
         row = _typed("matching", matching, 1, np.int32)
         routed = self.empty() if out is None else self._check_out(out)
         if len(row) != self._n_ports:
@@ -407,6 +435,17 @@ class Router:
         """Route a matching that the fast methods left out, by the default method of `Routing`.
 
         The search has the time that is left on the clock of the call.
+
+        Parameters
+        ----------
+        router
+            The compiled router, which reads routes and lengths from the states that are found.
+        row
+            ``row[source] = destination``, -1 idle.
+        routed
+            The arrays that receive the answer.
+        clock
+            The clock of the call; None to give the search the time limit of this router.
 
         Raises
         ------

@@ -120,7 +120,18 @@ def _bound_together(problem: Demand) -> float:
 
     One line sends, and the delays of another one pass meanwhile, where all circuits change
     together. Where ports are bidirectional, what all pairs need is divided by the number of pairs
-    that have circuits side by side.
+    that have circuits side by side. A line is a row of the matrix, a port that sends, or a column,
+    a port that receives.
+
+    Parameters
+    ----------
+    problem
+        A demand.
+
+    Returns
+    -------
+    float
+        A number of matchings where these are counted, else seconds; 0 with a packet network.
     """
     if problem.packet_share > 0:
         return 0.0
@@ -267,7 +278,17 @@ def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
 def count_groups(numbers: list[int]) -> int:
     """Count into how many groups of sum zero numbers can be put, of which no two are opposite.
 
-    Of more than `MOST_NUMBERS` numbers an upper bound: a group has three, and both signs.
+    Parameters
+    ----------
+    numbers
+        Whole numbers other than 0, with sum 0. No number is the negative of another one.
+
+    Returns
+    -------
+    int
+        The largest number of groups, by dynamic programming over subsets. An upper bound where
+        there are more than `MOST_NUMBERS` numbers or too many subsets with sum 0: each group has
+        three numbers at least, and both signs.
     """
     positive = sum(number > 0 for number in numbers)
     bound = min(positive, len(numbers) - positive, len(numbers) // 3)

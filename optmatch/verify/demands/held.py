@@ -121,6 +121,16 @@ class HeldCircuits:
         """Tell whether light could come to a terminal, were it free to change cells as it goes.
 
         Breadth-first search over the terminals where light enters cells.
+
+        Parameters
+        ----------
+        first
+            The terminal where light enters a cell.
+        last
+            The terminal by which it is to leave its last cell.
+        states
+            ``states[cell]``: 0 bar, 1 cross, -1 free; a free cell may be passed in both states,
+            even by one walk.
         """
         known = {first}
         queue = [first]

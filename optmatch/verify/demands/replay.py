@@ -59,7 +59,22 @@ class ServedPlane(NamedTuple):
 def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
     """Apply all rules to the schedules of all planes; tell whether they define what is served.
 
-    The figure ``objective`` is the recomputed one.
+    Planes are switches side by side, each with a schedule of its own, which share the demand.
+
+    Parameters
+    ----------
+    problem
+        The demand, in whole ticks (``tick_s`` seconds each) for each pair of ports.
+    schedules
+        A schedule for each plane.
+    findings
+        The report, to which violations, notes and figures are added. The figure ``objective`` is
+        the recomputed one; a figure that each plane has is the largest of all planes.
+
+    Returns
+    -------
+    bool
+        False if the slots of some plane are no matchings: then the objective is not known.
     """
     findings.expect(SCHEDULE_FOR_EACH_PLANE, "schedules", len(schedules), problem.planes)
     planes = list[ServedPlane]()
@@ -133,6 +148,15 @@ def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> boo
 def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
     """Count the ticks of each slot, and check that they are whole and not too few.
 
+    Parameters
+    ----------
+    problem
+        The demand, with the length of a tick in seconds and the fewest ticks of a slot.
+    schedule
+        The schedule of one plane.
+    findings
+        The report, to which violations are added.
+
     Returns
     -------
     NDArray
@@ -192,7 +216,21 @@ def _check_completion(
 ) -> float:
     """Compare served and wanted demand; return the time of the last arrival, in seconds.
 
-    ``served[source, destination]`` and `end_ticks`, the end of the last slot, are in ticks.
+    Parameters
+    ----------
+    problem
+        The demand, with the packet network that carries what circuits leave, if there is one.
+    served
+        ``served[source, destination]``: how long circuits carry over all planes, in ticks.
+    end_ticks
+        The end of the last slot of all planes, in ticks.
+    findings
+        The report, to which violations and figures are added.
+
+    Returns
+    -------
+    float
+        Seconds; infinite if something is left and there is no packet network.
     """
     wanted = problem.directed_ticks
     tick_s = problem.tick_s
@@ -228,7 +266,20 @@ def _check_completion(
 def verify_demand(
     problem: Demand, subject: Schedule | PlaneSchedules | Solution, findings: Findings
 ) -> None:
-    """Replay an answer to a demand and, of a solution, check its claims."""
+    """Check an answer to a demand, and what a solution claims about it.
+
+    A solution claims an objective, a lower bound with its certificate, a status and statistics;
+    `check_solution` compares each claim with a value that is computed here anew.
+
+    Parameters
+    ----------
+    problem
+        The demand.
+    subject
+        The schedule of one plane, the schedules of several, or a solution that has them.
+    findings
+        The report in the making, to which violations, notes and figures are added.
+    """
     # The objective is a multiple of a step: packets alone may end between two ticks.
     if problem.objective == "matchings":
         findings.step = 1.0

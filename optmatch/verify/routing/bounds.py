@@ -120,6 +120,17 @@ def _count_passed_twice(problem: Routing) -> int:
     A cell is passed twice if both of its terminals a are lit. They are lit if each of them is a
     source, or is joined to a terminal b of a cell that is known to be passed twice. This holds
     only where light goes forward, from terminals a to terminals b.
+
+    Parameters
+    ----------
+    problem
+        A matching on a switch.
+
+    Returns
+    -------
+    int
+        The number of such cells; 0 where nothing can be shown, since a port is idle, light may go
+        both ways, or there are no cells.
     """
     fabric = problem.fabric
     graph = fabric.graph
@@ -172,12 +183,29 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
 def _measure_routes(
     graph: CellGraph, starts: NDArray[np.int32], ends: NDArray[np.int32]
 ) -> NDArray[np.float64]:
-    """Return ``cells[source, destination]`` of shortest routes between terminals."""
+    """Count the cells on shortest routes between the terminals of ports.
+
+    Parameters
+    ----------
+    graph
+        The cells and the links between their terminals.
+    starts, ends
+        ``starts[source]``, ``ends[destination]``: the terminal where the light of a port enters
+        its first cell, and the one where it leaves its last cell.
+
+    Returns
+    -------
+    float64 array, shape (sources, destinations)
+        ``cells[source, destination]``: infinite where there is no route, 0 where both ports have
+        the same terminal.
+    """
     same_terminal = starts[:, None] == ends
     forward = forward_lengths(graph, starts, ends)
     if forward is not None:
         return np.where(same_terminal, 0.0, forward)
 
+    # Shortest walks are shortest routes, but for those that pass a link twice. Branch and bound
+    # finds the routes of these pairs.
     cells, entered = _search_breadth_first(graph, starts)
     cells_to_ends = cells[:, ends]
     lengths = np.where(cells_to_ends > 0, cells_to_ends, math.inf)
@@ -194,6 +222,13 @@ def _search_breadth_first(
     graph: CellGraph, starts: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Search the shortest walks from all ports side by side, one step of all walks at a time.
+
+    Parameters
+    ----------
+    graph
+        The cells and the links between their terminals.
+    starts
+        ``starts[port]``: the terminal where the light of a port enters its first cell.
 
     Returns
     -------
@@ -237,8 +272,21 @@ def _passes_a_link_twice(
 ) -> NDArray[np.bool_]:
     """Return ``passes_twice[source, destination]``: the shortest walk passes some link twice.
 
-    All walks are followed back to their starts at once; `entered` is as `_search_breadth_first`
-    returns it.
+    All walks are followed back to their starts at once.
+
+    Parameters
+    ----------
+    graph
+        The cells and the links between their terminals.
+    entered
+        ``entered[port, terminal]``: where the shortest walk from a port enters the cell that it
+        leaves by the terminal, -1 without a walk; as `_search_breadth_first` returns it.
+    ends
+        ``ends[destination]``: the terminal where light leaves its last cell.
+
+    Returns
+    -------
+    bool array, shape (ports, destinations)
     """
     shape = (len(entered), len(ends))
     port = np.repeat(np.arange(len(entered)), len(ends))
@@ -266,6 +314,18 @@ def shortest_route(graph: CellGraph, start: int, end: int) -> float:
     Branch and bound: where the shortest walk passes a link in both directions, a route lacks one
     of the two. Each is closed in a case of its own. The shortest walk of all cases that passes no
     link twice is the route.
+
+    Parameters
+    ----------
+    graph
+        The cells and the links between their terminals.
+    start, end
+        The terminal where light enters the first cell, and the one where it leaves the last cell.
+
+    Returns
+    -------
+    float
+        The number of cells, infinite without a route.
     """
     best = math.inf
     open_cases = [frozenset[int]()]  # for each case the terminals that light may not leave by
@@ -287,6 +347,15 @@ def shortest_walk(
     graph: CellGraph, start: int, end: int, closed: frozenset[int]
 ) -> list[int] | None:
     """Find a shortest walk by breadth first search, which leaves no cell by a closed terminal.
+
+    Parameters
+    ----------
+    graph
+        The cells and the links between their terminals.
+    start, end
+        The terminal where light enters the first cell, and the one where it leaves the last cell.
+    closed
+        The terminals by which light may not leave a cell.
 
     Returns
     -------
@@ -329,6 +398,14 @@ def forward_lengths(
 
     Cells are taken in topological order, in waves, each after all cells that lead to it. Each
     cell is looked at once. Terminals of a cell are numbered a1, a2, b1, b2.
+
+    Parameters
+    ----------
+    graph
+        The cells and the links between their terminals.
+    starts, ends
+        The terminals where light of the sources enters its first cell, and where light to the
+        destinations leaves its last cell.
 
     Returns
     -------

@@ -31,7 +31,21 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     A beam leaks to the other output at the end by which it leaves. There its leak joins the beam
     that entered beside it, and loses from there on what that beam loses. Its share of that beam's
     signal is therefore the leak of the cell times the ratio of both powers where they enter it.
+
+    Parameters
+    ----------
+    light
+        The beams of a schedule: one entry for each passage of a beam through a cell, with its
+        slot, beam, and the terminals by which it enters and leaves the cell.
+    cells
+        The device of each cell: loss in dB and leak as a ratio of powers, by cell and state.
+
+    Returns
+    -------
+    Quality
+        Loss in dB and crosstalk as a ratio of powers; both of shape (slots, sources).
     """
+    # The loss of each beam: the sum over the cells that it passes.
     shape = light.arrived.shape
     n_sources = shape[1]
     beam = light.slot * n_sources + light.beam
@@ -56,6 +70,7 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     leaker = leaker[different]
     receiver = receiver[different]
 
+    # Both beams start with the same power; their losses before the cell decide the ratio.
     power_ratio = 10 ** ((before_db[receiver] - before_db[leaker]) / 10)
     crosstalk = np.zeros_like(total_db)
     np.add.at(crosstalk, beam[receiver], cells.leak[cell[leaker], state[leaker]] * power_ratio)
@@ -109,7 +124,20 @@ def sum_least(fabric: Fabric, cost: NDArray[np.float64], pairs: NDArray[np.bool_
 def _least_costs(graph: CellGraph, start: int, cost: list[list[float]]) -> dict[int, float]:
     """Find by Dijkstra the least cost at which light leaves a cell by each terminal it reaches.
 
-    ``cost[cell][state]``; a stuck cell has one state, a dead one none.
+    Parameters
+    ----------
+    graph
+        The cells and the links between their terminals. A stuck cell has one state, a dead one
+        none.
+    start
+        The terminal where light enters its first cell.
+    cost
+        ``cost[cell][state]``, 0 or more: what is added for a passage in bar (0) or cross (1).
+
+    Returns
+    -------
+    dict
+        The least cost by terminal, in the unit of `cost`; terminals out of reach are absent.
     """
     mate = graph.mate.tolist()
     exits = graph.exits.tolist()

@@ -36,8 +36,22 @@ class Traced(NamedTuple):
 def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Traced:
     """Trace every circuit both ways through the stated cells, and apply all rules of light.
 
-    The schedule has the shapes of the fabric, and matchings in all slots. Loops of light break no
-    rule, and are notes. On a switch without cells the link budgets of the circuits are checked.
+    Loops of light break no rule, and are notes. On a switch without cells the link budgets of the
+    circuits are checked.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    schedule
+        A schedule that has the shapes of the fabric, and matchings in all slots.
+    findings
+        The report, to which violations, notes and figures are added.
+
+    Returns
+    -------
+    Traced
+        The cells that each circuit passes, by slot and source; 0 on a switch without cells.
     """
     graph = fabric.graph
     matchings = schedule.matchings
@@ -117,6 +131,17 @@ def _check_sharing(
 
     All uses of links are sorted by (slot, link, circuit): a link that stands there with several
     circuits is shared.
+
+    Parameters
+    ----------
+    graph
+        The cells and the links between their terminals.
+    matchings
+        ``matchings[slot, source] = destination``, -1 idle.
+    light
+        The beams, as they were traced from their sources.
+    findings
+        The report, to which violations are added.
     """
     n_ports = matchings.shape[1]
     links = graph.links

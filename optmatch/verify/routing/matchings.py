@@ -64,7 +64,25 @@ def check_shapes(
 
 
 def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> bool:
-    """Check that each slot is a matching; without that circuits are not defined."""
+    """Check that each slot is a matching; without that circuits are not defined.
+
+    In a matching each live port has one destination or is idle, no two ports have the same one,
+    and bidirectional ports face each other in pairs.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    schedule
+        A schedule; ``matchings[slot, source] = destination``, -1 idle, has a column for each port.
+    findings
+        The report, to which violations are added.
+
+    Returns
+    -------
+    bool
+        Whether all slots are matchings.
+    """
     violations_before = len(findings.violations)
     matchings = schedule.matchings
     for slot, port in np.argwhere((matchings < IDLE) | (matchings >= fabric.n_ports)):
@@ -74,6 +92,7 @@ def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> b
     if len(findings.violations) > violations_before:
         return False
 
+    # All entries are ports or idle, and may now be used as indices.
     for slot, matching in enumerate(matchings):
         _check_dead_ports(fabric, slot, matching, findings)
         _check_destinations(slot, matching, findings)

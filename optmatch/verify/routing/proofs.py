@@ -173,6 +173,8 @@ class ProofChecker:
         `convert` turns a finite sum in price units into the unit of the bound.
         """
         self._check_sizes(proof, len(circuits))
+        # Depth-first search of the tree. Each routing falls into the case of some leaf, hence the
+        # least bound of all leaves is a bound of all routings.
         bounds = []
         open_nodes = [(0, [Case()] * len(circuits))]  # a node, and the case of each circuit
         while open_nodes:
@@ -221,6 +223,22 @@ class ProofChecker:
         The node splits on one circuit at one link. Either its branches forbid that circuit the one
         and the other direction of the link; or branch 0 forbids the link to that circuit, and
         branch 1 to all other circuits.
+
+        Parameters
+        ----------
+        proof
+            The certificate, with the circuit, the terminal and the kind of split of each node.
+        node
+            The node of its tree.
+        branch
+            0 or 1.
+        cases
+            ``cases[circuit]``: the exits and links that are forbidden to a circuit at the node.
+
+        Returns
+        -------
+        list of Case
+            The same for the branch, as a new list.
         """
         chosen = int(proof.circuit[node])
         terminal = int(proof.terminal[node])
@@ -274,7 +292,24 @@ class ProofChecker:
     ) -> dict[int, int]:
         """Return the least cost of leaving a cell by each terminal (Dijkstra).
 
-        The search stops at the terminal `end`, if there is one; the cost of that one is final.
+        Parameters
+        ----------
+        start
+            The terminal where light enters its first cell.
+        case
+            The exits and links that are forbidden.
+        prices
+            ``prices[link]``; that of the first link is paid too.
+        cell_costs
+            The cost of a cell in bar and in cross, in price units.
+        end
+            The terminal at which the search stops; -1 for none.
+
+        Returns
+        -------
+        dict
+            The cost by terminal, in price units; terminals out of reach are absent. If the search
+            stopped at `end`, only costs that do not exceed that of `end` are final.
         """
         cost_at: dict[int, int] = {}
         if self.link_of[start] in case.links:
@@ -316,7 +351,19 @@ class ProofChecker:
         return total % 2
 
     def _parities_of_walks(self, start: int) -> list[set[int]]:
-        """Return ``parities[terminal]``: of the numbers of cells of walks that leave by it."""
+        """Find the parities of the numbers of cells on walks, by breadth first search.
+
+        Parameters
+        ----------
+        start
+            The terminal where the walks enter their first cell.
+
+        Returns
+        -------
+        list of set of int
+            ``parities[terminal]`` has 0 if a walk with an even number of cells leaves by the
+            terminal, and 1 if one with an odd number does. It is kept for each start.
+        """
         if start not in self._parities:
             parities: list[set[int]] = [set() for _ in self.mate]
             waiting = deque([(start, 0)])

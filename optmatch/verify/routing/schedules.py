@@ -39,9 +39,23 @@ OPTIMAL_IN_SLOTS = Rule("optimal means the fewest slots")
 def verify_schedule(
     problem: AllToAll | Routing, subject: Schedule | Solution, findings: Findings
 ) -> None:
-    """Check a schedule of all pairs, or of one matching, and the claims of a solution about it."""
+    """Check a schedule of all pairs, or of one matching, and the claims of a solution about it.
+
+    A solution claims an objective, a lower bound with its certificate, a status and statistics;
+    `check_solution` compares each claim with a value that is computed here anew.
+
+    Parameters
+    ----------
+    problem
+        The question: all pairs of ports in slots, or the routes of one matching.
+    subject
+        The schedule alone, or a solution that has it.
+    findings
+        The report in the making, to which violations, notes and figures are added.
+    """
+    # Objectives and bounds that are whole numbers, such as cells, are compared as such.
     if OBJECTIVES[problem.objective].whole:
-        findings.step = 1.0  # a cell
+        findings.step = 1.0
     if isinstance(problem, AllToAll):
         findings.figures["slots_lower_bound"] = count_slots(problem.fabric)
     findings.figures["lower_bound_recomputed"] = bound_objective(problem)
@@ -77,7 +91,19 @@ def verify_schedule(
 def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Findings) -> bool:
     """Apply all rules of schedules to one, and add the figures of its replay.
 
-    Returns False if no light could be traced: then there is no objective.
+    Parameters
+    ----------
+    problem
+        The question.
+    schedule
+        The schedule; None is a violation.
+    findings
+        The report, to which violations and figures are added.
+
+    Returns
+    -------
+    bool
+        False if no light could be traced: then there is no objective.
     """
     if schedule is None:
         findings.refuse(ANSWER_IS_SCHEDULE, "schedule", None, "a schedule")
@@ -137,6 +163,15 @@ def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> 
     A free cell is left as it was. What a cell is before it is first driven is not known, so its
     first setting is waited for.
 
+    Parameters
+    ----------
+    problem
+        A question whose delays are those of its cells, with ``cells.settling_s[cell]``.
+    schedule
+        The schedule, with cell states and with a stated delay before each slot.
+    findings
+        The report, to which violations are added.
+
     Returns
     -------
     list of float
@@ -166,6 +201,15 @@ def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -
     """Check that each two different live ports meet exactly once, and that nothing else does.
 
     Meetings are counted over all slots, and compared with one for each pair of live ports.
+
+    Parameters
+    ----------
+    problem
+        The question, with the switch.
+    schedule
+        A schedule whose slots are matchings.
+    findings
+        The report, to which a violation is added for each pair with another number of meetings.
     """
     fabric = problem.fabric
     slots, sources = np.nonzero(schedule.matchings != IDLE)
@@ -215,6 +259,17 @@ def _add_figures(
     """Add the figures of a schedule, and the objective, which is one of them.
 
     A figure of cells counts each circuit once, also where both of its ends are sources.
+
+    Parameters
+    ----------
+    problem
+        The question, with its objective and, on a chip, the device of each cell.
+    schedule
+        A schedule whose slots are matchings.
+    traced
+        The cells that its light passes.
+    findings
+        The report, whose figures are set.
     """
     figures = findings.figures
     n_circuits = int(np.count_nonzero(schedule.matchings != IDLE))
@@ -261,7 +316,20 @@ def count_toggles(schedule: Schedule) -> int:
 def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> float:
     """Return the bound that a certificate shows, in the unit of the objective.
 
-    The bound is 0 where the certificate says nothing about the objective.
+    Parameters
+    ----------
+    problem
+        The question.
+    findings
+        The report; for all pairs it has the figure ``slots_lower_bound``, and notes are added.
+    proof
+        The certificate.
+
+    Returns
+    -------
+    float
+        The bound; 0 where the certificate says nothing about the objective, infinite where it
+        proves that there is no answer.
 
     Raises
     ------

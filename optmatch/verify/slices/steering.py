@@ -29,8 +29,8 @@ def check_steering(steering: Steering) -> Report:
     ----------
     steering
         The answer: ``shares[chip, ring]`` as parts of 1, whole ports ``units[ring]``, the level,
-        and the prices ``chip_prices[chip]`` and ``link_prices[ring]``, which are 0 or more and
-        have no unit (only their ratios count).
+        and the prices ``chip_prices[chip]`` and ``link_prices[ring]``, which are 0 or more.
+        Only the ratios of prices count.
 
     Returns
     -------
