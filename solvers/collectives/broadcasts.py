@@ -183,13 +183,36 @@ def _change_s(problem: Collective, cycle: Cycle) -> float:
 
 
 def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> PieceArrays | None:
-    """Return how pieces come; None if not all of them arrive in time."""
+    """Simulate the broadcast of a buffer in equal pieces over a cycle of circuits.
+
+    Parameters
+    ----------
+    problem
+        The broadcast, with its root.
+    cycle
+        The configurations of circuits, which follow each other again and again. Each is held for
+        ``cycle.held`` rounds; one piece needs about ``cycle.depth`` rounds to reach all ranks.
+    pieces
+        The number of pieces.
+
+    Returns
+    -------
+    PieceArrays or None
+        For each rank and piece, the round in which it comes and the rank that sends it; for each
+        piece, the number of ranks that have it. None if a rank still lacks a piece when the
+        simulation gives up.
+    """
+    # In the order of the fields: round_of and n_owners are set by the simulation; source_of stays
+    # IDLE at the root, which receives nothing.
     n = problem.n_ranks
     arrays = PieceArrays(
         np.empty((n, pieces), dtype=np.int64),
         np.full((n, pieces), IDLE),
         np.empty(pieces, dtype=np.int64),
     )
+
+    # A pipeline takes about depth + pieces - 1 rounds. A plan of four times as many is of no use;
+    # one pass over all configurations is added, as a circuit that is needed may come up last.
     most_rounds = 4 * (cycle.depth + pieces) + len(cycle.peer) * cycle.held
     n_rounds = spread_pieces(cycle.peer, cycle.held, problem.root, most_rounds, arrays)
     return arrays if n_rounds else None
@@ -280,7 +303,20 @@ def _lay_tree(problem: Collective) -> IntArray | None:
 
 
 def _depth_from(peer: IntArray, root: int) -> int:
-    """Return the hops from the root to the farthest rank by breadth-first search; 0 if none."""
+    """Return the hops from the root to the farthest rank, by breadth-first search.
+
+    Parameters
+    ----------
+    peer
+        ``peer[lane, rank]``: where each port leads, -1 if it is dark.
+    root
+        The rank from which hops are counted.
+
+    Returns
+    -------
+    int
+        0 if some rank cannot be reached.
+    """
     n = peer.shape[1]
     reached = np.zeros(n, dtype=np.bool_)
     reached[root] = True

@@ -183,7 +183,28 @@ def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | 
 def _renumber(
     problem: Collective, plan: CollectivePlan, rank_of_part: NDArray[np.int64]
 ) -> CollectivePlan:
-    """Give the parts of a plan to ranks: ``rank_of_part[part]``."""
+    """Rename the ranks of a plan, as they are placed on the ranks of the switch.
+
+    A *part* is a rank number of the given plan: a role, such as the second one on a ring. The
+    rank of the result that plays it has the number ``rank_of_part[part]``.
+
+    Parameters
+    ----------
+    problem
+        The collective, whose operation says how chunks are numbered.
+    plan
+        The plan, in the numbers of parts.
+    rank_of_part
+        A permutation of the ranks, shape (ranks,).
+
+    Returns
+    -------
+    CollectivePlan
+        The same plan in the numbers of ranks. Chunks that belong to ranks are renumbered, too.
+    """
+    # Chunks of an all-to-all are numbered source * n_ranks + destination, and those of a gather or
+    # a reduce-scatter owner * pieces + piece. Those of an all-reduce or a broadcast are pieces of
+    # the whole buffer, which belong to no rank and keep their numbers.
     n_ranks = problem.n_ranks
     n_chunks = len(plan.chunk_bytes)
     chunk = np.arange(n_chunks)
@@ -195,6 +216,7 @@ def _renumber(
         rank, piece = np.divmod(chunk, n_chunks // n_ranks)
         new_chunk = rank_of_part[rank] * (n_chunks // n_ranks) + piece
 
+    # Columns of sends: round, source, destination, chunk, kind. Columns of links: send, from, to.
     sends = plan.sends.copy()
     sends[:, 1:3] = rank_of_part[plan.sends[:, 1:3]]
     sends[:, 3] = new_chunk[plan.sends[:, 3]]
@@ -203,7 +225,8 @@ def _renumber(
     chunk_bytes = np.empty(n_chunks)
     chunk_bytes[new_chunk] = plan.chunk_bytes
 
-    # The last entry stands for an idle port, whose number is -1.
+    # Ranks stand in circuits[epoch, lane, rank] as index and as value. The value of an idle port
+    # is -1, which picks the last entry of the table.
     rank_or_idle = np.append(rank_of_part, IDLE)
     circuits = np.full_like(plan.circuits, IDLE)
     circuits[:, :, rank_of_part] = rank_or_idle[plan.circuits]

@@ -58,7 +58,18 @@ class _Plan(NamedTuple):
 
 
 def find(problem: Collective) -> Laid:
-    """Return the fastest plan of all schemes, numbers of waves and orders of waves."""
+    """Return the fastest plan of all schemes, numbers of waves and orders of waves.
+
+    Parameters
+    ----------
+    problem
+        A collective between islands of ``problem.island`` ranks each.
+
+    Returns
+    -------
+    Laid
+        The plan of all ranks, timed.
+    """
     islands = problem.n_ranks // problem.island
 
     # The number of the candidate stands second, so that equal times keep their order.
@@ -355,7 +366,27 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
 
 
 def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
-    """Make the sends and circuits of all ranks from a plan for the data of one island."""
+    """Make the sends and circuits of all ranks from a plan for the data of one island.
+
+    A plan says how the data of one island travel, with islands counted from that one. All islands
+    do the same at the same time, so each send of the plan is copied once for each island that
+    owns data, with all island numbers shifted by the number of the owner.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    plan
+        A scheme, whose moves are groups of sends over rails (``move.over``) or inside islands;
+        the sizes of its waves, the parts into which each block is cut; and the round of each move
+        and wave in each pass over the scheme: COPY for a gather or an exchange, REDUCE for the
+        same sends backwards, which add up.
+
+    Returns
+    -------
+    Laid
+        The plan of all ranks, timed, with the time for which each configuration is held.
+    """
     n = problem.n_ranks
     n_chunks = n
     if problem.operation == "all-to-all":
@@ -363,10 +394,13 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     block_bytes = problem.size_bytes / n
     wave_begins = np.cumsum(plan.waves) - plan.waves
 
-    # The arrays begin with empty ones, because a plan may have no move at all.
+    # Each wave of each move becomes a batch of sends, one for each island and row of the move. The
+    # circuits of a round with rails are those of the phase, a stage of the scheme with fixed
+    # circuits, that the move belongs to: all moves over rails of a round agree on them. The arrays
+    # begin with empty ones, because a plan may have no move at all.
     sends = [np.empty((0, 5), np.int64)]  # rows of round, source, destination, chunk, kind
     parts = [np.empty((0, 2))]  # first byte and number of bytes of the part of a chunk
-    circuits = np.full((plan.n_rounds, n), -1)
+    circuits = np.full((plan.n_rounds, n), -1)  # circuits[round, rank]: the peer over the rail
     for kind, turns in plan.turns:
         for move, turn_of_wave in zip(plan.scheme.moves, turns, strict=True):
             source, target, chunk = _ends_and_chunks(problem, move, kind)
@@ -382,6 +416,9 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     # Only changes of circuits are listed: a configuration stays until the next one.
     circuits = _fill_rounds_without_rails(problem, circuits)
     is_change = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=1))
+
+    # Plans list sends by ascending rounds. A plan of one wave sends whole blocks, and needs no
+    # parts.
     all_sends = np.concatenate(sends)
     by_round = np.argsort(all_sends[:, 0], kind="stable")
     sorted_parts = None

@@ -262,19 +262,22 @@ def _weigh_chunks(problem: Collective, count: int) -> tuple[tuple[int, ...], flo
 def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, ...]) -> int:
     """Bound the sum over rounds of the load of the busiest rank, from below.
 
+    The load of a rank in a round is the size of the chunks that it sends over its one circuit, and
+    the load of the busiest rank decides how long the round lasts.
+
     Parameters
     ----------
     problem
         The collective.
     weights
-        Sizes of chunks, in units.
+        ``weights[chunk]``: the size of each chunk, in the units of `_weigh_chunks`.
     held
-        The number of rounds of each configuration.
+        ``held[configuration]``: for how many rounds in a row each configuration is held.
 
     Returns
     -------
     int
-        In units; 0 if data cannot get everywhere in these rounds.
+        The bound in units; 0 if data cannot get everywhere in these rounds.
     """
     n = problem.n_ranks
     operation = problem.operation
@@ -282,8 +285,10 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
     if operation == "all-to-all":
         demand = np.array(weights).reshape(n, n)
 
-    # By the number of hops: how many ranks data can have reached, at most, after all rounds. A
-    # rank reached over one configuration goes on over the next one, hence the convolution.
+    # reached_by_hops[hops]: how many ranks data of one rank can have reached, at most, after all
+    # rounds over exactly that number of hops; with 0 hops, the rank itself. In one configuration
+    # `reach` counts the ranks within a number of hops over one port, and its differences those at
+    # exactly that number. Data go on from each over the next one, hence the convolution.
     reached_by_hops = np.ones(1, dtype=np.int64)
     for rounds in held:
         reached = [reach(hops, 1, problem.two_way) for hops in range(rounds + 1)]
@@ -302,28 +307,36 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
         share = -(-total // n)
         return max(share, *(int(demand.sum(axis=axis).max()) for axis in (0, 1)))
 
-    # Sums of one whole chunk spread like a broadcast; smaller chunks all have to be sent.
+    # A whole buffer as one chunk has the size of one unit, so the bound counts rounds in which it
+    # is sent: data of all ranks can reach a rank of an all-reduce only by doubling, ceil(log2 n)
+    # rounds; any broadcast has at least one round.
     if len(weights) == 1:
         if operation == "all-reduce":
             return (n - 1).bit_length()
         return 1
+
+    # Of n chunks of one unit each. An all-reduce is gossip on each chunk, 2 (n - 1) messages, so
+    # n ranks share n times as many; the root of a broadcast sends each of n chunks once or more;
+    # n chunks of a gather or a reduce-scatter take n - 1 messages each, shared among n ranks.
     return {"all-reduce": 2 * (n - 1), "broadcast": n}.get(operation, n - 1)
 
 
 @cache
 def fewest_hops(n: int, held: tuple[int, int]) -> int:
-    """Return the fewest hops in all from each rank to each other over two configurations.
+    """Return the least sum of hops of an all-to-all over two configurations of circuits.
 
-    A block takes some hops over the first circuits and then some over the second ones. All pairs
-    of circuits, permutations of the ranks, are tried: O(n!^2) if all were different, which they
-    are not up to the names of ranks.
+    Each rank has one circuit in a configuration, so a configuration is a permutation of the ranks.
+    A block takes some hops over the first circuits and then some over the second ones;
+    either number may be 0. All pairs of permutations are tried, up to the names of ranks: few of
+    the n! first ones differ by more than names, and each is tried with all n! second ones.
 
     Parameters
     ----------
     n
         The number of ranks.
     held
-        The most hops over the first and over the second circuits.
+        For how many rounds the first and the second circuits are held: the most hops that a block
+        can take over each of them.
 
     Returns
     -------
@@ -343,8 +356,10 @@ def fewest_hops(n: int, held: tuple[int, int]) -> int:
         second_hops[by_permutation, source, reached_rank] = np.minimum(known, hop)
         reached_rank = np.take_along_axis(all_circuits, reached_rank, axis=1)
 
-    # First circuits that differ only by the names of ranks are equal: those are enough in which
-    # no rank sends to one more than the next.
+    # If all ranks are renamed in both configurations, the sum stays the same. Ranks of first
+    # circuits can be renamed in the order in which their cycles are followed: then each rank sends
+    # to the next number, or back to the first one of its cycle, and never to more than the next.
+    # Permutations with this property are enough, therefore, as first circuits.
     is_representative = (all_circuits <= np.arange(n) + 1).all(axis=1)
     fewest = n**4
     for next_rank in all_circuits[is_representative]:

@@ -257,21 +257,28 @@ def _extend(
 
 
 def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple[int, ...]]:
-    """List sets of planes that are tried in a step.
+    """List the sets of planes among which the beam search tries to share out one step.
+
+    A step is one round of sends, whose data the planes of a set carry together, each some part.
 
     Parameters
     ----------
     order
-        All planes, those that can begin first in front.
+        The numbers of all planes, ascending by the time at which a plane can begin the step.
     planes
-        The state of each plane.
+        The state of each plane after the steps before: its circuits, and when it is free.
 
     Returns
     -------
     list of tuples
-        With many planes the first 1, 2, 4, ...; with fewer all runs of the order; with few all
-        sets, of which one is enough where planes are in the same state.
+        Numbers of planes, in the order of `order`. With p planes:
+
+        - p <= `ALL_SETS`: all sets that are not empty, but of sets whose planes are in the same
+          states only the first one;
+        - `ALL_SETS` < p <= `MANY`: all runs of consecutive planes in the order;
+        - p > `MANY`: the first 1, 2, 4, ... planes of the order, and all of them.
     """
+    # The number of sets that are returned grows as log p, p^2 and 2^p in these three cases.
     n_planes = len(order)
     if n_planes > MANY:
         return [tuple(order[: 1 << power]) for power in range(n_planes.bit_length() + 1)]
@@ -281,6 +288,8 @@ def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple
             for first in range(n_planes)
             for end in range(first + 1, n_planes + 1)
         ]
+
+    # Planes with the same circuits that are free at the same time are interchangeable.
     seen = set[tuple[_Plane, ...]]()
     plane_sets: list[tuple[int, ...]] = []
     for count in range(1, n_planes + 1):

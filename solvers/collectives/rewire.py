@@ -139,7 +139,24 @@ def _follow_circuits(rounds: Rounds, next_rank: IntArray) -> list[IntArray]:
 def _make_hops_rounds(
     rounds: Rounds, hops: list[IntArray], n_rounds: int
 ) -> tuple[IntArray, IntArray]:
-    """Make each hop a round of its own; return the sends, and ``n_hops[round]`` of before."""
+    """Make each hop a round of its own.
+
+    Parameters
+    ----------
+    rounds
+        The algorithm, with its sends by ascending rounds.
+    hops
+        For the first hop, the second, ... rows of send, from and to; see `_follow_circuits`.
+    n_rounds
+        The number of rounds of the algorithm.
+
+    Returns
+    -------
+    sends : int array, shape (hops of all sends, 5)
+        Rows of new round, source, destination, chunk and kind, ascending by round.
+    n_hops : int array, shape (rounds,)
+        How many new rounds each round of the algorithm becomes; 0 if it sends nothing.
+    """
     n_hops = np.zeros(n_rounds, dtype=np.int64)
     for number, rows in enumerate(hops, 1):
         n_hops[rounds.sends[rows[:, 0], 0]] = number
@@ -154,7 +171,24 @@ def _make_hops_rounds(
 
 
 def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """List circuits ``[number, rank]`` to choose from, and tell which are there at first."""
+    """List the circuits to choose from, and tell which of them are up at the start.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the circuits that it starts with.
+    partner
+        ``partner[round, rank]``: to whom a rank sends, -1 for nobody.
+
+    Returns
+    -------
+    pool : int array, shape (number, ranks)
+        ``pool[number, rank]``: the rank to which a rank transmits, -1 for none; all rows differ.
+    is_there : bool array, shape (number,)
+        Whether these are the circuits of the start; all False if it has none, or its lanes differ.
+    """
+    # Two-way circuits have to lead back. One-way ones may be rings over which sends are forwarded,
+    # which are always in the pool; the circuits that rounds ask for are as many as there is time.
     n = problem.n_ranks
     candidates = partner.copy()
     if problem.two_way:
@@ -218,20 +252,42 @@ def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) 
 def _bytes_of_hop_rounds(
     turn: IntArray, hops: IntArray, amount: FloatArray, n_rounds: int
 ) -> FloatArray:
-    """Return, for each round, the bytes of all its hops, each a round as long as its largest send.
+    """Return the bytes that decide how long each round of an algorithm lasts, hop by hop.
 
-    All sends go on by one hop at a time, so that no circuit ever has two of them. Hop h is made by
-    the sends of h hops and more. Sends have a round, hops and bytes each.
+    Sends over several circuits are forwarded in hop rounds: in hop round h all sends that have h
+    hops or more advance by one circuit, so no circuit ever carries two of them. A hop round lasts
+    as long as its largest send. With b_i the bytes and k_i the hops of send i, the result is the
+    sum over h = 1, 2, ... of ``max(b_i for k_i >= h)``, separately for the sends of each round.
+
+    Parameters
+    ----------
+    turn
+        ``turn[send]``: the round of the algorithm.
+    hops
+        ``hops[send]``: the circuits from its source to its target; 0 for a send that is left out.
+    amount
+        ``amount[send]``: its size in bytes.
+    n_rounds
+        The number of rounds of the algorithm.
+
+    Returns
+    -------
+    float array, shape (rounds,)
+        Bytes; 0 for rounds without sends.
     """
-    # In the order of falling hops a send is the last that its hops have in common with those
-    # before it; the hops that it does not share with the next one last as long as the largest.
+    # In a round the sends are taken by falling hops. If a send has k hops and the next one j <= k,
+    # hop rounds j + 1 to k are made by exactly this send and those before it. They are k - j hop
+    # rounds, each as long as the largest of these sends. After the last send of a round j is 0.
     order = np.lexsort((-hops, turn))
     turn_in_order = turn[order]
     hops_in_order = hops[order]
     is_last = np.append(turn_in_order[1:] != turn_in_order[:-1], True)[: len(order)]
     hops_of_next = np.where(is_last, 0, np.append(hops_in_order[1:], 0)[: len(order)])
 
-    # Running maxima within a round: sizes as ranks among all sizes, shifted by the round.
+    # The largest of the sends so far is a running maximum that must begin anew in each round. One
+    # accumulate does it for all rounds: sizes are replaced by their ordinal numbers among all
+    # sizes, and the numbers of round t are raised by t times the count of sizes, which is more
+    # than any number of an earlier round. The shift is taken off afterwards.
     sizes, size_rank = np.unique(amount, return_inverse=True)
     shift = turn_in_order * len(sizes)
     largest = np.maximum.accumulate(size_rank.reshape(-1)[order] + shift) - shift
@@ -251,7 +307,19 @@ class _Lines(NamedTuple):
 
 
 def _unroll(circuits: IntArray) -> _Lines:
-    """Lay the rings and lines that ``circuits[rank]`` make one after another."""
+    """Lay the rings and lines that circuits make one after another, and number their places.
+
+    Parameters
+    ----------
+    circuits
+        ``circuits[rank]``: the rank to which it transmits, -1 for none. No two ranks transmit to
+        the same one, so circuits form disjoint rings and lines.
+
+    Returns
+    -------
+    _Lines
+        Consecutive ranks of a ring or line have consecutive places, from 0 to n - 1 in all.
+    """
     n = len(circuits)
     lines = _Lines(np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int64))
     next_rank = circuits.tolist()

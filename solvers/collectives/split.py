@@ -339,10 +339,24 @@ class SplitSearch:
             yield changed
 
     def _replace_rounds(self, best: _Routed, turns: list[int]) -> Iterator[Sequence]:
-        """Yield the sequence with other circuits in one of some rounds.
+        """Yield copies of the sequence in which the circuits of one round are replaced.
 
-        Few ranks try all circuits of a round. Others try the circuits that are worth most by the
-        prices of the routes, in one lane at a time.
+        Up to `FEW` ranks, all circuits are tried in each of the rounds, in all lanes together.
+        With more ranks, one lane of one round at a time gets the circuits that are worth most by
+        the dual prices of the routes.
+
+        Parameters
+        ----------
+        best
+            The best sequence so far, ``best.sequence[round, lane, rank]``: the rank to which a
+            rank transmits; with the prices of its circuits.
+        turns
+            The numbers of the rounds that may be replaced, in the order in which they are tried.
+
+        Yields
+        ------
+        int array, shape (rounds, lanes, ranks)
+            A sequence of the same number of rounds.
         """
         if self.problem.n_ranks <= FEW:
             for turn, peer_of_lane in product(turns, self._list_all_circuits()):

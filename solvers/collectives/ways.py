@@ -34,18 +34,29 @@ class Paths(NamedTuple):
 
 
 def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths | None:
-    """List paths of each block, the short ones first, until it has enough.
+    """List paths of each block over a sequence of circuits, the short ones first.
+
+    A path takes one circuit in each of some rounds, in the order of rounds, and waits at its ranks
+    in the others. It comes to no rank twice. A block has enough paths when it has `ENOUGH` of
+    them; no longer paths are listed for it then.
 
     Parameters
     ----------
     demand_s
-        ``demand_s[source, target]``: blocks without any have no paths.
+        ``demand_s[source, target]``: the block of each pair of ranks, in seconds of a circuit;
+        blocks of 0 have no paths.
+    sequence
+        ``sequence[round, lane, rank]``: to whom a rank transmits over a lane in a round; itself
+        stands for nobody.
     every
-        Whether blocks that have enough paths get all others, too.
+        Whether blocks that have enough paths get all longer ones, too.
 
     Returns
     -------
-    None if some block has no path, or there are more paths than `MOST`.
+    Paths or None
+        The source and the target of each path, shape (paths,), and its hops, shape (hops, 4):
+        rows of path, round, lane, and the rank that sends. None if some block has no path, or
+        there are more paths than `MOST`.
     """
     rounds, lanes, n = sequence.shape
     ranks = np.arange(n)
@@ -54,6 +65,10 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
     ends = [np.empty((0, 2), np.int64)]
     hops = [np.empty((0, 4), np.int64)]
     total = 0
+
+    # Paths of 1, 2, ... hops: each choice of rounds and of a lane in each of them is followed from
+    # all sources at the same time. Blocks stay open during the paths of one length, so those of
+    # equal length are all listed.
     for length in range(1, rounds + 1):
         enough = ENOUGH if length > 1 else 1
         is_open = wanted & (n_paths < enough) | (wanted & every)

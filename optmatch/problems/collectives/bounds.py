@@ -366,10 +366,26 @@ def _doublings(n_known: int, lanes: int) -> int:
 
 
 def fewest_late_rounds(n_ranks: int) -> int:
-    """Bound the rounds of an all-reduce after its one late rank is ready: of n - 1 equal chunks.
+    """Bound the rounds of an all-reduce after its one late rank is ready, from below.
 
-    The late rank needs a round to send its part of each chunk; the last one then doubles. And
-    n (n - 1) useful receives have to fit into rounds of pairs.
+    The buffer is cut into n - 1 equal chunks, which the other n - 1 ranks may have added up among
+    themselves before. In a round ranks exchange one chunk each in pairs. Two bounds hold:
+
+    - The late rank sends its data of one chunk in a round, so after n - 1 rounds the last chunk is
+      at two ranks. The ranks that have it double in each further round: ceil(log2 n) - 1 rounds
+      until all n have it, or n + ceil(log2 n) - 2 rounds in all.
+    - Each rank has to receive something of each chunk: the late rank the sum of the others, and
+      the others what contains its data. These n (n - 1) useful receives have to fit into rounds.
+
+    Parameters
+    ----------
+    n_ranks
+        The number of ranks n, the late one included.
+
+    Returns
+    -------
+    int
+        The least number of rounds that both bounds allow; 0 for one rank.
     """
     if n_ranks < 2:
         return 0
@@ -377,12 +393,16 @@ def fewest_late_rounds(n_ranks: int) -> int:
     n_in_pairs = 2 * (n_ranks // 2)
     n_useful = 0
     for n_rounds in count(1):
-        # After each round twice as many ranks can have data of the late one, until all have.
+        # Useful to the early ranks is only what contains data of the late one. In round r at most
+        # 2^(r - 1) ranks can send it, and the late rank receives beside; at most all ranks that
+        # are in pairs receive. The power is not taken where it would be huge.
         n_useful_now = n_in_pairs
         if n_rounds < 64:
             n_useful_now = min(2 ** (n_rounds - 1) + 1, n_in_pairs)
         n_useful += n_useful_now
-        # Of an even number of ranks the late one is paired too, but has received all by then.
+        # The late rank has received all its n - 1 chunks after n - 1 useful receives. If n is even
+        # all ranks are paired in each round, so each further round has one receive of no use; if n
+        # is odd the late rank may be the one without a partner.
         n_silent = max(0, n_rounds - (n_ranks - 1)) if n_ranks % 2 == 0 else 0
         if n_rounds >= n_by_doubling and n_useful - n_silent >= n_ranks * (n_ranks - 1):
             return n_rounds

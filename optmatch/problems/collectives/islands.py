@@ -78,7 +78,22 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
 
 
 def bound_islands(problem: Any) -> BoundTerms:
-    """Return the best lower bound of a `Collective` between islands."""
+    """Return the best lower bound of a `Collective` between islands.
+
+    Each number of configurations of circuits in a row has a bound: the delays between them, and
+    the time of rounds and bytes. The least one holds for all plans, as does what rails and links
+    can carry together.
+
+    Parameters
+    ----------
+    problem
+        The `Collective`; typed as Any, as its module imports this one.
+
+    Returns
+    -------
+    BoundTerms
+        Seconds, the kind of bound, and the number of configurations that it belongs to.
+    """
     members = problem.island
     islands = problem.n_ranks // members
     n_times = 2 if problem.operation == "all-reduce" else 1
@@ -124,12 +139,18 @@ class _RoundsBound(NamedTuple):
 
 
 def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
-    """Bound the time with so many configurations, without delays.
+    """Bound the time with so many configurations in a row, without reconfiguration delays.
+
+    The number of rounds in which rails are used is not known, so each number has a bound of its
+    own: the start-ups of these rounds, and of the rounds without rails that are needed beside them
+    (`extra_rounds`), the time in which rails carry the bytes, and the rest, in which links inside
+    islands hand on what came last. The least of these bounds holds for all plans. Those of an
+    all-reduce are raised by linear programmes (module `sums`) up to `MOST_PROGRAMMED` rounds.
 
     Parameters
     ----------
     problem
-        The collective.
+        The `Collective`; typed as Any, as its module imports this one.
     configurations
         How many configurations of circuits there are in a row.
     n_hops
@@ -144,12 +165,16 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
     islands = problem.n_ranks // members
     is_sum = problem.operation == "all-reduce"
     is_gather = problem.operation in _GATHERS
+
+    # The bounds of one and of two rounds count bytes by formulas of their own; beyond them bounds
+    # that have no rest only grow. All numbers of rounds that a programme may raise are listed.
     counted_rounds = MOST_PROGRAMMED if is_sum else 2
 
     least_s = math.inf
     seconds_of_rounds = dict[int, float]()
     all_rounds = enumerate(extra_rounds(islands, members, configurations == 1), start=1)
     for rounds, n_extra in all_rounds:
+        # Not all ranks can be reached in this number of rounds, or a configuration has no round.
         if n_extra < 0 or rounds < configurations:
             continue
         bound = _bound_bytes(problem, configurations, n_hops, rounds, n_extra)
@@ -158,6 +183,8 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
         rounds_s = rounds * problem.alpha_s
         seconds_of_rounds[rounds] = rounds_s + links_s + bound.rails_s + bound.rest_s
         least_s = min(least_s, seconds_of_rounds[rounds])
+
+        # Another round would only add its start-up: nothing is left for it to shorten.
         if bound.rest_s == 0.0 and n_extra == 0 and rounds > counted_rounds:
             break
         if rounds >= MOST_ROUNDS or rounds_s > least_s:
@@ -169,6 +196,8 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
             break
     if not is_sum:
         return least_s
+
+    # What is counted of an all-reduce leaves out how its sums and copies depend on each other.
     return _bound_programmed(problem, seconds_of_rounds)
 
 
@@ -223,7 +252,17 @@ def _bound_bytes(
 
 
 def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
-    """Bound the time of the bytes of an all-gather or a reduce-scatter."""
+    """Bound the time of the bytes of an all-gather or a reduce-scatter.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    rounds
+        The number of rounds over rails.
+    n_extra
+        The number of rounds without rails that are needed beside them.
+    """
     members = problem.island
     islands = problem.n_ranks // members
     block_bytes = _block_bytes(problem)
@@ -243,7 +282,18 @@ def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
 
 
 def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
-    """Bound the time of the bytes of an all-reduce with two rounds over rails or more."""
+    """Bound the time of the bytes of an all-reduce with two rounds over rails or more.
+
+    Each byte of each of I islands has to be added up and brought back: 2 (I - 1) messages over
+    rails, which all ports share.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    rounds
+        The number of rounds over rails.
+    """
     members = problem.island
     islands = problem.n_ranks // members
     block_bytes = _block_bytes(problem)
@@ -309,7 +359,20 @@ def _rest_s(
 
 
 def _exchange_s(problem: Any, configurations: int, n_hops: float, rounds: int) -> float:
-    """Bound the time of the bytes of an all-to-all; the parameters are those of `_bound_bytes`."""
+    """Bound the time of the bytes of an all-to-all, in seconds.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    configurations
+        How many configurations of circuits there are in a row.
+    n_hops
+        The hops from an island to all others together; 0 if they are unknown, which counts as one
+        hop to each.
+    rounds
+        The number of rounds over rails.
+    """
     members = problem.island
     block_bytes = _block_bytes(problem)
     n_others = problem.n_ranks // members - 1

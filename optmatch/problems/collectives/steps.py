@@ -70,7 +70,24 @@ def list_partners(algorithm: Algorithm, members: int, distance: int) -> NDArray[
 
 
 def list_sends(algorithm: Algorithm, members: int, of: Round) -> NDArray[np.int64]:
-    """List the partners in a round, as rows of places."""
+    """List the sends of a round, as pairs of sender and receiver.
+
+    Parameters
+    ----------
+    algorithm
+        The algorithm that the round belongs to; it says who is whose partner.
+    members
+        The number of members of the group. A member is named by its place in the group, 0 to
+        members - 1.
+    of
+        The round: the distance of partners, and which of the two sends: both; the one of the
+        lower place (``sender`` "earlier"); or the one of the higher place ("later").
+
+    Returns
+    -------
+    int array, shape (sends, 2)
+        The place that sends, and the place that receives; ascending by the first one.
+    """
     other = list_partners(algorithm, members, of.distance)
     places = np.arange(members)
     sends = (other >= 0) & np.select(

@@ -20,7 +20,19 @@ Sets = NDArray[np.uint64]
 
 
 def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
-    """Replay copies and additions on sets of ranks; nothing may be added twice."""
+    """Replay copies and additions on sets of ranks; nothing may be added twice.
+
+    Parameters
+    ----------
+    problem
+        An all-reduce or a reduce-scatter.
+    plan
+        The plan. Its chunks are cut into pieces so that each send takes whole pieces.
+    findings
+        Gets the first violation.
+    """
+    # Pieces do not mix, so they are replayed in batches whose sets fit into `MOST_BYTES`: at least
+    # one set of ranks for each rank and piece.
     pieces = cut_into_pieces(plan)
     n_pieces = len(pieces.chunk)
     bytes_of_set = 8 * _count_words(problem.n_ranks)
@@ -223,11 +235,32 @@ def _add_data(
 def _check_ends(
     problem: Collective, state: _SumState, n_chunks_of_block: int, findings: Findings
 ) -> bool:
-    """Check that in the end every rank has the data of all ranks in the sums that it wants."""
+    """Check that in the end every rank has the data of all ranks in the sums that it wants.
+
+    Parameters
+    ----------
+    problem
+        An all-reduce, in which every rank wants all sums, or a reduce-scatter, in which a rank
+        wants those of its own block.
+    state
+        The state after the last round. The first rows of ``state.sets`` are the sums, one for each
+        rank and piece, by rank and then by piece; a row is a set of ranks as bits: those whose
+        data are in the sum. ``state.own_data[rank]`` is the set of that rank alone.
+    n_chunks_of_block
+        How many chunks the block of a rank is cut into: chunk c of a reduce-scatter belongs to
+        rank ``c // n_chunks_of_block``.
+    findings
+        Gets the first sum that is wrong.
+
+    Returns
+    -------
+    bool
+        False if a sum is wrong.
+    """
     n_ranks = problem.n_ranks
     n_sums = n_ranks * len(state.chunk)
     data_of_all = np.bitwise_or.reduce(state.own_data, axis=0)
-    sums = state.sets[:n_sums].reshape(n_ranks, len(state.chunk), -1)
+    sums = state.sets[:n_sums].reshape(n_ranks, len(state.chunk), -1)  # [rank, piece, word]
     is_right = (sums == data_of_all).all(axis=2)
     if problem.operation == "reduce-scatter":
         owner = state.chunk // n_chunks_of_block
