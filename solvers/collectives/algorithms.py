@@ -72,7 +72,15 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
 
 
 def fits(problem: Collective, algorithm: str) -> bool:
-    """Tell whether an algorithm solves a problem with the ports of its ranks."""
+    """Tell whether an algorithm solves a problem with the ports of its ranks.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of ranks and of ports, and whether circuits are two-way.
+    algorithm
+        One of the names of `ALGORITHMS`.
+    """
     n, operation = problem.n_ranks, problem.operation
     is_power_of_two = n & (n - 1) == 0
     gathers = ("all-reduce", "reduce-scatter", "all-gather")
@@ -246,7 +254,14 @@ def _make_pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
 
 
 def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
-    """List matchings in which each rank meets each other one once: shifts, or pairs."""
+    """List matchings in which each rank meets each other one once.
+
+    Returns
+    -------
+    list of int arrays, shape (ranks,)
+        ``partner[rank]``, -1 for a rank that rests. One-way circuits: the n - 1 shifts around the
+        ring of all ranks. Two-way circuits: pairs.
+    """
     n = problem.n_ranks
     ranks = np.arange(n)
     if not problem.two_way:

@@ -120,7 +120,25 @@ def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | N
 def _place_parts(
     problem: Collective, losses: RankLosses, pairs: NDArray[np.int64], clock: Clock
 ) -> Solution:
-    """Place the parts of a plan on ranks; ``pairs[circuit] = source, destination`` are parts."""
+    """Place the parts of a plan on ranks of the switch, so that the worst circuit loses least.
+
+    Parameters
+    ----------
+    problem
+        The collective. Parts that differ from others, as a root or late ranks do, stay in place.
+    losses
+        The losses in dB between ranks.
+    pairs
+        The circuits of the plan, shape (circuits, 2): source and destination, as parts.
+    clock
+        The limits of the search.
+
+    Returns
+    -------
+    Solution
+        Of a host placement: ``answer.port_of_host[part]`` is the rank, and the lower bound the
+        worst loss in dB. Without an answer if no order keeps to all budgets or time is up.
+    """
     with uncounted():
         from optmatch.solvers.placements.methods import solve_best
 
@@ -130,6 +148,7 @@ def _place_parts(
     loss_db = np.where(losses.is_over, largest_db + 2.0, losses.loss_db)
     switch = IdealSwitch(n_ranks, loss_db=loss_db, budget_db=largest_db + 1.0)
 
+    # held[part]: the rank at which a part has to stay, IDLE if it may go anywhere.
     held = np.full(n_ranks, IDLE)
     if not _are_alike(problem):
         held[:] = np.arange(n_ranks)
@@ -137,6 +156,7 @@ def _place_parts(
     if problem.operation == "broadcast":
         held[problem.root] = problem.root
 
+    # A ring has methods of its own; other plans ask for circuits between the pairs alone.
     remaining_s = min(_LONGEST_S, clock.remaining_s)
     limits = Limits(time_s=max(0.0, remaining_s))
     rng = np.random.default_rng(0)

@@ -451,7 +451,19 @@ def _spread_over_one_topology(
 
 
 def list_gather_sends(gather: Gather) -> Rounds:
-    """List the sends of an all-gather; chunks are ``block * pieces + piece``."""
+    """List the sends of an all-gather.
+
+    Parameters
+    ----------
+    gather
+        Its circuits, and in which round and over which lane each piece comes to each rank. Over
+        circulants this is stated once for all ranks, by the offset of the receiver from the owner.
+
+    Returns
+    -------
+    Rounds
+        Rows of round, source, destination, chunk and kind; chunks are ``block * pieces + piece``.
+    """
     n, pieces = gather.source.shape[2], gather.pieces
     peer = np.array([topology.peer for topology in gather.sequence.topologies])
     ranks = np.arange(n)
@@ -545,7 +557,20 @@ def block_bytes(problem: Collective, pieces: int) -> float:
 
 
 def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """Offer all-gathers, reduce-scatters and all-reduces over the sequences of circuits."""
+    """Offer all-gathers, reduce-scatters and all-reduces over the sequences of circuits.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    clock
+        Says whether there is time for plans of many sends.
+
+    Yields
+    ------
+    Offer
+        A plan whose seconds are counted, and that is laid out only on demand.
+    """
     n, lanes = problem.n_ranks, problem.lanes
     phases = 2 if problem.operation == "all-reduce" else 1
     for sequence in list_sequences(problem):

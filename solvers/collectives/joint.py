@@ -326,9 +326,9 @@ def fewest_hops(n: int, held: tuple[int, int]) -> int:
     """Return the least sum of hops of an all-to-all over two configurations of circuits.
 
     Each rank has one circuit in a configuration, so a configuration is a permutation of the ranks.
-    A block takes some hops over the first circuits and then some over the second ones;
-    either number may be 0. All pairs of permutations are tried, up to the names of ranks: few of
-    the n! first ones differ by more than names, and each is tried with all n! second ones.
+    A block takes some hops over the first circuits and then some over the second ones; either
+    number may be 0. All pairs of permutations are tried, up to the names of ranks: few of the n!
+    first ones differ by more than names, and each is tried with all n! second ones.
 
     Parameters
     ----------
@@ -470,7 +470,12 @@ class _Model:
         return self.problem.root
 
     def _add_copies(self) -> None:
-        """Let data be where they were, or where circuits lead from a rank that sends them."""
+        """Add the constraints of operations that only copy: where each chunk is in each round.
+
+        After a round a rank has what it had before, and what is sent to it over a circuit that is
+        up. In a gather or a broadcast every rank has every chunk in the end. A block of an
+        all-to-all is kept at one place at a time, and ends at its destination.
+        """
         model = self.model
         n = self.problem.n_ranks
         moves_blocks = self.problem.operation == "all-to-all"
@@ -481,6 +486,8 @@ class _Model:
             if not moves_blocks or rank == chunk % n:
                 model.add(has[last, rank, chunk] == 1)
 
+        # A rank sends only what it has. It has a chunk after a round only if it had it before, or
+        # if each rank whose circuit leads to it sends the chunk; it cannot send to itself.
         for (turn, rank, chunk), sent in self.sent.items():
             is_up = self.circuits[self.epoch[turn]]
             before = has[turn, rank, chunk]
@@ -549,7 +556,18 @@ class _Model:
                     model.add_bool_or(~is_up[source, rank], ~gets, ~at_source, comes)
 
     def read(self, outcome: Outcome) -> Laid:
-        """Return the plan of the solution."""
+        """Read the plan from a solution of the programme.
+
+        Parameters
+        ----------
+        outcome
+            The values of the variables.
+
+        Returns
+        -------
+        Laid
+            The plan, timed; without sends that change nothing and rounds that have no sends.
+        """
         problem = self.problem
         circuits = np.full((len(self.circuits), 1, problem.n_ranks), -1)
         for epoch, is_up in enumerate(self.circuits):

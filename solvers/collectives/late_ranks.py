@@ -39,7 +39,15 @@ def takes_several_late_ranks(problem: Collective) -> bool:
 
 
 def find_late_plan(problem: Collective, clock: Clock) -> Laid:
-    """Return the fastest plan of all numbers of pieces for which there is time."""
+    """Return the fastest plan of all numbers of pieces for which there is time.
+
+    Parameters
+    ----------
+    problem
+        An all-reduce with late ranks.
+    clock
+        The limits of the search; the first number of pieces is always tried.
+    """
     best: Laid | None = None
     n_owners = problem.n_ranks - len(problem.late_s)
     for pieces in PIECES:
@@ -74,7 +82,26 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
 
 
 def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
-    """List the rounds after the late ranks have come, which are the last ranks."""
+    """List the rounds after the late ranks have come.
+
+    Each late rank sends each piece to its owner, who adds it up, one piece in a round. A piece
+    that has the data of all late ranks is whole, and is copied over ports that are free.
+
+    Parameters
+    ----------
+    owners
+        The number of ranks that are not late, 0 to owners - 1: rank r has the sums of the others
+        for all pieces whose number is r modulo `owners`.
+    n_late
+        The number of late ranks, which have the numbers behind the owners.
+    pieces
+        The number of pieces of each owner.
+
+    Returns
+    -------
+    Rounds
+        Until every rank has every piece whole.
+    """
     n = owners + n_late
     count = owners * pieces
     late_ranks = owners + np.arange(n_late)

@@ -202,7 +202,16 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let planes change circuits while others send; take the fastest of all algorithms."""
+    """Let planes change circuits while others send; take the fastest of all algorithms.
+
+    Parameters
+    ----------
+    problem
+        A collective over several planes. If it lists its steps, these are shared out among the
+        planes and a lower bound is proved; else the rounds of each algorithm are its steps.
+    clock
+        The limits of the search.
+    """
     with uncounted():
         from optmatch.solvers.collectives.overlap import read_steps, share
 
@@ -499,7 +508,25 @@ def _fastest(found: dict[str, FoundPlan]) -> Laid:
 def _find_best(
     on_event: OnEvent, start: Solution | None, problem: Collective, clock: Clock
 ) -> FoundPlan:
-    """Try all methods that fit, and take the fastest."""
+    """Try all methods that fit, and take the fastest.
+
+    Parameters
+    ----------
+    on_event
+        Is told of the plan of a former solution, if it still holds.
+    start
+        A former solution to begin with, or None.
+    problem
+        The collective.
+    clock
+        The limits of the search.
+
+    Returns
+    -------
+    FoundPlan
+        The fastest plan, None if none keeps to the link budgets; the names and times of the
+        others in its statistics; and a lower bound in seconds for lists of steps, else 0.
+    """
     known: dict[str, FoundPlan] = {}
     former = None if start is None else _take_up(problem, start)
     if former is not None and former.laid is not None:
@@ -524,6 +551,8 @@ def _find_best(
             of_all = laid._replace(plan=replace(laid.plan, among="all"))
             found["joint"] = FoundPlan(of_all, joint.stats)
             times_s["joint"] = laid.plan.time_s
+
+    # The limit that counts is the first one that a method met; methods left out count as time.
     order = sorted(times_s, key=lambda name: times_s[name])
     best = found[order[0]]
     runners_up = {name: times_s[name] for name in order[1:]}
@@ -540,7 +569,24 @@ def _find_best(
 
 
 def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> FoundPlan:
-    """Search circuits, routes and rounds together for a plan that is faster than all others."""
+    """Search circuits, routes and rounds together for a plan that is faster than all others.
+
+    Parameters
+    ----------
+    on_event
+        Is told of better plans.
+    best
+        Finds the plan to beat: the fastest of the other methods.
+    problem
+        The collective; one that lists its steps leaves nothing to search but the shares of planes.
+    clock
+        The limits of the search.
+
+    Returns
+    -------
+    FoundPlan
+        The plan of the search, with the bound that it proves; the known plan if it is stopped.
+    """
     if problem.steps is not None:
         return _find_overlapped(problem, clock)
     with uncounted():

@@ -42,7 +42,23 @@ class Sides(NamedTuple):
 
 
 def choose(problem: Collective) -> Sides:
-    """Return the fastest sides, by dynamic programming over the factors of n."""
+    """Return the fastest torus for an all-reduce, by dynamic programming over the factors of n.
+
+    The sides are chosen from the outside: scattered ones first, then one windowed side at most,
+    then passed ones. The places that are left over and the parts into which the buffer is cut
+    until then decide all that follows, hence the recursion over them.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce.
+
+    Returns
+    -------
+    Sides
+        The sides, and the seconds that rounds and changes of circuits take by this count.
+    """
+    # A round of a buffer in c parts takes round_s + whole_s / c.
     n, delay_s = problem.n_ranks, problem.delay_s
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     whole_s = problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes)
@@ -212,7 +228,20 @@ def _pass_whole(
 
 
 def sum_up(gathered: Laid) -> Laid:
-    """Make an all-reduce of an all-gather of whole buffers: each rank adds up what it hears."""
+    """Make an all-reduce of an all-gather of whole buffers: each rank adds up what it hears.
+
+    Parameters
+    ----------
+    gathered
+        An all-gather in which the block of each rank is its whole buffer, in pieces: chunk
+        ``rank * pieces + piece``.
+
+    Returns
+    -------
+    Laid
+        The same sends over the same circuits. Chunks are the pieces of one buffer; a rank keeps
+        the buffers of different ranks at different places, and adds each to its sum once.
+    """
     plan = gathered.plan
     n = plan.circuits.shape[2]
     pieces = len(plan.chunk_bytes) // n
@@ -241,7 +270,22 @@ def last_circuits(laid: Laid, planes: int) -> Any:
 
 
 def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> Laid:
-    """Let an all-gather follow a reduce-scatter; both have as many chunks, and shares or none."""
+    """Make an all-reduce of a reduce-scatter and the all-gather that follows it.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce.
+    first, second
+        The two plans. Both have the same number of chunks; either both have shares of planes, or
+        none has.
+
+    Returns
+    -------
+    Laid
+        Rounds of the second plan come after all those of the first one. Circuits that stay the
+        same in between are not set up again.
+    """
     later = second.sends.astype(np.int64)
     later[:, 0] += first.n_rounds
     sends = np.concatenate([first.sends.astype(np.int64), later])

@@ -208,7 +208,26 @@ def _list_hops(
 def _time_rounds(
     problem: Collective, hops: _HopLoads, circuits: IntArray, epoch_of_round: IntArray
 ) -> FloatArray:
-    """Return how long each round lasts: its busiest circuit, its longest route, its islands."""
+    """Return how long each round lasts, in seconds.
+
+    A round takes the latency, the bytes of its busiest circuit over the rate, and the time of the
+    most hops of a send; or what links inside islands take beside, if that is longer.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    hops
+        All hops of all sends, with their rounds and bytes.
+    circuits
+        ``circuits[epoch, lane, rank]``: the peer of each port, -1 if it is dark.
+    epoch_of_round
+        ``epoch_of_round[round]``: which of these circuits a round has.
+
+    Returns
+    -------
+    float array, shape (rounds,)
+    """
     n, n_rounds = problem.n_ranks, len(epoch_of_round)
     turn, source, target, amount, longest = hops
     islands_s = np.zeros(n_rounds)

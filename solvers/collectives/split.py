@@ -150,7 +150,18 @@ class SplitSearch:
         return self.each_s * len(sequence) + self.problem.delay_s * n_delays
 
     def _try(self, sequence: Sequence) -> bool:
-        """Route a sequence; tell whether it is the best so far, which it then becomes."""
+        """Route a sequence; tell whether it is the best so far, which it then becomes.
+
+        Parameters
+        ----------
+        sequence
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+
+        Returns
+        -------
+        bool
+            False also for sequences that were tried before, or cannot be routed.
+        """
         # Without a look at routes: it is known, or too long even if nothing took a detour.
         limit_s = np.inf
         if self.best is not None:
@@ -530,7 +541,20 @@ class SplitSearch:
         )
 
     def _lay(self, routed: _Routed) -> Laid:
-        """Make a plan: each path takes a part of its block, and rounds without sends are gone."""
+        """Make a plan of a routed sequence.
+
+        Parameters
+        ----------
+        routed
+            The circuits of each round, the paths of each block, and what each path carries, in
+            seconds of a circuit.
+
+        Returns
+        -------
+        Laid
+            The plan, timed. Each path takes a part of its block, in bytes; rounds without sends
+            are left out.
+        """
         problem, paths = self.problem, routed.paths
         n = problem.n_ranks
         amounts = routed.amounts * problem.rate_bytes_per_s

@@ -177,7 +177,22 @@ class DoublesSearch:
         return [allowed[number] for number in order]
 
     def _list_options(self, turn: int, double: Double) -> list[_Option]:
-        """List the moves of one double in a round."""
+        """List the moves of one double in a round.
+
+        Parameters
+        ----------
+        turn
+            The number of the round. Rounds before q are the ramp, in which there are not yet q
+            active chunks.
+        double
+            A rank that holds two active chunks, by their classes: a chunk of class a met the late
+            rank a + 1 rounds ago.
+
+        Returns
+        -------
+        list of _Option
+            For each move, the class that the double wastes, and its classes in the next round.
+        """
         q = self.q
         young = double.young
         old = double.old
@@ -226,7 +241,24 @@ class DoublesSearch:
     def _add_option(
         self, turn: int, step: DoublesStep, option: _Option, budgets: Budgets
     ) -> DoublesStep | None:
-        """Let one more double move in a round; None if the other moves do not allow it."""
+        """Let one more double move in a round.
+
+        Parameters
+        ----------
+        turn
+            The number of the round.
+        step
+            The moves of the doubles before this one.
+        option
+            The move of this double.
+        budgets
+            ``budgets[class]``: how many holders of each class may still be wasted.
+
+        Returns
+        -------
+        DoublesStep or None
+            The step with one move more; None if the other moves, or the budgets, do not allow it.
+        """
         # One rank meets the late rank in a round, and one faces the absent rank.
         move = option.move
         if move in (EXCHANGE, LOSE) and move in step.moves:

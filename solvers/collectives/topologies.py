@@ -108,7 +108,25 @@ def count_parallel(peer: IntArray) -> IntArray:
 
 
 def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | None:
-    """Give the shifts of a circulant to ports, in turn until all ports are used."""
+    """Lay a circulant graph over the ports: rank r is joined to r + s for each of some shifts s.
+
+    Shifts are taken in turn until all ports are used. One-way circuits take one lane, a port of a
+    plane, for each shift; two-way circuits take two, which lead onward and back, or one if they
+    join opposite ranks.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of ports and planes.
+    shifts
+        The shifts that are wanted, in the order in which they get ports.
+
+    Returns
+    -------
+    Topology or None
+        With ``peer[lane, rank]``, -1 for dark ports, and the shifts that got ports. None if no
+        shift finds lanes, or if two lanes on different planes cannot join an odd cycle.
+    """
     n, lanes = problem.n_ranks, problem.lanes
     ranks = np.arange(n)
     if not problem.two_way:

@@ -177,7 +177,21 @@ def _measure_traffic(problem: Any) -> _Traffic:
 
 
 def _bound_without_waiting(problem: Any) -> BoundTerms:
-    """Bound the time as if no rank were late: the least over all numbers of configurations."""
+    """Bound the time as if no rank were late.
+
+    Each number of configurations of circuits in a row has a bound of its own, and the least of
+    them holds for all plans.
+
+    Parameters
+    ----------
+    problem
+        The `Collective`; typed as Any, as its module imports this one.
+
+    Returns
+    -------
+    BoundTerms
+        Seconds, the kind of bound, and the number of configurations that it belongs to.
+    """
     n_ranks = problem.n_ranks
     traffic = _measure_traffic(problem)
     if not traffic.least_bytes or traffic.n_known < 2:
@@ -282,7 +296,21 @@ def _sending_s(problem: Any, n_bytes: float) -> float:
 
 
 def _bound_late(problem: Any) -> BoundTerms:
-    """Bound the time by the bytes that the last late rank still has to send or to receive."""
+    """Bound the time by the bytes that the last late rank still has to send or to receive.
+
+    Nothing of this rank moves before it is ready. From then on it takes the start-ups of the
+    rounds in which it reaches all its partners, and its bytes over all its lanes.
+
+    Parameters
+    ----------
+    problem
+        The `Collective`; typed as Any, as its module imports this one.
+
+    Returns
+    -------
+    BoundTerms
+        0 seconds if no rank is late, or the last one has no bytes of its own.
+    """
     late_s = problem.late
     n_ranks = problem.n_ranks
     if n_ranks == 1 or not late_s.any():
@@ -311,7 +339,16 @@ def _bound_late(problem: Any) -> BoundTerms:
 
 
 def _bound_steps(problem: Any) -> float:
-    """Bound a list of steps: all planes share each; or the time of all planes together."""
+    """Bound the time of a list of steps over several planes, in seconds.
+
+    The larger of two bounds: the steps one after another, each shared evenly by all planes; and
+    the work and delays of all planes together, divided by their number.
+
+    Parameters
+    ----------
+    problem
+        The `Collective`; ``problem.steps`` has rows of configuration and bytes.
+    """
     configurations = problem.steps[:, 0]
     step_bytes = problem.steps[:, 1]
     if not len(step_bytes):

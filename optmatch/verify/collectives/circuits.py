@@ -144,7 +144,21 @@ def _check_epochs_of_planes(
 def _check_changes(
     problem: Collective, plan: CollectivePlan, plane: int, slack_s: float, findings: Findings
 ) -> None:
-    """Check that a plane has the time to change circuits between two rounds that differ."""
+    """Check that a plane has the time to change circuits between two rounds that differ.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its delay and the circuits at the start.
+    plan
+        A plan whose planes change circuits by themselves.
+    plane
+        The number of the plane.
+    slack_s
+        A start may be so many seconds too early, for rounding.
+    findings
+        Gets a violation for each round that starts too early.
+    """
     lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
     circuits: NDArray[np.generic] | None = None
     if not isinstance(problem.start, str):

@@ -62,7 +62,22 @@ class _RoundTimes(NamedTuple):
 
 
 def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | None:
-    """Apply all rules of plans; return when rounds end, None where they define no times."""
+    """Apply all rules of plans.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    plan
+        The answer that is checked; anything but a `CollectivePlan` is refused.
+    findings
+        Gets violations and figures.
+
+    Returns
+    -------
+    float array, shape (rounds,), or None
+        When each round ends, in seconds; None if the plan is too wrong to define times.
+    """
     if not isinstance(plan, CollectivePlan):
         findings.refuse("the answer is a plan", "answer", type(plan).__name__, "CollectivePlan")
         return None
@@ -111,7 +126,17 @@ def _find_times(
 
 
 def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check that chunks make up the blocks that the operation speaks of."""
+    """Check that chunks make up the blocks that the operation speaks of.
+
+    An all-to-all has a block, of one chunk, for each pair of ranks; gathers and reduce-scatters
+    have one for each rank; other operations have the whole buffer as one block.
+
+    Returns
+    -------
+    bool
+        False if the number of chunks is wrong, so that nothing can be replayed. Wrong sizes are
+        violations, but do not hinder a replay.
+    """
     n_ranks = problem.n_ranks
     n_chunks = len(plan.chunk_bytes)
     is_all_to_all = problem.operation == "all-to-all"
@@ -149,7 +174,18 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
 
 
 def _time_rounds(problem: Collective, plan: CollectivePlan, loads: RoundLoads) -> _RoundTimes:
-    """Start one round after another: when its circuits and all its ranks are ready."""
+    """Start one round after another: when its circuits and all its ranks are ready.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its rates, latencies and delay.
+    plan
+        The plan, whose epochs say when circuits change.
+    loads
+        For each round the bytes of the busiest circuit, and of the busiest rank inside its
+        island; the most hops of a send; and when the ranks that take part are ready.
+    """
     durations_s = loads.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
     if problem.hop_s is not None:
         durations_s = durations_s + problem.hop_s * loads.hops
@@ -204,7 +240,19 @@ def _conclude(
 def _check_schedule(
     problem: Collective, solution: Solution, ends_s: Seconds, findings: Findings
 ) -> None:
-    """Check that the schedule is that of the plan, and that the fabric holds it."""
+    """Check that the schedule is that of the plan, and that the fabric holds it.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its fabric.
+    solution
+        The plan and its schedule: one slot of the switch for each epoch of circuits.
+    ends_s
+        ``ends_s[round]``: when each round of the plan ends in the replay, in seconds.
+    findings
+        Gets violations.
+    """
     schedule = solution.schedule
     plan = solution.answer
     fabric = problem.fabric
