@@ -136,7 +136,7 @@ def _place_parts(
     Returns
     -------
     Solution
-        Of a host placement: ``answer.port_of_host[part]`` is the rank, and the lower bound the
+        A host placement: ``answer.port_of_host[part]`` is the rank, and the lower bound the
         worst loss in dB. Without an answer if no order keeps to all budgets or time is up.
     """
     with uncounted():

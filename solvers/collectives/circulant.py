@@ -260,7 +260,22 @@ def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = No
 
 
 def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
-    """Take longer paths as long as fewer rounds save more than the hops cost."""
+    """Take longer paths as long as fewer rounds save more than the hops cost (steepest descent).
+
+    Parameters
+    ----------
+    circulant
+        The routes to begin with.
+    block_s
+        How long a rank takes to send one block, in seconds.
+    round_s
+        The fixed time of a round, in seconds.
+
+    Returns
+    -------
+    Circulant
+        Routes from which no configuration can lose one round at a gain.
+    """
     n = len(circulant.exponents)
     while True:
         best: Circulant | None = None

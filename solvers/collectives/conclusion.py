@@ -136,7 +136,24 @@ def _explain_unreachable(problem: Collective) -> str:
 
 
 def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:
-    """Return the schedule of the one switch of a plan, and why it cannot hold it if it cannot."""
+    """Return the schedule of the switch of a plan, one slot for each epoch of circuits.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its fabric. Port ``lane`` of a rank is port ``rank * ports + lane`` of
+        the switch.
+    laid
+        The plan, and how long its circuits are held.
+
+    Returns
+    -------
+    schedule : Schedule or None
+        None for plans over several planes or whose planes change by themselves, and if the fabric
+        cannot hold the circuits.
+    reason : str
+        Why the fabric cannot hold them; empty otherwise.
+    """
     plan = laid.plan
     if problem.planes > 1 or laid.held_s is None:
         return None, ""
@@ -168,7 +185,20 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
 
 
 def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8] | None:
-    """Find cell states for all matchings, or None."""
+    """Route all matchings through a fabric of cells.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its fabric.
+    matchings
+        ``matchings[epoch, port]``: the port that it faces, -1 if it is dark.
+
+    Returns
+    -------
+    int8 array, shape (epochs, cells), or None
+        The states of all cells; None if some matching finds no routes.
+    """
     with uncounted():
         from optmatch.solvers.feedforward import has_exact_router
 

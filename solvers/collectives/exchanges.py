@@ -134,7 +134,14 @@ def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 
 
 def list_static_offers(problem: Collective) -> Iterator[Offer]:
-    """Offer all-to-alls over each topology that stays."""
+    """Offer all-to-alls over each topology that stays.
+
+    Yields
+    ------
+    Offer
+        Its seconds are a lower bound: each block takes a shortest path, and all circuits are taken
+        to be loaded evenly.
+    """
     n = problem.n_ranks
     for topology in list_topologies(problem):
         source = inverse_circuits(topology.peer, two_way=problem.two_way)
@@ -156,7 +163,19 @@ def list_static_offers(problem: Collective) -> Iterator[Offer]:
 def _lay_static(
     problem: Collective, topology: Topology, distance: IntArray, n_rounds: int
 ) -> Laid:
-    """Move all blocks over a topology that stays, and lay out the sends of each round."""
+    """Move all blocks over a topology that stays, and lay out the sends of each round.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    topology
+        The circuits.
+    distance
+        ``distance[destination, rank]``: the fewest hops to a destination.
+    n_rounds
+        The most hops of any block, after which all have arrived.
+    """
     n = problem.n_ranks
     at = np.repeat(np.arange(n), n).reshape(n, n)
     hops = BlockMoves(distance, at, np.empty(topology.peer.shape))
@@ -241,7 +260,20 @@ def count_shifts(shifts, exponents, distance, loads):
 
 
 def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """Offer even all-to-alls over circulants with different shifts on all lanes."""
+    """Offer even all-to-alls over circulants with different shifts on all lanes.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all; nothing is offered if it is uneven.
+    clock
+        No more is offered when it has run out.
+
+    Yields
+    ------
+    Offer
+        A plan over one circulant, or over several one after another, whose seconds are counted.
+    """
     n, lanes = problem.n_ranks, problem.lanes
     if problem.demand_bytes is not None or n < 3:
         return
@@ -339,7 +371,23 @@ def _choose_lane_of_offsets(left: IntArray) -> IntArray:
 
 
 def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
-    """Return the seconds of an all-to-all over circulants, and how many sends it has."""
+    """Return the time of an all-to-all over circulants, and how many sends it has.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    routes
+        The circulants, and over which lanes the blocks of each offset go in each round. All ranks
+        do the same.
+
+    Returns
+    -------
+    seconds : float
+        Rounds and changes of circuits; each round is as long as the busiest circuit.
+    n_sends : int
+        The sends of all ranks.
+    """
     n = problem.n_ranks
     block_s = problem.size_bytes / n / problem.rate_bytes_per_s
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
@@ -358,7 +406,20 @@ def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
 
 
 def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
-    """Lay out an all-to-all over circulants."""
+    """Lay out an all-to-all over circulants.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    routes
+        The circulants, and over which lanes the blocks of each offset go in each round.
+
+    Returns
+    -------
+    Laid
+        The sends of all ranks, each of which does the same as rank 0, shifted by its number.
+    """
     n = problem.n_ranks
     ranks = np.arange(n)[:, None]
     parts: list[tuple[IntArray, ...]] = []

@@ -315,8 +315,8 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
             return (n - 1).bit_length()
         return 1
 
-    # Of n chunks of one unit each. An all-reduce is gossip on each chunk, 2 (n - 1) messages, so
-    # n ranks share n times as many; the root of a broadcast sends each of n chunks once or more;
+    # Otherwise there are n chunks of one unit. An all-reduce is gossip on each chunk, 2 (n - 1)
+    # messages, and n ranks share those of n chunks; the root of a broadcast sends each of n chunks once or more;
     # n chunks of a gather or a reduce-scatter take n - 1 messages each, shared among n ranks.
     return {"all-reduce": 2 * (n - 1), "broadcast": n}.get(operation, n - 1)
 

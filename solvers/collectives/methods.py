@@ -85,7 +85,15 @@ def _run(
 
 
 def suits(problem: Collective, name: str) -> bool:
-    """Tell whether a method takes a problem."""
+    """Tell whether a method takes a problem.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    name
+        The name of the method or algorithm.
+    """
     if problem.island > 1 or name == "islands":
         return problem.island > 1 and name == "islands"
     if name in ALGORITHMS:
@@ -207,7 +215,7 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
     Parameters
     ----------
     problem
-        A collective over several planes. If it lists its steps, these are shared out among the
+        The collective. If it lists its steps, these are shared out among the
         planes and a lower bound is proved; else the rounds of each algorithm are its steps.
     clock
         The limits of the search.
@@ -405,7 +413,21 @@ FINDERS: dict[str, Find] = {
 
 
 def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
-    """Send what a former plan sends, where nothing but sizes and times has changed."""
+    """Send what a former plan sends, where nothing but sizes and times has changed.
+
+    Parameters
+    ----------
+    problem
+        The collective of now.
+    start
+        The former solution, with its problem.
+
+    Returns
+    -------
+    FoundPlan or None
+        The former sends over the former circuits, timed anew. None if more than sizes, rates,
+        latencies and delays has changed, or if the plan cuts chunks or shares rounds among planes.
+    """
     former: Any = start.problem
     plan: Any = start.answer
     same = plan is not None and (former.hop_s is None) == (problem.hop_s is None)
@@ -539,6 +561,8 @@ def _find_best(
     times_s = {
         name: plan.laid.plan.time_s for name, plan in found.items() if plan.laid is not None
     }
+
+    # Between few ranks an integer programme may improve on all methods; it gets little time here.
     small = problem.n_ranks <= MOST_SEARCHED_RANKS and problem.steps is None
     if small and suits(problem, "ilp"):
         with uncounted():

@@ -185,7 +185,20 @@ class _TorusRounds:
 
 
 def list_rounds(n: int, sides: Sides) -> Rounds:
-    """List the rounds of an all-reduce of n ranks over a torus."""
+    """List the rounds of an all-reduce of n ranks over a torus.
+
+    Parameters
+    ----------
+    n
+        The number of ranks, the product of all sides.
+    sides
+        The sides of the torus, by the way in which data travel over them; see the module.
+
+    Returns
+    -------
+    Rounds
+        The sends, and the places of chunks from which and into which they go.
+    """
     side, windows = sides.windowed
     count = int(np.prod(sides.scattered, dtype=np.int64)) * windows
     rounds = _TorusRounds(n, count)

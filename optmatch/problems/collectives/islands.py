@@ -197,7 +197,7 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
     if not is_sum:
         return least_s
 
-    # What is counted of an all-reduce leaves out how its sums and copies depend on each other.
+    # The counts of an all-reduce leave out how its sums and copies depend on each other.
     return _bound_programmed(problem, seconds_of_rounds)
 
 

@@ -193,7 +193,22 @@ def _refuse_first(
 
 
 def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check that rounds, ranks, chunks and kinds exist; without that nothing can be replayed."""
+    """Check that rounds, ranks, chunks and kinds exist; without that nothing can be replayed.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of ranks.
+    plan
+        The plan. Its sends are rows of round, source, destination, chunk and kind.
+    findings
+        Gets the first violation.
+
+    Returns
+    -------
+    bool
+        False if something does not exist, or a rank sends to itself.
+    """
     n_ranks = problem.n_ranks
     sends = plan.sends
     n_kinds = 3
@@ -214,7 +229,22 @@ def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -
 
 
 def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check the circuits of all epochs, and that rounds go through them in order."""
+    """Check the circuits of all epochs, and that rounds go through them in order.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    plan
+        The plan, with ``circuits[epoch, lane, rank]`` and ``epoch_of_round[round]``.
+    findings
+        Gets violations.
+
+    Returns
+    -------
+    bool
+        False if something is wrong, so that rounds have no times.
+    """
     epochs = plan.epoch_of_round
     steps = np.diff(epochs, prepend=-1)
     is_in_order = ((steps == 0) | (steps == 1)).all()
@@ -324,7 +354,23 @@ def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray
 
 
 def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) -> _Hops | None:
-    """List the hops of all sends, one for a direct send; None if routes are broken."""
+    """List the hops of all sends: one for a direct send, one for each link of a forwarded one.
+
+    Parameters
+    ----------
+    problem
+        The collective; sends are forwarded only if it states the time of a hop.
+    plan
+        The plan. Its links are rows of send, from and to.
+    findings
+        Gets the first violation.
+
+    Returns
+    -------
+    _Hops or None
+        The send, the source and the target of each hop. None if links do not exist, or do not lead
+        from the source of their send to its destination.
+    """
     sends = plan.sends.astype(np.int64)
     if not len(plan.links):
         return _Hops(np.arange(len(sends)), sends[:, 1], sends[:, 2])

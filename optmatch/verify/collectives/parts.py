@@ -62,7 +62,22 @@ def check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -
 
 
 def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check that each part is inside its chunk, and a multiple of what chunks are one of."""
+    """Check that each part of a chunk that is sent lies inside it and is aligned.
+
+    Parameters
+    ----------
+    problem
+        The collective; ``problem.align_bytes`` divides all first bytes and sizes, unless it is 0.
+    plan
+        The plan. Its parts are rows of first byte and number of bytes, one for each send.
+    findings
+        Gets the first violation.
+
+    Returns
+    -------
+    bool
+        False if a part is wrong.
+    """
     chunk_bytes = plan.chunk_bytes[plan.sends[:, 3]]
     first_byte, n_bytes = plan.parts.T
     is_outside = (first_byte < 0) | (n_bytes < 0)
