@@ -316,8 +316,9 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
         return 1
 
     # Otherwise there are n chunks of one unit. An all-reduce is gossip on each chunk, 2 (n - 1)
-    # messages, and n ranks share those of n chunks; the root of a broadcast sends each of n chunks once or more;
-    # n chunks of a gather or a reduce-scatter take n - 1 messages each, shared among n ranks.
+    # messages, and n ranks share those of n chunks. The root of a broadcast sends each chunk at
+    # least once. In a gather or a reduce-scatter each chunk takes n - 1 messages, which n ranks
+    # share, too.
     return {"all-reduce": 2 * (n - 1), "broadcast": n}.get(operation, n - 1)
 
 
