@@ -124,6 +124,7 @@ class _ProofSearch:
         return math.inf if self.best is None else self.totals.enough(self.best.objective)
 
     def _take(self, routes: Routes | None) -> None:
+        """Keep routes if they are the best so far, and put them into the pool of columns."""
         if routes is None:
             return
         if self.best is None or routes.objective < self.best.objective:
@@ -133,6 +134,7 @@ class _ProofSearch:
             self.master.add(k, tuple(routes.routes[source, : routes.lengths[source]].tolist()))
 
     def _warm_start(self) -> Limit | None:
+        """Look for routes by negotiation; return `Limit.TIME` if the time is up, or else None."""
         for turn in range(WARM_STARTS):
             self._take(self.negotiation.attempt(turn, self.rng))
             if self.least > self._upper():
@@ -142,8 +144,23 @@ class _ProofSearch:
         return None
 
     def _branch(self) -> Limit | None:
-        """Best first: take the case with the lowest bound, bound it, and split it if need be."""
+        """Search the cases best first: bound the one of the lowest bound, and split it if needed.
+
+        A case (`ProofNode`) is the matching with some links closed to some circuits:
+        ``closed[circuit]`` are the terminals by which the light of this circuit may not leave a
+        cell. The root closes none. `Master.bound` solves the linear programme over routes for a
+        case: it gives a lower bound with the link prices that prove it, and ``weights``, how much
+        of each route the solution takes. A case needs no further search if it is infeasible, or
+        if its bound is above `_upper`, as no routing in it beats the best one.
+
+        Returns
+        -------
+        Limit or None
+            The limit that ended the search. None if no case is left: ``self.best`` is then
+            optimal, or the matching cannot be routed where it is None.
+        """
         self.cases = [self._root()]
+        # The shortest routes of all circuits, each alone, may prove enough already.
         if self.least > self._upper():
             return None
         queue = [(-math.inf, 0)]
@@ -159,16 +176,25 @@ class _ProofSearch:
             case = self.cases[number]
             case.bound = self.master.bound(case.closed, self._upper(), self.clock, case.bound)
             self._report(bounded)
+
+            # A better routing found near the solution lowers `_upper`, which may settle the case.
             if case.bound.infeasible or case.bound.value > self._upper():
                 continue
             self._round_solution(case.bound, _TRIES_AT_ROOT if bounded == 1 else _TRIES)
             if case.bound.value > self._upper():
                 continue
             if not case.bound.converged or case.bound.weights is None:
-                heapq.heappush(queue, (case.bound.value, number))  # out of time: again later
+                # The time was up before the programme was solved. The case stays open, so that
+                # the limit is found and reported at the head of this loop.
+                heapq.heappush(queue, (case.bound.value, number))
                 continue
             if min(case.bound.weights.values()) > 1 - _TINY:
-                continue  # the routing was taken; only the rounding of losses is left
+                # Each circuit takes one whole route: this is the best routing of the case, and
+                # `_round_solution` has taken it. Its bound is not above `_upper` only because
+                # losses are rounded to whole units.
+                continue
+
+            # The children begin with the bound and the prices of this case, which hold for them.
             case.split = self._where_to_split(case.bound.weights)
             for closed in self._split(case.closed, *case.split):
                 case.children.append(len(self.cases))
@@ -238,6 +264,18 @@ class _ProofSearch:
         return circuit, int(self.router.wiring.ends[link, 0]), 0
 
     def _split(self, closed: Closed, circuit: int, terminal: int, one_way: int) -> list[Closed]:
+        """Return what the two cases close into which a case is split at a link.
+
+        Parameters
+        ----------
+        closed
+            What the case closes already: for a circuit the terminals that it may not leave by.
+        circuit, terminal
+            The circuit, and a terminal at the link.
+        one_way
+            1: the circuit does not pass the link in one direction, or not in the other. 0: the
+            circuit does not use the link, or no other circuit does.
+        """
         mate = int(self.router.wiring.mate[terminal])
         if one_way:
             return [

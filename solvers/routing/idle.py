@@ -75,10 +75,10 @@ def settle(
 
 
 class Ends(NamedTuple):
-    """Where circuits begin and end."""
+    """The terminals at which circuits begin and end; circuits are numbered as in these arrays."""
 
-    sources: NDArray[np.int32]
-    destinations: NDArray[np.int32]
+    sources: NDArray[np.int32]  # (circuits,): where light enters its first cell
+    destinations: NDArray[np.int32]  # (circuits,): where light leaves its last cell
 
 
 class PowerFlow(NamedTuple):
@@ -103,9 +103,18 @@ class PowerFlow(NamedTuple):
         return cls(graph, np.abs(cells.cell(both)[..., 0]) ** 2, kept, ahead)
 
     def shares(self, states: NDArray[np.int8]) -> NDArray[np.float64]:
-        """Return ``shares[terminal, straight or across]`` of the power that enters there.
+        """Return which share of the power that enters at a terminal leaves by each exit.
 
-        Free and dead cells absorb all.
+        Parameters
+        ----------
+        states
+            ``states[cell]``: 0 bar, 1 cross, -1 free. Free and dead cells absorb all light.
+
+        Returns
+        -------
+        float array, shape (terminals, 2)
+            ``shares[terminal, way]`` with `way` 0 for straight and 1 for across; the exits are
+            ``ahead[terminal, way]``. The four terminals of a cell have the same shares.
         """
         shares = self.by_state[states, np.arange(len(states))]
         shares[(states == FREE) | (self.graph.stuck > CROSS)] = 0.0
@@ -113,10 +122,10 @@ class PowerFlow(NamedTuple):
 
 
 class Powers(NamedTuple):
-    """All powers in one setting."""
+    """All powers in one setting of the cells, as parts of what each source sends."""
 
-    ratios: NDArray[np.float64]  # ``ratios[circuit]``: crosstalk over signal
-    signal: NDArray[np.float64]
+    ratios: NDArray[np.float64]  # (circuits,): power from other sources over that of the signal
+    signal: NDArray[np.float64]  # (circuits,): power from its own source at each destination
     entering: NDArray[np.float64]
     """``entering[terminal, circuit]``: from the source of each circuit."""
     worth: NDArray[np.float64]
@@ -129,14 +138,37 @@ class Powers(NamedTuple):
 
 
 def solve_powers(flow: PowerFlow, ends: Ends, states: NDArray[np.int8]) -> Powers:
-    """Find all powers by one factorisation."""
+    """Find the power of every circuit at every terminal, by one sparse LU factorisation.
+
+    The powers p that enter the cells solve p = M p + b. Here ``M[onward, terminal]`` is the share
+    of the light entering at `terminal` that next enters at `onward`, and b is 1 at the source of a
+    circuit. The adjoint q = M^T q + r, with r the share of what enters the last cell that leaves
+    at the destination, is for each terminal the share of light that gets from there to a receiver.
+    Both systems use the same factors, with a right side for each circuit.
+
+    Parameters
+    ----------
+    flow
+        The fabric and the shares of power that its cells and links pass on.
+    ends
+        Where the circuits begin and end.
+    states
+        ``states[cell]``: 0 bar, 1 cross, -1 free, int8, shape (cells,). Free cells absorb light.
+
+    Returns
+    -------
+    Powers
+        ``entering`` is p, and ``worth`` is the adjoint moved back over a link: the share of what
+        *leaves* a cell at a terminal that gets to the destination of a circuit.
+    """
     n, circuits = len(flow.graph.mate), np.arange(len(ends.sources))
     shares = flow.shares(states)
     onward = flow.graph.mate[flow.ahead]
     joined = onward >= 0
     values = (shares * flow.kept[flow.ahead])[joined]
     places = (onward[joined], np.repeat(np.arange(n), 2).reshape(n, 2)[joined])
-    # a closed loop without loss would be singular, and its light reaches no port
+    # A closed loop without loss would make the matrix singular. Its light reaches no port, hence
+    # a loss of 1e-9 in each step changes nothing that is measured.
     matrix = csc_matrix((values * (1 - 1e-9), places), shape=(n, n))
     factors = splu(
         (identity(n, format="csc") - matrix).tocsc(),
@@ -144,14 +176,21 @@ def solve_powers(flow: PowerFlow, ends: Ends, states: NDArray[np.int8]) -> Power
         diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )
+    # Light that leaves the last cell at the destination entered it by one of two terminals. A cell
+    # passes the same shares in both directions, so `ahead` of the destination lists these two.
     sent, received = np.zeros((n, len(circuits))), np.zeros((n, len(circuits)))
     sent[ends.sources, circuits] = 1.0
-    at, share = flow.ahead[ends.destinations], shares[ends.destinations]  # the same backwards
+    at, share = flow.ahead[ends.destinations], shares[ends.destinations]
     received[at, circuits[:, None]] = share
     entering, adjoint = _solve(factors, sent, "N"), _solve(factors, received, "T")
+
+    # The adjoint counts from the entry of the next cell: `kept` is the share that gets there. What
+    # leaves at the destination itself has arrived.
     worth = np.where(flow.graph.mate[:, None] < 0, 0.0, adjoint[flow.graph.mate])
     worth *= flow.kept[:, None]
     worth[ends.destinations, circuits] = 1.0
+
+    # The diagonal is the power of a circuit's own source, all the rest of a row is crosstalk.
     arriving = (entering[at] * share[..., None]).sum(axis=1)  # by receiver, then by sender
     signal = arriving.diagonal().copy()
     np.fill_diagonal(arriving, 0.0)
@@ -167,7 +206,25 @@ def _solve(factors: Any, right: NDArray[np.float64], trans: str) -> NDArray[np.f
 def estimate_changes(
     flow: PowerFlow, now: Powers, states: NDArray[np.int8], free: NDArray[np.intp]
 ) -> NDArray[np.float64]:
-    """Estimate, to first order, how much the cost grows if each free cell is flipped."""
+    """Estimate, to first order, how much the cost grows if each free cell is flipped alone.
+
+    Parameters
+    ----------
+    flow
+        The fabric and the shares of power that its cells pass on.
+    now
+        The powers at the present states.
+    states
+        ``states[cell]``: 0 bar or 1 cross, int8, shape (cells,).
+    free
+        The cells that may be flipped, shape (free cells,).
+
+    Returns
+    -------
+    float array, shape (free cells,)
+        The growth of ``Powers.cost``, without unit; less than 0 where flipping should help.
+    """
+    # The derivative of the cost, the sum of ratios**4, by the stray power at each receiver.
     weight = 4 * now.ratios**3 / now.signal
     everyone = now.worth @ weight
     terminals = 4 * free[:, None] + np.arange(4)
@@ -208,12 +265,38 @@ def _descend(
     free: NDArray[np.intp],
     enough: float,
 ) -> float:
-    """Flip free cells, in place, as long as the cost falls; return the cost."""
+    """Flip free cells, in place, as long as the cost falls; return the cost.
+
+    Each round flips all cells that promise to lower the cost, or the most promising half, quarter
+    and so on of them, until the cost computed exactly is indeed lower.
+
+    Parameters
+    ----------
+    flow
+        The fabric and the shares of power that its cells pass on.
+    ends
+        Where the circuits begin and end.
+    states
+        ``states[cell]``: 0 bar or 1 cross, int8, shape (cells,). Changed at `free` only.
+    free
+        The cells without a prescribed state, shape (free cells,).
+    enough
+        The cost at which the search stops.
+
+    Returns
+    -------
+    float
+        ``Powers.cost`` of the final states: the sum of the fourth powers of all ratios of
+        crosstalk to signal.
+    """
     now = solve_powers(flow, ends, states)
     for _ in range(ROUNDS):
         grown = estimate_changes(flow, now, states, free)
         if now.cost <= enough or np.minimum(grown, 0.0).sum() > -LEAST_GAIN * now.cost:
             break
+
+        # The estimate holds for one flip alone. Many flips at once may disturb each other: then
+        # fewer are tried, and those that promise most are kept longest.
         order = free[np.argsort(grown)][: int((grown < -1e-6 * now.cost).sum())]
         while len(order):
             tried = states.copy()

@@ -190,14 +190,25 @@ class Relief:
         lengths: NDArray[np.int64],
         max_moves: int,
     ) -> None:
-        """Improve routes in place, by so many tried moves at most.
+        """Lower the objective by rip-up and reroute; the routes are changed in place.
+
+        The objective is the one that this `Relief` was made for: the largest loss, the largest
+        ratio of crosstalk to signal, the heater power or the cells on all routes. It never grows.
 
         Parameters
         ----------
-        order, partner, routes, lengths
-            As of `RoutedCircuits`: all circuits in `order` have a route.
+        order
+            The source ports of the circuits, int64, shape (circuits,). Each has a route.
+        partner
+            ``partner[source] = destination``, int64, shape (ports,).
+        routes
+            ``routes[source, step]``: the terminals by which light leaves the cells on the route,
+            int32, shape (ports, width). Changed.
+        lengths
+            ``lengths[source]``: the number of cells on the route, int64, shape (ports,). Changed.
         max_moves
-            Moves that are tried, whether they help or not.
+            The number of moves that are tried, whether they help or not. One move reroutes one
+            circuit and those that it displaces.
         """
         router = self.router
         circuits = RoutedCircuits(order, partner, routes, lengths)
@@ -253,7 +264,18 @@ def _weigh_heaters(graph, chip, scratch, circuits):
 
 @inner_kernel
 def _weigh_losses(graph, chip, scratch, circuits):
-    """Write the loss of each circuit to ``scratch.value``, and return the largest, in dB."""
+    """Write the loss of each circuit to ``scratch.value``, and return the largest, in dB.
+
+    Parameters
+    ----------
+    graph, chip, scratch, circuits
+        As of `weigh`.
+
+    Returns
+    -------
+    float
+        The largest loss in dB; 0 without circuits.
+    """
     worst_db = 0.0
     for place in range(len(circuits.order)):
         port = circuits.order[place]
@@ -272,11 +294,27 @@ def _weigh_losses(graph, chip, scratch, circuits):
 def _follow_beams(graph, chip, scratch, circuits):
     """Write which beam enters each cell by each terminal, and what is left of its power there.
 
-    A beam starts with power 1. That of a circuit from its source has the number ``2 * port``; if
-    circuits send from both ends, the beam from the destination has ``2 * port + 1``.
+    A beam is the light that one end of a circuit sends. It starts with power 1. The beam from the
+    source has the number ``2 * port``; if circuits send from both ends (``chip.mutual``), the beam
+    from the destination has ``2 * port + 1``.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    chip : Chip
+        ``chip.share[cell, state]`` is the part of the power that goes on from a cell.
+    scratch : ReliefSpace
+        ``scratch.beam[terminal]`` and ``scratch.power[terminal]`` receive the number of the beam
+        that enters there, and its power, as a part of what was sent. Other terminals keep what
+        they had.
+    circuits : RoutedCircuits
+        No two routes share a link.
     """
     for place in range(len(circuits.order)):
         port = circuits.order[place]
+
+        # The beam from the source loses power in each cell. Where the other end sends, too, the
+        # terminals of exit hold for now what this beam has left after the cell.
         power = 1.0
         entering = graph.source[port]
         for step in range(circuits.lengths[port]):
@@ -286,13 +324,14 @@ def _follow_beams(graph, chip, scratch, circuits):
             state = state_between(entering, leaving)
             power = max(_MIN_POWER, power * chip.share[cell_of(leaving), state])
             if chip.mutual:
-                scratch.power[leaving] = power  # of the beam from the source, for the pass below
+                scratch.power[leaving] = power
             entering = graph.mate[leaving]
         if not chip.mutual:
             continue
 
-        # The beam from the destination enters each cell where the other one leaves it. It has
-        # lost there what the other one is still to lose: the quotient of the whole and the part.
+        # The beam from the destination enters each cell where the other one leaves it, and has
+        # passed there the cells that the other one has yet to pass. Their share is the share of
+        # the whole route, now in `power`, divided by that of the cells up to here.
         for step in range(circuits.lengths[port]):
             leaving = circuits.routes[port, step]
             scratch.beam[leaving] = 2 * port + 1
@@ -320,6 +359,16 @@ def _weigh_crosstalk(graph, chip, scratch, circuits):
 
     The crosstalk of a circuit is the ratio of leaked power to signal power at its end; of a
     circuit that sends from both ends, the larger one of the two.
+
+    Parameters
+    ----------
+    graph, chip, scratch, circuits
+        As of `weigh`.
+
+    Returns
+    -------
+    float
+        The largest ratio, without unit; 0 without circuits.
     """
     _follow_beams(graph, chip, scratch, circuits)
     for place in range(len(circuits.order)):
