@@ -91,7 +91,30 @@ def solve(
 def _plans(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Iterator[tuple[float, RoundSlots]]:
-    """Yield the slots as they are routed first, then in order and with their loops turned."""
+    """Yield two answers: the slots as routed at first, and a second one with fewer toggles.
+
+    A toggle is a cell that a slot drives to another state than it had before. The second answer
+    puts the slots in an order with few toggles. It then routes each slot anew: in a Benes network
+    the cells along a loop may all be flipped together (the loop is *turned*), and the other choice
+    may pass fewer cells, or leave more cells in the state of the slots before.
+
+    Parameters
+    ----------
+    problem
+        On a feed-forward fabric that has an exact router.
+    clock
+        If the time is up, there is no second answer.
+    rng
+        Renames ports if faults are in the way, and draws the slots to be moved in the order.
+    on_event
+        Receives a `Tick` for each slot that is routed anew.
+
+    Yields
+    ------
+    (float, RoundSlots)
+        The number of cells on all routes of all slots, and the slots. Nothing is yielded where
+        faults leave no way by the rules of the exact router.
+    """
     fabric = problem.fabric
     plan = _first_plan(problem, rng)
     if plan is None:
@@ -102,6 +125,10 @@ def _plans(
         sequence = Sequence(states)
         sequence.improve(rng)
         matchings, states = matchings[sequence.order], states[sequence.order]
+
+    # No state is known before the first slot. Each cell passed costs 1 in either state, which
+    # outweighs all toggles: few cells come first, and few toggles among routes of as many cells.
+    # The slots share the visits, a limit of the work.
     driven = np.full(fabric.n_cells, FREE, dtype=np.int8)
     rows = list[NDArray[np.int8]]()
     cell_cost = cost_states(fabric, 1, 1)
@@ -110,6 +137,8 @@ def _plans(
             return
         rows.append(row)
         on_event(Tick("turn loops", len(rows), len(states)))
+
+    # Each slot looks back only, hence the sum of all toggles may have grown: then it stays.
     turned = np.array(rows, dtype=np.int8).reshape(states.shape)
     if _count_toggles(turned) < _count_toggles(states):
         states = turned

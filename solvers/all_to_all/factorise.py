@@ -62,16 +62,41 @@ def solve(
 ) -> Solution:
     """Solve an all-to-all problem by search over 1-factorisations.
 
-    An iteration is one attempted exchange. The search goes on until the total meets its bound or a
-    limit is reached; where `moves_per_slot` brought nothing, it begins anew. Without a limit of
-    time or iterations it begins `starts` times, and what it takes in all is a second for 32 ports,
-    about a minute for 64, and some minutes for 128. The solution is OPTIMAL where every route is a
-    shortest one in the fewest slots, or prices prove it.
+    A 1-factorisation divides all pairs of ports into matchings, one for each slot, as few as
+    possible. An iteration is one attempted exchange of pairs between slots. The search goes on
+    until the cells on all routes of all slots meet their lower bound, or a limit is reached. The
+    bound is the sum of the shortest routes of all pairs, or a higher one that prices of links
+    prove (`prove_bound`). Without a limit of time or iterations the whole search takes a second
+    for 32 ports, about a minute for 64, and some minutes for 128.
 
-    A small mesh goes to the exact model of `ilp` after these starts, also with limits. Where not
-    all matchings of the fewest slots could be routed, pairs that were left over fill further
-    slots; where it is proved that there must be more slots, a fabric with faults has those named
-    that cause it.
+    A small mesh goes to the exact model of `ilp` afterwards, also with limits.
+
+    Parameters
+    ----------
+    problem
+        All pairs of ports, to be connected in matchings one after the other.
+    limits
+        Limits of time, of iterations and of the gap between cells and bound.
+    rng
+        Draws names of ports and exchanges.
+    on_event
+        Receives progress, new best answers and bounds.
+    start
+        A former solution. If it has the fewest slots, the search begins with them.
+    params
+        ``moves_per_slot``: after so many exchanges in vain for each slot the search begins anew.
+        ``starts``: how often it begins without a limit. The defaults are those of
+        `AllToAllParams`.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL if it has the fewest slots and its cells equal the bound; INFEASIBLE if no state of
+        the cells connects some pair; otherwise FEASIBLE, or without a schedule if a limit came
+        before all slots had routes. If some matchings of the fewest slots could not be routed, the
+        pairs without a route are put into further slots. If more slots than the fewest are proved
+        to be necessary and the fabric has faults, the statistics ``causes`` name faults that are
+        to blame.
     """
     clock = limits.start()
     found = schedule_all(

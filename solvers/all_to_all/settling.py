@@ -23,7 +23,25 @@ def order_slots(
     clock: Clock,
     on_event: OnEvent,
 ) -> Solution:
-    """Bring the slots of an answer into an order with short delays, if cells are to say them."""
+    """Bring the slots of an answer into an order with short delays, if cells are to say them.
+
+    Parameters
+    ----------
+    problem
+        Slots are put in order if its ``delay_s`` is "cells": each slot waits for its own cells.
+    found
+        The answer; its slots may come in any order.
+    rng, clock
+        For the search for an order.
+    on_event
+        Receives a `Tick` before the search.
+
+    Returns
+    -------
+    Solution
+        With `problem` as its problem. If slots were put in order: with ``delays_s`` in s for each
+        slot, and with the sums in s before and after, and their bound, among the statistics.
+    """
     schedule, device = found.schedule, problem.cells
     if problem.delay_s != "cells" or schedule is None or device is None:
         return replace(found, problem=problem)
@@ -58,7 +76,21 @@ def order_slots(
 def changes_between(
     states: NDArray[np.int8], settling_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """``settling[k, l]``: of the slowest cell that slots k and l drive to different states."""
+    """Return how long the change between each two slots takes.
+
+    Parameters
+    ----------
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free, int8, shape (slots, cells).
+    settling_s
+        ``settling_s[cell]``: how long the cell takes to change its state, in s, shape (cells,).
+
+    Returns
+    -------
+    float array, shape (slots, slots)
+        ``change_s[k, l]``: the time, in s, of the slowest cell that the slots k and l drive to
+        different states; 0 if there is none.
+    """
     return np.array(
         [
             np.where((row != FREE) & (states != FREE) & (row != states), settling_s, 0.0).max(
@@ -70,11 +102,33 @@ def changes_between(
 
 
 def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) -> float:
-    """Bound what slots wait in any order: a first setting, and a shortest spanning tree."""
+    """Bound from below the time that the slots wait for their cells, summed, in any order.
+
+    Before the first slot its slowest cell has to be set: that is at least the time of the slot
+    where this takes least. Between two slots in a row, the slowest cell that they drive to
+    different states has to settle. An order is a path through all slots, and a path is a spanning
+    tree of them: its changes take at least as long as the minimum spanning tree (Prim's
+    algorithm), with `changes_between` as lengths of edges.
+
+    Parameters
+    ----------
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free, int8, shape (slots, cells).
+    settling_s
+        ``settling_s[cell]``: how long the cell takes to change its state, in s, shape (cells,).
+
+    Returns
+    -------
+    float
+        The bound in s; 0 without slots.
+    """
     if not len(states):
         return 0.0
     between = changes_between(states, settling_s)
     total = float(np.where(states != FREE, settling_s, 0.0).max(axis=1, initial=0.0).min())
+
+    # Prim: the tree grows from slot 0. `nearest[slot]` is the shortest edge from the tree to a
+    # slot outside of it; slots in the tree are marked by an infinite one.
     nearest = between[0].copy()
     nearest[0] = np.inf
     for _ in range(len(states) - 1):
@@ -87,7 +141,31 @@ def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) ->
 
 @kernel
 def settle(states, order, settling_s, floor_s, limit_s, last):
-    """Add up what slots after the first wait, each `floor_s` at least; stop at a limit."""
+    """Add up what slots after the first wait for their cells; stop at a limit.
+
+    A cell that is free in a slot keeps its state, hence a slot waits for the cells that it drives
+    to another state than the last one they were driven to. O(slots * cells).
+
+    Parameters
+    ----------
+    states : int8 array, shape (slots, cells)
+        0 bar, 1 cross, -1 free.
+    order : int64 array, shape (slots,)
+        The slots in their order.
+    settling_s : float array, shape (cells,)
+        How long each cell takes to change its state, in s.
+    floor_s : float
+        Each slot waits at least so long, in s.
+    limit_s : float
+        The sum stops once it is not less than this.
+    last : int8 array, shape (cells,)
+        Scratch: the state each cell was driven to last, -1 for none.
+
+    Returns
+    -------
+    float
+        The sum in s; some value of at least `limit_s` if the limit was reached.
+    """
     slots, cells = states.shape
     total = (slots - 1) * floor_s
     for cell in range(cells):
@@ -108,7 +186,29 @@ def settle(states, order, settling_s, floor_s, limit_s, last):
 
 @kernel
 def move(states, order, settling_s, floor_s, best_s, at, last, tried):
-    """Take one slot elsewhere, or turn all slots from it to another, wherever that is better."""
+    """Move one slot elsewhere, or reverse the slots between it and another, if that is better.
+
+    Local search by insertion and 2-opt: all places are tried in turn, and each improvement is kept
+    at once.
+
+    Parameters
+    ----------
+    states, settling_s, floor_s, last
+        As of `settle`.
+    order : int64 array, shape (slots,)
+        The slots in their order; changed.
+    best_s : float
+        The sum of `settle` for this order, in s.
+    at : int
+        The place of the slot in the order.
+    tried : int64 array, shape (slots,)
+        Scratch: the order that is tried.
+
+    Returns
+    -------
+    float
+        The sum for the changed order, in s.
+    """
     for to in range(len(order)):
         for turn in range(2):
             low, high = min(at, to), max(at, to)

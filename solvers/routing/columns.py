@@ -143,8 +143,22 @@ class Master:
     ) -> PriceBound:
         """Bound a case from below.
 
-        Stops once the bound is more than `enough`, in `UNIT`, or after so many rounds of pricing.
-        `start` is the bound of a case that this one is part of.
+        Parameters
+        ----------
+        closed
+            The case: for a circuit the terminals by which its light may not leave a cell.
+        enough
+            The search for prices stops once the bound is more than this, in `UNIT`.
+        clock
+        start
+            The bound of a case that this one is part of; it holds here, too.
+        rounds
+            It stops after so many rounds of pricing.
+
+        Returns
+        -------
+        PriceBound
+            The best bound and its prices. If the programme was solved, also the mix of routes.
         """
         best = PriceBound(start.value, start.prices) if start is not None else PriceBound()
         for column, variable in self._variables.items():
@@ -179,7 +193,27 @@ class Master:
         *,
         feasibility: bool,
     ) -> bool:
-        """Solve, price, add, until nothing is new (True), or the bound or the time is enough."""
+        """Solve the programme and price routes in turn: the loop of column generation.
+
+        Parameters
+        ----------
+        best
+            Receives the best bound, and the prices that prove it.
+        closed
+            For a circuit the terminals by which its light may not leave a cell.
+        enough
+            The loop ends once the bound is above this, in `UNIT`.
+        clock
+        rounds
+            The loop ends after so many rounds.
+        feasibility
+            Whether only the part of the circuits counts that gets no route, and cells do not.
+
+        Returns
+        -------
+        bool
+            True if no route improves the programme any more; False if the loop ended before.
+        """
         self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
         for _ in range(rounds):
             shares, prices = self._lp.solve()
@@ -200,7 +234,33 @@ class Master:
         closed: Closed,
         feasibility: bool,
     ) -> tuple[float, bool]:
-        """Find the cheapest way of each circuit; return the bound, and whether a route is new."""
+        """Price routes: put those of negative reduced cost into the pool, and bound the case.
+
+        The reduced cost of a route is its cost including the prices of its links, minus the dual
+        value of its circuit; the cheapest way of a circuit has the least one.
+
+        Parameters
+        ----------
+        prices
+            ``prices[link]`` in `UNIT` of a cell, not negative, int64, shape (links,).
+        shares
+            ``shares[circuit]``: the dual value of each circuit, a cost divided by `UNIT`; shape
+            (circuits,).
+        closed
+            For a circuit the terminals by which its light may not leave a cell.
+        feasibility
+            Whether cells cost nothing, and only the prices of links count. A bound above 0 then
+            proves that the case has no routing.
+
+        Returns
+        -------
+        float
+            A lower bound of the case in `UNIT` (Lagrange): the sum over circuits of the cheapest
+            way including prices, minus `capacity` times the sum of all prices. A circuit without
+            any way counts `FAR`.
+        bool
+            Whether a route is new in the pool; if not, the linear programme is solved.
+        """
         total = -float(self.capacity * int(prices.sum()))
         fresh = False
         for k in range(len(self.circuits)):

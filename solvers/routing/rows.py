@@ -59,7 +59,7 @@ class Room(NamedTuple):
 
 
 def new_room(wiring: MeshArrays, width: int) -> Room:
-    """Allocate it."""
+    """Allocate the `Room` of a fabric, for routes of at most `width` cells."""
     ports, cells = len(wiring.source), len(wiring.cell_cost)
     order, partner, lengths = np.zeros((3, ports), dtype=np.int64)
     return Room(
@@ -165,19 +165,51 @@ def _shuffle_order(order, turn):
 
 @kernel
 def write_states(wiring, order, routes, lengths, states):
-    """Set the cells on the routes of the circuits in `order`; other cells stay as they are."""
+    """Set the cells on the routes of the circuits in `order`; other cells stay as they are.
+
+    Terminals are numbered ``4 * cell + k``, with k = 0, 1 on one side of the cell and 2, 3 on the
+    other (`terminals`).
+
+    Parameters
+    ----------
+    wiring : MeshArrays
+        The graph of the fabric.
+    order : int64 array, shape (circuits,)
+        The source ports of the circuits.
+    routes : int32 array, shape (ports, width)
+        ``routes[source, step]``: the terminals by which light leaves the cells on the route.
+    lengths : int64 array, shape (ports,)
+        ``lengths[source]``: the number of cells on the route.
+    states : int8 array, shape (cells,)
+        Receives 0 (bar) or 1 (cross) for each cell on a route.
+    """
     for place in range(len(order)):
         port = order[place]
         entered = wiring.source[port]
         for step in range(lengths[port]):
             leaving = routes[port, step]
+
+            # The lowest bit is the place on a side: bar keeps it and cross changes it.
             states[leaving >> 2] = (leaving ^ entered) & 1
             entered = wiring.mate[leaving]
 
 
 @inner_kernel
 def _try_efforts(wiring, space, room, tries, circuits):
-    """Negotiate from scratch with one effort after the other; return whether one succeeds."""
+    """Negotiate from scratch with one effort after the other; return whether one succeeds.
+
+    Parameters
+    ----------
+    wiring : MeshArrays
+    space : RoutingSpace
+        Scratch.
+    room : Room
+        ``room.no_cost`` is read.
+    tries : int64 array, shape (efforts, 5)
+        The fields of an `Effort` in each row.
+    circuits : RoutedCircuits
+        Its routes and lengths receive the answer. Its order is shuffled from the third try on.
+    """
     for turn in range(len(tries)):
         if turn > 1:
             _shuffle_order(circuits.order, turn)

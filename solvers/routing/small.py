@@ -84,6 +84,16 @@ class _Search:
     in dB, or half of the heater power in mW. ``to_go[1]`` is the same in cells. ``rest[k]`` is the
     least cost and the fewest cells of the circuits from the k-th on. A beam is a list of terminals
     with the loss before each.
+
+    ``set[cell]`` is the state of a cell at present: 0 bar, 1 cross, -1 free. ``loss[cell][state]``
+    is the loss in dB; if the objective is the heater power, it is half of the power above that of
+    a dark cell in mW, and ``extra[cell][state]`` is the whole.
+
+    ``worst`` is the objective of the circuits so far: the largest loss in dB, the largest ratio of
+    crosstalk to signal, or the power of all heaters in mW. ``cells`` counts the cells on their
+    routes. ``halves`` adds up power as if two circuits shared each cell. ``best`` is the objective
+    and the number of cells of the best answer, and ``states`` are its states; None if it is the
+    one that was known before.
     """
 
     def __init__(
@@ -165,6 +175,9 @@ class _Search:
     ) -> None:
         """Follow the light of the k-th circuit from a cell on, in every state that is possible.
 
+        One method serves the three objectives: they differ in the lower bound, and power is added
+        up cell by cell. All that is set here is undone before it returns.
+
         Parameters
         ----------
         k
@@ -176,7 +189,9 @@ class _Search:
         beam
             The terminals entered so far, each with the loss before; as before afterwards.
         lost
-            The loss so far in dB, or half of the heater power in mW.
+            The loss of this circuit before the cell in dB. If the objective is the heater power,
+            half of the power of its heaters in mW: the least that it pays, as at most two circuits
+            share a cell.
         """
         self.nodes += 1
         if self.nodes % _NODES_PER_LOOK == 0:
@@ -194,8 +209,11 @@ class _Search:
             if least_to_go == np.inf:
                 continue
 
-            # Prune by a lower bound of the objective and of the cells. Crosstalk may stay 0, so
-            # its bound is that of the circuits so far.
+            # Prune by a lower bound of the objective and of the cells. Power: the larger one of
+            # what the lit cells take, and of half of each heater for every circuit that passes,
+            # those to come at their least. Loss: the largest of all circuits, those to come again
+            # at their least.
+            # Crosstalk may stay 0, hence its bound is that of the circuits so far.
             bound = self.worst
             heat_mw = 0.0
             if self.power:

@@ -350,15 +350,37 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
 
 @inner_kernel
 def _route_in_turn(graph, space, room, states, circuits, max_toggles):
-    """Route new circuits one by one past those that stay; return the toggles, or `NO_ROOM`.
+    """Route new circuits one by one past those that stay, each with the fewest toggles.
 
-    `circuits` is (number of all, number that stay, whether the new ones go in reverse order), of
-    the circuits in ``room.order``; those that stay come first.
+    Parameters
+    ----------
+    graph : MeshArrays
+    space : RoutingSpace
+        ``space.exit_cost`` and ``space.use`` receive the links that are taken; the rest is scratch
+        of the search.
+    room : Room
+        ``room.order`` has the source ports of the circuits, those that stay first, and
+        ``room.partner`` their destinations. ``room.routes`` and ``room.lengths`` have the routes
+        of those that stay, and receive those of the new ones. ``room.toll`` is scratch.
+    states : int8 array, shape (cells,)
+        The present states: 0 bar, 1 cross, -1 where not known.
+    circuits : (n_circuits, n_kept, is_reversed)
+        The number of all circuits, the number of those that stay, and whether the new ones are
+        routed in the reverse of their order.
+    max_toggles : int
+        Routes of more toggles in all are of no use.
+
+    Returns
+    -------
+    int
+        The number of toggles of all new routes together, or `NO_ROOM` if a circuit does not fit.
     """
     n_circuits, n_kept, is_reversed = circuits
     clear_occupation(graph, space, states, room.toll)
     n_toggles = 0
     for place in range(n_circuits):
+        # The new circuits hold the places from n_kept to n_circuits - 1: in reverse, the first of
+        # these places stands for the last one.
         if place < n_kept or not is_reversed:
             port = room.order[place]
         else:
@@ -371,6 +393,8 @@ def _route_in_turn(graph, space, room, states, circuits, max_toggles):
             n_toggles += more
             if length == 0:
                 return NO_ROOM
+
+        # Later circuits find these links closed, and these cells set without a toggle.
         route = room.routes[port, : room.lengths[port]]
         if not occupy_route(graph, space, room.toll, port, route):
             return NO_ROOM
@@ -392,6 +416,19 @@ def _state_cells(graph, order, routed):
     """Write the states of lit cells to ``routed.states``; return how many are toggled by that.
 
     Dark cells stay as they are.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    order : int64 array, shape (circuits,)
+        The source ports of the circuits.
+    routed : RoutedRow
+        Has their routes and the present states, and receives the new states.
+
+    Returns
+    -------
+    int
+        The number of cells that were in the other state. A cell of state -1 is not counted.
     """
     n_toggles = 0
     for place in range(len(order)):
@@ -524,13 +561,30 @@ def _sum_tolls(graph, toll, port, route):
 def save_toggles(graph, space, room, order, states):
     """Put each circuit in turn on its way of the fewest toggles past all others.
 
-    ``room.routes`` of the circuits in `order` share no link, and do so afterwards. `states` are
-    those before the change. Each step takes one search and one pass over all routes.
+    A way is taken if it has fewer toggles, or as many and its cells cost less. Costs hold both in
+    one number: `_TOGGLE` for each toggle, and the cost of the cells, which is always less than one
+    `_TOGGLE`. Each step takes one search and one pass over all routes.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    space : RoutingSpace
+        Scratch; ``space.spare`` holds the route that is found.
+    room : Room
+        ``room.routes`` and ``room.lengths`` of the circuits in `order` are changed. The routes
+        share no link, neither before nor afterwards. ``room.partner`` has the destinations, and
+        ``room.toll`` is scratch.
+    order : int64 array, shape (circuits,)
+        The source ports of the circuits, which are tried in this order.
+    states : int8 array, shape (cells,)
+        The states before the change: 0 bar, 1 cross, -1 where not known.
     """
     for _ in range(_REFITS):
         is_better = False
         for place in range(len(order)):
             port = order[place]
+
+            # The links of all other circuits are closed; cells that these have set cost no toggle.
             clear_occupation(graph, space, states, room.toll)
             for other_place in range(len(order)):
                 other = order[other_place]
@@ -548,6 +602,9 @@ def save_toggles(graph, space, room, order, states):
             )
             if length == 0:
                 continue
+
+            # A way of as many toggles may still be cheaper by its cells. One that passes a link
+            # twice, once in each direction, is no route.
             route = space.spare[:length]
             if _sum_tolls(graph, room.toll, port, route) >= cost:
                 continue
@@ -596,7 +653,23 @@ def negotiate_change(graph, space, room, order, toggle_price, routed):
 
 @kernel
 def finish_change(graph, space, room, order, routed):
-    """Save toggles of routed circuits, and state their cells; return the number of toggles."""
+    """Save toggles of routed circuits, and state their cells.
+
+    Parameters
+    ----------
+    graph, space, room
+        ``room.routes`` and ``room.lengths`` are overwritten; ``room.partner`` has the
+        destinations.
+    order : int64 array, shape (circuits,)
+        The source ports of the circuits.
+    routed : RoutedRow
+        Has the routes and the states before the change; receives better routes and their states.
+
+    Returns
+    -------
+    int
+        The number of toggles.
+    """
     for place in range(len(order)):
         port = order[place]
         room.lengths[port] = routed.lengths[port]

@@ -118,9 +118,25 @@ def route_worst(
 def _starts(
     problem: Routing, rng: np.random.Generator, n_starts: int
 ) -> Iterator[tuple[float, Routes] | None]:
-    """Yield relieved routes with their objective, or None for a negotiation that failed.
+    """Yield routes improved by `Relief` with their objective, one from each start.
 
-    On feed-forward fabrics the routes of the exact router come first.
+    On feed-forward fabrics, the routes of their exact router come first. All others come from
+    negotiated congestion: each turn changes the prices of links, the order of the circuits, the
+    costs of cells and the effort, as different routes are needed to begin with.
+
+    Parameters
+    ----------
+    problem
+        On a chip; its objective is one of those of `Relief`.
+    rng
+    n_starts
+        The number of negotiations.
+
+    Yields
+    ------
+    (float, Routes) or None
+        The objective, in its unit (see `Relief.measure`), and the routes; None for a start that
+        found no routes.
     """
     for states in _turn_loops(problem):
         yield _read_and_relieve(problem, states)
@@ -134,9 +150,14 @@ def _starts(
         # Random prices of links, from none to two cells, lead to others in each turn.
         largest_price = UNIT * (turn % _PRICE_LEVELS) // 2
         price_of_link = rng.integers(0, largest_price + 1, n_links)
+
+        # The usual order has the longest routes first; another order leads to other routes.
         order = negotiation.order
         if turn % 2:
             order = rng.permutation(order)
+
+        # In some turns all cells cost the same, in the others what they add to the losses, or to
+        # the heater power.
         router = router_by_cells if turn % 3 == 1 else router_by_losses
         routes, lengths = router_by_losses.empty_routes()
         status = router.settle(
