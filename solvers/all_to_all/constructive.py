@@ -147,7 +147,21 @@ def _plans(
 
 
 def _first_plan(problem: AllToAll, rng: np.random.Generator) -> RoundSlots | None:
-    """Route the rounds of the live ports with fewer toggles, renamed if faults are in the way."""
+    """Route the rounds of the live ports with fewer toggles, renamed if faults are in the way.
+
+    Parameters
+    ----------
+    problem
+        On a feed-forward fabric that has an exact router.
+    rng
+        Draws other orders of the ports, each of which needs other states of cells.
+
+    Returns
+    -------
+    RoundSlots or None
+        The family of rounds (`_all_rounds`) that needs the fewer toggles of those that could be
+        routed. None if `_RENAMINGS` orders of the ports all met with faults.
+    """
     fabric = problem.fabric
     live = fabric.live_ports
     for _ in range(_RENAMINGS):

@@ -124,6 +124,21 @@ def schedule_all(
     """Route a relabelled tournament, and search on from there; begin anew up to so many times.
 
     The search begins with the slots of a former solution, if there is one of the fewest slots.
+
+    Parameters
+    ----------
+    problem, limits, rng, on_event, start, params
+        As of `solve`.
+    name
+        The name of the method, for the solution.
+    starts
+        How often the search begins; None for as often as `params` says, or, with limits on a mesh
+        that is not small, until a limit is reached.
+
+    Returns
+    -------
+    Solution
+        As of `solve`, but not improved by the exact model, and without causes.
     """
     clock = limits.start()
     trivial = answer_at_once(problem, name)
@@ -138,6 +153,9 @@ def schedule_all(
         limit = search.take_up(start) if start else search.start()
     except (KeyboardInterrupt, TimeUp) as stop:
         limit = limit_of(stop)
+
+    # The time was up before all slots of the tournament were routed: a plan of more slots that was
+    # made at once is an answer, if there is one.
     if len(planner.plan) < search.slots and search.packed is not None:
         planner.plan = search.packed
     if not search.is_crowded and len(planner.plan) < search.slots:
@@ -187,11 +205,21 @@ class _SlotExchange:
         """A plan of more slots than the fewest, made at once where no slot can be routed."""
 
     def start(self) -> Limit | None:
-        """Route the tournament under random names; or find that links are too few for it."""
+        """Route the tournament under random names; or find that links are too few for it.
+
+        ``planner.plan`` receives the slots, also those that leave circuits without a route. If
+        prices prove that the fewest slots are not enough, ``is_crowded`` is set instead.
+
+        Returns
+        -------
+        Limit or None
+            The limit that ended the routing before all slots were tried, or None.
+        """
         names = self.planner.random_names(self.factors.shape[1])
         self.planner.plan = []
         factors = combinatorics.relabel(self.factors, names)
         if self.bound is None and self._fails(factors[:_PROBED]):
+            # A plan of more slots is made at once: it is the answer if there is no time for more.
             ends = self.planner.problem.pairs.astype(np.int64)
             self.packed = pack_slots(self.planner, ends, insists=False)
             bound = prove_bound(self.planner, FAILED)
@@ -240,7 +268,19 @@ class _SlotExchange:
         return Limit.ITERATIONS if clock.limits.iterations is not None else Limit.EXHAUSTED
 
     def take_up(self, former: Solution) -> Limit | None:
-        """Keep the slots of a former solution, and route again what has no route any more."""
+        """Keep the slots of a former solution, and route again what has no route any more.
+
+        Parameters
+        ----------
+        former
+            If it does not have the fewest slots, in which each pair meets once, the search begins
+            with a tournament instead (`start`).
+
+        Returns
+        -------
+        Limit or None
+            The limit that ended the routing before all slots were done, or None.
+        """
         planner, schedule = self.planner, former.schedule
         fabric, states = planner.problem.fabric, None if schedule is None else schedule.cell_states
         here = (self.slots, fabric.n_ports), (self.slots, fabric.n_cells)
@@ -271,7 +311,17 @@ class _SlotExchange:
         return self.planner.problem.lower_bound() + excess / UNIT, plan
 
     def answers(self) -> Iterator[tuple[float, list[RoutedSlot]] | Bound | None]:
-        """Exchange pairs, and begin anew where that brings nothing."""
+        """Exchange pairs, and begin anew where that brings nothing.
+
+        Yields
+        ------
+        (float, list of RoutedSlot)
+            The cells on all routes of the present plan, and the plan.
+        Bound
+            A lower bound of the cells, once it is proved.
+        None
+            After an exchange that leaves circuits without a route.
+        """
         clock = self.planner.clock
         for begun in count(1):
             least, idle = self.planner.excess, 0
@@ -281,6 +331,8 @@ class _SlotExchange:
                 least, idle = (excess, 0) if excess < least else (least, idle + 1)
                 if idle > self.params.moves_per_slot * self.slots:
                     break
+
+                # A bound may end the search early. It takes time: half of it is for exchanges.
                 if self.bound is None and clock.remaining_s < clock.elapsed_s:
                     yield Bound(self._prove()[0])
             self.planner.insist()

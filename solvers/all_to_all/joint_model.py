@@ -84,7 +84,11 @@ class JointModel:
             self.model.add(self.meets[slot][pair] == 1)
 
     def _add_slot(self) -> None:
-        """Choose a matching, and let light flow along it."""
+        """Add the variables and constraints of one slot: a matching, and light that follows it.
+
+        ``meets[-1][pair]`` is 1 if the pair meets in this slot. ``flows[-1][port]`` is the light
+        of a source port; it ends at the partner of the port, and no two share a link.
+        """
         meets = {pair: self.model.new_bool_var("") for pair in self.pairs}
         source, target = self.fabric.source_terminals, self.fabric.destination_terminals
         flows: dict[int, LightFlow] = {}
@@ -99,6 +103,8 @@ class JointModel:
                 self.model.add_at_most_one(sends)
             if not sends:
                 continue
+
+            # The light of a port is on in this slot if one of its pairs meets.
             on = self.model.new_bool_var("")
             self.model.add(sum(sends) == on)
             ends = {int(target[j]): meets[i, j] for i, j in self.pairs if i == port}

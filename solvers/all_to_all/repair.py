@@ -97,7 +97,20 @@ class Repair:
         self._fatal.clear()
 
     def judge(self, faults: tuple[Fault, ...]) -> Verdict:
-        """Say whether the schedule survives some faults of cells, and how."""
+        """Say whether the schedule survives some faults of cells, and how.
+
+        Parameters
+        ----------
+        faults
+            The faults that are there at the same time. Answers for a single one are remembered, as
+            are proofs that several cannot be survived: they hold with any further faults.
+
+        Returns
+        -------
+        Verdict
+            "survived" with matchings and states that avoid the faults, "failed" with the faults
+            that its proof needs, or "unrepaired" if neither was found.
+        """
         if len(faults) == 1:
             (fault,) = faults
             if fault not in self._alone:
@@ -116,6 +129,11 @@ class Repair:
         return verdict
 
     def _judge(self, faults: tuple[Fault, ...]) -> Verdict:
+        """Judge faults without looking for a former answer.
+
+        Slots whose cells do not conflict with the faults stay. In others the broken circuits are
+        routed anew with little effort; slots in which that fails go to `_repair_lost`.
+        """
         states = self.states
         hits = _conflicts(states, faults)
         touched = np.flatnonzero(hits.any(axis=1)).tolist()
@@ -133,6 +151,8 @@ class Repair:
             if row is not None:
                 states[slot] = row
                 continue
+
+            # At the first slot that fails: a pair that no state of the cells connects is a proof.
             if not lost and self._dead(Faulty.of(self.fabric, faults)):
                 return Verdict("failed", "dead pair", causes=faults)
             lost.append(slot)
@@ -188,7 +208,22 @@ class Repair:
         return None if status < 0 else self.router.states(order, routes, lengths)
 
     def _repair_lost(self, damage: _Damage, states: NDArray[np.int8], lost: list[int]) -> Verdict:
-        """Look for a repair, or a proof that there is none; the more likely first."""
+        """Look for a repair, or a proof that there is none; the more likely first.
+
+        Parameters
+        ----------
+        damage
+            The faults and the wiring that they leave.
+        states
+            ``states[slot, cell]`` of the repaired slots; changed where others are repaired.
+        lost
+            The slots in which no routes were found with little effort.
+
+        Returns
+        -------
+        Verdict
+            "unrepaired" if there is neither a repair nor a proof.
+        """
         broken = Faulty.of(self.fabric, damage.faults)
         problem = None if self.problem is None else replace(self.problem, fabric=broken)
         many_lost = len(lost) > _MANY * len(self.matchings)
@@ -218,7 +253,21 @@ class Repair:
         return not met.isdisjoint(broken.dead_pairs())
 
     def _exchange(self, problem: AllToAll, states: NDArray[np.int8]) -> Verdict | None:
-        """Move pairs between slots until all have a way."""
+        """Move pairs between slots until all have a way.
+
+        Parameters
+        ----------
+        problem
+            The all-to-all on the fabric with its faults.
+        states
+            ``states[slot, cell]`` of the slots that could be repaired, and of the others as they
+            were.
+
+        Returns
+        -------
+        Verdict or None
+            "survived" with other matchings; None if some pair is left without a way.
+        """
         if len(self.matchings) != problem.min_slots:
             return None  # exchanges are between full slots
         moves = _EXCHANGES * len(self.matchings)
@@ -270,7 +319,23 @@ class Repair:
         return Master(self.router, pairs, capacity=len(self.matchings))
 
     def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
-        """Route the rest of given matchings exactly."""
+        """Route the rest of given matchings exactly, by branch and price.
+
+        Parameters
+        ----------
+        broken
+            The fabric with its faults.
+        states
+            ``states[slot, cell]``; changed where routes are found.
+        left
+            The slots that have no routes yet.
+
+        Returns
+        -------
+        Verdict
+            "failed" as soon as one matching is refuted, "survived" if all are routed, or
+            "unrepaired" if the search of some matching met its limit.
+        """
         with uncounted():
             from optmatch.solvers.routing.branch_and_price import search
 

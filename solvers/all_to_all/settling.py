@@ -240,6 +240,22 @@ def search_order(
 
     A cell counts where it is driven to another state than before, and only if it is slower than
     what each two slots wait for anyway.
+
+    Parameters
+    ----------
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free, int8, shape (slots, cells).
+    settling_s
+        ``settling_s[cell]``: how long the cell takes to change its state, in s, shape (cells,).
+    rng
+        Draws further orders to start from.
+    clock
+        Ends the search.
+
+    Returns
+    -------
+    int array, shape (slots,)
+        The slots in the best order found.
     """
     slots = len(states)
     between = changes_between(states, settling_s)
@@ -269,12 +285,29 @@ def set_ahead(
 
     A cell may be set at any time while it is dark, so it is where others wait as long, if it can:
     that slot then states it.
+
+    Parameters
+    ----------
+    states
+        ``states[slot, cell]`` in the order of the slots: 0 bar, 1 cross, -1 free, int8, shape
+        (slots, cells).
+    settling_s
+        ``settling_s[cell]``: how long the cell takes to change its state, in s, shape (cells,).
+
+    Returns
+    -------
+    states : int8 array, shape (slots, cells)
+        With the states of cells that are set ahead, in slots where they are dark.
+    delays_s : float array, shape (slots,)
+        How long each slot waits, in s.
     """
     states, driven = states.copy(), np.full(states.shape[1], FREE)
     free_since = np.zeros(states.shape[1], dtype=np.int64)
     delays_s = np.zeros(len(states))
     dark = list[tuple[float, int, int, int]]()
     for slot, row in enumerate(states):
+        # A cell that the slot before also drives is changed at once; one that was dark since
+        # `free_since` may be set in any slot from there on.
         anew = (row != FREE) & (row != driven)
         at_once = anew & (free_since == slot)
         delays_s[slot] = settling_s[at_once].max(initial=0.0)
@@ -282,6 +315,9 @@ def set_ahead(
             dark.append((float(settling_s[cell]), slot, int(free_since[cell]), cell))
         free_since[row != FREE] = slot + 1
         driven = np.where(row == FREE, driven, row)
+
+    # The slowest cells come first: they lengthen the delay of the slot between their last use and
+    # this one that waits longest already, and faster cells may then be set beside them.
     dark.sort(reverse=True)
     for time_s, slot, since, _ in dark:
         place = since + int(delays_s[since : slot + 1].argmax())

@@ -27,6 +27,18 @@ def solve_worst(plan: Run) -> Run:
     """Return a method that plans as `plan` does, and then routes each slot for its worst circuit.
 
     Planning is for few cells in all: matchings with short routes leave room for the worst.
+
+    Parameters
+    ----------
+    plan
+        A method for all-to-alls that lowers the number of cells on all routes.
+
+    Returns
+    -------
+    Run
+        Without a chip it is `plan` itself. On a chip its matchings are those of `plan`, and its
+        routes are chosen for the objective: the worst loss or crosstalk of any slot, the sum of
+        heater powers over all slots, or for the cells on all routes the power among ties.
     """
 
     @wraps(plan)
@@ -39,6 +51,8 @@ def solve_worst(plan: Run) -> Run:
     ) -> Solution:
         if problem.cells is None:
             return plan(problem, limits, rng, on_event, **given)
+        # The matchings are planned as if there were no chip, in a part of the time. A delay that
+        # depends on the cells is left out of the plan, and comes in when slots are put in order.
         clock = limits.start()
         waiting = problem.delay_s == "cells"
         delay_s: Any = 0.0 if waiting else problem.delay_s
@@ -54,6 +68,8 @@ def solve_worst(plan: Run) -> Run:
             infeasible = found.status is Status.INFEASIBLE
             bound = found.lower_bound if infeasible else bound
             return replace(found, problem=problem, lower_bound=bound, stats=_reason(found))
+
+        # Each slot is routed anew for the objective, and keeps its states where that is no better.
         stated: Any = schedule.cell_states
         states = stated.copy()
         values = [
@@ -71,6 +87,9 @@ def solve_worst(plan: Run) -> Run:
                     values[slot] = better.objective
         except (KeyboardInterrupt, TimeUp) as stop:
             limit = limit_of(stop)
+
+        # Powers of slots add up, of losses and crosstalk the worst slot counts. Answers in more
+        # slots than the fewest are never called optimal.
         power = problem.objective == "power-mw"
         worst = float(sum(values)) if power else max(values, default=0.0)
         fewest = len(states) == problem.min_slots

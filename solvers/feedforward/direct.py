@@ -3,12 +3,12 @@
 In a `Crossbar` and in `Piloss` each input has a row and each output a column, along which light
 runs as long as cells are in cross; the one cell where the two meet is put in bar. In
 `SwitchAndSelect` the number of the output is the address in the tree of the input, and the other
-way round. So no circuit ever moves for another one.
+way round. Hence no circuit ever moves for another one.
 
 A cell that exchanges two neighbours only if they are out of order makes the fewest exchanges there
 are: each undoes one inversion, and no exchange undoes two. The columns of `SpankeBenes` and
 `Clements` are those of odd-even transposition sort, the diagonals of `Reck` the passes of bubble
-sort; both sort every input. Idle inputs are taken to go to idle outputs in order. So they never
+sort; both sort every input. Idle inputs are taken to go to idle outputs in order. Thus they never
 cross each other, and light crosses as few of them as it can.
 """
 
@@ -53,7 +53,18 @@ def route_trees(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 
 @kernel
 def meet(matchings, states):
-    """Set the cells of a crossbar, that of row i and column j being ``i * n + j``."""
+    """Set the cells of a crossbar, that of row i and column j being ``i * n + j``.
+
+    Light of input i crosses its row up to column j, turns there (bar), and crosses the rest of
+    the column.
+
+    Parameters
+    ----------
+    matchings : int32 array, shape (k, n)
+        ``matchings[row, source] = destination``, -1 where idle.
+    states : int8 array, shape (k, n * n)
+        Receives 0 (bar) or 1 (cross) for cells with light; the others stay as they are.
+    """
     n = matchings.shape[1]
     for row in range(len(matchings)):
         state = states[row]
@@ -91,7 +102,20 @@ def meet_on_ring(matchings, place, states):
 
 @kernel
 def address(matchings, states):
-    """Set the cells of trees; in one that splits the root comes first, in one that joins last."""
+    """Set the cells of trees; in one that splits the root comes first, in one that joins last.
+
+    Each input has a tree that splits, in which the output is the address of a leaf, and each
+    output a tree that joins, in which the input is. A step goes to the half of the leaves that has
+    it.
+
+    Parameters
+    ----------
+    matchings : int32 array, shape (k, n)
+        ``matchings[row, source] = destination``, -1 where idle.
+    states : int8 array, shape (k, 2 * n * (n - 1))
+        The n trees of inputs, then the n trees of outputs, n - 1 cells each. Receives 0 (bar, the
+        first half) or 1 (cross) for cells with light; the others stay as they are.
+    """
     n = matchings.shape[1]
     for row in range(len(matchings)):
         state = states[row]
@@ -152,13 +176,27 @@ def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) ->
 
 @kernel
 def sort(lines, matchings, states, space):
-    """Compare and exchange lines, for which `space` has two rows."""
+    """Route matchings by compare and exchange: a cell is in cross if its lines are out of order.
+
+    Parameters
+    ----------
+    lines : int32 array, shape (cells,)
+        ``lines[cell]``: the upper one of the two lines at the cell.
+    matchings : int32 array, shape (k, n)
+        ``matchings[row, source] = destination``, -1 where idle.
+    states : int8 array, shape (k, cells)
+        Receives 0 bar, 1 cross, -1 where no light passes.
+    space : int32 array, shape (2, n)
+        Scratch.
+    """
     taken, line = space[0], space[1]  # line[k]: twice the output of line k, plus 1 if it has light
     for row in range(len(matchings)):
         taken[:] = 0
         for o in matchings[row]:
             if o >= 0:
                 taken[o] = 1
+
+        # Idle inputs go to the idle outputs in order, so that their lines never cross.
         idle = 0
         for i in range(len(line)):
             if matchings[row, i] >= 0:

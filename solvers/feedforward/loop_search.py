@@ -32,14 +32,14 @@ and in the best setting."""
 
 
 class LoopTask(NamedTuple):
-    """The aim of a search."""
+    """The network, and the aim of a search."""
 
-    blocks: NDArray[np.int64]
-    wide: bool
-    worst: bool
-    visits: int
-    cell_cost: NDArray[np.int64]
-    least: NDArray[np.int64]  # of any route through a block
+    blocks: NDArray[np.int64]  # (blocks, 7): columns as of `looping`, halves after their whole
+    wide: bool  # whether the network is dilated: no two circuits share a cell
+    worst: bool  # whether the largest cost of a circuit is minimised, not the sum
+    visits: int  # about how many blocks to visit for each matching
+    cell_cost: NDArray[np.int64]  # (cells, states, 2): for a circuit alone, or with another one
+    least: NDArray[np.int64]  # (blocks,): the least cost of any route through a block
 
 
 class LoopSpace(NamedTuple):
@@ -53,7 +53,7 @@ class LoopSpace(NamedTuple):
 
 
 def new_workspace(depths: int, lines: int, cells: int) -> LoopSpace:
-    """Allocate it for so many depths, lines and cells."""
+    """Allocate the workspace for so many depths, lines and cells."""
     by_line = np.zeros((9, depths, lines), dtype=np.int64)
     costs = np.empty((depths, lines, 2), dtype=np.int64)
     states = np.empty((depths, cells), dtype=np.int8)
@@ -71,7 +71,19 @@ def _least(values, first, end):
 
 @kernel
 def bound_blocks(blocks, wide, cheapest, least):
-    """Find the least that any route through each block costs; a half comes after its whole."""
+    """Find the least that any route through each block costs.
+
+    Parameters
+    ----------
+    blocks : int64 array, shape (blocks, 7)
+        Columns as of `looping`; a half comes after its whole, so that halves are done first.
+    wide : bool
+        Whether the network is dilated.
+    cheapest : int64 array, shape (cells,)
+        The least cost of each cell in any state.
+    least : int64 array, shape (blocks,)
+        Receives the bounds.
+    """
     for number in range(len(blocks) - 1, -1, -1):
         size, first, last = blocks[number, SIZE], blocks[number, IN], blocks[number, OUT]
         if size == 1:
@@ -92,7 +104,28 @@ def bound_blocks(blocks, wide, cheapest, least):
 
 @kernel
 def search(matchings, root, bound, task, space, states, cost, exact):
-    """Find the best states of block `root` for each matching, if they cost less than `bound`."""
+    """Find the best states of block `root` for each matching, if they cost less than `bound`.
+
+    A depth-first branch and bound over the directions of loops.
+
+    Parameters
+    ----------
+    matchings : int32 array, shape (k, n)
+        ``matchings[row, source] = destination``, -1 where idle.
+    root : int
+        The number of the block; 0 is the whole network.
+    bound : int
+        Costs of this or more are of no use.
+    task : LoopTask
+    space : LoopSpace
+        Scratch.
+    states : int8 array, shape (k, cells)
+        Receives 0 bar, 1 cross, -1 where no light passes.
+    cost : int64 array, shape (k,)
+        Receives the cost of each matching.
+    exact : bool array, shape (k,)
+        Receives whether no choice was left out, so that no other costs less.
+    """
     for row in range(len(matchings)):
         for line in range(space.lines.shape[2]):
             space.lines[FORTH, 0, line] = space.lines[BACK, 0, line] = -1
@@ -110,7 +143,11 @@ def search(matchings, root, bound, task, space, states, cost, exact):
 
 @inner_kernel
 def _search_one(root, bound, task, space):
-    """Go down into halves and back up, with one open block at each depth; return the cost."""
+    """Go down into halves and back up, with one open block at each depth; return the cost.
+
+    A half has to cost less than the best setting of its whole. Where costs add up, what this
+    setting has cost so far is taken off.
+    """
     cost = _open(root, bound, task, space)
     depth = 0 if cost < 0 else -1
     while depth >= 0:
@@ -132,12 +169,31 @@ def _search_one(root, bound, task, space):
 
 @inner_kernel
 def _open(number, bound, task, space):
-    """Begin the search of a block for less than `bound`; return a cost if it ends at once."""
+    """Begin the search of a block for less than `bound`; return a cost if it ends at once.
+
+    Parameters
+    ----------
+    number : int
+        The block. The lines at its inputs and outputs are in ``space.lines`` at its depth.
+    bound : int
+        Costs of this or more are of no use.
+    task : LoopTask
+    space : LoopSpace
+        ``space.frames`` at this depth receives the state of the search.
+
+    Returns
+    -------
+    int
+        The cost of a block of one line or two; `bound` if no setting is cheaper; -1 if the block
+        is open now, and its halves have to be searched.
+    """
     blocks = task.blocks
     size, depth = blocks[number, SIZE], blocks[number, DEPTH]
     space.tally[0] += 1
     if size <= 2:
         return _set_leaf(number, task, space)
+
+    # Each line with light costs at least `least` in this block.
     lit = 0
     for line in range(blocks[number, PLACE], blocks[number, PLACE] + size):
         if space.lines[FORTH, depth, line] >= 0:
@@ -146,6 +202,8 @@ def _open(number, bound, task, space):
                 return bound
     if not task.worst and lit * task.least[number] >= bound:
         return bound
+
+    # Each loop begins in the direction that its own cells prefer; that of odd wires has no choice.
     loops, fixed = _find_loops(number, task, space), size & 1
     own = 0
     for loop in range(loops):
@@ -164,7 +222,21 @@ def _open(number, bound, task, space):
 
 @inner_kernel
 def _choose_half(depth, task, space):
-    """Return the half to look at next, perhaps in another setting of the loops; -1 for none."""
+    """Return the half to look at next, perhaps in another setting of the loops; -1 for none.
+
+    After both halves, or as soon as a setting is too dear, the next setting is taken. The search
+    of the block ends after all settings, or once no other can be cheaper. Blocks of more than
+    `EXACT` lines keep their first setting.
+
+    Parameters
+    ----------
+    depth : int
+        That of the open block.
+    task : LoopTask
+    space : LoopSpace
+        ``space.frames[depth]`` is changed. ``space.tally`` counts the visits, and notes whether a
+        setting was left out.
+    """
     frame, blocks, worst = space.frames[depth], task.blocks, task.worst
     number = frame[NUMBER]
     size = blocks[number, SIZE]
@@ -224,7 +296,18 @@ def _close(depth, task, space):
 
 @inner_kernel
 def _set_leaf(number, task, space):
-    """Set the cells of a block of one line or two, where nothing is to be chosen."""
+    """Set the cells of a block of one line or two, where nothing is to be chosen.
+
+    A line of a dilated network has two wires, of which one has light. One line passes a single
+    cell there, two lines have a cell at each input and at each output; without dilation, two lines
+    share one cell and a single one has none.
+
+    Returns
+    -------
+    int
+        The sum of the costs of the circuits in this block; or the largest of their costs, those
+        outside of the block included.
+    """
     blocks, states = task.blocks, space.states[-1]
     size, first = blocks[number, SIZE], blocks[number, IN]
     depth, place = blocks[number, DEPTH], blocks[number, PLACE]
@@ -264,7 +347,25 @@ def _set_leaf(number, task, space):
 
 @inner_kernel
 def _find_loops(number, task, space):
-    """Find the loops of a block, and what they cost; the lines of odd wires are loop 0."""
+    """Find the loops of a block, and what they cost; the lines of odd wires are loop 0.
+
+    A loop is the lines that share a cell of an outer column with the next one in turn. They go to
+    the two halves alternately, hence one of them decides for all.
+
+    Parameters
+    ----------
+    number : int
+        The block.
+    task : LoopTask
+    space : LoopSpace
+        Receives the loop and the half of each line, and ``space.costs[depth, loop, turned]``: the
+        cost of the outer cells of a loop as it is found, and with its halves swapped.
+
+    Returns
+    -------
+    int
+        The number of loops.
+    """
     size, depth = task.blocks[number, SIZE], task.blocks[number, DEPTH]
     place = task.blocks[number, PLACE]
     for line in range(place, place + size):
@@ -282,6 +383,8 @@ def _find_loops(number, task, space):
             _mark(i, i & 1, loops, depth, place, space)
             _mark(i ^ 1, 1 - (i & 1), loops, depth, place, space)
             loops += 1
+
+    # The cells of the outer columns depend on the direction of their own loop only.
     costs = space.costs[depth]
     for loop in range(loops):
         costs[loop, 0] = costs[loop, 1] = 0
@@ -309,7 +412,21 @@ def _mark(i, side, loop, depth, place, space):
 
 @inner_kernel
 def _pass_columns(number, i, side, task, space):
-    """Set the cells that the line at input i passes in the outer columns; return their cost."""
+    """Set the cells that the line at input i passes in the outer columns; return their cost.
+
+    Parameters
+    ----------
+    number : int
+        The block.
+    i : int
+        The input, counted from the first one of the block.
+    side : int
+        The half that the line goes to: 0 upper, 1 lower.
+    task : LoopTask
+    space : LoopSpace
+        The last row of ``space.states`` receives the states.
+    """
+    # An odd last line has no cell in the outer columns.
     blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]
     place, first, last = blocks[number, PLACE], blocks[number, IN], blocks[number, OUT]
     o = space.lines[FORTH, depth, place + i]
@@ -333,7 +450,11 @@ def _pass_columns(number, i, side, task, space):
 
 @inner_kernel
 def _split(number, task, space):
-    """Hand the lines of a block on to its halves, as its loops are turned."""
+    """Hand the lines of a block on to its halves, as its loops are turned.
+
+    The rows of ``space.lines`` one depth further receive the lines of both halves: two inputs that
+    share a cell of the first column become the same input of either half, and outputs likewise.
+    """
     blocks = task.blocks
     size, depth, place = blocks[number, SIZE], blocks[number, DEPTH], blocks[number, PLACE]
     for half in (blocks[number, UPPER], blocks[number, LOWER]):

@@ -233,7 +233,15 @@ def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
 
 @kernel
 def find_clash(matchings, last):
-    """Return the first row that is no matching, -1 for none; `last` has an entry per port."""
+    """Return the first row that is no matching, -1 for none.
+
+    Parameters
+    ----------
+    matchings : int array, shape (k, n)
+        ``matchings[row, source] = destination``, -1 where idle.
+    last : int array, shape (n,)
+        Scratch, -1 at the beginning: the last row in which the port is a destination.
+    """
     ports = np.uint64(matchings.shape[1])
     for row in range(len(matchings)):
         for o in matchings[row]:

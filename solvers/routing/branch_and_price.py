@@ -223,7 +223,20 @@ class _ProofSearch:
         self.on_event(Tick("cases", bounded))
 
     def _round_solution(self, bound: PriceBound, tries: int) -> None:
-        """Look for a routing near the solution of the linear programme."""
+        """Look for a routing near the solution of the linear programme, and keep it if it is best.
+
+        A solution of whole routes is a routing itself. Otherwise circuits are negotiated at the
+        prices of the links, so that they avoid those that the programme finds scarce.
+
+        Parameters
+        ----------
+        bound
+            The result of the programme. Without weights only its prices are used.
+        tries
+            The number of negotiations at most; they end once the bound shows that the best
+            routing cannot be improved in this case.
+        """
+        # Each circuit takes one whole route.
         if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
             routes, lengths = self.router.empty_routes()
             for column in bound.weights:
@@ -239,7 +252,18 @@ class _ProofSearch:
                 return
 
     def _where_to_split(self, weights: dict[Column, float]) -> tuple[int, int, int]:
-        """Pick a circuit and a link that it half uses; one that it uses both ways comes first."""
+        """Pick a circuit and a link that it half uses; one that it uses both ways comes first.
+
+        Parameters
+        ----------
+        weights
+            How much of each route the solution of the linear programme takes, from 0 to 1.
+
+        Returns
+        -------
+        (int, int, int)
+            The circuit, a terminal at the link, and ``one_way`` as of `_split`.
+        """
         use: dict[tuple[int, int], float] = {}
         for column, weight in weights.items():
             links = self.master.links_of(column)
@@ -269,7 +293,7 @@ class _ProofSearch:
         Parameters
         ----------
         closed
-            What the case closes already: for a circuit the terminals that it may not leave by.
+            The terminals that the case closes already: for a circuit those that it may not leave by.
         circuit, terminal
             The circuit, and a terminal at the link.
         one_way
@@ -319,7 +343,14 @@ class _ProofSearch:
         )
 
     def _proof(self) -> RoutingProof | None:
-        """Write the cases as a proof; a case whose own bound is enough stays a leaf."""
+        """Write the cases as a proof; a case whose own bound is enough stays a leaf.
+
+        Returns
+        -------
+        RoutingProof or None
+            The tree of cases that bounds all routings as well as all cases together. None if the
+            prices of a leaf are not known.
+        """
         aim = self._proved()
         needed = self._in_unit(aim)
         numbers = [0]  # the next case to write down; a case is numbered before its parts
