@@ -1,10 +1,10 @@
 """The directions of the loops of a Benes network, chosen for the least cost.
 
-Once the loops of the outer columns are set, the two halves do not know of each other. Hence the best
-setting of a block is, over all settings of its own loops, the best of the upper half and the best
-of the lower half together. The search is exhaustive, with bounds that leave most choices out. On
-average over all permutations it visits some 40, 400, 6,000 and 100,000 blocks for 8, 16, 32 and 64
-lines.
+Once the loops of the outer columns are set, the two halves do not know of each other. Hence the
+best setting of a block is, over all settings of its own loops, the best of the upper half and the
+best of the lower half together. The search is exhaustive, with bounds that leave most choices out.
+On average over all permutations it visits some 40, 400, 6,000 and 100,000 blocks for 8, 16, 32 and
+64 lines.
 
 The cost of a cell for a circuit depends on the cell, its state, and whether another circuit passes
 it too. Costs are whole numbers; the sum over all circuits is minimised, or the largest of them.

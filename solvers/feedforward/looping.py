@@ -1,10 +1,11 @@
 """Benes networks, routed by looping: every circuit goes to one of two halves, and so on inside.
 
-Two circuits that share a cell of the first column, or one of the last, go to different halves. Thus
-circuits hang together in *loops*: partners at the inputs, partners at the outputs, in turn. One
-pass round a loop settles it, and in which of its two directions is a free choice; here its topmost
-cell of the first column is in bar (`choosing` looks for the best choice). Only the loop of an odd
-wire has no choice, since that wire leads to the lower half. The halves are networks again [1]_.
+Two circuits that share a cell of the first column, or one of the last, go to different halves.
+Thus circuits hang together in *loops*: partners at the inputs, partners at the outputs, in turn.
+One pass round a loop settles it, and in which of its two directions is a free choice; here its
+topmost cell of the first column is in bar (`choosing` looks for the best choice). Only the loop of
+an odd wire has no choice, since that wire leads to the lower half. The halves are networks again
+[1]_.
 
 References
 ----------

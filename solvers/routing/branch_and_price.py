@@ -293,7 +293,8 @@ class _ProofSearch:
         Parameters
         ----------
         closed
-            The terminals that the case closes already: for a circuit those that it may not leave by.
+            The terminals that the case closes already: for a circuit those that it may not leave
+            by.
         circuit, terminal
             The circuit, and a terminal at the link.
         one_way
