@@ -21,7 +21,11 @@ RANKED = 1024
 
 
 class AssignmentSpace(NamedTuple):
-    """Room to work in, so that kernels allocate nothing."""
+    """The arrays of `assign` and of the covers that call it, so that kernels allocate nothing.
+
+    ``value`` is the problem that `assign` solves; ``column_of`` is its answer. `covering`, which
+    chooses the length of a slot, uses ``weight``, ``known_price``, ``sizes`` and ``bounds`` too.
+    """
 
     value: NDArray[np.float64]  # (n, n): in, the value of a circuit from row to column
     weight: NDArray[np.float64]  # (n, n): the weight of a tick of service on this circuit
@@ -41,7 +45,19 @@ class AssignmentSpace(NamedTuple):
 
 
 def new_workspace(n: int) -> AssignmentSpace:
-    """Make room for demands of n ports."""
+    """Allocate the arrays for assignments, and for covers slot by slot, of n ports.
+
+    Parameters
+    ----------
+    n
+        The number of ports: rows and columns of the demand.
+
+    Returns
+    -------
+    AssignmentSpace
+        All arrays are zero, and the work is not limited. It serves any number of problems of this
+        size, one after the other.
+    """
     value, weight = np.zeros((2, n, n))
     return AssignmentSpace(
         value,
@@ -64,7 +80,12 @@ def new_workspace(n: int) -> AssignmentSpace:
 
 @inner_kernel
 def _take_best_columns(space):
-    """Set row prices, and give rows their best columns where these are free."""
+    """Set row prices, and give rows their best columns where these are free.
+
+    Each row's price becomes its greatest gain, value less column price, so that row + column price
+    >= value everywhere, with equality in the matching. Of several rows with the same best column,
+    the first one gets it; the others stay free, which is -1 in ``space.column_of``.
+    """
     n = len(space.value)
     space.row_of[:] = -1
     for row in range(n):

@@ -104,10 +104,25 @@ def _nearest_free_slot(busy, port, slot, n_slots):
 
 @inner_kernel
 def _exchange_path(entries, colouring, destination, freed, other):
-    """Exchange two slots along the alternating path from a destination.
+    """Exchange two slots along the alternating path (Kempe chain) from a destination.
 
-    The destination is busy in `freed`, and free in `other`; after it, the other way round. No path
-    leads back, because the graph is bipartite and each port has one entry in a slot at most.
+    The destination is busy in `freed`, and free in `other`; after it, the other way round. The
+    path follows its entry in `freed` to a source, that source's entry in `other` to a destination,
+    and goes on, in turn, until a port has no entry in the slot that comes next. All its entries
+    change to the other one of the two slots. No path leads back, because the graph is bipartite
+    and each port has one entry in a slot at most.
+
+    Parameters
+    ----------
+    entries : SortedEntries
+        In: the ports of each entry, heaviest first; an entry is known by its rank.
+    colouring : Colouring
+        In and out: entries of rows and columns, and the sets of slots in which ports are busy.
+        ``path`` is scratch. From ``work[0]`` the length of the path is taken off.
+    destination : int
+        The port where the path begins.
+    freed, other : int
+        The slots: the one that the destination has to be free in, and the one it is free in.
     """
     # Follow the path until a port has no entry in the slot that comes next.
     length = 0
@@ -130,13 +145,16 @@ def _exchange_path(entries, colouring, destination, freed, other):
         slot, next_slot = next_slot, slot
     colouring.work[0] -= length
 
-    # The port at the end is free in `slot`, and busy in the slot that it was reached by.
+    # The port at the end is free in `slot`, and busy in the slot that it was reached by, which is
+    # `next_slot`, because both change after each step. Ports within the path are busy in both
+    # slots, before and after: their sets stay as they are.
     end_busy = colouring.column_busy if at_column else colouring.row_busy
     _set_free(end_busy, port, next_slot)
     _set_busy(end_busy, port, slot)
     _set_free(colouring.column_busy, destination, freed)
     _set_busy(colouring.column_busy, destination, other)
 
+    # Move each entry of the path to the other slot.
     slot = freed
     next_slot = other
     for step in range(length):
@@ -231,7 +249,21 @@ def _list_component(entries, colouring, search, slots, start):
 
 @inner_kernel
 def _exchange_component(entries, colouring, search, slots, n_sources):
-    """Exchange the entries of two slots at all sources that are listed."""
+    """Exchange the entries of two slots at all sources that are listed.
+
+    Parameters
+    ----------
+    entries : SortedEntries
+        In: the ports of each entry.
+    colouring : Colouring
+        In and out: ``entry_of_row`` and ``entry_of_column``; sets of busy slots stay as they were.
+    search : PairSearch
+        In: ``sources``, a whole component, so that no port gets two entries in a slot.
+    slots : (int, int, int)
+        The long slot, the short one, and the number of the pair, which is not used here.
+    n_sources : int
+        How many sources are listed.
+    """
     long_slot, short_slot, _ = slots
     # All destinations are cleared first, because entries of two sources meet at each of them.
     for position in range(n_sources):

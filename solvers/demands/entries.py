@@ -141,7 +141,18 @@ def port_vectors(n_ports: int) -> PortVectors:
 
 @inner_kernel
 def _find_rows(ports, left, count):
-    """Set where the entries of each row begin, and free all rows and columns."""
+    """Set where the entries of each row begin, and free all rows and columns.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        Out: ``first``, the index of the first entry of each row, with `count` at the end; column
+        prices of 0; ``column_of`` and ``row_of`` of -1, and ``seen`` of 0.
+    left : Left
+        In: ``left.row``, ascending.
+    count : int
+        The number of entries that count.
+    """
     n = len(ports.row_price)
     entry = 0
     for row in range(n):
@@ -158,10 +169,25 @@ def _find_rows(ports, left, count):
 
 @inner_kernel
 def _bid(ports, left):
-    """Match most rows by an auction, whose prices rise to the second best offer.
+    """Match most rows by an auction (Bertsekas), as Jonker and Volgenant (1987) begin.
 
-    The row that loses its column bids next. Ties and bids beyond the limit leave a row free. After
-    Bertsekas, as Jonker and Volgenant (1987) begin.
+    A row bids for the column with the greatest gain, which is value less column price, and raises
+    its price by as much as this gain exceeds the second best one; not to be matched has gain 0.
+    The row that loses the column bids next. Prices stay feasible: row + column price >= value.
+
+    A row stays free if nothing gains, or if its best column is taken and either the two best gains
+    are equal (no price would rise, and rows could displace each other for ever) or more than
+    `_BIDS` n bids were made. `_match_row` then finds columns for rows that could gain from one.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        In: ``first``, the index of the first entry of each row (compressed sparse rows); all
+        rows and columns free, all column prices 0; see `_find_rows`. Out: ``column_of`` and
+        ``row_of``, the matching; ``row_price`` and ``column_price``. From ``work[0]`` the number
+        of entries that are looked at is taken off.
+    left : Left
+        In: ``column`` and ``value`` of each entry.
     """
     row_price = ports.row_price
     column_price = ports.column_price
@@ -182,6 +208,7 @@ def _bid(ports, left):
                 best = column if gain > best_gain else best
                 best_gain = gain if gain > best_gain else best_gain
             ports.work[0] -= ports.first[row + 1] - ports.first[row]
+            # This price is feasible also where the row stays free.
             row_price[row] = best_gain
             bids -= 1
             if best < 0:
@@ -190,6 +217,7 @@ def _bid(ports, left):
             if loser >= 0 and (best_gain == second_gain or bids < 0):
                 break
 
+            # At the new price the column is worth as much to the row as its second best choice.
             column_price[best] += best_gain - second_gain
             row_price[row] = second_gain
             ports.row_of[best] = row
@@ -201,7 +229,21 @@ def _bid(ports, left):
 
 @inner_kernel
 def _reach_columns(ports, left, row, row_distance, n_reached):
-    """Relax the entries of a row at a distance; return how many columns are reached now."""
+    """Relax the entries of a row, a step of Dijkstra; return how many columns are reached now.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        In and out: ``distance`` and ``before`` of columns that come nearer; ``seen`` and
+        ``reached`` of new ones. From ``work[0]`` the entries of the row are taken off.
+    left : Left
+        In: ``column`` and ``value`` of each entry.
+    row : int
+    row_distance : float
+        The distance of the row from the one where the search began, in reduced costs.
+    n_reached : int
+        How many columns were reached before.
+    """
     for entry in range(ports.first[row], ports.first[row + 1]):
         column = left.column[entry]
         reduced_cost = ports.row_price[row] + ports.column_price[column] - left.value[entry]
@@ -298,8 +340,21 @@ def assign_entries(ports, left, count):
     stay free. An auction, then shortest augmenting paths over the entries alone, as Jonker and
     Volgenant (1987); at worst O(n (entries + n**2)), for similar prices nearly linear.
 
-    Writes the columns of rows to ``ports.column_of``, -1 for none. Returns whether it came to the
-    end before ``ports.work`` was used up; else the matching is not the heaviest.
+    Parameters
+    ----------
+    ports : PortVectors
+        Out: ``column_of``, the column of each row, -1 for none; ``row_of`` the other way round;
+        prices. ``work[0]`` is in and out: the entries that may still be looked at.
+    left : Left
+        In: ``row`` (ascending), ``column`` and ``value`` >= 0 of each entry.
+    count : int
+        The number of entries that count.
+
+    Returns
+    -------
+    bool
+        Whether it came to the end before ``ports.work`` was used up; else the matching is not the
+        heaviest.
     """
     _find_rows(ports, left, count)
     _bid(ports, left)

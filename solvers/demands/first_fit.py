@@ -98,23 +98,30 @@ def _high_digit(key):
 
 @kernel
 def _sort_by_digits(entries, float_bits, once, twice, counts):
-    """Sort entries by descending ticks: a radix sort with two digits, stable.
+    """Sort entries by descending ticks: a least-significant-digit radix sort, stable.
+
+    A key of 22 bits (see `_descending_key`) is two digits of 11 bits. The first pass sorts by the
+    low digit, the second one by the high digit; each counts, adds up and places. Time: linear.
 
     Parameters
     ----------
     entries : Entries
-        Row by row.
+        The entries to sort, row by row; their ports are below 2**20.
     float_bits : int32 array, shape (entries,)
-        The bits of each entry's ticks as float32; see `_descending_key`.
-    once, twice : SortedEntries
-        Ports are below 2**20, so that a digit and a place fit one number.
-        Scratch: sorted by the low digit alone; out: sorted.
+        The bits of each entry's ticks as float32, from which its key is made.
+    once : SortedEntries
+        Scratch, of int64: the entries after the first pass. Above both ports, a place holds the
+        high digit of the key; 11 bits and twice 20 fit one number.
+    twice : SortedEntries
+        Out: the entries after the second pass, heaviest first; places hold both ports alone.
     counts : int array, shape (2, digits + 1)
-        Scratch, in: 0. Where the next entry of each low and each high digit comes.
+        Scratch, in: 0. The rank that the next entry of each low digit (row 0) and of each high
+        digit (row 1) gets.
     """
     bits = once.bits
     low = counts[0]
     high = counts[1]
+    # Count each digit one place further on: sums then are the ranks at which digits begin.
     for entry in range(len(entries.ticks)):
         key = _descending_key(float_bits[entry])
         low[_low_digit(key) + 1] += 1
@@ -123,6 +130,7 @@ def _sort_by_digits(entries, float_bits, once, twice, counts):
         low[digit + 1] += low[digit]
         high[digit + 1] += high[digit]
 
+    # First pass: by the low digit.
     for entry in range(len(entries.ticks)):
         # The high digit travels above the place, until the second pass takes it off.
         key = _descending_key(float_bits[entry])
@@ -132,6 +140,8 @@ def _sort_by_digits(entries, float_bits, once, twice, counts):
         low[digit] = rank + 1
         once.place[rank] = (_high_digit(key) << (2 * bits)) | place
         once.ticks[rank] = entries.ticks[entry]
+
+    # Second pass: by the high digit; entries with the same one keep the order of the first pass.
     for entry in range(len(once.ticks)):
         digit = once.place[entry] >> (2 * bits)
         rank = high[digit]

@@ -180,7 +180,11 @@ def _descend(space):
 
 @inner_kernel
 def _touch_all(space):
-    """Lower the threshold until all rows and columns have an entry; False if one has none."""
+    """Lower the threshold until all rows and columns have an entry; False if one has none.
+
+    Without that no matching is perfect, and it is found without a search. ``space.fresh`` is
+    scratch: the columns without an entry in the graph.
+    """
     graph, fresh, left = space.graph, space.fresh, space.left
     n = len(space.word)
     threshold = space.state[THRESHOLD]
@@ -230,9 +234,12 @@ def _find_bottleneck(space, size):
 
 @inner_kernel
 def _settle(space):
-    """Match all rows such that the smallest entry is as large as can be; return it, 0 if none can.
+    """Find a bottleneck matching: all rows, with the smallest entry as large as can be.
 
-    The other entries are small ones.
+    Rows that have a column keep it where the threshold stays. Where it falls, rows with entries
+    above it are matched anew, with small entries if there are any.
+
+    Returns the smallest entry, which then is the threshold; 0 if there is no perfect matching.
     """
     left, state, waiting = space.left, space.state, space.waiting
     n = len(space.word)
@@ -263,7 +270,27 @@ def _settle(space):
 def peel_bottleneck(space, stop, permutations, weights):
     """Peel permutations whose smallest entry is as large as can be, until lines sum to `stop`.
 
-    Returns how many there are; -1 if no permutation is left, so line sums were not equal.
+    A decomposition after Birkhoff and von Neumann with bottleneck matchings: each permutation is
+    taken off as often as its smallest entry, the weight of this term.
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out: ``left``, what is left of the matrix; ``graph``, for each row the set of
+        columns whose entry is at least the threshold, as bits; ``idle``, the set of columns
+        without a row; the matching, ``column_of`` and ``row_of``; ``state``, the present sum of a
+        line and the threshold. A next call goes on where this one ended.
+    stop : int
+        It ends when the sum of each line, in the matrix's unit (ticks), is no greater.
+    permutations : int array, shape (terms, n)
+        Out: the column of each row.
+    weights : int array, shape (terms,)
+        Out: the weight of each permutation, in the matrix's unit. Their number limits the terms.
+
+    Returns
+    -------
+    int
+        How many terms were written; -1 if no permutation is left, so line sums were not equal.
     """
     left, state, graph, idle = space.left, space.state, space.graph, space.idle
     column_of, row_of, word, bit = space.column_of, space.row_of, space.word, space.bit
@@ -282,6 +309,9 @@ def peel_bottleneck(space, stop, permutations, weights):
             place = row * n + column
             value = left[place] - weight
             left[place] = value
+            # The weight is the threshold: an entry that is now below it leaves the graph, and its
+            # row and column are free again. If anything is left of it, it joins the lists of
+            # entries that wait for a lower threshold.
             if value < weight:
                 graph[row, word[column]] ^= bit[column]
                 idle[word[column]] |= bit[column]
@@ -296,7 +326,24 @@ def peel_bottleneck(space, stop, permutations, weights):
 def peel_first(space, stop, permutations, weights):
     """Peel the permutation at hand, as often as its smallest entry allows.
 
-    Returns how many terms there are; -1 if no permutation is left, so line sums were not equal.
+    Rows whose entry was used up look for another column by augmenting paths; all others keep
+    theirs. The threshold is 1, so that the graph has all entries.
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out; ``waiting`` is scratch: the place of each row's entry.
+    stop : int
+        It ends when the sum of each line, in the matrix's unit (ticks), is no greater.
+    permutations : int array, shape (terms, n)
+        Out: the column of each row.
+    weights : int array, shape (terms,)
+        Out: the weight of each permutation.
+
+    Returns
+    -------
+    int
+        How many terms were written; -1 if no permutation is left, so line sums were not equal.
     """
     left, state, held = space.left, space.state, space.waiting
     n = len(space.word)

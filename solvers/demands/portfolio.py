@@ -211,11 +211,27 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
 
 
 class _Moves:
-    """The moves of the search: over the full matrix with ratings, or over the list of entries."""
+    """The moves of the search, each of which covers a part of a plan anew.
+
+    There are two kinds. A "matrix" move takes slots out and covers their service by a `Rating`
+    over the full matrix (`_replace_some`): slower, with assignments. An "entries" move covers the
+    list of entries by a quick rule (`cover_part_anew`).
+    """
 
     def __init__(self, work: CoverTask) -> None:
+        """Estimate from the size of the demand how long a move of each kind takes.
+
+        Parameters
+        ----------
+        work
+            The demand in ticks, with the clock and the random numbers of the search.
+        """
         self._work = work
         self._size = Size.of(work.demand, work.delay)
+        # Seconds for a cover of the whole demand, of the same form as the estimate for ratings in
+        # `list_rules`. A cover has about as many slots as the busiest port has entries (degree);
+        # each looks at all places of the matrix and finds assignments. A move covers only a part,
+        # about a quarter. It is a first guess: times that are measured replace it in `_took_s`.
         matrix_s = 2e-7 * self._size.n_ports**2 * self._size.degree + 2e-9 * (
             self._size.n_ports * self._size.n_entries * self._size.degree
         )
@@ -237,7 +253,23 @@ class _Moves:
         return min(rebuilds, max(2, int(_ALL_MOVES_S / longest_s)))
 
     def rebuild_part(self, plan: Plan) -> Plan | None:
-        """Return a plan of which some slots are new; None if time is up."""
+        """Make one move: cover a part of a plan anew, by a kind of move that is drawn.
+
+        There are no more "matrix" moves if the last one took longer than the time that is left.
+        Without any limit the estimate decides instead, so that the result does not depend on the
+        clock.
+
+        Parameters
+        ----------
+        plan
+            Slots that serve the demand, two at least.
+
+        Returns
+        -------
+        Plan or None
+            A plan that serves the demand, with some slots that are new, perhaps longer than
+            `plan`; None if time is up.
+        """
         work = self._work
         kinds = [kind for kind, took_s in self._took_s.items() if took_s < work.clock.remaining_s]
         if _is_unlimited(work):
@@ -258,12 +290,27 @@ class _Moves:
 
 
 def _replace_some(work: CoverTask, plan: Plan) -> Plan:
-    """Take out some slots, the least useful ones first, and cover their service anew."""
+    """Take out some slots, the least useful ones first, and cover their service anew.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, and the random numbers.
+    plan
+        Slots that serve the demand.
+
+    Returns
+    -------
+    Plan
+        The slots that stay, then those of a cover, with a rating that is drawn, of the demand that
+        they leave.
+    """
     rng = work.rng
     ports = np.arange(len(work.demand))
     asked = np.where(plan.matchings >= 0, work.demand[ports, plan.matchings], 0)
     served = np.minimum(asked, plan.ticks[:, None]).sum(axis=1)
     use = served / (plan.ticks + work.delay)
+    # Chance counts beside use, so that moves differ; how much it counts is drawn as well.
     rank = use / use.max() + rng.random(len(plan.ticks)) * rng.choice([0.3, 1.0, 5.0])
 
     # Few slots are quick to cover, many lead further.

@@ -58,9 +58,28 @@ no longer, or else stable ones."""
 def cover_quickly(
     demand: NDArray[np.int64], delay: int, shortest: int = 1, *, exact: bool = True
 ) -> Plan:
-    """Cover a demand by slots that serve much for their time.
+    """Cover a demand greedily: each slot serves as much as it can for its time.
 
-    Each slot holds the best matching for its length, or, unless `exact`, a stable one.
+    The length of a slot is the one at which service, divided by length and delay, is greatest;
+    then a matching is chosen for this length. The rules ``RATED`` and ``STABLE`` of `entry_covers`
+    say how service is weighed.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` >= 0 in ticks, int64, shape (n, n).
+    delay
+        The reconfiguration delay before each slot, in ticks.
+    shortest
+        No slot is shorter, in ticks.
+    exact
+        Whether each slot holds the matching of greatest value (rule ``RATED``); else it holds a
+        stable matching, which is found faster and has at least half of that value (``STABLE``).
+
+    Returns
+    -------
+    Plan
+        Slots that together serve the whole demand, in the order in which they were chosen.
     """
     return cover_by_rule(QuickTask(demand, delay, shortest), RATED if exact else STABLE)
 
@@ -169,7 +188,24 @@ def _improve(task: QuickTask, first: Plan, best: Plan, bound: int) -> Plan:
 def _best_of_listed_rules(
     entries: Entries, lines: LineSums, first: Plan, delay: int, deadline: float
 ) -> Plan:
-    """Return the best plan of those rules that need no full matrix, while there is time."""
+    """Return the best plan of those rules that need no full matrix, while there is time.
+
+    Parameters
+    ----------
+    entries, lines
+        The demand, and the sums of its lines.
+    first
+        A plan that serves the demand; it is returned if no rule makes a shorter one in time.
+    delay
+        Ticks before each slot.
+    deadline
+        When to stop, by `counted_time`. A rule that is not at its end by then is lost.
+
+    Returns
+    -------
+    Plan
+        The plan of least cost, that is, of the least ticks of slots and delays.
+    """
     rules: list[Callable[[], Plan]] = [
         partial(cover_fewest_slots, entries, lines, deadline=deadline)
     ]

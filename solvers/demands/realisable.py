@@ -104,12 +104,31 @@ class Realiser:
         return np.array(rows, dtype=np.int8).reshape(-1, self.problem.fabric.n_cells)
 
     def realise(self, plan: Plan) -> Plan:
-        """Return a plan of realisable slots that serves the demand."""
+        """Make a plan of slots that the fabric can hold, and that serves the demand.
+
+        The slots of `plan` are wishes, the longest first. Each is routed as far as it goes, for
+        the demand that is left (`_slot`), and held as long as pays best (`_length`). After the
+        last wish, slots are made from the largest demands that are left. Each slot finishes at
+        least one entry, so that there are at most as many slots as entries. Then a linear
+        programme shortens all slots together.
+
+        Parameters
+        ----------
+        plan
+            Slots of any matchings, in ticks.
+
+        Returns
+        -------
+        Plan
+            Slots whose cell states `states` knows. Where a large part of all pairs (`_DENSE`) has
+            a demand, it is the matchings of an all-to-all if these take less time.
+        """
         demand, shortest = self.demand, self.problem.min_slot_ticks
         rest = demand.copy()
         matchings, ticks = [], []
         wishes = iter(plan.matchings[np.argsort(-plan.ticks, kind="stable")])
         while rest.any():
+            # None: the slots before have served all that this wish asks for.
             matching = self._slot(next(wishes, None), rest)
             if matching is None:
                 continue
@@ -129,7 +148,14 @@ class Realiser:
         return min(found, self.all_pairs, key=lambda plan: plan.cost(delay))
 
     def _all_to_all(self) -> Plan | None:
-        """Hold each matching of an all-to-all as long as the neediest of its circuits."""
+        """Hold each matching of an all-to-all as long as the neediest of its circuits.
+
+        Returns
+        -------
+        Plan or None
+            A plan that serves the demand and whose cell states are known; None if the fabric has
+            no such matchings, or if they do not serve everything.
+        """
         with uncounted():
             from optmatch.solvers.all_to_all.factorise import solve
 
@@ -208,7 +234,18 @@ class Realiser:
     def _pack(
         self, pairs: list[Pair]
     ) -> tuple[list[Pair], tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """Take pairs one by one; a pair is left out if no routes for all are found with it."""
+        """Take pairs one by one; a pair is left out if no routes for all are found with it.
+
+        Parameters
+        ----------
+        pairs
+            Pairs of source and destination, the most wanted first; some may come twice.
+
+        Returns
+        -------
+        tuple of (pairs, (routes, lengths))
+            The pairs that are kept, and their routes as those of `CellRouter`.
+        """
         kept: list[Pair] = []
         routes, lengths = self.router.empty_routes()
         tried = set[Pair]()
@@ -232,7 +269,23 @@ class Realiser:
         return matching
 
     def _length(self, matching: NDArray[np.int32], rest: NDArray[np.int64]) -> int:
-        """Choose how long to hold a slot, by what it serves and finishes for its time."""
+        """Choose how long to hold a slot, by what it serves and finishes for its time.
+
+        Each length at which an entry is finished is rated: the ticks served, and a delay for each
+        entry finished, divided by the time of the slot with its delay.
+
+        Parameters
+        ----------
+        matching
+            The destination of each source or IDLE, shape (n,); one circuit at least has a demand.
+        rest
+            ``rest[source, destination]`` in ticks: what is left of the demand.
+
+        Returns
+        -------
+        int
+            The length of the best rating, in ticks.
+        """
         sources = np.flatnonzero(matching != IDLE)
         left = rest[sources, matching[sources]]
         lengths = np.unique(left[left > 0])

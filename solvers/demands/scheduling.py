@@ -33,7 +33,25 @@ _PARTS = 256  # slots are shortened by so many parts of each
 
 
 def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
-    """Keep the most useful slots of a plan, as many and as long as make the whole finish first."""
+    """Cut a plan down to what circuits should carry where a packet network carries the rest.
+
+    Circuits and packets run at the same time, so the whole ends with the slower one. Slots are
+    ranked by the demand that they serve for their time, and the first ones are kept; then all of
+    them are shortened by one factor.
+
+    Parameters
+    ----------
+    problem
+        The demand, with ``packet_share`` > 0.
+    plan
+        Slots that serve the whole demand, in ticks.
+
+    Returns
+    -------
+    Plan
+        Some slots of the plan, perhaps shorter: those for which the later end, of circuits or of
+        packets, comes first.
+    """
     demand, delay = problem.directed_ticks, problem.delay_ticks
     ports = np.arange(problem.fabric.n_ports)
     use = [
@@ -52,6 +70,7 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
         circuits, packets = _ends(problem, shorter(k))
         return circuits >= packets
 
+    # Longer slots end later and leave packets less: search the factor at which both end together.
     k = bisect_left(range(_PARTS), True, key=is_long)
     near = best, shorter(k), shorter(max(k - 1, 0))
     return min(near, key=lambda part: max(_ends(problem, part)))
@@ -92,9 +111,28 @@ def spread(plan: Plan, problem: Demand) -> list[Plan]:
 def _equalise(
     slots: list[dict[int, int]], ends: NDArray[np.int64], delay: int, shortest: int
 ) -> bool:
-    """Move part of a slot from the plane that ends last to the one that ends first."""
+    """Move a slot, or a part of one, from the plane that ends last to the one that ends first.
+
+    Parameters
+    ----------
+    slots
+        The ticks of each slot, by its number, for each plane; changes.
+    ends
+        When each plane ends, in ticks with delays, shape (planes,); changes.
+    delay
+        Ticks before each slot.
+    shortest
+        No slot, and no part of one, is shorter, in ticks.
+
+    Returns
+    -------
+    bool
+        False if no move brings both ends nearer; then nothing has changed.
+    """
     last, first = int(ends.argmax()), int(ends.argmin())
     gap = int(ends[last] - ends[first])
+    # Choose the longest of the parts that make both planes end together, and of whole slots that
+    # fit the gap and are at most a delay longer: moving all of a slot saves its delay.
     best, moved, chosen = 0, 0, -1
     for slot, ticks in slots[last].items():
         extra = 0 if slot in slots[first] else delay  # the same matching needs no second delay
@@ -120,7 +158,21 @@ def _equalise(
 
 
 def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Order matchings so that few circuits change in between: each next to its nearest."""
+    """Order matchings so that few circuits change in between: each next to its nearest.
+
+    A nearest-neighbour tour: it begins with the matching that shares the fewest circuits with all
+    others, and goes on to the one that shares the most with the last.
+
+    Parameters
+    ----------
+    matchings
+        ``matchings[slot, source]``: the destination or IDLE, shape (slots, ports).
+
+    Returns
+    -------
+    ndarray
+        The numbers of the slots in the new order, shape (slots,).
+    """
     slots = len(matchings)
     if slots < 3:
         return np.arange(slots)
@@ -138,12 +190,30 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def keep_circuits(plan: Plan, problem: Demand) -> Plan:
-    """Order the slots, and shorten each by the service of its circuits during delays."""
+    """Order the slots, and shorten each by the service of its circuits during delays.
+
+    With per-circuit switching, a circuit that two consecutive slots share carries data during the
+    delay between them. Slots are then longer than the demand needs.
+
+    Parameters
+    ----------
+    plan
+        Slots that serve the whole demand.
+    problem
+        Of one plane, without packets.
+
+    Returns
+    -------
+    Plan
+        The same matchings in the order of `order_slots`; no slot is shorter than
+        ``problem.min_slot_ticks``.
+    """
     order = order_slots(plan.matchings)
     matchings, ticks = plan.matchings[order], plan.ticks[order].copy()
     if not len(ticks):
         return plan
     demand, ports = problem.ticks, np.arange(problem.fabric.n_ports)
+    # What each circuit serves, in ticks, with the delays before slots that keep it.
     served = np.zeros_like(demand)
     for slot, matching in enumerate(matchings):
         used = matching != IDLE
@@ -151,6 +221,7 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
         if slot:
             gained += np.where(matching == matchings[slot - 1], problem.delay_ticks, 0)
         served[ports[used], matching[used]] += gained[used]
+    # Shorten a slot, the shortest first, by the least spare service of its circuits.
     for slot in np.argsort(ticks, kind="stable"):
         used = ports[matchings[slot] != IDLE]
         far = matchings[slot][used]
@@ -190,8 +261,8 @@ class CoverTask(NamedTuple):
     """The demand that a method has to cover, and its limits."""
 
     problem: Demand
-    demand: NDArray[np.int64]  # in ticks
-    delay: int
+    demand: NDArray[np.int64]  # (n, n): by source and destination, in ticks
+    delay: int  # ticks before each slot
     shortest: int  # ticks of the shortest slot
     rng: np.random.Generator
     clock: Clock
@@ -214,8 +285,38 @@ def solve_demand(
 ) -> Solution:
     """Take plans from a method until it is exhausted, a limit is reached or the bound is met.
 
-    An iteration is one plan of `build`. Circuits that cannot be realised together are its business
-    only where it says so: here plans are realised, spread over planes, ordered and shortened.
+    A method plans as if the fabric held every matching and had one plane. Here each plan becomes
+    schedules: circuits get routes, slots are split where circuits do not fit side by side, spread
+    over planes, ordered and shortened. The schedules that end first are the solution.
+
+    Parameters
+    ----------
+    problem
+        The demand; its objective has to be ``"completion-s"``.
+    limits
+        Of time, gap and iterations; an iteration is one plan of `build`.
+    rng
+        The random numbers of the method.
+    on_event
+        Called with events: each try, better objectives and better bounds.
+    name
+        The name of the method, for the solution and for errors.
+    build
+        The method: it gets the demand in ticks and yields plans.
+    start
+        A former solution. One of the same problem is the first answer. The slots of any that has
+        as many ports are repaired for this demand, and make the first plan.
+
+    Returns
+    -------
+    Solution
+        One schedule, or `PlaneSchedules` where there are several planes. Its certificate is the
+        proof of a small mesh, if that gives the best bound.
+
+    Raises
+    ------
+    InputError
+        If the problem has another objective.
     """
     if problem.objective != "completion-s":
         raise InputError(
@@ -234,23 +335,32 @@ def solve_demand(
     work = CoverTask(
         problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock, former
     )
+    # A former solution of this very problem is an answer as it is, without its plan.
     known: tuple[float, Candidate] | None = None
     if start is not None and start.problem == problem and start.objective is not None:
         schedules = (start.schedule,) if start.answer is None else start.answer.schedules
         known = start.objective, Candidate(schedules, start.objective, 0)
 
     def candidates() -> Iterator[tuple[float, Candidate] | Bound | None]:
+        """Yield what `take_best` takes: an objective with its candidate, a bound, or None.
+
+        None is a plan that cannot be better; it counts as an iteration. After the first plan, and
+        only once, small meshes yield a bound from the prices of their entries (`bound` and `proof`
+        of the enclosing function become those), and the plan that goes with it.
+        """
         nonlocal bound, proof
         finish, plain, least = _finisher(problem), _plain(problem), np.inf
         nothing = Plan.of([], [], problem.fabric.n_ports)
         first = [] if former is None else [former]
         for plan in chain(first, build(work)) if work.demand.any() else [nothing]:
+            # Where slots and delays alone decide, a longer plan needs no schedule.
             if plain and plan.cost(work.delay) >= least:
                 yield None
                 continue
             found = finish(only_demanded(plan, work.demand, work.shortest))
             begun, least = least < np.inf, min(least, found.ticks)
             yield found.objective, found
+            # The bound of a small mesh comes once, after a first answer.
             if begun or plain or not small_meshes.suits(problem):
                 continue
             prices = small_meshes.bound_on_mesh(problem, clock)
@@ -287,9 +397,9 @@ def solve_demand(
 class Candidate(NamedTuple):
     """Schedules of all planes, and when they have carried everything."""
 
-    schedules: tuple[Schedule, ...]
-    objective: float
-    ticks: int  # the sum of all slots and delays
+    schedules: tuple[Schedule, ...]  # one for each plane
+    objective: float  # the completion time of all planes and packets, in seconds
+    ticks: int  # the sum of all slots and delays, as if one plane held them one after the other
 
 
 def _plain(problem: Demand) -> bool:
@@ -328,7 +438,28 @@ def candidate(
     plan: Plan,
     states: Callable[[Plan], NDArray[np.int8]] | None = None,
 ) -> Candidate:
-    """Make schedules of a plan: without the part of packets, spread over planes, in order."""
+    """Make the schedules of a plan, one for each plane.
+
+    Slots of the same matching become one, and what a packet network should carry is taken out.
+    The rest is spread over the planes. Where circuits that stay keep carrying data, and there is
+    one plane without packets, slots are ordered and shortened (`keep_circuits`).
+
+    Parameters
+    ----------
+    problem
+        The demand.
+    plan
+        Slots that the fabric can hold, in ticks, which serve the whole demand.
+    states
+        Returns ``cell_states[slot, cell]`` of a plan's slots, by their matchings; None for a
+        fabric without cells.
+
+    Returns
+    -------
+    Candidate
+        Its objective is the completion time of the schedules, in seconds. Its ticks are those of
+        the plan without the part of packets, before it is spread and shortened.
+    """
     plan = tidy(plan)
     if problem.packet_share > 0:
         plan = leave_to_packets(problem, plan)

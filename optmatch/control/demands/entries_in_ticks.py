@@ -101,7 +101,29 @@ def _count_full(
     rate_bytes_per_s: float,
     delay_s: float,
 ) -> EntriesInTicks:
-    """Count the entries of a full matrix."""
+    """Convert a full matrix from bytes to ticks, and list its entries.
+
+    Parameters
+    ----------
+    matrix
+        ``matrix[source, destination]`` in bytes, shape (n, n).
+    names
+        The labels of the ports, if the matrix has any.
+    rate_bytes_per_s
+        The rate of one circuit.
+    delay_s
+        The reconfiguration delay in seconds.
+
+    Returns
+    -------
+    EntriesInTicks
+        The entries that are not zero, the delay in ticks, the tick in seconds, and the names.
+
+    Raises
+    ------
+    InputError
+        If the matrix is not square, an entry is negative, or a size or time is out of range.
+    """
     from optmatch.solvers.demands.entries import Entries
 
     _check_shape(matrix.shape)
@@ -131,19 +153,43 @@ def _entries_of(placed: PlacedAmounts, ticks: NDArray[np.int64]) -> Entries:
 def _count_listed(
     listed: SparseEntries, rate_bytes_per_s: float, delay_s: float
 ) -> EntriesInTicks:
-    """Count the entries of a sparse matrix, without room for its zeros."""
+    """Convert a sparse matrix from bytes to ticks, without memory for its zeros.
+
+    Parameters
+    ----------
+    listed
+        Source, destination and amount, in bytes, of each entry, and the labels of the ports.
+    rate_bytes_per_s
+        The rate of one circuit.
+    delay_s
+        The reconfiguration delay in seconds.
+
+    Returns
+    -------
+    EntriesInTicks
+        The entries, the delay in ticks, the tick in seconds, and the labels.
+
+    Raises
+    ------
+    InputError
+        If an entry is negative, a plan would need too much room, or a size or time is out of
+        range.
+    """
     n_ports = listed.shape[0]
-    IdealSwitch(n_ports, listed.labels)
+    IdealSwitch(n_ports, listed.labels)  # refuses too many ports, and names that are not different
+    # The error names the first negative entry, if there is one.
     for entry in np.flatnonzero(listed.amounts < 0)[:1]:
         _refuse_negative(
             int(listed.sources[entry]), int(listed.destinations[entry]), listed.amounts[entry]
         )
 
-    # Each slot has a row of all ports, and there are at least as many as a port has partners.
+    # The plan is what takes room. Each of its slots has a row of all ports, and there are at least
+    # as many slots as the busiest port, as source or as destination, has partners.
     partners = [
         np.bincount(ports, minlength=1).max() for ports in (listed.sources, listed.destinations)
     ]
     check_size("entries", int(max(partners)) * n_ports, "matrix")
+    # The bytes of the busiest line decide how fine a tick may be.
     sums = [
         np.bincount(ports, listed.amounts, minlength=1).max()
         for ports in (listed.sources, listed.destinations)
