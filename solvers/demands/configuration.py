@@ -107,7 +107,23 @@ class _Pricing:
     def dearest(
         self, prices: NDArray[np.float64]
     ) -> tuple[list[tuple[int, NDArray[np.int64]]], float]:
-        """List the slots that earn more than their time, and the greatest rate of all."""
+        """List the slots that earn more than their time: the pricing step of column generation.
+
+        For each duration the matching of greatest price is chosen: by an assignment problem, or
+        from `matchings` where the fabric holds no others. A bound from the best circuits of rows
+        or columns spares most of them.
+
+        Parameters
+        ----------
+        prices
+            ``prices[source, destination]``: the dual price of a tick of service.
+
+        Returns
+        -------
+        tuple of (slots, rate)
+            At most `_MOST_DURATIONS` slots as (ticks, matching), the greatest rate first; and the
+            greatest rate of all, earnings divided by duration and delay, 0 if nothing earns.
+        """
         found, worst = [], 0.0
         for duration in self.durations.tolist():
             value = prices * np.minimum(self.demand, duration)

@@ -48,7 +48,22 @@ def _greatest(rows, columns):
 
 @inner_kernel
 def _weigh(space, rest, delay, pressure):
-    """Set the weight of a tick of service on each circuit; return how many have a demand."""
+    """Set the weight of a tick of service on each circuit; return how many have a demand.
+
+    The load of a port is what its entries that are left take, with a delay for each. A circuit
+    weighs the sum of exp(pressure * (load / greatest load - 1)) of both its ports.
+
+    Parameters
+    ----------
+    space : AssignmentSpace
+        Out: ``weight``, 0 without a demand. The prices are scratch: they hold loads here.
+    rest : int array, shape (n, n)
+        The demand that is left, in ticks.
+    delay : int
+        Ticks before each slot.
+    pressure : float
+        How much more busy ports count; see `Rating`.
+    """
     n = len(rest)
     row_load = space.row_price
     column_load = space.column_price
@@ -136,7 +151,25 @@ def _choose_lengths(rest, n_entries, choices, sizes):
 
 @inner_kernel
 def _bound_lengths(space, rest, delay, bonus, count):
-    """Set the most that a slot of each length may serve by time; order the lengths by it."""
+    """Bound the rate of a slot of each length, and sort the lengths by it, the greatest first.
+
+    The rate is weighed service divided by the length and the delay. With lengths in this order,
+    the search for the best slot ends at the first bound that is too low.
+
+    Parameters
+    ----------
+    space : AssignmentSpace
+        In and out: ``sizes``, the lengths in ticks, of which the first `count` are sorted anew.
+        Out: ``bounds``, the bound of each.
+    rest : int array, shape (n, n)
+        The demand that is left, in ticks.
+    delay : int
+        Ticks before each slot.
+    bonus : float
+        What a finished entry earns, in ticks.
+    count : int
+        The number of lengths.
+    """
     sizes = space.sizes
     bounds = space.bounds
     for k in range(count):

@@ -48,7 +48,18 @@ class Decomposer:
         self.former: Plan | None = None
 
     def take_up(self, former: Plan | None) -> Plan | None:
-        """Keep of a former decomposition what fits, and decompose what is left."""
+        """Keep of a former decomposition what fits, and decompose what is left.
+
+        Parameters
+        ----------
+        former
+            Matchings and their weights in ticks, perhaps of another demand; None if there is none.
+
+        Returns
+        -------
+        Plan or None
+            Terms whose sum is this demand, which `self.former` becomes too; None without `former`.
+        """
         if former is None:
             return None
         rest = self.demand.copy()
@@ -92,7 +103,20 @@ class Decomposer:
         return plan if len(new.ticks) > len(out) else join(plan.take(kept), new)
 
     def _decompose(self, demand: NDArray[np.int64], most: int | None = None) -> Plan:
-        """Take terms until nothing is left, or there are more than `most`."""
+        """Take terms until nothing is left, or there are more than `most`.
+
+        Parameters
+        ----------
+        demand
+            ``demand[source, destination]`` in ticks, shape (n, n).
+        most
+            A decomposition of more terms is of no use, so it is not finished; None for no limit.
+
+        Returns
+        -------
+        Plan
+            Matchings, and as ticks their weights: each is the least entry of its matching.
+        """
         rest = demand.copy()
         matchings: list[NDArray[np.int32]] = []
         weights: list[int] = []
@@ -107,7 +131,31 @@ class Decomposer:
         return Plan.of(matchings, weights, len(demand))
 
     def _term(self, rest: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
-        """Choose a permutation: its least entry, against the entries that it makes zero."""
+        """Choose a permutation by its least entry, and by the entries that it makes zero.
+
+        Both count, because few terms come of great weights and of entries that are used up. The
+        greatest least entry of all permutations (the bottleneck) is found by bisection; then it
+        and some lesser ones are tried as weights.
+
+        Parameters
+        ----------
+        rest
+            ``rest[source, destination]`` in ticks, shape (n, n), of which all lines have one sum.
+        zeros
+            What an entry that becomes zero counts, beside weight divided by the bottleneck.
+        noise
+            The size of the random numbers that choose among permutations of the same weight.
+
+        Returns
+        -------
+        ndarray
+            The column of each row, shape (n,).
+
+        Raises
+        ------
+        ValueError
+            If there is no permutation, because lines have different sums.
+        """
         sizes = np.unique(rest[rest > 0])
         low, high = 0, len(sizes) - 1  # of the greatest least entry of a permutation
         while low < high:

@@ -51,7 +51,22 @@ class SlotTable(NamedTuple):
 
 @inner_kernel
 def _weigh(ports, left, count, delay):
-    """Set the value of a tick of service of each entry: the more, the busier its ports."""
+    """Set the value of a tick of service of each entry: the more, the busier its ports.
+
+    The load of a port is what its entries that are left take, with a delay for each. An entry is
+    worth the sum of exp(_PRESSURE * (load / greatest load - 1)) of both its ports.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        Scratch: ``row_price`` and ``column_price`` hold the loads here, not prices.
+    left : Left
+        In: ``row``, ``column`` and ``ticks``; out: ``worth``.
+    count : int
+        The number of entries that count.
+    delay : int
+        Ticks before each slot.
+    """
     row_load = ports.row_price
     column_load = ports.column_price
     n = len(row_load)
@@ -80,7 +95,21 @@ def _serves(ticks, length, delay):
 
 @inner_kernel
 def _choose_length(left, count, delay):
-    """Return the length at which the best entries of all rows serve most for its time."""
+    """Return the length, in ticks, at which the best entries of all rows serve most for its time.
+
+    No matching is sought: the best entry of each row counts, though two of them may share a
+    column. `CHOICES` lengths are compared, those of entries evenly spread over the list; the
+    service of each is divided by the length and the delay.
+
+    Parameters
+    ----------
+    left : Left
+        In: ``row``, ``ticks`` and ``worth``; ``lengths``, ``total`` and ``most`` are scratch.
+    count : int
+        The number of entries that count, > 0.
+    delay : int
+        Ticks before each slot.
+    """
     lengths = left.lengths
     total = left.total
     most = left.most
@@ -162,7 +191,20 @@ def _match_stably(ports, left, count, length, delay):
 
 @inner_kernel
 def _value_critical_lines(ports, left, count):
-    """Value entries such that the heaviest matching covers all lines with most entries left."""
+    """Value entries such that the heaviest matching covers all lines with most entries left.
+
+    Those lines are critical: a slot that misses one of them is one slot more than is needed. An
+    entry is worth its ticks, as a part of the heaviest one's, and 2 n for each critical line.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        Scratch: ``row_price`` and ``column_price`` hold numbers of entries here, not prices.
+    left : Left
+        In: ``row``, ``column`` and ``ticks``; out: ``value``.
+    count : int
+        The number of entries that count.
+    """
     row_entries = ports.row_price
     column_entries = ports.column_price
     n = len(row_entries)
@@ -190,7 +232,19 @@ def _value_critical_lines(ports, left, count):
 
 @inner_kernel
 def _held_ticks(ports, left, count, rule):
-    """Return how long a heaviest matching is held, from the entries that it serves."""
+    """Return how long a matching is held, in ticks, from the entries that it serves.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        In: ``column_of``, the matching.
+    left : Left
+        In: ``row``, ``column`` and ``ticks``; ``worth`` is scratch.
+    count : int
+        The number of entries that count.
+    rule : int
+        ``LEAST`` or ``MEDIAN`` for the least or median entry of the matching; else the largest.
+    """
     matched = left.worth
     n_matched = 0
     least = np.int64(1) << 62
@@ -210,7 +264,22 @@ def _held_ticks(ports, left, count, rule):
 
 @inner_kernel
 def _serve_slot(ports, left, count, length, matching):
-    """Write the matching and take a slot's service off; return how many entries are left."""
+    """Write the matching and take a slot's service off; return how many entries are left.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        In: ``column_of``, the matching.
+    left : Left
+        In and out: ``row``, ``column`` and ``ticks``. Entries that are not finished move up, in
+        their order.
+    count : int
+        The number of entries before the slot.
+    length : int
+        How long the slot lasts, in ticks.
+    matching : int array, shape (n,)
+        Out: the destination of each source, -1 for none.
+    """
     for port in range(len(matching)):
         matching[port] = -1
     kept = 0

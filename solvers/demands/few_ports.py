@@ -110,7 +110,22 @@ def solve_few(
     on_event: OnEvent,
     build_otherwise: Build,
 ) -> Solution:
-    """Solve by `shortest_plan`, which compares all plans, or otherwise if time is too short."""
+    """Solve by `shortest_plan`, which compares all plans, or otherwise if time is too short.
+
+    Parameters
+    ----------
+    problem
+        A demand for which `suits` is true.
+    limits, rng, on_event
+        Like those of `solve_demand`.
+    build_otherwise
+        The method whose plans are taken if `shortest_plan` finds none in time.
+
+    Returns
+    -------
+    Solution
+        Optimal, with a certificate where there is one, if the plan of `shortest_plan` was taken.
+    """
     clock = limits.start()
     shortest: list[Plan] = []
 

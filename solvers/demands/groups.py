@@ -65,7 +65,21 @@ class GroupSlots(NamedTuple):
 
 @inner_kernel
 def _choose_entries(entries, first, matching, slots):
-    """Write the greedy matching of the entries from the first one on; return how many it has."""
+    """Write the greedy matching of the entries from the first one on; return how many it has.
+
+    Each entry that is not served yet, in their order, is taken if both its ports are free.
+
+    Parameters
+    ----------
+    entries : OrderedEntries
+        In: the entries in the order of service, with the ticks that are left of each.
+    first : int
+        The entry to begin with.
+    matching : int array, shape (n,)
+        Out: the destination of each source, -1 for none.
+    slots : GroupSlots
+        Out: ``chosen``, the entries of the matching; ``is_taken`` is scratch.
+    """
     for port in range(len(matching)):
         matching[port] = -1
         slots.is_taken[port] = False
@@ -188,7 +202,18 @@ class _OrderSearch:
         return _GroupPlan(float((self._weights * late_s).sum()), plan)
 
     def _first_orders(self, former: Plan | None) -> Iterator[NDArray[np.int64]]:
-        """Yield orders to begin with; within a group the longest entries come first."""
+        """Yield orders to begin with; within a group the longest entries come first.
+
+        Parameters
+        ----------
+        former
+            A plan whose order comes first, None if there is none.
+
+        Yields
+        ------
+        ndarray
+            The entries in the order in which they are served, shape (entries,).
+        """
         if former is not None:
             # Entries in the order in which the former plan completed them.
             last_slot = np.zeros(self._problem.ticks.shape, dtype=np.int64)
@@ -218,7 +243,23 @@ class _OrderSearch:
         return _put_before(order, np.arange(len(order)) == position, target), bonus
 
     def candidates(self, former: Plan | None, n_moves: int) -> Iterator[_Costed]:
-        """Yield plans: those of first orders, then those of moves from the best order."""
+        """Yield plans: those of first orders, then those of moves from the best order.
+
+        A local search over orders of entries: a move is kept if its cost is no greater.
+
+        Parameters
+        ----------
+        former
+            A plan from which an order may be taken, None if there is none.
+        n_moves
+            How many moves follow the first orders.
+
+        Yields
+        ------
+        tuple of (cost_s, (plan, cost_s))
+            The weighted lateness of all groups in seconds, and the plan with it, also where it is
+            not the best.
+        """
         best_cost_s = np.inf
         best_order = np.arange(len(self._ticks))
         best_bonus = 0.0

@@ -78,7 +78,20 @@ def _terms_of_two_lines(first: Counter[int], second: Counter[int], enough: int) 
 
 
 def _most_groups(numbers: list[int]) -> int:
-    """Bound from above how many groups with sum zero the numbers make; no two are opposite."""
+    """Bound from above how many groups with sum zero the numbers make; no two are opposite.
+
+    Parameters
+    ----------
+    numbers
+        Numbers other than 0, of both signs, with sum zero; each belongs to one group. As no two
+        are opposite, a group has three at least.
+
+    Returns
+    -------
+    int
+        The greatest number of groups if there are few numbers and few sets with sum zero; else a
+        bound from their signs and their number.
+    """
     # A group has numbers of both signs, and three at least.
     n_positive = sum(number > 0 for number in numbers)
     bound = min(n_positive, len(numbers) - n_positive, len(numbers) // 3)

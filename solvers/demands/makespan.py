@@ -41,6 +41,21 @@ class SlotModel:
         shortest: int,
         most: int,
     ) -> None:
+        """Write the model: durations of slots, their circuits, and the rows of all lines.
+
+        Parameters
+        ----------
+        model
+            The CP-SAT model that gets the variables.
+        demand
+            ``demand[source, destination]`` in ticks, shape (n, n), not all zero.
+        k
+            The number of slots, all of them in use.
+        shortest
+            No slot is shorter, in ticks.
+        most
+            The sum of all durations is no greater, in ticks.
+        """
         self.n, self.model = len(demand), model
         sums = np.maximum.outer(demand.sum(axis=1), demand.sum(axis=0))
         largest = max(int((demand + most - sums)[demand > 0].max()), shortest)
@@ -79,7 +94,15 @@ class SlotModel:
         return part
 
     def _share(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
-        """Let a port have one circuit or none at a time, and bound its slots by its entries."""
+        """Let a port have one circuit or none at a time, and bound its slots by its entries.
+
+        Parameters
+        ----------
+        pairs
+            The pairs of one line: of one source, or of one destination.
+        sizes
+            Their demands in ticks, > 0, in any order, shape (pairs,).
+        """
         model, k = self.model, len(self.ticks)
         idle_ticks = []
         for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
@@ -88,6 +111,9 @@ class SlotModel:
             idle_ticks.append(self._duration_if(idle, ticks))
             model.add(sum(parts[pair] for pair in pairs) + idle_ticks[-1] == ticks)
         model.add(sum(self.held[pair] for pair in pairs) + sum(idle_ticks) == self.total)
+        # These rows follow from the others, and help the solver. The smaller entries of the line
+        # need a slot each, so that the m largest ones share at most k - len(pairs) + m slots,
+        # which last no longer than the longest ones. The second loop says so of the shortest.
         ascending = np.sort(sizes)
         for m, largest in enumerate(np.cumsum(ascending[::-1]).tolist(), start=1):
             model.add(sum(self.ticks[: k - len(pairs) + m]) >= largest)
@@ -209,7 +235,17 @@ class _MakespanSearch:
                 return
 
     def _by_model(self) -> Limit | None:
-        """Ask for each number of slots whether it does better, until more delays alone cannot."""
+        """Ask for each number of slots whether it does better, until more delays alone cannot.
+
+        The fewest slots come first. When a number is settled, no plan with up to so many slots is
+        better than the best one, and any with more takes at least the busiest line and their
+        delays: this is the lower bound that is lifted.
+
+        Returns
+        -------
+        Limit or None
+            The limit that ended the search; None if the best plan is proved to be optimal.
+        """
         busiest, slots = self.busiest, self.fewest
         while self.best is not None:
             upper = self.best.cost(self.delay)

@@ -118,7 +118,21 @@ class _Count:
 
 
 def _draw_decompositions(problem: Demand, count: _Count, clock: Clock, on_event: OnEvent) -> None:
-    """Draw decompositions at random, and parts of the best one anew, to begin with."""
+    """Draw decompositions at random, and parts of the best one anew, to begin with.
+
+    It ends after a number of draws, when time is up, or when the best plan meets the bound.
+
+    Parameters
+    ----------
+    problem
+        The demand.
+    count
+        The search so far: its best plan changes.
+    clock
+        Its limits of time and iterations; the first draw is made in any case.
+    on_event
+        Called with each better number of matchings.
+    """
     search = count.search
     assert search is not None
     n_starts = _WARM_STARTS
@@ -144,7 +158,22 @@ def _draw_decompositions(problem: Demand, count: _Count, clock: Clock, on_event:
 def _refute_counts(
     problem: Demand, count: _Count, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> None:
-    """Ask CP-SAT for as few matchings as the bound says, and raise it while there are none."""
+    """Ask CP-SAT for as few matchings as the bound says, and raise it while there are none.
+
+    Parameters
+    ----------
+    problem
+        The demand, of which all lines have the same sum.
+    count
+        The search so far; its best plan, bound and limit change. A bound that is infinite says
+        that there is no decomposition with slots as long as the shortest one has to be.
+    clock
+        Its limits end the search.
+    rng
+        Draws the seeds of CP-SAT.
+    on_event
+        Called with each better plan and bound.
+    """
     line_ticks = int(problem.ticks[0].sum())
     while count.is_open:
         count.limit = clock.exceeded(0)
@@ -213,7 +242,24 @@ class _Terms:
 def _model(
     demand: NDArray[np.int64], k: int, shortest: int, known: list[int]
 ) -> tuple[cp_model.CpModel, _Terms]:
-    """Ask for k permutations, of so many ticks at least, whose weighted sum is the demand."""
+    """Ask for k permutations, of so many ticks at least, whose weighted sum is the demand.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n), of which all lines have one sum.
+    k
+        The number of permutations.
+    shortest
+        No weight is less, in ticks.
+    known
+        Weights of some permutations, in ticks, that are guessed; at most k.
+
+    Returns
+    -------
+    tuple of (CpModel, _Terms)
+        The model without an objective, and its variables.
+    """
     model = cp_model.CpModel()
     terms = _Terms(model, demand, k, known)
     for weight in terms.weights:
@@ -223,6 +269,7 @@ def _model(
         for line in range(n):
             model.add_exactly_one(use for (i, _), use in uses.items() if i == line)
             model.add_exactly_one(use for (_, j), use in uses.items() if j == line)
+    # The weights of the permutations that have an entry add up to it.
     for i, j in np.argwhere(demand):
         size, parts = int(demand[i, j]), []
         for weight, uses in zip(terms.weights, terms.uses, strict=True):

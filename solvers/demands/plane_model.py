@@ -134,7 +134,13 @@ class PlaneModel:
         self.model.minimize(end)
 
     def _add_plane(self) -> Any:
-        """Add the slots of a plane, those in use first; return when the plane ends."""
+        """Add the slots of a plane, those in use first; return when the plane ends.
+
+        Returns
+        -------
+        linear expression
+            The ticks of all its slots, and a delay for each that is in use.
+        """
         model, problem = self.model, self.problem
         used = [model.new_bool_var("") for _ in range(self.slots)]
         ticks = [model.new_int_var(0, self.longest, "") for _ in used]
@@ -152,6 +158,8 @@ class PlaneModel:
                 self.held[pair].append(part)
             if not slot:
                 continue
+            # Slots in use come first, and under all-stop the longest ones: that leaves one of many
+            # equal orders. With other switching a circuit that stays serves during the delay too.
             model.add_implication(on, used[slot - 1])
             if problem.switching == "all-stop":
                 model.add(ticks[slot - 1] >= duration)

@@ -57,7 +57,23 @@ def serve(plan: Plan) -> NDArray[np.int64]:
 
 @kernel
 def _trim(demand, served, matchings, ticks, order, shortest):
-    """Shorten slots in an order by the time that no demand needs; `served` and `ticks` change."""
+    """Shorten slots in an order by the time that no demand needs.
+
+    Parameters
+    ----------
+    demand : int array, shape (n, n)
+        ``demand[source, destination]`` in ticks.
+    served : int array, shape (n, n)
+        In and out: how long each circuit is up in all slots, in ticks.
+    matchings : int array, shape (slots, n)
+        The destination of each source, -1 for none.
+    ticks : int array, shape (slots,)
+        In and out: how long each slot lasts; 0 if it is of no use.
+    order : int array, shape (slots,)
+        The order in which slots are shortened; slots that come first lose most.
+    shortest : int
+        No slot of use is shorter, in ticks.
+    """
     for slot in order:
         # The least service beyond the demand, of all circuits that have a demand.
         slack = ticks[slot]

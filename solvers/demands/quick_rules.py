@@ -119,7 +119,27 @@ def cover_by_rule(task: QuickTask, rule: int) -> Plan:
 
 
 def cover_listed_by_rule(entries: Entries, terms: CoverTerms, deadline: float) -> Plan:
-    """Cover listed entries slot by slot; raises `TimeUp` like `cover_by_rule`."""
+    """Cover listed entries slot by slot.
+
+    Parameters
+    ----------
+    entries
+        The demand, in ticks.
+    terms
+        The delay, the shortest slot, and the rule that chooses slots.
+    deadline
+        When to stop, by `counted_time`.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the whole demand, in the order in which they were chosen.
+
+    Raises
+    ------
+    TimeUp
+        If the deadline comes before the end of the plan.
+    """
     n = entries.n_ports
     ports = port_vectors(n)
     left = left_of(entries)

@@ -73,6 +73,15 @@ class FlowQueue:
     """Flows of all entries of a switch; those of one entry are served in the order they came."""
 
     def __init__(self, ports: int, delay: int) -> None:
+        """Begin without flows.
+
+        Parameters
+        ----------
+        ports
+            The number of ports of the switch.
+        delay
+            The reconfiguration delay in ticks; each flow counts one when due times are set.
+        """
         self._delay = delay
         self._flows: dict[Place, deque[Flow]] = {}
         # Every flow that waits is in one of two sorted lists, and leaves it when it is complete.

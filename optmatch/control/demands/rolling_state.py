@@ -116,7 +116,14 @@ class RollingState:
             )
 
     def _check_matchings(self) -> None:
-        """Refuse arrays of other shapes than the fabric has, and rows that are no matchings."""
+        """Refuse arrays of other shapes than the fabric has, and rows that are no matchings.
+
+        Raises
+        ------
+        InputError
+            If matchings, planned or held, or cell states do not fit ports, planes and cells of the
+            fabric, or if the state of a cell is none of 0, 1 and -1.
+        """
         n_ports = self.fabric.n_ports
         rows: list[tuple[str, NDArray[Any], tuple[int, int]]] = []
         if self.held is not None:
