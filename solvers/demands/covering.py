@@ -96,6 +96,15 @@ def _rate(space, rest, length, bonus):
 
     An entry that is finished earns `bonus` ticks more. No matching is worth more than the best
     circuits of all rows together, or of all columns.
+
+    Parameters
+    ----------
+    space : AssignmentSpace
+        In: ``weight``; out: ``value``, the problem of `assign`; ``distance`` is scratch.
+    rest : int array, shape (n, n)
+        The demand that is left, in ticks.
+    length, bonus : float
+        How long the slot is, and what a finished entry earns, in ticks.
     """
     n = len(rest)
     column_best = space.distance
@@ -124,6 +133,17 @@ def _choose_lengths(rest, n_entries, choices, sizes):
     """Pick some of the distinct remaining demands, evenly by rank; of many a part is ranked.
 
     Writes them to `sizes`, ascending; returns how many there are.
+
+    Parameters
+    ----------
+    rest : int array, shape (n, n)
+        The demand that is left, in ticks.
+    n_entries : int
+        How many of its entries are not zero.
+    choices : int
+        How many are picked at most, > 1.
+    sizes : int array, shape (ranked,)
+        Out: the lengths of a slot that are compared, in ticks.
     """
     # At most RANKED of them: every so many.
     stride = 1 + n_entries // RANKED
@@ -190,6 +210,21 @@ def _find_best_slot(space, rest, terms, count, matching):
 
     Lengths are tried in the order of their bounds, and none whose bound is below what is known.
     Column prices of the last slot make an assignment quick; they scale with the time of a slot.
+
+    Parameters
+    ----------
+    space : AssignmentSpace
+        In: ``sizes`` and ``bounds``, sorted by `_bound_lengths`, and ``weight``. In and out:
+        ``known_price``, column prices for a unit of time. ``work`` falls by the places that are
+        looked at; all else is scratch.
+    rest : int array, shape (n, n)
+        The demand that is left, in ticks.
+    terms : RatedTerms
+        The delay in ticks, and the `Rating`.
+    count : int
+        The number of lengths.
+    matching : int array, shape (n,)
+        Out: the destination of each source.
     """
     bonus = terms.rating.finish_bonus * terms.delay
     best_rate = -1.0

@@ -212,8 +212,27 @@ class PairSearch(NamedTuple):
 def _list_component(entries, colouring, search, slots, start):
     """List the sources that are joined to one by entries of two slots; return their number.
 
-    Also returns the lowest rank, which is that of the heaviest entry, in either slot. ``slots`` is
-    the long one, the short one, and the number of the pair.
+    Also returns the lowest rank, which is that of the heaviest entry, in either slot; a slot
+    without an entry there has the number of all entries instead.
+
+    Parameters
+    ----------
+    entries : SortedEntries
+        In: the ports of each entry, heaviest first; an entry is known by its rank.
+    colouring : Colouring
+        In: ``entry_of_row`` and ``entry_of_column``.
+    search : PairSearch
+        Out: ``sources``; ``pair_of`` has the number of the pair at each of them, which marks them
+        as listed.
+    slots : (int, int, int)
+        The long slot, the short one, and the number of the pair.
+    start : int
+        The source to begin with.
+
+    Returns
+    -------
+    (int, int, int)
+        The number of sources, the lowest rank in the long slot, and that in the short one.
     """
     long_slot, short_slot, pair = slots
     search.sources[0] = start

@@ -281,6 +281,17 @@ def _match_row(ports, left, start):
 
     The path ends at a free column, or at a row that is better off without one: that may be `start`
     itself. Prices stay feasible: row + column price >= value, with equality in the matching.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        In and out: the matching, ``column_of`` and ``row_of``, and both prices. ``seen`` is all 0
+        before and after; ``distance``, ``before`` and ``reached`` are scratch. From ``work[0]``
+        the entries and columns that are looked at are taken off.
+    left : Left
+        In: ``column`` and ``value`` of each entry.
+    start : int
+        A row without a column, with a price > 0.
     """
     row = start
     row_distance = 0.0

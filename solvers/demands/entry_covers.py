@@ -151,6 +151,19 @@ def _match_stably(ports, left, count, length, delay):
 
     Each row asks the best column that would take it; a row that is sent away asks again. It has at
     least half of the greatest value (Manne and Halappanavar 2014).
+
+    Parameters
+    ----------
+    ports : PortVectors
+        Out: ``column_of`` and ``row_of``. ``first`` and ``column_price`` are scratch: the latter
+        holds the value of the row that each column has. From ``work[0]`` the entries that are
+        looked at are taken off.
+    left : Left
+        In: ``row``, ``column``, ``ticks`` and ``worth``.
+    count : int
+        The number of entries that count.
+    length, delay : int
+        How long the slot is, and the delay before it, in ticks; they give an entry its value.
     """
     offer = ports.column_price
     n = len(offer)

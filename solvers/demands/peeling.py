@@ -33,7 +33,11 @@ def _lowest(bits):
 
 @inner_kernel
 def _augment(space, row, column):
-    """Exchange columns along the path that ends in `row` and the idle `column`."""
+    """Exchange columns along the path that ends in `row` and the idle `column`.
+
+    The path goes back by ``space.parent`` to the waiting row that the search began at; then this
+    row has a column, and all rows on the path still have one.
+    """
     space.idle[space.word[column]] ^= space.bit[column]
     while True:
         before = space.column_of[row]

@@ -114,6 +114,7 @@ class PlaneModel:
     """
 
     def __init__(self, problem: Demand, share: Fraction, slots: int, below: int) -> None:
+        """Write the model: the slots of all planes, the rest for packets, and the end of both."""
         self.problem, self.slots, self.model = problem, slots, cp_model.CpModel()
         demand = problem.directed_ticks
         self.pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
@@ -128,6 +129,7 @@ class PlaneModel:
         lasts = [self._add_plane() for _ in range(problem.planes)]
         for last in lasts:
             self.model.add(parts * last <= end)
+        # Planes are alike: an order of their ends leaves one of many equal plans.
         for later, earlier in pairwise(lasts):
             self.model.add(later >= earlier)
         self._leave(demand, share, end)

@@ -24,6 +24,20 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
 
     The result is never longer than `plan`: durations of the programme are rounded up to whole
     ticks, where they fall short by the solver's tolerance they are raised, and then trimmed.
+
+    Parameters
+    ----------
+    plan
+        Slots that serve the demand.
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n).
+    shortest
+        No slot is shorter, in ticks.
+
+    Returns
+    -------
+    Plan
+        Some or all of the matchings, with new durations.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -42,6 +56,7 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     shared = np.flatnonzero(uses > 1)
     if not len(shared):
         return trim(plan, demand, shortest)
+    # One row for each pair that several slots share: their durations reach its demand.
     place = np.full(len(pairs), -1)
     place[shared] = np.arange(len(shared))
     rows, columns = place[row[~alone]], slot[~alone]
@@ -174,7 +189,22 @@ class Realiser:
     def _slot(
         self, wish: NDArray[np.int32] | None, rest: NDArray[np.int64]
     ) -> NDArray[np.int32] | None:
-        """Route the pairs that a slot asks for, then others that fit; None if it asks for none."""
+        """Route the pairs that a slot asks for, then others that fit; None if it asks for none.
+
+        Parameters
+        ----------
+        wish
+            The destination of each source or IDLE, shape (n,); None where no wishes are left, so
+            that the largest demands that are left fill the slot.
+        rest
+            ``rest[source, destination]`` in ticks: what is left of the demand, not all zero.
+
+        Returns
+        -------
+        ndarray or None
+            The matching that has routes, shape (n,); None if nothing is left of what `wish` asks
+            for.
+        """
         if wish is not None:
             sources = np.flatnonzero(wish != IDLE)
             asked = [(int(i), int(wish[i])) for i in sources if rest[i, wish[i]] > 0]

@@ -86,7 +86,20 @@ def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
 def spread(plan: Plan, problem: Demand) -> list[Plan]:
     """Give each slot to a plane, and split slots until all planes end about the same time.
 
-    Together the plans serve the same.
+    List scheduling, the longest slot first to the plane that ends first; then parts of slots move
+    from the last plane to the first one (`_equalise`).
+
+    Parameters
+    ----------
+    plan
+        Slots in ticks.
+    problem
+        The demand, with its planes and its delay.
+
+    Returns
+    -------
+    list of Plan
+        A plan for each plane; together they serve the same.
     """
     planes, delay = problem.planes, problem.delay_ticks
     if planes == 1:

@@ -52,6 +52,11 @@ def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> 
     rate_bytes_per_s
         What one circuit carries.
 
+    Returns
+    -------
+    EntriesInTicks
+        The entries and the delay in ticks, the tick in seconds, and the labels of the ports.
+
     Raises
     ------
     InputError
