@@ -83,7 +83,7 @@ def _take_best_columns(space):
     """Set row prices, and give rows their best columns where these are free.
 
     Each row's price becomes its greatest gain, value less column price, so that row + column price
-    >= value everywhere, with equality in the matching. Of several rows with the same best column,
+    >= value everywhere, with equality in the matching. Where rows have the same best column,
     the first one gets it; the others stay free, which is -1 in ``space.column_of``.
     """
     n = len(space.value)

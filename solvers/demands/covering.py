@@ -186,7 +186,7 @@ def _bound_lengths(space, rest, delay, bonus, count):
     delay : int
         Ticks before each slot.
     bonus : float
-        What a finished entry earns, in ticks.
+        The ticks that a finished entry earns.
     count : int
         The number of lengths.
     """

@@ -142,7 +142,7 @@ class Decomposer:
         rest
             ``rest[source, destination]`` in ticks, shape (n, n), of which all lines have one sum.
         zeros
-            What an entry that becomes zero counts, beside weight divided by the bottleneck.
+            The score of an entry that becomes zero, beside weight divided by the bottleneck.
         noise
             The size of the random numbers that choose among permutations of the same weight.
 

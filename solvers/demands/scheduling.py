@@ -213,7 +213,7 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
     plan
         Slots that serve the whole demand.
     problem
-        Of one plane, without packets.
+        The demand, with one plane and no packets.
 
     Returns
     -------
@@ -307,7 +307,7 @@ def solve_demand(
     problem
         The demand; its objective has to be ``"completion-s"``.
     limits
-        Of time, gap and iterations; an iteration is one plan of `build`.
+        The limits of time, gap and iterations; an iteration is one plan of `build`.
     rng
         The random numbers of the method.
     on_event
