@@ -201,6 +201,11 @@ def write_fit(
         Draws where the fits start.
     force
         Whether a file that is there is replaced.
+
+    Returns
+    -------
+    ChipFit
+        The fit, whose device of each cell has been written.
     """
     from optmatch.io.cells import write_cells
     from optmatch.model.files import check_target, replace_file
@@ -215,7 +220,10 @@ def write_fit(
 
 
 def print_fit_as_json(file: str, fit: ChipFit) -> None:
-    """Print one object: how well the fit explains the powers, and how certain each value is."""
+    """Print one JSON object: how well a fit explains the powers, and how certain each value is.
+
+    ``within`` has half the width of the 95 % interval of each column and cell.
+    """
     content = {
         "file": file,
         "pairs": fit.n_pairs,
@@ -228,7 +236,17 @@ def print_fit_as_json(file: str, fit: ChipFit) -> None:
 
 
 def print_fit(file: str, fabric: Fabric, fit: ChipFit) -> None:
-    """Print how well a fit explains the powers, and how certain its values are."""
+    """Print how well a fit explains the powers, and how certain its values are.
+
+    Parameters
+    ----------
+    file
+        The file of the fabric.
+    fabric
+        The chip, which names its cells.
+    fit
+        The fit of all its cells.
+    """
     from statistics import median
 
     click.echo(
@@ -298,7 +316,12 @@ def calibrate_heaters(fabric: Fabric, sweeps: str, output: str, *, force: bool) 
 def print_comparison_as_json(
     file: str, fabric: Fabric, measurement: Measurement, comparison: ChipComparison
 ) -> None:
-    """Print one object: the comparison, and the worst values over the band."""
+    """Print one JSON object: the comparison, and the worst values over the measured band.
+
+    Arguments are those of `print_comparison`. ``hint`` names another order of the ports if that
+    would explain most of the difference, else it is null; ``band`` is there only if a circuit was
+    measured.
+    """
     from optmatch.io.fields import to_object
     from optmatch.verify.optics.bands import measure_band, suggest_port_order
 

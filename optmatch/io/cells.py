@@ -48,6 +48,11 @@ def read_cells(
     names
         The names of the cells, by which a file may call them instead of by their numbers.
 
+    Returns
+    -------
+    CellDevice
+        The device of every cell: as measured, and as `device` where nothing was measured.
+
     Raises
     ------
     FormatError
@@ -72,6 +77,8 @@ def read_cells(
                 raise FormatError(message, where=place)
             measured[int(cell)] = row
             place_of_cell[int(cell)] = place
+            # Each row is tried as a chip of one cell, since its place is known only here. That
+            # cell has the number 0, which is taken out of the message.
             try:
                 CellDevice.of(device, 1, {0: row})
             except InputError as exc:
@@ -85,15 +92,37 @@ def read_cells(
 def _csv_rows(
     content: bytes, path: str, number_of_name: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the rows of a CSV table: the place of each, and its numbers by column.
+    """Read the rows of a CSV table, the first line of which names the columns.
 
-    A cell may have its name in place of its number. Empty entries and empty lines are left out.
+    Parameters
+    ----------
+    content
+        The file: UTF-8, with or without a byte order mark.
+    path
+        The name of the file, for messages.
+    number_of_name
+        The numbers of cells by their names, which the column ``cell`` may hold instead.
+
+    Yields
+    ------
+    place : str
+        ``"line 7"``, for messages.
+    values : dict
+        The number in each column, in the unit that its name states; ``cell`` is the number of the
+        cell. Empty entries are left out, as are empty lines.
+
+    Raises
+    ------
+    FormatError
+        If it is no CSV in UTF-8, a column is unknown or there twice, a line has too many or too
+        few entries, or an entry is no number.
     """
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FormatError("neither CSV nor JSON: no UTF-8", path=path) from None
     reader = csv.reader(io.StringIO(text))
+    # An entry between quotes may go over several lines: the place is the last line of its row.
     try:
         rows = [(f"line {reader.line_num}", row) for row in reader]
     except csv.Error as exc:
@@ -126,7 +155,30 @@ def _read_number(key: str, text: str, place: str) -> float:
 def _json_rows(
     content: bytes, path: str, number_of_name: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the rows of a JSON table: the JSON pointer of each, and its numbers by column."""
+    """Read the rows of a JSON table: an object with a ``format``, and with a list of ``cells``.
+
+    Parameters
+    ----------
+    content
+        The file.
+    path
+        The name of the file, for messages.
+    number_of_name
+        The numbers of cells by their names, which the key ``cell`` may have instead.
+
+    Yields
+    ------
+    place : str
+        The JSON pointer of the row, such as ``"/cells/7"``, for messages.
+    values : dict
+        The number under each key, in the unit that its name states; ``cell`` is the number of the
+        cell.
+
+    Raises
+    ------
+    FormatError
+        If it is no JSON or of another format, a key is unknown, or a value is no number.
+    """
     tree = parse_json(content, path)
     check_object(tree, "")
     choose(tree, "format", {CELLS_FORMAT: CellDevice}, "")
@@ -141,6 +193,7 @@ def _json_rows(
         cell = row.get("cell")
         if isinstance(cell, str) and cell in number_of_name:
             row = {**row, "cell": number_of_name[cell]}
+        # By type, since a truth value would pass for a number otherwise.
         for key, value in row.items():
             if type(value) not in (int, float):
                 message = f"{key} = {shorten(value)}: a number is expected"
@@ -150,6 +203,7 @@ def _json_rows(
 
 
 def _check_names(names: list[str], place: str) -> None:
+    """Raise `FormatError` if a column is unknown or there twice; `place` is that of the names."""
     for name in names:
         if name not in ("cell", *CELL_FIELDS):
             columns = ", ".join(("cell", *CELL_FIELDS))

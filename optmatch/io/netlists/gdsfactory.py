@@ -133,6 +133,13 @@ def netlist_tree(
     pins
         The names of a1, a2, b1, b2.
 
+    Returns
+    -------
+    dict
+        A tree of mappings with ``instances`` (component and settings of each cell),
+        ``connections`` (pin to pin), ``ports`` (name to pin), ``placements`` (in lengths of a
+        cell, and degrees) and ``info``. A pin is written ``"cell,pin"``.
+
     Raises
     ------
     InputError
@@ -246,7 +253,14 @@ def _list_placements(graph: CellGraph) -> list[dict[str, float]]:
 def _list_ports(fabric: Fabric) -> list[tuple[str, int]]:
     """List the name and the terminal of each port, such that a reader finds the same ports again.
 
-    A bidirectional port has one entry. Other ports have two: all that send, then all that receive.
+    Returns
+    -------
+    list of tuple
+        A name, and a terminal ``4 * cell + k`` with k = 0, 1, 2, 3 for a1, a2, b1, b2. A
+        bidirectional port has one entry, with its own name, in which spaces become underscores
+        unless the fabric was read from a netlist. Other ports have two: all that send, then all
+        that receive. Their names are those of the netlist that the fabric was read from, or
+        ``in0``, ``in1``, ... and ``out0``, ``out1``, ..., which readers take for directions.
     """
     sources = fabric.source_terminals.tolist()
     if fabric.bidirectional:
@@ -327,7 +341,22 @@ def write_layout(solution: Solution, **names: Any) -> str | dict[str, str]:
 def _write_slots(
     solution: Solution, make_tree: Callable[..., dict[str, Any]], names: Mapping[str, Any]
 ) -> str | dict[str, str]:
-    """Write the fabric of a solution with the cell states of each slot."""
+    """Write the fabric of a solution with the cell states of each slot, as JSON.
+
+    Parameters
+    ----------
+    solution
+        A solution whose schedule has cell states.
+    make_tree
+        `netlist_tree` or `layout_tree`: called with the fabric and ``states[cell]`` of a slot.
+    names
+        Further arguments of `make_tree`: ``component`` and ``pins``.
+
+    Returns
+    -------
+    str or dict
+        One text for one slot; for several, a text for each ending of a file: ``".0.yml"``, ...
+    """
     states = stated_cells(solution)
     fabric = solution.problem.fabric
     texts = [layout(make_tree(fabric, row, **names)) + "\n" for row in states]

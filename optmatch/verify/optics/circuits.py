@@ -77,7 +77,23 @@ def circuit_matrix(circuit: CellCircuit, difference_rad: float) -> NDArray[np.co
 
 
 def _ways_through(part: CellPart, phase_rad: float) -> list[tuple[str, str, complex]]:
-    """List exit, entry and amplitude of all ways through a part, in both directions."""
+    """List all ways of light through a part of a cell, in both directions.
+
+    Parameters
+    ----------
+    part
+        A coupler with its own matrix, or a piece of waveguide, which leads a1 to b1 and a2 to b2.
+        Its pins are a1, a2, b1, b2; those that it does not have are empty.
+    phase_rad
+        The phase that a part without a matrix adds.
+
+    Returns
+    -------
+    list of tuple
+        Exit and entry, each as ``"part,pin"``, and the complex amplitude at the exit for light of
+        amplitude 1 at the entry. A part is reciprocal: both directions have the same amplitude.
+    """
+    # The last axis of a part's matrix holds the real and the imaginary part.
     a_pins, b_pins = part.pins[:2], part.pins[2:]
     through = np.eye(2) * np.exp(1j * phase_rad)
     if part.matrix is not None:

@@ -176,7 +176,11 @@ class Suspect(Value):
         return self.describe(f"cell {self.cell}")
 
     def describe(self, name: str) -> str:
-        """Describe the fit in one line; `name` is what the cell is called."""
+        """Describe the fit in one line: loss and extinction in dB in either state, and what it leaves.
+
+        `name` is what the cell is called. A state that no light tells is "not seen". A negative
+        extinction means that most light takes the way of the other state: the cell is stuck there.
+        """
         described = []
         for state in (BAR, CROSS):
             state_name = "bar" if state == BAR else "cross"
@@ -258,6 +262,11 @@ def compare_chip(
     device
         The model: one device for all cells, a preset's name, or a device for each cell.
 
+    Returns
+    -------
+    ChipComparison
+        The differences of all measured pairs in dB, and the cells that would explain them.
+
     Raises
     ------
     InputError
@@ -308,7 +317,10 @@ class _Fit(NamedTuple):
 
 
 def _better_fit(first: _Fit, second: _Fit) -> _Fit:
-    """Take the better fit of each cell in each state, with the first one's sensitivity."""
+    """Take the better of two fits of the same cells, for each cell and each state by itself.
+
+    The sensitivity is that of the first fit, which starts at the model.
+    """
     better = second.squares < first.squares
     return _Fit(
         np.where(better[..., None], second.amplitudes, first.amplitudes),
@@ -347,6 +359,12 @@ class _ChipModel:
         cells: CellDevice,
         amplitudes: NDArray[np.float64],
     ) -> None:
+        """Solve the model in every measured state, and give all pairs their first weights.
+
+        Arguments are described at the class; ``amplitudes[cell, bar or cross, straight or
+        across]`` are real and at most 1. Weights need the noise of dark pairs over that of lit
+        ones, which only a fit tells. Until then they assume the least ratio that is tried.
+        """
         self.graph: CellGraph = graph_of(fabric)
         self.amplitudes = amplitudes
         self.states = model_states(fabric, measured, cells, amplitudes)
@@ -360,7 +378,14 @@ class _ChipModel:
         return int(sum(is_lit.sum() for is_lit in self._lit_pairs()))
 
     def weigh_pairs(self, dark_ratio: float) -> None:
-        """Set the weight of each pair: the inverse of its noise, in units of that of lit pairs."""
+        """Set the weight of each pair: the noise of pairs far above the floor over its own.
+
+        Parameters
+        ----------
+        dark_ratio
+            The standard deviation in dB of a pair without any light over that of a lit pair. A
+            pair between both has a noise between both, see `relative_spread`.
+        """
         self.dark_ratio = dark_ratio
         self.weights = [
             1 / relative_spread(_light_share(state), dark_ratio) for state in self.states
@@ -517,6 +542,11 @@ class _ChipModel:
             (bar or cross, straight or across): as fitted.
         parameters
             The number of fitted values.
+
+        Returns
+        -------
+        Noise
+            The standard deviation of lit pairs in dB, and the ratio of that of dark ones to it.
         """
         return estimate_noise(
             self.all_deviations(cell, amplitudes),
@@ -722,7 +752,19 @@ def _unseen_cells(is_seen: NDArray[np.bool_]) -> Mapping[str, tuple[int, ...]]:
 def _describe_suspect(
     cell: int, amplitudes: NDArray[np.float64], is_seen: NDArray[np.bool_], off_db: float
 ) -> Suspect:
-    """Turn fitted ``amplitudes[state, 2]`` into losses and extinctions; None if not seen."""
+    """Turn the fitted amplitudes of a cell into losses and extinctions in dB.
+
+    Parameters
+    ----------
+    cell
+        Its number.
+    amplitudes
+        (bar or cross, straight or across): as fitted.
+    is_seen
+        (bar or cross, loss or leak): whether a change would stand out; else the figure is None.
+    off_db
+        The root mean square in dB of all measured pairs that the fit leaves.
+    """
     loss_db: list[float | None] = []
     extinction_db: list[float | None] = []
     for state in (BAR, CROSS):

@@ -203,6 +203,12 @@ def fit_chip(
     seed
         Draws where the fits start.
 
+    Returns
+    -------
+    ChipFit
+        The most likely device of each cell with 95 % intervals, the noise that is left, and
+        whether two starts have ended in the same minimum.
+
     Raises
     ------
     InputError
@@ -341,7 +347,13 @@ def _build_chip(fabric: Fabric, cells: CellDevice) -> _FittedChip:
 
 
 def _check_spread(spread: FitSpread) -> NDArray[np.float64]:
-    """Return the standard deviation of each value, shape (values,)."""
+    """Return the standard deviation of each value of a cell in dB or rad, shape (7 values,).
+
+    Raises
+    ------
+    InputError
+        If one is not above 0.
+    """
     for name, deviation in spread._asdict().items():
         if not deviation > 0:
             raise InputError(f"{name} = {deviation:g}: must be > 0", where=f"spread.{name}")
@@ -354,7 +366,22 @@ def _check_spread(spread: FitSpread) -> NDArray[np.float64]:
 
 
 def _values_of_cells(cells: CellDevice) -> NDArray[np.float64]:
-    """Return ``values[cell, value]`` of a device of each cell."""
+    """Return the fitted values that a given device of each cell has.
+
+    Parameters
+    ----------
+    cells
+        Losses and extinctions in dB and errors of the phases of both arms in rad, of each cell.
+
+    Returns
+    -------
+    NDArray
+        float64, (cells, 7 values). `BAR_LOSS` and `CROSS_LOSS` are losses in dB. `TURN` and
+        `COMMON` are half the difference and half the sum of the errors of arm 1 and arm 2, in rad.
+        `BAR_TILT` and `CROSS_TILT` are the angles in rad by which a cell misses bar and cross:
+        an extinction of E dB is a leak of power ``tan(tilt)**2 = 10**(-E / 10)``. `HALF_LOSS`, the
+        loss in dB that is added half turned, is 0, since a device does not state it.
+    """
     arm_1, arm_2 = cells.arm_errors_rad.T
     values = np.zeros((cells.n_cells, N_VALUES))
     values[:, BAR_LOSS] = cells.bar_loss_db
@@ -365,13 +392,18 @@ def _values_of_cells(cells: CellDevice) -> NDArray[np.float64]:
         (BAR_TILT, cells.bar_extinction_db),
         (CROSS_TILT, cells.cross_extinction_db),
     ):
+        # From `NO_LEAK_DB` on an extinction means a cell without leak.
         tilt_rad = np.arctan(10 ** (-extinction_db / 20))
         values[:, column] = np.where(extinction_db >= NO_LEAK_DB, 0.0, tilt_rad)
     return values
 
 
 def _cells_of_values(chip: _FittedChip, values: NDArray[np.float64]) -> CellDevice:
-    """Turn fitted values into columns; what was not fitted is that of the model."""
+    """Turn ``values[cell, value]`` in dB and rad into a device of each cell.
+
+    This is the inverse of `_values_of_cells`, but for the loss of half-turned cells, which a
+    device has no column for. What was not fitted is that of the model.
+    """
     return replace(
         chip.cells,
         bar_loss_db=values[:, BAR_LOSS],
@@ -384,7 +416,10 @@ def _cells_of_values(chip: _FittedChip, values: NDArray[np.float64]) -> CellDevi
 
 
 def _extinction_db(tilt_rad: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the extinctions of tilts from 0 on; 0 is no leak."""
+    """Return the extinction in dB of each tilt in rad, (cells,); tilts are at least 0.
+
+    A tilt of 0 is no leak, and has the largest extinction that a device knows, `NO_LEAK_DB`.
+    """
     ratio = np.tan(tilt_rad) ** 2
     extinction_db: NDArray[np.float64] = -10 * np.log10(np.maximum(ratio, 1e-100))
     return np.minimum(extinction_db, NO_LEAK_DB)
@@ -659,6 +694,10 @@ class _LeastSquares:
     def __init__(
         self, chip: _FittedChip, measured: Measurement, spread: NDArray[np.float64]
     ) -> None:
+        """Collect the pairs of each state that count, and the model that values are spread around.
+
+        All cells have the same spread, (cells, values); `strongest` is the largest measured power.
+        """
         self.chip = chip
         self.states: list[_MeasuredPairs] = []
         for cell_states, power in zip(measured.cell_states, measured.power, strict=True):
@@ -686,6 +725,12 @@ class _LeastSquares:
             The power that is added to all powers before they are compared in dB.
         noise
             The noise of measured powers, by which deviations are weighted.
+
+        Returns
+        -------
+        float
+            The squared distances from the model plus the squared deviations of all measured
+            pairs, each in its standard deviations.
         """
         total = self.distance(values)
         for state in self.states:
@@ -698,23 +743,35 @@ class _LeastSquares:
     def normal_equations(
         self, values: NDArray[np.float64], floor: float, noise: Noise
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Linearise the deviations around some values, as a step of Gauss and Newton needs them.
+        """Return the normal equations of the least-squares problem, linearised at some values.
 
-        They are added up state by state, so that memory does not grow with the number of states.
+        The objective is the sum of ``((values - model) / spread)**2`` over all values and of
+        ``(weight * deviation_db)**2`` over all measured pairs. With J, the derivatives of the
+        deviations by the values, W, the diagonal matrix of the weights, and S, that of the
+        spreads, the Gauss-Newton matrix is ``S**-2 + J.T W**2 J``. Measured states are added up
+        one after the other, so that memory does not grow with their number.
 
         Parameters
         ----------
-        values, floor, noise
-            As for `objective`.
+        values
+            (cells, 7 values): where to linearise, in dB and rad, see `BAR_LOSS` and so on.
+        floor
+            The power that is added to all powers before they are compared in dB, as a part of what
+            goes in.
+        noise
+            The noise of measured powers; its inverse is the weight of a deviation.
 
         Returns
         -------
         gradient
-            (cells * values,): half the gradient of the objective.
+            (cells * values,): half the gradient of the objective, per dB or rad of a value.
         normal
-            (cells * values, cells * values): half its matrix of second derivatives, without those
-            of the light.
+            (cells * values, cells * values): half the matrix of second derivatives of the
+            objective. As in every Gauss-Newton method, second derivatives of the modelled powers
+            are left out. Subtracting the solution of ``normal @ step = gradient`` from the values
+            minimises the linearised objective.
         """
+        # The distances from the model alone: they make the matrix regular where no light tells.
         inverse_variance = self.spread.ravel() ** -2.0
         gradient = (values - self.model_values).ravel() * inverse_variance
         normal = np.diag(inverse_variance)
@@ -722,6 +779,7 @@ class _LeastSquares:
             light = _solve_state(self.chip, state.cell_states, values, with_slopes=True)
             weight = _weights(state.power, floor, noise)
             deviation_db = _deviation_db(light, state, floor)
+            # Only measured pairs count: (cells, values, pairs), then one row for each value.
             slopes = _slopes_of_level(light, floor)[:, :, state.compared]
             weighted_slopes = slopes.reshape(values.size, -1) * weight
             gradient += weighted_slopes @ (weight * deviation_db)
@@ -752,6 +810,11 @@ class _LeastSquares:
             The noise that the fit has assumed.
         n_determined
             How many of the values measured powers determine; the spread determines the others.
+
+        Returns
+        -------
+        Noise
+            The standard deviation of lit pairs in dB, and the ratio of that of dark ones to it.
         """
         deviation_db = self.deviations_db(values)
         measured_power = np.concatenate([state.power for state in self.states])
@@ -773,7 +836,10 @@ class _LeastSquares:
 
 
 def _deviation_db(light: _StateLight, state: _MeasuredPairs, floor: float) -> NDArray[np.float64]:
-    """Return modelled less measured powers in dB above a floor, shape (pairs,)."""
+    """Return modelled less measured levels, 10 log10(power + floor), in dB; shape (pairs,).
+
+    Pairs are those that were measured in the state. The floor is a part of what goes in.
+    """
     modelled_power = np.abs(light.arriving[state.compared]) ** 2
     ratio = (modelled_power + floor) / (state.power + floor)
     deviation_db: NDArray[np.float64] = 10 * np.log10(ratio)
@@ -783,7 +849,28 @@ def _deviation_db(light: _StateLight, state: _MeasuredPairs, floor: float) -> ND
 def _weights(
     measured_power: NDArray[np.float64], floor: float, noise: Noise
 ) -> NDArray[np.float64]:
-    """Return the inverse of the noise of each pair above a floor, in 1/dB, shape (pairs,)."""
+    """Return the weight of the deviation of each pair: the inverse of its standard deviation.
+
+    A level is ``10 log10(power + floor)`` in dB. Far above the floor its standard deviation is
+    ``noise.lit_db``, since the noise of light is a constant part of it. Near the floor the
+    instrument's own noise, a constant power, prevails: without any light the standard deviation is
+    ``noise.lit_db * noise.dark_ratio``. In between both variances add up (`relative_spread`).
+
+    Parameters
+    ----------
+    measured_power
+        (pairs,): as a part of what goes in, from fibre to fibre.
+    floor
+        The power that is added before powers are compared, in the same unit.
+    noise
+        The noise of light in dB, and the ratio of the noise without light to it.
+
+    Returns
+    -------
+    NDArray
+        (pairs,): in 1/dB.
+    """
+    # The part of each level that is light, not floor: 1 far above the floor.
     light_share = measured_power / (measured_power + floor)
     noise_db = noise.lit_db * relative_spread(light_share, noise.dark_ratio)
     weights: NDArray[np.float64] = 1 / noise_db
@@ -861,8 +948,10 @@ def _minimise(
         The objective.
     start
         (cells, values): where the iteration starts.
-    floor, noise
-        As for `_LeastSquares.objective`.
+    floor
+        The power that is added to all powers before they are compared, as a part of what goes in.
+    noise
+        The noise of measured powers, by which deviations are weighted.
 
     Returns
     -------
@@ -876,9 +965,11 @@ def _minimise(
         gradient, normal = fit.normal_equations(values, floor, noise)
         # A step that does not help is taken back, and the next one is shorter.
         for _ in range(_MOST_TRIES):
+            # Marquardt's damping scales with the diagonal, as values are in dB and in rad.
             damped = normal + damping * np.diag(np.diag(normal))
             step = np.linalg.solve(damped, gradient).reshape(values.shape)
             next_values = values - step
+            # No cell amplifies: a loss below 0 dB becomes 0.
             losses_db = next_values[:, [BAR_LOSS, CROSS_LOSS]]
             next_values[:, [BAR_LOSS, CROSS_LOSS]] = np.maximum(losses_db, 0.0)
             next_objective = fit.objective(next_values, floor, noise)

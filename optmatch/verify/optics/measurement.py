@@ -199,9 +199,30 @@ def _note_lost_digits(slots: Sequence[_Slot]) -> tuple[str, ...]:
 def _settle_free_cells(
     graph: CellGraph, stated: NDArray[np.int8], idle: Idle | ArrayLike
 ) -> NDArray[np.int8]:
-    """Put every free cell into a state, and every stuck one into its own.
+    """Put every free cell into a state, and every stuck one into the state in which it is stuck.
 
-    ``stated[slot, cell]`` are states of a schedule, -1 free; the result has the same shape.
+    Parameters
+    ----------
+    graph
+        The cells. Where ``graph.stuck[cell]`` is 0 (bar) or 1 (cross), the cell is broken and
+        stays in that state, whatever the schedule and `idle` say.
+    stated
+        (slots, cells): the states of a schedule, 0 bar, 1 cross, -1 free: no circuit passes.
+    idle
+        The states of free cells. ``"bar"`` and ``"cross"`` are that state; ``"keep"`` is the state
+        in the slot before, and cross if the schedule has not driven the cell yet. An array (slots,
+        cells) of 0 and 1 states all cells, and must agree with `stated` where that is not free.
+
+    Returns
+    -------
+    NDArray
+        int8, (slots, cells): 0 bar, 1 cross; none is free.
+
+    Raises
+    ------
+    InputError
+        If `idle` is an unknown word, or an array of another shape, with other numbers, or with
+        another state than `stated`.
     """
     states = stated.copy()
     if isinstance(idle, str):
@@ -209,6 +230,7 @@ def _settle_free_cells(
             raise InputError(
                 f"idle = {idle!r}: {', '.join(get_args(Idle))} or states of all cells"
             )
+        # With "keep", too, cells are in cross before the schedule drives them: the passive state.
         resting_state = BAR if idle == "bar" else CROSS
         former_states = np.full(graph.n_cells, resting_state, dtype=np.int8)
         for slot, stated_in_slot in enumerate(stated):
@@ -216,6 +238,7 @@ def _settle_free_cells(
             if idle == "keep":
                 former_states = states[slot]
     else:
+        # Stated states may fill in free cells, but not contradict the circuits of the schedule.
         states = frozen("idle", idle, 2, np.int8).copy()
         if states.shape != stated.shape or not np.isin(states, (BAR, CROSS)).all():
             raise InputError(f"idle has a state 0 or 1 for each cell in each slot: {stated.shape}")
@@ -224,6 +247,8 @@ def _settle_free_cells(
                 f"idle[{slot}, {cell}] = {states[slot, cell]}:"
                 f" that cell is in {stated[slot, cell]}"
             )
+
+    # A dead cell is none of these: it keeps a state, but light does not pass it.
     is_stuck = np.isin(graph.stuck, (BAR, CROSS))
     return np.where(is_stuck, graph.stuck, states).astype(np.int8)
 
@@ -255,6 +280,12 @@ def _solve_slot(
         (frequencies,): distances from the central one.
     inputs
         (sources,): terminals at which light enters.
+
+    Returns
+    -------
+    _Slot
+        Powers as parts of what goes in: what leaves at each free terminal and what is lost, by
+        frequency and source; the closed loops of cells, and the most light that is in any of them.
     """
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 
@@ -271,6 +302,7 @@ def _solve_slot(
     left_of_power = chip.waveguide_amplitude[graph.links.of_terminal] ** 2
     faded = np.where(graph.mate < 0, 0.0, 1 - left_of_power)
 
+    # Rings of cells that no port leads into: leaks may fill them with light.
     (loops,) = find_loops(graph, states[None])
     terminals_of_loops = [terminal for loop in loops for terminal in (*loop.entered, *loop.left)]
     waveguide_lengths = measure_waveguides(graph).length
@@ -278,6 +310,7 @@ def _solve_slot(
     lost = []
     loop_power = 0.0
     for frequency_hz in frequencies_hz:
+        # A delay turns the phase by 2 pi f tau, in cells and, by their length, in waveguides.
         turn = 2j * np.pi * frequency_hz * chip.cells.device.cell_delay_s
         turned_cells = matrices * np.exp(turn)
         turned_waveguides = chip.waveguide_amplitude * np.exp(turn * waveguide_lengths)

@@ -177,7 +177,11 @@ def cell_matrices(amplitudes: NDArray[np.float64]) -> NDArray[np.complex128]:
 
 
 def both_directions(matrices: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """Return ``[..., terminal left by, terminal entered]``: light back has the transpose."""
+    """Return the matrices of cells for all four terminals, of those for light from end a to b.
+
+    ``matrices[..., side left by, side entered]`` become ``[..., terminal left by, terminal
+    entered]``, with the terminals a1, a2, b1, b2. Light from b to a has the transpose.
+    """
     full = np.zeros((*matrices.shape[:-2], 4, 4), dtype=np.complex128)
     full[..., 2:, :2] = matrices
     full[..., :2, 2:] = np.swapaxes(matrices, -1, -2)
@@ -205,12 +209,18 @@ def model_states(
     with_returns
         Whether `MeasuredState.returning` is wanted, which takes most of the time: one solution for
         each terminal of each cell. Without it only small changes follow, to first order.
+
+    Returns
+    -------
+    list of MeasuredState
+        One for each measured state, in its order.
     """
     graph = graph_of(fabric)
     every_cell = np.arange(graph.n_cells)
     factors = state_factors(fabric, cells)
     solved = []
     for row, power in zip(measured.cell_states, measured.power, strict=True):
+        # Heat depends on the states of all cells, hence the amplitudes are turned anew here.
         states = set_stuck_cells(graph, row)
         compared = compared_pairs(fabric, power)
         factor = factors[every_cell, states]
@@ -239,14 +249,44 @@ def _solve_light(
     matrices: NDArray[np.complex128],
     with_returns: bool,
 ) -> tuple[NDArray[np.complex128], ...]:
-    """Solve for the last four fields of a `MeasuredState`."""
+    """Solve for the light of the model in one state: what arrives, and what passes each cell.
+
+    Parameters
+    ----------
+    fabric, graph
+        The chip and its cells.
+    device
+        The loss of waveguides and facets.
+    matrices
+        (cells, side of end b, side of end a): the matrix of each cell for light from end a to
+        end b, heat and faults included. Light from b to a has the transpose.
+    with_returns
+        Whether `returning` is wanted, which takes one solution for each joined terminal.
+
+    Returns
+    -------
+    arriving
+        (sources, destinations): amplitudes from fibre to fibre.
+    entering
+        (cells, 4 terminals a1 a2 b1 b2, sources): the amplitude that enters a cell at a terminal
+        for light of amplitude 1 in the fibre of a source, both facets counted.
+    collected
+        (cells, 4 terminals, destinations): the amplitude at a destination for light of amplitude
+        1 that leaves a cell at a terminal; facets are not counted here.
+    returning
+        (cells, 4 terminals entered, 4 terminals left): the amplitude that enters the cell again
+        at one terminal for light of amplitude 1 that leaves it at another: after the waveguide
+        there, all ways through the unchanged chip, turns through this cell included. 0 for light
+        that leaves at a free terminal, and everywhere if it is not wanted.
+    """
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 
     n_cells = graph.n_cells
     waveguides = (10 ** (-waveguide_loss_db(graph, device) / 20)).astype(np.complex128)
     both_facets = 10 ** (-device.coupling_loss_db / 10)  # two facets, as an amplitude
     sent = scatter(graph, matrices, waveguides, fabric.source_terminals)
-    # The chip is reciprocal: what a destination gets of a terminal is what it would send there.
+    # The chip is reciprocal: what a destination gets of light that leaves a cell at a terminal is
+    # what would enter there if the destination sent light instead.
     heard = scatter(graph, matrices, waveguides, fabric.destination_terminals)
 
     returning = np.zeros((n_cells, 4, 4), dtype=np.complex128)
@@ -254,12 +294,17 @@ def _solve_light(
     if not with_returns:
         joined = joined[:0]
     for first in range(0, len(joined), _SOLVED_AT_ONCE):
+        # Light that leaves by a terminal enters the next cell at the mate, weaker by the waveguide.
+        # As light is linear, solve for amplitude 1 at the mate, and scale it afterwards.
         left = joined[first : first + _SOLVED_AT_ONCE]
         entered = scatter(graph, matrices, waveguides, graph.mate[left]).entering
+        # What comes back counts only at the four terminals of the cell that the light has left.
         own_terminals = 4 * (left // 4)[:, None] + np.arange(4)
         came_back = entered[own_terminals, np.arange(len(left))[:, None]]
         waveguide = waveguides[graph.links.of_terminal[left], None]
         returning[left // 4, :, left % 4] = came_back * waveguide
+
+    # `scatter` has terminals first and inputs last, hence the transpose of what arrives.
     return (
         both_facets * sent.leaving[fabric.destination_terminals].T,
         both_facets * sent.entering.reshape(n_cells, 4, -1),
@@ -271,18 +316,33 @@ def _solve_light(
 def change_of_light(
     state: MeasuredState, cells: NDArray[np.intp], change: NDArray[np.complex128]
 ) -> NDArray[np.complex128]:
-    """Return by how much amplitudes change, ``[cell, source, destination]``, exactly.
+    """Return by how much arriving amplitudes change if one cell gets another matrix, exactly.
+
+    Let e be the light that enters the cell in the unchanged chip, D the change of its matrix, and
+    R what comes back to the cell of light that leaves it. The changed cell sends out D e' more,
+    and R D e' of that enters it again, hence ``e' = e + R D e'``, or ``e' = (I - R D)**-1 e``.
+    Destinations get the part c of what leaves the cell: arriving amplitudes grow by ``c.T D e'``.
+    This is a low-rank update (Woodbury) of the whole chip with systems of four unknowns.
 
     Parameters
     ----------
     state
-        The light of the model.
+        The light of the model: `entering` is e, `returning` is R and `collected` is c. If
+        `returning` was not solved for, it is 0, and the result is that of first order.
     cells
-        (tried,): cells, each of which is changed alone.
+        (tried,): numbers of the cells, each of which is changed alone.
     change
-        (tried, 2 sides left by, 2 sides entered): what is added to their matrices.
+        (tried, 2 sides left by, 2 sides entered): what is added to their matrices, for light from
+        end a to end b.
+
+    Returns
+    -------
+    NDArray
+        complex128, (tried, sources, destinations): what is added to `state.arriving`.
     """
+    # D for all four terminals, as the changed matrix has its transpose for light from b to a.
     change_of_cell = both_directions(change)
+    # One system of four unknowns for each tried cell, with a right side for each source.
     around = np.eye(4) - state.returning[cells] @ change_of_cell
     entering = np.linalg.solve(around, state.entering[cells])
     added: NDArray[np.complex128] = (

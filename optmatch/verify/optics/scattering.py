@@ -132,11 +132,32 @@ def scatter(
 def _solve_reached_terminals(
     pattern: _Pattern, entries: NDArray[np.complex128], inputs: NDArray[np.integer]
 ) -> NDArray[np.complex128]:
-    """Solve for the unknowns that light reaches, ``[input, unknown]``; the others are zero.
+    """Solve for the light at all joined terminals that light reaches; at the others it is 0.
 
     If the system is singular even so, a loop nearly has no loss: weak ways into it do not count.
+
+    Parameters
+    ----------
+    pattern
+        The places of the entries of C S in the sparse system.
+    entries
+        (entries,): the amplitude from terminal to terminal, through a cell and a waveguide. Those
+        that lead to terminals without light are set to 0 in place.
+    inputs
+        (inputs,): terminals at which light of amplitude 1 enters, each for itself.
+
+    Returns
+    -------
+    NDArray
+        complex128, (inputs, unknowns): amplitudes that enter cells.
+
+    Raises
+    ------
+    SolverError
+        If light grows without end.
     """
     strength = np.abs(entries)
+    # First only entries of exactly 0 are no way for light, then all faint ones.
     for dark in (0.0, FAINT):
         if (strength <= dark).any():
             is_lit = _find_lit_terminals(pattern, strength > dark, inputs)
@@ -154,9 +175,26 @@ def _solve_reached_terminals(
 def _eliminate(
     pattern: _Pattern, entries: NDArray[np.complex128], inputs: NDArray[np.integer]
 ) -> NDArray[np.complex128]:
-    """Solve :math:`(I - C S) x = b` for each input by sparse elimination, ``x[input, unknown]``.
+    """Solve :math:`(I - C S) x = b` for each input by sparse elimination (LU without pivots).
 
-    ``entries[k]`` are those of C S, as `_Pattern` has them.
+    Parameters
+    ----------
+    pattern
+        The places of the entries in the sparse matrix, and the order of elimination.
+    entries
+        (entries,): those of C S, as `_Pattern` lists them.
+    inputs
+        (inputs,): terminals at which light of amplitude 1 enters, each for itself.
+
+    Returns
+    -------
+    NDArray
+        complex128, (inputs, unknowns): the amplitudes x that enter cells at joined terminals.
+
+    Raises
+    ------
+    RuntimeError
+        If a pivot is 0.
     """
     n_unknowns = len(pattern.terminal_of_unknown)
     right_sides = np.zeros((len(inputs), n_unknowns), dtype=np.complex128)
@@ -175,6 +213,7 @@ def _eliminate(
     first_unknown = pattern.unknown_of_terminal[pattern.entered_next[first]]
     right_sides[first_input, first_unknown] = entries[first]
 
+    # I - C S in compressed columns; the rows and columns are in the order of elimination already.
     diagonal = np.ones(n_unknowns, dtype=np.complex128)
     data = np.concatenate([diagonal, -entries])[pattern.order]
     matrix = csc_matrix(
@@ -190,6 +229,8 @@ def _eliminate(
         panel_size=1,  # columns are short
         options={"SymmetricMode": True, "Equil": False},
     )
+
+    # Right sides are replaced by their solutions, few at once.
     for start in range(0, len(inputs), AT_ONCE):
         some = slice(start, start + AT_ONCE)
         right_sides[some] = factors.solve(right_sides[some].T).T
@@ -233,8 +274,17 @@ def _find_lit_terminals(
 def _prepare_pattern(graph: CellGraph) -> _Pattern:
     """Lay out the sparse system of a graph, and choose the order of elimination.
 
-    The order is that of minimum degree, which SuperLU finds for a matrix of the same pattern.
+    The order is that of minimum degree, which SuperLU finds for a matrix of the same pattern. The
+    result depends on the joins alone, not on states or devices, and is kept for later calls.
+
+    Returns
+    -------
+    _Pattern
+        The unknowns, two entries of C S for each of them, and the places of all entries in a
+        sparse matrix by columns.
     """
+    # An unknown for each joined terminal. Light enters there that has left the cell of its mate,
+    # after it has entered that cell at one of the two terminals of its other end.
     joined = np.flatnonzero(graph.mate >= 0)
     left = graph.mate[joined].astype(np.int64)
     entered_next = np.repeat(joined, 2)

@@ -55,7 +55,11 @@ class SweepFit(NamedTuple):
 
 
 def fit_sweep(volts: ArrayLike, power: ArrayLike, is_cross: tuple[bool, ...]) -> SweepFit:
-    """Fit the sweep of one heater.
+    """Fit the sweep of one heater by least squares.
+
+    The model is ``P = m + s A cos(a + b V**2)`` with a mean m and an amplitude A for each output,
+    and s = 1 for an output of cross, -1 for one of bar. The phase a and the rate b are common to
+    all outputs.
 
     Parameters
     ----------
@@ -65,6 +69,15 @@ def fit_sweep(volts: ArrayLike, power: ArrayLike, is_cross: tuple[bool, ...]) ->
         (points, outputs): powers at outputs of the cell, in any unit.
     is_cross
         (outputs,): whether an output gets the light in cross, else in bar.
+
+    Returns
+    -------
+    SweepFit
+        The phase a in rad and the rate b in rad per square volt, with their covariance. The
+        visibility of an output is abs(A) / m. `noise` is the standard deviation of the residuals
+        in the unit of the powers: their sum of squares over the degrees of freedom, as a root.
+        `factor` times the standard deviation of the phase at a voltage is half the width of the
+        95 % confidence band there.
 
     Raises
     ------
@@ -92,14 +105,18 @@ def fit_sweep(volts: ArrayLike, power: ArrayLike, is_cross: tuple[bool, ...]) ->
     # In bar the power is least where the difference is 0, as if its amplitude were negative.
     signs = np.where(is_cross, 1.0, -1.0)
 
-    # From half a fringe over the sweep up to as many as its points resolve.
+    # For a given rate the best fit of all other values is linear, so the sum of squares is a
+    # function of the rate alone. It has many local minima; hence a grid, from a quarter of a
+    # fringe over the sweep up to as many as its points resolve (2.5 points a fringe). The cosine
+    # is even, and of (a, b) and (-a, -b) the search takes b > 0: a heated arm gains phase.
     fringes = np.linspace(0.25, (len(squares) - 1) / 2.5, _GRID_POINTS)
     rates = 2 * math.pi * fringes / np.ptp(squares)
     residuals = [_project(squares, powers, signs, rate)[1] for rate in rates]
     rate = float(rates[int(np.argmin(residuals))])
     (mean, amplitude, phase), _ = _project(squares, powers, signs, rate)
 
-    # Gauss and Newton for rate, phase, and mean and amplitude of each output.
+    # Gauss and Newton for rate, phase, and mean and amplitude of each output. Residuals are
+    # measured less modelled, hence the step is added.
     values = np.concatenate([[rate, phase], mean, amplitude])
     for _ in range(_NEWTON_STEPS):
         residual, jacobian = _sweep_model(values, squares, powers, signs)
@@ -107,13 +124,16 @@ def fit_sweep(volts: ArrayLike, power: ArrayLike, is_cross: tuple[bool, ...]) ->
         values = values + step
     residual, jacobian = _sweep_model(values, squares, powers, signs)
     variance = float(residual @ residual) / n_freedom
+    # The covariance of all values in their order: rate, phase, means, amplitudes.
     covariance = variance * np.linalg.pinv(jacobian.T @ jacobian)
 
     rate, phase = values[:2]
     mean = values[2 : 2 + n_outputs]
     amplitude = values[2 + n_outputs :]
+    # A negative amplitude is a positive one at the phase plus pi.
     if amplitude.sum() < 0:
         phase += math.pi
+    # The rate comes first in the values, but the phase a in the result.
     covariance_of_phase = np.array(covariance[np.ix_([1, 0], [1, 0])], dtype=np.float64)
     return SweepFit(
         a_rad=math.remainder(phase, 2 * math.pi),
@@ -131,12 +151,36 @@ def _project(
     signs: NDArray[np.float64],
     rate: float,
 ) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64], float], float]:
-    """Fit all but the rate b linearly: means, amplitudes, common phase; and the squares left."""
+    """Fit means, amplitudes and the common phase for a given rate b, which is a linear problem.
+
+    Parameters
+    ----------
+    squares
+        (points,): the squares of the voltages, in square volts.
+    powers
+        (points, outputs): measured powers, in any unit.
+    signs
+        (outputs,): 1 for an output that gets the light in cross, -1 for one in bar, whose power
+        is least where that of cross is largest.
+    rate
+        The rate b, in rad per square volt.
+
+    Returns
+    -------
+    values : tuple
+        The mean of each output (outputs,), its amplitude (outputs,), both in the unit of the
+        powers, and the common phase a in rad. An amplitude is negative if the output goes against
+        its sign.
+    residual : float
+        The sum of the squared residuals, in the squared unit of the powers. Here each output still
+        has a phase of its own: the sum is a lower bound of that with the common phase.
+    """
     angle = rate * squares
     basis = np.stack([np.ones_like(angle), np.cos(angle), np.sin(angle)], axis=1)
     coefficients = np.linalg.lstsq(basis, powers, rcond=None)[0]
     left = float(((basis @ coefficients - powers) ** 2).sum())
     # P = m + A cos(phase + angle): the cosine gets A cos(phase), the sine -A sin(phase).
+    # The wave of each output is A exp(j phase), and their sum has the phase of the strong ones.
     wave = signs * (coefficients[1] - 1j * coefficients[2])
     phase = float(np.angle(wave.sum()))
     amplitude: NDArray[np.float64] = (wave * np.exp(-1j * phase)).real
@@ -151,8 +195,24 @@ def _sweep_model(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return measured less modelled powers, and the derivatives of the model.
 
-    Values are the rate, the phase, the means and the amplitudes of all outputs. Residuals have the
-    shape (points * outputs,), derivatives (points * outputs, values).
+    Parameters
+    ----------
+    values
+        (2 + 2 * outputs,): the rate b in rad per square volt, the phase a in rad, the mean of each
+        output and then the amplitude of each output, in the unit of the powers.
+    squares
+        (points,): the squares of the voltages, in square volts.
+    powers
+        (points, outputs): measured powers, in any unit.
+    signs
+        (outputs,): 1 for an output that gets the light in cross, -1 for one in bar.
+
+    Returns
+    -------
+    residual
+        (points * outputs,): measured less modelled powers.
+    jacobian
+        (points * outputs, values): derivatives of the modelled powers, not of the residuals.
     """
     n_outputs = len(signs)
     rate, phase = values[:2]
@@ -162,6 +222,9 @@ def _sweep_model(
     cosine = np.cos(angle)[:, None] * signs
     sine = np.sin(angle)[:, None] * signs
     residual = powers - (mean + amplitude * cosine)
+
+    # Derivatives of m + s A cos(a + b V^2): by b and a, then by the m and the A of each output,
+    # which only that output depends on.
     jacobian = np.zeros((*powers.shape, len(values)))
     jacobian[..., 0] = -amplitude * sine * squares[:, None]
     jacobian[..., 1] = -amplitude * sine
@@ -175,7 +238,8 @@ def band_factor(freedom: int) -> float:
     """Return half the width of a 95 % confidence band of a curve of two parameters.
 
     In standard deviations, and for all voltages at once (Working and Hotelling 1929): the root of
-    2 F, where F is the 0.95 quantile with (2, `freedom`) degrees of freedom, in closed form.
+    2 F, where F is the 0.95 quantile with (2, `freedom`) degrees of freedom, in closed form. The
+    degrees of freedom are the number of powers less that of all fitted values.
     """
     quantile = freedom / 2 * (0.05 ** (-2 / freedom) - 1)
     return math.sqrt(2 * quantile)
@@ -191,6 +255,20 @@ def heaters_of_fits(
 
     A sweep tells the difference of both arms without voltage; the swept arm has it, the other one
     has none. If both were swept, arm 1 has that of its own sweep.
+
+    Parameters
+    ----------
+    fits
+        The fit of each swept heater, by (cell, arm); arms are 1 and 2.
+    largest_volts
+        The largest voltage of each sweep, by the same keys.
+    resistance_ohm
+        The resistance of each heater, by the same keys; None where it is not known.
+
+    Returns
+    -------
+    list of Heater
+        In the order of cells and arms, with 95 % intervals of both values.
     """
     heaters = []
     for (cell, arm), fit in sorted(fits.items()):
