@@ -319,8 +319,8 @@ def print_comparison_as_json(
     """Print one JSON object: the comparison, and the worst values over the measured band.
 
     Arguments are those of `print_comparison`. ``hint`` names another order of the ports if that
-    would explain most of the difference, else it is null; ``band`` is there only if a circuit was
-    measured.
+    would leave less than half of the difference, else it is null; ``band`` is there only if a
+    circuit was measured.
     """
     from optmatch.io.fields import to_object
     from optmatch.verify.optics.bands import measure_band, suggest_port_order

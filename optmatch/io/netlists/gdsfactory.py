@@ -189,6 +189,9 @@ def netlist_tree(
 def make_valid(names: Iterable[str]) -> list[str]:
     """Return names of letters, digits and underscores, all different, in the same order.
 
+    Other characters become underscores, and a digit in front gets one. Names that are valid stay
+    as they are; a new name that is taken gets a number from 2 on.
+
     Examples
     --------
     >>> make_valid(["c1+c2", "c1.c2", "m", "3"])

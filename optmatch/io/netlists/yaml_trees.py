@@ -39,6 +39,12 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
     flaws
         Keys that are there twice, of which YAML would drop one, are added here.
 
+    Returns
+    -------
+    dict, list, str or None
+        The tree: mappings, lists and, from YAML, texts for all scalars but null. From JSON
+        scalars have the types of JSON.
+
     Raises
     ------
     FormatError
@@ -63,6 +69,8 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
     except ImportError as exc:
         raise SolverUnavailable("YAML needs PyYAML: pip install 'optmatch[netlist]'") from exc
 
+    # Events are checked before anything is built, since a small file with aliases may stand for a
+    # huge tree.
     try:
         filled = _fill_template(content, yaml)
         loader = _text_loader(yaml)
@@ -102,6 +110,19 @@ def _fill_template(content: bytes, yaml: Any) -> bytes:
 
     Such a file begins with ``default_settings``, each with a ``value``, and refers to them by
     ``{{ settings.name }}``. Other expressions of templates stay, and are no YAML.
+
+    Parameters
+    ----------
+    content
+        The file. Bytes that are no UTF-8 go through unchanged.
+    yaml
+        The module PyYAML, which is optional and imported only where it is needed.
+
+    Returns
+    -------
+    bytes
+        The file without its block of default settings and with their values; the file itself if
+        it is no template with settings.
     """
     text = content.decode("utf-8", errors="surrogateescape")
     block = _DEFAULT_SETTINGS.search(text)

@@ -228,6 +228,8 @@ class WrongState(NamedTuple):
 def find_wrong_states(fabric: Fabric) -> list[WrongState]:
     """List the states of cells in which light does not go where the state says.
 
+    Only cells whose circuit is known are checked; the matrices are those of their parts.
+
     In bar light goes from a1 to b1 and from a2 to b2, in cross from a1 to b2 and from a2 to b1, as
     far as the cell has these terminals. Where it goes, all else that leaves the same terminal, or
     comes from it, is at most `MAX_LEAK` of it. A cell with one terminal on each side is dark in

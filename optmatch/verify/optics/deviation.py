@@ -176,10 +176,11 @@ class Suspect(Value):
         return self.describe(f"cell {self.cell}")
 
     def describe(self, name: str) -> str:
-        """Describe the fit in one line: loss and extinction in dB in either state, and what it leaves.
+        """Describe the fit in one line: loss and extinction in dB in either state, and the rest.
 
         `name` is what the cell is called. A state that no light tells is "not seen". A negative
         extinction means that most light takes the way of the other state: the cell is stuck there.
+        The rest is the root mean square in dB that the fit leaves in all measured pairs.
         """
         described = []
         for state in (BAR, CROSS):
@@ -455,8 +456,23 @@ class _ChipModel:
     ) -> _Fit:
         """Fit cells by Levenberg and Marquardt, as many together as memory allows.
 
-        Arguments and results are those of `fit`. The two states of a cell have no common value, so
-        each is a problem of two amplitudes, with its own damping.
+        The two states of a cell have no common value, hence each is a problem of two amplitudes,
+        with its own damping.
+
+        Parameters
+        ----------
+        cells
+            (tried,): the cells, each of which differs alone.
+        amplitudes
+            (tried, bar or cross, straight or across): where the fit starts.
+        steps
+            The number of steps of the iteration; each computes the changed light three times.
+
+        Returns
+        -------
+        _Fit
+            The best amplitudes on the way, and their weighted squares by cell and state. The
+            sensitivity, (tried, bar or cross, loss or leak), is that at the start.
         """
         best = amplitudes
         best_squares = np.full((len(cells), 2), np.inf)
@@ -466,6 +482,7 @@ class _ChipModel:
         best_gradient = np.zeros(amplitudes.shape)
         for step in range(steps):
             squares, gradient, normal = self._normal_equations(cells, amplitudes)
+            # A change of an amplitude by 1 adds the diagonal of the normal matrix to the squares.
             if step == 0:
                 sensitivity = np.einsum("csii->csi", normal).copy()
                 # The wanted way comes first: in cross it is the second amplitude.
@@ -635,6 +652,17 @@ def _search_changed_cell(model: _ChipModel) -> _CellSearch:
 
     The weights of pairs depend on the noise, and the noise is known only after a fit, so both are
     repeated until the noise stays the same. An F test decides in the end.
+
+    Parameters
+    ----------
+    model
+        The chip and what was measured; its weights are set anew.
+
+    Returns
+    -------
+    _CellSearch
+        The cells that explain most, the best first, the noise that the best one leaves, and the
+        probability that noise alone lets some cell explain as much.
     """
     nominal = model.amplitudes
     for _ in range(_NOISE_ROUNDS):
@@ -687,6 +715,15 @@ def _search_second_cell(
 
 def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[np.float64]]:
     """Fit every cell from several starts, and go on with those that explain most.
+
+    Starts are the model, a cell stuck in the other state, a dead one, and half the difference of
+    the phases of both arms turned by 0.5 rad either way. The 24 cells that leave the smallest sums
+    of squares are fitted on, once more with the other sign of their leaks.
+
+    Parameters
+    ----------
+    model
+        The chip, what was measured, and the weights of measured pairs.
 
     Returns
     -------

@@ -285,6 +285,12 @@ class Optics(Value):
 
         A circuit is given as source and destination. A slot without circuits has no figures of
         them, only those of heaters, settling and loops.
+
+        Returns
+        -------
+        list of dict
+            One for each slot. Units are the ends of the names; ``loops`` lists the cells of each
+            closed loop.
         """
         loss = self.insertion_loss_db
         ratio = self.signal_to_crosstalk_db

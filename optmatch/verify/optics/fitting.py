@@ -892,6 +892,13 @@ def _fit_from_starts(fit: _LeastSquares, rng: np.random.Generator) -> tuple[_Min
     All starts are fitted to strong light. Fainter light follows in the order of what that leaves,
     since a start that strong light fits badly hardly ever ends in the best minimum.
 
+    Parameters
+    ----------
+    fit
+        The objective.
+    rng
+        Draws the starts.
+
     Returns
     -------
     tuple

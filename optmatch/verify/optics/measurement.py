@@ -284,8 +284,9 @@ def _solve_slot(
     Returns
     -------
     _Slot
-        Powers as parts of what goes in: what leaves at each free terminal and what is lost, by
-        frequency and source; the closed loops of cells, and the most light that is in any of them.
+        Powers as parts of what goes in, facets not counted: what leaves at each free terminal and
+        what is lost, by frequency and source; the closed loops of cells, and the most light that
+        is in any of them.
     """
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 

@@ -294,8 +294,8 @@ def _solve_light(
     if not with_returns:
         joined = joined[:0]
     for first in range(0, len(joined), _SOLVED_AT_ONCE):
-        # Light that leaves by a terminal enters the next cell at the mate, weaker by the waveguide.
-        # As light is linear, solve for amplitude 1 at the mate, and scale it afterwards.
+        # Light that leaves by a terminal enters the next cell at the mate, behind a waveguide. As
+        # light is linear, solve for amplitude 1 at the mate, and scale it by the waveguide after.
         left = joined[first : first + _SOLVED_AT_ONCE]
         entered = scatter(graph, matrices, waveguides, graph.mate[left]).entering
         # What comes back counts only at the four terminals of the cell that the light has left.

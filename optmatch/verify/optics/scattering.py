@@ -277,6 +277,11 @@ def _prepare_pattern(graph: CellGraph) -> _Pattern:
     The order is that of minimum degree, which SuperLU finds for a matrix of the same pattern. The
     result depends on the joins alone, not on states or devices, and is kept for later calls.
 
+    Parameters
+    ----------
+    graph
+        The cells and their joins.
+
     Returns
     -------
     _Pattern
