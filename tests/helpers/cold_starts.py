@@ -33,6 +33,7 @@ PROBLEMS = (
     "collectives/straggler-96",
     "demand/gravity-16",
     "demand/hex-5x5-8",
+    "placements/all-to-all-16-6",
     "rails/dense-32",
     "reroute/hex-5x5-12-cell",
     "reroute/rack-64-chip",
