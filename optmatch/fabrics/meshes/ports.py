@@ -67,8 +67,8 @@ def choose_terminals(
     For each port: where its light enters, and where light to it leaves.
     """
     if isinstance(tx, int):
-        both = spread(graph, 2 * tx, alternating=True)
-        return both[0::2], both[1::2]
+        terminals = spread(graph, 2 * tx, alternating=True)
+        return terminals[0::2], terminals[1::2]
     if tx is not None and rx is not None and not isinstance(rx, int):
         return tuple(tx), tuple(rx)
     if ports is None:
@@ -95,27 +95,34 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
     ports of a part can be used where all ports of the whole can. The result depends on the
     arguments alone.
     """
-    n = len(graph.perimeter)
-    step = 2 if alternating else 1  # terminals of a port
-    most = min(n - n % step, count + step * _MORE_PORTS)
-    for larger in range(count, most + 1, step):
-        found = _spread_evenly(graph, larger, alternating)
-        if found is not None:
-            ports = [found[k : k + step] for k in range(0, larger, step)]
-            kept = [ports[k * len(ports) // (count // step)] for k in range(count // step)]
-            return tuple(terminal for port in kept for terminal in port)
-    name, number = ("tx", count // 2) if alternating else ("ports", count)
+    n_terminals = len(graph.perimeter)
+    terminals_per_port = 2 if alternating else 1
+    n_ports = count // terminals_per_port
+    most_ports = min(n_terminals // terminals_per_port, n_ports + _MORE_PORTS)
+    for n_tried in range(n_ports, most_ports + 1):
+        chosen = _spread_evenly(graph, n_tried * terminals_per_port, alternating)
+        if chosen is None:
+            continue
+        # Of more ports than were asked for, leave out some, evenly.
+        places = [k * n_tried // n_ports for k in range(n_ports)]
+        return tuple(
+            chosen[place * terminals_per_port + offset]
+            for place in places
+            for offset in range(terminals_per_port)
+        )
+
+    name = "tx" if alternating else "ports"
     if not alternating and _has_two_classes(graph):
         raise InputError(
-            f"{name} = {number}: the {n} perimeter terminals are of two classes, and light"
-            " connects those of different classes alone, so at most 2 ports can all meet each"
-            " other; give tx and rx, or list the ports, of which some pairs are then dead",
+            f"{name} = {n_ports}: the {n_terminals} perimeter terminals are of two classes, and"
+            " light connects those of different classes alone, so at most 2 ports can all meet"
+            " each other; give tx and rx, or list the ports, of which some pairs are then dead",
             where=name,
         )
     raise InputError(
-        f"{name} = {number}: no even spread over the {n} perimeter terminals was found in which"
-        " all can be used at the same time; a list of ports is accepted, also with pairs that"
-        " cannot meet",
+        f"{name} = {n_ports}: no even spread over the {n_terminals} perimeter terminals was found"
+        " in which all can be used at the same time; a list of ports is accepted, also with pairs"
+        " that cannot meet",
         where=name,
     )
 
@@ -128,15 +135,20 @@ is accepted; without, 32 of 950 numbers of tx ports were."""
 
 def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int] | None:
     """Spread terminals evenly, and move single ones until all can be used; None if that fails."""
-    n = len(graph.perimeter)
+    n_terminals = len(graph.perimeter)
     index = np.arange(count)
     must_meet = index[:, None] != index[None, :]
     if alternating:
-        must_meet &= (index[:, None] % 2 != index[None, :] % 2) & (
-            index[:, None] // 2 != index // 2
-        )
-    in_turn = (2 * (index * (n // 2) // count) - 1 + index % 2) % n
-    for start in (in_turn, index * n // count):
+        port = index // 2
+        is_receiver = index % 2
+        must_meet &= is_receiver[:, None] != is_receiver[None, :]
+        must_meet &= port[:, None] != port[None, :]
+
+    # Free terminals 2 v - 1 and 2 v are the two sides of vertex v: take vertices evenly, and
+    # their sides in turn; where that fails, take terminals evenly.
+    vertex = index * (n_terminals // 2) // count
+    sides_in_turn = (2 * vertex - 1 + index % 2) % n_terminals
+    for start in (sides_in_turn, index * n_terminals // count):
         chosen = _repair(graph, start.tolist(), must_meet)
         if chosen is not None:
             return chosen if alternating else sorted(chosen)
@@ -169,40 +181,69 @@ def _has_two_classes(graph: CellGraph) -> bool:
 
 
 def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -> list[int] | None:
-    """Move single terminals until no pair is bad, or give up."""
-    n = len(graph.perimeter)
+    """Move single terminals until no pair is bad, or give up.
+
+    A pair is bad if it must meet and light does not lead from one to the other, or if both need
+    the same link to get into the mesh.
+
+    Parameters
+    ----------
+    graph
+        The mesh.
+    chosen
+        Perimeter terminals to start from, one for each place of the choice; it is changed.
+    must_meet
+        ``must_meet[k, l]``: whether the terminals of places k and l must be able to meet.
+
+    Returns
+    -------
+    list of int or None
+        The terminals without a bad pair; None if no single move leaves fewer bad pairs, or a
+        terminal is chosen twice.
+    """
+    n_terminals = len(graph.perimeter)
     if len(set(chosen)) < len(chosen):
         return None
-    check_size("entries", n * len(chosen), "ports")
+    check_size("entries", n_terminals * len(chosen), "ports")
     forced = forced_links(graph, graph.perimeter.tolist())
-    behind: dict[int, list[int]] = {}
-    for place, links in enumerate(forced):
+    terminals_of_link: dict[int, list[int]] = {}
+    for terminal, links in enumerate(forced):
         for link in links:
-            behind.setdefault(link, []).append(place)
-    rows: dict[int, NDArray[np.bool_]] = {}  # to which terminals each chosen one is dead
+            terminals_of_link.setdefault(link, []).append(terminal)
+
+    dead_from: dict[int, NDArray[np.bool_]] = {}  # by chosen terminal: the ones out of its reach
     dead_chosen = _dead(graph, chosen, chosen)
     while True:
-        rival = np.zeros((n, len(chosen)), dtype=bool)
-        for column, place in enumerate(chosen if len(chosen) > 2 else ()):  # a pair
-            for link in forced[place]:
-                rival[behind[link], column] = True
-            rival[place, column] = False
-        bad = rival[chosen] | (dead_chosen & must_meet)
-        if not bad.any():
+        # shares_link[terminal, place]: whether the terminal needs a link that this place needs,
+        # too. Two ports alone are never lit by two circuits at once, and share what they like.
+        shares_link = np.zeros((n_terminals, len(chosen)), dtype=bool)
+        if len(chosen) > 2:
+            for place, terminal in enumerate(chosen):
+                for link in forced[terminal]:
+                    shares_link[terminals_of_link[link], place] = True
+                shares_link[terminal, place] = False
+        is_bad = shares_link[chosen] | (dead_chosen & must_meet)
+        if not is_bad.any():
             return chosen
-        new = [place for place in chosen if place not in rows]
-        rows |= zip(new, _dead(graph, new, list(range(n))), strict=True)
-        table = np.stack([rows[place] for place in chosen])
-        unused = np.setdiff1d(np.arange(n), chosen)
-        dead = table[:, unused].T  # light goes either way
-        for place in np.argsort(-bad.sum(axis=1), kind="stable"):
-            others = np.arange(len(chosen)) != place
-            pairs = ((rival[unused] & others) | (dead & must_meet[place])).sum(axis=1)
-            away = np.abs(unused - chosen[place])
-            order = np.lexsort((unused, np.minimum(away, n - away), pairs))
-            if len(order) and pairs[order[0]] < bad[place].sum():
+
+        # Count the bad pairs of each unused terminal at each place; light goes either way.
+        unknown = [terminal for terminal in chosen if terminal not in dead_from]
+        dead_from |= zip(unknown, _dead(graph, unknown, list(range(n_terminals))), strict=True)
+        dead_to_all = np.stack([dead_from[terminal] for terminal in chosen])
+        unused = np.setdiff1d(np.arange(n_terminals), chosen)
+        dead_to_chosen = dead_to_all[:, unused].T
+        # Begin with the place of most bad pairs; move it to the terminal with the fewest, of
+        # equal ones to the nearest along the boundary.
+        for place in np.argsort(-is_bad.sum(axis=1), kind="stable"):
+            other_places = np.arange(len(chosen)) != place
+            bad_pairs = (shares_link[unused] & other_places) | (dead_to_chosen & must_meet[place])
+            n_bad = bad_pairs.sum(axis=1)
+            steps = np.abs(unused - chosen[place])
+            distance = np.minimum(steps, n_terminals - steps)
+            order = np.lexsort((unused, distance, n_bad))
+            if len(order) and n_bad[order[0]] < is_bad[place].sum():
                 chosen[place] = int(unused[order[0]])
-                dead_chosen = table[:, chosen]
+                dead_chosen = dead_to_all[:, chosen]
                 dead_chosen[place] = dead_chosen[:, place]
                 break
         else:
@@ -210,6 +251,10 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
 
 
 def _dead(graph: CellGraph, first: list[int], second: list[int]) -> NDArray[np.bool_]:
+    """Return ``dead[k, l]``: whether no light leads from terminal first[k] to second[l].
+
+    Both are numbers along the perimeter.
+    """
     if not second:
         return np.zeros((len(first), 0), dtype=bool)
     dead: NDArray[np.bool_] = (
