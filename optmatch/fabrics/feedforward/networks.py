@@ -104,31 +104,61 @@ class DilatedBenes(FeedForward):
 def _dilate(
     builder: ColumnBuilder, pairs: list[Pair], line: int, middle: int
 ) -> list[tuple[int, int]]:
-    """Wire a network in which each input is a pair of wires, of which one at most is lit."""
+    """Wire a network in which each input is a pair of wires, of which one at most is lit.
+
+    As in a Benes network, a first column of cells leads each circuit to an upper or to a lower
+    network of half the size, which are wired in the same way, and a last column leads it to its
+    output. Here a cell stands at each input, not at each two.
+
+    Parameters
+    ----------
+    builder
+        Where the cells are placed.
+    pairs
+        The two wires of each input.
+    line
+        The place of the first input across the drawing.
+    middle
+        The column in the middle, which networks of all sizes have in common.
+
+    Returns
+    -------
+    list of (int, int)
+        The two wires of each output.
+    """
     n = len(pairs)
-    even = n - n % 2
-    side = _levels(n)
+    n_even = n - n % 2
+    half_depth = _levels(n)
     if n == 1:
         return [builder.place(*pairs[0], line)]
-    placed = [
-        builder.place(*pair, line + 2 * k, middle - side) for k, pair in enumerate(pairs[:even])
+    first_column = [
+        builder.place(*pair, line + 2 * k, middle - half_depth)
+        for k, pair in enumerate(pairs[:n_even])
     ]
-    # what leaves two neighbours on one side is a pair again: one of them at most is lit
-    above, below = (
-        [(i[k], j[k]) for i, j in zip(placed[0::2], placed[1::2], strict=True)] for k in (0, 1)
-    )
-    odd: list[tuple[int, int]] = []
+
+    # Of the wires that leave two neighbours on the same side at most one is lit: a pair again. The
+    # last input of an odd number has no neighbour and goes to the lower network as it is.
+    neighbours = list(zip(first_column[0::2], first_column[1::2], strict=True))
+    to_upper: list[Pair] = [(one[0], other[0]) for one, other in neighbours]
+    to_lower: list[Pair] = [(one[1], other[1]) for one, other in neighbours]
+    unpaired: list[tuple[int, int]] = []
+    to_last_column: list[Pair]
     if n == 2:
-        joined = above + below
+        to_last_column = to_upper + to_lower
     else:
-        upper = _dilate(builder, list(above), line, middle)
-        lower = _dilate(builder, [*below, *pairs[even:]], line + even, middle)
-        joined = [(i[k], j[k]) for i, j in zip(upper, lower, strict=False) for k in (0, 1)]
-        odd = lower[even // 2 :]
-    outputs = [
-        builder.place(*pair, line + 2 * k, middle + side - 1) for k, pair in enumerate(joined)
+        from_upper = _dilate(builder, to_upper, line, middle)
+        from_lower = _dilate(builder, [*to_lower, *pairs[n_even:]], line + n_even, middle)
+        to_last_column = [
+            (upper[side], lower[side])
+            for upper, lower in zip(from_upper, from_lower, strict=False)
+            for side in (0, 1)
+        ]
+        unpaired = from_lower[n_even // 2 :]
+    last_column = [
+        builder.place(*pair, line + 2 * k, middle + half_depth - 1)
+        for k, pair in enumerate(to_last_column)
     ]
-    return outputs + odd
+    return last_column + unpaired
 
 
 @dataclass(frozen=True, slots=True, eq=False)

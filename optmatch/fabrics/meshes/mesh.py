@@ -7,9 +7,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Ends, Fabric
@@ -32,58 +33,97 @@ def build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
     at the lowest left terminal.
     """
     cells = list(edges)
-    around: dict[tuple[int, int], list[tuple[float, int, int]]] = {}
-    for cell, (a, b) in enumerate(cells):
-        heading = math.atan2(b[1] - a[1], b[0] - a[0])
-        # seen from end a, side 1 is on the left; seen from end b, side 2 is
-        around.setdefault(_key(a), []).append((heading, 4 * cell + 0, 4 * cell + 1))
-        back = heading - math.pi if heading > 0 else heading + math.pi
-        around.setdefault(_key(b), []).append((back, 4 * cell + 3, 4 * cell + 2))
 
+    # What leaves each vertex: a spoke for each cell that ends there.
+    spokes_of_vertex: dict[tuple[int, int], list[_Spoke]] = {}
+    for cell, (end_a, end_b) in enumerate(cells):
+        heading = math.atan2(end_b[1] - end_a[1], end_b[0] - end_a[0])
+        opposite = heading - math.pi if heading > 0 else heading + math.pi
+        # Seen from end a, terminal 1 of that end is on the left; seen from end b, terminal 2.
+        from_a = _Spoke(heading, left=4 * cell, right=4 * cell + 1)
+        from_b = _Spoke(opposite, left=4 * cell + 3, right=4 * cell + 2)
+        spokes_of_vertex.setdefault(_vertex(end_a), []).append(from_a)
+        spokes_of_vertex.setdefault(_vertex(end_b), []).append(from_b)
+
+    # Two spokes that follow each other anticlockwise have a corner between them.
     mate = np.full(4 * len(cells), -1, dtype=np.int32)
-    across = np.full(
-        4 * len(cells), -1, dtype=np.int32
-    )  # the other free terminal of an outer corner
-    limit = math.radians(corner_deg) + 1e-6
-    for spokes in around.values():
+    across_corner = np.full(4 * len(cells), -1, dtype=np.int32)
+    widest_rad = math.radians(corner_deg) + 1e-6
+    for spokes in spokes_of_vertex.values():
         spokes.sort()
-        for k, (heading, left, _) in enumerate(spokes):
-            following, _, right = spokes[(k + 1) % len(spokes)]
-            corner = (following - heading) % (2 * math.pi) or 2 * math.pi
-            target = mate if corner <= limit else across
-            target[left], target[right] = right, left
+        for spoke, following in zip(spokes, spokes[1:] + spokes[:1], strict=True):
+            corner_rad = (following.heading - spoke.heading) % (2 * math.pi)
+            if corner_rad == 0:  # a vertex where one cell ends
+                corner_rad = 2 * math.pi
+            partner = mate if corner_rad <= widest_rad else across_corner
+            partner[spoke.left] = following.right
+            partner[following.right] = spoke.left
     return CellGraph(
         mate=mate,
         ends=np.array(cells, dtype=np.float64).reshape(-1, 2, 2),
-        perimeter=np.array(_walk_boundary(mate, across, cells), dtype=np.int32),
+        perimeter=np.array(_walk_boundary(mate, across_corner, cells), dtype=np.int32),
     )
 
 
-def _key(point: Point) -> tuple[int, int]:
+class _Spoke(NamedTuple):
+    """A cell as it leaves a vertex; spokes are sorted by their heading."""
+
+    heading: float
+    """Its direction in radians, anticlockwise from the x axis."""
+    left: int
+    """The terminal at this end that is on the left of who looks along the cell."""
+    right: int
+    """The terminal at this end that is on the right."""
+
+
+def _vertex(point: Point) -> tuple[int, int]:
+    """Return a key that points closer than 1e-6 share."""
     return round(point[0] * 1e6), round(point[1] * 1e6)
 
 
-def _walk_boundary(mate: np.ndarray, across: np.ndarray, cells: Sequence[Edge]) -> list[int]:
-    """Follow the outside: along each outer edge, and across each outer corner."""
+def _walk_boundary(
+    mate: NDArray[np.int32], across_corner: NDArray[np.int32], cells: Sequence[Edge]
+) -> list[int]:
+    """List the free terminals in the order of the outer boundary.
 
-    def position(terminal: int) -> tuple[float, float, int]:
+    The walk goes along each outer side, through the cells that are joined there, and then across
+    the outer corner to the next side.
+
+    Parameters
+    ----------
+    mate
+        ``mate[terminal]``: the terminal it is joined to, -1 for a free one.
+    across_corner
+        ``across_corner[terminal]``: the free terminal on the other side of its outer corner.
+    cells
+        The two ends of each cell.
+
+    Returns
+    -------
+    list of int
+        The free terminals, from the lowest and of these the leftmost one on. A drawing of several
+        parts is walked part by part.
+    """
+
+    def lowest_left(terminal: int) -> tuple[float, float, int]:
         x, y = cells[terminal // 4][terminal % 4 // 2]
         return round(y, 6), round(x, 6), terminal
 
-    free = set(np.flatnonzero(mate < 0).tolist())
+    unvisited = set(np.flatnonzero(mate < 0).tolist())
     order: list[int] = []
-    while free:  # one part, unless the drawing has several
-        start = terminal = min(free, key=position)
+    while unvisited:
+        start = terminal = min(unvisited, key=lowest_left)
         while True:
             order.append(terminal)
-            terminal ^= 2  # the other end of the same side
+            # Terminals of the same side of a cell, at its two ends, differ by 2.
+            terminal ^= 2
             while mate[terminal] >= 0:
                 terminal = int(mate[terminal]) ^ 2
             order.append(terminal)
-            terminal = int(across[terminal])
+            terminal = int(across_corner[terminal])
             if terminal == start:
                 break
-        free.difference_update(order)
+        unvisited.difference_update(order)
     return order
 
 
@@ -294,20 +334,24 @@ class TriangularMesh(GridMesh):
 
 
 def _hexagon(row: int, col: float) -> list[Point]:
-    """Corners of a hexagon with a vertex on top and edges of length 1."""
-    x, y = math.sqrt(3) * (col + row % 2 / 2), -1.5 * row
-    turns = [math.radians(90 - 60 * k) for k in range(6)]
-    return [(x + math.cos(turn), y + math.sin(turn)) for turn in turns]
+    """Return the corners of a hexagon, clockwise from the one on top; its sides have length 1.
+
+    The middles of neighbours in a row are sqrt(3) apart, rows 1.5; odd rows are half a hexagon to
+    the right.
+    """
+    x = math.sqrt(3) * (col + row % 2 / 2)
+    y = -1.5 * row
+    turns_rad = [math.radians(90 - 60 * k) for k in range(6)]
+    return [(x + math.cos(turn_rad), y + math.sin(turn_rad)) for turn_rad in turns_rad]
 
 
 def _outlines(polygons: Iterable[list[Point]]) -> list[Edge]:
     """List each edge of the polygons once, in order of appearance."""
     edges: dict[frozenset[tuple[int, int]], Edge] = {}
-    for points in polygons:
-        for a, b in zip(points, points[1:] + points[:1], strict=True):
-            edges.setdefault(
-                frozenset((round(x * 1e6), round(y * 1e6)) for x, y in (a, b)), (a, b)
-            )
+    for corners in polygons:
+        for corner, following in zip(corners, corners[1:] + corners[:1], strict=True):
+            vertices = frozenset((_vertex(corner), _vertex(following)))
+            edges.setdefault(vertices, (corner, following))
     return list(edges.values())
 
 
@@ -318,13 +362,18 @@ def _hex_graph(rows: int, cols: int) -> CellGraph:
 
 @lru_cache(maxsize=1)
 def _smartlight_graph() -> CellGraph:
+    """Return the drawing of the chip: three rows of hexagons, and four cells that dangle."""
     places = [(row, col) for row, width in enumerate((6, 5, 6)) for col in range(width)]
     edges = _outlines(_hexagon(*place) for place in places)
-    half, outward = 0.5, math.sqrt(3) / 2
-    for col, upper, lower, x in ((0, 4, 5, -outward), (5, 2, 1, outward)):  # ends of the short row
-        top, bottom = _hexagon(0, col)[upper], _hexagon(2, col)[lower]
-        edges.append((top, (top[0] + x, top[1] - half)))
-        edges.append((bottom, (bottom[0] + x, bottom[1] + half)))
+
+    # At both ends of the short row a cell dangles from the row above and one from the row below:
+    # there the sides of a further hexagon would begin.
+    outward = math.sqrt(3) / 2
+    for col, corner_above, corner_below, x in ((0, 4, 5, -outward), (5, 2, 1, outward)):
+        above = _hexagon(0, col)[corner_above]
+        below = _hexagon(2, col)[corner_below]
+        edges.append((above, (above[0] + x, above[1] - 0.5)))
+        edges.append((below, (below[0] + x, below[1] + 0.5)))
     return build_grid(edges, 120)
 
 
@@ -342,10 +391,12 @@ def _triangular_graph(rows: int, cols: int) -> CellGraph:
     def corner(i: int, j: int) -> Point:
         return j - i / 2, -i * math.sqrt(3) / 2
 
+    # The diagonal from (i, j) to (i + 1, j + 1) cuts a slanted square; each half has one further
+    # corner.
     triangles = (
-        [corner(i, j), corner(*far), corner(i + 1, j + 1)]
+        [corner(i, j), corner(*third), corner(i + 1, j + 1)]
         for i, j in np.ndindex(rows, cols)
-        for far in ((i, j + 1), (i + 1, j))
+        for third in ((i, j + 1), (i + 1, j))
     )
     return build_grid(_outlines(triangles), 60)
 

@@ -124,10 +124,11 @@ class RackFabric(Fabric):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for axis, whole, part in zip(AXES, self.chips, self.server, strict=True):
-            if whole % part:
+        for axis, rack_chips, server_chips in zip(AXES, self.chips, self.server, strict=True):
+            if rack_chips % server_chips:
                 raise InputError(
-                    f"server = {part} chips along {axis}: does not divide the {whole} of the rack",
+                    f"server = {server_chips} chips along {axis}: does not divide the {rack_chips}"
+                    " of the rack",
                     where="server",
                 )
         check_size("ports", prod(self.chips) * self.racks * self.ports_per_chip, "chips")
@@ -136,13 +137,15 @@ class RackFabric(Fabric):
             raise InputError(
                 "joined = True: needs wrap, whose fibres lead to switches", where="joined"
             )
-        for said, wrong in (("joined = True", self.joined), ("through = False", not self.through)):
-            if self.interposer is not None and wrong:
-                raise InputError(f"{said}: ideal interposers only", where=said.split()[0])
         if self.interposer is not None:
+            if self.joined:
+                raise InputError("joined = True: ideal interposers only", where="joined")
+            if not self.through:
+                raise InputError("through = False: ideal interposers only", where="through")
             self._check_interposer(self.interposer)
 
     def _check_interposer(self, interposer: Fabric) -> None:
+        """Refuse an interposer that has too few ports for the chips and fibres of a server."""
         interposer.require_switch()
         if interposer.graph is None or interposer.bidirectional:
             raise InputError(
@@ -150,9 +153,10 @@ class RackFabric(Fabric):
                 " one",
                 where="interposer",
             )
-        leaving = np.zeros(self.n_servers, dtype=np.int64)
-        np.add.at(leaving, self.edges[:, 0], self.edge_fibres)
-        needed = self.chips_per_server * self.ports_per_chip + int(leaving.max(initial=0))
+        fibres_from_server = np.zeros(self.n_servers, dtype=np.int64)
+        np.add.at(fibres_from_server, self.edges[:, 0], self.edge_fibres)
+        most_fibres = int(fibres_from_server.max(initial=0))
+        needed = self.chips_per_server * self.ports_per_chip + most_fibres
         if interposer.n_ports < needed:
             raise InputError(
                 f"interposer: {interposer.n_ports} ports, but chips and fibres of a server need"
@@ -187,7 +191,7 @@ class RackFabric(Fabric):
     @property
     def server_grid(self) -> tuple[int, int, int]:
         """How many servers a rack has along x, y and z."""
-        x, y, z = (whole // part for whole, part in zip(self.chips, self.server, strict=True))
+        x, y, z = np.floor_divide(self.chips, self.server).tolist()
         return x, y, z
 
     @property
@@ -298,12 +302,20 @@ class RackFabric(Fabric):
         >>> RackFabric().chip_at(2, 0, 0), RackFabric().chip_at(-1, 0, 0)
         (4, 5)
         """
-        rack, x, y, z = (integer("place", at, at_least=None) for at in (rack, x, y, z))
-        place = [at % side for at, side in zip((x, y, z), self.chips, strict=True)]
-        block = [at // side for at, side in zip(place, self.server, strict=True)]
-        slot = [at % side for at, side in zip(place, self.server, strict=True)]
-        server = rack * (self.n_servers // self.racks) + number_of(block, self.server_grid)
-        return server * self.chips_per_server + number_of(slot, self.server)
+        rack, x, y, z = (
+            integer("place", coordinate, at_least=None) for coordinate in (rack, x, y, z)
+        )
+        place = [coordinate % side for coordinate, side in zip((x, y, z), self.chips, strict=True)]
+        # Which server of the rack holds the place, and where in this server it is.
+        server_place = [
+            coordinate // side for coordinate, side in zip(place, self.server, strict=True)
+        ]
+        place_in_server = [
+            coordinate % side for coordinate, side in zip(place, self.server, strict=True)
+        ]
+        servers_per_rack = self.n_servers // self.racks
+        server = rack * servers_per_rack + number_of(server_place, self.server_grid)
+        return server * self.chips_per_server + number_of(place_in_server, self.server)
 
     def describe_unit(self, unit: int) -> str:
         """Return a chip for messages, with its place.

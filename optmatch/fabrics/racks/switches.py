@@ -30,11 +30,13 @@ def fibres_of_switch(rack: RackFabric, switch: int, port: int | None = None) -> 
     >>> len(fibres_of_switch(pod, 0)), fibres_of_switch(pod, 0, port=6)
     (256, (1443, 1824))
     """
-    into, out_of = _ports(rack, _below("switch", switch, rack.n_rack_switches))
+    switch = _check_number("switch", switch, rack.n_rack_switches)
+    inputs, outputs = _ports(rack, switch)
     if port is not None:
-        at = _below("port", port, len(into))
-        into, out_of = into[[at]], out_of[[at]]
-    return tuple(sorted([*into.tolist(), *out_of.tolist()]))
+        place = _check_number("port", port, len(inputs))
+        inputs = inputs[[place]]
+        outputs = outputs[[place]]
+    return tuple(sorted([*inputs.tolist(), *outputs.tolist()]))
 
 
 def switch_schedules(rack: RackFabric, uses: ArrayLike) -> tuple[Schedule, ...]:
@@ -55,19 +57,23 @@ def switch_schedules(rack: RackFabric, uses: ArrayLike) -> tuple[Schedule, ...]:
         slot lasts 1 s.
     """
     circuit, fibre = np.asarray(uses, dtype=np.int64).reshape(-1, 2).T
-    passes = np.flatnonzero(circuit[1:] == circuit[:-1])
-    found = []
+    # Light goes on from one use to the next where both are of one circuit.
+    continued = np.flatnonzero(circuit[1:] == circuit[:-1])
+    schedules = []
     for switch in range(rack.n_rack_switches):
-        into, out_of = _ports(rack, switch)
-        matching = np.full((1, len(into)), -1, dtype=np.int32)
-        here = passes[np.isin(fibre[passes], into)]
-        matching[0, np.searchsorted(into, fibre[here])] = np.searchsorted(out_of, fibre[here + 1])
-        found.append(Schedule(matchings=matching, durations_s=np.ones(1), delay_s=0.0))
-    return tuple(found)
+        inputs, outputs = _ports(rack, switch)
+        entering = continued[np.isin(fibre[continued], inputs)]
+        input_place = np.searchsorted(inputs, fibre[entering])
+        output_place = np.searchsorted(outputs, fibre[entering + 1])
+        matching = np.full((1, len(inputs)), -1, dtype=np.int32)
+        matching[0, input_place] = output_place
+        schedules.append(Schedule(matchings=matching, durations_s=np.ones(1), delay_s=0.0))
+    return tuple(schedules)
 
 
-def _below(name: str, given: int, count: int) -> int:
-    number = integer(name, given, at_least=0)
+def _check_number(name: str, value: int, count: int) -> int:
+    """Return a number from 0 to count - 1, or raise `InputError`."""
+    number = integer(name, value, at_least=0)
     if number >= count:
         raise InputError(f"{name} = {number}: there are {count}", where=name)
     return number
