@@ -3,9 +3,9 @@
 One operation in ten closes the controller and opens it again: it must be equal to the one before.
 ``python -m tests.helpers.reopened OPERATIONS [SEED]`` runs for long on all fabrics in turn.
 
-The replay keeps the set of parts that were reported and not repaired. From these it says which
-parts must have failed in the state or be pending. Where there are cells, the verifier traces the
-light of every circuit.
+The replay keeps the parts that were reported and not repaired, each with its latest fault. From
+these it says which parts must have failed in the state or be pending, and how. Where there are
+cells, the verifier traces the light of every circuit.
 """
 
 import shutil
@@ -30,7 +30,10 @@ KINDS_OF_FIELDS = {
     "dead_cells": "cell",
 }
 
+FIELD_OF_FAULT = {None: "dead_cells", "bar": "stuck_bar", "cross": "stuck_cross"}
+
 Part = tuple[str, int]
+"""A kind of part and its number."""
 
 
 def half_matching(n_ports: int) -> list[int]:
@@ -73,10 +76,10 @@ def describe(controller: om.Rerouter) -> tuple[Any, ...]:
     )
 
 
-def parts_of(holder: Any) -> set[Part]:
-    """List the failed parts of a state or of a failure; cells without their faults."""
+def faults_of(holder: Any) -> dict[Part, str]:
+    """Return the failed parts of a state or of a failure, and the field that lists each."""
     return {
-        (kind, number)
+        (kind, number): field
         for field, kind in KINDS_OF_FIELDS.items()
         for number in getattr(holder, field)
     }
@@ -98,8 +101,8 @@ class Reopened:
             "cell": state.fabric.n_cells,
         }
         self.counts = {kind: count for kind, count in counts.items() if count}
-        self.reported: set[Part] = set()
-        """Parts that were reported, and not repaired since."""
+        self.reported: dict[Part, str] = {}
+        """Parts that were reported and not repaired since, and their latest faults."""
         self.proposals: list[Any] = []
         self.n_reopened = 0
         self.outcomes = Counter[str]()
@@ -162,13 +165,15 @@ class Reopened:
         except om.InputError:
             raise
         except om.OptMatchError:
-            self._report(kind, failed[kind])
+            self._report(kind, failed[kind], stuck)
             raise
-        self._report(kind, failed[kind])
+        self._report(kind, failed[kind], stuck)
         self.proposals.append(proposal)
 
-    def _report(self, kind: str, numbers: Any) -> None:
-        self.reported |= {(kind, number) for number in np.atleast_1d(numbers).tolist()}
+    def _report(self, kind: str, numbers: Any, stuck: Any) -> None:
+        field = FIELD_OF_FAULT[stuck] if kind == "cell" else f"failed_{kind}s"
+        for number in np.atleast_1d(numbers).tolist():
+            self.reported[kind, number] = field
 
     def _apply(self) -> None:
         if self.proposals:
@@ -181,39 +186,42 @@ class Reopened:
             kind, number = parts[int(self.rng.integers(len(parts)))]
             failed: Any = {kind: number}
             self.controller.repair(**failed)
-            self.reported.discard((kind, number))
+            self.reported.pop((kind, number), None)
 
     def _roll_back(self) -> None:
         """Take a change back: what was pending before stays so, and past failures are back."""
         controller = self.controller
-        pending = {
-            part for f in (*controller.refused, *controller.answered) for part in parts_of(f)
-        }
-        past = parts_of(controller.history[-1]) if controller.history else set()
+        pending = self._list_pending()
+        past = faults_of(controller.history[-1]) if controller.history else {}
         state = controller.rollback()
-        if parts_of(state) != past:
+        if faults_of(state) != past:
             self._complain("a rollback leads to another state than that in the history")
-        now_pending = {
-            part for f in (*controller.refused, *controller.answered) for part in parts_of(f)
-        }
-        self.reported = now_pending | past
-        if not pending <= self.reported:
-            self._complain(f"{sorted(pending - self.reported)} is lost after a rollback")
+        self.reported = past | self._list_pending()
+        lost = pending.items() - self.reported.items()
+        if lost:
+            self._complain(f"{sorted(lost)} is lost after a rollback")
+
+    def _list_pending(self) -> dict[Part, str]:
+        """Return the pending parts and their faults; each may be pending only once."""
+        pending: dict[Part, str] = {}
+        for failure in (*self.controller.refused, *self.controller.answered):
+            faults = faults_of(failure)
+            if faults.keys() & pending.keys():
+                self._complain(f"{sorted(faults.keys() & pending.keys())} is pending twice")
+            pending |= faults
+        return pending
 
     def _check(self) -> None:
         """Compare the record with the replay, and trace the light of all circuits."""
         controller = self.controller
         state = controller.state
-        pending = set[Part]()
-        for failure in (*controller.refused, *controller.answered):
-            parts = parts_of(failure)
-            if parts & pending:
-                self._complain(f"{sorted(parts & pending)} is pending twice")
-            pending |= parts
-        in_state = parts_of(state)
-        if pending & in_state:
-            self._complain(f"{sorted(pending & in_state)} is pending and answered")
-        lost = self.reported - pending - in_state
+        pending = self._list_pending()
+        in_state = faults_of(state)
+        answered = pending.items() & in_state.items()
+        if answered:
+            self._complain(f"{sorted(answered)} is pending and answered")
+        on_record = in_state | pending
+        lost = self.reported.items() - on_record.items()
         if lost:
             self._complain(f"{sorted(lost)} was reported and is not on record")
         if state.hit.any():

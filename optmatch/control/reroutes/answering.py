@@ -15,6 +15,7 @@ from optmatch.control.reroutes.failed_parts import (
     Record,
     add_failure,
     check_failure,
+    drop_former_faults,
     parts_in,
     unite,
 )
@@ -217,7 +218,13 @@ def _search_answer(
     if only_unit is not None:
         return Answer(_search_transition(snapshot, failure, closed, only_unit))
 
+    # A cell that fails once more in another way has that fault alone.
     check_failure(snapshot.state, failure)
+    state = drop_former_faults(snapshot.state, failure)
+    if state is not snapshot.state:
+        record = snapshot.record._replace(state=state)
+        snapshot = take_snapshot(record, snapshot.priorities, snapshot)
+
     cut_off: tuple[int, ...] = ()
     if snapshot.routing is not None:
         cut_off = find_cut_off_chips(snapshot.state, failure, closed)
@@ -268,8 +275,7 @@ def _search_transition(
     # workspace that no search is in is used again, since a new one takes long to make.
     space = snapshot.spaces.pop() if snapshot.spaces else None
     routing = snapshot.routing.fork(space)
-    closed_cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
-    routing.close(closed.failed_fibres, closed.failed_ports, closed_cells)
+    routing.close(closed.failed_fibres, closed.failed_ports, closed.broken_cells)
     case = _list_hit_circuits(state, failure, closed, routing, only_unit)
     case = case._replace(priorities=snapshot.priorities)
 
@@ -452,8 +458,7 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
         passed_parts += [part for part in route if part not in kept]
     passed: NDArray[np.int_] = np.array(passed_parts, dtype=np.int64)
     if state.cell_states is not None:
-        closed_cells = (*closed.stuck_bar, *closed.stuck_cross, *closed.dead_cells)
-        used_cells = np.intersect1d(passed // 4, closed_cells)
+        used_cells = np.intersect1d(passed // 4, closed.broken_cells)
         if len(used_cells):
             return f"cell {used_cells[0]}"
         passed = units.fibre_of_terminal[passed].astype(np.int64)

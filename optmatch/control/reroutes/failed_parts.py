@@ -3,11 +3,14 @@
 A failure is in one of three states. It is *answered in the state* if its answer was applied: the
 `Reroute` then lists its parts. It is *pending with a proposal* (``answered``) if a way over it was
 found and not applied yet. It is *pending without a way* (``refused``) if nothing has helped yet.
+
+A cell may fail once more in another way: a stuck cell dies. The new fault takes the place of the
+former one: at once where the former one is pending, and with the answer where it is in the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -24,12 +27,8 @@ Stuck = Literal["bar", "cross"] | None
 KINDS = ("chip", "port", "fibre", "cell", "cell", "cell")
 """The kind of part of each field of `FailedParts`."""
 
-_CELL_FAULTS = {
-    "stuck_bar": "stuck in bar",
-    "stuck_cross": "stuck in cross",
-    "dead_cells": "dead",
-}
-"""The fields of broken cells, and how messages call the fault."""
+_CELL_FIELDS = ("stuck_bar", "stuck_cross", "dead_cells")
+"""The fields of broken cells; a state, or a failure, lists a cell in one of them at most."""
 
 
 class FailedParts(NamedTuple):
@@ -42,12 +41,18 @@ class FailedParts(NamedTuple):
     stuck_cross: tuple[int, ...] = ()
     dead_cells: tuple[int, ...] = ()
 
+    @property
+    def broken_cells(self) -> tuple[int, ...]:
+        """The cells of all three faults."""
+        return (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
+
 
 class Record(NamedTuple):
     """The failed parts and the answers to them; a record never changes.
 
-    No part is both in the state and pending, and no part is pending twice. All parts that the
-    record does not name work.
+    No part is both in the state and pending, and no part is pending twice. The exception is a cell
+    that has failed once more, in another way than the state has it: the new fault is pending. All
+    parts that the record does not name work.
     """
 
     state: Reroute
@@ -71,7 +76,11 @@ class Record(NamedTuple):
         return unite(self.waiting)
 
     def refuse(self, parts: FailedParts) -> Record:
-        """Add a failure without an answer; parts that are pending so already are skipped."""
+        """Add a failure without an answer; parts that are pending so already are skipped.
+
+        Cells that are pending in another state than the failure has them are pending as it has
+        them from then on.
+        """
         refused = _name_each_part_once((*self.refused, parts))
         if refused == self.refused:
             return self
@@ -93,10 +102,10 @@ class Record(NamedTuple):
 
     def back_to(self, past: Record) -> Record:
         """Return to a past record; failures that were reported since stay pending."""
-        past_parts = parts_in(past.state)
-        answered = _remove_parts(self.answered, past_parts)
+        answered = _list_unanswered_failures(self.answered, past.state)
         refused = _name_each_part_once((*past.refused, *self.refused))
-        refused = _remove_parts(refused, unite((past_parts, *answered)))
+        refused = _list_unanswered_failures(refused, past.state)
+        refused = _remove_parts(refused, unite(answered))
         return past._replace(refused=refused, answered=answered)
 
     def with_reported_chips(self, chips: Set[int]) -> Record:
@@ -218,12 +227,33 @@ def _remove_parts(
     return tuple(failure for failure in remaining if any(failure))
 
 
-def _name_each_part_once(failures: Iterable[FailedParts]) -> tuple[FailedParts, ...]:
-    """Keep each part in the first failure that names it; failures without a part are left out."""
+def _list_unanswered_failures(
+    failures: Iterable[FailedParts], state: Reroute
+) -> tuple[FailedParts, ...]:
+    """Remove the parts that have failed so in a state, and failures that have no part left."""
+    remaining = (list_unanswered(failure, state) for failure in failures)
+    return tuple(failure for failure in remaining if any(failure))
+
+
+def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, ...]:
+    """Keep each part in the first failure that names it; failures without a part are left out.
+
+    Failures are in the order of their reports. A cell that was reported in several states is kept
+    in the state that was reported last.
+    """
+    last_fault: dict[int, str] = {}
+    for failure in failures:
+        for field in _CELL_FIELDS:
+            last_fault.update(dict.fromkeys(getattr(failure, field), field))
+
     known = _PartSets()
     kept = list[FailedParts]()
     for failure in failures:
-        new = known.keep_unknown(failure)
+        current_cells = {
+            field: tuple(cell for cell in getattr(failure, field) if last_fault[cell] == field)
+            for field in _CELL_FIELDS
+        }
+        new = known.keep_unknown(failure._replace(**current_cells))
         if any(new):
             kept.append(new)
             known.add(new)
@@ -235,21 +265,44 @@ def parts_in(state: Reroute) -> FailedParts:
     return FailedParts(*(getattr(state, field) for field in FailedParts._fields))
 
 
+def list_unanswered(failure: FailedParts, state: Reroute) -> FailedParts:
+    """Return the parts of a failure that work in a state, or have failed in another way there."""
+    remaining = {
+        field: tuple(part for part in parts if part not in getattr(state, field))
+        for field, parts in failure._asdict().items()
+    }
+    return FailedParts(**remaining)
+
+
+def drop_former_faults(state: Reroute, failure: FailedParts) -> Reroute:
+    """Return a state without the faults of cells that a failure names: it has them in another way.
+
+    Other failed parts stay as they are; the state itself is returned if no cell is concerned.
+    """
+    cells = set(failure.broken_cells)
+    changes: dict[str, Any] = {}
+    for field in _CELL_FIELDS:
+        broken = getattr(state, field)
+        if not cells.isdisjoint(broken):
+            changes[field] = tuple(cell for cell in broken if cell not in cells)
+    return replace(state, **changes) if changes else state
+
+
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
-    """Return a state in which the parts of a failure have failed too."""
+    """Return a state in which the parts of a failure have failed too, and as the failure says."""
+    base = drop_former_faults(state, failure)
     changes: dict[str, Any] = {
-        field: (*getattr(state, field), *parts)
+        field: (*getattr(base, field), *parts)
         for field, parts in failure._asdict().items()
         if parts
     }
-    return replace(state, **changes)
+    return replace(base, **changes)
 
 
 def check_failure(state: Reroute, failure: FailedParts) -> None:
-    """Refuse parts that do not exist, or have failed in the state.
+    """Refuse parts that do not exist, or have failed in the same way in the state.
 
-    A cell that is broken already is refused whatever happens to it now: a state lists each cell
-    with one fault.
+    A broken cell may fail once more in another way: a stuck one may die, for instance.
     """
     n_cells = state.fabric.n_cells
     counts = (
@@ -267,18 +320,27 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
                 raise InputError(f"{name} = {part}: {allowed}", where=name)
             if part in getattr(state, field):
                 raise InputError(f"{name} {part} has failed already", where=name)
-            if field in _CELL_FAULTS:
-                _check_cell_is_sound(state, part)
 
 
-def _check_cell_is_sound(state: Reroute, cell: int) -> None:
-    for field, fault in _CELL_FAULTS.items():
-        if cell in getattr(state, field):
-            raise InputError(
-                f"cell {cell} has failed already, it is {fault}: repair it before it is reported"
-                " in another state",
-                where="cell",
-            )
+def check_cells_work(record: Record, cells: Iterable[int]) -> None:
+    """Refuse cells that are broken in the state or pending: only working ones can be drained."""
+    broken = {*parts_in(record.state).broken_cells, *record.waiting_parts.broken_cells}
+    for cell in cells:
+        if cell in broken:
+            raise InputError(f"cell {cell} has failed: only working cells leave", where="cell")
+
+
+def check_faults_are_latest(record: Record, failure: FailedParts) -> None:
+    """Refuse a failure with a cell that is pending in another state, as it was reported since."""
+    for pending in record.waiting:
+        for field in _CELL_FIELDS:
+            pending_cells = set(getattr(pending, field)) & set(failure.broken_cells)
+            outdated = pending_cells - set(getattr(failure, field))
+            if outdated:
+                raise InputError(
+                    f"cell {min(outdated)} was reported in another state: ask again",
+                    where="cell",
+                )
 
 
 def take_out(record: Record, repaired: FailedParts) -> Record:

@@ -18,8 +18,8 @@ from optmatch.control.reroutes.failed_parts import (
     Record,
     check_failure,
     list_parts,
+    list_unanswered,
     parts_in,
-    subtract,
 )
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_keys, check_object, shorten
@@ -420,12 +420,12 @@ def check_record(record: Record, where: str) -> Record:
                 raise FormatError(f"homes: unit {unit} stands there twice", where=where)
 
     # No pending part is among those that the state answers, and each failure has some part.
-    pending = record.waiting_parts
-    has_answered_part = subtract(pending, parts_in(state)) != pending
+    has_answered_part = any(list_unanswered(f, state) != f for f in record.waiting)
     has_empty_failure = not all(any(failure) for failure in record.waiting)
     if has_answered_part or has_empty_failure:
         raise FormatError("refused: a part that is answered, or none", where=where)
-    check_failure(state, pending)
+    for failure in record.waiting:
+        check_failure(state, failure)
 
     # Chips that are cut off count as failed in the state.
     if not set(record.cut_off) <= set(state.failed_chips):

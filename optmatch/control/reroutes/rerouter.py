@@ -24,9 +24,12 @@ from optmatch.control.reroutes.failed_parts import (
     Parts,
     Record,
     Stuck,
+    check_cells_work,
     check_failure,
+    check_faults_are_latest,
+    drop_former_faults,
     list_failure,
-    parts_in,
+    list_unanswered,
     subtract,
     take_out,
 )
@@ -197,8 +200,8 @@ class Rerouter(Keeper):
         Raises
         ------
         InputError
-            If no part is named, or one does not exist, is named twice, or has failed before, be it
-            in another way: a stuck cell that dies has to be repaired before it is reported dead. A
+            If no part is named, or one does not exist, is named twice, or has failed before. Yet a
+            cell may fail once more in another way: a stuck one that dies is dead from then on. A
             chip that is only cut off may be reported: it stays failed when its server works again.
         InfeasibleError
             If it is proved that nothing helps: too few spares, or an end that is cut off.
@@ -234,8 +237,9 @@ class Rerouter(Keeper):
     ) -> Proposal:
         """Propose how working parts can leave: once that is applied, no light uses them.
 
-        Errors as of `fail`; `restore` brings back what has left. Without `by_s` nothing goes on
-        record, and where there is no way the parts stay in use.
+        Errors as of `fail`, and of cells that have failed already; `restore` brings back what has
+        left. Without `by_s` nothing goes on record, and where there is no way the parts stay in
+        use.
 
         Parameters
         ----------
@@ -245,7 +249,9 @@ class Rerouter(Keeper):
             Seconds from now until the parts leave in any case. The search may take as long; from
             now on the parts are on record as failed, and no other proposal uses them.
         """
+        self._check_open()
         failure = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
+        check_cells_work(self._now.record, failure.dead_cells)
         return self._ask("drain", failure, by_s, report=by_s is not None)
 
     def _ask(
@@ -348,7 +354,7 @@ class Rerouter(Keeper):
                 return False
 
             # Parts of the failure that a change has answered in the meantime are not pending.
-            pending = subtract(failure, parts_in(record.state)) if is_stale else failure
+            pending = list_unanswered(failure, record.state) if is_stale else failure
             if report and any(pending):
                 if isinstance(answer, Answer):
                     self._note(ANSWERED, record.answer(pending))
@@ -383,6 +389,7 @@ class Rerouter(Keeper):
             record = self._now.record
             if proposal.state is not record.state:
                 raise InputError("the state has changed since this was proposed: ask again")
+            check_faults_are_latest(record, failure)
             closed = record.closed_to(failure)
             used = find_closed_part(record.state, proposal.transition, closed)
             if used is not None:
@@ -514,8 +521,9 @@ def _record_after(
     # Chips that are pending by themselves do not work again with the fibres of their server.
     reported = record.waiting_parts.failed_chips
     cut_off = [unit for unit in proposal.cut_off if unit not in reported]
+    state = drop_former_faults(record.state, proposal.failure)
     return record.without(proposal.failure)._replace(
-        state=record.state.after(proposal.transition, changes),
+        state=state.after(proposal.transition, changes),
         homes=tuple(homes.items()),
         cut_off=(*record.cut_off, *cut_off),
     )

@@ -1,5 +1,6 @@
 """Controllers in files: what is written can be read back, and nothing is written after `close`."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -30,24 +31,136 @@ def test_what_is_written_is_read_back_after_random_operations(name: str) -> None
     assert controller.violations == []
 
 
-@pytest.mark.parametrize("first, second", [("cross", None), ("bar", "cross"), (None, "bar")])
-def test_a_broken_cell_is_refused_in_another_state_before_it_is_written(
-    first: Any, second: Any, tmp_path: Path
-) -> None:
-    state = mesh_state()
-    dark = int(np.flatnonzero(np.asarray(state.cell_states) < 0)[0])
-    controller = om.Rerouter.open(tmp_path / "a.json", state, prepare=False)
-    controller.apply(controller.fail(cell=dark, stuck=first))
+FAULTS = [(a, b) for a in ("bar", "cross", None) for b in ("bar", "cross", None) if a != b]
+
+
+def far_pairs() -> om.Reroute:
+    """Hold two pairs of distant ports of a larger mesh, in which there are several ways."""
+    matching = [6, -1, -1, 9, -1, -1, 0, -1, -1, 3, -1, -1]
+    return hold_matching(om.HexMesh(5, 5, ports=12), matching, seed=0)
+
+
+def cell_of(state: om.Reroute, *, lit: bool) -> int:
+    """Return a cell that light passes, or one that is dark, whose death leaves a way to all."""
+    is_lit = np.asarray(state.cell_states) >= 0
+    controller = om.Rerouter(state, prepare=False)
+    for cell in np.flatnonzero(is_lit == lit).tolist():
+        with contextlib.suppress(om.InfeasibleError):
+            controller.what_if(cell=cell)
+            return int(cell)
+    raise AssertionError("no such cell")
+
+
+def reread(controller: om.Rerouter, folder: Path) -> om.Rerouter:
+    """Check that a copy and the files of a controller give an equal one; return that one."""
+    path = controller.path
+    assert path is not None
     before = describe(controller)
-    with pytest.raises(om.InputError, match=f"cell {dark} has failed already, it is"):
-        controller.fail(cell=dark, stuck=second)
-    controller.save(tmp_path / "b.json")
+    controller.save(folder / "copy.json")
     controller.close()
-    for read in (om.Rerouter.open(tmp_path / "a.json"), om.Rerouter.load(tmp_path / "b.json")):
-        assert describe(read) == before
-        read.repair(cell=dark)
-        read.apply(read.fail(cell=dark, stuck=second))
-        read.close()
+    assert describe(om.Rerouter.load(folder / "copy.json")) == before
+    again = om.Rerouter.open(path, prepare=False)
+    assert describe(again) == before
+    return again
+
+
+@pytest.mark.parametrize("lit", [False, True])
+@pytest.mark.parametrize("first, second", FAULTS)
+def test_a_broken_cell_that_fails_in_another_way_has_the_new_fault(
+    first: Any, second: Any, lit: bool, tmp_path: Path
+) -> None:
+    """The former fault is taken out and the new one put in, by one change that can be undone."""
+    state = far_pairs()
+    cell = cell_of(state, lit=lit)
+    controller = om.Rerouter.open(tmp_path / "a.json", state, prepare=False)
+    once = controller.apply(controller.fail(cell=cell, stuck=first))
+    with pytest.raises(om.InputError, match=f"cell {cell} has failed already"):
+        controller.fail(cell=cell, stuck=first)
+
+    proposal = controller.fail(cell=cell, stuck=second)
+    assert controller.answered == (proposal.failure,)
+    controller = reread(controller, tmp_path)
+    assert controller.state == once
+    controller.apply(controller.offers[0])
+    fields = {"bar": "stuck_bar", "cross": "stuck_cross", None: "dead_cells"}
+    for fault, field in fields.items():
+        assert getattr(controller.state, field) == ((cell,) if fault == second else ())
+    assert not controller.state.hit.any() and not controller.answered
+
+    controller = reread(controller, tmp_path)
+    assert controller.rollback() == once
+    controller = reread(controller, tmp_path)
+    assert controller.state == once
+    repaired = controller.repair(cell=cell)
+    assert not repaired.stuck and not repaired.dead_cells
+    controller.close()
+
+
+def test_a_stuck_cell_that_dies_carries_no_light_any_more(tmp_path: Path) -> None:
+    """A circuit passes the stuck cell; when the cell dies, the circuit gets another route."""
+    state = far_pairs()
+    cell = cell_of(state, lit=True)
+    stuck: Any = ("bar", "cross")[int(np.asarray(state.cell_states)[cell])]
+    controller = om.Rerouter(state, prepare=False)
+    held = controller.apply(controller.fail(cell=cell, stuck=stuck))
+    assert cell in held.passed.part // 4
+    after = controller.apply(controller.fail(cell=cell))
+    assert cell not in after.passed.part // 4
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_the_latest_report_of_a_pending_cell_counts(
+    answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proposal for the former fault is refused, and offers are for the new one."""
+    state = mesh_state()
+    cell = cell_of(state, lit=False)
+    controller = om.Rerouter(state, prepare=False)
+    if answered:
+        former = controller.fail(cell=cell, stuck="cross")
+    else:
+        former = controller.what_if(cell=cell, stuck="cross")
+        with monkeypatch.context() as patch:
+            names = om.Rerouter._ask.__globals__
+            patch.setitem(names, "find_answer", lambda *_, **__: om.LimitReached("no way"))
+            for fault in ("cross", None):
+                with pytest.raises(om.LimitReached):
+                    controller.fail(cell=cell, stuck=fault)  # type: ignore[arg-type]
+        assert [failure.dead_cells for failure in controller.refused] == [(cell,)]
+        assert not controller.refused[0].stuck_cross
+    controller.fail(cell=cell)
+    with pytest.raises(om.InputError, match=f"cell {cell} was reported in another state"):
+        controller.apply(former)
+    assert controller.state == state
+    (offer,) = controller.offers
+    assert offer.failure.dead_cells == (cell,)
+    assert controller.apply(offer).dead_cells == (cell,)
+
+
+def test_a_report_since_a_change_outlives_its_rollback() -> None:
+    """The cell was stuck before the change, and is reported dead after it: that stays pending."""
+    state = mesh_state()
+    cell = cell_of(state, lit=False)
+    controller = om.Rerouter(state, prepare=False)
+    controller.apply(controller.fail(cell=cell, stuck="cross"))
+    controller.apply(controller.fail(port=4))
+    controller.fail(cell=cell)
+    controller.rollback()
+    assert controller.state.stuck_cross == (cell,)
+    assert [failure.dead_cells for failure in controller.answered] == [(cell,)]
+
+
+@pytest.mark.parametrize("apply", [True, False])
+def test_only_working_cells_are_drained(apply: bool) -> None:
+    """`restore` would bring a broken cell back as if it worked."""
+    state = mesh_state()
+    cell = cell_of(state, lit=False)
+    controller = om.Rerouter(state, prepare=False)
+    proposal = controller.fail(cell=cell, stuck="cross")
+    if apply:
+        controller.apply(proposal)
+    with pytest.raises(om.InputError, match=f"cell {cell} has failed: only working cells leave"):
+        controller.drain(cell=cell)
 
 
 def calls_of(controller: om.Rerouter, folder: Path) -> dict[str, Callable[[], object]]:
