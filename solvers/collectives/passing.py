@@ -15,7 +15,7 @@ Small buffers are only passed on. Sums, and what is passed on, have places of th
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,12 +41,34 @@ class Sides(NamedTuple):
     passed: tuple[int, ...] = ()
 
 
+class _RoundCosts(NamedTuple):
+    """What the choice of sides has to know of a collective."""
+
+    round_s: float
+    """The latency of a round."""
+    whole_s: float
+    """How long the whole buffer takes over all lanes of a rank."""
+    delay_s: float
+    """The time of a change of circuits."""
+    most_places: int
+    """The most places of a side. Two-way circuits of one port join pairs, which are rings of 2."""
+
+    def factors(self, places: int) -> list[int]:
+        """List the numbers of places that a side may have, if `places` are to be shared out."""
+        most = min(self.most_places, places)
+        return [side for side in range(2, most + 1) if places % side == 0]
+
+    def rounds_s(self, rounds: int, chunks: int) -> float:
+        """Return the seconds of so many rounds, in each of which a rank sends one of `chunks`."""
+        return rounds * (self.round_s + self.whole_s / chunks)
+
+
 def choose(problem: Collective) -> Sides:
     """Return the fastest torus for an all-reduce, by dynamic programming over the factors of n.
 
-    The sides are chosen from the outside: scattered ones first, then one windowed side at most,
-    then passed ones. The places that are left over and the parts into which the buffer is cut
-    until then decide all that follows, hence the recursion over them.
+    The sides of the torus are chosen from the outside: scattered ones first, then one windowed
+    side at most, then passed ones. All costs that follow depend only on two numbers: the places
+    that are left for further sides, and the chunks into which the buffer is cut until then.
 
     Parameters
     ----------
@@ -56,188 +78,309 @@ def choose(problem: Collective) -> Sides:
     Returns
     -------
     Sides
-        The sides, and the seconds that rounds and changes of circuits take by this count.
+        The sides, and the seconds that rounds and changes of circuits take by this count. For 4
+        ranks ``scattered=(4,)`` are 6 rounds of a quarter of the buffer (the ring all-reduce), and
+        ``passed=(2, 2)`` are 2 rounds of the whole buffer (recursive doubling).
     """
-    # A round of a buffer in c parts takes round_s + whole_s / c.
-    n, delay_s = problem.n_ranks, problem.delay_s
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
-    whole_s = problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes)
+    n = problem.n_ranks
+    costs = _RoundCosts(
+        round_s=problem.alpha_s + (problem.hop_s or 0.0),
+        whole_s=problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes),
+        delay_s=problem.delay_s,
+        most_places=2 if problem.two_way else n,
+    )
+    chosen = _choose_sides(costs, n, chunks=1)
+    return chosen._replace(seconds=chosen.seconds - costs.delay_s)  # the first circuits are there
 
-    def list_factors(places: int) -> list[int]:
-        most = 2 if problem.two_way else places  # two-way circuits of one port make no rings
-        return [side for side in range(2, most + 1) if places % side == 0]
 
-    @cache
-    def choose_passed(places: int, chunks: int) -> Sides:
-        """Return the fastest passed sides for so many places, with parts of one in `chunks`."""
-        if places == 1:
-            return Sides(0.0)
-        options = []
-        for side in list_factors(places):
-            inner = choose_passed(places // side, chunks)
-            seconds = inner.seconds + delay_s + (side - 1) * (round_s + whole_s / chunks)
-            options.append(Sides(seconds, passed=(side, *inner.passed)))
-        return min(options)
+@lru_cache(maxsize=4096)
+def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
+    """Return the fastest passed sides, over which a rank sends one of `chunks` in each round.
 
-    @cache
-    def choose_all(places: int) -> Sides:
-        """Return the fastest sides for the places that the sides scattered before leave over."""
-        chunks = n // places
-        if places == 1:
-            return Sides(-delay_s)  # the last circuits serve both halves
-        options = [choose_passed(places, chunks)]
-        for side in list_factors(places):
-            inner = choose_all(places // side)
-            turns_s = (side - 1) * (round_s + whole_s / (chunks * side))
-            seconds = inner.seconds + 2 * (delay_s + turns_s)
-            options.append(inner._replace(seconds=seconds, scattered=(side, *inner.scattered)))
-            for windows in range(2, side):
-                if side % windows:
-                    continue
-                inner = choose_passed(places // side, chunks * windows)
-                # The circuits come back for the gather, unless no passed sides are in between.
-                changes_s = (1 if places == side else 2) * delay_s
-                turns_s = (side + windows - 2) * (round_s + whole_s / (chunks * windows))
-                seconds = inner.seconds + changes_s + turns_s
-                options.append(inner._replace(seconds=seconds, windowed=(side, windows)))
-        return min(options)
+    Parameters
+    ----------
+    costs
+        The costs of rounds and changes.
+    places
+        The product of the sides that are to be chosen; 1 if none is left to choose.
+    chunks
+        Into how many chunks the buffer is cut.
+    """
+    if places == 1:
+        return Sides(0.0)
+    options = []
+    for side in costs.factors(places):
+        inner = _choose_passed_sides(costs, places // side, chunks)
+        seconds = inner.seconds + costs.delay_s + costs.rounds_s(side - 1, chunks)
+        options.append(Sides(seconds, passed=(side, *inner.passed)))
+    return min(options)
 
-    chosen = choose_all(n)
-    return chosen._replace(seconds=chosen.seconds - delay_s)  # the first circuits are there
+
+@lru_cache(maxsize=4096)
+def _choose_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
+    """Return the fastest sides of all kinds, after scattered sides that made `chunks` chunks.
+
+    Parameters
+    ----------
+    costs
+        The costs of rounds and changes.
+    places
+        The product of the sides that are to be chosen; 1 if none is left to choose.
+    chunks
+        The chunks until now; their number times `places` is the number of ranks.
+
+    Returns
+    -------
+    Sides
+        Its seconds have one delay too many, which the caller takes off: circuits that are there
+        at the start cost none.
+    """
+    if places == 1:
+        return Sides(-costs.delay_s)  # scatter and gather share the last circuits
+    options = [_choose_passed_sides(costs, places, chunks)]
+    for side in costs.factors(places):
+        # The side is scattered over its places before all others, and gathered after them.
+        inner = _choose_sides(costs, places // side, chunks * side)
+        turns_s = costs.rounds_s(side - 1, chunks * side)
+        seconds = inner.seconds + 2 * (costs.delay_s + turns_s)
+        options.append(inner._replace(seconds=seconds, scattered=(side, *inner.scattered)))
+
+        # Or it is cut into fewer windows than it has places; passed sides alone may follow.
+        for windows in range(2, side):
+            if side % windows:
+                continue
+            inner = _choose_passed_sides(costs, places // side, chunks * windows)
+            # The circuits come back for the gather, unless no passed sides are in between.
+            changes_s = (1 if places == side else 2) * costs.delay_s
+            turns_s = costs.rounds_s(side + windows - 2, chunks * windows)
+            seconds = inner.seconds + changes_s + turns_s
+            options.append(inner._replace(seconds=seconds, windowed=(side, windows)))
+    return min(options)
+
+
+class _TorusSide(NamedTuple):
+    """One side of a torus of ranks: rings of ranks whose numbers are `step` apart.
+
+    With sides of 2 and 4 places the rank 5 = 1 + 2 * 2 has coordinate 1 on the first side, whose
+    step is 1, and coordinate 2 on the second one, whose step is 2. On the second side ranks 1, 3,
+    5 and 7 are a ring: 1 -> 3 -> 5 -> 7 -> 1.
+    """
+
+    step: int
+    """The product of the places of the sides before."""
+    places: int
+    """How many ranks a ring has."""
+    windows: int
+    """Into how many parts the data that come to this side are cut. The rank with coordinate x
+    is the *root* of part x modulo `windows`: the one that gets its sum."""
+
+    def coordinates(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the place of each rank on its ring."""
+        return ranks // self.step % self.places
+
+    def successors(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the next rank on the ring of each rank."""
+        is_last = self.coordinates(ranks) == self.places - 1
+        return np.where(is_last, ranks - (self.places - 1) * self.step, ranks + self.step)
 
 
 class _TorusRounds:
-    """The sends of an all-reduce over a torus, round by round."""
+    """The sends of an all-reduce over a torus, round by round.
+
+    In each round every rank sends some chunks to its successor on one side. A chunk has a number
+    like a rank: one digit, the part of the data, for each scattered or windowed side.
+
+    Parameters
+    ----------
+    n
+        The number of ranks.
+    chunk_count
+        The number of chunks: the product of the windows of all sides.
+    """
 
     def __init__(self, n: int, chunk_count: int) -> None:
         self.ranks = np.arange(n)
         self.chunks = np.arange(chunk_count)
         self.rows: list[NDArray[np.int64]] = []
+        """For each round its sends: round, source, destination, chunk, kind, and the places from
+        and into which they go."""
 
     def add_round(
         self,
-        step: int,
-        side: int,
-        chosen: NDArray[np.bool_],
+        side: _TorusSide,
+        is_sent: NDArray[np.bool_],
         kind: int,
-        places: tuple[int, int] = (SUM, SUM),
+        from_place: int = SUM,
+        to_place: int = SUM,
     ) -> None:
-        """Append a round in which each rank sends its chosen chunks one place on around its ring.
+        """Append a round in which each rank sends chunks to its successor on a side.
 
         Parameters
         ----------
-        step, side
-            Neighbours on the ring are `step` ranks apart, and it has `side` places.
-        chosen
-            ``chosen[rank, chunk]``.
+        side
+            The side whose rings carry the round.
+        is_sent
+            ``is_sent[rank, chunk]``: whether this rank sends this chunk.
         kind
-            Copy, reduce or keep.
-        places
-            From and into which place of the chunk the data go.
+            What the receiver does: `COPY`, `REDUCE` (adds it) or `KEEP` (adds it to its sum, and
+            keeps it beside).
+        from_place, to_place
+            The place of the chunk at the sender, and at the receiver: `SUM`, or `PASSED` for data
+            that are only on their way.
         """
-        last = self.ranks // step % side == side - 1
-        successor = np.where(last, self.ranks - (side - 1) * step, self.ranks + step)
-        rank, chunk = np.nonzero(chosen)
-        told = np.tile((kind, *places), (len(rank), 1))
-        turn = np.full(len(rank), len(self.rows))
-        self.rows.append(np.column_stack([turn, rank, successor[rank], chunk, told]))
+        rank, chunk = np.nonzero(is_sent)
+        successor = side.successors(self.ranks)
+        round_of_send = np.full(len(rank), len(self.rows))
+        kind_and_places = np.tile((kind, from_place, to_place), (len(rank), 1))
+        self.rows.append(
+            np.column_stack([round_of_send, rank, successor[rank], chunk, kind_and_places])
+        )
 
-    def holds(self, step: int, width: int, window: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return ``[rank, chunk]``: the chunk is one of the rank, and of this window of a side.
+    def select_window(self, side: _TorusSide, rounds_back: int) -> NDArray[np.bool_]:
+        """Return ``is_sent[rank, chunk]``: the window of each rank some places back on its ring.
 
-        The sides before leave a rank the chunks that are equal to it modulo `step`; the digit of
-        a chunk above that, modulo `width`, is its window.
+        Parameters
+        ----------
+        side
+            The side that is gone over.
+        rounds_back
+            The rank with coordinate x sends window (x - rounds_back) modulo the windows, which is
+            the one that has passed so many ranks on its way to it.
+
+        Returns
+        -------
+        bool array, shape (ranks, chunks)
+            Of the chunks of the window only those that the sides before left to the rank: chunk
+            and rank agree modulo ``side.step``.
         """
-        mine = self.ranks[:, None] % step == self.chunks % step
-        chosen: NDArray[np.bool_] = mine & (window[:, None] == self.chunks // step % width)
-        return chosen
+        window_of_rank = (side.coordinates(self.ranks) - rounds_back) % side.places % side.windows
+        window_of_chunk = self.chunks // side.step % side.windows
+        is_left_to_rank = self.ranks[:, None] % side.step == self.chunks % side.step
+        is_sent: NDArray[np.bool_] = is_left_to_rank & (window_of_rank[:, None] == window_of_chunk)
+        return is_sent
 
-    def scatter(self, step: int, side: int, windows: int) -> None:
-        """Add the rounds after which each place has the sum of a window, over `windows` places."""
-        for turn in range(windows - 1):
-            window = (self.ranks // step - 1 - turn) % side % windows
-            self.add_round(step, side, self.holds(step, windows, window), REDUCE)
+    def scatter(self, side: _TorusSide) -> None:
+        """Add ring rounds of a reduce-scatter: each root gets the sum of its window.
 
-    def gather(self, step: int, side: int, windows: int) -> None:
-        """Add the rounds in which whole sums are copied on, to `windows` places."""
-        for turn in range(windows - 1):
-            window = (self.ranks // step - turn) % side % windows
-            self.add_round(step, side, self.holds(step, windows, window), COPY)
-
-    def pass_on(self, step: int, side: int, windows: int) -> None:
-        """Add the rounds in which sums of windows go round, from each root to the next.
-
-        A root adds what comes to its sum, and keeps it beside the sum to send it on; on its last
-        trip it is only added.
+        The sum spans as many neighbours as there are windows: on a scattered side the whole ring.
         """
-        trips = side // windows - 1
+        for turn in range(side.windows - 1):
+            self.add_round(side, self.select_window(side, rounds_back=turn + 1), REDUCE)
+
+    def gather(self, side: _TorusSide) -> None:
+        """Add ring rounds of an all-gather: whole sums are copied from roots to all ranks."""
+        for turn in range(side.windows - 1):
+            self.add_round(side, self.select_window(side, rounds_back=turn), COPY)
+
+    def pass_windows_on(self, side: _TorusSide) -> None:
+        """Add the rounds after which each root has the sum of its window over its whole ring.
+
+        With q places and m windows there are q / m roots of a window, m places apart, each with
+        the sum over m ranks. These sums go round from root to root, m hops at a time, q / m - 1
+        times. A root adds what comes to its sum, and also keeps it to send it on; on the last
+        trip it only adds it.
+        """
+        trips = side.places // side.windows - 1
         for trip in range(trips):
-            for hop in range(windows):
-                window = (self.ranks // step - hop) % side % windows
-                origin = SUM if trip == 0 and hop == 0 else PASSED
-                kind, target = COPY, PASSED
-                if hop == windows - 1:
+            for hop in range(side.windows):
+                starts_anew = trip == 0 and hop == 0
+                arrives_at_root = hop == side.windows - 1
+                kind = COPY
+                to_place = PASSED
+                if arrives_at_root:
                     kind = KEEP
                     if trip == trips - 1:
-                        kind, target = REDUCE, SUM
-                chosen = self.holds(step, windows, window)
-                self.add_round(step, side, chosen, kind, (origin, target))
+                        kind = REDUCE
+                        to_place = SUM
+                is_sent = self.select_window(side, rounds_back=hop)
+                from_place = SUM if starts_anew else PASSED
+                self.add_round(side, is_sent, kind, from_place, to_place)
+
+    def pass_whole_parts_on(self, side: _TorusSide, root_chunk: NDArray[np.int64]) -> None:
+        """Add the rounds in which ranks send their one chunk once round a ring, and add it up.
+
+        Each rank sends its own sum first, and then always what has just come: after q - 1 rounds
+        over q places every rank has added the sums of all others.
+
+        Parameters
+        ----------
+        side
+            The passed side.
+        root_chunk
+            ``root_chunk[rank]``: the chunk of which a rank has the sum; the same on a whole ring.
+        """
+        is_sent = root_chunk[:, None] == self.chunks
+        for turn in range(side.places - 1):
+            from_place = SUM if turn == 0 else PASSED
+            if turn == side.places - 2:
+                self.add_round(side, is_sent, REDUCE, from_place, SUM)
+            else:
+                self.add_round(side, is_sent, KEEP, from_place, PASSED)
 
 
 def list_rounds(n: int, sides: Sides) -> Rounds:
     """List the rounds of an all-reduce of n ranks over a torus.
+
+    Ranks are numbered like the cells of a box: the torus has sides of q1, q2, ... places, and rank
+    x1 + q1 x2 + q1 q2 x3 ... has the coordinates x1, x2, x3, ... In every round each rank sends to
+    the next one along one side, around a ring. The data go over the sides one after another:
+
+    - a *scattered* side: ring reduce-scatter, and after all other sides the ring all-gather back;
+    - the *windowed* side of q places: the same with fewer parts than places, m *windows*; between
+      scatter and gather the sums of windows go round the ring from root to root;
+    - a *passed* side: each rank sends its part once around the ring, and everybody adds it up.
+
+    Example: 4 ranks with one scattered and one passed side of 2 places. The buffer is cut into the
+    chunks 0 and 1. Round 0: 0 <-> 1 and 2 <-> 3 exchange, after which even ranks have chunk 0, and
+    odd ranks chunk 1, summed over two. Round 1: 0 <-> 2 and 1 <-> 3 exchange these sums, and add
+    them: chunks are whole. Round 2: 0 <-> 1 and 2 <-> 3 copy them to each other.
 
     Parameters
     ----------
     n
         The number of ranks, the product of all sides.
     sides
-        The sides of the torus, by the way in which data travel over them; see the module.
+        The sides of the torus, by the way in which data travel over them.
 
     Returns
     -------
     Rounds
         The sends, and the places of chunks from which and into which they go.
     """
-    side, windows = sides.windowed
-    count = int(np.prod(sides.scattered, dtype=np.int64)) * windows
-    rounds = _TorusRounds(n, count)
-    scattered: list[tuple[int, int]] = []
+    # Sides in the order of coordinates, each with the product of those before it as its step.
     step = 1
-    for scattered_side in sides.scattered:
-        scattered.append((step, scattered_side))
-        rounds.scatter(step, scattered_side, scattered_side)
-        step *= scattered_side
-    windowed_step = step
-    rounds.scatter(step, side, windows)
-    rounds.pass_on(step, side, windows)
-    step *= side
+    scattered_sides: list[_TorusSide] = []
+    for places in sides.scattered:
+        scattered_sides.append(_TorusSide(step, places, windows=places))
+        step *= places
+    windowed_places, windows = sides.windowed
+    windowed_side = _TorusSide(step, windowed_places, windows)
+    step *= windowed_places
+    passed_sides: list[_TorusSide] = []
+    for places in sides.passed:
+        passed_sides.append(_TorusSide(step, places, windows=1))
+        step *= places
 
-    # Passed sides: each rank sends on the whole part that all its ring has, one window of it.
-    for passed_side in sides.passed:
-        held = rounds.ranks % windowed_step + windowed_step * (
-            rounds.ranks // windowed_step % side % windows
-        )
-        _pass_whole(rounds, step, passed_side, held)
-        step *= passed_side
-    rounds.gather(windowed_step, side, windows)
-    for low, scattered_side in reversed(scattered):
-        rounds.gather(low, scattered_side, scattered_side)
+    # Sums are scattered over the first sides, ...
+    chunk_count = windowed_side.step * windows
+    rounds = _TorusRounds(n, chunk_count)
+    for side in scattered_sides:
+        rounds.scatter(side)
+    rounds.scatter(windowed_side)
+    rounds.pass_windows_on(windowed_side)
+
+    # ... the chunk of which a rank is the root is added up over the passed sides, ...
+    window_of_rank = windowed_side.coordinates(rounds.ranks) % windows
+    root_chunk = rounds.ranks % windowed_side.step + windowed_side.step * window_of_rank
+    for side in passed_sides:
+        rounds.pass_whole_parts_on(side, root_chunk)
+
+    # ... and whole sums are gathered over the first sides, in the opposite order.
+    rounds.gather(windowed_side)
+    for side in reversed(scattered_sides):
+        rounds.gather(side)
     sends = np.concatenate(rounds.rows)
-    return Rounds(sends[:, :5], count, places=sends[:, 5:])
-
-
-def _pass_whole(
-    rounds: _TorusRounds, step: int, side: int, chunk_of_rank: NDArray[np.int64]
-) -> None:
-    """Add the rounds in which the one chunk that a rank is the root of goes round its ring."""
-    chosen = chunk_of_rank[:, None] == rounds.chunks
-    for turn in range(side - 1):
-        origin = SUM if turn == 0 else PASSED
-        if turn == side - 2:
-            rounds.add_round(step, side, chosen, REDUCE, (origin, SUM))
-        else:
-            rounds.add_round(step, side, chosen, KEEP, (origin, PASSED))
+    return Rounds(sends[:, :5], chunk_count, places=sends[:, 5:])
 
 
 def sum_up(gathered: Laid) -> Laid:
@@ -259,27 +402,48 @@ def sum_up(gathered: Laid) -> Laid:
     n = plan.circuits.shape[2]
     pieces = len(plan.chunk_bytes) // n
     source, target, chunk = plan.sends[:, 1:4].astype(np.int64).T
-    whose, piece = np.divmod(chunk, pieces)
-    _, first = np.unique(target * len(plan.chunk_bytes) + chunk, return_index=True)
+    owner, piece = np.divmod(chunk, pieces)
+
+    # What comes to a rank for the first time is added to its sum, and kept to be sent on. What
+    # comes again, or had been its own, is only copied, as it must not be added twice.
     sends = plan.sends.copy()
-    sends[:, 3], sends[:, 4] = piece, COPY
-    sends[first, 4] = KEEP  # data that come again are not added again
-    sends[whose == target, 4] = COPY
-    places = np.column_stack([OWN + (whose - rank) % n for rank in (source, target)])
+    sends[:, 3] = piece
+    sends[:, 4] = COPY
+    _, first_arrival = np.unique(target * len(plan.chunk_bytes) + chunk, return_index=True)
+    sends[first_arrival, 4] = KEEP
+    sends[owner == target, 4] = COPY
+
+    # A rank keeps the buffer of the rank d places after it at place OWN + d; its own one at OWN.
+    places = np.column_stack([OWN + (owner - rank) % n for rank in (source, target)])
     summed = replace(plan, sends=sends, places=places, chunk_bytes=plan.chunk_bytes[:pieces])
     return Laid(summed, gathered.held_s)
 
 
 def last_circuits(laid: Laid, planes: int) -> Any:
-    """``circuits[lane, rank]`` that are there when a plan ends."""
+    """Return the circuits that are there when a plan ends.
+
+    Parameters
+    ----------
+    laid
+        The plan.
+    planes
+        The number of switches, each with as many ports of a rank.
+
+    Returns
+    -------
+    int array, shape (lanes, ranks)
+        The peer of each port, -1 if it is dark. If planes change circuits by themselves, a plane
+        has those of the last round in which it carried something.
+    """
     plan = laid.plan
     if laid.held_s is not None:
         return plan.circuits[-1]
-    lanes = plan.circuits.reshape(len(plan.circuits), planes, -1, plan.circuits.shape[2])
-    last = np.full(lanes.shape[1:], IDLE, dtype=np.int32)
-    for turn, plane in np.argwhere(plan.shares_bytes > 0).tolist():
-        last[plane] = lanes[turn, plane]
-    return last.reshape(-1, lanes.shape[3])
+    n_rounds, _, n = plan.circuits.shape
+    circuits_of_plane = plan.circuits.reshape(n_rounds, planes, -1, n)
+    last = np.full(circuits_of_plane.shape[1:], IDLE, dtype=np.int32)
+    for round_, plane in np.argwhere(plan.shares_bytes > 0).tolist():
+        last[plane] = circuits_of_plane[round_, plane]
+    return last.reshape(-1, n)
 
 
 def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> Laid:
@@ -299,32 +463,59 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
         Rounds of the second plan come after all those of the first one. Circuits that stay the
         same in between are not set up again.
     """
-    later = second.sends.astype(np.int64)
-    later[:, 0] += first.n_rounds
-    sends = np.concatenate([first.sends.astype(np.int64), later])
+    later_sends = second.sends.astype(np.int64)
+    later_sends[:, 0] += first.n_rounds
+    sends = np.concatenate([first.sends.astype(np.int64), later_sends])
     circuits = np.concatenate([first.circuits, second.circuits]).astype(np.int64)
     if first.shares_bytes.size:
-        used = second.shares_bytes > 0
-        more: dict[str, Any] = {
-            "circuits": circuits,
-            "epoch_of_round": np.arange(len(circuits)),
-            "shares_bytes": np.concatenate([first.shares_bytes, second.shares_bytes]),
-            "time_s": first.time_s + second.time_s,
-            "n_rounds_late": first.n_rounds_late + second.n_rounds * bool(problem.late_s),
-        }
-        for name in ("start_s", "end_s"):
-            then_s = getattr(second, name) + first.time_s * used
-            more[name] = np.concatenate([getattr(first, name), then_s])
-        return Laid(replace(first, sends=sends, **more))
-    same = bool((first.circuits[-1] == second.circuits[0]).all())
-    kept = np.arange(len(circuits)) != (first.n_epochs if same else -1)
-    links = second.links.astype(np.int64)
-    links[:, 0] += len(first.sends)
+        return _join_shares(problem, (first, second), sends, circuits)
+
+    # If the second plan begins with the circuits that the first one ends with, they are one epoch.
+    first_epoch = first.n_epochs
+    if (first.circuits[-1] == second.circuits[0]).all():
+        circuits = np.delete(circuits, first.n_epochs, axis=0)
+        first_epoch = first.n_epochs - 1
+    later_epochs = second.epoch_of_round + first_epoch
+    later_links = second.links.astype(np.int64)
+    later_links[:, 0] += len(first.sends)
     return assemble(
         problem,
         sends,
         len(first.chunk_bytes),
-        circuits[kept],
-        np.append(first.epoch_of_round, second.epoch_of_round + first.n_epochs - same).astype(int),
-        links=np.concatenate([first.links, links]).astype(np.int64),
+        circuits,
+        np.append(first.epoch_of_round, later_epochs).astype(int),
+        links=np.concatenate([first.links, later_links]).astype(np.int64),
     )
+
+
+def _join_shares(
+    problem: Collective,
+    plans: tuple[CollectivePlan, CollectivePlan],
+    sends: NDArray[np.int64],
+    circuits: NDArray[np.int64],
+) -> Laid:
+    """Let a plan follow another one, where the planes of both change circuits by themselves.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce.
+    plans
+        The reduce-scatter and the all-gather.
+    sends, circuits
+        Those of both plans, one after the other; each round has circuits of its own.
+    """
+    first, second = plans
+    is_used = second.shares_bytes > 0  # times of planes that a round does not use stay 0
+    joined = replace(
+        first,
+        sends=sends,
+        circuits=circuits,
+        epoch_of_round=np.arange(len(circuits)),
+        shares_bytes=np.concatenate([first.shares_bytes, second.shares_bytes]),
+        start_s=np.concatenate([first.start_s, second.start_s + first.time_s * is_used]),
+        end_s=np.concatenate([first.end_s, second.end_s + first.time_s * is_used]),
+        time_s=first.time_s + second.time_s,
+        n_rounds_late=first.n_rounds_late + second.n_rounds * bool(problem.late_s),
+    )
+    return Laid(joined)
