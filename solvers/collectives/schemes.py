@@ -87,7 +87,7 @@ def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
         # If rails cannot be shared out evenly, some lead where others do; a limit of their load
         # leaves the rest of the blocks to a second phase.
         if places > islands > 2 and places % (islands - 1):
-            yield _gather(islands, _share_rails(range(1, islands), places), islands - 1)
+            yield _gather(islands, _share_rails(range(1, islands), places), most_load=islands - 1)
         return
 
     # Blocks go straight to their islands, with new circuits for each group of shifts ...
@@ -171,8 +171,18 @@ def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> 
     return Scheme(shifts, used, loads, waits)
 
 
-def _gather(islands: int, shifts: Shifts, most: int = sys.maxsize) -> Scheme:
-    """Let the blocks of an island reach all others, each over the rail with the least load.
+def _gather(islands: int, shifts: Shifts, most_load: int = sys.maxsize) -> Scheme:
+    """Let the blocks of one island reach all other islands, by breadth-first search in phases.
+
+    Every place of an island (a rank of it) has one rail, a circuit to the same place of the island
+    ``shifts[place]`` islands onward, and owns one block. In phase t the islands at a distance of
+    t + 1 rails get all blocks, each from an island that has it already. Inside an island the place
+    at which a block arrives copies it to all other places.
+
+    Example: 3 islands of 2 places with shifts (1, 2). Both islands are one rail away, so there is
+    one phase, and both blocks have to reach both of them. The rail of place 0 leads to island 1,
+    so place 0 first gets the block of place 1, and then sends both over its rail; place 1 does the
+    same towards island 2. At the end each island copies what came to its other place.
 
     Parameters
     ----------
@@ -180,83 +190,154 @@ def _gather(islands: int, shifts: Shifts, most: int = sys.maxsize) -> Scheme:
         The number of islands.
     shifts
         The circuits, the same in all phases.
-    most
-        The most blocks that a rail takes before the last phases; other blocks go on from other
-        islands in the next phase.
+    most_load
+        The most blocks that a rail takes before the last phases; other blocks are postponed, and
+        go on from other islands in the next phase.
+
+    Returns
+    -------
+    Scheme
+        The copies and rail sends of each phase for the blocks of island 0. Those of all other
+        islands do the same from where they start.
     """
-    places = len(shifts)
-    # By island and block: the phase after which it is there, and the place over which it came.
-    phase_of = {(0, block): 0 for block in range(places)}
-    place_of = {(0, block): block for block in range(places)}
-    moves: list[Move] = []
-    waits: list[bool] = []
-    arrived = list(place_of)
-    postponed = list[tuple[int, int]]()
-    planned = _list_phases(islands, shifts)
-    loads = [0] * places
-    phase = 0
-    while True:
-        # The blocks that islands lack, each with the rails that lead from an island that has it.
-        reached = []
-        if phase < len(planned):
-            reached = planned[phase]
-        lacking = postponed + [
-            (island, (island + k) % places) for island in reached for k in range(places)
-        ]
-        rails_of = {
-            (island, block): [
-                place
-                for place in range(places)
-                if phase_of.get(((island - shifts[place]) % islands, block), phase + 1) <= phase
-            ]
-            for island, block in lacking
-        }
+    spread = _IslandSpread(islands, shifts, most_load)
+    while spread.add_phase():
+        pass
+    waits = spread.waits[:-1]  # the last phase only copies, over no rails
+    return _make_scheme([shifts] * len(waits), spread.moves, waits)
 
-        # Blocks with the fewest rails choose first. Of equal loads the rail of the place that
-        # holds the block is best, because it need not be copied there before.
-        rail_rows = list[Row]()
-        needed_first = set[tuple[int, int, int]]()  # island, place and block of such copies
-        postponed = []
-        for island, block in sorted(lacking, key=lambda wanted: len(rails_of[wanted])):
-            choices: list[tuple[int, bool, int]] = []
-            for place in rails_of[island, block]:
-                holder = place_of[(island - shifts[place]) % islands, block]
-                choices.append((loads[place], holder != place, place))
-            load, has_to_move, place = min(choices)
-            if load >= most and phase < len(planned):
-                postponed.append((island, block))
-                continue
-            origin = (island - shifts[place]) % islands
-            if has_to_move and phase_of[origin, block] == phase:
-                needed_first.add((origin, place, block))
-            loads[place] += 1
-            rail_rows.append((origin, place, island, place, block))
 
-        # Islands copy what has just come to all other places, first what this phase needs.
+class _IslandSpread:
+    """The state of `_gather`: which island has which block, and the sends until now.
+
+    Parameters
+    ----------
+    islands
+        The number of islands.
+    shifts
+        ``shifts[place]``: how many islands onward the rail of a place leads.
+    most_load
+        The most blocks that a rail takes, in all phases together; without a limit `sys.maxsize`.
+    """
+
+    def __init__(self, islands: int, shifts: Shifts, most_load: int) -> None:
+        self.islands = islands
+        self.shifts = shifts
+        self.places = len(shifts)
+        self.most_load = most_load
+        self.islands_of_phase = _list_phases(islands, shifts)
+        self.phase = 0
+        self.phase_of = {(0, block): 0 for block in range(self.places)}
+        """``phase_of[island, block]``: the phase from which on an island has a block."""
+        self.place_of = {(0, block): block for block in range(self.places)}
+        """``place_of[island, block]``: the place at which the block came to the island."""
+        self.new_blocks = list(self.place_of)
+        """(island, block) of what came in the last phase, and is not yet copied in the island."""
+        self.postponed: list[tuple[int, int]] = []
+        """(island, block) that did not fit on rails in the last phase."""
+        self.loads = [0] * self.places
+        """The blocks on the rail of each place."""
+        self.moves: list[Move] = []
+        self.waits: list[bool] = []
+        """For each phase, whether its rails wait for copies inside islands."""
+
+    def add_phase(self) -> bool:
+        """Copy what came in the last phase, and send blocks over rails; False if no send is left.
+
+        The moves of the phase are the copies that its rails wait for, all other copies, and the
+        sends over rails.
+        """
+        rail_rows, awaited = self._send_over_rails()
+
+        # Islands copy what has just come to all other places, first what the rails wait for.
         copies = [
-            (island, place_of[island, block], island, place, block)
-            for island, block in arrived
-            for place in range(places)
-            if place != place_of[island, block]
+            (island, self.place_of[island, block], island, place, block)
+            for island, block in self.new_blocks
+            for place in range(self.places)
+            if place != self.place_of[island, block]
         ]
-        urgent = [row for row in copies if (row[0], row[3], row[4]) in needed_first]
-        other = [row for row in copies if (row[0], row[3], row[4]) not in needed_first]
-        waits.append(bool(urgent))
-        moves.append(Move(urgent, phase, over=False))
-        moves.append(Move(other, phase, over=False, spare=bool(urgent)))
-        moves.append(Move(rail_rows, phase, over=True))
+        urgent = [row for row in copies if (row[0], row[3], row[4]) in awaited]
+        other = [row for row in copies if (row[0], row[3], row[4]) not in awaited]
+        self.waits.append(bool(urgent))
+        self.moves.append(Move(urgent, self.phase, over=False))
+        self.moves.append(Move(other, self.phase, over=False, spare=bool(urgent)))
+        self.moves.append(Move(rail_rows, self.phase, over=True))
+
+        # What was sent is there from the next phase on.
+        self.phase += 1
+        self.new_blocks = []
+        for _, _, island, place, block in rail_rows:
+            self.new_blocks.append((island, block))
+            self.place_of[island, block] = place
+            self.phase_of[island, block] = self.phase
 
         # Loads add up over phases only where there is a limit for all of them together.
-        arrived = []
-        phase += 1
-        for _, _, island, place, block in rail_rows:
-            arrived.append((island, block))
-            place_of[island, block] = place
-            phase_of[island, block] = phase
-        if most == sys.maxsize:
-            loads = [0] * places
-        if not rail_rows:
-            return _make_scheme([shifts] * (len(waits) - 1), moves, waits[:-1])
+        if self.most_load == sys.maxsize:
+            self.loads = [0] * self.places
+        return bool(rail_rows)
+
+    def _send_over_rails(self) -> tuple[list[Row], set[tuple[int, int, int]]]:
+        """Choose the rail of each block that islands lack in this phase, the least loaded one.
+
+        Returns
+        -------
+        rail_rows : list of Row
+            The sends over rails. Blocks that find only full rails are postponed.
+        awaited : set of (island, place, block)
+            The copies inside islands that have to come first: a block has to be at the place of
+            the rail that it takes.
+        """
+        is_last_chance = self.phase >= len(self.islands_of_phase)
+        rails_of = {wanted: self._list_rails(*wanted) for wanted in self._list_lacking_blocks()}
+
+        rail_rows: list[Row] = []
+        awaited: set[tuple[int, int, int]] = set()
+        self.postponed = []
+        # Blocks with the fewest rails to choose from choose first.
+        for island, block in sorted(rails_of, key=lambda wanted: len(rails_of[wanted])):
+            # Of equal loads the rail of the place that holds the block is best: no copy is needed.
+            choices: list[tuple[int, bool, int]] = []
+            for place in rails_of[island, block]:
+                holder = self.place_of[self._origin(island, place), block]
+                choices.append((self.loads[place], holder != place, place))
+            load, has_to_move, place = min(choices)
+            if load >= self.most_load and not is_last_chance:
+                self.postponed.append((island, block))
+                continue
+            origin = self._origin(island, place)
+
+            # Blocks of earlier phases have been copied to all places already.
+            if has_to_move and self.phase_of[origin, block] == self.phase:
+                awaited.add((origin, place, block))
+            self.loads[place] += 1
+            rail_rows.append((origin, place, island, place, block))
+        return rail_rows, awaited
+
+    def _list_lacking_blocks(self) -> list[tuple[int, int]]:
+        """List (island, block) that have to come in this phase, those postponed first.
+
+        The islands that are reached in this phase lack all blocks. Each island begins with another
+        block, so that equal choices spread over all rails.
+        """
+        reached: list[int] = []
+        if self.phase < len(self.islands_of_phase):
+            reached = self.islands_of_phase[self.phase]
+        return self.postponed + [
+            (island, (island + k) % self.places) for island in reached for k in range(self.places)
+        ]
+
+    def _list_rails(self, island: int, block: int) -> list[int]:
+        """List the places whose rails lead to an island from one that has a block already."""
+        never = self.phase + 1
+        return [
+            place
+            for place in range(self.places)
+            if self.phase_of.get((self._origin(island, place), block), never) <= self.phase
+        ]
+
+    def _origin(self, island: int, place: int) -> int:
+        """Return the island from which the rail of a place leads to an island."""
+        return (island - self.shifts[place]) % self.islands
 
 
 class _Hop(NamedTuple):
@@ -270,13 +351,14 @@ class _Hop(NamedTuple):
 def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
     """Bring the blocks of an island to their places in all islands (all-to-all).
 
-    Only the blocks that island 0 owns are followed; those of other islands do the same from where
-    they start. A block has the number ``(owner * islands + destination) * places + receiver``: the
-    place in island 0 that sends it, then the island, counted from island 0, and the place that
-    receive it. The number of a block that stays in its island has destination 0.
+    Each rank of an island has a *place* in it and one *rail*, a circuit to the same place of
+    another island. A block is copied inside an island where it is at another place than its next
+    rail, or than its receiver in the end. Only blocks from island 0 are followed; those of other
+    islands do the same from where they start.
 
-    A rail of a place joins only ranks of this place. Therefore a block is copied inside an island
-    where it is at another place than its next rail, or than its receiver in the end.
+    Example: 2 islands of 2 places, one phase with the shifts (1, 1). The block from place 0 to
+    place 1 of the other island goes over the rail of place 0 and is then copied to place 1, or is
+    copied first and takes the rail of place 1; the rail with the lesser load is chosen.
 
     Parameters
     ----------
@@ -292,18 +374,11 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
     Returns
     -------
     Scheme
-        Its moves are the sends over rails of each phase, and four kinds of copies inside islands:
-        of blocks that stay, before the first hop, between two hops, and after the last hop.
+        The sends over rails of each phase, and the copies inside islands. The block from a place
+        of island 0 has the number ``(place * islands + island) * places + receiver``, where island
+        and receiver are its destination.
     """
-    phases = len(shifts)
-
-    # Sends by the phase that they belong to, or that they prepare.
-    rail_rows: list[list[Row]] = [[] for _ in shifts]
-    before_first_hop: list[list[Row]] = [[] for _ in shifts]
-    between_hops: list[list[Row]] = [[] for _ in shifts]
-    after_last_hop: list[list[Row]] = [[] for _ in range(phases + 1)]
-    inside_own_island: list[Row] = []
-
+    sends = _ExchangeSends(shifts)
     loads = [[0] * places for _ in shifts]  # loads[phase][place]: the blocks on each rail
     phase_of_island = _list_arrival_phases(islands, shifts)
     for owner, destination, receiver in np.ndindex(places, islands, places):
@@ -311,20 +386,58 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
         hops = _choose_hops(
             owner, (destination, receiver), islands, shifts, phase_of_island, loads
         )
+        sends.follow_block(block, owner, hops, receiver, islands)
+    return sends.make_scheme()
 
-        # Follow the block over its rails; it has to be at the place of a rail to take it. A copy
-        # in its own island can be made as soon as the collective begins, others only when it came.
+
+class _ExchangeSends:
+    """The sends of an all-to-all among islands, sorted by when they may be made.
+
+    Lists are by the phase to which a send belongs, or which it prepares.
+    """
+
+    def __init__(self, shifts: list[Shifts]) -> None:
+        self.shifts = shifts
+        """``shifts[phase][place]``: how many islands onward the rail of a place leads."""
+        self.over_rails: list[list[Row]] = [[] for _ in shifts]
+        self.before_first_hop: list[list[Row]] = [[] for _ in shifts]
+        """Copies in the island of the sender, to the place of the first rail."""
+        self.between_hops: list[list[Row]] = [[] for _ in shifts]
+        """Copies in an island that a block passes, from one rail to the place of the next one."""
+        self.after_last_hop: list[list[Row]] = [[] for _ in range(len(shifts) + 1)]
+        """Copies in the island of the receiver, from the place of the last rail."""
+        self.inside_own_island: list[Row] = []
+        """Sends of blocks that stay in their island."""
+
+    def follow_block(
+        self, block: int, owner: int, hops: list[_Hop], receiver: int, islands: int
+    ) -> None:
+        """Add all sends of one block, from its owner over its rails to its receiver.
+
+        Parameters
+        ----------
+        block
+            Its number.
+        owner
+            The place of island 0 at which it begins.
+        hops
+            The rails that it takes, in order; none if it stays in island 0.
+        receiver
+            The place at which it ends.
+        islands
+            The number of islands.
+        """
         island = 0
         place = owner
         for hop in hops:
             if place != hop.place:
                 row = (island, place, island, hop.place, block)
                 if island == 0:
-                    before_first_hop[hop.phase].append(row)
+                    self.before_first_hop[hop.phase].append(row)
                 else:
-                    between_hops[hop.phase].append(row)
-            next_island = (island + shifts[hop.phase][hop.place]) % islands
-            rail_rows[hop.phase].append((island, hop.place, next_island, hop.place, block))
+                    self.between_hops[hop.phase].append(row)
+            next_island = (island + self.shifts[hop.phase][hop.place]) % islands
+            self.over_rails[hop.phase].append((island, hop.place, next_island, hop.place, block))
             island = next_island
             place = hop.place
 
@@ -332,25 +445,28 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
         if place != receiver:
             row = (island, place, island, receiver, block)
             if hops:
-                after_last_hop[hops[-1].phase + 1].append(row)
+                self.after_last_hop[hops[-1].phase + 1].append(row)
             else:
-                inside_own_island.append(row)
+                self.inside_own_island.append(row)
 
-    # Blocks that stay in their island may move at any time, and first hops of later phases are
-    # prepared while rails carry earlier phases.
-    moves = [Move(inside_own_island, 0, over=False, spare=True)]
-    moves += [Move(rows, phase, over=True) for phase, rows in enumerate(rail_rows)]
-    moves += [Move(rows, phase, over=False) for phase, rows in enumerate(between_hops)]
-    moves += [Move(rows, phase, over=False) for phase, rows in enumerate(after_last_hop)]
-    moves += [
-        Move(rows, phase, over=False, early=True) for phase, rows in enumerate(before_first_hop)
-    ]
+    def make_scheme(self) -> Scheme:
+        """Return the moves, and which phases wait for copies inside islands."""
+        # Blocks that stay in their island may move at any time, and first hops of later phases are
+        # prepared while rails carry earlier phases.
+        moves = [Move(self.inside_own_island, 0, over=False, spare=True)]
+        moves += [Move(rows, phase, over=True) for phase, rows in enumerate(self.over_rails)]
+        moves += [Move(rows, phase, over=False) for phase, rows in enumerate(self.between_hops)]
+        moves += [Move(rows, phase, over=False) for phase, rows in enumerate(self.after_last_hop)]
+        moves += [
+            Move(rows, phase, over=False, early=True)
+            for phase, rows in enumerate(self.before_first_hop)
+        ]
 
-    # Rails wait for copies between two hops; nothing hides the preparation of the first phase.
-    waits = [bool(rows) for rows in between_hops]
-    if phases and before_first_hop[0]:
-        waits[0] = True
-    return _make_scheme(shifts, moves, waits)
+        # Rails wait for copies between two hops; nothing hides the preparation of the first phase.
+        waits = [bool(rows) for rows in self.between_hops]
+        if self.shifts and self.before_first_hop[0]:
+            waits[0] = True
+        return _make_scheme(self.shifts, moves, waits)
 
 
 def _takes_several_hops(shifts: list[Shifts]) -> bool:
