@@ -129,17 +129,27 @@ class _Doubles:
 
 
 def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
-    """Plan the moves of the doubles of a schedule, in closed form, by runs of waste.
+    """Plan what the ranks with two chunks do in each round of an all-reduce around a late rank.
 
-    In each round as many runs begin as end, so that the same number of doubles wastes each class.
-    One double at a time meets the late rank, and then swaps until it can waste again.
+    The late rank meets another rank in each round, and the chunk of this rank is then summed over
+    all. It spreads by copies, to twice as many ranks a round, while further chunks follow it. A
+    chunk has class a if it met the late rank a + 1 rounds ago; the q youngest ones are active, and
+    most ranks hold one of them. The few *doubles*, whose moves are planned here, hold two. A
+    double either gives its oldest chunk and takes one of another class for it, or meets the late
+    rank, or swaps until it has an oldest chunk again.
+
+    Example: 14 ranks have 13 chunks, q = 4, and ``WasteCounts(1, 0, 0)``: one double. By rounds
+    its moves are ``-1 -1 1 1 -2 -3 -3 1 1 1 ...``: nothing in two rounds (`IDLE`); twice it takes
+    a chunk of class 1; in round 4 it meets the late rank (`EXCHANGE`); then it swaps twice
+    (`SWAP`); from there on it takes a chunk of class 1 in each round.
 
     Parameters
     ----------
     n_active
         The number of active chunks, q.
     waste
-        How many doubles waste each class in a round, as `choose_runs` returns it.
+        How many doubles hold, but do not give, a chunk of each old class in a round, as
+        `choose_runs` returns it.
     n_chunks
         The number of chunks: all ranks but the late one have one each.
     odd
@@ -150,13 +160,16 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     Returns
     -------
     int8 array, shape (n_chunks + n_active - 1, doubles)
-        ``moves[round, double]``: a class, which the double takes from its partner while it gives
-        the oldest chunk; or `IDLE`, `EXCHANGE`, `SWAP`, `LOSE` or `REST`, as
-        `optmatch.solvers.collectives.stragglar_pairs` says.
+        ``moves[round, double]``: a class, from 0, which the double takes from its partner while it
+        gives the oldest chunk; or one of `IDLE`, `EXCHANGE`, `SWAP`, `LOSE` (faces the absent rank
+        and misses a chunk) and `REST` (faces it and misses nothing).
     """
     n_rounds = n_chunks + n_active - 1
-    doubles = _Doubles(waste.n_doubles, may_lose=odd and waste.third > 0)
     moves = np.full((n_rounds, waste.n_doubles), IDLE, dtype=np.int8)
+
+    # In each round as many runs of each length begin as end, so that the same number of doubles
+    # wastes each class; the first rounds bring all doubles to their places in runs.
+    doubles = _Doubles(waste.n_doubles, may_lose=odd and waste.third > 0)
     _plan_ramp(n_active, waste.n_runs_of_length, doubles, moves)
     for round_ in range(n_active - 1, n_rounds):
         _plan_round(round_, n_active, waste.n_runs_of_length, doubles, moves[round_])
@@ -175,27 +188,30 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
 def _plan_ramp(
     n_active: int, n_runs_of_length: list[int], doubles: _Doubles, moves: NDArray[np.int8]
 ) -> None:
-    """Plan the rounds before the first chunk is the oldest, so that all runs are under way then.
+    """Plan the first rounds, in which each double gets its second chunk and its place in a run.
 
-    Each double takes its second chunk in one of these rounds, and gets its place in a run: as many
-    doubles have so many rounds left of runs of each length as later in every round.
+    A *run* of length k + 1 are k + 1 rounds in which a double keeps one chunk without giving it
+    away, until this has class q - 2. At the end of these rounds as many doubles are within runs of
+    each length, with so many rounds left, as in every later round: with two runs of length 2 in a
+    round, two doubles have one round left, and two begin anew.
 
     Parameters
     ----------
     n_active
-        The number of active chunks, q.
+        The number of active chunks, q. The first chunk is the oldest from round q - 1 on.
     n_runs_of_length
         ``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round.
     doubles
         `rounds_left` is written.
     moves
         ``moves[round, double]``: the move in the round in which a double gets its second chunk is
-        written.
+        written, which is the class of this chunk.
     """
     double = 0
     longest = len(n_runs_of_length) - 1
     for rounds_left in range(longest + 1):
         for rounds_past in range(longest - rounds_left, -1, -1):
+            # A run that began `rounds_past` rounds ago; its chunk was that much younger then.
             for _ in range(n_runs_of_length[rounds_left + rounds_past]):
                 round_ = n_active - 2 - rounds_past
                 moves[round_, double] = n_active - 3 - rounds_past - rounds_left
@@ -210,14 +226,17 @@ def _plan_round(
     doubles: _Doubles,
     moves: NDArray[np.int8],
 ) -> None:
-    """Plan the moves of doubles in one round, and go on with their states.
+    """Plan the moves of all doubles in one round, and go on with their states.
+
+    A double is a rank that holds two chunks which still spread. It is within a run (some rounds in
+    which it keeps one of them), or swaps after it met the late rank, or is free for either.
 
     Parameters
     ----------
     round_
         The number of the round.
     n_active
-        The number of active chunks, q.
+        The number of chunks that still spread, q.
     n_runs_of_length
         ``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round.
     doubles
@@ -225,34 +244,13 @@ def _plan_round(
     moves
         ``moves[double]``: written.
     """
-    all_doubles = range(len(moves))
     free = [
         double
-        for double in all_doubles
+        for double in range(len(moves))
         if not doubles.swaps_left[double] and not doubles.rounds_left[double]
     ]
     n_swapping = sum(swaps > 0 for swaps in doubles.swaps_left)
-
-    # Doubles within a run, or after their exchange, go on with it. Within a run a double takes
-    # class q - 2, which is the oldest a round later, and gives it then. One in a run of length 3
-    # may face the absent rank in the next round: it takes a class that is q - 2 at that time.
-    loser = doubles.next_loser
-    doubles.next_loser = -1
-    for double in all_doubles:
-        if doubles.swaps_left[double]:
-            moves[double] = SWAP
-            doubles.swaps_left[double] -= 1
-        elif double == loser:
-            moves[double] = LOSE
-            doubles.has_lost[double] = True
-            doubles.rounds_left[double] -= 1
-        elif doubles.rounds_left[double]:
-            moves[double] = n_active - 2
-            is_candidate = doubles.rounds_left[double] == 2 and not doubles.has_lost[double]
-            if is_candidate and doubles.next_loser < 0 and round_ >= n_active:
-                moves[double] = n_active - 3
-                doubles.next_loser = double
-            doubles.rounds_left[double] -= 1
+    _continue_runs(n_active, doubles, moves, may_lose=round_ >= n_active)
 
     # A free double that has not met the late rank meets it, if not too many swap after that.
     free.sort(key=lambda double: (not doubles.has_met[double], doubles.has_lost[double]))
@@ -265,11 +263,52 @@ def _plan_round(
 
     # The others begin new runs, the longest first; what is left begins runs of length 1.
     for k in range(len(n_runs_of_length) - 1, -1, -1):
-        beginning = free[: n_runs_of_length[k]] if k > 0 else free
+        n_begin = n_runs_of_length[k]
+        beginning = free[:n_begin] if k > 0 else free
         for double in beginning:
             moves[double] = n_active - 3 - k
             doubles.rounds_left[double] = k
-        free = free[n_runs_of_length[k] :]
+        free = free[n_begin:]
+
+
+def _continue_runs(
+    n_active: int, doubles: _Doubles, moves: NDArray[np.int8], *, may_lose: bool
+) -> None:
+    """Plan the moves of the doubles that are within a run, or swap after they met the late rank.
+
+    Within a run a double takes class q - 2 in each round: a chunk that is the oldest a round
+    later, and is given then. If ranks are odd in number, one rank faces an absent one in each
+    round and misses a chunk. A double in a run of length 3 may be this rank, once: the round
+    before it takes class q - 3 instead.
+
+    Parameters
+    ----------
+    n_active
+        The number of chunks that still spread, q.
+    doubles
+        The states of all doubles before the round; changed.
+    moves
+        ``moves[double]``: written for these doubles.
+    may_lose
+        Whether a double may be chosen to face the absent rank in the next round.
+    """
+    loser = doubles.next_loser
+    doubles.next_loser = -1
+    for double in range(len(moves)):
+        if doubles.swaps_left[double]:
+            moves[double] = SWAP
+            doubles.swaps_left[double] -= 1
+        elif double == loser:
+            moves[double] = LOSE
+            doubles.has_lost[double] = True
+            doubles.rounds_left[double] -= 1
+        elif doubles.rounds_left[double]:
+            moves[double] = n_active - 2
+            is_candidate = doubles.rounds_left[double] == 2 and not doubles.has_lost[double]
+            if is_candidate and doubles.next_loser < 0 and may_lose:
+                moves[double] = n_active - 3
+                doubles.next_loser = double
+            doubles.rounds_left[double] -= 1
 
 
 ORDERS = 200
@@ -289,13 +328,34 @@ when the round began."""
 
 
 def schedule(n: int, seed: int = 0) -> Sends:
-    """Return the sends of an all-reduce around the late rank n - 1.
+    """Return the sends of an all-reduce around one late rank, over two-way circuits (StragglAR).
+
+    While rank n - 1 is late, the others add up n - 1 chunks among themselves: rank g then holds
+    chunk g. The schedule begins when the last rank is there. In each of the first n - 1 rounds it
+    meets another rank; both then have one chunk that is summed over all. All other ranks copy such
+    chunks to each other in pairs, so that a chunk is at twice as many ranks after each round.
 
     There are the fewest rounds, n + ceil(log2 n) - 2, for every even n; for odd n as many as
-    `fewest_late_rounds` says, or one more. There are n (n - 1) sends: no rank gets what it has.
+    `fewest_late_rounds` says, or one more. For odd n one rank of n + 1 is absent: the rank that
+    would face it misses a chunk, and gets it in a round at the end.
 
-    Time and memory O(n^2), as much as there are sends. For odd n one rank of n + 1 is absent: who
-    would face it misses a chunk, always another one, and gets it in a round at the end.
+    Parameters
+    ----------
+    n
+        The number of ranks, the late one included; 2 at least.
+    seed
+        Of the order of ranks that are equally good as partners.
+
+    Returns
+    -------
+    int32 array, shape (n (n - 1), 5)
+        Rows of round, source, destination, chunk and kind, by round; no rank gets what it has. For
+        two ranks: ``[[0, 0, 1, 0, 1], [0, 1, 0, 0, 1]]``, an exchange in which both add.
+
+    Raises
+    ------
+    SolverError
+        If no plan is found, which happens for no n up to 1,024.
     """
     n = integer("n", n, at_least=2)
     copies = stored()["copies"].get(str(n))
@@ -354,7 +414,23 @@ def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
 
 
 def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
-    """Yield plans for ranks with two active chunks, the best first."""
+    """Yield plans for the ranks that hold two spreading chunks at once, the best plan first.
+
+    If n is a power of two there are no such ranks. Otherwise there is a closed form for many n,
+    and a depth-first search for the others.
+
+    Parameters
+    ----------
+    n
+        The number of ranks.
+    n_active
+        The number of chunks that spread at the same time, ceil(log2 n) for even n.
+
+    Yields
+    ------
+    int8 array, shape (rounds, doubles)
+        ``moves[round, double]``, as `plan_runs` returns it.
+    """
     surplus = _count_surplus(n)
     is_odd = n % 2 == 1
     if surplus == 0:

@@ -104,7 +104,9 @@ class DoublesSearch:
     def _extend(
         self, turn: int, doubles: tuple[Double, ...], budgets: Budgets, debts: tuple[int, ...]
     ) -> list[tuple[int, ...]] | None:
-        """Return the moves from a round on, those of the last round first; None if there are none.
+        """Return the moves of all doubles from a round on, by depth-first search.
+
+        States from which no plan leads to the end are remembered, and not entered again.
 
         Parameters
         ----------
@@ -116,6 +118,11 @@ class DoublesSearch:
             What is still to be wasted, by class.
         debts
             Classes that ranks got in swaps of the round before.
+
+        Returns
+        -------
+        list or None
+            For each round the move of each double, the last round first; None if there is no plan.
         """
         if turn == self.n_chunks + self.q - 1:
             return []
@@ -136,7 +143,19 @@ class DoublesSearch:
     ) -> list[tuple[DoublesStep, Budgets]]:
         """List the moves that all doubles together can make in a round, the most promising first.
 
-        The parameters are those of `_extend`.
+        A *double* is a rank with two chunks that spread.
+
+        Parameters
+        ----------
+        turn
+            The number of the round.
+        doubles
+            The doubles before the round.
+        budgets
+            ``budgets[class]``: how many of the holders that a chunk could have are still to be
+            wasted, by doubles that do not give it.
+        debts
+            Classes that ranks got in swaps of the round before.
 
         Returns
         -------
@@ -177,7 +196,17 @@ class DoublesSearch:
         return [allowed[number] for number in order]
 
     def _list_options(self, turn: int, double: Double) -> list[_Option]:
-        """List the moves of one double in a round.
+        """List the moves of one double in a round: a rank that holds two chunks that spread.
+
+        The late rank meets one rank in each round; the chunk of this rank is then complete, and
+        spreads by copies. A chunk has class c if that was c + 1 rounds ago, and spreads until it
+        has class q - 1. Ranks are paired in each round. A rank with the oldest chunk gives it and
+        takes a younger one; a rank with younger ones gives one of them and takes the oldest, but
+        keeps both of its own. The chunk that a double does not give is *wasted* for a round.
+
+        Example, q = 4, after the ramp: a double with classes 0 and 2 gives one of them, and wastes
+        the other: two options. Its classes are 1 and 3 in the next round; it then gives class 3,
+        wastes class 1, and takes class 0 or 2, meets the late rank, or swaps.
 
         Parameters
         ----------
@@ -185,63 +214,90 @@ class DoublesSearch:
             The number of the round. Rounds before q are the ramp, in which there are not yet q
             active chunks.
         double
-            A rank that holds two active chunks, by their classes: a chunk of class a met the late
-            rank a + 1 rounds ago.
+            The classes of its two chunks.
 
         Returns
         -------
         list of _Option
             For each move, the class that the double wastes, and its classes in the next round.
         """
-        q = self.q
+        if double.old < self.q - 1:
+            return self._options_with_young_chunks(turn, double)
+        no_chunk = self._class_without_chunk(turn)
+        if turn == self.q - 1 and double.young == no_chunk:  # too late for two chunks
+            return []
+        return self._options_with_oldest_chunk(turn, double, no_chunk)
+
+    def _class_without_chunk(self, turn: int) -> int:
+        """Return the class that stands for no chunk: older than all that there are in a round."""
+        return self.q - 1 if turn < self.q else self.q
+
+    def _age(self, double: Double, turn: int, kept: tuple[int, int]) -> Double:
+        """Return a double after a round in which it has two classes, which grow older by one."""
+        no_chunk = self._class_without_chunk(turn)
+        classes = [c if c == no_chunk else c + 1 for c in kept]
+        return Double(min(classes), max(classes), double.met, double.lost)
+
+    def _options_with_young_chunks(self, turn: int, double: Double) -> list[_Option]:
+        """List the moves of a double without the oldest chunk: it gives one, and wastes the other.
+
+        Parameters and result are those of `_list_options`.
+        """
         young = double.young
         old = double.old
-        no_chunk = q  # the class that stands for no chunk
-        if turn < q:
-            no_chunk = q - 1
+        after = self._age(double, turn, (young, old))
+        options = [_Option(SEND + young, old, after), _Option(SEND + old, young, after)]
 
-        def after(one: int, other: int, *, met: bool = False, lost: bool = False) -> Double:
-            """Return the double with two classes, which are one older in the next round."""
-            classes = [c if c == no_chunk else c + 1 for c in (one, other)]
-            return Double(min(classes), max(classes), double.met or met, double.lost or lost)
+        # If ranks are odd in number it may give to the absent rank, and miss the oldest chunk.
+        may_lose = old == self.q - 2 and not double.lost and self.n_losers > 0
+        if may_lose and turn >= self.q:
+            options.append(_Option(LOSE, young, after._replace(lost=True)))
+        return options
 
-        # With two chunks that are not the oldest it gives one and wastes the other.
-        if old < q - 1:
-            options = [
-                _Option(SEND + young, old, after(young, old)),
-                _Option(SEND + old, young, after(young, old)),
-            ]
-            if old == q - 2 and not double.lost and self.n_losers and turn >= q:
-                options.append(_Option(LOSE, young, after(young, old, lost=True)))
-            return options
-        if turn == q - 1 and young == no_chunk:  # too late for two chunks
-            return []
+    def _options_with_oldest_chunk(
+        self, turn: int, double: Double, no_chunk: int
+    ) -> list[_Option]:
+        """List the moves of a double that gives the oldest chunk: it takes another one for it.
 
-        # Otherwise it gives the oldest and takes another one, and wastes the younger. Classes up
-        # to `same_as_last` all stand for the last chunk, so the first of them is enough.
+        Parameters and result are those of `_list_options`; `no_chunk` is the class that stands for
+        no chunk. In the ramp, where no chunk is the oldest yet, a rank without a second chunk
+        moves in the same way.
+        """
+        q = self.q
+        young = double.young
         wasted = young
         if young == no_chunk:
             wasted = NO_WASTE
+
+        # It takes any class but its own. Classes up to `same_as_last` all stand for the last
+        # chunk, so the first of them is enough.
         same_as_last = turn - self.n_chunks
         takes = [c for c in range(min(turn, q - 1)) if c != young]
         takes = takes[:1] + [c for c in takes[1:] if c > same_as_last]
-        options = [_Option(c, wasted, after(young, c)) for c in takes]
+        options = [_Option(c, wasted, self._age(double, turn, (young, c))) for c in takes]
+
+        # It may meet the late rank once, whose new chunk has class 0 in the next round.
         if not double.met and turn < self.n_chunks:
-            options.append(_Option(EXCHANGE, wasted, after(young, -1, met=True)))
+            after_meeting = self._age(double, turn, (young, -1))._replace(met=True)
+            options.append(_Option(EXCHANGE, wasted, after_meeting))
         if turn >= q and young <= q - 3:
-            options.append(_Option(SWAP, NO_WASTE, after(young, q - 2)))
+            options.append(_Option(SWAP, NO_WASTE, self._age(double, turn, (young, q - 2))))
 
         # In the ramp there is no oldest chunk yet, so it may also take nothing.
         if turn < q - 1:
-            options.append(_Option(IDLE, wasted, after(young, no_chunk)))
+            after = self._age(double, turn, (young, no_chunk))
+            options.append(_Option(IDLE, wasted, after))
             if young != no_chunk:
-                options.append(_Option(SEND + young, NO_WASTE, after(young, no_chunk)))
+                options.append(_Option(SEND + young, NO_WASTE, after))
         return options
 
     def _add_option(
         self, turn: int, step: DoublesStep, option: _Option, budgets: Budgets
     ) -> DoublesStep | None:
-        """Let one more double move in a round.
+        """Let one more double move in a round, and count what all of them waste and take together.
+
+        A double is a rank with two chunks that spread, one of which it can give in a round; the
+        other one is *wasted*. A chunk has class c if it began to spread c + 1 rounds ago.
 
         Parameters
         ----------
@@ -296,7 +352,12 @@ class DoublesSearch:
         budgets: Budgets,
         debts: tuple[int, ...],
     ) -> Budgets | None:
-        """Return the budgets after a round, or None if the moves lead nowhere.
+        """Check the moves of all doubles in a round; return the budgets of the next round.
+
+        A *double* is a rank with two chunks that spread. Chunks could spread to 2^(q - 1) ranks,
+        which is too many by the surplus; the *budget* of a class is the part of the surplus that
+        its chunk has still to lose. A double that does not give a chunk of class c for one round
+        *wastes* it: there are 2^(q - 2 - c) holders less at the end.
 
         Parameters
         ----------
@@ -306,16 +367,16 @@ class DoublesSearch:
             The moves of all doubles.
         doubles, budgets, debts
             The state before the round, as in `_extend`.
-        """
-        # Enough rounds have to be left for all exchanges and losses, one of each in a round.
-        q = self.q
-        exchanges_left = sum(not double.met for double in step.doubles)
-        if exchanges_left > max(0, self.n_chunks - 1 - turn):
-            return None
-        losses_left = self.n_losers - sum(double.lost for double in step.doubles)
-        if losses_left > self.n_chunks + q - 2 - turn:
-            return None
 
+        Returns
+        -------
+        tuple of int or None
+            ``budgets[class]`` after the round, where all chunks are older by one class; None if
+            the moves lead nowhere.
+        """
+        if not self._has_rounds_for_meetings(turn, step):
+            return None
+        q = self.q
         budgets_after = [self.surplus] + [0] * (q - 1)
         for c in range(min(turn, q - 1)):
             is_last_chunk = turn - 1 - c >= self.n_chunks - 1
@@ -331,14 +392,7 @@ class DoublesSearch:
                     return None
             elif budget > self.n_doubles * ((1 << (q - 2 - c)) - 1):
                 return None
-
-            # Doubles take no more of a class than there are ranks that give it: its holders that
-            # are neither doubles nor in debt, and the doubles that give it. One rank may have to
-            # give class q - 2 to the absent rank.
-            held = sum(c in (double.young, double.old) for double in doubles) + debts.count(c)
-            sent = sum(move == SEND + c for move in step.moves)
-            to_absent = c == q - 2 and self.n_losers > 0 and LOSE not in step.moves
-            if step.asked[c] + to_absent > self._count_holders(c, budgets[c]) - held + sent:
+            if not self._has_enough_givers(c, step, doubles, budgets[c], debts):
                 return None
 
         # When the ramp ends, all ranks hold one active chunk, and doubles two.
@@ -348,6 +402,49 @@ class DoublesSearch:
             if holders != n_ranks + self.n_doubles:
                 return None
         return tuple(budgets_after)
+
+    def _has_rounds_for_meetings(self, turn: int, step: DoublesStep) -> bool:
+        """Tell whether enough rounds are left, after round `turn`, for what each double does once.
+
+        Each double has to meet the late rank, and `n_losers` of them face the absent rank; one
+        double can do each of that in a round. The late rank has no new chunks after n_chunks.
+        """
+        n_to_meet = sum(not double.met for double in step.doubles)
+        if n_to_meet > max(0, self.n_chunks - 1 - turn):
+            return False
+        n_to_lose = self.n_losers - sum(double.lost for double in step.doubles)
+        return n_to_lose <= self.n_chunks + self.q - 2 - turn
+
+    def _has_enough_givers(
+        self,
+        c: int,
+        step: DoublesStep,
+        doubles: tuple[Double, ...],
+        budget: int,
+        debts: tuple[int, ...],
+    ) -> bool:
+        """Tell whether there are as many ranks that give the chunk of class c as doubles take it.
+
+        Parameters
+        ----------
+        c
+            The class.
+        step
+            The moves of all doubles in the round.
+        doubles
+            The doubles before the round. They give a chunk only if their move says so.
+        budget
+            What is still to be wasted of the class, which tells how many ranks hold it.
+        debts
+            Classes that ranks got in swaps of the round before; these ranks give something else.
+        """
+        n_doubles_with_it = sum(c in (double.young, double.old) for double in doubles)
+        n_doubles_that_give = sum(move == SEND + c for move in step.moves)
+        n_other_givers = self._count_holders(c, budget) - n_doubles_with_it - debts.count(c)
+
+        # One rank may have to give class q - 2 to the absent rank.
+        goes_to_absent = c == self.q - 2 and self.n_losers > 0 and LOSE not in step.moves
+        return step.asked[c] + goes_to_absent <= n_other_givers + n_doubles_that_give
 
     def _count_holders(self, c: int, budget: int) -> int:
         """Return how many ranks hold the chunk of class c, of which `budget` is still to waste."""
