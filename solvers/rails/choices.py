@@ -100,6 +100,8 @@ class Decoder:
         ring = np.array([each.to for each in choice.rings])
         cycle = np.array([each.part for each in choice.rings])
         turns, where = np.zeros(n_turns), np.zeros((n_turns, 3), np.int64)
+        # A switch that stops as a whole changes no circuit here: none would be up in time.
+        change_s = np.inf if network.switching == "all-stop" else choice.delay_s
         widths, b = np.array(choice.widths), len(choice.widths)
         circuits, free_s = self.circuits[:, :b], self.free_s[:, :b]
         room = circuits[0], circuits[1], free_s[0], free_s[1], self.mark, self.queue, self.keys
@@ -108,7 +110,7 @@ class Decoder:
             *(seats.begin, seats.member, seats.first, seats.after, self.waits.copy()),
             *(choice.rank, choice.haste_s, choice.ways, ring, cycle),
             *(np.arange(b), widths * network.port_bytes_per_s, *self.menu),
-            *(choice.delay_s, choice.price_s),
+            *(change_s, choice.price_s),
             *(choice.in_turn, most_s, self.most_rows, *room, self.start, self.end, self.taken),
             *(turns, where),
         )
@@ -137,7 +139,9 @@ class Search:
         self.best: RailChoice | None = None
         self.best_s, self.known_s = known_s * (1 - 1e-12), known_s
         self.tried = self.better = 0
-        self.bound_s = bound_step(seats) * (1 + 1e-9)
+        all_stop = seats.job.network.switching == "all-stop"
+        bound_s = seats.job.lower_bound() if all_stop else bound_step(seats)
+        self.bound_s = bound_s * (1 + 1e-9)
         self.component, self.families = list_components(seats), list_families(seats)
         self.cuts = list_cuts(self.component, self.families)
         self.orders = list(list_orders(seats, self.families))

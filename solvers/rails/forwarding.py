@@ -19,8 +19,9 @@ from optmatch.solvers.rails.seats import Seats, seat_ranks
 
 _WORK, _MOST_TRIALS = 6e9, 60_000
 """Nodes and circuits that a search looks at in all, and plans that it tries with each delay."""
-_MOST_OPERATIONS = 1_000_000
-"""By rail: with more, a few trials would take minutes."""
+_MOST_NODES = 8_000_000
+"""By rail: the arrays of a search take some 300 bytes for each node, so that they stay below
+2.5 GB. A trial then takes seconds; the first few are the best simple rings."""
 
 
 def plan_forwarded(
@@ -34,7 +35,7 @@ def plan_forwarded(
     All this is done as if the delay was a hundred times as long, and ten times, before: what is
     good then is good now, too. `most` limits how many are tried.
     """
-    if not is_served(job) or most == 0:
+    if not can_forward(job) or most == 0:
         return
     began_s = time.process_time()
     seats = seat_ranks(job)
@@ -56,6 +57,8 @@ def _search(search: Search, most: int | None) -> None:
     job = search.seats.job
     delay_s = job.network.delay_s
     longer = [many * delay_s for many in (100, 10) if 0 < many * delay_s < job.lower_bound()]
+    if job.network.switching == "all-stop":
+        longer = []  # no delay counts where circuits never change
     for part, each in enumerate((*longer, delay_s), 1):
         left = _MOST_TRIALS if most is None else most * part // (1 + len(longer)) - search.tried
         search.go_on(each, left, _WORK * part / (1 + len(longer)))
@@ -63,21 +66,32 @@ def _search(search: Search, most: int | None) -> None:
         search.go_on(delay_s, 10**9, np.inf)  # the clock ends it
 
 
-def is_served(job: RailJob) -> bool:
-    """Tell whether data may be forwarded: ports go one way, nothing stops, all goes in rings."""
-    step, network = job.step(), job.network
-    if network.switching != "per-circuit" or (network.fabric and network.fabric.bidirectional):
+def can_forward(job: RailJob) -> bool:
+    """Tell whether `plan_forwarded` plans a job: ports go one way, and all collectives in rings.
+
+    Where a switch stops as a whole, its circuits never change in such plans, and nothing stops.
+    """
+    step = job.step()
+    if job.fabric is not None and job.fabric.bidirectional:
         return False
-    on = {(rank, g.rail) for g in step.groups if g.rail >= 0 for rank in g.ranks}
-    if step.n_operations > _MOST_OPERATIONS * len({rail for _, rail in on}):
+    groups = [group for group in step.groups if group.rail >= 0]
+    seats = {(rank, group.rail) for group in groups for rank in group.ranks}
+    n_rails = len({group.rail for group in groups})
+    if step.n_operations > _MOST_NODES * n_rails:
         return False
-    if not on or len({rank for rank, _ in on}) < len(on):
-        return False  # nothing rides, or a rank has ports on several rails
+
+    # No communication rides a rail, or a rank has ports on several rails.
+    if not seats or len({rank for rank, _ in seats}) < len(seats):
+        return False
     return not any(
-        job.collectives.get(g.dimension, "ring") != "ring" and len(g.ranks) > 2
-        for g in step.groups
-        if g.rail >= 0
+        job.collectives.get(group.dimension, "ring") != "ring" and len(group.ranks) > 2
+        for group in groups
     )
+
+
+def is_served(job: RailJob) -> bool:
+    """Tell whether circuits may change in plans that forward data: one by one, on no fixed ring."""
+    return job.network.switching == "per-circuit" and can_forward(job)
 
 
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:

@@ -29,7 +29,7 @@ from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import ALL_TO_ALL
-from optmatch.solvers.rails.forwarding import is_served, plan_forwarded
+from optmatch.solvers.rails.forwarding import can_forward, is_served, plan_forwarded
 from optmatch.solvers.rails.policies import (
     NO_SPLIT,
     Start,
@@ -79,7 +79,7 @@ def solve_by(
                 stats["reason"] = NO_SPLIT
             elif plan is None:
                 stats["reason"] = "the fabric does not hold all circuits of a state at once"
-            searched = method in ("prefetch", "ilp") and is_served(problem)
+            searched = method in ("prefetch", "ilp") and can_forward(problem)
             limit = Limit.TIME if searched and limits.time_s is not None else Limit.EXHAUSTED
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
@@ -88,7 +88,8 @@ def solve_by(
     try:
         bound = problem.lower_bound()
         exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
-        if (exchanges or 2 * problem.network.delay_s > bound) and is_served(problem):
+        changes_count = exchanges or 2 * problem.network.delay_s > bound
+        if changes_count and is_served(problem):
             bound = bound_step(seat_ranks(problem))
     except TimeUp:
         bound, limit = -math.inf, Limit.TIME

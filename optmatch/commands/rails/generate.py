@@ -44,6 +44,7 @@ _SPLIT: tuple[Row, ...] = (
     ("--ep", "ep", "Degree of expert parallelism; divides --dp x --cp."),
     ("--zero-stage", "zero_stage", "How much is sharded, 0 to 3; 3 is FSDP."),
     ("--shard", "shard", "Hybrid sharding: ranks that share one copy.  [default: all]"),
+    ("--fsdp", "fsdp", "Streams of hybrid sharding: one, or one more for copies (fsdp2)."),
     ("--sequence-parallel", "sequence_parallel", "Whether tensor ranks share activations."),
     ("--schedule", "schedule", "Order of micro-batches."),
     ("--overlap", "overlap", "Whether passes of dualpipe side by side go on together."),

@@ -96,12 +96,12 @@ PRESETS = MappingProxyType(
         ),
         "gpt3-175b-fsdp": Preset(
             model=_model(96, 12288, 96, None, 2048, 50257, 49152, 2, 1, 1),
-            parallelism=Parallelism(dp=512, zero_stage=3, shard=512),
+            parallelism=Parallelism(dp=512, zero_stage=3, shard=512, fsdp="fsdp2"),
             batch=2,
             micro_batch=-1,
             source="Language Models are Few-Shot Learners, arXiv 2005.14165, table 2.1. Hybrid"
             " sharding over 512 GPUs as in PyTorch FSDP, arXiv 2304.11277, which trains this model"
-            " on up to 512. Chosen: two sequences for each GPU.",
+            " on up to 512. Chosen: two sequences for each GPU, and the streams of FSDP2.",
             paper="model dp shard zero_stage",
         ),
     }

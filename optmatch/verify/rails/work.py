@@ -97,7 +97,7 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     The predecessors of an operation are its dependencies and the one before it in its stream. A
     rank has a stream for what it computes, one for the collectives of each dimension inside its
     server, one for those on its rail, and one for what it sends to, and one for what it receives
-    from, each other rank.
+    from, each other rank. Groups that name a stream have it for themselves.
 
     Parameters
     ----------
@@ -142,12 +142,13 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
 def _number_streams(step: Step, operations: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """Return the stream of each operation by dimension and place, and the number of streams.
 
-    Stream ``2 d`` is inside the server, ``2 d + 1`` on the rail; the last dimension is that of
+    Groups of a dimension share their streams, but for those that name a stream of their own.
+    Stream ``2 s`` is inside the server, ``2 s + 1`` on the rail; the last one is that of
     computation, which has no group.
     """
-    dimensions = sorted({group.dimension for group in step.groups})
-    numbers = [dimensions.index(group.dimension) for group in step.groups]
-    dimension_of_group = np.array([*numbers, len(dimensions)])
+    names = sorted({(group.dimension, group.stream) for group in step.groups})
+    numbers = [names.index((group.dimension, group.stream)) for group in step.groups]
+    stream_of_group = np.array([*numbers, len(names)])
     on_rail = step.rail[operations] >= 0
-    stream = 2 * dimension_of_group[step.group[operations]] + on_rail
-    return stream, 2 * len(dimensions) + 2
+    stream = 2 * stream_of_group[step.group[operations]] + on_rail
+    return stream, 2 * len(names) + 2

@@ -18,10 +18,12 @@ from tests.helpers.static_rings import list_orders, ring_s, time_rings
 POLICIES = ("static", "on-demand", "provisioned")
 
 
-def draw_small_job(rng: random.Random) -> om.RailJob | None:
+def draw_small_job(
+    rng: random.Random, switching: str = "per-circuit"
+) -> om.RailJob | None:
     """Draw a job in which data may be forwarded; None if options do not fit each other."""
     options = draw_options(rng)
-    options |= {"switching": "per-circuit", "collectives": {}, "fabric": None, "radix": None}
+    options |= {"switching": switching, "collectives": {}, "fabric": None, "radix": None}
     try:
         job = make_job(**options | {"dp": min(options["dp"], 4)})
         job.lower_bound()
@@ -46,6 +48,21 @@ def test_a_static_ring_is_never_better(monkeypatch: pytest.MonkeyPatch) -> None:
         assert many.objective <= rival_s * (1 + 1e-9), number
         better += many.objective < rival_s * (1 - 1e-9)
     assert better > tried / 3
+
+
+def test_a_static_ring_is_never_better_on_switches_that_stop_as_a_whole() -> None:
+    n_jobs = n_forwarded = 0
+    for number in range(examples(12, plain=6)):
+        job = draw_small_job(random.Random(f"all-stop ring {number}"), "all-stop")
+        if job is None:
+            continue
+        n_jobs += 1
+        found = om.solve(job, "prefetch", seed=0, limits=om.Limits(iterations=400))
+        assert found.objective is not None
+        assert found.objective <= ring_s(job, number) * (1 + 1e-9), number
+        assert om.verify(job, found).valid, number
+        n_forwarded += len(found.answer.relays) > 0
+    assert n_jobs > 3 and n_forwarded
 
 
 def test_no_policy_is_better() -> None:

@@ -98,11 +98,13 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
             parts = [(family, ranks)]
         else:
             parts = [*_split_members(family, ranks, servers, rails)]
+        # The all-reduces of copies may overlap with the collectives of shards.
+        stream = "copies" if family == "copies" and split.fsdp == "fsdp2" else ""
         for name, table in parts:
             on_rail = servers[table[0, 0]] != servers[table[0, 1]]
             for number, row in enumerate(table.tolist()):
                 rail = int(rails[row[0]]) if on_rail else SCALE_UP
-                found.append(Group(f"{name}.{number}", dimension, tuple(row), rail))
+                found.append(Group(f"{name}.{number}", dimension, tuple(row), rail, stream))
     return tuple(found)
 
 

@@ -14,6 +14,8 @@ DEGREES: tuple[Degree, ...] = get_args(Degree)
 Axis = Literal["dp", "tp", "pp", "cp", "ep"]
 """The dimensions that an order may name: with ``"ep"``, replicas with different experts are an
 axis of their own."""
+FsdpStreams = Literal["fsdp1", "fsdp2"]
+"""Which generation of PyTorch's FSDP tells the streams of hybrid sharding."""
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"]
 
 
@@ -35,6 +37,13 @@ class Parallelism(Value):
         Hybrid sharding: over how many consecutive ranks ZeRO shards, of the `dp` times `cp` that
         have the same weights, parts of a sequence first; their copies all-reduce what each has
         reduced. None for all. With `ep` above 1 experts are always sharded over all.
+    fsdp
+        The streams of hybrid sharding. ``"fsdp1"``: all-reduces of copies share the stream in
+        which weights are gathered and gradients are reduced and scattered, as in PyTorch's first
+        ``FullyShardedDataParallel`` (1.12 to 2.0). ``"fsdp2"``: they have a stream of their own,
+        as ``all_reduce_stream`` of ``torch.distributed.fsdp.fully_shard``
+        (``torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py``), which lets them go on
+        beside the other collectives.
     sequence_parallel
         Whether tensor-parallel ranks share activations between layers: an all-gather and a
         reduce-scatter instead of an all-reduce.
@@ -82,6 +91,7 @@ class Parallelism(Value):
     ep: Count = 1
     zero_stage: Annotated[int, Range(0, 3)] = 0
     shard: Count | None = None
+    fsdp: FsdpStreams = field(default="fsdp1", metadata={"brief": True})
     sequence_parallel: bool = False
     schedule: PipelineSchedule = "1f1b"
     virtual_stages: Count = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -47,12 +47,16 @@ class Group(Value):
         The members, in the order of their ring or pipeline.
     rail
         The rail that joins them; -1 if all sit in one server.
+    stream
+        The name of a stream of its own: its collectives then do not wait for those of other
+        groups of the dimension. Empty for the stream that the dimension has in common.
     """
 
     name: str
     dimension: Dimension
     ranks: tuple[Index, ...]
     rail: Annotated[int, Range(SCALE_UP, 2**31 - 1)] = SCALE_UP
+    stream: str = field(default="", metadata={"brief": True})
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -85,7 +89,8 @@ class Step(_Derived):
     starts when all that it depends on has ended, and no earlier than its predecessor in program
     order of the same stream: a rank has one stream for what it computes, one for the collectives
     of each dimension inside its server and one for those on its rail, and one for what it sends
-    to, and one for what it receives from, each rank.
+    to, and one for what it receives from, each rank. Groups with a `Group.stream` have further
+    streams of these names in their dimension.
 
     Parameters
     ----------
@@ -166,9 +171,11 @@ class Step(_Derived):
         made = object.__new__(cls)
         for column in columns.values():
             column.flags.writeable = False
-        for field in fields(cls):
-            value = columns.get(field.name, field.default)
-            object.__setattr__(made, field.name, groups if field.name == "groups" else value)
+        for column_field in fields(cls):
+            value = columns.get(column_field.name, column_field.default)
+            if column_field.name == "groups":
+                value = groups
+            object.__setattr__(made, column_field.name, value)
         made._derive()
         return made
 
@@ -206,6 +213,17 @@ def dimensions(step: Step) -> NDArray[np.int64]:
 def find_dimensions(groups: tuple[Group, ...]) -> NDArray[np.int64]:
     """Return the dimension of each group, an index of `DIMENSIONS`; a last -1 for none."""
     return np.array([*(DIMENSIONS.index(group.dimension) for group in groups), -1])
+
+
+def number_streams(groups: tuple[Group, ...]) -> NDArray[np.int64]:
+    """Return ``number[group]``, shape (groups + 1,): the same for groups that share their streams.
+
+    Groups share the streams of their dimension, those with a `Group.stream` only with others of
+    that name. The last entry stands for no group: computation.
+    """
+    names = [(DIMENSIONS.index(group.dimension), group.stream) for group in groups]
+    number_of = {name: number for number, name in enumerate(sorted(set(names)))}
+    return np.array([*(number_of[name] for name in names), len(number_of)])
 
 
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:

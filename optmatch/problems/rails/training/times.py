@@ -17,11 +17,10 @@ from optmatch.problems.rails.training.step import (
     BROADCAST,
     COLUMNS,
     COMPUTE,
-    DIMENSIONS,
     OPERATIONS,
     SEND,
     Step,
-    find_dimensions,
+    number_streams,
     ring_bytes,
 )
 
@@ -125,12 +124,18 @@ def orders(
 
 def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
     """Return the stream of each operation: operations of one stream keep their order."""
-    own = slice(None) if operations is None else operations
-    kind, dimension = step.kind[own], find_dimensions(step.groups)[step.group[own]]
-    which = 2 * dimension + 2 + (step.rail[own] >= 0)
-    stream = step.rank[own].astype(np.int64) * (2 * len(DIMENSIONS) + 2) + which
-    message = np.where(kind >= SEND, kind, 0).astype(np.int64)
-    return (stream * (step.n_ranks + 1) + step.peer[own] + 1) * len(OPERATIONS) + message
+    rows = slice(None) if operations is None else operations
+    kind = step.kind[rows]
+    stream_of_group = number_streams(step.groups)
+
+    # A rank has two streams for each number: inside its server, and on its rail.
+    stream = 2 * stream_of_group[step.group[rows]] + (step.rail[rows] >= 0)
+    n_streams_of_rank = 2 * int(stream_of_group[-1]) + 2
+    stream = step.rank[rows].astype(np.int64) * n_streams_of_rank + stream
+
+    # Messages have a stream for each other rank and direction.
+    direction = np.where(kind >= SEND, kind, 0).astype(np.int64)
+    return (stream * (step.n_ranks + 1) + step.peer[rows] + 1) * len(OPERATIONS) + direction
 
 
 def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64]]:

@@ -133,3 +133,19 @@ def test_options_of_the_command_line(tmp_path: Any) -> None:
     assert isinstance(job, om.RailJob)
     assert (job.workload.peak_flops_per_s, job.workload.memory_bytes_per_s) == (1e9, 3.35e12)
     assert job.lower_bound() == pytest.approx(0.1)
+
+
+def test_copies_are_summed_beside_other_collectives_in_a_stream_of_their_own() -> None:
+    """Of FSDP2 an all-reduce of copies holds up no gathering of weights; of FSDP1 it does."""
+    options = {"zero_stage": 3, "shard": 4, "gpus_per_server": 1, "port_bytes_per_s": 1e6}
+    shared = small_job(8, 1, 1, **options)
+    apart = small_job(8, 1, 1, fsdp="fsdp2", **options)
+    assert {g.stream for g in shared.groups()} == {""}
+    named = {g.name.partition(".")[0]: g.stream for g in apart.groups()}
+    assert named == {"dp": "", "copies": "copies"}
+
+    # The other operations of the step are the same; only the order in streams differs.
+    assert np.array_equal(shared.step().dep, apart.step().dep)
+    assert apart.lower_bound() < shared.lower_bound()
+    solution = om.solve(apart, seed=0)
+    assert om.verify(apart, solution).valid
