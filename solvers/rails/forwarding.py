@@ -91,7 +91,7 @@ def can_forward(job: RailJob) -> bool:
 
 
 def is_served(job: RailJob) -> bool:
-    """Tell whether circuits may change in plans that forward data: one by one, on no fixed ring."""
+    """Tell whether circuits may change, one by one, in plans that forward data."""
     return job.network.switching == "per-circuit" and can_forward(job)
 
 

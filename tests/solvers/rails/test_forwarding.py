@@ -18,9 +18,7 @@ from tests.helpers.static_rings import list_orders, ring_s, time_rings
 POLICIES = ("static", "on-demand", "provisioned")
 
 
-def draw_small_job(
-    rng: random.Random, switching: str = "per-circuit"
-) -> om.RailJob | None:
+def draw_small_job(rng: random.Random, switching: str = "per-circuit") -> om.RailJob | None:
     """Draw a job in which data may be forwarded; None if options do not fit each other."""
     options = draw_options(rng)
     options |= {"switching": switching, "collectives": {}, "fabric": None, "radix": None}
