@@ -1,4 +1,5 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
+from .demands.arrivals import FlowReplay as FlowReplay, replay_flows as replay_flows
 from .demands.rolling import RollingSchedule as RollingSchedule, Slot as Slot
 from .demands.schedules import (
     Permutations as Permutations,

@@ -1,4 +1,4 @@
-"""`optmatch simulate`: replay schedules of demands, and steps of rail jobs, in time."""
+"""`optmatch simulate`: replay schedules of demands, flows, and steps of rail jobs, in time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from optmatch.commands.demands.flows import FLOW_OPTIONS, is_flow_file, simulate_flow_file
 from optmatch.commands.rails.simulate import OPTIONS, POLICIES, simulate_rail_file
 from optmatch.commands.shared.options import JSON_LINES, Duration, with_options
 from optmatch.commands.shared.outcome import (
@@ -29,8 +30,12 @@ _FIELD_OF_OPTION = {
     "packet_rate": "packet_bytes_per_s",
 }
 
+# Options of lists of flows alone, each with the parameter of `RollingSchedule`.
+_PARAMETER_OF_FLOW_OPTION = {"rate": "rate_bytes_per_s", "aim": "aim", "planes": "planes"}
+
 # Options of rail jobs alone.
 _RAIL_OPTIONS = ("jitter", "runs", "triggers", "seed", "output")
+_FOR_RAIL_JOBS = "--policy, --phases, --jitter, --triggers and -o are for rail jobs"
 
 
 @click.command()
@@ -43,6 +48,7 @@ _RAIL_OPTIONS = ("jitter", "runs", "triggers", "seed", "output")
 @click.option("--delay", type=Duration(), help="Replace the reconfiguration delay.")
 @click.option("--packet-rate", type=float, help="Replace the rate of the packet network.")
 @click.option("--flows", is_flag=True, help="Print when each flow is complete.")
+@with_options(FLOW_OPTIONS)
 @click.option(
     "--policy",
     type=click.Choice(POLICIES),
@@ -63,12 +69,18 @@ def simulate(
     as_json: bool,
     **changes: Any,
 ) -> None:
-    """Replay schedules of demands, or one step of rail jobs or their plans. `-` is stdin.
+    """Replay schedules of demands, flows, or one step of rail jobs or their plans. `-` is stdin.
 
     Of demands: when each flow ends, what waits, what is left; exit code 5 if something is. Of
-    rail jobs: the time of a step, and how much of it waits for switches; with --jitter many
-    steps.
+    lists of flows with arrival times (.csv, coflow-benchmark .txt): how long they wait if slots
+    are chosen as they come. Of rail jobs: the time of a step, and how much of it waits for
+    switches; with --jitter many steps.
     """
+    flow_options: dict[str, Any] = {}
+    for option, parameter in _PARAMETER_OF_FLOW_OPTION.items():
+        value = changes.pop(option)
+        if value is not None:
+            flow_options[parameter] = value
     rail_options = {name: changes.pop(name) for name in _RAIL_OPTIONS}
     has_rail_options = policy is not None or phases
     has_rail_options |= any(value is not None for value in rail_options.values())
@@ -80,14 +92,21 @@ def simulate(
     def simulate_file(file: str) -> int:
         from optmatch.problems import RailJob
 
+        if is_flow_file(file):
+            if has_rail_options:
+                raise InputError(_FOR_RAIL_JOBS)
+            options = {**changed_fields, **flow_options}
+            return simulate_flow_file(file, options, each_flow=flows, as_json=as_json)
+        if flow_options:
+            raise InputError("--rate, --aim and --planes are for lists of flows")
         content = read(file)
         problem = content.problem if isinstance(content, Solution) else content
         if isinstance(problem, RailJob):
             subject: Any = content
-            options = {**rail_options, "policy": policy, "phases": phases, "force": force}
-            return simulate_rail_file(file, subject, changed_fields, options, as_json)
+            options_of_rails = {**rail_options, "policy": policy, "phases": phases, "force": force}
+            return simulate_rail_file(file, subject, changed_fields, options_of_rails, as_json)
         if has_rail_options:
-            raise InputError("--policy, --phases, --jitter, --triggers and -o are for rail jobs")
+            raise InputError(_FOR_RAIL_JOBS)
         return _simulate_demand(file, as_solution(content, file), changed_fields, flows, as_json)
 
     ctx.exit(for_each(files, simulate_file, as_json=as_json))

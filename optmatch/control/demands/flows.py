@@ -10,9 +10,16 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 Place = tuple[int, int]
 """A source and a destination port."""
+
+_NOTICE = 12
+"""A flow with a deadline is urgent from so many delays before its latest start on: the slot that
+runs may last ten delays, and then its circuit has to be set up."""
+
+_LEAST_WEIGHT = 1e-12
 
 _LOOK = 8  # flows of an entry that are looked at: the cost of a slot does not grow with the queue
 
@@ -28,10 +35,16 @@ class Flow:
     """How long its circuit has to carry it yet."""
     due: int
     """The tick from which on it goes before all others."""
+    weight: float = 1.0
+    """How much its wait counts."""
+    deadline: int | None = None
+    """The tick by which it should be complete; None if there is none."""
     number: int = -1
     """How many flows came before it; set by the queue."""
     is_overdue: bool = False
     """Whether the queue has found it due."""
+    is_urgent: bool = False
+    """Whether the queue has found its deadline near."""
 
 
 _by_due = attrgetter("due", "number")
@@ -65,12 +78,47 @@ class Waiting:
     """The tick at which it came."""
     done: int
     """The tick at which the last flow so far was complete."""
+    weight: float = 1.0
+    """How much its wait counts."""
+    deadline: int | None = None
+    """The tick by which it should be complete; None if there is none."""
     flows: int = 0
     """How many of its flows wait."""
 
 
+class Urgency(NamedTuple):
+    """How much a demand counts, and by when it should be complete."""
+
+    weight: float = 1.0
+    """How much its wait counts, > 0."""
+    deadline: int | None = None
+    """A tick; None if there is none."""
+
+
+PLAIN = Urgency()
+"""The urgency of a demand of which nothing is said."""
+
+
+@dataclass(eq=False, slots=True)
+class Counts:
+    """Sums over the demands that are complete."""
+
+    weight: float = 0.0
+    """Of all their weights."""
+    weighted_wait: float = 0.0
+    """Of their weights times their waits in ticks."""
+    with_deadline: int = 0
+    """How many had a deadline."""
+    late: int = 0
+    """How many of these were complete after it."""
+
+
 class FlowQueue:
-    """Flows of all entries of a switch; those of one entry are served in the order they came."""
+    """Flows of all entries of a switch.
+
+    Those of one entry are served in the order they came. Where some have weights or deadlines,
+    those that are due come first, then those whose deadlines are near, then the heaviest ones.
+    """
 
     def __init__(self, ports: int, delay: int) -> None:
         """Begin without flows.
@@ -94,6 +142,10 @@ class FlowQueue:
         self.left = np.zeros((ports, ports))
         self.rate = np.zeros((ports, ports))
         self.n_flows = np.zeros((ports, ports))
+        # The weights of waiting flows beyond 1 each: all zeros where nobody gives weights.
+        self.extra_weight = np.zeros((ports, ports))
+        self.n_weighted = 0  # waiting flows of another weight than 1
+        self._with_deadline: dict[int, Flow] = {}  # those that wait, by their numbers
         self._total: dict[Place, int] = {}  # `left` without rounding
         self.waiting: dict[int, Waiting] = {}
         # Complete demands: their number, the ticks they waited together and at most, the last end.
@@ -101,23 +153,46 @@ class FlowQueue:
         self.wait = 0
         self.longest_wait = 0
         self.last_done = 0
+        self.counts = Counts()
+        self.completions: list[tuple[int, int]] | None = None
+        """Receives the number of each demand that becomes complete, and its last tick; or None."""
 
-    def add(self, number: int, parts: Sequence[tuple[Place, int]], now: int) -> None:
+    def add(
+        self,
+        number: int,
+        parts: Sequence[tuple[Place, int]],
+        now: int,
+        urgency: Urgency = PLAIN,
+    ) -> None:
         """Put the flows of a demand behind the flows that wait.
 
         A flow is due when all flows that wait then, itself included, could have been served one
         after the other with a delay each.
+
+        Parameters
+        ----------
+        number
+            The number of the demand.
+        parts
+            Source and destination of each flow, and its ticks.
+        now
+            The present tick.
+        urgency
+            The weight and the deadline of the demand.
         """
-        self.waiting[number] = Waiting(now, now)
+        self.waiting[number] = Waiting(now, now, *urgency)
         due = now + self._work + sum(ticks + self._delay for _, ticks in parts)
         for place, ticks in parts:
-            self.append(Flow(place, number, ticks, due))
+            self.append(Flow(place, number, ticks, due, *urgency))
         self._close(number)
 
-    def add_flow(self, number: int, place: Place, ticks: int, now: int) -> None:
+    def add_flow(
+        self, number: int, place: Place, ticks: int, now: int, urgency: Urgency = PLAIN
+    ) -> None:
         """Put a demand of one flow behind the flows that wait; see `add`."""
-        self.waiting[number] = Waiting(now, now)
-        self.append(Flow(place, number, ticks, now + self._work + ticks + self._delay))
+        self.waiting[number] = Waiting(now, now, *urgency)
+        due = now + self._work + ticks + self._delay
+        self.append(Flow(place, number, ticks, due, *urgency))
 
     def append(self, flow: Flow) -> None:
         """Put one flow behind all that wait, and note it in all figures of its circuit.
@@ -131,13 +206,21 @@ class FlowQueue:
         flows = self._flows.get(place)
         if flows is None:
             flows = self._flows[place] = deque()
-        flows.append(flow)
+        flow.number = self._n_flows_ever
+        self._n_flows_ever += 1
+        if flow.deadline is not None:
+            self._with_deadline[flow.number] = flow
+        if flow.weight != 1.0:
+            self.extra_weight[place] += flow.weight - 1.0
+            self.n_weighted += 1
+        if self.has_priorities:
+            _insert_by_priority(flows, flow)
+        else:
+            flows.append(flow)
         total = self._total.get(place, 0) + flow.ticks
         self._total[place] = total
         self._work += flow.ticks + self._delay
         self.waiting[flow.demand].flows += 1
-        flow.number = self._n_flows_ever
-        self._n_flows_ever += 1
         # Most flows are due later than all others.
         if not self._not_due or self._not_due[-1].due <= flow.due:
             self._not_due.append(flow)
@@ -146,7 +229,7 @@ class FlowQueue:
 
         self.left[place] = total
         self.n_flows[place] = len(flows)
-        if len(flows) <= _LOOK:
+        if len(flows) <= _LOOK or self.has_priorities:
             self.rate[place] = self.look(place).rate  # of the first flows alone
 
     def flows(self) -> list[Flow]:
@@ -170,24 +253,37 @@ class FlowQueue:
         Returns
         -------
         Entry
-            Its rate is the most, over the first `_LOOK` flows, of flows per tick to complete them.
+            Its rate is the most, over the first `_LOOK` flows, of flows per tick to complete them;
+            each flow counts as its weight.
         """
         waiting_ticks = max(0, self._total.get(place, 0) - skip)
         first_complete = 0
         most_per_tick = 0.0
         n_complete = 0
+        weight_complete = 0.0
         service = -skip  # ticks beyond `skip` until the flow in turn is complete
         for flow in self._flows.get(place, ()):
             service += flow.ticks
             if service <= 0:
                 continue
             n_complete += 1
+            weight_complete += flow.weight
             if n_complete == 1:
                 first_complete = service
-            most_per_tick = max(most_per_tick, n_complete / service)
+            most_per_tick = max(most_per_tick, weight_complete / service)
             if n_complete == _LOOK:
                 break
         return Entry(waiting_ticks, first_complete, most_per_tick)
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether a flow waits that has a weight or a deadline."""
+        return self.n_weighted > 0 or bool(self._with_deadline)
+
+    def mean_weight(self) -> NDArray[np.float64]:
+        """Return the mean weight of the flows that wait for each circuit; 1 where none waits."""
+        mean = 1.0 + self.extra_weight / np.maximum(self.n_flows, 1.0)
+        return np.maximum(mean, _LEAST_WEIGHT)  # sums of very different weights are rounded
 
     def most_overdue(self, now: int, reserved: dict[Place, int]) -> OverdueFlow | None:
         """Find the due flow that came first, of those that committed slots do not complete.
@@ -199,20 +295,58 @@ class FlowQueue:
         reserved
             Ticks that committed slots serve, by circuit.
         """
-        # Those that have become due since the last call join the others, which stay sorted.
-        n_due = bisect_right(self._not_due, now, key=lambda flow: flow.due)
-        if n_due:
-            for flow in self._not_due[:n_due]:
-                flow.is_overdue = True
-            self._overdue += self._not_due[:n_due]
-            self._overdue.sort(key=_by_number)
-            del self._not_due[:n_due]
-
+        self._mark_due(now)
         for flow in self._overdue:
             ticks = self._ticks_until_complete(flow) - reserved.get(flow.place, 0)
             if ticks > 0:
                 return OverdueFlow(flow.place, ticks)
         return None
+
+    def _mark_due(self, now: int) -> None:
+        """Let the flows that have become due by the tick `now` go before others."""
+        # Those that have become due since the last call join the others, which stay sorted.
+        n_due = bisect_right(self._not_due, now, key=lambda flow: flow.due)
+        if n_due:
+            for flow in self._not_due[:n_due]:
+                flow.is_overdue = True
+                if self.has_priorities:
+                    self._put_in_order(flow)
+            self._overdue += self._not_due[:n_due]
+            self._overdue.sort(key=_by_number)
+            del self._not_due[:n_due]
+
+    def urgent_places(self, now: int) -> list[Place]:
+        """List the circuits of flows whose deadlines are near and can still be met.
+
+        From then on these flows go before others on their circuits, behind those that are due.
+
+        Parameters
+        ----------
+        now
+            The present tick.
+        """
+        if not self._with_deadline:
+            return []
+        self._mark_due(now)
+        places = []
+        for flow in self._with_deadline.values():
+            assert flow.deadline is not None
+            latest_start = flow.deadline - flow.ticks - self._delay
+            if not latest_start - _NOTICE * self._delay <= now:
+                continue
+            if now <= latest_start:
+                places.append(flow.place)
+            if not flow.is_urgent:
+                flow.is_urgent = True
+                self._put_in_order(flow)
+        return places
+
+    def _put_in_order(self, flow: Flow) -> None:
+        """Bring a flow to its place in the queue of its circuit after its priority has changed."""
+        flows = self._flows[flow.place]
+        flows.remove(flow)
+        _insert_by_priority(flows, flow)
+        self._note(flow.place)
 
     def _ticks_until_complete(self, flow: Flow) -> int:
         """Return the ticks of a flow and of those before it on its circuit."""
@@ -267,6 +401,11 @@ class FlowQueue:
             self._forget_due_time(flow)
             demand = self.waiting[flow.demand]
             demand.flows -= 1
+            if flow.weight != 1.0:
+                self.extra_weight[flow.place] -= flow.weight - 1.0
+                self.n_weighted -= 1
+            if flow.deadline is not None:
+                del self._with_deadline[flow.number]
             demand.done = max(demand.done, now)
             self._close(flow.demand)
 
@@ -288,6 +427,13 @@ class FlowQueue:
         self.wait += wait
         self.longest_wait = max(self.longest_wait, wait)
         self.last_done = max(self.last_done, demand.done)
+        self.counts.weight += demand.weight
+        self.counts.weighted_wait += demand.weight * wait
+        if demand.deadline is not None:
+            self.counts.with_deadline += 1
+            self.counts.late += demand.done > demand.deadline
+        if self.completions is not None:
+            self.completions.append((number, demand.done))
 
     def _note(self, place: Place) -> None:
         """Bring the figures of a circuit up to date after its flows have changed."""
@@ -298,3 +444,22 @@ class FlowQueue:
         if not entry.ticks:
             self._flows.pop(place, None)
             self._total.pop(place, None)
+            self.extra_weight[place] = 0.0  # without what rounding has left
+
+
+def _priority(flow: Flow) -> tuple[int, float, int]:
+    """Return what flows of one circuit are sorted by: due, deadline near, heaviest, oldest."""
+    if flow.is_overdue:
+        return (0, 0.0, flow.number)
+    if flow.is_urgent:
+        return (1, 0.0, flow.number)
+    return (2, -flow.weight, flow.number)
+
+
+def _insert_by_priority(flows: deque[Flow], flow: Flow) -> None:
+    """Insert a flow into the flows of its circuit, which are sorted by `_priority`."""
+    priority = _priority(flow)
+    position = len(flows)
+    while position > 0 and _priority(flows[position - 1]) > priority:
+        position -= 1
+    flows.insert(position, flow)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.control.demands.flows import FlowQueue, Place
+from optmatch.control.demands.flows import PLAIN, FlowQueue, Place, Urgency
 from optmatch.control.demands.rolling_state import (
     TICKS_PER_S,
     Committed,
@@ -193,6 +193,7 @@ class RollingSchedule:
         self.fabric: Fabric = state.fabric
         self.delay_s: float = state.delay_s
         self.rate_bytes_per_s: float = state.rate_bytes_per_s
+        self.planes: int = state.planes
         self._holds_every_matching = holds_every_matching(state.fabric)
 
         # Exact numbers: ticks of the delay, and the rate as its decimal digits say.
@@ -246,6 +247,11 @@ class RollingSchedule:
         return self._now / TICKS_PER_S
 
     @property
+    def next_free_s(self) -> float:
+        """When the first plane is free: the time of the next decision; 0 before the first slot."""
+        return min(self._free_tick_of_plane) / TICKS_PER_S
+
+    @property
     def queued_bytes(self) -> NDArray[np.float64]:
         """``queued_bytes[source, destination]``: demand that has come and is not served yet."""
         return np.asarray(self._queue.left / TICKS_PER_S * self.rate_bytes_per_s)
@@ -255,6 +261,9 @@ class RollingSchedule:
         demand_bytes: AnyMatrix,
         destination: int | None = None,
         size_bytes: float | None = None,
+        *,
+        weight: float = 1.0,
+        deadline_s: float | None = None,
     ) -> None:
         """Put demand into the queue, now: a matrix of flows, or one flow.
 
@@ -264,6 +273,12 @@ class RollingSchedule:
             ``demand_bytes[source, destination]`` >= 0, full or a sparse matrix of SciPy; it is
             complete when all its flows are. Or the source port of one flow: then `destination` is
             its other port and `size_bytes` > 0 what it has to send. One flow takes microseconds.
+        weight
+            How much the wait of this demand counts, > 0; with the aim ``"wait"`` circuits of
+            heavier flows come earlier.
+        deadline_s
+            When it should be complete, as the clock shows. While that is near and can still be
+            met, its circuits are worth ten times as much; `figures` counts what is late.
 
         Raises
         ------
@@ -271,13 +286,27 @@ class RollingSchedule:
             As of `Demand`.
         """
         with self._tally.call("add"):
+            urgency = PLAIN
+            if weight != 1.0 or deadline_s is not None:
+                urgency = self._urgency_of(weight, deadline_s)
             if destination is None and size_bytes is None:
-                self._queue.add(self._next_demand, self._in_ticks(demand_bytes), self._now)
+                parts = self._in_ticks(demand_bytes)
+                self._queue.add(self._next_demand, parts, self._now, urgency)
             else:
                 place, ticks = self._flow_in_ticks(demand_bytes, destination, size_bytes)
-                self._queue.add_flow(self._next_demand, place, ticks, self._now)
+                self._queue.add_flow(self._next_demand, place, ticks, self._now, urgency)
             self._next_demand += 1
             self._plan.outdated = True
+
+    def _urgency_of(self, weight: Any, deadline_s: Any) -> Urgency:
+        """Check a weight and a deadline in seconds, and convert the deadline to ticks."""
+        checked_weight = number("weight", weight)
+        if checked_weight == 0:
+            raise InputError("weight = 0: > 0 is expected", where="weight")
+        if deadline_s is None:
+            return Urgency(checked_weight)
+        deadline = round(Fraction(repr(number("deadline_s", deadline_s))) * TICKS_PER_S)
+        return Urgency(checked_weight, deadline)
 
     def take_back(self, demand_bytes: AnyMatrix) -> NDArray[np.float64]:
         """Take demand out of the queue, now, of each entry the newest first.
@@ -468,10 +497,13 @@ class RollingSchedule:
         dict
             ``queued_bytes``; ``waiting``, demands that are not complete; ``completed``, and how
             long these took on average and at most, ``mean_wait_s`` and ``max_wait_s``; when the
-            last one was complete, ``completion_s``; ``slots`` committed so far;
+            last one was complete, ``completion_s``; the mean of their waits by weight,
+            ``weighted_wait_s``; how many of them had a deadline, ``with_deadline``, and were
+            complete after it, ``late``; ``slots`` committed so far;
             ``calls[call, outcome]``, and ``call_s[call]``, how long they took.
         """
         queue = self._queue
+        counts = queue.counts
         return {
             "queued_bytes": float(self.queued_bytes.sum()),
             "waiting": len(queue.waiting),
@@ -479,9 +511,25 @@ class RollingSchedule:
             "mean_wait_s": queue.wait / max(1, queue.completed) / TICKS_PER_S,
             "max_wait_s": queue.longest_wait / TICKS_PER_S,
             "completion_s": queue.last_done / TICKS_PER_S,
+            "weighted_wait_s": counts.weighted_wait / (counts.weight or 1.0) / TICKS_PER_S,
+            "with_deadline": counts.with_deadline,
+            "late": counts.late,
             "slots": self._n_slots,
             **self._tally.figures(),
         }
+
+    def record_completions(self) -> list[tuple[int, int]]:
+        """Return a list that receives each demand from now on when it is complete.
+
+        Returns
+        -------
+        list of (demand, tick)
+            The number of the demand, counted from 0 in the order of `add`, and its last tick, of
+            1 fs.
+        """
+        if self._queue.completions is None:
+            self._queue.completions = []
+        return self._queue.completions
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the whole state to a JSON file, replacing an earlier one.
@@ -625,7 +673,7 @@ class RollingSchedule:
             for place, circuit_begin in slot.circuits():
                 service = max(0, slot.end - max(self._now, circuit_begin))
                 reserved_ticks[place] = reserved_ticks.get(place, 0) + service
-        return Rest.of(self._queue, reserved_ticks)
+        return Rest.of(self._queue, reserved_ticks, self._now)
 
     def _send_packets(self, now: int) -> None:
         """Let the packet network carry what waits, the smallest entries first.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.control.demands.flows import Flow, FlowQueue, Place, Waiting
+from optmatch.control.demands.flows import Counts, Flow, FlowQueue, Place, Urgency, Waiting
 from optmatch.fabrics import Fabric
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, from_object, to_object
@@ -82,6 +82,14 @@ class RollingState:
     """Source, destination, demand, ticks and due of each flow, in the order they came."""
     done: tuple[Index, Index, Index, Index] = (0, 0, 0, 0)
     """Demands that are complete, their waits together, the longest one, the last completion."""
+    weights: tuple[Positive, ...] = ()
+    """The weight of each waiting demand, in the order of `waiting`; empty if all are 1."""
+    deadlines: tuple[Index | None, ...] = ()
+    """The deadline of each waiting demand, likewise; empty if none has one."""
+    weighted_done: tuple[Amount, Amount] = (0.0, 0.0)
+    """Of complete demands: their weights together, and their weights times waits."""
+    deadlines_done: tuple[Index, Index] = (0, 0)
+    """Of complete demands: those that had a deadline, and those that were complete after it."""
     held: Annotated[NDArray[np.int32], Axes(2)] | None = None
     cell_states: Annotated[NDArray[np.int8], Axes(2)] | None = None
     free: tuple[Index, ...] = ()
@@ -155,6 +163,12 @@ class RollingState:
             raise InputError("waiting: numbers of demands are below the next one", where="waiting")
         if {flow[2] for flow in self.flows} != numbers:
             raise InputError("flows: each waiting demand has flows, and no other", where="flows")
+        for name in ("weights", "deadlines"):
+            n_values = len(getattr(self, name))
+            if n_values not in (0, len(self.waiting)):
+                raise InputError(
+                    f"{name}: {n_values} of {len(self.waiting)} waiting demands", where=name
+                )
         for flow in self.flows:
             if max(flow[:2]) >= self.fabric.n_ports or not flow[3]:
                 raise InputError(f"flows: {flow}: a port out of range, or no ticks", where="flows")
@@ -162,15 +176,31 @@ class RollingState:
     def fill(self, queue: FlowQueue) -> None:
         """Put waiting flows into a queue."""
         queue.completed, queue.wait, queue.longest_wait, queue.last_done = self.done
-        for number, added, served in self.waiting:
-            queue.waiting[number] = Waiting(added, served)
+        queue.counts = Counts(*self.weighted_done, *self.deadlines_done)
+        urgency_of_demand: dict[int, Urgency] = {}
+        for row, (number, added, served) in enumerate(self.waiting):
+            urgency = Urgency(
+                self.weights[row] if self.weights else 1.0,
+                self.deadlines[row] if self.deadlines else None,
+            )
+            urgency_of_demand[number] = urgency
+            queue.waiting[number] = Waiting(added, served, *urgency)
         for source, destination, demand, ticks, due in self.flows:
-            queue.append(Flow((source, destination), demand, ticks, due))
+            place = (source, destination)
+            queue.append(Flow(place, demand, ticks, due, *urgency_of_demand[demand]))
 
     def now_with(self, queue: FlowQueue, **changed: Any) -> RollingState:
         """Return the state of a queue."""
+        demands = queue.waiting.values()
+        weights = tuple(demand.weight for demand in demands)
+        deadlines = tuple(demand.deadline for demand in demands)
+        counts = queue.counts
         return replace(
             self,
+            weights=() if set(weights) <= {1.0} else weights,
+            deadlines=() if set(deadlines) <= {None} else deadlines,
+            weighted_done=(counts.weight, counts.weighted_wait),
+            deadlines_done=(counts.with_deadline, counts.late),
             waiting=tuple((k, demand.added, demand.done) for k, demand in queue.waiting.items()),
             flows=tuple((*f.place, f.demand, f.ticks, f.due) for f in queue.flows()),
             done=(queue.completed, queue.wait, queue.longest_wait, queue.last_done),

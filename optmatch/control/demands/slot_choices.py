@@ -48,6 +48,10 @@ delay to 20 delays, 6 to 16 ports, loads of 0.5 and 0.9, against the heaviest ma
 flows at a load of 0.9 wait 1.2 times as long; with 2.2, those at 0.5 do."""
 
 
+_URGENT = 10.0
+"""A circuit is worth so often as much while a deadline of it is near and can still be met."""
+
+
 class Rest(NamedTuple):
     """The part of a queue that committed slots leave."""
 
@@ -58,17 +62,23 @@ class Rest(NamedTuple):
     """``rate[source, destination]``: the most flows completed per tick, as of `Entry`."""
     reserved: dict[Place, int]
     """Ticks that committed slots serve, by circuit."""
+    urgent: set[Place]
+    """The circuits of flows whose deadlines are near and can still be met."""
 
     @classmethod
-    def of(cls, queue: FlowQueue, reserved: dict[Place, int]) -> Rest:
-        """Take the ticks that committed slots serve, by circuit, out of a copy of the queue."""
+    def of(cls, queue: FlowQueue, reserved: dict[Place, int], now: int) -> Rest:
+        """Take the ticks that committed slots serve, by circuit, out of a copy of the queue.
+
+        At the tick `now` flows whose deadlines are near go before others on their circuits.
+        """
+        urgent = set(queue.urgent_places(now))
         left = queue.left.copy()
         rate = queue.rate.copy()
         for place, ticks in reserved.items():
             entry = queue.look(place, ticks)
             left[place] = entry.ticks
             rate[place] = entry.rate
-        return cls(queue, left, rate, reserved)
+        return cls(queue, left, rate, reserved, urgent)
 
 
 class Crowd(NamedTuple):
@@ -112,7 +122,8 @@ class SlotChooser:
     A slot lasts until a flow is complete, and at least :math:`\delta (1 + c (q / \delta)^{0.7})`,
     q being what waits for a circuit of the heaviest matching in the mean, and c from 0.2 to 1.55,
     the more the shorter flows are. Its circuits are those of the shortest flows at the busiest
-    ports. When some hundred delays wait for each port they are those of the heaviest matching of
+    ports, of flows with weights the heavier ones (weight over size, Smith's rule [3]_). When some
+    hundred delays wait for each port they are those of the heaviest matching of
     waiting ticks (MaxWeight). A matching gives way only to one that is worth a fifth more.
 
     A hold that grows with the queue, but slower than it, lets the share of time that delays take
@@ -125,6 +136,8 @@ class SlotChooser:
        end-to-end solution for all-optical data centers. https://arxiv.org/abs/1511.03417
     .. [2] Celik, Borst, Whiting and Modiano (2016). Dynamic scheduling with reconfiguration
        delays. *Queueing Systems* 83, 87-129. https://doi.org/10.1007/s11134-016-9471-4
+    .. [3] Smith (1956). Various optimizers for single-stage production. *Naval Research Logistics
+       Quarterly* 3, 59-66. https://doi.org/10.1002/nav.3800030106
     """
 
     def __init__(self, delay: int, switching: Switching) -> None:
@@ -164,6 +177,12 @@ class SlotChooser:
         # In a crowd a circuit is worth what waits for it; the heaviest matching is known already.
         worth = rest.left.copy() if is_crowded else _worth_of_short_flows(rest, hold)
         best = crowd.matching if is_crowded and offers is None else None
+        if is_crowded and rest.queue.n_weighted:
+            worth *= rest.queue.mean_weight()
+            best = None
+        for place in rest.urgent:
+            worth[place] *= _URGENT
+            best = None
         matching = self._choose_matching(rest, held, must, offers, worth, best)
         return SlotChoice(matching, self._choose_length(rest, matching, hold))
 
@@ -300,10 +319,14 @@ def _worth_of_short_flows(rest: Rest, hold: int) -> NDArray[np.float64]:
     load_of_ports = rest.left.sum(axis=1)[:, None] + rest.left.sum(axis=0)
 
     # Where flows are shorter than a slot, it completes many: their mean counts, not the shortest.
+    # Each counts as its weight, which is 1 where nobody has given another.
+    mean_weight = rest.queue.mean_weight()
+    total_weight = rest.queue.n_flows * mean_weight
     mean_rate = np.divide(
-        rest.queue.n_flows, rest.left, out=np.zeros_like(rest.left), where=rest.left > 0
+        total_weight, rest.left, out=np.zeros_like(rest.left), where=rest.left > 0
     )
-    rate = np.where(rest.rate * hold > 1.0, np.maximum(mean_rate, 1.0 / hold), rest.rate)
+    one_per_slot = mean_weight / hold
+    rate = np.where(rest.rate * hold > mean_weight, np.maximum(mean_rate, one_per_slot), rest.rate)
     used_part = np.minimum(rest.left / hold, 1.0)
     return np.asarray(np.sqrt(np.minimum(rate, rest.rate) * load_of_ports) * used_part)
 

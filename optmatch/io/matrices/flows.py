@@ -27,6 +27,9 @@ from optmatch.problems.demands.matrices import names_of_ports
 
 _MEGABYTE = 1e6
 _COFLOW_WORDS = frozenset(["coflow", "group", "job"])
+_WEIGHT_WORDS = frozenset(["weight", "priority"])
+_DEADLINE_WORDS = frozenset(["deadline", "deadline_s", "due"])
+_NEEDED_COLUMNS = ("time", "source", "destination", "bytes")
 
 
 class FlowList(NamedTuple):
@@ -48,6 +51,12 @@ class FlowList(NamedTuple):
     """The number of the coflow that a flow belongs to; without coflows the number of the flow."""
     n_ports: int
     names: tuple[str, ...] | None
+    """The names of the ports; None if they only count from 0."""
+    weight: NDArray[np.float64] | None = None
+    """How much the wait of each flow counts, > 0; None: all the same."""
+    deadline_s: NDArray[np.float64] | None = None
+    """When each flow should be complete, as of the same clock as `time_s`; infinite where a flow
+    has no deadline. None if no flow has one."""
 
 
 def read_flows(path: str | os.PathLike[str]) -> FlowList:
@@ -57,8 +66,9 @@ def read_flows(path: str | os.PathLike[str]) -> FlowList:
     ----------
     path
         CSV whose first line names its columns, in any order: time (in seconds), source,
-        destination, bytes, and perhaps coflow; or a trace of coflow-benchmark [1]_, whose bytes
-        from a reducer come in equal parts from all mappers. Either may be packed by gzip.
+        destination, bytes, and perhaps coflow, weight and deadline (in seconds, of the same clock;
+        an empty field is none); or a trace of coflow-benchmark [1]_, whose bytes from a reducer
+        come in equal parts from all mappers. Either may be packed by gzip.
 
     Returns
     -------
@@ -99,18 +109,24 @@ def _read_flow_table(rows: list[Row], path: str) -> FlowList:
     """Read a table of flows, whose first line names the columns."""
     words = [field.lower() for field in rows[0].fields]
     column_of = {}
+    # Other tools call the bytes of an edge its weight: beside a column of bytes it is a weight.
+    amount_words = AMOUNT_WORDS
+    if any(word in AMOUNT_WORDS - _WEIGHT_WORDS for word in words):
+        amount_words = AMOUNT_WORDS - _WEIGHT_WORDS
     for column, known in (
         ("time", TIME_WORDS),
         ("source", SOURCE_WORDS),
         ("destination", DESTINATION_WORDS),
-        ("bytes", AMOUNT_WORDS),
+        ("bytes", amount_words),
         ("coflow", _COFLOW_WORDS),
+        ("weight", _WEIGHT_WORDS - amount_words),
+        ("deadline", _DEADLINE_WORDS),
     ):
         matching = [k for k, word in enumerate(words) if word in known]
-        if len(matching) > 1 or (not matching and column != "coflow"):
+        if len(matching) > 1 or (not matching and column in _NEEDED_COLUMNS):
             raise FormatError(
                 f"{len(matching)} columns of {column}: time, source, destination, bytes are"
-                " expected, and perhaps coflow",
+                " expected, and perhaps coflow, weight and deadline",
                 path=rows[0].place,
             )
         if matching:
@@ -138,7 +154,17 @@ def _read_flow_table(rows: list[Row], path: str) -> FlowList:
     if "coflow" in column_of:
         number_of = {label: k for k, label in enumerate(dict.fromkeys(texts("coflow")))}
         coflows = np.array([number_of[label] for label in texts("coflow")], dtype=np.int64)
-    return _in_order(np.array(numbers("time")), edges, coflows, names)
+    weight = None
+    if "weight" in column_of:
+        weight = np.array(numbers("weight"))
+        for flow in np.flatnonzero(weight == 0)[:1]:
+            raise FormatError("weight 0: > 0 is expected", path=rows[1 + flow].place)
+    deadline_s = None
+    if "deadline" in column_of:
+        deadlines = zip(texts("deadline"), (row.place for row in rows[1:]), strict=True)
+        deadline_s = np.array([_deadline(text, place) for text, place in deadlines])
+    flows = _as_flows(np.array(numbers("time")), edges, coflows, names)
+    return _in_order(flows._replace(weight=weight, deadline_s=deadline_s))
 
 
 def _amount(text: str, place: str) -> float:
@@ -149,19 +175,37 @@ def _amount(text: str, place: str) -> float:
     return value
 
 
-def _in_order(
+def _deadline(text: str, place: str) -> float:
+    """Read a deadline; an empty field is none, which is infinite."""
+    return _amount(text, place) if text else float("inf")
+
+
+def _as_flows(
     time_s: NDArray[np.float64], edges: Edges, coflows: NDArray[np.int64], names: tuple[str, ...]
 ) -> FlowList:
-    """Sort flows by arrival."""
-    order = np.argsort(time_s, kind="stable")
+    """Return flows without weights and deadlines, in the order that they have."""
     return FlowList(
-        time_s[order],
-        edges.sources[order],
-        edges.destinations[order],
-        edges.demand_bytes[order],
-        coflows[order],
+        time_s,
+        edges.sources,
+        edges.destinations,
+        edges.demand_bytes,
+        coflows,
         len(names),
         names_of_ports(names),
+    )
+
+
+def _in_order(flows: FlowList) -> FlowList:
+    """Sort flows by arrival; those of the same time keep their order."""
+    order = np.argsort(flows.time_s, kind="stable")
+    return flows._replace(
+        time_s=flows.time_s[order],
+        source=flows.source[order],
+        destination=flows.destination[order],
+        size_bytes=flows.size_bytes[order],
+        coflow=flows.coflow[order],
+        weight=None if flows.weight is None else flows.weight[order],
+        deadline_s=None if flows.deadline_s is None else flows.deadline_s[order],
     )
 
 
@@ -202,7 +246,8 @@ def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     edges = Edges(ends[:, 0], ends[:, 1], np.array(sizes))
     names = tuple(map(str, range(n_ports)))
-    return _in_order(np.array(arrivals_s), edges, np.array(coflows, dtype=np.int64), names)
+    number_of_coflow = np.array(coflows, dtype=np.int64)
+    return _in_order(_as_flows(np.array(arrivals_s), edges, number_of_coflow, names))
 
 
 def _coflow_flows(words: list[str], n_ports: int, place: str) -> Iterator[tuple[int, int, float]]:

@@ -154,7 +154,9 @@ def _refuse_times(header: Row, path: str) -> None:
     words = {field.lower() for field in header.fields}
     if words & TIME_WORDS and words & SOURCE_WORDS and words & DESTINATION_WORDS:
         raise FormatError(
-            "a list of flows with their times: optmatch.io.read_flows reads it", path=path
+            "a list of flows with their times: `optmatch simulate` replays it, and"
+            " optmatch.io.read_flows reads it",
+            path=path,
         )
 
 

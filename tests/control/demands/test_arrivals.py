@@ -1,0 +1,302 @@
+"""Flows that arrive in time: weights, deadlines, coflows, and when each flow is complete."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.control import FlowReplay, replay_flows
+from optmatch.io import read_flows
+from optmatch.io.matrices.flows import FlowList
+
+DELAY_S = 1.0
+
+
+def draw_flows(load: float, size: float, count: int = 1500, seed: int = 3) -> FlowList:
+    """Draw flows between eight ports, of so many delays in the mean."""
+    rng = np.random.default_rng(seed)
+    time_s = np.cumsum(rng.exponential(size / (8 * load), count))
+    source, destination = rng.integers(8, size=(2, count))
+    size_bytes = rng.exponential(size, count)
+    return FlowList(time_s, source, destination, size_bytes, np.arange(count), 8, None)
+
+
+def serve_again(replay: FlowReplay, rate: float = 1.0) -> np.ndarray[Any, Any]:
+    """Say when each flow is complete if circuits of the slots carry the oldest flows first."""
+    flows = replay.flows
+    waiting: dict[tuple[int, int], deque[list[float]]] = {}
+    for flow in range(len(flows.time_s)):
+        place = int(flows.source[flow]), int(flows.destination[flow])
+        work = [flow, float(flows.time_s[flow]), float(flows.size_bytes[flow]) / rate]
+        waiting.setdefault(place, deque()).append(work)
+    completion_s = np.full(len(flows.time_s), -1.0)
+    held = np.full(len(replay.slots[0].matching), -1)
+    for slot in replay.slots:
+        changed = not np.array_equal(slot.matching, held)
+        assert slot.light_s == pytest.approx(slot.start_s + (DELAY_S if changed else 0.0))
+        held = slot.matching
+        for source, destination in enumerate(slot.matching.tolist()):
+            queue = waiting.get((source, destination))
+            now_s = slot.light_s
+            while queue:
+                flow, arrival_s, work_s = queue[0]
+                now_s = max(now_s, arrival_s)
+                carried_s = min(work_s, slot.end_s - now_s)
+                if carried_s <= 0:
+                    break
+                now_s += carried_s
+                queue[0][2] -= carried_s
+                if queue[0][2] < 1e-9:
+                    completion_s[int(flow)] = now_s
+                    queue.popleft()
+    return completion_s
+
+
+@pytest.mark.parametrize(("load", "size"), [(0.3, 0.5), (0.8, 5.0)])
+def test_each_flow_is_complete_when_its_slots_say(load: float, size: float) -> None:
+    replay = replay_flows(draw_flows(load, size, 400), DELAY_S)
+    assert replay.completion_s == pytest.approx(serve_again(replay), abs=1e-6)
+    assert replay.figures["completed"] == 400
+    assert replay.wait_s.mean() == pytest.approx(replay.figures["mean_wait_s"])
+
+
+def test_flows_that_come_at_once_are_a_demand() -> None:
+    """The slots are a schedule of the sum of all flows, and the verifier accepts it."""
+    flows = draw_flows(0.5, 4.0, 60)._replace(time_s=np.zeros(60))
+    replay = replay_flows(flows, DELAY_S)
+    demand = np.zeros((8, 8))
+    np.add.at(demand, (flows.source, flows.destination), flows.size_bytes)
+    problem = om.Demand.from_matrix(demand, delay_s=DELAY_S, quantum_s=1e-9)
+    matchings = []
+    ticks: list[int] = []
+    for slot in replay.slots:
+        length = round(slot.duration_s / 1e-9) + 60  # a tick for each flow that is rounded up
+        if slot.light_s == slot.start_s:
+            ticks[-1] += length
+        else:
+            matchings.append(slot.matching)
+            ticks.append(length)
+    assert om.verify(problem, problem.schedule(matchings, ticks)).ok
+
+
+@pytest.mark.parametrize(("load", "size"), [(0.5, 2.0), (0.8, 2.0), (0.9, 20.0)])
+def test_heavy_flows_wait_less(load: float, size: float) -> None:
+    flows = draw_flows(load, size)
+    weight = np.random.default_rng(1).choice([1.0, 10.0], len(flows.time_s))
+    plain = replay_flows(flows, DELAY_S)
+    weighted = replay_flows(flows._replace(weight=weight), DELAY_S)
+    assert weighted.figures["weighted_wait_s"] == pytest.approx(
+        np.average(weighted.wait_s, weights=weight)
+    )
+    assert weighted.figures["weighted_wait_s"] < 0.85 * np.average(plain.wait_s, weights=weight)
+    assert weighted.figures["completed"] == len(flows.time_s)
+
+
+@pytest.mark.parametrize(("load", "size"), [(0.5, 2.0), (0.8, 2.0), (0.9, 20.0)])
+def test_fewer_flows_are_late(load: float, size: float) -> None:
+    flows = draw_flows(load, size)
+    rng = np.random.default_rng(1)
+    deadline_s = flows.time_s + flows.size_bytes + rng.exponential(60, len(flows.time_s))
+    deadline_s[rng.random(len(deadline_s)) > 0.2] = np.inf
+    plain = replay_flows(flows, DELAY_S)
+    urgent = replay_flows(flows._replace(deadline_s=deadline_s), DELAY_S)
+    is_late = urgent.completion_s > deadline_s
+    assert urgent.figures["late"] == is_late.sum()
+    assert urgent.figures["with_deadline"] == np.isfinite(deadline_s).sum()
+    assert is_late.sum() < 0.7 * (plain.completion_s > deadline_s).sum()
+
+
+def test_weights_of_one_change_nothing() -> None:
+    flows = draw_flows(0.8, 2.0, 300)
+    plain = replay_flows(flows, DELAY_S)
+    same = replay_flows(
+        flows._replace(weight=np.ones(300), deadline_s=np.full(300, np.inf)), DELAY_S
+    )
+    assert np.array_equal(plain.completion_s, same.completion_s)
+
+
+def test_a_light_flow_does_not_wait_for_ever() -> None:
+    """Heavier flows overtake it on its circuit until it is due, and no longer."""
+    rolling = om.RollingSchedule(om.IdealSwitch(2), DELAY_S)
+    completions = rolling.record_completions()
+    rolling.add(0, 1, 1.0)
+    due_s = 2.0
+    for _ in range(20):
+        rolling.add(0, 1, 5.0, weight=100.0)
+        slot = rolling.next_slot()
+        assert slot is not None
+        rolling.advance(slot.end_s)
+        if any(demand == 0 for demand, _ in completions):
+            break
+    (tick,) = [tick for demand, tick in completions if demand == 0]
+    assert tick / 1e15 <= 2 * due_s + 6.0  # and the slot that was committed
+
+
+def test_weights_and_deadlines_survive_a_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rolling = om.RollingSchedule(om.IdealSwitch(4), DELAY_S)
+    for _ in range(60):
+        source, destination = rng.integers(4, size=2).tolist()
+        deadline_s = float(rng.uniform(10, 300)) if rng.random() < 0.4 else None
+        weight = float(rng.choice([1.0, 7.5]))
+        rolling.add(source, destination, float(rng.exponential(3)), weight=weight,
+                    deadline_s=deadline_s)  # fmt: skip
+    for _ in range(3):
+        slot = rolling.next_slot()
+        assert slot is not None
+        rolling.advance(slot.end_s)
+    rolling.save(tmp_path / "rolling.json")
+    again = om.RollingSchedule.load(tmp_path / "rolling.json")
+    while (slot := rolling.next_slot()) is not None:
+        other = again.next_slot()
+        assert other is not None
+        assert slot.matching.tolist() == other.matching.tolist()
+        assert slot.end_s == other.end_s
+        rolling.advance(slot.end_s)
+        again.advance(slot.end_s)
+    figures, again_figures = rolling.figures(), again.figures()
+    for name in ("weighted_wait_s", "with_deadline", "late", "completed"):
+        assert figures[name] == again_figures[name]
+    assert figures["with_deadline"] > 10
+
+    tree = json.loads((tmp_path / "rolling.json").read_text())
+    tree["weights"] = [2.0]
+    (tmp_path / "wrong.json").write_text(json.dumps(tree))
+    with pytest.raises(om.OptMatchError, match=r"weights: 1 of \d+ waiting demands"):
+        om.RollingSchedule.load(tmp_path / "wrong.json")
+
+
+@pytest.mark.parametrize(
+    ("urgency", "message"),
+    [
+        ({"weight": 0.0}, "weight = 0: > 0"),
+        ({"weight": -1.0}, "weight = -1"),
+        ({"weight": float("nan")}, "weight = nan"),
+        ({"weight": "much"}, "weight = 'much'"),
+        ({"deadline_s": -2.0}, "deadline_s = -2"),
+        ({"deadline_s": float("inf")}, "deadline_s = inf"),
+    ],
+)
+def test_wrong_urgency_is_refused(urgency: dict[str, Any], message: str) -> None:
+    rolling = om.RollingSchedule(om.IdealSwitch(2), DELAY_S)
+    with pytest.raises(om.InputError, match=message):
+        rolling.add(0, 1, 1.0, **urgency)
+    assert rolling.next_slot() is None
+
+
+def test_coflows_share_an_entry() -> None:
+    """The wait of a coflow goes from its first arrival to its last byte."""
+    zeros = np.zeros(4, dtype=np.int64)
+    flows = FlowList(
+        np.array([0.0, 0.0, 2.0, 30.0]), zeros, zeros + 1, np.array([3.0, 2.0, 1.0, 4.0]),
+        np.array([0, 1, 0, 3]), 2, None,
+    )  # fmt: skip
+    replay = replay_flows(flows, DELAY_S)
+    assert replay.completion_s.tolist() == [4.0, 6.0, 7.0, 34.0]
+    assert replay.coflow_wait_s.tolist() == [7.0, 6.0, 0.0, 4.0]
+
+
+@pytest.mark.parametrize("planes", [1, 2])
+def test_flows_meet_planes_packets_and_empty_flows(planes: int) -> None:
+    flows = draw_flows(0.6, 2.0, 200)
+    flows.size_bytes[::17] = 0.0
+    replay = replay_flows(flows, DELAY_S, planes=planes, packet_bytes_per_s=0.05)
+    assert (replay.wait_s[::17] == 0).all()
+    assert (replay.wait_s >= 0).all()
+    assert replay.figures["queued_bytes"] == 0
+
+
+def put_flows(folder: Path) -> Path:
+    """Write a file of flows with all columns."""
+    path = folder / "flows.csv"
+    path.write_text(
+        "time,source,destination,bytes,coflow,weight,deadline\n"
+        "0.5,a,b,30,x,1,\n0,b,a,12,y,5,4.5\n0,a,b,8,y,1,100\n1,c,a,20,x,2,\n"
+    )
+    return path
+
+
+def test_columns_of_urgency_are_read(tmp_path: Path) -> None:
+    flows = read_flows(put_flows(tmp_path))
+    assert flows.weight is not None and flows.deadline_s is not None
+    assert flows.weight.tolist() == [5.0, 1.0, 1.0, 2.0]
+    assert flows.deadline_s.tolist() == [4.5, 100.0, np.inf, np.inf]
+    (tmp_path / "zero.csv").write_text("time,source,destination,bytes,weight\n0,a,b,1,0\n")
+    with pytest.raises(om.FormatError, match=r"zero\.csv:2: weight 0"):
+        read_flows(tmp_path / "zero.csv")
+
+
+def run_command(*arguments: object) -> Any:
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+def test_the_command_replays_a_list_of_flows(tmp_path: Path) -> None:
+    path = put_flows(tmp_path)
+    result = run_command(path, "--delay", "1", "--rate", "10", "--json")
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    replay = replay_flows(read_flows(path), 1.0, rate_bytes_per_s=10.0)
+    assert shown["flow_completion_s"] == replay.completion_s.tolist()
+    assert shown["coflow_wait_s"] == replay.coflow_wait_s.tolist()
+    assert shown["flows"] == 4 and shown["coflows"] == 2
+    assert shown["with_deadline"] == 2
+    lines = run_command(path, "--delay", "1", "--rate", "10", "--flows").stdout
+    assert "a -> b: 8 bytes" in lines and "c -> a: 20 bytes" in lines
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--delay"),
+        (["--delay", "1", "--policy", "static"], "for rail jobs"),
+        (["--delay", "1", "--aim", "late"], "--aim"),
+    ],
+)
+def test_the_command_refuses_what_does_not_fit(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    result = run_command(put_flows(tmp_path), *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_options_of_flows_are_refused_for_schedules(tmp_path: Path) -> None:
+    problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
+    om.save(om.solve(problem, seed=0), tmp_path / "two.schedule.json")
+    result = run_command(tmp_path / "two.schedule.json", "--aim", "wait")
+    assert result.exit_code == 2
+    assert "--rate, --aim and --planes are for lists of flows" in result.stderr
+
+
+def test_a_coflow_trace_is_replayed(tmp_path: Path) -> None:
+    """A trace of coflow-benchmark, by another way to count its bytes and its coflows."""
+    path = tmp_path / "trace.txt"
+    path.write_text("3 2\n1 0 2 0 1 1 2:10\n2 500 1 0 2 1:4 2:6\n")
+    result = run_command(path, "--delay", "1ms", "--rate", "1e6", "--json")
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert shown["flows"] == 4 and shown["coflows"] == 2
+    assert shown["bytes"] == 20e6
+    # Port 2 receives 16 MB, 5 of them from port 1.
+    assert shown["completion_s"] >= 16.0
+    assert sorted(shown["flow_completion_s"])[-1] == shown["completion_s"]
+
+
+def test_waits_are_those_of_the_schedule_by_hand() -> None:
+    """One circuit, two flows: the second waits until the first is complete."""
+    flows = FlowList(
+        np.array([0.0, 1.0]), np.array([0, 0]), np.array([1, 1]), np.array([3.0, 2.0]),
+        np.array([0, 1]), 2, None,
+    )  # fmt: skip
+    replay = replay_flows(flows, DELAY_S)
+    assert replay.completion_s.tolist() == [4.0, 6.0]
+    assert list(itertools.accumulate(flows.size_bytes, initial=DELAY_S))[1:] == [4.0, 6.0]
