@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch import switches
 from optmatch.fabrics.netlists.tree import netlist_from_tree
 from optmatch.model import DEVICES
 from optmatch.switches import play
@@ -16,6 +17,8 @@ ROUTING = om.Routing(MESH, [1, 0, 3, 2])
 RAGGED: Any = [[1], [1, 2]]
 TABLE: Any = np.zeros((2, 2))
 ANY: Any = object()
+PLACEMENT = om.HostPlacement(om.IdealSwitch(2, loss_db=[[1.0, 2.0], [2.0, 1.0]]), 2)
+CONTROLLER = om.Rerouter(om.Reroute(om.IdealSwitch(2), [[0, 1], [1, 0]]), prepare=False)
 
 CALLS: list[tuple[str, Callable[[], object]]] = [
     ("receives", lambda: om.RackFabric().find_port("0", receives=TABLE)),
@@ -44,6 +47,39 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("kinds", lambda: om.study_yield(om.AllToAll(MESH), kinds=ANY)),
     ("fill", lambda: om.decompose([[1, 0], [0, 1]], fill=TABLE)),
     ("switch", lambda: play(om.solve(ROUTING, seed=0), None)),  # type: ignore[arg-type]
+    ("executor", lambda: om.study_yield(om.AllToAll(MESH), executor=ANY)),
+    ("port_of_host", lambda: PLACEMENT.objective_of(None)),  # type: ignore[arg-type]
+    ("port_of_host", lambda: PLACEMENT.objective_of([0])),  # type: ignore[arg-type]
+    ("port_of_host", lambda: PLACEMENT.objective_of([0, 7])),  # type: ignore[arg-type]
+    ("kinds", lambda: om.warm_up(3)),  # type: ignore[arg-type]
+    ("kinds[0]", lambda: om.warm_up(np.zeros((2, 2)))),  # type: ignore[arg-type]
+    ("switch", lambda: switches.open_switch(3)),  # type: ignore[arg-type]
+    ("source", lambda: switches.read_losses([])),  # type: ignore[arg-type]
+    ("ports", lambda: switches.read_losses("x.csv", 3)),  # type: ignore[arg-type]
+    ("conditions", lambda: switches.read_losses("x.csv", None, 3)),  # type: ignore[arg-type]
+    ("path", lambda: switches.measured_delays(3)),  # type: ignore[arg-type]
+    ("before", lambda: switches.difference_between(3, [])),  # type: ignore[arg-type]
+    ("after[0]", lambda: switches.difference_between([], ["1A-2B"])),  # type: ignore[list-item]
+    ("circuits", lambda: switches.DrySwitch(np.array(None))),  # type: ignore[arg-type]
+    ("circuits[0]", lambda: switches.DrySwitch([switches.CrossConnect(1, "2B")])),  # type: ignore[arg-type]
+    ("write", lambda: switches.DrySwitch(write=3)),  # type: ignore[arg-type]
+    ("difference", lambda: switches.DrySwitch().apply(0.5)),  # type: ignore[arg-type]
+    ("circuits", lambda: switches.DrySwitch().wait(0.5, 1.0)),  # type: ignore[arg-type]
+    ("url", lambda: switches.SonicSwitch(3)),  # type: ignore[arg-type]
+    ("host", lambda: switches.PolatisSwitch(3)),  # type: ignore[arg-type]
+    ("port", lambda: switches.PolatisSwitch("x", "y")),  # type: ignore[arg-type]
+    ("sides", lambda: switches.PortTable(3)),  # type: ignore[arg-type]
+    ("sides[0]", lambda: switches.PortTable([3])),  # type: ignore[list-item]
+    ("n_ports", lambda: switches.PortTable.numbered([])),  # type: ignore[arg-type]
+    ("labels", lambda: switches.PortTable.numbered(2, ["a"])),
+    ("matching", lambda: switches.PortTable.numbered(2).circuits_of([[1], [0]])),
+    ("matching", lambda: switches.PortTable.numbered(2).circuits_of([5, 0])),
+    ("circuits", lambda: switches.PortTable.numbered(2).matching_of(3)),  # type: ignore[arg-type]
+    ("rounds", lambda: switches.PlayOptions(rounds="x")),  # type: ignore[arg-type]
+    ("own_delay_s", lambda: switches.PlayOptions(own_delay_s=-1)),
+    ("only_ports", lambda: switches.PlayOptions(only_ports={"a"})),  # type: ignore[arg-type]
+    ("controller", lambda: switches.Watcher("x", ANY)),  # type: ignore[arg-type]
+    ("on_event", lambda: switches.Watcher(CONTROLLER, ANY, on_event=3)),  # type: ignore[arg-type]
 ]
 
 

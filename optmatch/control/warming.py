@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from optmatch.entrances import solve
 from optmatch.kinds import KIND_NAMES, kind_named
 from optmatch.model import InputError, Limits, OnEvent, ignore
+from optmatch.model.declarations import form_of
 
 if TYPE_CHECKING:
     from optmatch.fabrics import Fabric
@@ -73,8 +74,11 @@ def _names(kinds: str | Iterable[str] | None) -> Sequence[str]:
     """Check the names of kinds; all of them for None."""
     if kinds is None:
         return KIND_NAMES
+    if not isinstance(kinds, Iterable):
+        raise InputError(f"kinds = {kinds!r:.60}: names of kinds are expected", where="kinds")
     names = [kinds] if isinstance(kinds, str) else list(kinds)
-    for name in names:
+    for k, name in enumerate(names):
+        form_of(str).check(f"kinds[{k}]", name)
         if name not in KIND_NAMES:
             raise InputError(f"kinds: {name!r} is none of {', '.join(KIND_NAMES)}", where="kinds")
     return names

@@ -21,6 +21,7 @@ from optmatch.model import (
     Value,
     check_fields,
     check_size,
+    frozen,
     given,
 )
 
@@ -226,9 +227,27 @@ class HostPlacement(Displayed):
         return loss_db
 
     def objective_of(self, port_of_host: NDArray[np.integer]) -> float:
-        """Return the objective of an answer, infinite if a circuit cannot be used."""
+        """Return the objective of an answer, infinite if a circuit cannot be used.
+
+        Parameters
+        ----------
+        port_of_host
+            ``port_of_host[host]``; shape (hosts,).
+
+        Raises
+        ------
+        InputError
+            If there is another number of hosts, or a port does not exist.
+        """
+        ports = frozen("port_of_host", port_of_host, 1, np.int64)
+        n_ports = self.fabric.n_ports
+        if len(ports) != self.n_hosts or ((ports < 0) | (ports >= n_ports)).any():
+            raise InputError(
+                f"port_of_host: {self.n_hosts} ports of 0 .. {n_ports - 1} are expected",
+                where="port_of_host",
+            )
         sources, destinations = self.pairs.T
-        losses_db = self.usable_loss_db[port_of_host[sources], port_of_host[destinations]]
+        losses_db = self.usable_loss_db[ports[sources], ports[destinations]]
         if self.objective == "total-loss-db":
             return float(losses_db.sum())
         return float(losses_db.max(initial=0.0))

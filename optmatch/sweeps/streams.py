@@ -9,7 +9,7 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from optmatch.model import OnEvent, SolverUnavailable, ignore
+from optmatch.model import InputError, OnEvent, SolverUnavailable, ignore
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,7 +62,10 @@ def stream(
 
     # Dask would compute a name from the content of each task to find equal calls, which takes
     # long.
-    submit = executor.submit
+    submit = getattr(executor, "submit", None)
+    if submit is None:
+        message = f"executor = {executor!r:.60}: an object with a method submit is expected"
+        raise InputError(message, where="executor")
     if type(executor).__module__.startswith("distributed"):
         submit = partial(submit, pure=False)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -18,8 +18,21 @@ import numpy as np
 
 from optmatch.io.contents import read_bytes
 from optmatch.model import FormatError, InputError
+from optmatch.model.declarations import Amount, Index, form_of
+from optmatch.model.files import path_name
 
 JOURNAL_FORMAT = "optmatch/play/1"
+
+
+_PLACE = {"round": form_of(Index), "moment": form_of(Index)}
+
+FIELDS_OF_EVENT = {
+    "before": {"switch": form_of(str), "circuits": form_of(Sequence[str])},
+    "claim": {"owner": form_of(str)},
+    "applying": _PLACE,
+    "tuned": {**_PLACE, "n_changed": form_of(Index), "delay_s": form_of(Amount)},
+}
+"""The fields that lines of a journal need, by their event; others say nothing that is read."""
 
 
 class Position(NamedTuple):
@@ -129,9 +142,10 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     Raises
     ------
     FormatError
-        Naming the line that is broken, or if the file is no journal of a player.
+        Naming the line that is broken or lacks a field of its event, or if the file is no journal
+        of a player.
     """
-    name = os.fspath(path)
+    name = path_name(path)
 
     # A crash can cut off the last line alone: each line is written at once.
     lines = read_bytes(path).decode("utf-8", "replace").split("\n")
@@ -151,7 +165,19 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
                 path=name,
                 where=f"line {number}",
             )
+        _check_entry(entry, name, number)
         yield entry
+
+
+def _check_entry(entry: dict[str, Any], name: str, number: int) -> None:
+    """Refuse an entry that lacks a field of its event, or has one of another type."""
+    event = entry.get("event")
+    fields = FIELDS_OF_EVENT.get(event, {}) if isinstance(event, str) else {}
+    for field, form in fields.items():
+        try:
+            form.check(field, entry.get(field))
+        except InputError as error:
+            raise FormatError(str(error), path=name, where=f"line {number}") from None
 
 
 class MeasuredDelays(NamedTuple):
@@ -176,10 +202,10 @@ def measured_delays(path: str | os.PathLike[str]) -> MeasuredDelays:
     delays_s = [
         float(entry["delay_s"])
         for entry in read_entries(path)
-        if entry.get("event") == "tuned" and entry.get("n_changed", 0) > 0
+        if entry.get("event") == "tuned" and entry["n_changed"] > 0
     ]
     if not delays_s:
-        raise InputError("no change of circuits was measured", path=os.fspath(path))
+        raise InputError("no change of circuits was measured", path=path_name(path))
     return MeasuredDelays(
         n_changes=len(delays_s),
         p50_s=float(np.percentile(delays_s, 50)),

@@ -11,6 +11,8 @@ from optmatch.io.switches import losses as files
 from optmatch.io.switches.losses import Conditions as Conditions
 from optmatch.io.switches.ports import PortTable
 from optmatch.model import InputError
+from optmatch.model.declarations import form_of
+from optmatch.model.files import path_name
 from optmatch.switches.drivers.opening import open_switch
 from optmatch.switches.drivers.sonic import SonicSwitch
 
@@ -57,7 +59,9 @@ def read_losses(
     ...     read_losses(path).tolist()
     [[1.0, 3.5], [2.0, 1.0]]
     """
-    address = os.fspath(source)
+    address = path_name(source, "source")
+    form_of(PortTable | None).check("ports", ports)
+    form_of(Conditions | None).check("conditions", conditions)
     if "://" not in address:
         return files.read_losses(source, ports, conditions)
     switch = open_switch(address)

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -22,8 +22,8 @@ from optmatch.io.switches.circuits import (
 )
 from optmatch.io.switches.exports import NamedSwitch, name_switches
 from optmatch.io.text import digest
-from optmatch.model import InputError, Solution, VerificationError, number
-from optmatch.model.declarations import form_of
+from optmatch.model import InputError, Solution, VerificationError, check_fields, integer
+from optmatch.model.declarations import Amount, Index, form_of
 from optmatch.switches.journal import PlayJournal
 from optmatch.switches.matching import match_all_switches
 from optmatch.switches.protocol import Switch, SwitchError
@@ -69,15 +69,21 @@ class PlayOptions:
 
     pace: Pace = "times"
     next_slot: Callable[[], object] | None = None
-    rounds: int | None = 1
-    own_delay_s: float = 0.0
+    rounds: Index | None = 1
+    own_delay_s: Amount = 0.0
     stretch: bool = False
     take_over: bool = False
-    only_ports: frozenset[int] | None = None
-    time_limit_s: float = 10.0
+    only_ports: Set[int] | None = None
+    time_limit_s: Amount = 10.0
     journal: str | os.PathLike[str] | None = None
     resume: bool = False
     restore: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse options of another type or out of range."""
+        check_fields(self)
+        for port in self.only_ports or ():
+            integer("only_ports", port, at_least=0)
 
 
 class PlayedMoment(NamedTuple):
@@ -258,8 +264,6 @@ class _Player:
         ports: str | os.PathLike[str] | None,
         on_moment: Callable[[PlayedMoment, int], object] | None,
     ) -> None:
-        number("time_limit_s", options.time_limit_s, at_least=0)
-
         # What is to be played, and where.
         self.options = options
         self.on_moment = on_moment
@@ -552,7 +556,7 @@ class _Player:
             self.journal.write(sync=sync, at=round(time.time(), 6), **entry)
 
 
-def _own_sides(plan: NamedSwitch, only_ports: frozenset[int] | None) -> frozenset[str]:
+def _own_sides(plan: NamedSwitch, only_ports: Set[int] | None) -> frozenset[str]:
     """Return the sides that may be touched: of all ports, or of `only_ports`.
 
     Raises

@@ -22,10 +22,14 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
+import optmatch.verify
 from optmatch.model import DEVICES
 from optmatch.solvers.reroutes.states import hold_matching
 
-LEFT_OUT = {"sweep", "solve_many", "compare", "warm_up", "study"}
+PACKAGES = (om, om.switches, optmatch.verify)
+"""The packages whose public names are called."""
+
+LEFT_OUT = {"sweep", "solve_many", "compare", "study"}
 """What runs other processes, or for long."""
 
 
@@ -60,25 +64,38 @@ def objects() -> list[Any]:
         om.solve(demand, seed=0),
         om.RackFabric(),
         DEVICES["smartlight"],
+        om.HostPlacement(om.IdealSwitch(2, loss_db=[[1.0, 2.0], [2.0, 1.0]]), 2),
+        om.switches.DrySwitch(),
+        om.switches.PortTable.numbered(2),
     ]
 
 
 def targets() -> list[tuple[str, Callable[..., Any]]]:
     """List what is called: public functions and classes, their class methods, and methods."""
     found: list[tuple[str, Any]] = []
-    for name in dir(om):
-        entry = getattr(om, name, None)
-        if name.startswith("_") or name in LEFT_OUT or not callable(entry):
-            continue
-        if inspect.isclass(entry) and issubclass(entry, BaseException | Enum):
-            continue
-        if getattr(entry, "__module__", "").startswith("optmatch"):
-            found.append((name, entry))
-        if inspect.isclass(entry):
-            found += _methods(entry, lambda method: inspect.ismethod(method))
+    known = set[int]()
+    for package in PACKAGES:
+        for name in dir(package):
+            entry = getattr(package, name, None)
+            if name.startswith("_") or name in LEFT_OUT or not callable(entry):
+                continue
+            if id(entry) in known or not _is_called(entry):
+                continue
+            known.add(id(entry))
+            if getattr(entry, "__module__", "").startswith("optmatch"):
+                found.append((name, entry))
+            if inspect.isclass(entry):
+                found += _methods(entry, lambda method: inspect.ismethod(method))
     for thing in objects():
         found += _methods(thing, callable)
     return [(name, entry) for name, entry in found if _parameters(entry) is not None]
+
+
+def _is_called(entry: Any) -> bool:
+    """Tell whether a public name is something that users call: no error, enum or protocol."""
+    if not inspect.isclass(entry):
+        return True
+    return not issubclass(entry, BaseException | Enum) and not getattr(entry, "_is_protocol", 0)
 
 
 def _methods(holder: Any, wanted: Callable[[Any], bool]) -> list[tuple[str, Any]]:

@@ -44,6 +44,8 @@ WRONG: list[tuple[str, Callable[[Any], Any], str]] = [
     ("tenancy", change("answer/ports/0/0", 10**6), "port 1000000 given"),
     ("tenancy", lambda tree: tree["answer"]["ports"].pop(), "ports has . entries"),
     ("demand-on-planes", lambda tree: tree["answer"]["schedules"].pop(), "schedules has . entr"),
+    ("placement", change("answer/port_of_host/0", 10**6), "port 1000000 given"),
+    ("placement", lambda tree: tree["answer"]["port_of_host"].pop(), "port_of_host has . entries"),
     ("rail-job", change("answer/rails/0/rails", [77]), "timelines of rails 77"),
     ("rail-job", change("answer/start_s/0", -1e300), "at most 1e.100 s are expected"),
     ("rail-job", change("answer/ports/3", 2**30), "set of ports 1073741824 given"),

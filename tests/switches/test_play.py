@@ -314,3 +314,35 @@ def test_the_journal_is_of_lines(switch: tuple[RedisServer, SonicAgent], tmp_pat
         *(None, "claim", "before", "applying", "tuned", "applying", "tuned", "ended"),
     ]
     assert entries[0]["format"] == "optmatch/play/1"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"event": "tuned", "round": 0, "moment": 0, "n_changed": 1},
+        {"event": "tuned", "round": 0, "moment": 0, "n_changed": 1, "delay_s": "long"},
+        {"event": "tuned", "round": 0, "moment": 0, "delay_s": 0.1},
+        {"event": "tuned", "round": 0, "moment": 0, "n_changed": None, "delay_s": 0.1},
+        {"event": "applying", "moment": 0},
+        {"event": "applying", "round": "a", "moment": 0},
+        {"event": "claim"},
+        {"event": "before", "switch": "a", "circuits": 3},
+    ],
+    ids=json.dumps,
+)
+def test_a_journal_whose_line_lacks_a_field_is_refused_by_its_line(
+    entry: dict[str, Any], tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal.jsonl"
+    header = {"format": "optmatch/play/1"}
+    journal.write_text(json.dumps(header) + "\n" + json.dumps(entry) + "\n")
+    with pytest.raises(om.FormatError) as caught:
+        measured_delays(journal)
+    assert caught.value.path == str(journal) and caught.value.where == "line 2"
+
+
+def test_a_journal_with_an_unknown_event_has_no_delays(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text('{"format": "optmatch/play/1"}\n{"event": [1]}\n')
+    with pytest.raises(om.InputError, match="no change of circuits was measured"):
+        measured_delays(journal)

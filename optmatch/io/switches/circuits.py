@@ -82,6 +82,37 @@ def circuit_named(name: str) -> CrossConnect:
     return CrossConnect(match["a_side"], match["b_side"])
 
 
+def list_circuits(name: str, circuits: object) -> tuple[CrossConnect, ...]:
+    """Return circuits that a caller has given as a tuple.
+
+    Raises
+    ------
+    InputError
+        If they are not any collection of `CrossConnect`, whose sides are texts.
+    """
+    try:
+        listed = tuple(circuits)  # type: ignore[arg-type]
+    except TypeError:
+        message = f"{name} = {circuits!r:.60}: circuits are expected"
+        raise InputError(message, where=name) from None
+    for number, circuit in enumerate(listed):
+        is_circuit = isinstance(circuit, CrossConnect)
+        if not is_circuit or not all(isinstance(side, str) for side in circuit):
+            place = f"{name}[{number}]"
+            raise InputError(f"{place} = {circuit!r:.60}: a CrossConnect is expected", where=place)
+    return listed
+
+
+def check_difference(difference: object) -> Difference:
+    """Return a change of circuits that a caller has given, or raise an `InputError`."""
+    if not isinstance(difference, Difference):
+        message = f"difference = {difference!r:.60}: a Difference is expected"
+        raise InputError(message, where="difference")
+    list_circuits("difference.removals", difference.removals)
+    list_circuits("difference.additions", difference.additions)
+    return difference
+
+
 def side_order(side: str) -> tuple[int, int, str]:
     """Return a key that sorts sides by module, number, and A before B; other names come last."""
     match = SIDE_NAME.fullmatch(side)
@@ -105,6 +136,11 @@ def difference_between(
 ) -> Difference:
     """Return the circuits to remove and to add; those in both sets stay as they are.
 
+    Raises
+    ------
+    InputError
+        If something else than circuits is given.
+
     Examples
     --------
     >>> old = [CrossConnect("1A", "2B"), CrossConnect("2A", "1B")]
@@ -115,8 +151,8 @@ def difference_between(
     >>> change.moves_a_side
     True
     """
-    circuits_before = frozenset(before)
-    circuits_after = frozenset(after)
+    circuits_before = frozenset(list_circuits("before", before))
+    circuits_after = frozenset(list_circuits("after", after))
     return Difference(
         removals=sort_circuits(circuits_before - circuits_after),
         additions=sort_circuits(circuits_after - circuits_before),

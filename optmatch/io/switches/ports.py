@@ -12,9 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from optmatch.io.contents import decode, read_bytes
-from optmatch.io.switches.circuits import SIDE_NAME, CrossConnect, sort_circuits
-from optmatch.model import FormatError, InputError
+from optmatch.io.switches.circuits import (
+    SIDE_NAME,
+    CrossConnect,
+    list_circuits,
+    sort_circuits,
+)
+from optmatch.model import FormatError, InputError, integer
+from optmatch.model.declarations import form_of
 from optmatch.model.files import path_name
+from optmatch.model.numbers import frozen
 
 COLUMNS = ("switch", "port", "A", "B", "label")
 """Columns of a table of ports; ``switch`` and ``label`` may be absent."""
@@ -55,8 +62,9 @@ class PortTable:
     """
 
     def __init__(self, sides: Sequence[PortSides]) -> None:
+        rows = form_of(Sequence[tuple[str, str, str]]).check("sides", sides)
         port_of_side: dict[str, int] = {}
-        for port, (a_side, b_side, _label) in enumerate(sides):
+        for port, (a_side, b_side, _label) in enumerate(rows):
             for side, kind in ((a_side, "A"), (b_side, "B")):
                 match = SIDE_NAME.fullmatch(side)
                 if match is None or match["side"] != kind:
@@ -67,12 +75,26 @@ class PortTable:
                 other = port_of_side.setdefault(side, port)
                 if other != port:
                     raise InputError(f"side {side} belongs to port {other} and to port {port}")
-        self.sides: tuple[PortSides, ...] = tuple(sides)
+        self.sides: tuple[PortSides, ...] = tuple(
+            PortSides(a_side, b_side, label) for a_side, b_side, label in rows
+        )
         self.port_of_side: dict[str, int] = port_of_side
 
     @classmethod
     def numbered(cls, n_ports: int, labels: Sequence[str] = ()) -> PortTable:
-        """Return the usual table: our port p is at sides ``(p + 1)A`` and ``(p + 1)B``."""
+        """Return the usual table: our port p is at sides ``(p + 1)A`` and ``(p + 1)B``.
+
+        Parameters
+        ----------
+        n_ports
+            The number of our ports.
+        labels
+            The label of each port; none: all are empty.
+        """
+        n_ports = integer("n_ports", n_ports, at_least=0)
+        labels = form_of(Sequence[str]).check("labels", labels)
+        if labels and len(labels) != n_ports:
+            raise InputError(f"{len(labels)} labels of {n_ports} ports", where="labels")
         return cls(
             [
                 PortSides(f"{port + 1}A", f"{port + 1}B", labels[port] if labels else "")
@@ -93,8 +115,15 @@ class PortTable:
         matching
             ``matching[source] = destination``, -1 where idle; shape (ports,). A bidirectional
             circuit i-j stands in it twice and becomes two circuits.
+
+        Raises
+        ------
+        InputError
+            If it is no matching of so many ports.
         """
-        destinations = np.asarray(matching).tolist()
+        destinations = frozen("matching", matching, 1, np.int64).tolist()
+        if len(destinations) > self.n_ports or max(destinations, default=-1) >= self.n_ports:
+            raise InputError(f"matching: ports are 0 .. {self.n_ports - 1}", where="matching")
         return sort_circuits(
             CrossConnect(self.sides[source].a_side, self.sides[destination].b_side)
             for source, destination in enumerate(destinations)
@@ -107,14 +136,16 @@ class PortTable:
         Raises
         ------
         InputError
-            If a circuit has a side that is of none of our ports.
+            If something is no circuit, or has a side that is of none of our ports.
         """
         matching = [-1] * self.n_ports
-        for circuit in circuits:
+        listed = list_circuits("circuits", circuits)
+        for circuit in listed:
             for side in circuit:
                 if side not in self.port_of_side:
                     raise InputError(f"circuit {circuit.name}: side {side} is of no port of ours")
-            matching[self.port_of_side[circuit.a_side]] = self.port_of_side[circuit.b_side]
+            source = self.port_of_side[circuit.a_side]
+            matching[source] = self.port_of_side[circuit.b_side]
         return matching
 
 

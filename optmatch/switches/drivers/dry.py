@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from optmatch.io.switches.circuits import CrossConnect, Difference, check_sides, sort_circuits
+from optmatch.io.switches.circuits import (
+    CrossConnect,
+    Difference,
+    check_difference,
+    check_sides,
+    list_circuits,
+    sort_circuits,
+)
+from optmatch.model.declarations import form_of
 from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
 
 
@@ -34,7 +42,8 @@ class DrySwitch:
     def __init__(
         self, circuits: Iterable[CrossConnect] = (), write: Callable[[str], object] = print
     ) -> None:
-        self._circuits = set(circuits)
+        form_of(Callable).check("write", write)
+        self._circuits = set(list_circuits("circuits", circuits))
         self._write = write
 
     def read(self) -> SwitchReading:
@@ -51,6 +60,7 @@ class DrySwitch:
 
     def apply(self, difference: Difference) -> None:
         """Print and take over a change."""
+        check_difference(difference)
         after = (self._circuits - set(difference.removals)) | set(difference.additions)
         try:
             check_sides(after)
@@ -64,7 +74,8 @@ class DrySwitch:
 
     def wait(self, circuits: Sequence[CrossConnect], time_limit_s: float) -> Tuning:
         """Return at once: circuits that are there are tuned."""
-        absent = {circuit: "absent" for circuit in circuits if circuit not in self._circuits}
+        wanted = list_circuits("circuits", circuits)
+        absent = {circuit: "absent" for circuit in wanted if circuit not in self._circuits}
         return Tuning(0.0, absent)
 
     def claim(self, owner: str) -> None:

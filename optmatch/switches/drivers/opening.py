@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
 from optmatch.model import InputError
+from optmatch.model.declarations import form_of
 from optmatch.switches.drivers.dry import DrySwitch
 from optmatch.switches.drivers.polatis import PORT, PolatisSwitch
 from optmatch.switches.drivers.sonic import SonicSwitch
@@ -31,7 +32,7 @@ def open_switch(url: str) -> Switch:
     Raises
     ------
     InputError
-        If nobody knows the scheme.
+        If it is no text, or nobody knows the scheme.
     SwitchError
         If the switch cannot be reached.
 
@@ -40,6 +41,7 @@ def open_switch(url: str) -> Switch:
     >>> open_switch("dry:").name
     'dry'
     """
+    url = form_of(str).check("switch", url)
     try:
         parts = urlsplit(url)
         host = parts.hostname

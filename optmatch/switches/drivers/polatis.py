@@ -11,9 +11,16 @@ import socket
 import time
 from collections.abc import Sequence
 
-from optmatch.io.switches.circuits import CrossConnect, Difference, sort_circuits
+from optmatch.io.switches.circuits import (
+    CrossConnect,
+    Difference,
+    check_difference,
+    list_circuits,
+    sort_circuits,
+)
 from optmatch.io.switches.polatis import READ_CIRCUITS, READ_SIZE, command_lines, read_lists
 from optmatch.model import InputError
+from optmatch.model.declarations import Count, Positive, form_of
 from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
 
 PORT = 5025
@@ -41,6 +48,9 @@ class PolatisSwitch:
     """
 
     def __init__(self, host: str, port: int = PORT, *, time_limit_s: float = 5.0) -> None:
+        host = form_of(str).check("host", host)
+        port = form_of(Count).check("port", port)
+        time_limit_s = form_of(Positive).check("time_limit_s", time_limit_s)
         self.name: str = f"{host}:{port}"
         self._address = (host, port)
         self._time_limit_s = time_limit_s
@@ -78,6 +88,7 @@ class PolatisSwitch:
 
     def apply(self, difference: Difference) -> None:
         """Send a command that removes, then one that adds, each carried out before the next."""
+        check_difference(difference)
         try:
             lines = command_lines(difference, self.n_ports)
         except InputError as error:
@@ -92,6 +103,7 @@ class PolatisSwitch:
 
     def wait(self, circuits: Sequence[CrossConnect], time_limit_s: float) -> Tuning:
         """Wait until the switch lists all circuits."""
+        circuits = list_circuits("circuits", circuits)
         started_s = time.monotonic()
         while True:
             listed = set(self.read_circuits())
@@ -122,7 +134,7 @@ class PolatisSwitch:
                 self._unread = b""
             self._connection.sendall(command.encode("ascii") + b"\n")
             return self._read_line()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
             self.close()  # the next command begins with a connection of its own
             raise SwitchError(f"{self.name}: cannot be reached: {error}") from None
 

@@ -17,12 +17,15 @@ from urllib.parse import urlsplit
 from optmatch.io.switches.circuits import (
     CrossConnect,
     Difference,
+    check_difference,
     circuit_named,
+    list_circuits,
     sort_circuits,
 )
 from optmatch.io.switches.losses import LOSS_TABLE, LossRows
 from optmatch.io.switches.sonic import CIRCUIT_TABLE, PORT_TABLE, circuit_of_row, state_of_port
 from optmatch.model import InputError, SolverUnavailable
+from optmatch.model.declarations import Amount, form_of
 from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
 
 CONFIG_DB = 4
@@ -82,6 +85,9 @@ class SonicSwitch:
     def __init__(
         self, url: str, *, one_transaction: bool = False, patience_s: float | None = None
     ) -> None:
+        url = form_of(str).check("url", url)
+        patience_s = form_of(Amount | None).check("patience_s", patience_s)
+        form_of(bool).check("one_transaction", one_transaction)
         try:
             import redis
         except ImportError as error:
@@ -203,6 +209,7 @@ class SonicSwitch:
 
     def apply(self, difference: Difference) -> None:
         """Change circuits in one transaction, or in two, removals first, where a side moves."""
+        check_difference(difference)
         if difference.moves_a_side and not self._one_transaction:
             self._persist(lambda: self._transact(difference.removals, ()))
             self._await_removal(difference.removals)
@@ -243,6 +250,7 @@ class SonicSwitch:
         The row of a circuit decides. Where the switch has no such rows, those of its two ports do,
         if they name each other as targets: a port may still say ``tuned`` of its last circuit.
         """
+        circuits = list_circuits("circuits", circuits)
         started_s = time.monotonic()
         waiting = list(circuits)
         statuses: dict[CrossConnect, str] = {}

@@ -26,6 +26,8 @@ from optmatch.io.switches.plans import switches_of_state, switches_of_transition
 from optmatch.io.switches.racks import RackPart, rack_nodes
 from optmatch.io.text import digest
 from optmatch.model import InfeasibleError, InputError, LimitReached
+from optmatch.model.declarations import Amount, form_of
+from optmatch.model.files import path_name
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.transition import DROP, RAISE
 from optmatch.switches.matching import match_switches
@@ -70,7 +72,7 @@ class Watcher:
     Raises
     ------
     InputError
-        If switches and state do not fit.
+        If switches and state do not fit, or an argument is of another type.
     """
 
     def __init__(
@@ -83,6 +85,13 @@ class Watcher:
         time_limit_s: float = 10.0,
         on_event: Callable[[WatchEvent], object] = lambda event: None,
     ) -> None:
+        form_of(Rerouter).check("controller", controller)
+        form_of(bool).check("apply", apply)
+        time_limit_s = form_of(Amount).check("time_limit_s", time_limit_s)
+        form_of(Callable).check("on_event", on_event)
+        if ports is not None:
+            path_name(ports, "ports")
+
         # The controller, and what may be done with its answers.
         self.controller: Rerouter = controller
         self.may_apply: bool = apply
