@@ -222,7 +222,9 @@ def write_fit(
 def print_fit_as_json(file: str, fit: ChipFit) -> None:
     """Print one JSON object: how well a fit explains the powers, and how certain each value is.
 
-    ``within`` has half the width of the 95 % interval of each column and cell.
+    ``within`` has half the width of the 95 % interval of each column and cell. ``unique`` is false
+    if some cell was half turned in no state (``never_half_turned`` lists these), or if no two fits
+    ended in the best minimum.
     """
     content = {
         "file": file,
@@ -230,6 +232,7 @@ def print_fit_as_json(file: str, fit: ChipFit) -> None:
         "off_db": fit.off_db,
         "noise_db": fit.noise_db,
         "unique": fit.is_unique,
+        "never_half_turned": list(fit.never_half_turned),
         "within": dict(fit.within),
     }
     print_object("chip-fit", content)
@@ -259,10 +262,20 @@ def print_fit(file: str, fabric: Fabric, fit: ChipFit) -> None:
             f"  {column}: within {median(within):.2g} in the median cell (95 %), within"
             f" {within[least_certain]:.2g} in cell {fabric.cell_names[least_certain]}"
         )
-    if not fit.is_unique:
+    if fit.never_half_turned:
+        names = ", ".join(fabric.cell_names[cell] for cell in fit.never_half_turned)
         click.echo(
-            "  no two starts of the fit agree: the table may be wrong by more than that; measure"
-            " more states, with half-turned cells"
+            f"  half turned in no state: cells {names}; the signs of their phase errors are"
+            " guesses, and the table may be wrong by more than that"
+        )
+        click.echo(
+            f"  for states that tell them: optmatch optics {file} --choose 40 --half-turned -o"
+            " states.npz"
+        )
+    elif not fit.is_unique:
+        click.echo(
+            "  no two fits end in the best minimum: the table may be wrong by more than that;"
+            " measure more states with half-turned cells (--choose K --half-turned)"
         )
 
 

@@ -24,13 +24,13 @@ from optmatch.model.cells import CellDevice, cells_of
 from optmatch.model.numbers import integer
 from optmatch.verify.optics.noise import (
     DARK_RATIOS,
+    FLOOR,
     LIT_SHARE,
     Noise,
     estimate_noise,
     relative_spread,
 )
 from optmatch.verify.optics.responses import (
-    FLOOR,
     MeasuredState,
     cell_matrices,
     change_of_light,
@@ -351,6 +351,9 @@ class _ChipModel:
         ``weights[k][pair]``: the inverse of the noise in state k, over that of lit pairs.
     dark_ratio
         The noise of a pair without light over that of a lit pair, which `weights` assume.
+    least_power
+        The power up to which light does not stand out from the instrument's noise. Levels of
+        model and measurement are compared from there on: fainter ones count as equal.
     """
 
     def __init__(
@@ -370,32 +373,43 @@ class _ChipModel:
         self.amplitudes = amplitudes
         self.states = model_states(fabric, measured, cells, amplitudes)
         self.weights: list[NDArray[np.float64]] = []
-        self.dark_ratio = 0.0
-        self.weigh_pairs(DARK_RATIOS[0])
+        self.dark_ratio = DARK_RATIOS[0]
+        self.least_power = 0.0
+        self.weigh_pairs(Noise(lit_db=0.0, dark_ratio=DARK_RATIOS[0]))
 
     @property
     def n_lit_pairs(self) -> int:
         """The number of compared pairs with light in model or measurement, or of all if few."""
         return int(sum(is_lit.sum() for is_lit in self._lit_pairs()))
 
-    def weigh_pairs(self, dark_ratio: float) -> None:
+    def weigh_pairs(self, noise: Noise) -> None:
         """Set the weight of each pair: the noise of pairs far above the floor over its own.
 
         Parameters
         ----------
-        dark_ratio
-            The standard deviation in dB of a pair without any light over that of a lit pair. A
-            pair between both has a noise between both, see `relative_spread`.
+        noise
+            The noise of lit and of dark pairs. A pair between both has a noise between both, see
+            `relative_spread`. Levels that do not stand out from the noise of dark pairs are not
+            compared.
         """
-        self.dark_ratio = dark_ratio
+        self.dark_ratio = noise.dark_ratio
+        self.least_power = noise.least_power
         self.weights = [
-            1 / relative_spread(_light_share(state), dark_ratio) for state in self.states
+            1 / relative_spread(_light_share(state), noise.dark_ratio) for state in self.states
         ]
+
+    def is_weighed_for(self, noise: Noise) -> bool:
+        """Tell whether the weights are those of some noise, but for less than a tenth."""
+        change_of_ratio = abs(noise.dark_ratio / self.dark_ratio - 1)
+        change_of_least = abs(noise.least_power - self.least_power)
+        return change_of_ratio < 0.11 and change_of_least < 0.1 * max(self.least_power, FLOOR)
 
     def deviations(
         self, state: MeasuredState, cells: NDArray[np.intp], amplitudes: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Return modelled less measured levels of a state, if one cell had other amplitudes.
+
+        Levels count from `least_power` on.
 
         Parameters
         ----------
@@ -411,6 +425,17 @@ class _ChipModel:
         NDArray
             (tried, pairs measured in the state): in dB.
         """
+        power = self._modelled_power(state, cells, amplitudes)
+        modelled_db = level_db(np.maximum(power, self.least_power))
+        return modelled_db - np.maximum(state.measured_db, level_db(self.least_power))
+
+    def _modelled_power(
+        self, state: MeasuredState, cells: NDArray[np.intp], amplitudes: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the powers of a state, (tried, pairs), if one cell had other amplitudes.
+
+        Arguments are those of `deviations`.
+        """
         # Only the amplitudes of the state that a cell is in count, turned by heat.
         state_of_cell = state.cell_states[cells]
         rows = np.arange(len(cells))
@@ -419,8 +444,8 @@ class _ChipModel:
 
         # The light of the whole chip follows from that of the model without a new solution.
         added = change_of_light(state, cells, cell_matrices(heated) @ state.factor[cells])
-        power = np.abs((state.arriving + added)[:, state.compared]) ** 2
-        return level_db(power) - state.measured_db
+        power: NDArray[np.float64] = np.abs((state.arriving + added)[:, state.compared]) ** 2
+        return power
 
     def fit(self, cells: NDArray[np.intp], amplitudes: NDArray[np.float64], steps: int) -> _Fit:
         """Fit the amplitudes of each cell alone, by Levenberg and Marquardt.
@@ -577,11 +602,26 @@ class _ChipModel:
         """Return modelled less measured levels of all states, in dB, if one cell differs.
 
         ``amplitudes[bar or cross, straight or across]`` are those of the cell. The result has the
-        shape (measured pairs of all states,).
+        shape (measured pairs of all states,). Faint levels count too, unlike in `deviations`.
         """
         cells = np.array([cell])
-        parts = [self.deviations(state, cells, amplitudes[None])[0] for state in self.states]
+        parts = []
+        for state in self.states:
+            power = self._modelled_power(state, cells, amplitudes[None])[0]
+            parts.append(level_db(power) - state.measured_db)
         return np.concatenate(parts)
+
+    def weighted_squares(self, cell: int, amplitudes: NDArray[np.float64]) -> float:
+        """Return the weighted squares of all deviations if one cell differs, in dB squared.
+
+        ``amplitudes[bar or cross, straight or across]`` are those of the cell.
+        """
+        cells = np.array([cell])
+        squares = 0.0
+        for state, weight in zip(self.states, self.weights, strict=True):
+            deviation = self.deviations(state, cells, amplitudes[None])[0]
+            squares += float(((deviation * weight) ** 2).sum())
+        return squares
 
     def _lit_pairs(self) -> list[NDArray[np.bool_]]:
         """Return ``[k][pair]``: whether a measured pair of state k is lit.
@@ -668,13 +708,12 @@ def _search_changed_cell(model: _ChipModel) -> _CellSearch:
     for _ in range(_NOISE_ROUNDS):
         cells, fit, sensitivity = _fit_best_cells(model)
         noise = model.estimate_noise(int(cells[0]), fit.amplitudes[0], _PARAMETERS)
-        if noise.dark_ratio == model.dark_ratio:
+        if model.is_weighed_for(noise):
             break
-        model.weigh_pairs(noise.dark_ratio)
+        model.weigh_pairs(noise)
 
     # F test of four parameters; many cells are tried, so its level is shared between them.
-    deviations = model.all_deviations(int(cells[0]), nominal[cells[0]])
-    squares_before = ((deviations * np.concatenate(model.weights)) ** 2).sum()
+    squares_before = model.weighted_squares(int(cells[0]), nominal[cells[0]])
     explained = max(0.0, float(squares_before - fit.squares[0].sum()))
     ratio = explained / _PARAMETERS / noise.lit_db**2
     n_told = int((sensitivity.sum(axis=(1, 2)) > 0).sum())

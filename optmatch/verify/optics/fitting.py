@@ -38,14 +38,13 @@ from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.netlists.circuits import with_cell_phases
 from optmatch.fabrics.waveguides import heat_turns, waveguide_loss_db
-from optmatch.model import Axes, Device, FrozenMap, InputError, Measurement, Value
+from optmatch.model import FREE, Axes, Device, FrozenMap, InputError, Measurement, Value
 from optmatch.model.cells import HALF_TURNED, CellDevice, cells_of
 from optmatch.model.device import NO_LEAK_DB
 from optmatch.model.numbers import integer
 from optmatch.verify.optics.circuits import circuit_factors
-from optmatch.verify.optics.noise import LIT_SHARE, Noise, estimate_noise, relative_spread
+from optmatch.verify.optics.noise import FLOOR, LIT_SHARE, Noise, estimate_noise, relative_spread
 from optmatch.verify.optics.responses import (
-    FLOOR,
     KEPT,
     check_measurement,
     compared_pairs,
@@ -82,6 +81,12 @@ _MOST_STEPS = 40
 _MOST_TRIES = 8  # of a step, each with more damping
 _CONVERGED = 1e-4  # the part of the objective by which a step must improve it
 _DRAWN_STARTS = 6
+_HOPS = 10
+"""Fits from around the best minimum. On two hexagons with 8 ports and 30 states, a quarter of the
+drawn chips have their best minimum where no drawn start ends, and one hop in three finds it."""
+_HOP_STEPS = 4  # after which a hop to a bad minimum stands out
+_HOPELESS = 3.0  # times the best objective: such a hop is given up
+_HOP_LOSS_DB = 0.05
 _SAME_MINIMUM = 0.01  # the part by which objectives of one minimum differ at most
 _START_COMMON_RAD = 0.05  # the spread of starts, see `_draw_start`
 
@@ -123,8 +128,11 @@ class ChipFit(Value):
     n_pairs
         The number of measured pairs.
     is_unique
-        Whether two starts ended in the same minimum. If not, states were too few, or had no
-        half-turned cells: then the intervals are too narrow.
+        Whether two fits ended in the best minimum, and every cell was half turned in some state.
+        If not, the intervals are too narrow: measure more states, as `half_turn_cells` makes them.
+    never_half_turned
+        Cells that were half turned in no measured state. The signs of their phase errors are
+        guesses, since powers in bar and in cross hardly tell them.
     values
         ``values[cell, value]``: the fitted values, see `BAR_LOSS` and so on.
     covariance
@@ -137,6 +145,7 @@ class ChipFit(Value):
     off_db: float
     n_pairs: int
     is_unique: bool
+    never_half_turned: tuple[int, ...]
     values: Annotated[NDArray[np.float64], Axes(2, N_VALUES)]
     covariance: Annotated[NDArray[np.float64], Axes(2)]
 
@@ -207,7 +216,7 @@ def fit_chip(
     -------
     ChipFit
         The most likely device of each cell with 95 % intervals, the noise that is left, and
-        whether two starts have ended in the same minimum.
+        whether two fits have ended in the best minimum.
 
     Raises
     ------
@@ -241,6 +250,7 @@ def fit_chip(
     fit = _LeastSquares(chip, measured, _check_spread(spread or FitSpread()))
     rng = np.random.default_rng(integer("seed", seed, at_least=0))
     best, is_unique = _fit_from_starts(fit, rng)
+    never_half_turned = _cells_never_half_turned(chip.graph, measured)
     values = _fold_tilts(best.values)
     deviation_db = fit.deviations_db(best.values)
     return ChipFit(
@@ -249,7 +259,8 @@ def fit_chip(
         noise_db=best.noise.lit_db,
         off_db=float(np.sqrt((deviation_db**2).mean())),
         n_pairs=len(deviation_db),
-        is_unique=is_unique,
+        is_unique=is_unique and not never_half_turned,
+        never_half_turned=never_half_turned,
         values=values,
         covariance=best.covariance,
     )
@@ -336,6 +347,13 @@ class _Minimum(NamedTuple):
     noise: Noise
     covariance: NDArray[np.float64]
     """(cells * values, cells * values)."""
+
+
+def _cells_never_half_turned(graph: CellGraph, measured: Measurement) -> tuple[int, ...]:
+    """List the cells that could be half turned, and were not in any measured state."""
+    was_half_turned = (measured.cell_states == HALF_TURNED).any(axis=0)
+    cells = np.flatnonzero(~was_half_turned & (graph.stuck == FREE))
+    return tuple(cells.tolist())
 
 
 def _build_chip(fabric: Fabric, cells: CellDevice) -> _FittedChip:
@@ -911,15 +929,73 @@ def _fit_from_starts(fit: _LeastSquares, rng: np.random.Generator) -> tuple[_Min
 
     # Two ends with the same objective are one minimum, and no third start is needed.
     ends: list[_FitEnd] = []
-    is_unique = False
     for start in screened:
         ends.append(_descend(fit, start.values, floors[_SCREENED_STAGES:]))
         ends.sort(key=lambda end: end.objective)
-        if len(ends) > 1:
-            is_unique = ends[1].objective < (1 + _SAME_MINIMUM) * ends[0].objective
-        if is_unique:
+        if len(ends) > 1 and _is_same_minimum(ends[1], ends[0]):
             break
-    return _finish_fit(fit, ends[0].values), is_unique
+    best, is_unique = _hop_between_minima(fit, ends, rng)
+    return _finish_fit(fit, best.values), is_unique
+
+
+def _hop_between_minima(
+    fit: _LeastSquares, ends: Sequence[_FitEnd], rng: np.random.Generator
+) -> tuple[_FitEnd, bool]:
+    """Look for a better minimum around the best one (basin hopping).
+
+    Strong light decides in which minimum a fit from the model ends, and it hardly tells the signs
+    of phase errors that only interference around a ring of cells shows. A hop draws these phases
+    anew in half of the cells and goes on with all light at once.
+
+    Parameters
+    ----------
+    fit
+        The objective.
+    ends
+        Where fits have ended, the best first.
+    rng
+        Draws the hops.
+
+    Returns
+    -------
+    tuple
+        The best end, and whether at least two fits have ended in this minimum.
+    """
+    floor = max(FLOOR, _FLOORS[-1] * fit.strongest)
+    best = ends[0]
+    n_ended_there = sum(_is_same_minimum(end, best) for end in ends)
+    for _ in range(_HOPS):
+        start = _draw_hop(best.values, rng)
+        values = _minimise(fit, start, floor, _FIRST_NOISE, _HOP_STEPS)
+        if fit.objective(values, floor, _FIRST_NOISE) > _HOPELESS * best.objective:
+            continue
+        end = _descend(fit, values, [floor])
+        if _is_same_minimum(end, best):
+            n_ended_there += 1
+        elif end.objective < best.objective:
+            n_ended_there = 1
+        if end.objective < best.objective:
+            best = end
+    return best, n_ended_there > 1
+
+
+def _is_same_minimum(first: _FitEnd, second: _FitEnd) -> bool:
+    """Tell whether two ends have the same objective, but for 1 %."""
+    larger = max(first.objective, second.objective)
+    smaller = min(first.objective, second.objective)
+    return larger < (1 + _SAME_MINIMUM) * smaller
+
+
+def _draw_hop(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw a start around fitted ``values[cell, value]``, as `_hop_between_minima` uses it."""
+    n_cells = len(values)
+    start = values.copy()
+    is_drawn = rng.random(n_cells) < 0.5
+    drawn_rad = rng.normal(0.0, _START_COMMON_RAD, n_cells)
+    start[:, COMMON] = np.where(is_drawn, drawn_rad, start[:, COMMON])
+    for loss in (BAR_LOSS, CROSS_LOSS):
+        start[:, loss] = np.maximum(start[:, loss] + rng.normal(0.0, _HOP_LOSS_DB, n_cells), 0.0)
+    return start
 
 
 def _descend(fit: _LeastSquares, start: NDArray[np.float64], floors: Sequence[float]) -> _FitEnd:
@@ -945,7 +1021,11 @@ def _finish_fit(fit: _LeastSquares, start: NDArray[np.float64]) -> _Minimum:
 
 
 def _minimise(
-    fit: _LeastSquares, start: NDArray[np.float64], floor: float, noise: Noise
+    fit: _LeastSquares,
+    start: NDArray[np.float64],
+    floor: float,
+    noise: Noise,
+    most_steps: int = _MOST_STEPS,
 ) -> NDArray[np.float64]:
     """Minimise the objective by Levenberg and Marquardt.
 
@@ -959,16 +1039,18 @@ def _minimise(
         The power that is added to all powers before they are compared, as a part of what goes in.
     noise
         The noise of measured powers, by which deviations are weighted.
+    most_steps
+        The iteration ends after so many steps.
 
     Returns
     -------
     NDArray
-        (cells, values): no step makes these better, or hardly.
+        (cells, values): no step makes these better, or hardly, unless steps ran out.
     """
     values = start
     objective = fit.objective(values, floor, noise)
     damping = 1e-3
-    for _ in range(_MOST_STEPS):
+    for _ in range(most_steps):
         gradient, normal = fit.normal_equations(values, floor, noise)
         # A step that does not help is taken back, and the next one is shorter.
         for _ in range(_MOST_TRIES):

@@ -26,10 +26,7 @@ from optmatch.fabrics.waveguides import heat_turns, waveguide_loss_db
 from optmatch.model import BAR, CROSS, Device, InputError, Measurement
 from optmatch.model.cells import HALF_TURNED, CellDevice
 from optmatch.verify.optics.circuits import circuit_factors
-
-FLOOR = 1e-6
-"""Power that is added before powers are compared in dB. What is fainter (-60 dB) are leaks of
-leaks, and the noise of instruments."""
+from optmatch.verify.optics.noise import FLOOR
 
 KEPT = 1 - 1e-5
 """The share of an amplitude that a cell passes on beside its loss (0.00009 dB): without it, a
@@ -64,7 +61,7 @@ class MeasuredState(NamedTuple):
     """(cells, 4 entered, 4 left): what comes back to the cell of light that leaves a terminal."""
 
 
-def level_db(power: NDArray[np.float64]) -> NDArray[np.float64]:
+def level_db(power: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """Return powers in dB above a floor of -60 dB, which none falls below."""
     level: NDArray[np.float64] = 10 * np.log10(power + FLOOR)
     return level
