@@ -87,7 +87,7 @@ def faults(
     Ctrl-C reports what was done so far.
     """
     from optmatch.model.files import PICTURES, check_target, replace_file
-    from optmatch.plotting.figures import blank_figure
+    from optmatch.plotting.drawing import blank_figure
     from optmatch.studies.all_to_all import study_yield
 
     # Files that cannot be written are refused before the work.

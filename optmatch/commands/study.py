@@ -36,7 +36,7 @@ from optmatch.commands.shared.progress import listening
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
 from optmatch.model.files import PICTURES, check_target
-from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.drawing import blank_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

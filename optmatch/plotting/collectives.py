@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Solution, write_amount
+from optmatch.model import InputError, Solution, scale_of, write_amount
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure, draw_bars, draw_schedule, label_time
+from optmatch.plotting.blocks import MOST_BLOCKS, choose_evenly, choose_ticks
+from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.figures import draw_bars, draw_schedule, label_time
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import page_data, scene
 from optmatch.problems import Collective, CollectivePlan
@@ -71,10 +73,13 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     plan
         The plan.
     fig
-        Where to draw; None makes a new figure.
+        Where to draw; None makes a new figure. Of more than 24 ranks it shows in colours how far
+        away senders are; with `fig` each rank has a row of boxes.
     """
     data = rounds_data(plan)
     n_ranks, n_rounds = data.does.shape
+    if fig is None and n_ranks > _MOST_NAMED_RANKS:
+        return _draw_large_rounds(plan, data)
     width_inches = min(12.5, 3.2 + 0.42 * n_rounds)
     height_inches = min(12.0, max(2.6, 1.8 + 0.2 * n_ranks))
     if fig is None:
@@ -129,6 +134,74 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
         ax.set_title(f"{n_rounds} rounds in {write_amount(plan.time_s, 's')}", fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
+
+
+# Ranks that have a row of boxes with numbers.
+_MOST_NAMED_RANKS = 24
+
+
+def _draw_large_rounds(plan: CollectivePlan, data: RoundsData) -> Figure:
+    """Draw from how far away each rank receives in each round, and what the rounds carry.
+
+    The distance of a sender is counted along the ring of ranks, upwards and at most all ranks. It
+    is the same for all ranks of most algorithms, and tells them apart.
+    """
+    n_ranks, n_rounds = data.does.shape
+    sent = _bytes_between_ranks(plan)
+    round_, source, destination = sent[:, :3].astype(np.int64).T
+    distance = (destination - source) % n_ranks
+    sums = np.zeros((n_ranks, n_rounds))
+    n_senders = np.zeros((n_ranks, n_rounds))
+    np.add.at(sums, (destination, round_), distance)
+    np.add.at(n_senders, (destination, round_), 1)
+    mean_distance = np.full(sums.shape, np.nan)
+    np.divide(sums, n_senders, out=mean_distance, where=n_senders > 0)
+
+    figure = blank_figure(9.6, 4.8)
+    left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
+    ranks = choose_evenly(n_ranks, MOST_BLOCKS)
+    image = left.imshow(
+        np.ma.masked_invalid(mean_distance[ranks]),
+        cmap="cividis",
+        aspect="auto",
+        interpolation="nearest",
+        extent=(-0.5, n_rounds - 0.5, n_ranks - 0.5, -0.5),
+    )
+    for change in data.changes.tolist():
+        left.axvline(change - 0.5, color=palette.INK, lw=1.0, ls="--")
+    bar = figure.colorbar(image, ax=left, pad=0.02)
+    bar.set_label("ranks from sender to receiver, upwards", fontsize=9)
+    bar.ax.tick_params(labelsize=9)
+    left.set_xticks(choose_ticks(n_rounds, 10))
+    left.set_yticks(choose_ticks(n_ranks, 8))
+    left.set_xlabel("round", fontsize=9)
+    left.set_ylabel("receiving rank", fontsize=9)
+    words = "from how far away a rank receives; white: it does not"
+    if len(ranks) < n_ranks:
+        words += f"\na row for {len(ranks)} of {n_ranks:,} ranks, evenly chosen"
+    if len(data.changes):
+        words += "\ndashed: circuits change"
+    left.set_title(words, fontsize=9)
+
+    # What rounds carry: the most that any rank gets in one, and how many ranks get anything.
+    received = np.zeros((n_ranks, n_rounds))
+    np.add.at(received, (destination, round_), sent[:, 3])
+    most_bytes = received.max(axis=0)
+    scale, unit = scale_of(float(most_bytes.max()), "B")
+    edges = np.arange(n_rounds + 1) - 0.5
+    right.stairs(most_bytes / scale, edges, fill=True, color=palette.circuit_colour(0))
+    right.set_xlim(-0.5, n_rounds - 0.5)
+    right.set_ylim(0, 1.15 * float(most_bytes.max()) / scale)
+    right.set_xticks(choose_ticks(n_rounds, 6))
+    right.set_xlabel("round", fontsize=9)
+    right.set_ylabel(f"{unit} to the rank that gets most", fontsize=9)
+    n_adding = int((data.does == ADDS).any(axis=0).sum())
+    right.set_title(f"what a round carries; ranks add in {n_adding} rounds", fontsize=9)
+    for ax in (left, right):
+        ax.tick_params(labelsize=9)
+    duration = f" in {write_amount(plan.time_s, 's')}" if plan.time_s else ""
+    figure.suptitle(f"{n_rounds} rounds{duration} between {n_ranks:,} ranks", fontsize=11)
+    return figure
 
 
 def _name_peers(ax: Any, sent: NDArray[np.float64], data: RoundsData) -> None:
@@ -334,18 +407,23 @@ def _blocks_before_and_after(problem: Collective) -> tuple[_Blocks, _Blocks]:
 def draw_problem(problem: Collective) -> Figure:
     """Draw what each rank has before, and what it must have after: blocks across, ranks down."""
     n_ranks = problem.n_ranks
+    shown = choose_evenly(n_ranks, MOST_BLOCKS)
     before, after = _blocks_before_and_after(problem)
     side_inches = min(6.0, max(3.0, 0.22 * n_ranks + 1.0))
     figure = blank_figure(2 * side_inches, side_inches + 0.6)
-    ticks = np.arange(0, n_ranks, max(1, math.ceil(n_ranks / 16)))
+    ticks = choose_ticks(n_ranks, 16 if n_ranks <= 100 else 6)
+    extent = (-0.5, n_ranks - 0.5, n_ranks - 0.5, -0.5)
     panels = zip(figure.subplots(1, 2), (before, after), ("before", "after"), strict=True)
     for ax, blocks, name in panels:
         # Blocks of one rank in the colour of the rank, sums of all ranks in black.
-        is_sum = blocks.origin == n_ranks
-        of_one_rank = np.ma.masked_where(~blocks.has | is_sum, blocks.origin)
-        ax.imshow(of_one_rank, vmin=-0.1 * n_ranks, vmax=n_ranks, cmap="turbo")
-        sums = np.ma.masked_where(~blocks.has | ~is_sum, blocks.origin)
-        ax.imshow(sums, vmin=0, vmax=n_ranks, cmap="gray_r")
+        has = blocks.has[np.ix_(shown, shown)]
+        origin = blocks.origin[np.ix_(shown, shown)]
+        is_sum = origin == n_ranks
+        style: dict[str, Any] = {"extent": extent, "interpolation": "nearest", "vmax": n_ranks}
+        of_one_rank = np.ma.masked_where(~has | is_sum, origin)
+        ax.imshow(of_one_rank, vmin=-0.1 * n_ranks, cmap="turbo", **style)
+        sums = np.ma.masked_where(~has | ~is_sum, origin)
+        ax.imshow(sums, vmin=0, cmap="gray_r", **style)
         ax.set_xticks(ticks, [str(k) for k in ticks], fontsize=8)
         ax.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)
         ax.set_title(name, fontsize=10)
@@ -359,6 +437,8 @@ def draw_problem(problem: Collective) -> Figure:
     if problem.late_s:
         most_late = write_amount(max(problem.late_s.values()), "s")
         title += f"; late by up to {most_late}: {len(problem.late_s)} of {n_ranks} ranks"
+    if len(shown) < n_ranks:
+        title += f"\n{len(shown)} of {n_ranks:,} ranks and blocks are shown, evenly chosen"
     figure.suptitle(title, fontsize=10)
     return figure
 

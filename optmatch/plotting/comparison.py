@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError
 from optmatch.model.comparison import FabricRow
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.drawing import blank_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import BAR, CROSS, FREE
+from optmatch.model import BAR, CROSS, FREE, SolverUnavailable
 from optmatch.plotting import palette
 from optmatch.plotting.geometry import MeshData, Points, PortMark
 from optmatch.plotting.slots import Owners, SlotData
@@ -19,6 +21,29 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
+
+
+def blank_figure(width: float, height: float) -> Figure:
+    """Make an empty figure, without pyplot; sizes in inches."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as exc:
+        raise SolverUnavailable("pictures need matplotlib: pip install 'optmatch[plot]'") from exc
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None:  # Jupyter shows figures only once pyplot is loaded
+        shown = shell.display_formatter.formatters["image/png"]
+        if Figure not in shown:
+            shown.for_type(Figure, _png)
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100)
+    return buffer.getvalue()
 
 
 def frame(ax: Axes, data: MeshData) -> float:
@@ -225,10 +250,12 @@ def _draw_ports(
     fitting_font = 1.9 * dot_points / math.hypot(0.62 * n_digits, 0.72)
     if fitting_font < least_font:
         text_size = np.array([0.7 * n_digits, 0.9]) * least_font / cell_points
-        for mark in data.ports:
-            turned = _turn_to_room(ax, data, mark, positions, text_size)
+        turned_marks = [_turn_to_room(ax, data, mark, positions, text_size) for mark in data.ports]
+        if _numbers_overlap(data, turned_marks, least_font / cell_points):
+            return
+        for mark in turned_marks:
             style: dict[str, Any] = {"weight": "bold", "color": palette.INK}
-            _write_outside(ax, data, turned, str(mark.port), least_font, **style)
+            _write_outside(ax, data, mark, str(mark.port), least_font, **style)
         return
 
     for mark, fill in zip(data.ports, fills, strict=True):
@@ -312,6 +339,40 @@ def _turn_to_room(
             ax.set_ylim(min(low, centre[1] - half_size[1]), max(high, centre[1] + half_size[1]))
             return mark._replace(outward=outward)
     return mark
+
+
+def _numbers_overlap(data: MeshData, marks: Sequence[PortMark], font: float) -> bool:
+    """Tell whether numbers beside ports would overlap.
+
+    Parameters
+    ----------
+    data
+        The layout of the fabric.
+    marks
+        The ports, and on which side of each its number stands.
+    font
+        The size of the font in lengths of a cell.
+    """
+    middles = []
+    half_sizes = []
+    for mark in marks:
+        outward = np.array(mark.outward)
+        half_size = font * np.array([0.7 * len(str(mark.port)), 0.9]) / 2
+        is_vertical = abs(outward[0]) < 0.6
+        if is_vertical and len(str(mark.port)) > 1:
+            half_size = half_size[::-1]  # the text is turned by 90 degrees
+
+        # The text begins at a point beside the port, or is centred on it.
+        is_aligned = np.array([not is_vertical, abs(outward[1]) >= 0.6])
+        begin = np.array(mark.position) + (data.port_radius + 0.1) * outward
+        middles.append(begin + np.where(is_aligned, np.sign(outward) * half_size, 0.0))
+        half_sizes.append(half_size)
+    middle = np.array(middles)
+    half = np.array(half_sizes)
+    gaps = np.abs(middle[:, None] - middle) - (half[:, None] + half)
+    overlaps = (gaps < 0.05 * font).all(axis=2)
+    np.fill_diagonal(overlaps, False)
+    return bool(overlaps.any())
 
 
 def _write_outside(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import math
-import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import FREE, SolverUnavailable, scale_of
+from optmatch.model import FREE, scale_of
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import draw_slot, frame, name_owners
+from optmatch.plotting.drawing import blank_figure, draw_slot, frame, name_owners
 from optmatch.plotting.geometry import MeshData, mesh_data
+from optmatch.plotting.large import (
+    MOST_PORTS_OF_JOBS,
+    draw_large_schedule,
+    is_large,
+)
 from optmatch.plotting.slots import (
     Drawable,
     SlotData,
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 MOST_SLOTS = 12
 """A sheet shows so many slots in full."""
+_LEAST_WIDTH = 5.4
+"""Inches that the title and the line below a picture take."""
 INCHES_PER_CELL = 0.46
 """Size of new figures: a cell of a 9 x 9 mesh is about a centimetre long."""
 
@@ -309,30 +314,8 @@ def new_figure(data: MeshData) -> Figure:
     """Make a figure, without pyplot, in the size that suits a fabric."""
     left, lower, right, upper = data.bounds
     scale = min(INCHES_PER_CELL, 16.0 / max(right - left, upper - lower))
-    return blank_figure(max(3.0, scale * (right - left)), max(2.5, scale * (upper - lower) + 0.9))
-
-
-def blank_figure(width: float, height: float) -> Figure:
-    """Make an empty figure, without pyplot; sizes in inches."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as exc:
-        raise SolverUnavailable("pictures need matplotlib: pip install 'optmatch[plot]'") from exc
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if shell is not None:  # Jupyter shows figures only once pyplot is loaded
-        shown = shell.display_formatter.formatters["image/png"]
-        if Figure not in shown:
-            shown.for_type(Figure, _png)
-    return figure
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=100)
-    return buffer.getvalue()
+    width_inches = max(_LEAST_WIDTH, scale * (right - left))
+    return blank_figure(width_inches, max(2.5, scale * (upper - lower) + 0.9))
 
 
 def _count(number: int, noun: str) -> str:
@@ -377,8 +360,16 @@ def chart_axes(ax: Axes | None, rows: int, row_inches: float) -> Axes:
 
 
 def draw_schedule(shown: Drawable, slot: int | None = None) -> Figure:
-    """Draw one slot, or all on one sheet: the picture of a kind that has no other."""
-    _, schedule = parts(shown)
+    """Draw one slot, or all on one sheet: the picture of a kind that has no other.
+
+    Where ports or cells are too many to be told apart, blocks of ports and chosen circuits are
+    drawn instead. A slot that is asked for by its number is drawn whole.
+    """
+    fabric, schedule = parts(shown)
+    if slot is None and is_large(fabric):
+        jobs_can_be_seen = owners_of(shown) and fabric.n_ports <= MOST_PORTS_OF_JOBS
+        if not jobs_can_be_seen:
+            return draw_large_schedule(shown)
     if slot is None and schedule.n_slots > 1:
         return plot_contact_sheet(shown)
     return cast("Figure", plot_slot(shown, slot or 0).figure)

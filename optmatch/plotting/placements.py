@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.blocks import draw_blocks, explain_blocks, merge_blocks
+from optmatch.plotting.drawing import blank_figure
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import HostPlacement, HostPorts
@@ -76,13 +77,27 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     if slot is not None:
         raise InputError("a placement has no slots", where="slot")
     data = loss_data(solution)
-    figure = blank_figure(4.5, 3.0)
+    figure = blank_figure(6.0, 3.6)
     axes = figure.add_subplot(xlabel="loss of a circuit (dB)", ylabel="circuits")
-    axes.hist(data.loss_db, bins=min(40, max(1, len(data.loss_db))))
+    n_bins = min(40, max(1, len(data.loss_db)))
+    axes.hist(data.loss_db, bins=n_bins, color=palette.circuit_colour(0))
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    hosts: Any = solution.answer
+    n_hosts = len(hosts.port_of_host)
+    n_ports = solution.problem.fabric.n_ports
+    axes.set_title(
+        f"{len(data.loss_db):,} circuits of {n_hosts:,} hosts on {n_ports:,} ports; "
+        f"worst {float(data.loss_db.max(initial=0.0)):.2f} dB",
+        fontsize=10,
+    )
     problem: Any = solution.problem
     if problem.objective == "worst-loss-db" and np.isfinite(solution.lower_bound):
-        axes.axvline(float(solution.lower_bound), color="black", linestyle="--", label="bound")
-        axes.legend()
+        bound_db = float(solution.lower_bound)
+        name = "lower bound of the worst"
+        axes.axvline(bound_db, color=palette.INK, linestyle="--", label=name)
+        axes.legend(frameon=False, fontsize=9)
+        axes.set_ymargin(0.2)
+        axes.autoscale_view()
     return figure
 
 
@@ -145,16 +160,14 @@ def tabulate_problem(problem: Any) -> dict[str, Any]:
 
 def draw_problem(problem: Any) -> Figure:
     """Draw the losses of all circuits that can be used."""
-    figure = blank_figure(5.0, 3.6)
+    figure = blank_figure(6.0, 4.6)
     axes = figure.add_subplot(xlabel="destination port", ylabel="source port")
-    loss_db = np.ma.masked_invalid(problem.usable_loss_db)
-    image = axes.imshow(loss_db, interpolation="nearest")
     n_ports = problem.fabric.n_ports
-    ticks = np.unique(np.linspace(0, n_ports - 1, min(n_ports, 6)).astype(int))
-    axes.set_xticks(ticks)
-    axes.set_yticks(ticks)
-    shown_db = loss_db.compressed()
-    if len(shown_db):
-        levels_db = np.linspace(shown_db.min(), shown_db.max(), 5).round(2)
-        figure.colorbar(image, label="loss (dB)", ticks=np.unique(levels_db))
+    loss_db = np.where(np.isfinite(problem.usable_loss_db), problem.usable_loss_db, np.nan)
+    blocks = merge_blocks(loss_db, "mean")
+    label = "loss (dB)" if blocks.size == 1 else "loss (dB), the mean of a square"
+    draw_blocks(axes, blocks, n_ports, label)
+    square = explain_blocks(blocks.size, "pairs of ports")
+    title = f"{problem.n_hosts:,} hosts want ports of {n_ports:,}; white: not usable"
+    axes.set_title(f"{title}\n{square}".strip(), fontsize=10)
     return figure

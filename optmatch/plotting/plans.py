@@ -21,7 +21,8 @@ from optmatch.model import (
 )
 from optmatch.model.limits import Event
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure, label_time
+from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.figures import label_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

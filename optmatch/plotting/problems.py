@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,16 @@ import numpy as np
 
 from optmatch.model import IDLE, InputError
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure, draw_fabric as draw_switch, new_figure
+from optmatch.plotting.blocks import choose_ticks, draw_groups
+from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.figures import draw_fabric as draw_switch, new_figure
 from optmatch.plotting.geometry import mesh_data
+from optmatch.plotting.large import (
+    draw_large_matching,
+    draw_large_switch,
+    is_large,
+    is_large_matching,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,12 +33,14 @@ def draw_fabric(problem: Any) -> Figure:
     """Draw the switch that a problem is asked of, without light."""
     if problem.fabric is None:
         raise InputError(f"nothing to draw: a problem of kind {problem.kind} has no switch")
+    tenants = getattr(problem, "tenants", ())
+    if is_large(problem.fabric):
+        return _draw_large_problem(problem, tenants)
     figure = new_figure(mesh_data(problem.fabric))
     ax = figure.add_subplot()
     draw_switch(ax, problem.fabric)
 
     # The jobs of a tenancy are listed in the title.
-    tenants = getattr(problem, "tenants", ())
     jobs = [f"{_shorten(tenant.name)}: {tenant.n_ports} ports" for tenant in tenants[:MOST_JOBS]]
     if len(tenants) > MOST_JOBS:
         jobs.append(f"and {len(tenants) - MOST_JOBS} more jobs")
@@ -38,6 +49,32 @@ def draw_fabric(problem: Any) -> Figure:
     lines = wrap(", ".join(jobs), letters_per_line)
     figure.set_figheight(figure.get_figheight() + len(lines) * font / 60)
     ax.set_title("\n".join([f"{problem.kind} on {problem.fabric.title}", *lines]), fontsize=font)
+    return figure
+
+
+def _draw_large_problem(problem: Any, tenants: Sequence[Any]) -> Figure:
+    """Draw the first and the last ports of a large switch, and the sizes of jobs that share it."""
+    n_ports = problem.fabric.n_ports
+    title = f"{problem.kind} on {problem.fabric.title} of {n_ports:,} ports"
+    figure = blank_figure(9.0 if tenants else 6.0, 4.2)
+    figure.suptitle(title, fontsize=11)
+    if not tenants:
+        draw_large_switch(figure.add_subplot(), problem.fabric)
+        return figure
+
+    left, right = figure.subplots(1, 2)
+    draw_large_switch(left, problem.fabric)
+    n_wanted = np.array([tenant.n_ports for tenant in tenants])
+    jobs_of_bar = draw_groups(right, n_wanted, None, ("wanted", ""))
+    right.set_xticks(choose_ticks(len(tenants), 8))
+    right.tick_params(labelsize=9)
+    right.yaxis.get_major_locator().set_params(integer=True)
+    right.set_xlabel("job, in the order of the problem", fontsize=9)
+    bar = "a bar: one job" if jobs_of_bar == 1 else f"a bar: the mean of {jobs_of_bar} jobs"
+    right.set_title(
+        f"ports that {len(tenants)} jobs want: {n_wanted.sum():,} of {n_ports:,}\n{bar}",
+        fontsize=9,
+    )
     return figure
 
 
@@ -68,6 +105,10 @@ def draw_circuits(problem: Any) -> Figure:
     """Draw the chord diagram of a matching: ports on a ring, a chord for each circuit."""
     fabric = problem.fabric
     n_ports = fabric.n_ports
+    if is_large_matching(fabric):
+        n_circuits = int((problem.matching != IDLE).sum()) // (2 if fabric.bidirectional else 1)
+        title = f"{n_circuits:,} circuits of {n_ports:,} ports on {fabric.title}"
+        return draw_large_matching(fabric, problem.matching, title)
     figure = blank_figure(6.0, 6.0)
     ax = figure.add_subplot()
 

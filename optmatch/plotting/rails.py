@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution, write_amount
 from optmatch.plotting import palette
+from optmatch.plotting.drawing import blank_figure
 from optmatch.plotting.figures import (
-    blank_figure,
     chart_axes,
     draw_bars,
     draw_schedule,

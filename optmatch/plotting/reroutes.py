@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.model import FREE, IDLE, InputError, Schedule, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure, draw_schedule, plot_slot
+from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.figures import draw_schedule, plot_slot
 from optmatch.plotting.geometry import mesh_data
 from optmatch.plotting.slots import answered, keep_colours
 from optmatch.plotting.viewer import page_data, panel, scene
@@ -151,11 +152,13 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
     """
     problem, answer = answered(solution, Reroute, Transition)
     if isinstance(problem.fabric, RackFabric):
-        data = transition_data(solution)
+        data, left_out = _leave_out_racks(transition_data(solution), problem.fabric)
         fig = fig or _blank_rack_figure(data)
-        moves = [f"chip {lost} to {spare}" for lost, spare in answer.moves.tolist()]
+        moves = [f"chip {lost} to {spare}" for lost, spare in answer.moves[:_MAX_MOVES].tolist()]
+        if len(answer.moves) > _MAX_MOVES:
+            moves.append(f"{len(answer.moves) - _MAX_MOVES} more")
         summary = ", ".join(moves) or "no chip moves"
-        title = f"{summary}: {len(answer.changed)} circuits change"
+        title = f"{summary}: {len(answer.changed)} circuits change{left_out}"
         _draw_rack(fig.add_subplot(), data, title)
         return fig
 
@@ -168,6 +171,50 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
         ax.set_title(f"{name}: {n_circuits} circuits")
         _mark_failed(ax, problem)
     return fig
+
+
+# Racks of a picture, and moves that its title lists.
+_MAX_RACKS = 3
+_MAX_MOVES = 6
+
+
+def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
+    """Hide most racks of a large fabric: those stay in which something fails or changes.
+
+    Returns
+    -------
+    data
+        Chips and servers of hidden racks have NaN as places; the others move together.
+    text
+        A second line for the title, which says what is left out; empty if nothing is.
+    """
+    if rack.racks <= _MAX_RACKS:
+        return data, ""
+    rack_of_server = rack.server_coordinates[:, 0].astype(np.int64)
+    rack_of_chip = rack_of_server[rack.server_of_chip]
+    is_affected = np.isin(data.role, (_HAS_NEW_CIRCUITS, _LOST, _TAKES_OVER, _FAILED))
+    shown = [*np.unique(rack_of_chip[is_affected]).tolist(), 0][:_MAX_RACKS]
+    shown = sorted(set(shown))
+
+    # Racks stand below each other: a shown one moves up to the place of its number among them.
+    rows = np.full(rack.racks, np.nan)
+    rows[shown] = np.arange(len(shown))
+    _, n_y, _ = rack.server_grid
+    shift = (n_y + 0.6) * (np.arange(rack.racks) - rows)
+    chips = data.chips + np.stack([0 * shift, shift], axis=1)[rack_of_chip]
+    servers = data.servers + np.stack([0 * shift, shift], axis=1)[rack_of_server]
+
+    is_hidden = np.isnan(chips[:, 0])
+    counts = []
+    for role, (name, _, _) in enumerate(_ROLES):
+        n_chips = int((data.role[is_hidden] == role).sum())
+        if n_chips:
+            counts.append(f"{n_chips:,} {name}")
+    n_left_out = rack.racks - len(shown)
+    names = "rack" if len(shown) == 1 else "racks"
+    numbers = ", ".join(map(str, shown))
+    text = f"\n{names} {numbers}; left out are {n_left_out} racks, chips: {', '.join(counts)}"
+    return data._replace(chips=chips, servers=servers), text
 
 
 def _before_and_after(problem: Reroute, answer: Transition) -> Schedule:
@@ -216,7 +263,8 @@ def _make_matching(problem: Reroute, circuits: NDArray[np.int32]) -> NDArray[np.
 
 def _blank_rack_figure(data: RackData) -> Figure:
     """Return an empty figure in which a server is about an inch wide."""
-    width, height = np.ptp(data.servers, axis=0) + 1.5
+    extent = np.nanmax(data.servers, axis=0) - np.nanmin(data.servers, axis=0)
+    width, height = extent + 1.5
     scale = min(1.1, 24.0 / float(max(width, height)))
     return blank_figure(max(6.5, scale * float(width)), max(3.0, scale * float(height) + 1.4))
 
@@ -254,7 +302,7 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
     """Draw servers as plates, chips as marks of their roles, and new circuits as lines."""
     from matplotlib.patches import Rectangle
 
-    for x, y in data.servers:
+    for x, y in data.servers[~np.isnan(data.servers[:, 0])]:
         corner = (x - 0.42, y - 0.42)
         ax.add_patch(Rectangle(corner, 0.84, 0.84, facecolor=palette.CELL_FILL, edgecolor="none"))
     _draw_pairs(ax, data.servers, data.fibres, "fibres of new circuits", "#d5dbe3", 5.0)
@@ -266,7 +314,8 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
     width_inches = figure.get_figwidth()
     font = max(8.0, 0.64 * width_inches)
     for role, (name, colour, marker) in enumerate(_ROLES):
-        x, y = data.chips[data.role == role].T
+        is_drawn = (data.role == role) & ~np.isnan(data.chips[:, 0])
+        x, y = data.chips[is_drawn].T
         if len(x):
             ax.scatter(
                 x,
@@ -281,10 +330,12 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
             )
 
     # Chips have their numbers where neighbours are far enough apart.
-    width = float(np.ptp(data.chips[:, 0])) + 1
+    width = float(np.nanmax(data.chips[:, 0]) - np.nanmin(data.chips[:, 0])) + 1
     chip_distance_points = 72 * 0.9 * width_inches * 2 * SPREAD / max(1.0, width)
     if chip_distance_points > 1.7 * font:
         for chip, (x, y) in enumerate(data.chips.tolist()):
+            if np.isnan(x):
+                continue
             _, colour, _ = _ROLES[data.role[chip]]
             ink = palette.ink_on(colour)
             ax.text(x, y, str(chip), ha="center", va="center", fontsize=font, color=ink, zorder=4)
@@ -472,9 +523,9 @@ def draw_problem(problem: Reroute) -> Figure:
     n_hit = int(problem.hit.sum())
     if isinstance(problem.fabric, RackFabric):
         no_change = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])  # type: ignore[arg-type]
-        data = _rack_data(problem, no_change)
+        data, left_out = _leave_out_racks(_rack_data(problem, no_change), problem.fabric)
         figure = _blank_rack_figure(data)
-        _draw_rack(figure.add_subplot(), data, f"hit circuits: {n_hit}")
+        _draw_rack(figure.add_subplot(), data, f"hit circuits: {n_hit}{left_out}")
         return figure
     ax = plot_slot((problem.fabric, _after_the_failure(problem), keep_colours(problem)), 0)
     n_lit = len(problem.hit) - n_hit

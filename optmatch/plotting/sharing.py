@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure, draw_schedule
+from optmatch.plotting.blocks import choose_ticks, draw_groups
+from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.figures import draw_schedule
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import Assignment, PortSharing
@@ -78,6 +80,8 @@ def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
         Where to draw; None makes a new figure.
     """
     data = shares_data(solution)
+    if fig is None and len(data.job) > _MOST_NAMED_JOBS:
+        return _draw_many_shares(data)
     if fig is None:
         fig = _blank_chart(len(data.job))
     ax = fig.add_subplot()
@@ -91,6 +95,74 @@ def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
     ax.set_title(title, fontsize=9)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
+
+
+# Jobs that have a bar each.
+_MOST_NAMED_JOBS = 40
+
+
+def _draw_many_shares(data: SharesData) -> Figure:
+    """Draw what jobs get in the order of service, and how many of them get which share."""
+    figure = blank_figure(9.6, 4.2)
+    left, right = figure.subplots(1, 2, width_ratios=(1.4, 1.0))
+    size = draw_groups(left, data.demand, data.served, ("not served", "served"))
+    _label_groups(left, len(data.job), size)
+    left.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
+    left.set_ylim(top=1.25 * left.get_ylim()[1])
+
+    wants = data.demand > 0
+    share = 100 * data.served[wants] / data.demand[wants]
+    right.hist(share, bins=np.linspace(0, 100, 11), color=palette.circuit_colour(0))
+    right.yaxis.get_major_locator().set_params(integer=True)
+    right.tick_params(labelsize=9)
+    right.set_xlabel("% of what a job wants", fontsize=9)
+    right.set_ylabel("jobs", fontsize=9)
+    n_all = int((share == 100).sum())
+    n_none = int((share == 0).sum())
+    right.set_title(f"what jobs get: all {n_all:,}, nothing {n_none:,}", fontsize=9)
+    n_served = int(data.served.sum())
+    n_wanted = int(data.demand.sum())
+    figure.suptitle(
+        f"{n_served:,} of {n_wanted:,} wanted are served, unused: {data.unused:,}", fontsize=11
+    )
+    return figure
+
+
+def _label_groups(ax: Any, n_jobs: int, size: int) -> None:
+    """Label a chart of the means of `size` consecutive jobs each."""
+    ax.set_xticks(choose_ticks(n_jobs, 8))
+    ax.tick_params(labelsize=9)
+    ax.set_xlabel("jobs, first served first", fontsize=9)
+    ax.set_ylabel("resources", fontsize=9)
+    bar = "a bar: one job" if size == 1 else f"a bar: the mean of {size} jobs"
+    ax.set_title(f"{n_jobs:,} jobs; {bar}", fontsize=9)
+
+
+def _draw_many_jobs(problem: PortSharing) -> Figure:
+    """Draw what jobs want in the order of service, and how scarce what fits them is."""
+    order = problem.ranking
+    demand = problem.jobs.demand[order]
+    supply = problem.classes.supply[order]
+    figure = blank_figure(9.6, 4.2)
+    left, right = figure.subplots(1, 2, width_ratios=(1.4, 1.0))
+    size = draw_groups(left, demand, None, ("wanted", ""))
+    _label_groups(left, len(demand), size)
+
+    # For each number of resources, the jobs that no more than so many could serve.
+    rising = np.sort(supply)
+    right.stairs(np.arange(1, len(rising) + 1), np.append(rising, rising[-1] + 1), lw=1.5,
+                 color=palette.circuit_colour(0))  # fmt: skip
+    right.set_xlim(0, 1.05 * max(1, problem.resources.n_resources))
+    right.set_ylim(0, 1.1 * len(rising))
+    right.tick_params(labelsize=9)
+    right.set_xlabel("resources that fit a job", fontsize=9)
+    right.set_ylabel("jobs that have so many or fewer", fontsize=9)
+    right.set_title("how scarce resources are", fontsize=9)
+    n_resources = problem.resources.n_resources
+    figure.suptitle(
+        f"{demand.sum():,} resources are wanted, {n_resources:,} are there", fontsize=11
+    )
+    return figure
 
 
 _MOST_NODES = 3000
@@ -261,6 +333,8 @@ def _list_boxes(problem: PortSharing, answer: Assignment, *, folded: bool) -> li
 def draw_problem(problem: PortSharing) -> Figure:
     """Draw a bar for each job: what it wants, and how many resources could serve it."""
     jobs = problem.jobs
+    if jobs.n_jobs > _MOST_NAMED_JOBS:
+        return _draw_many_jobs(problem)
     order = problem.ranking
     supply = problem.classes.supply[order]  # by job: the resources that could serve it
     figure = _blank_chart(jobs.n_jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.model import Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure, draw_schedule
+from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.figures import draw_schedule
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import Allocation, SliceAllocation
@@ -137,7 +139,8 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
     solution
         Of a `SliceAllocation`, with an answer.
     ax
-        Where to draw; None makes a new figure.
+        Where to draw; None makes a new figure. A slice of more than four racks is drawn rack by
+        rack; with `ax` all servers are drawn.
 
     Returns
     -------
@@ -147,6 +150,8 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
         there.
     """
     data = slice_data(solution)
+    if ax is None and len(data.racks) > _MAX_DRAWN_RACKS:
+        return _draw_large_slice(solution)
     width, height = (np.ptp(data.centres, axis=0) + 2).tolist()
     inches_per_server = min(0.8, 16 / max(width, height))
     if ax is None:
@@ -190,6 +195,89 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
     if has_many_racks:
         title += "\ncircuits of others between racks are left out"
     ax.set_title(title, fontsize=9)
+    return ax
+
+
+# Racks whose servers are drawn one by one: of a slice, and of a problem.
+_MAX_DRAWN_RACKS = 4
+_MAX_RACKS_OF_PROBLEM = 24
+
+
+def _draw_large_slice(solution: Solution) -> Axes:
+    """Draw a square for each rack, with the servers that it gives, and circuits between racks."""
+    problem, answer = answered(solution, SliceAllocation, Allocation)
+    fabric = problem.fabric
+    rack_of_server = fabric.server_coordinates[:, 0].astype(np.int64)
+    n_given = np.bincount(rack_of_server[answer.servers], minlength=fabric.racks)
+    servers_per_rack = fabric.n_servers // fabric.racks
+
+    # Circuits between two racks, either way.
+    chips = answer.circuits // fabric.ports_per_chip
+    ends = np.sort(rack_of_server[fabric.server_of_chip[chips]], axis=1)
+    pairs, n_circuits = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0, return_counts=True)
+    ax = _draw_rack_squares(n_given, servers_per_rack, "servers of the new slice")
+    places = _place_racks(fabric.racks)
+    for (tail, head), count in zip(pairs.tolist(), n_circuits.tolist(), strict=True):
+        # Arcs, since straight lines between racks of one row would lie on each other.
+        arc = {
+            "arrowstyle": "-",
+            "color": palette.INK,
+            "alpha": 0.4,
+            "linewidth": 0.4 + 2.6 * count / max(n_circuits),
+            "connectionstyle": "arc3,rad=-0.25",
+        }
+        ends_of_arc = places[[tail, head]] * [1, -1]
+        ax.annotate("", ends_of_arc[1], ends_of_arc[0], arrowprops=arc)
+
+    # Arcs within the last row bow downwards.
+    low, high = ax.get_ylim()
+    ax.set_ylim(low - 1.0, high)
+
+    n_racks = int((n_given > 0).sum())
+    n_inside = int((ends[:, 0] == ends[:, 1]).sum())
+    between = f"{int(n_circuits.sum()):,} circuits between racks are lines"
+    ax.set_title(
+        f"a slice of {len(answer.servers)} servers in {n_racks} of {fabric.racks} racks; "
+        f"worst load {solution.objective:g} circuits\n"
+        f"{between}, {n_inside:,} within racks are left out",
+        fontsize=9,
+    )
+    return ax
+
+
+def _place_racks(n_racks: int) -> NDArray[np.float64]:
+    """Return column and row of each rack in a grid that is wider than high."""
+    n_columns = max(1, round((1.8 * n_racks) ** 0.5))
+    rack = np.arange(n_racks)
+    return np.stack([rack % n_columns, rack // n_columns], axis=1).astype(np.float64)
+
+
+def _draw_rack_squares(values: NDArray[np.int64], most: int, label: str) -> Axes:
+    """Draw a square for each rack, with a number of servers in it and in its colour."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    places = _place_racks(len(values))
+    n_columns, n_rows = (places.max(axis=0) + 1).tolist()
+    figure = blank_figure(9.0, max(3.0, 7.6 * n_rows / n_columns + 1.2))
+    ax = figure.add_subplot()
+    colours = LinearSegmentedColormap.from_list("servers", ["#f4f6f9", _SLICE_COLOUR])
+    grid = np.full((int(n_rows), int(n_columns)), np.nan)
+    column, row = places.T.astype(int)
+    grid[row, column] = values
+    edges_x = np.arange(n_columns + 1) - 0.5
+    edges_y = -(np.arange(n_rows + 1) - 0.5)
+    image = ax.pcolormesh(
+        edges_x, edges_y, np.ma.masked_invalid(grid), cmap=colours, vmin=0, vmax=most,
+        edgecolors="white", linewidth=2.5,
+    )  # fmt: skip
+    for (x, y), value in zip(places.tolist(), values.tolist(), strict=True):
+        ink = palette.ink_on(colours(value / max(1, most)))
+        ax.text(x, -y, str(value), ha="center", va="center", fontsize=8, color=ink, zorder=4)
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+    bar = figure.colorbar(image, ax=ax, shrink=0.7, pad=0.02)
+    bar.set_label(f"{label}, of {most} in a rack", fontsize=9)
+    bar.ax.tick_params(labelsize=9)
     return ax
 
 
@@ -344,7 +432,7 @@ def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
 
     # As many racks stand beside each other as make the whole about square.
     rack_width = n_z * (n_x + GAP) + 1
-    n_columns = max(1, round((fabric.racks * (n_y + 2) / rack_width) ** 0.5))
+    n_columns = max(1, math.ceil((fabric.racks * (n_y + 2) / rack_width) ** 0.5))
     column = rack % n_columns
     row = rack // n_columns
     left = x + (n_x + GAP) * z + column * rack_width
@@ -364,12 +452,25 @@ def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
 def draw_problem(problem: SliceAllocation) -> Figure:
     """Draw all racks: free servers, those of other slices, and those that are kept out."""
     fabric = problem.fabric
-    places = _place_servers_and_switches(fabric)[: fabric.n_servers]
     owner = _owners(problem)
+    if fabric.racks > _MAX_RACKS_OF_PROBLEM:
+        is_free = owner == -1
+        rack_of_server = fabric.server_coordinates[:, 0].astype(np.int64)
+        n_free_of_rack = np.bincount(rack_of_server[is_free], minlength=fabric.racks)
+        most = fabric.n_servers // fabric.racks
+        ax = _draw_rack_squares(n_free_of_rack, most, "free servers")
+        wanted = " x ".join(map(str, problem.shape))
+        ax.set_title(
+            f"{wanted} chips are wanted; {is_free.sum():,} of {len(owner):,} servers are free\n"
+            f"a square is one of {fabric.racks} racks, from rack 0 at the top by rows",
+            fontsize=9,
+        )
+        return cast("Figure", ax.figure)
+    places = _place_servers_and_switches(fabric)[: fabric.n_servers]
     width, height = (places.max(axis=0) + 1.6).tolist()
     inches_per_server = min(0.55, 14 / max(width, height))
     figure = blank_figure(
-        max(4.0, inches_per_server * width), max(2.5, inches_per_server * height + 0.8)
+        max(5.6, inches_per_server * width), max(2.5, inches_per_server * height + 1.2)
     )
     ax = figure.add_subplot()
 
@@ -457,12 +558,15 @@ def _draw_servers(
             square = Line2D([], [], marker="s", ls="", mfc=fill, mec=palette.INK, label=name)
             legend_marks.append(square)
 
-    if points_per_server >= 22:
+    # 8 points where the picture is 1,200 pixels wide.
+    figure: Any = ax.get_figure(root=True)
+    font = max(8.0, 0.64 * figure.get_figwidth())
+    if points_per_server >= 2.7 * font:
         for server, (x, y) in enumerate(centres.tolist()):
             number = server if numbers is None else numbers[server]
             text = f"{number}" if slot[server] < 0 else f"{number}\n#{slot[server]}"
             ink = "white" if owner[server] == 0 else palette.INK
-            ax.text(x, y, text, ha="center", va="center", fontsize=8, color=ink, zorder=4)
+            ax.text(x, y, text, ha="center", va="center", fontsize=font, color=ink, zorder=4)
 
     legend_marks += ax.get_lines()
     ax.legend(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.drawing import blank_figure
 from optmatch.problems.costs import DESIGNS, CostComparison
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,17 @@ def crossing(texts: list[Any]) -> list[tuple[str, str]]:
     return found
 
 
+def labels_beyond_axes(figure: Any) -> Iterator[Any]:
+    """List the labels of ticks that lie outside the limits of their axis, and are not drawn."""
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            room = 1e-6 * (high - low)
+            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+                if not low - room <= tick.get_loc() <= high + room:
+                    yield from (tick.label1, tick.label2)
+
+
 def shown_texts(figure: Any) -> list[Any]:
     """Return the texts of a figure that are seen."""
     from matplotlib.text import Text
@@ -167,6 +179,7 @@ def shown_texts(figure: Any) -> list[Any]:
         for axis in (ax.xaxis, ax.yaxis)
         for text in axis.findobj(Text)
     }
+    hidden |= {id(label) for label in labels_beyond_axes(figure)}
     return [
         text
         for text in figure.findobj(Text)

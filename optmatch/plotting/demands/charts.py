@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Schedule, Solution, write_amount
 from optmatch.plotting import palette
+from optmatch.plotting.blocks import MOST_ROWS, choose_evenly
+from optmatch.plotting.drawing import blank_figure
 from optmatch.plotting.figures import (
     chart_axes,
     draw_bars,
@@ -144,7 +146,8 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     solution
         Of a `Demand`, with a schedule or one for each plane.
     ax
-        Where to draw; None makes a new figure.
+        Where to draw; None makes a new figure. Of more than 48 rows it has chosen ports, and above
+        them how many ports of all do what; with `ax` all rows are drawn.
 
     Returns
     -------
@@ -158,6 +161,8 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     plot_rails : A training step over time.
     """
     data = gantt_data(solution)
+    if ax is None and data.n_ports * data.planes > MOST_ROWS:
+        return _draw_large_gantt(solution, data)
     n_rows = data.n_ports * data.planes
     ax = chart_axes(ax, n_rows, 0.22)
     row = data.source * data.planes + data.plane
@@ -201,6 +206,131 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     ax.set_title(title, fontsize=10)
     _add_legend(ax, data.n_ports)
     return ax
+
+
+# Source ports that stand for all in a chart of many.
+_MOST_EXAMPLES = 14
+_MOST_BARS_OF_EXAMPLES = 2500
+_SENDS_COLOUR = palette.CIRCUIT_COLOURS[0]
+_PALE_COLOUR = "#c9d9ef"
+
+
+def _draw_large_gantt(solution: Solution, data: GanttData) -> Axes:
+    """Draw how many ports send at each time, and the bars of some ports.
+
+    The ports that are chosen have equal ranks between the one that sends longest and the one that
+    sends least. Two colours say whether a circuit has something to send: of so many destinations
+    no colours can be told apart.
+    """
+    problem: Any = solution.problem
+    span_s = data.makespan_s or 1.0
+    figure = blank_figure(9.6, 5.6)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, 2.0))
+
+    # How many circuits are up, and how many of them send, at 400 times.
+    edges_s = np.linspace(0.0, span_s, 401)
+    middle_s = (edges_s[:-1] + edges_s[1:]) / 2
+    up = _count_open_bars(data.start_s, data.end_s, middle_s)
+    sending = _count_open_bars(data.start_s, data.sent_s, middle_s)
+    above.stairs(up, edges_s, fill=True, color=_PALE_COLOUR, label="nothing left to send")
+    above.stairs(sending, edges_s, fill=True, color=_SENDS_COLOUR, label="sends")
+    above.set_ylim(0, 1.1 * data.n_ports * data.planes)
+    above.set_ylabel("circuits", fontsize=9)
+    above.tick_params(labelsize=9)
+    above.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
+    above.set_title(f"all {data.n_ports:,} source ports: circuits that are up", fontsize=9)
+
+    # Ports by the time in which they send, from the most to the least.
+    busy_s = np.bincount(data.source, data.sent_s - data.start_s, minlength=data.n_ports)
+    ranking = np.argsort(-busy_s, kind="stable")
+    ports = ranking[choose_evenly(data.n_ports, _MOST_EXAMPLES)]
+    row_of_port = np.full(data.n_ports, -1)
+    row_of_port[ports] = np.arange(len(ports))
+    is_shown = row_of_port[data.source] >= 0
+    lane = (row_of_port[data.source] + (data.plane + 0.5) / data.planes - 0.5)[is_shown]
+    half_height = 0.4 / data.planes
+    if is_shown.sum() > _MOST_BARS_OF_EXAMPLES:
+        _draw_shares_of_time(below, data, row_of_port, edges_s)
+        how = "; darker: it sends for more of the time"
+    else:
+        how = ""
+        for ends_s, colour in ((data.end_s, _PALE_COLOUR), (data.sent_s, _SENDS_COLOUR)):
+            draw_bars(
+                below,
+                data.start_s[is_shown],
+                ends_s[is_shown],
+                lane - half_height,
+                lane + half_height,
+                facecolors=colour,
+                linewidths=0.0,
+            )
+    if np.isfinite(data.lower_bound_s) and problem.objective == "completion-s":
+        for ax in (above, below):
+            ax.axvline(data.lower_bound_s, color=palette.INK, linestyle="--", linewidth=1.0)
+        below.plot([], [], color=palette.INK, linestyle="--", linewidth=1.0, label="lower bound")
+        below.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
+    label_time(below, span_s, len(ports))
+    below.tick_params(labelsize=9)
+    labels = problem.fabric.labels
+    below.set_yticks(np.arange(len(ports)), [labels[port] for port in ports])
+    below.set_ylabel("source port", fontsize=9)
+    below.set_title(
+        f"{len(ports)} of them, from the one that sends longest to the one that sends least{how}",
+        fontsize=9,
+    )
+    planes = f" on {data.planes} planes" if data.planes > 1 else ""
+    figure.suptitle(f"circuits over {write_amount(data.makespan_s, 's')}{planes}", fontsize=11)
+    return below
+
+
+def _draw_shares_of_time(
+    ax: Axes,
+    data: GanttData,
+    row_of_port: NDArray[np.int64],
+    edges_s: NDArray[np.float64],
+) -> None:
+    """Draw which part of each short time a port sends: bars would be thinner than a pixel.
+
+    Parameters
+    ----------
+    ax
+        The axes, seconds across and rows down.
+    data
+        The bars of all ports.
+    row_of_port : array, shape (ports,)
+        The row of each port, -1 if it has none.
+    edges_s : array, shape (times + 1,)
+        Where the short times begin and end.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    n_rows = int(row_of_port.max()) + 1
+    width_s = float(edges_s[1] - edges_s[0])
+    sends = np.zeros((n_rows, len(edges_s) - 1))
+    for bar in np.flatnonzero(row_of_port[data.source] >= 0).tolist():
+        overlap_s = np.minimum(edges_s[1:], data.sent_s[bar]) - np.maximum(
+            edges_s[:-1], data.start_s[bar]
+        )
+        sends[row_of_port[data.source[bar]]] += np.clip(overlap_s, 0.0, None)
+    colours = LinearSegmentedColormap.from_list("sends", ["#f4f6f9", _SENDS_COLOUR])
+    ax.imshow(
+        np.clip(sends / (width_s * data.planes), 0.0, 1.0),
+        cmap=colours,
+        vmin=0.0,
+        vmax=1.0,
+        aspect="auto",
+        interpolation="nearest",
+        extent=(float(edges_s[0]), float(edges_s[-1]), n_rows - 0.5, -0.5),
+    )
+
+
+def _count_open_bars(
+    start_s: NDArray[np.float64], end_s: NDArray[np.float64], times_s: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return how many bars have begun and not ended at each of the times."""
+    begun = np.searchsorted(np.sort(start_s), times_s, side="right")
+    ended = np.searchsorted(np.sort(end_s), times_s, side="right")
+    return begun - ended
 
 
 # Eight colours that everybody can tell apart; further destinations have patterns as well.

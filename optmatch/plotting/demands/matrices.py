@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import InputError, Solution, frozen, scale_of, write_amount
+from optmatch.plotting import palette
+from optmatch.plotting.blocks import MOST_BLOCKS, draw_blocks, explain_blocks, merge_blocks
 from optmatch.plotting.demands.charts import gantt_data
-from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.drawing import blank_figure
 from optmatch.problems import Demand
 
 if TYPE_CHECKING:
@@ -23,12 +25,54 @@ _MAX_TIMES = 8
 
 def draw_problem(problem: Demand) -> Figure:
     """Draw the matrix of a demand: sources down, destinations across."""
+    if problem.fabric.n_ports > MOST_BLOCKS:
+        return _draw_large_problem(problem)
     matrix = problem.demand_bytes
     total = write_amount(float(matrix.sum()), _unit_of_bytes(problem))
     title = f"what is to be carried: {total} in all"
     if (matrix == 0).any():
         title += "; white: nothing"
     return draw_matrices(problem, [matrix], [title])
+
+
+def _draw_large_problem(problem: Demand) -> Figure:
+    """Draw the sums over blocks of ports, and how large the single entries are."""
+    from matplotlib.colors import LogNorm
+
+    matrix = problem.demand_bytes
+    n_ports = problem.fabric.n_ports
+    unit = _unit_of_bytes(problem)
+    flows = np.sort(matrix[matrix > 0])
+    figure = blank_figure(9.6, 4.4)
+    left, right = figure.subplots(1, 2, width_ratios=(1.35, 1.0))
+
+    blocks = merge_blocks(matrix, "sum", most=64)
+    scale, unit_name = scale_of(float(blocks.values.max()), unit)
+    sums = np.where(blocks.values > 0, blocks.values / scale, np.nan)
+    norm = None
+    if np.isfinite(sums).any():
+        norm = LogNorm(float(np.nanmin(sums)), float(np.nanmax(sums)))
+    draw_blocks(left, blocks._replace(values=sums), n_ports, unit_name or "demand", norm)
+    left.set_xlabel("destination port", fontsize=9)
+    left.set_ylabel("source port", fontsize=9)
+    square = explain_blocks(blocks.size, "pairs, their sum")
+    left.set_title(f"who sends to whom; white: nothing\n{square}", fontsize=9)
+
+    # The entries from the largest on: how much of all is in how few of them.
+    share = np.cumsum(flows[::-1]) / max(1e-300, float(flows.sum()))
+    part = np.arange(1, len(flows) + 1) / max(1, len(flows))
+    right.plot(100 * part, 100 * share, color=palette.circuit_colour(0))
+    right.set_xlim(0, 100)
+    right.set_ylim(0, 102)
+    right.tick_params(labelsize=9)
+    right.set_xlabel("largest entries, % of all", fontsize=9)
+    right.set_ylabel("% of what is to be carried", fontsize=9)
+    median = write_amount(float(np.median(flows)), unit) if len(flows) else "0"
+    largest = write_amount(float(flows.max(initial=0.0)), unit)
+    right.set_title(f"{len(flows):,} entries: median {median},\nlargest {largest}", fontsize=9)
+    total = write_amount(float(matrix.sum()), unit)
+    figure.suptitle(f"what is to be carried: {total} between {n_ports:,} ports", fontsize=11)
+    return figure
 
 
 def draw_matrices(

@@ -1,0 +1,195 @@
+"""Blocks of large matrices and examples of long lists: what is drawn where not all can be seen.
+
+A picture is about a thousand pixels wide. With more ports than that nobody can tell one from the
+next, so a block of ports becomes one square, or some ports are chosen, and the picture says which.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.plotting import palette
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_BLOCKS = 128
+"""A matrix with more rows or columns is drawn block by block."""
+MOST_ROWS = 48
+"""A chart over time has a row for each port or rank up to this number."""
+
+
+class Blocks(NamedTuple):
+    """A matrix in which a square stands for a block of rows and columns."""
+
+    values: NDArray[np.float64]
+    """``values[row block, column block]``; NaN where no entry of the block has a value."""
+    size: int
+    """Rows, and columns, of a block; those at the ends may have fewer."""
+
+
+def merge_blocks(
+    matrix: NDArray[Any], how: Literal["sum", "mean"], most: int = MOST_BLOCKS
+) -> Blocks:
+    """Merge the entries of a matrix block by block.
+
+    Parameters
+    ----------
+    matrix : array, shape (rows, columns)
+        Entries that are NaN have no value.
+    how
+        Whether a block gets the sum or the mean of its values.
+    most
+        The number of blocks along the longer side, at most.
+
+    Examples
+    --------
+    >>> merge_blocks(np.arange(16.0).reshape(4, 4), "mean", most=2).values.tolist()
+    [[2.5, 4.5], [10.5, 12.5]]
+    """
+    n_rows, n_columns = matrix.shape
+    size = max(1, math.ceil(max(n_rows, n_columns) / most))
+    values = np.asarray(matrix, dtype=np.float64)
+    if size == 1:
+        return Blocks(values, 1)
+
+    # Sums over blocks of rows and then of columns, of the values and of their number.
+    starts_of_rows = np.arange(0, n_rows, size)
+    starts_of_columns = np.arange(0, n_columns, size)
+
+    def add_up(entries: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum of the entries of each block."""
+        by_rows = np.add.reduceat(entries, starts_of_rows, axis=0)
+        sums: NDArray[np.float64] = np.add.reduceat(by_rows, starts_of_columns, axis=1)
+        return sums
+
+    is_known = ~np.isnan(values)
+    sums = add_up(np.where(is_known, values, 0.0))
+    counts = add_up(is_known.astype(np.float64))
+    divisor = counts if how == "mean" else np.ones_like(counts)
+    merged = np.full(sums.shape, np.nan)
+    np.divide(sums, divisor, out=merged, where=counts > 0)
+    return Blocks(merged, size)
+
+
+def draw_blocks(ax: Axes, blocks: Blocks, n_entries: int, label: str, norm: Any = None) -> None:
+    """Draw merged entries as squares, with the numbers of rows and columns, and their colours.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    blocks
+        What is drawn; NaN stays white.
+    n_entries
+        The number of rows and columns that are merged.
+    label
+        The meaning of the colours, with the unit.
+    norm
+        How values become colours; None for an even scale.
+    """
+    n_rows, n_columns = blocks.values.shape
+    end_of_columns = n_columns * blocks.size - 0.5
+    end_of_rows = n_rows * blocks.size - 0.5
+    image = ax.imshow(
+        np.ma.masked_invalid(blocks.values),
+        cmap="cividis",
+        norm=norm,
+        interpolation="nearest",
+        extent=(-0.5, end_of_columns, end_of_rows, -0.5),
+    )
+    ticks = choose_ticks(n_entries, 6)
+    ax.set_xticks(ticks)
+    ax.set_yticks(ticks)
+    ax.tick_params(labelsize=9)
+    figure: Any = ax.get_figure(root=True)
+    bar = figure.colorbar(image, ax=ax, shrink=0.85, pad=0.02)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=9)
+
+
+def explain_blocks(size: int, noun: str) -> str:
+    """Say what a square stands for; nothing where it is a single entry.
+
+    Examples
+    --------
+    >>> explain_blocks(16, "pairs of ports"), explain_blocks(1, "pairs of ports")
+    ('a square: 16 x 16 pairs of ports', '')
+    """
+    return f"a square: {size} x {size} {noun}" if size > 1 else ""
+
+
+def choose_evenly(n_all: int, most: int) -> NDArray[np.int64]:
+    """Choose numbers below `n_all`, evenly spread, with the first and the last one.
+
+    Examples
+    --------
+    >>> choose_evenly(100, 4).tolist(), choose_evenly(3, 4).tolist()
+    ([0, 33, 66, 99], [0, 1, 2])
+    """
+    spread = np.linspace(0, n_all - 1, min(n_all, most)).round()
+    return np.unique(spread.astype(np.int64))
+
+
+def choose_ticks(n_all: int, most: int) -> NDArray[np.int64]:
+    """Choose round numbers from 0 on for an axis, at most `most` of them.
+
+    Examples
+    --------
+    >>> choose_ticks(2000, 6).tolist(), choose_ticks(5, 6).tolist()
+    ([0, 500, 1000, 1500], [0, 1, 2, 3, 4])
+    """
+    step = 1
+    while n_all > most * step:
+        # 1, 2, 5, 10, 20, 50, ...: the leading digit says by what the next one is larger.
+        step = step * 5 // 2 if str(step).startswith("2") else step * 2
+    return np.arange(0, n_all, step, dtype=np.int64)
+
+
+def draw_groups(
+    ax: Axes,
+    total: NDArray[Any],
+    part: NDArray[Any] | None,
+    names: tuple[str, str],
+    most: int = 40,
+) -> int:
+    """Draw means of consecutive entries as bars, and a part of each in another colour.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    total, part : array, shape (entries,)
+        What is averaged; `part` is drawn over `total`, None for nothing.
+    names
+        The names of what is not in `part` and of what is, for the legend.
+    most
+        The number of bars, at most.
+
+    Returns
+    -------
+    int
+        The entries of a bar.
+    """
+    size = max(1, math.ceil(len(total) / most))
+    starts = np.arange(0, len(total), size)
+    edges = np.append(starts, len(total)) - 0.5
+    n_entries = np.diff(edges)
+    ax.stairs(
+        np.add.reduceat(total, starts) / n_entries,
+        edges,
+        fill=True,
+        color=palette.TOGGLED_FILL,
+        label=names[0],
+    )
+    if part is not None:
+        blue = palette.circuit_colour(0)
+        means = np.add.reduceat(part, starts) / n_entries
+        ax.stairs(means, edges, fill=True, color=blue, label=names[1])
+    ax.set_xlim(-0.5, len(total) - 0.5)
+    ax.set_ymargin(0.15)
+    return size
