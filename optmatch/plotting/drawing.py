@@ -370,7 +370,7 @@ def _numbers_overlap(data: MeshData, marks: Sequence[PortMark], font: float) -> 
     middle = np.array(middles)
     half = np.array(half_sizes)
     gaps = np.abs(middle[:, None] - middle) - (half[:, None] + half)
-    overlaps = (gaps < 0.05 * font).all(axis=2)
+    overlaps: NDArray[np.bool_] = np.all(gaps < 0.05 * font, axis=2)
     np.fill_diagonal(overlaps, False)
     return bool(overlaps.any())
 

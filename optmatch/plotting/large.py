@@ -195,12 +195,14 @@ def draw_large_schedule(shown: Drawable) -> Figure:
 
 def _draw_by_slot(ax: Axes, counts: NDArray[np.int64], name: str) -> None:
     """Draw a figure of each slot as stairs."""
+    from matplotlib.ticker import MaxNLocator
+
     edges = np.arange(len(counts) + 1) - 0.5
     ax.stairs(counts, edges, fill=True, color=palette.circuit_colour(0))
     ax.set_ylim(0, 1.15 * max(1, int(counts.max())))
     ax.set_xlim(-0.5, len(counts) - 0.5)
     ax.set_xticks(choose_ticks(len(counts), 5))
-    ax.yaxis.get_major_locator().set_params(integer=True, nbins=5)
+    ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.tick_params(labelsize=_FONT)
     ax.set_xlabel("slot", fontsize=_FONT)
     ax.set_title(f"{name} of each slot", fontsize=_FONT)

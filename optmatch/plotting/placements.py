@@ -76,12 +76,14 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     """Draw how many circuits lose how much, and the bound of the worst."""
     if slot is not None:
         raise InputError("a placement has no slots", where="slot")
+    from matplotlib.ticker import MaxNLocator
+
     data = loss_data(solution)
     figure = blank_figure(6.0, 3.6)
     axes = figure.add_subplot(xlabel="loss of a circuit (dB)", ylabel="circuits")
     n_bins = min(40, max(1, len(data.loss_db)))
     axes.hist(data.loss_db, bins=n_bins, color=palette.circuit_colour(0))
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     hosts: Any = solution.answer
     n_hosts = len(hosts.port_of_host)
     n_ports = solution.problem.fabric.n_ports

@@ -225,7 +225,9 @@ def _draw_large_gantt(solution: Solution, data: GanttData) -> Axes:
     problem: Any = solution.problem
     span_s = data.makespan_s or 1.0
     figure = blank_figure(9.6, 5.6)
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, 2.0))
+    panels = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, 2.0))
+    above: Axes = panels[0]
+    below: Axes = panels[1]
 
     # How many circuits are up, and how many of them send, at 400 times.
     edges_s = np.linspace(0.0, span_s, 401)
