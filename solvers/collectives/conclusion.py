@@ -74,12 +74,26 @@ def run(
 ) -> Solution:
     """Call the function that finds a plan, and make a solution of it.
 
+    The circuits of the plan are routed through the switch; a plan that the switch cannot hold is
+    none. If the search was interrupted there may be no plan, but there is always a lower bound.
+
     Parameters
     ----------
+    problem
+        The collective.
+    limits
+        The time that there is; it begins to count now.
+    on_event
+        Is told of the beginning and of the plan.
     name
         The name of the method, for the solution and for events.
     find
         Returns a plan, before the clock runs out.
+
+    Returns
+    -------
+    Solution
+        With the plan as its answer and, where one switch holds it, the schedule of the switch.
     """
     clock = limits.start()
     limit = clock.exceeded(0)

@@ -30,7 +30,7 @@ from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_round
 from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
 from optmatch.solvers.collectives.late_ranks import takes_several_late_ranks
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
-from optmatch.solvers.collectives.promises import GATHERS, promise
+from optmatch.solvers.collectives.promises import GATHERS, Promise, promise
 from optmatch.solvers.collectives.rounds import Rounds, one_after_another
 from optmatch.solvers.frame import stoppable
 from optmatch.solvers.method import Run
@@ -210,15 +210,24 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let planes change circuits while others send; take the fastest of all algorithms.
+    """Let some planes change circuits while others send; take the fastest of all algorithms.
+
+    A *plane* is a switch of its own, to which each rank has ports. A *step* is a round with its
+    circuits and its bytes, which the planes share out among them in such parts that they end at
+    the same time.
 
     Parameters
     ----------
     problem
-        The collective. If it lists its steps, these are shared out among the
-        planes and a lower bound is proved; else the rounds of each algorithm are its steps.
+        The collective. If it lists its steps, these are shared out among the planes and a lower
+        bound is proved; else the rounds of each algorithm are its steps.
     clock
         The limits of the search.
+
+    Returns
+    -------
+    FoundPlan
+        The plan with the least time; the names and times of the others in its statistics.
     """
     with uncounted():
         from optmatch.solvers.collectives.overlap import read_steps, share
@@ -226,6 +235,8 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
     if problem.steps is not None:
         shares, bound_s = share(read_steps(problem, None), clock)
         return FoundPlan(lay_shares(problem, None, shares), {}, lower_bound=bound_s)
+
+    # An algorithm is left out whose steps take too long even if no change of circuits cost time.
     best: Laid | None = None
     best_name = ""
     times_s: dict[str, float] = {}
@@ -247,12 +258,16 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     with uncounted():
         from optmatch.solvers.collectives.stragglar import schedule
 
-    n, two_way = problem.n_ranks, problem.two_way
-    others = Collective("reduce-scatter", n - 1, problem.size_bytes, two_way=two_way)
-    first = list_rounds(others, "direct" if two_way else "ring")
-    then = Rounds(schedule(n).astype(np.int64), max(1, n - 1))
-    rounds = one_after_another(first._replace(matchings=None, chunk_count=then.chunk_count), then)
-    rank_of = np.argsort(problem.late, kind="stable")  # the last rank is the late one
+    # The other ranks are n - 1, and so are the chunks, one for each of them.
+    n = problem.n_ranks
+    others = Collective("reduce-scatter", n - 1, problem.size_bytes, two_way=problem.two_way)
+    scatter = list_rounds(others, "direct" if problem.two_way else "ring")
+    spread = Rounds(schedule(n).astype(np.int64), max(1, n - 1))
+    scatter = scatter._replace(matchings=None, chunk_count=spread.chunk_count)
+    rounds = one_after_another(scatter, spread)
+
+    # Both are made for rank n - 1 as the late one; ranks are renamed so that it is.
+    rank_of = np.argsort(problem.late, kind="stable")
     rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
     stats = {"algorithm": "stragglar", "fewest_rounds_late": fewest_late_rounds(n)}
     return FoundPlan(lay(problem, rounds), stats)
@@ -287,12 +302,27 @@ def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf) -> FoundPlan:
-    """Let the best all-gather follow the best reduce-scatter; or gather buffers, and add up.
+    """Make an all-reduce of other collectives, each by its own best method; take the fastest.
 
-    A method that cannot be faster than `below_s` is not tried.
+    Two ways are tried: an all-gather of whole buffers, which every rank adds up by itself (n times
+    the bytes, but half of the rounds); and a reduce-scatter followed by an all-gather.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce.
+    clock
+        The limits.
+    below_s
+        A way that cannot take less than so many seconds is not tried.
+
+    Returns
+    -------
+    FoundPlan
+        The faster of the two; without a plan if both are left out.
     """
     with uncounted():
-        from optmatch.solvers.collectives.passing import join, last_circuits, sum_up
+        from optmatch.solvers.collectives.passing import sum_up
 
     plans: list[Laid] = []
     whole = problem.n_ranks * problem.size_bytes
@@ -300,20 +330,43 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf)
         gather = replace(problem, operation="all-gather", size_bytes=whole)
         if gather.lower_bound() < below_s:
             plans.append(sum_up(_fastest(_try_all(gather, clock, below_s=below_s).found)))
-    scatter = replace(problem, operation="reduce-scatter")
-    then = replace(problem, operation="all-gather", start="free", late_s={})
-    scatters: dict[str, FoundPlan] = {}
-    if scatter.lower_bound() + then.lower_bound() < below_s:
-        scatters = _try_all(scatter, clock).found
-    for cut in sorted({_cut_of(plan) for plan in scatters.values()}):
-        first = _fastest({name: plan for name, plan in scatters.items() if _cut_of(plan) == cut})
-        start = last_circuits(first, problem.planes)
-        seconds = _try_all(replace(then, start=start), clock).found
-        seconds = {name: plan for name, plan in seconds.items() if _cut_of(plan) == cut}
-        if seconds:
-            plans.append(join(problem, first.plan, _fastest(seconds).plan))
+    plans += _join_scatters_and_gathers(problem, clock, below_s)
     best = min(plans, key=lambda laid: laid.plan.time_s, default=None)
     return FoundPlan(best, {"algorithm": "composed"})
+
+
+def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float) -> list[Laid]:
+    """Return all-reduces made of a reduce-scatter and the all-gather that follows it.
+
+    Both have to cut the buffer alike. For each cut that reduce-scatters have, the fastest of them
+    is joined to the fastest all-gather that begins with the circuits with which it ends.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce.
+    clock
+        The limits.
+    below_s
+        Nothing is tried if the lower bounds of both together are no less than so many seconds.
+    """
+    with uncounted():
+        from optmatch.solvers.collectives.passing import join, last_circuits
+
+    scatter = replace(problem, operation="reduce-scatter")
+    gather = replace(problem, operation="all-gather", start="free", late_s={})
+    if scatter.lower_bound() + gather.lower_bound() >= below_s:
+        return []
+    scatters = _try_all(scatter, clock).found
+    joined: list[Laid] = []
+    for cut in sorted({_cut_of(plan) for plan in scatters.values()}):
+        first = _fastest({name: plan for name, plan in scatters.items() if _cut_of(plan) == cut})
+        circuits = last_circuits(first, problem.planes)
+        gathers = _try_all(replace(gather, start=circuits), clock).found
+        gathers = {name: plan for name, plan in gathers.items() if _cut_of(plan) == cut}
+        if gathers:
+            joined.append(join(problem, first.plan, _fastest(gathers).plan))
+    return joined
 
 
 def _cut_of(found: FoundPlan) -> tuple[bool, int]:
@@ -463,33 +516,48 @@ def _try_all(
     *,
     within_budgets: bool = False,
 ) -> _Tries:
-    """Try the methods that fit, while there is time.
+    """Find a plan by each method that suits a problem, while there is time.
 
-    Those whose time a formula tells come first, with the least time first: the first of them is
-    the best of them, and the others are left out. Searches follow, with the shortest first. No
-    method is tried whose promise is no better than the best plan so far, or than `below_s`, nor
-    one that takes longer than there is time; but the quickest one is tried in any case. With
-    `within_budgets` plans are left out that no order of ranks keeps within the link budgets.
+    Each method makes a *promise* beforehand: the least seconds that its plan can take, and the
+    seconds of CPU to make it. A method is left out if its promise is no better than the best plan
+    so far, and if it takes longer than there is time. The quickest one is tried in any case.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    clock
+        The limits.
+    known
+        Plans that are there already, by name.
+    below_s
+        Only methods that promise less than so many seconds are tried.
+    within_budgets
+        Whether plans are left out that no order of ranks keeps within the link budgets.
+
+    Returns
+    -------
+    _Tries
+        The plans by the name of their method, one at least unless link budgets forbid all.
     """
     found = dict(known or {})
     promises = {name: promise(problem, name) for name in FINDERS if suits(problem, name)}
-
-    def turn_of(name: str) -> tuple[bool, float, float]:
-        each = promises[name]
-        first = each.seconds if each.is_formula else each.effort_s
-        return not each.is_formula, first, each.effort_s
-
-    order = sorted(promises, key=turn_of)
+    order = _order_by_promise(promises)
     affordable = [name for name in order if promises[name].effort_s <= clock.remaining_s]
-    quickest = min(order, key=lambda name: promises[name].effort_s)
     skipped = len(affordable) < len(order)
-    for name in affordable or [quickest]:
+    if not affordable:
+        affordable = [min(order, key=lambda name: promises[name].effort_s)]
+
+    for name in affordable:
+        # Leave a method out that cannot be better, or for which there is no time any more.
         best_s = min(below_s, _fastest_s(found))
         if found and promises[name].seconds >= best_s * (1 - RTOL):
             continue
         if found and promises[name].effort_s > clock.remaining_s:
             skipped = True
             continue
+
+        # An interrupt, or the end of the time, ends the tries if there is any plan by then.
         find = FINDERS[name]
         if name == "composed":
             find = partial(_find_composed, below_s=best_s)
@@ -498,7 +566,7 @@ def _try_all(
         except KeyboardInterrupt:
             if not found:
                 raise
-            clock.interrupted = True  # the methods that are left are not tried
+            clock.interrupted = True
             break
         except TimeUp:
             if not found:
@@ -511,6 +579,22 @@ def _try_all(
         if plan.laid is not None:
             found[name] = plan
     return _Tries(found, skipped)
+
+
+def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
+    """Return the names of methods in the order in which they are tried.
+
+    Methods whose time a formula tells come first, the fastest plan first: it is the best of them,
+    so that the others need not be tried. Searches follow, those that end soonest first.
+    """
+
+    def sort_key(name: str) -> tuple[bool, float, float]:
+        promised = promises[name]
+        if promised.is_formula:
+            return False, promised.seconds, promised.effort_s
+        return True, promised.effort_s, promised.effort_s
+
+    return sorted(promises, key=sort_key)
 
 
 def _fastest_s(found: dict[str, FoundPlan]) -> float:
@@ -558,25 +642,18 @@ def _find_best(
     found = tries.found
     if not found:
         return FoundPlan(None, {"reason": NO_ORDER}, limit=Limit.EXHAUSTED)
-    times_s = {
-        name: plan.laid.plan.time_s for name, plan in found.items() if plan.laid is not None
-    }
 
     # Between few ranks an integer programme may improve on all methods; it gets little time here.
     small = problem.n_ranks <= MOST_SEARCHED_RANKS and problem.steps is None
     if small and suits(problem, "ilp"):
-        with uncounted():
-            from optmatch.solvers.collectives.joint import find
+        joint = _improve_jointly(problem, clock, _fastest(found))
+        if joint is not None:
+            found["joint"] = joint
 
-        joint = find(problem, clock, ignore, _fastest(found), JOINT_WORK_S)
-        joint = keep_to_budgets(problem, joint._replace(stats={}), clock)
-        laid = joint.laid
-        if laid is not None and laid.plan.time_s < min(times_s.values()) * (1 - RTOL):
-            of_all = laid._replace(plan=replace(laid.plan, among="all"))
-            found["joint"] = FoundPlan(of_all, joint.stats)
-            times_s["joint"] = laid.plan.time_s
-
-    # The limit that counts is the first one that a method met; methods left out count as time.
+    # The fastest plan is the answer; the names and times of the others are told beside it.
+    times_s = {
+        name: plan.laid.plan.time_s for name, plan in found.items() if plan.laid is not None
+    }
     order = sorted(times_s, key=lambda name: times_s[name])
     best = found[order[0]]
     runners_up = {name: times_s[name] for name in order[1:]}
@@ -584,12 +661,38 @@ def _find_best(
     bound_s = 0.0
     if problem.steps is not None:
         bound_s = max(plan.lower_bound for plan in found.values())
+
+    # The limit that counts is the first one that a method met; methods left out count as time.
     limit = next((plan.limit for plan in found.values() if plan.limit is not None), None)
     if limit is None and tries.skipped:
         limit = Limit.TIME
     if clock.stopped:
         limit = Limit.INTERRUPTED
     return FoundPlan(best.laid, stats, bound_s, limit)
+
+
+def _improve_jointly(problem: Collective, clock: Clock, known: Laid) -> FoundPlan | None:
+    """Return a faster plan than a known one by integer programmes; None if none is found.
+
+    Parameters
+    ----------
+    problem
+        A collective of few ranks.
+    clock
+        The limits. Each of the ten searches takes `JOINT_WORK_S` at most besides.
+    known
+        The fastest plan so far.
+    """
+    with uncounted():
+        from optmatch.solvers.collectives.joint import find
+
+    joint = find(problem, clock, ignore, known, JOINT_WORK_S)
+    joint = keep_to_budgets(problem, joint._replace(stats={}), clock)
+    laid = joint.laid
+    if laid is None or laid.plan.time_s >= known.plan.time_s * (1 - RTOL):
+        return None
+    of_all = laid._replace(plan=replace(laid.plan, among="all"))
+    return FoundPlan(of_all, joint.stats)
 
 
 def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> FoundPlan:

@@ -382,8 +382,8 @@ def _solve_programme(
 ) -> Any:
     """Minimise the end of the last step, by a linear or a mixed-integer programme.
 
-    A *part* is a pair of a step and a plane. The columns are, for each part, whether it is used,
-    its start and its share, and then the end of each step.
+    Several switches (*planes*) carry the bytes of each step together, each a share of them, and
+    may change their circuits between steps. A *part* is a pair of a step and a plane.
 
     Parameters
     ----------
@@ -392,7 +392,7 @@ def _solve_programme(
     used
         ``used[step, plane]``: the parts of the programme.
     unit_s
-        The unit of all times in the programme.
+        The unit of all times in the programme, so that its numbers are near 1.
     remaining_s
         If given, parts may also stay unused, nothing may last longer than `unit_s`, and the
         search takes no longer than so many seconds. Otherwise all parts are used.
@@ -400,99 +400,146 @@ def _solve_programme(
     Returns
     -------
     OptimizeResult
-        As `scipy.optimize.milp` returns it.
+        As `scipy.optimize.milp` returns it. Its `x` has whether each part is used, then the start
+        of each part, its share, and the end of each step, in units; parts in the order of
+        ``np.argwhere(used)``.
     """
     with uncounted():
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
     is_choice = remaining_s is not None
-    parts = int(used.sum())
-    n_steps = len(used)
-    part_of = np.full(used.shape, -1)
-    part_of[used] = np.arange(parts)
-    step_of_part = np.nonzero(used)[0]
-    work = steps.work_s / unit_s
-    alpha = steps.alpha_s / unit_s
-    delay = steps.delay_s / unit_s
-    start = parts  # the first column of starts, of shares, and of ends of steps
-    amount = 2 * parts
-    end = 3 * parts
-
-    # Constraints are collected as entries (row, column, factor), with a lower limit for each row.
-    rows: list[tuple[int, int, float]] = []
-    least: list[float] = []
-
-    def at_least(limit: float, *terms: tuple[int, float]) -> None:
-        rows.extend((len(least), column, factor) for column, factor in terms)
-        least.append(limit)
-
-    low = np.zeros(end + n_steps)
-    high = np.full(end + n_steps, np.inf)
-    if is_choice:
-        high[:] = 1.0 + 1e-9
-    low[end:] = steps.ready_s / unit_s
-    low[:parts] = not is_choice
-    high[:parts] = 1.0
-
-    # The shares of each step do all its work.
-    for step, parts_of_step in enumerate(part_of):
-        shares = parts_of_step[parts_of_step >= 0].tolist()
-        at_least(float(work[step]), *((amount + part, 1.0) for part in shares))
-
-    longest = 1.0 + delay  # switches a constraint off, as nothing takes longer
+    programme = _ShareProgramme(steps, used, unit_s, is_choice=is_choice)
+    for step in range(len(used)):
+        programme.share_out(step)
     for part, (step, plane) in enumerate(np.argwhere(used).tolist()):
-        # Unused parts have no share; a step ends after its parts, and begins after the last step.
-        low[start + part] = steps.ready_s[step] / unit_s
-        at_least(0.0, (part, float(work[step])), (amount + part, -1.0))
-        at_least(
-            0.0, (end + step, 1.0), (start + part, -1.0), (amount + part, -1.0), (part, -alpha)
-        )
-        if step:
-            at_least(0.0, (start + part, 1.0), (end + step - 1, -1.0))
+        programme.add_part(part, step, plane)
 
-        # The first step of a plane waits for its first circuits.
-        earlier = [other for other in part_of[:step, plane].tolist() if other >= 0]
-        first = _first_begin_s(steps, step, plane) / unit_s
-        at_least(0.0, (start + part, 1.0), (part, -first), *((other, first) for other in earlier))
-
-        # A part starts a delay after the end of one with other circuits, if a plane does both
-        # and none between. If all parts are used, only the last one before it matters.
-        candidates = range(len(earlier))
-        if not is_choice:
-            candidates = candidates[-1:]
-        for index in candidates:
-            before = earlier[index]
-            if steps.configuration[step_of_part[before]] != steps.configuration[step]:
-                between = ((other, longest) for other in earlier[index + 1 :])
-                at_least(
-                    delay - 2 * longest,
-                    (start + part, 1.0),
-                    (start + before, -1.0),
-                    (amount + before, -1.0),
-                    (before, -alpha - longest),
-                    (part, -longest),
-                    *between,
-                )
-
-    row, column, factor = zip(*rows, strict=True)
-    table = csr_array((factor, (row, column)), shape=(len(least), len(low)))
     options: dict[str, Any] = {}
     if is_choice:
         options = {"mip_rel_gap": 0.0, "node_limit": 5_000}
     if remaining_s is not None and np.isfinite(remaining_s):
         options["time_limit"] = max(remaining_s, 0.01)
-    goal = np.zeros(len(low))
-    goal[-1] = 1.0
-    is_whole = np.zeros(len(low))
-    is_whole[:parts] = is_choice
+    n_columns = len(programme.low)
+    row, column, factor = zip(*programme.entries, strict=True)
+    table = csr_array((factor, (row, column)), shape=(len(programme.row_low), n_columns))
+    goal = np.zeros(n_columns)
+    goal[-1] = 1.0  # the end of the last step
+    is_whole = np.zeros(n_columns)
+    is_whole[: programme.n_parts] = is_choice
     return milp(
         goal,
-        constraints=LinearConstraint(table, lb=np.array(least)),
+        constraints=LinearConstraint(table, lb=np.array(programme.row_low)),
         integrality=is_whole,
-        bounds=Bounds(low, high),
+        bounds=Bounds(programme.low, programme.high),
         options=options,
     )
+
+
+class _ShareProgramme:
+    """The columns and rows of the programme of `_solve_programme`; all rows say "at least".
+
+    Parameters
+    ----------
+    steps
+        The work of all steps.
+    used
+        ``used[step, plane]``: the parts of the programme.
+    unit_s
+        The unit of times.
+    is_choice
+        Whether parts may stay unused, and nothing lasts longer than one unit.
+    """
+
+    def __init__(
+        self, steps: Steps, used: NDArray[np.bool_], unit_s: float, *, is_choice: bool
+    ) -> None:
+        self.steps = steps
+        self.unit_s = unit_s
+        self.is_choice = is_choice
+        self.n_parts = int(used.sum())
+        self.part_of = np.full(used.shape, -1)
+        """``part_of[step, plane]``; -1 of what is no part."""
+        self.part_of[used] = np.arange(self.n_parts)
+        self.step_of_part = np.nonzero(used)[0]
+        self.work = steps.work_s / unit_s
+        self.alpha = steps.alpha_s / unit_s
+        self.delay = steps.delay_s / unit_s
+
+        # The first columns of starts, of shares, and of the ends of steps.
+        self.start = self.n_parts
+        self.share = 2 * self.n_parts
+        self.end = 3 * self.n_parts
+
+        # Limits of columns. Unless it is a choice all parts are used.
+        n_columns = self.end + len(used)
+        self.low = np.zeros(n_columns)
+        self.low[self.end :] = steps.ready_s / unit_s
+        self.low[: self.n_parts] = not is_choice
+        self.high = np.full(n_columns, 1.0 + 1e-9 if is_choice else np.inf)
+        self.high[: self.n_parts] = 1.0
+
+        self.entries: list[tuple[int, int, float]] = []
+        """Row, column and factor."""
+        self.row_low: list[float] = []
+        """The least value of each row."""
+
+    def require(self, least: float, *terms: tuple[int, float]) -> None:
+        """Add a row: the sum of column times factor over `terms` is `least` at least."""
+        row = len(self.row_low)
+        self.entries.extend((row, column, factor) for column, factor in terms)
+        self.row_low.append(least)
+
+    def share_out(self, step: int) -> None:
+        """Let the shares of a step do all its work."""
+        parts_of_step = self.part_of[step]
+        parts = parts_of_step[parts_of_step >= 0].tolist()
+        terms = [(self.share + part, 1.0) for part in parts]
+        self.require(float(self.work[step]), *terms)
+
+    def add_part(self, part: int, step: int, plane: int) -> None:
+        """Add the rows of one part: of its share, its step, and the circuits of its plane."""
+        start = self.start + part
+        share = self.share + part
+        end = self.end + step
+        self.low[start] = self.steps.ready_s[step] / self.unit_s
+
+        # Unused parts have no share; a step ends after its parts, and begins after the last step.
+        self.require(0.0, (part, float(self.work[step])), (share, -1.0))
+        self.require(0.0, (end, 1.0), (start, -1.0), (share, -1.0), (part, -self.alpha))
+        if step:
+            self.require(0.0, (start, 1.0), (end - 1, -1.0))
+
+        # The first step of a plane waits for its first circuits.
+        earlier = [other for other in self.part_of[:step, plane].tolist() if other >= 0]
+        first = _first_begin_s(self.steps, step, plane) / self.unit_s
+        self.require(0.0, (start, 1.0), (part, -first), *((other, first) for other in earlier))
+
+        # If all parts are used, only the last one of the plane before it matters.
+        candidates = range(len(earlier))
+        if not self.is_choice:
+            candidates = candidates[-1:]
+        for index in candidates:
+            other_step = self.step_of_part[earlier[index]]
+            if self.steps.configuration[other_step] != self.steps.configuration[step]:
+                self._separate(part, earlier[index], earlier[index + 1 :])
+
+    def _separate(self, part: int, before: int, between: list[int]) -> None:
+        """Let a part start a delay after an earlier part of its plane, with other circuits, ends.
+
+        It holds only if the plane does both and none of the parts `between`: otherwise the row is
+        switched off by the longest time that there is.
+        """
+        longest = 1.0 + self.delay
+        self.require(
+            self.delay - 2 * longest,
+            (self.start + part, 1.0),
+            (self.start + before, -1.0),
+            (self.share + before, -1.0),
+            (before, -self.alpha - longest),
+            (part, -longest),
+            *((other, longest) for other in between),
+        )
 
 
 def _first_begin_s(steps: Steps, step: int, plane: int) -> float:

@@ -28,6 +28,8 @@ CAPS = (1.0, 0.7, 0.5, 0.25, 0.1)
 """Caps of the bytes of a pair in a round, as parts of the largest block that is left."""
 REST_EVERY = 4
 """After so many greedy rounds the rest is timed anew; timing it takes as long as a round."""
+NO_REST = -1
+"""In place of the number of a circulant: greedy rounds carry everything."""
 MOST_CLIMBED = 160
 """Up to so many ranks shifts of the rest are searched for; Bruck's serve more ranks."""
 
@@ -55,32 +57,40 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
     clock
         When it has run out, the best plan so far is returned.
     """
-    demand = problem.demand
     rests = list(_list_rests(problem, clock))
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
-    left = demand.copy()
+    left = problem.demand.copy()
     greedy: list[GreedyRound] = []
-    seconds = 0.0
-    best_s, n_greedy, best_rest = min(
-        (_time_rest(problem, rest, left), 0, k) for k, rest in enumerate(rests)
-    )
+    greedy_s = 0.0
+
+    # At first all goes over a circulant.
+    best_s, best_rest = min((_time_rest(problem, rest, left), k) for k, rest in enumerate(rests))
+    best_n_greedy = 0
     for turn in range(4 * problem.n_ranks):
         if clock.exceeded(0) is not None or not left.any():
             break
         greedy.append(_choose_round(problem, left))
-        busiest = float(greedy[-1].sent_bytes.max())
-        seconds += round_s + busiest / problem.rate_bytes_per_s + problem.delay_s * (turn > 0)
-        if seconds >= best_s:
+        busiest_bytes = float(greedy[-1].sent_bytes.max())
+        greedy_s += round_s + busiest_bytes / problem.rate_bytes_per_s
+        if turn > 0:
+            greedy_s += problem.delay_s
+        if greedy_s >= best_s:
             break
+
+        # Either nothing is left, or what is left goes over the circulant that suits it best.
         if not left.any():
-            best_s, n_greedy, best_rest = seconds, turn + 1, -1
+            best_s = greedy_s
+            best_rest = NO_REST
+            best_n_greedy = turn + 1
         elif turn % REST_EVERY == REST_EVERY - 1:
-            for k, some_rest in enumerate(rests):
-                total_s = seconds + problem.delay_s + _time_rest(problem, some_rest, left)
+            for k, rest in enumerate(rests):
+                total_s = greedy_s + problem.delay_s + _time_rest(problem, rest, left)
                 if total_s < best_s:
-                    best_s, n_greedy, best_rest = total_s, turn + 1, k
-    rest = None if best_rest < 0 else rests[best_rest]
-    return _lay_skewed(problem, greedy[:n_greedy], rest)
+                    best_s = total_s
+                    best_rest = k
+                    best_n_greedy = turn + 1
+    chosen_rest = None if best_rest == NO_REST else rests[best_rest]
+    return _lay_skewed(problem, greedy[:best_n_greedy], chosen_rest)
 
 
 def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
@@ -101,18 +111,25 @@ def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
 
     n = problem.n_ranks
     ranks = np.arange(n)
+
+    # The cap that carries most bytes a second, with the matching of the first lane.
     fixed_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
     largest = float(left.max())
-    best_value = -1.0
+    best_bytes_per_s = -1.0
     best_cap = largest
     first_peer = ranks
     for part in CAPS:
-        capped = np.minimum(left, part * largest)
+        cap = part * largest
+        capped = np.minimum(left, cap)
         _, peer = linear_sum_assignment(capped, maximize=True)
         carried = float(capped[ranks, peer].sum())
-        value = carried / (fixed_s + part * largest / problem.rate_bytes_per_s)
-        if value > best_value:
-            best_value, best_cap, first_peer = value, part * largest, peer
+        bytes_per_s = carried / (fixed_s + cap / problem.rate_bytes_per_s)
+        if bytes_per_s > best_bytes_per_s:
+            best_bytes_per_s = bytes_per_s
+            best_cap = cap
+            first_peer = peer
+
+    # Each lane takes what the lanes before it leave over.
     peers = np.empty((problem.lanes, n), dtype=np.int64)
     sent = np.empty((problem.lanes, n))
     for lane in range(problem.lanes):
@@ -148,16 +165,16 @@ def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntA
         The number of the configuration; its circuits lead ``circulant.shifts[config]`` onward.
     offsets : int array, shape (moving,)
         The offsets of the blocks that move.
-    come : int array, shape (moving,)
+    distance : int array, shape (moving,)
         How many places from its source each of them is before the round.
     """
     n = len(circulant.exponents)
-    come = np.zeros(n, dtype=np.int64)
+    distance = np.zeros(n, dtype=np.int64)
     for config, shift in enumerate(circulant.shifts.tolist()):
         for hop in range(int(circulant.exponents[:, config].max(initial=0))):
             offsets = np.flatnonzero(circulant.exponents[:, config] > hop)
-            yield config, offsets, come[offsets]
-            come[offsets] += shift
+            yield config, offsets, distance[offsets]
+            distance[offsets] += shift
 
 
 def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
@@ -170,10 +187,10 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     seconds = 0.0
     last_config = -1
-    for config, offsets, come in _list_rest_moves(circulant):
+    for config, offsets, distance in _list_rest_moves(circulant):
         amounts = left[ranks, (ranks + offsets) % n]
-        at = (ranks + come) % n
-        load = np.bincount(at.reshape(-1), amounts.reshape(-1), n)
+        holder = (ranks + distance) % n  # where each block is before the round
+        load = np.bincount(holder.reshape(-1), amounts.reshape(-1), n)
         busiest_s = float(load.max()) / (problem.lanes * problem.rate_bytes_per_s)
         seconds += round_s + busiest_s
         if config != last_config and last_config >= 0:
@@ -194,36 +211,45 @@ def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant 
     rest
         The circulant over which all that is left goes; None if nothing is left.
     """
-    n, lanes = problem.n_ranks, problem.lanes
+    n = problem.n_ranks
+    lanes = problem.lanes
     ranks = np.arange(n)
-    done = np.zeros((n, n))  # bytes of each block that have been sent, from its beginning on
+    sent_bytes = np.zeros((n, n))  # of each block, from its beginning on
     rows = [np.empty((0, 5), dtype=np.int64)]
-    parts = [np.empty((0, 2))]
-    circuits: list[IntArray] = []
-    for turn, each in enumerate(greedy):
+    parts = [np.empty((0, 2))]  # for each send the first byte of its block, and the bytes
+    circuits: list[IntArray] = []  # for each round peer[lane, rank], -1 of dark ports
+
+    # Greedy rounds: each rank sends a part of the block for its peer.
+    for turn, greedy_round in enumerate(greedy):
         for lane in range(lanes):
-            source = np.flatnonzero(each.sent_bytes[lane] > 0)
-            target = each.peer[lane, source]
-            amount = each.sent_bytes[lane, source]
+            source = np.flatnonzero(greedy_round.sent_bytes[lane] > 0)
+            target = greedy_round.peer[lane, source]
+            amount = greedy_round.sent_bytes[lane, source]
             rows.append(_as_rows(turn, source, target, source * n + target))
-            parts.append(np.column_stack([done[source, target], amount]))
-            done[source, target] += amount
-        circuits.append(np.where(each.peer == ranks, -1, each.peer))
-    left = problem.demand - done
-    # Sums of what was taken may differ from the whole in the last bit.
+            parts.append(np.column_stack([sent_bytes[source, target], amount]))
+            sent_bytes[source, target] += amount
+        circuits.append(np.where(greedy_round.peer == ranks, -1, greedy_round.peer))
+
+    # The rest of each block goes in one part. Sums of what was sent may differ from the whole in
+    # the last bit; such a rest is none.
+    left = problem.demand - sent_bytes
     left[left < 1e-12 * problem.demand] = 0.0
-    for config, offsets, come in [] if rest is None else _list_rest_moves(rest):
-        assert rest is not None
-        source = np.broadcast_to(ranks[:, None], (n, len(offsets))).reshape(-1)
-        target = ((ranks[:, None] + offsets) % n).reshape(-1)
-        at = ((ranks[:, None] + come) % n).reshape(-1)
-        kept = left[source, target] > 0
-        source, target, at = source[kept], target[kept], at[kept]
-        shift = int(rest.shifts[config])
-        if len(source):
-            rows.append(_as_rows(len(circuits), at, (at + shift) % n, source * n + target))
-            parts.append(np.column_stack([done[source, target], left[source, target]]))
-            circuits.append(np.tile((ranks + shift) % n, (lanes, 1)))
+    if rest is not None:
+        for config, offsets, distance in _list_rest_moves(rest):
+            shape = (n, len(offsets))
+            source = np.broadcast_to(ranks[:, None], shape).reshape(-1)
+            target = ((ranks[:, None] + offsets) % n).reshape(-1)
+            holder = ((ranks[:, None] + distance) % n).reshape(-1)  # where the block is now
+            has_bytes = left[source, target] > 0
+            source, target, holder = source[has_bytes], target[has_bytes], holder[has_bytes]
+            if not len(source):
+                continue
+            next_rank = (holder + int(rest.shifts[config])) % n
+            rows.append(_as_rows(len(circuits), holder, next_rank, source * n + target))
+            parts.append(np.column_stack([sent_bytes[source, target], left[source, target]]))
+            circuits.append(np.tile((ranks + int(rest.shifts[config])) % n, (lanes, 1)))
+
+    # Rounds with the same circuits as the one before are in the same epoch.
     peer = np.array(circuits)
     changes = np.append(True, (np.diff(peer, axis=0) != 0).any(axis=(1, 2)))
     return assemble(

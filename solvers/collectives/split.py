@@ -486,59 +486,88 @@ class SplitSearch:
         return np.cumsum(wanted.reshape(-1)).reshape(wanted.shape) - 1
 
     def _solve_programme(self, sequence: Sequence, paths: Paths) -> Any:
-        """Solve the linear programme of the routes over a sequence.
+        """Choose how much of each block goes over each path, by a linear programme.
 
-        Columns are the amount on each path, then the length of each round, and with late ranks
-        also when the first round with one of them begins; in units of the least time. Rows: what
-        each circuit carries is at most the length of its round; the paths of each block carry it
-        whole. The sum of the lengths is minimised.
+        Columns: the amount on each path, then the length of each round. Rows: what all paths put
+        on a circuit is at most the length of its round; the paths of a block carry all of it. The
+        sum of the lengths is minimised. All are in units of `least_s`.
+
+        If ranks are late there is one column more, when the first round with one of them begins:
+        no earlier than they are ready, nor than the rounds before it end.
+
+        Parameters
+        ----------
+        sequence
+            ``sequence[round, lane, rank]``: the rank to which a rank transmits.
+        paths
+            Paths of later and later circuits from the source of each block to its target.
+
+        Returns
+        -------
+        OptimizeResult
+            As `scipy.optimize.linprog` returns it: the columns, and the dual prices of the rows of
+            circuits (``ineqlin``) and of blocks (``eqlin``).
         """
         with uncounted():
             from scipy.optimize import linprog
             from scipy.sparse import csr_array
 
         rounds, lanes, n = sequence.shape
-        n_paths, n_circuits = len(paths.source), rounds * lanes * n
+        n_paths = len(paths.source)
+        n_circuits = rounds * lanes * n
+
+        # The row of a circuit has the paths over it, less the length of its round.
         path, turn, lane, rank = paths.hop.T
         circuits = np.arange(n_circuits)
+        round_of_circuit = circuits // (lanes * n)
         row = np.concatenate([(turn * lanes + lane) * n + rank, circuits])
-        column = np.concatenate([path, n_paths + circuits // (lanes * n)])
+        column = np.concatenate([path, n_paths + round_of_circuit])
         factor = np.concatenate([np.ones(len(path)), -np.ones(n_circuits)])
-        limits = np.zeros(n_circuits)
+        most = np.zeros(n_circuits)
         goal = np.append(np.zeros(n_paths), np.ones(rounds))
         low = np.zeros(len(goal))
+
         if not self.prompt.all():
-            # What the late ranks wait for begins when they are ready, and no earlier than the
-            # rounds before it end.
+            # One more row: the rounds before the first one with a late rank end before it begins.
+            # Their lengths count through this begin alone.
+            first = self._first_late_round(sequence, paths)
+            lengths_before = np.arange(n_paths, n_paths + first)
             begin = n_paths + rounds
-            first = int(turn[~self.prompt[rank]].min(initial=rounds))
-            reaches_late = ~self.prompt[sequence[turn, lane, rank]]
-            first = min(first, int(turn[reaches_late].min(initial=rounds)))
-            head = np.arange(n_paths, n_paths + first)
             row = np.append(row, np.full(first + 1, n_circuits))
-            column = np.append(column, [*head, begin])
-            factor = np.append(np.append(factor, [1.0] * first), -1.0)
+            column = np.append(column, [*lengths_before, begin])
+            factor = np.concatenate([factor, np.ones(first), [-1.0]])
             fixed_s = self.fixed_s(sequence[: first + 1]) - self.each_s
-            limits = np.append(limits, -fixed_s / self.least_s)
+            most = np.append(most, -fixed_s / self.least_s)
             goal = np.append(goal, 1.0)
-            goal[head] = 0.0
+            goal[lengths_before] = 0.0
             low = np.append(low, self.problem.late.max() / self.least_s)
+
         wanted = self.demand_s > 0
         block_of_path = self._number_blocks()[paths.source, paths.target]
-        shape = int(wanted.sum()), len(goal)
+        blocks_shape = int(wanted.sum()), len(goal)
+        carried = csr_array(
+            (np.ones(n_paths), (block_of_path, np.arange(n_paths))), shape=blocks_shape
+        )
         options: dict[str, Any] = {}
         if np.isfinite(self.clock.remaining_s):
             options["time_limit"] = max(self.clock.remaining_s, 0.01)
         return linprog(
             goal,
-            A_ub=csr_array((factor, (row, column)), shape=(len(limits), len(goal))),
-            b_ub=limits,
-            A_eq=csr_array((np.ones(n_paths), (block_of_path, np.arange(n_paths))), shape=shape),
+            A_ub=csr_array((factor, (row, column)), shape=(len(most), len(goal))),
+            b_ub=most,
+            A_eq=carried,
             b_eq=self.demand_s[wanted] / self.least_s,
             bounds=np.column_stack([low, np.full(len(goal), np.inf)]),
             method="highs-ds" if n_paths < SIMPLEX else "highs-ipm",
             options=options,
         )
+
+    def _first_late_round(self, sequence: Sequence, paths: Paths) -> int:
+        """Return the first round in which a path leaves or enters a rank that is late last."""
+        _, turn, lane, rank = paths.hop.T
+        leaves_late = ~self.prompt[rank]
+        enters_late = ~self.prompt[sequence[turn, lane, rank]]
+        return int(turn[leaves_late | enters_late].min(initial=len(sequence)))
 
     def _lay(self, routed: _Routed) -> Laid:
         """Make a plan of a routed sequence.
@@ -555,20 +584,12 @@ class SplitSearch:
             The plan, timed. Each path takes a part of its block, in bytes; rounds without sends
             are left out.
         """
-        problem, paths = self.problem, routed.paths
+        problem = self.problem
+        paths = routed.paths
         n = problem.n_ranks
         amounts = routed.amounts * problem.rate_bytes_per_s
         block = paths.source * n + paths.target
-
-        # The parts of a block lie one after another, in the order of its paths.
-        used = np.flatnonzero(amounts > 0)
-        used = used[np.argsort(block[used], kind="stable")]
-        start = np.cumsum(amounts[used]) - amounts[used]
-        is_first = np.append(True, np.diff(block[used]) != 0)
-        n_parts = np.diff([*np.flatnonzero(is_first), len(used)])
-        start -= np.repeat(start[is_first], n_parts)
-        begin = np.zeros(len(amounts))
-        begin[used] = start
+        begin = _lay_parts_end_to_end(block, amounts)
 
         # The hops of the paths that carry something are the sends, by round.
         hops = paths.hop[amounts[paths.hop[:, 0]] > 0]
@@ -578,10 +599,44 @@ class SplitSearch:
         turns, new_turn = np.unique(turn, return_inverse=True)
         kind = np.full(len(path), COPY)
         sends = np.column_stack([new_turn.reshape(-1), rank, target, block[path], kind])
+
+        # Rounds with the same circuits as the one before are in the same epoch.
         circuits = np.where(routed.sequence == np.arange(n), -1, routed.sequence)[turns]
         changes = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=(1, 2)))
         parts: NDArray[np.float64] | None = None
-        if len(np.unique(block[used])) < len(used):  # some block is cut
+        block_of_used_path = block[amounts > 0]
+        is_some_block_cut = len(np.unique(block_of_used_path)) < len(block_of_used_path)
+        if is_some_block_cut:
             parts = np.column_stack([begin[path], amounts[path]])
         epoch_of_round = np.cumsum(changes) - 1
         return assemble(problem, sends, n * n, circuits[changes], epoch_of_round, parts=parts)
+
+
+def _lay_parts_end_to_end(
+    block: NDArray[np.int64], amounts: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return where the part of its block begins that each path carries, in bytes.
+
+    Parameters
+    ----------
+    block
+        ``block[path]``: the number of the block that a path carries a part of.
+    amounts
+        ``amounts[path]``: the bytes of this part, 0 for paths that carry nothing.
+
+    Returns
+    -------
+    float array, shape (paths,)
+        The parts of a block lie one after another, in the order of its paths. Two paths of one
+        block with 3 and 5 bytes begin at 0 and 3.
+    """
+    used = np.flatnonzero(amounts > 0)
+    used = used[np.argsort(block[used], kind="stable")]
+    begin_in_all = np.cumsum(amounts[used]) - amounts[used]
+
+    # Begins count from the first part of the block.
+    is_first = np.append(True, np.diff(block[used]) != 0)
+    n_parts_of_block = np.diff([*np.flatnonzero(is_first), len(used)])
+    begin = np.zeros(len(amounts))
+    begin[used] = begin_in_all - np.repeat(begin_in_all[is_first], n_parts_of_block)
+    return begin
