@@ -29,6 +29,7 @@ _SUMMARIES = {
     "bruck": "ranks send 1, 2, 4, ... places onward",
     "pairwise": "each block straight to its place, a matching after another",
     "swing": "pairs at distances 1, -1, 3, -5, ...",
+    "knodel": "pairs of a Knoedel graph exchange what they have, for any number of ranks",
     "direct": "everything straight to its place, over different circuits of all lanes",
 }
 

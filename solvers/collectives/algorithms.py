@@ -98,43 +98,76 @@ def fits(problem: Collective, algorithm: str) -> bool:
     if algorithm == "near-sums":  # as fast as bruck, but over circuits that stay
         return not problem.two_way and operation in gathers
     if algorithm == "whole-buffers":
-        return is_power_of_two and operation == "all-reduce"
+        return operation == "all-reduce"
+    if algorithm == "knodel":  # a power of two has halving and doubling, one way has Bruck
+        return problem.two_way and not is_power_of_two and operation != "broadcast"
     if algorithm == "swing":
         return is_power_of_two and operation in gathers
     return operation == "all-to-all" if algorithm == "pairwise" else operation != "broadcast"
 
 
 def _gather_over(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
-    """Gather: in each round a rank sends all that the receiver does not have yet.
+    """Make an all-gather in which a rank always sends all that its receiver does not have yet.
 
-    `partners` has for each round ``partner[rank]``, to whom a rank sends.
+    Example: 4 ranks whose partners are ``[1, 0, 3, 2]`` and then ``[2, 3, 0, 1]``. In round 0
+    each rank sends its own block, in round 1 the two blocks that it has by then.
+
+    Parameters
+    ----------
+    n
+        The number of ranks, and of blocks.
+    partners
+        For each round ``partner[rank]``, to whom a rank sends; -1 for a rank that rests.
     """
-    has = np.eye(n, dtype=np.bool_)  # has[rank, chunk]
-    parts = []
+    has_block = np.eye(n, dtype=np.bool_)  # has_block[rank, block]
+    sends_of_round = []
     for partner in partners:
-        source, chunk = np.nonzero(has & ~has[partner])
-        parts.append((source, partner[source], chunk))
-        has[partner[source], chunk] = True
-    return as_rounds(parts, COPY, n)
+        is_sent = has_block & ~has_block[partner]
+        is_sent[partner < 0] = False
+        source, block = np.nonzero(is_sent)
+        sends_of_round.append((source, partner[source], block))
+        has_block[partner[source], block] = True
+    return as_rounds(sends_of_round, COPY, n)
 
 
 def _move_blocks(n: int, moves: Iterable[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> Rounds:
-    """Move the blocks of an all-to-all: in each round the chosen blocks go to the partners.
+    """Make an all-to-all in which chosen blocks go to the partner of the rank where they are.
 
-    `moves` has for each round ``partner[rank]``, and ``chosen[source, destination]``.
+    Parameters
+    ----------
+    n
+        The number of ranks. Block ``source * n + destination`` is at its source at first.
+    moves
+        For each round ``partner[rank]``, and ``is_moved[source, destination]``: which blocks move.
     """
     rank_of_block = np.repeat(np.arange(n), n).reshape(n, n)
-    parts = []
-    for partner, chosen in moves:
-        source, destination = np.nonzero(chosen)
+    sends_of_round = []
+    for partner, is_moved in moves:
+        source, destination = np.nonzero(is_moved)
         rank = rank_of_block[source, destination]
         rank_of_block[source, destination] = partner[rank]
-        parts.append((rank, partner[rank], source * n + destination))
-    return as_rounds(parts, COPY, n * n)
+        sends_of_round.append((rank, partner[rank], source * n + destination))
+    return as_rounds(sends_of_round, COPY, n * n)
 
 
 def _make_ring(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Send chunks around a ring; of a broadcast pieces along a line from the root."""
+    """Send chunks around the ring of all ranks, always to the next one.
+
+    - All-gather: in round t each rank sends the block of the rank t places before it; n - 1
+      rounds. With 3 ranks, rank 0 sends block 0 to rank 1, and then block 2.
+    - All-to-all: in round t all blocks move on that have to go farther than t places.
+    - Broadcast: the buffer is cut into p pieces, which follow each other along a line that begins
+      at the root: n - 2 + p rounds.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    operation
+        Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
+    sign
+        The direction around the ring: 1 or -1.
+    """
     n = problem.n_ranks
     ranks = np.arange(n)
     successor = list_partners("ring", n, sign)
@@ -143,21 +176,23 @@ def _make_ring(problem: Collective, operation: str, sign: int) -> Rounds:
         return _move_blocks(n, ((successor, distance > turn) for turn in range(n - 1)))
     if operation == "broadcast":
         pieces = _choose_pieces(problem)
-        parts = []
+        sends_of_round = []
         for turn in range(n - 2 + pieces):
             # The rank at a place of the line sends the piece that left the root so long ago.
             place = np.arange(max(0, turn - pieces + 1), min(turn, n - 2) + 1)
             source = (place + problem.root) % n
-            parts.append((source, (source + 1) % n, turn - place))
-        return as_rounds(parts, COPY, pieces)
-    parts = [(ranks, successor, (ranks - sign * turn) % n) for turn in range(n - 1)]
-    return as_rounds(parts, COPY, n)
+            sends_of_round.append((source, (source + 1) % n, turn - place))
+        return as_rounds(sends_of_round, COPY, pieces)
+    sends_of_round = [(ranks, successor, (ranks - sign * turn) % n) for turn in range(n - 1)]
+    return as_rounds(sends_of_round, COPY, n)
 
 
 def _choose_pieces(problem: Collective) -> int:
-    """Cut a buffer for a line of ranks: more pieces cost more rounds, and each is shorter.
+    """Return into how many pieces a buffer is cut best that goes along a line of ranks.
 
-    n - 2 + p rounds of p pieces last least for p = sqrt((n - 2) whole_s / round_s).
+    More pieces cost more rounds, and each is shorter. n - 2 + p rounds of p pieces last least for
+    p = sqrt((n - 2) whole_s / round_s), where whole_s is the time of all bytes and round_s the
+    latency of a round.
     """
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     whole_s = problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes)
@@ -166,7 +201,22 @@ def _choose_pieces(problem: Collective) -> int:
 
 
 def _make_bruck(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Send 1, 2, 4, ... places onward; broadcast along a tree."""
+    """Send 1, 2, 4, ... places onward around the ring of all ranks (Bruck et al. 1997).
+
+    ceil(log2 n) rounds for any n. An all-gather of 5 ranks: rank 0 sends its block to rank 1; then
+    what it has, two blocks, to rank 2; then to rank 4 the one block that this lacks. An all-to-all
+    moves a block in the rounds of the binary digits of its distance: from rank 0 to rank 3 by way
+    of rank 1. A broadcast goes along a binomial tree.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    operation
+        Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
+    sign
+        The direction around the ring: 1 or -1.
+    """
     n = problem.n_ranks
     ranks = np.arange(n)
     powers = [1 << k for k in range((n - 1).bit_length())]
@@ -180,24 +230,47 @@ def _make_bruck(problem: Collective, operation: str, sign: int) -> Rounds:
 
 
 def _make_near_sums(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Gather from afar first, while there is little to send; so sums start with the near ones."""
+    """Gather like Bruck's algorithm, but over the longest distance first: ..., 4, 2, 1 places.
+
+    There is little to send in the first rounds. A reduce-scatter runs backwards, so it begins with
+    neighbours.
+    """
     n = problem.n_ranks
     powers = [1 << k for k in range((n - 1).bit_length())]
     return _gather_over(n, (list_partners("ring", n, sign * power) for power in powers[::-1]))
 
 
 def _make_tree(problem: Collective) -> Rounds:
-    """Broadcast whole buffers along a binomial tree."""
-    n, root = problem.n_ranks, problem.root
-    parts = []
+    """Broadcast whole buffers along a binomial tree: as many ranks again get it in each round.
+
+    With root 0 of 4 ranks: 0 sends to 2, and then 0 to 1 and 2 to 3.
+    """
+    n = problem.n_ranks
+    sends_of_round = []
     for step in list_steps("tree", "broadcast", n):
-        source, target = (list_sends("tree", n, step).T + root) % n
-        parts.append((source, target, np.zeros_like(source)))
-    return as_rounds(parts, COPY, 1)
+        source, target = (list_sends("tree", n, step).T + problem.root) % n
+        whole_buffer = np.zeros_like(source)
+        sends_of_round.append((source, target, whole_buffer))
+    return as_rounds(sends_of_round, COPY, 1)
 
 
 def _make_halving_doubling(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Exchange with partners 1, 2, 4, ... away; a broadcast scatters first, and then gathers."""
+    """Exchange with the partners rank ^ 1, rank ^ 2, rank ^ 4, ..., the dimensions of a hypercube.
+
+    The ranks are a power of two. An all-gather of 4 ranks: 0 <-> 1 and 2 <-> 3 exchange one block,
+    then 0 <-> 2 and 1 <-> 3 exchange two. A block of an all-to-all moves in the rounds of the bits
+    in which source and destination differ. A broadcast scatters the buffer over all ranks first,
+    and then gathers it.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    operation
+        Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
+    sign
+        Without effect: pairs are the same in both directions.
+    """
     n = problem.n_ranks
     ranks = np.arange(n)
     powers = [step.distance for step in list_steps("halving", "all-gather", n)]
@@ -214,26 +287,149 @@ def _make_halving_doubling(problem: Collective, operation: str, sign: int) -> Ro
         return gather
 
     # Scatter: a rank that has a part sends half of it to its partner, farthest partners first.
-    parts = []
+    sends_of_round = []
     for power in powers[::-1]:
         holders = ranks[(ranks ^ problem.root) % (2 * power) == 0]
         source = np.repeat(holders, power)
         partner = source ^ power
-        chunk = (partner & ~(power - 1)) + np.tile(np.arange(power), len(holders))
-        parts.append((source, partner, chunk))
-    return one_after_another(as_rounds(parts, COPY, n), gather)
+        first_chunk_of_half = partner & ~(power - 1)
+        chunk = first_chunk_of_half + np.tile(np.arange(power), len(holders))
+        sends_of_round.append((source, partner, chunk))
+    return one_after_another(as_rounds(sends_of_round, COPY, n), gather)
+
+
+def _make_knodel(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Exchange in pairs that are the edges of a Knoedel graph, where n is no power of two.
+
+    In each round a rank and its partner exchange all blocks that the other one lacks; after
+    ceil(log2 n) rounds, for odd n at most two more, everybody has all. A block of an all-to-all
+    takes the way that the block of its source takes in the all-gather.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    operation
+        Whose sends are made: ``"all-gather"`` (also for sums) or ``"all-to-all"``.
+    sign
+        Without effect: pairs are the same in both directions.
+    """
+    n = problem.n_ranks
+    gather = _gather_over(n, list_gossip_pairs(n))
+    if operation != "all-to-all":
+        return gather
+
+    # parent[rank, block] and round_of[rank, block]: from whom and when the gather brings it.
+    turn, source, target, block = gather.sends.T[:4]
+    parent = np.full((n, n), -1)
+    parent[target, block] = source
+    round_of = np.full((n, n), -1)
+    round_of[target, block] = turn
+
+    # Follow all blocks from their destinations back to their sources, one hop at a time.
+    owner, destination = np.nonzero(~np.eye(n, dtype=np.bool_))
+    rank = destination.copy()
+    rows = []
+    while len(rank):
+        previous = parent[rank, owner]
+        kind = np.full(len(rank), COPY)
+        number = owner * n + destination
+        rows.append(np.column_stack([round_of[rank, owner], previous, rank, number, kind]))
+        is_on_its_way = previous != owner
+        owner = owner[is_on_its_way]
+        destination = destination[is_on_its_way]
+        rank = previous[is_on_its_way]
+    sends = np.concatenate(rows)
+    return Rounds(sends[np.argsort(sends[:, 0], kind="stable")], n * n)
+
+
+def list_gossip_pairs(n: int) -> list[NDArray[np.int64]]:
+    """List rounds of pairs after which each of n ranks can know of all others (gossip).
+
+    Even n: the Knoedel graph (1975) joins rank i < n/2 to rank n/2 + (i + 2^k - 1) mod n/2 in
+    round k, where k counts from 0 to floor(log2 n) - 1 and begins anew: ceil(log2 n) rounds, the
+    fewest that there are. For 6 ranks the partners of 0, 1, 2 are 3, 4, 5, then 4, 5, 3, and again
+    3, 4, 5.
+
+    Odd n: either the last rank tells rank 0 first, and is told at the end; or one rank of n + 1 is
+    absent, whose partners rest, and rounds go on until all know. The shorter way is taken, which
+    is at most one round longer than the shortest, ceil(log2 n) + 1.
+
+    Parameters
+    ----------
+    n
+        The number of ranks, 2 at least.
+
+    Returns
+    -------
+    list of int arrays, shape (ranks,)
+        ``partner[rank]`` for each round; -1 for a rank that rests.
+    """
+    if n % 2 == 0:
+        return [_knodel_partners(n, k) for k in range((n - 1).bit_length())]
+
+    # The last rank joins a pair before and after the gossip of all others.
+    last_and_first = np.full(n, -1)
+    last_and_first[0] = n - 1
+    last_and_first[n - 1] = 0
+    among_others = [np.append(partner, -1) for partner in list_gossip_pairs(n - 1)]
+    folded = [last_and_first, *among_others, last_and_first]
+
+    # Rank n is absent: its partner rests, and what they would have told is told later.
+    knows = np.eye(n, dtype=np.bool_)
+    with_absent: list[NDArray[np.int64]] = []
+    while not knows.all() and len(with_absent) < len(folded):
+        partner = _knodel_partners(n + 1, len(with_absent))[:n]
+        partner[partner == n] = -1
+        has_partner = partner >= 0
+        knows[has_partner] |= knows[partner[has_partner]]
+        with_absent.append(partner)
+    if knows.all() and len(with_absent) < len(folded):
+        return with_absent
+    return folded
+
+
+def _knodel_partners(n: int, round_: int) -> NDArray[np.int64]:
+    """Return ``partner[rank]`` in a round of the Knoedel graph of an even number of ranks."""
+    half = n // 2
+    n_dimensions = n.bit_length() - 1
+    shift = 2 ** (round_ % n_dimensions) - 1
+    left = np.arange(half)
+    right = half + (left + shift) % half
+    partner = np.empty(n, dtype=np.int64)
+    partner[left] = right
+    partner[right] = left
+    return partner
 
 
 def _exchange_whole_buffers(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Exchange and add up whole buffers with ranks 1, 2, 4, ... away: few rounds, many bytes."""
-    ranks = np.arange(problem.n_ranks)
-    powers = [1 << k for k in range((problem.n_ranks - 1).bit_length())]
-    parts = [(ranks, ranks ^ power, np.zeros_like(ranks)) for power in powers]
-    return as_rounds(parts, REDUCE, 1)
+    """Make an all-reduce by recursive doubling: pairs exchange whole buffers, and add them up.
+
+    4 ranks: 0 <-> 1 and 2 <-> 3, then 0 <-> 2 and 1 <-> 3. If n is no power of two, the ranks from
+    the largest power p below n on add their buffers to those of the ranks p before them first, and
+    get the whole sum from them at the end: two rounds more.
+    """
+    n = problem.n_ranks
+    n_rounds = n.bit_length() - 1
+    ranks = np.arange(1 << n_rounds)
+    extra_ranks = np.arange(1 << n_rounds, n)
+    buffer = np.zeros_like(ranks)
+    doubling = [(ranks, ranks ^ (1 << k), buffer) for k in range(n_rounds)]
+    if not len(extra_ranks):
+        return as_rounds(doubling, REDUCE, 1)
+    hosts = extra_ranks - len(ranks)
+    extra_buffer = np.zeros_like(extra_ranks)
+    fold_and_double = as_rounds([(extra_ranks, hosts, extra_buffer), *doubling], REDUCE, 1)
+    unfold = as_rounds([(hosts, extra_ranks, extra_buffer)], COPY, 1)
+    return one_after_another(fold_and_double, unfold)
 
 
 def _make_swing(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Meet partners at distances 1, -1, 3, -5, 11, ...; of sums the near ones first."""
+    """Meet partners at distances 1, -1, 3, -5, 11, ... around the ring (De Sensi et al. 2024).
+
+    The ranks are a power of two. Even ranks go onward by the distance and odd ones back, so that
+    they meet; an all-gather meets the farthest partners first, and its sums the nearest.
+    """
     n = problem.n_ranks
     ranks = np.arange(n)
     distances = [(1 - (-2) ** (k + 1)) // 3 for k in range((n - 1).bit_length())]
@@ -243,14 +439,14 @@ def _make_swing(problem: Collective, operation: str, sign: int) -> Rounds:
 
 
 def _make_pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Send each block straight to its place, one matching after another."""
+    """Make an all-to-all that sends each block straight to its place, a matching after another."""
     n = problem.n_ranks
     ranks = np.arange(n)
-    parts = []
+    sends_of_round = []
     for partner in list_matchings(problem):
         source = ranks[(partner >= 0) & (partner != ranks)]
-        parts.append((source, partner[source], source * n + partner[source]))
-    return as_rounds(parts, COPY, n * n)
+        sends_of_round.append((source, partner[source], source * n + partner[source]))
+    return as_rounds(sends_of_round, COPY, n * n)
 
 
 def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
@@ -299,12 +495,32 @@ def _routed_matchings(problem: Collective) -> list[NDArray[np.int64]] | None:
 
 
 def _make_direct(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Send everything straight to its place, over as many matchings at a time as lanes."""
-    n, lanes = problem.n_ranks, problem.lanes
+    """Send everything straight to its place, over as many matchings at a time as a rank has lanes.
+
+    With 5 ranks and 2 one-way lanes, round 0 has circuits to the next and to the second next rank,
+    and round 1 those to the other two.
+
+    Parameters
+    ----------
+    problem
+        The collective; a lane is a port of a plane.
+    operation
+        Whose sends are made: ``"all-gather"`` (also for sums) or ``"all-to-all"``.
+    sign
+        With -1 matchings come in the opposite order.
+
+    Returns
+    -------
+    Rounds
+        With ``matchings[round, lane, rank]``. If the last round has fewer matchings than lanes,
+        some of them have several lanes.
+    """
+    n = problem.n_ranks
+    lanes = problem.lanes
     matchings = list_matchings(problem)
     if sign < 0:
         matchings = matchings[::-1]
-    parts = []
+    sends_of_round = []
     circuits = []
     for first in range(0, len(matchings), lanes):
         together = matchings[first : first + lanes]
@@ -312,8 +528,8 @@ def _make_direct(problem: Collective, operation: str, sign: int) -> Rounds:
         source = np.concatenate([np.flatnonzero(partner >= 0) for partner in together])
         target = np.concatenate([partner[partner >= 0] for partner in together])
         chunk = source * n + target if operation == "all-to-all" else source
-        parts.append((source, target, chunk))
-    rounds = as_rounds(parts, COPY, n * n if operation == "all-to-all" else n)
+        sends_of_round.append((source, target, chunk))
+    rounds = as_rounds(sends_of_round, COPY, n * n if operation == "all-to-all" else n)
     return rounds._replace(matchings=np.array(circuits))
 
 
@@ -323,6 +539,7 @@ ALGORITHMS: dict[str, Callable[[Collective, str, int], Rounds]] = {
     "bruck": _make_bruck,
     "pairwise": _make_pairwise,
     "swing": _make_swing,
+    "knodel": _make_knodel,
     "direct": _make_direct,
     "near-sums": _make_near_sums,
     "whole-buffers": _exchange_whole_buffers,

@@ -118,13 +118,21 @@ def _mixed_radix_s(problem: Collective) -> float:
 def _time(problem: Collective, rounds: list[_Round]) -> float:
     """Return the seconds of rounds whose first circuits are there.
 
-    Each configuration is the same in all lanes of a rank, which share its bytes evenly. The two
-    halves of an all-reduce have the same circuits in the middle, where nothing changes.
+    Each configuration is the same in all lanes of a rank, which share its bytes evenly.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the costs of rounds, bytes and changes.
+    rounds
+        The rounds. Those of a gather and of its mirror image, which are an all-reduce together,
+        are the same twice; they have the same circuits in the middle, where nothing changes.
     """
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s / problem.lanes
     changes = sum(each.times for each in rounds if each.new_circuits)
-    changes = max(0, changes - (2 if problem.operation == "all-reduce" else 1))
+    has_mirror_image = problem.operation == "all-reduce" and rounds[0].blocks < problem.n_ranks
+    changes = max(0, changes - (2 if has_mirror_image else 1))
     seconds = sum(each.times * (round_s + each.blocks * block_s) for each in rounds)
     return seconds + changes * problem.delay_s
 
@@ -139,7 +147,9 @@ def _list_rounds(problem: Collective, name: str) -> list[_Round] | None:
     """
     n, operation = problem.n_ranks, problem.operation
     if name == "whole-buffers":
-        return [_Round((n - 1).bit_length(), n)]
+        # If n is no power of two some ranks send to others before, and get the sum after that.
+        n_more = 0 if n & (n - 1) == 0 else 2
+        return [_Round(n.bit_length() - 1 + n_more, n)]
     if operation in GATHERS:
         return _phases(problem) * _list_gather_rounds(n, name) or None
     if operation == "broadcast":

@@ -24,6 +24,46 @@ def doubling_s(problem: om.Collective) -> float:
     return phases(problem) * sum(rounds_s) + changes * problem.delay_s
 
 
+def gossip_pairs_s(problem: om.Collective) -> float:
+    """Time gathers in which pairs of a Knoedel graph tell each other all, and mirror images.
+
+    Rank i of the first half meets rank i + 2^k - 1 of the second half, k = 0, 1, ... With an odd
+    number of ranks the last one tells rank 0 first, and is told in the end.
+    """
+    n = problem.n_ranks
+    even, block_bytes = n - n % 2, padded(problem, problem.size_bytes / n)
+    if not problem.two_way or n < 4 or not phases(problem):
+        return math.inf
+    half, left = even // 2, np.arange(even // 2)
+    pairs = [
+        (left, half + (left + 2 ** (k % (even.bit_length() - 1)) - 1) % half)
+        for k in range((even - 1).bit_length())
+    ]
+    if n % 2:
+        pairs = [(np.array([0]), np.array([n - 1])), *pairs, (np.array([0]), np.array([n - 1]))]
+    knows = np.eye(n, dtype=bool)
+    seconds = 0.0
+    for first, second in pairs:
+        lacks = np.concatenate([knows[second] & ~knows[first], knows[first] & ~knows[second]]).sum(
+            axis=1
+        )
+        seconds += round_s(problem, int(lacks.max()) * block_bytes / problem.lanes)
+        knows[first] |= knows[second]
+        knows[second] = knows[first]
+    assert knows.all()
+    return phases(problem) * (seconds + (len(pairs) - 1) * problem.delay_s)
+
+
+def folded_doubling_s(problem: om.Collective) -> float:
+    """Time recursive doubling of whole buffers; ranks beyond a power of two join before."""
+    n = problem.n_ranks
+    if problem.operation != "all-reduce" or n < 2:
+        return math.inf
+    rounds = n.bit_length() - 1 + 2 * (n & (n - 1) > 0)
+    buffer_bytes = padded(problem, problem.size_bytes) / problem.lanes
+    return rounds * round_s(problem, buffer_bytes) + (rounds - 1) * problem.delay_s
+
+
 def hypercube_broadcast_s(problem: om.Collective) -> float:
     """Time pieces that are pipelined over the dimensions of a hypercube in turn.
 

@@ -26,6 +26,8 @@ RIVALS: dict[str, Callable[[om.Collective], float]] = {
     "Kautz": graphs.kautz_s,
     "tree": graphs.tree_s,
     "doubling": exchanges.doubling_s,
+    "folded doubling": exchanges.folded_doubling_s,
+    "gossip in pairs": exchanges.gossip_pairs_s,
     "hypercube broadcast": exchanges.hypercube_broadcast_s,
     "Bruck": exchanges.bruck_s,
     "circulant": exchanges.circulant_s,

@@ -26,6 +26,9 @@ FIGURES = [
     (rings.windowed_ring_s, ask("all-reduce", 64, 1e5), 206.5e-6),
     (rings.windowed_ring_s, ask("all-reduce", 128, 1e6), 525e-6),
     (rings.windowed_ring_s, ask("all-reduce", 1024, 1e5), 2.912e-3),
+    (exchanges.gossip_pairs_s, ask("all-gather", 12, 1e5, two_way=True, delay_s=1e-2), 30.0e-3),
+    (exchanges.gossip_pairs_s, ask("all-gather", 17, 1e5, two_way=True, delay_s=1e-2), 50.0e-3),
+    (exchanges.folded_doubling_s, ask("all-reduce", 17, 1e5, two_way=True, delay_s=1e-2), 50e-3),
     (exchanges.hypercube_broadcast_s, ask("broadcast", 64, 1e7, delay_s=1e-6), 339e-6),
 ]
 """A rival, a problem, and the seconds that a plan of it took which the verifier had accepted."""
@@ -36,3 +39,14 @@ def test_a_rival_reproduces_its_known_figure(
     rival: Callable[[om.Collective], float], problem: om.Collective, known_s: float
 ) -> None:
     assert rival(problem) == pytest.approx(known_s, rel=0.02)
+
+
+@pytest.mark.parametrize("n", [6, 7, 12, 17, 24])
+@pytest.mark.parametrize("operation", ["all-gather", "reduce-scatter", "all-reduce"])
+def test_pairs_of_any_number_of_ranks_are_no_faster_than_ours(operation: str, n: int) -> None:
+    problem = ask(operation, n, 1e6, two_way=True, delay_s=1e-2)
+    ours = om.solve(problem, seed=0)
+    assert om.verify(problem, ours).valid
+    rivals_s = min(exchanges.gossip_pairs_s(problem), exchanges.folded_doubling_s(problem))
+    assert ours.objective is not None
+    assert ours.objective <= rivals_s * (1 + 1e-9)
