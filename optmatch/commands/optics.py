@@ -24,7 +24,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import CALIBRATION_DB, CellDevice, Device, Measurement
 
 if TYPE_CHECKING:
-    from optmatch.verify.optics.bands import BandFigure
+    from optmatch.verify.optics.bands import BandFigure, BandFigures
     from optmatch.verify.optics.deviation import ChipComparison
     from optmatch.verify.optics.fitting import ChipFit
 
@@ -120,6 +120,7 @@ def optics(
 
     from optmatch.io.cells import read_cells
     from optmatch.io.measurements import read_measurement
+    from optmatch.verify.optics.bands import model_band
     from optmatch.verify.optics.deviation import compare_chip
 
     chip: Device | CellDevice = choose_device(device)
@@ -134,10 +135,11 @@ def optics(
             print_fit(file, fabric, fit)
         return
     comparison = compare_chip(fabric, measurement, chip)
+    modelled_band = model_band(fabric, measurement, chip)
     if as_json:
-        print_comparison_as_json(file, fabric, measurement, comparison)
+        print_comparison_as_json(file, fabric, measurement, comparison, modelled_band)
     else:
-        print_comparison(file, fabric, measurement, comparison)
+        print_comparison(file, fabric, measurement, comparison, modelled_band)
 
 
 def write_states(
@@ -327,13 +329,17 @@ def calibrate_heaters(fabric: Fabric, sweeps: str, output: str, *, force: bool) 
 
 
 def print_comparison_as_json(
-    file: str, fabric: Fabric, measurement: Measurement, comparison: ChipComparison
+    file: str,
+    fabric: Fabric,
+    measurement: Measurement,
+    comparison: ChipComparison,
+    modelled_band: BandFigures | None,
 ) -> None:
     """Print one JSON object: the comparison, and the worst values over the measured band.
 
     Arguments are those of `print_comparison`. ``hint`` names another order of the ports if that
     would leave less than half of the difference, else it is null; ``band`` is there only if a
-    circuit was measured.
+    circuit was measured, and ``modelled_band`` only if it was measured over a band.
     """
     from optmatch.io.fields import to_object
     from optmatch.verify.optics.bands import measure_band, suggest_port_order
@@ -342,14 +348,18 @@ def print_comparison_as_json(
     content["hint"] = suggest_port_order(fabric, measurement, comparison)
     band = measure_band(fabric, measurement)
     if band is not None:
-        content["band"] = {
-            name: _finite(figure._asdict()) for name, figure in band._asdict().items()
-        }
+        content["band"] = _band_object(band)
+    if modelled_band is not None:
+        content["modelled_band"] = _band_object(modelled_band)
     print_object("chip-comparison", content)
 
 
 def print_comparison(
-    file: str, fabric: Fabric, measurement: Measurement, comparison: ChipComparison
+    file: str,
+    fabric: Fabric,
+    measurement: Measurement,
+    comparison: ChipComparison,
+    modelled_band: BandFigures | None,
 ) -> None:
     """Print what a chip and its model disagree about, in lines.
 
@@ -363,6 +373,8 @@ def print_comparison(
         The measured powers.
     comparison
         How they differ from those of the model, and which cells would explain that.
+    modelled_band
+        The worst values of the model over the measured band; None without a band.
     """
     from optmatch.verify.optics.bands import measure_band, suggest_port_order
 
@@ -374,6 +386,11 @@ def print_comparison(
     if band is not None:
         click.echo(f"  worst insertion loss: {describe_figure(band.insertion_loss)}")
         click.echo(f"  worst signal to crosstalk: {describe_figure(band.signal_to_crosstalk)}")
+    if modelled_band is not None:
+        loss = describe_figure(modelled_band.insertion_loss)
+        crosstalk = describe_figure(modelled_band.signal_to_crosstalk)
+        click.echo(f"  as modelled over this band: worst insertion loss {loss}")
+        click.echo(f"    worst signal to crosstalk {crosstalk}")
     click.echo(f"  noise where there is light: {comparison.noise_db:.3g} dB")
 
     # The cells that would explain the difference, and those that no light can tell apart.
@@ -403,6 +420,11 @@ def describe_figure(figure: BandFigure) -> str:
     if isfinite(figure.frequency_hz):
         frequency = f", {figure.frequency_hz / 1e12:.4f} THz"
     return f"{figure.decibels:.2f} dB ({circuit}{frequency})"
+
+
+def _band_object(band: BandFigures) -> dict[str, Any]:
+    """Return the worst values of a band for JSON, by the names of the figures."""
+    return {name: _finite(figure._asdict()) for name, figure in band._asdict().items()}
 
 
 def _finite(figures: dict[str, Any]) -> dict[str, Any]:

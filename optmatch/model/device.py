@@ -18,13 +18,14 @@ phase grows along the way (:math:`e^{+j\varphi}`). T is symmetric: backwards it 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model.declarations import Amount, Positive, Range
+from optmatch.model.declarations import Amount, Positive, Range, check_fields
 from optmatch.model.errors import InputError
 from optmatch.model.numbers import plain_array
 from optmatch.model.schedule import BAR, CROSS
@@ -107,6 +108,22 @@ NO_LEAK_DB = 1000.0
 Loss = Annotated[float, Range(0, 1000)]
 """The loss of a part in a problem, in dB: what loses more passes no light."""
 
+_Slope = Annotated[float, Range(-0.5, 0.5)]
+_Share = Annotated[float, Range(0, 1)]
+
+SPEED_OF_LIGHT_M_PER_S = 299_792_458.0
+
+
+def frequency_of_nm(wavelength_nm: float) -> float:
+    """Return the optical frequency in Hz of a wavelength in nm in vacuum.
+
+    Examples
+    --------
+    >>> f"{frequency_of_nm(1550.0) / 1e12:.3f} THz"
+    '193.414 THz'
+    """
+    return SPEED_OF_LIGHT_M_PER_S / wavelength_nm * 1e9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Device(Value):
@@ -141,11 +158,21 @@ class Device(Value):
     thermal_crosstalk, thermal_decay_cells
         A heater at a distance of d lengths of a cell turns the phase of a cell, too, by its own
         turn times :math:`c\,e^{-d / l}`.
+    wavelength_nm
+        The wavelength at which losses and extinctions hold.
+    coupler_slope_per_nm
+        By how much the share of the power that crosses in each coupler of a cell grows with the
+        wavelength, per nm: 0.002 is half of the light at `wavelength_nm` and 54 % at 20 nm more.
+    coupler_wavelengths_nm, coupler_shares
+        Instead of a slope a table: rising wavelengths, and the share of the power that crosses at
+        each, from 0 to 1. It is interpolated, and counts by its difference from its value at
+        `wavelength_nm`.
 
     Raises
     ------
     InputError
-        If a number is negative or not finite.
+        If a number is negative or not finite, or there is a slope beside a table, or a table that
+        does not rise or does not reach `wavelength_nm`.
 
     Examples
     --------
@@ -173,6 +200,100 @@ class Device(Value):
     settling_s: Amount = 0.0
     thermal_crosstalk: Amount = 0.0
     thermal_decay_cells: Positive = 1.0
+    wavelength_nm: Positive = field(default=1550.0, metadata={"brief": True})
+    coupler_slope_per_nm: _Slope = field(default=0.0, metadata={"brief": True})
+    coupler_wavelengths_nm: tuple[Positive, ...] = field(default=(), metadata={"brief": True})
+    coupler_shares: tuple[_Share, ...] = field(default=(), metadata={"brief": True})
+
+    def __post_init__(self) -> None:
+        """Check ranges, and that a table of couplers is one."""
+        check_fields(self)
+        wavelengths_nm = self.coupler_wavelengths_nm
+        if len(wavelengths_nm) != len(self.coupler_shares):
+            raise InputError(
+                f"coupler_shares has {len(self.coupler_shares)} entries, coupler_wavelengths_nm"
+                f" {len(wavelengths_nm)}",
+                where="coupler_shares",
+            )
+        if not wavelengths_nm:
+            return
+        if self.coupler_slope_per_nm:
+            raise InputError(
+                "coupler_slope_per_nm: either a slope or a table of wavelengths",
+                where="coupler_slope_per_nm",
+            )
+        if any(next_nm <= last_nm for last_nm, next_nm in pairwise(wavelengths_nm)):
+            raise InputError("coupler_wavelengths_nm: must rise", where="coupler_wavelengths_nm")
+        self._share_at(np.array([self.wavelength_nm]))
+
+    @property
+    def has_band(self) -> bool:
+        """Whether couplers depend on the wavelength."""
+        return bool(self.coupler_slope_per_nm) or bool(self.coupler_wavelengths_nm)
+
+    def coupling_changes(self, frequencies_hz: ArrayLike) -> NDArray[np.float64]:
+        """Return by how much more power crosses in a coupler than at the central wavelength.
+
+        Parameters
+        ----------
+        frequencies_hz
+            Optical frequencies, as distances from that of `wavelength_nm`; any shape.
+
+        Returns
+        -------
+        NDArray
+            The same shape: the change of the share of the power that crosses.
+
+        Raises
+        ------
+        InputError
+            If a wavelength is outside of the table, or a coupler with half of the light at the
+            centre would send less than nothing or more than all across.
+
+        Examples
+        --------
+        >>> device = Device(coupler_slope_per_nm=0.002)
+        >>> offset_hz = frequency_of_nm(1570.0) - frequency_of_nm(1550.0)
+        >>> f"{device.coupling_changes(offset_hz):.3f}"
+        '0.040'
+        """
+        offsets_hz = np.asarray(frequencies_hz, dtype=np.float64)
+        if not self.has_band:
+            return np.zeros(offsets_hz.shape)
+        absolute_hz = frequency_of_nm(self.wavelength_nm) + offsets_hz
+        if (absolute_hz <= 0).any():
+            raise InputError("frequencies_hz: below minus the central frequency")
+        wavelengths_nm = SPEED_OF_LIGHT_M_PER_S / absolute_hz * 1e9
+        if self.coupler_wavelengths_nm:
+            changes = self._share_at(wavelengths_nm) - self._share_at(self.wavelength_nm)
+        else:
+            changes = self.coupler_slope_per_nm * (wavelengths_nm - self.wavelength_nm)
+        if (np.abs(changes) > 0.5).any():
+            largest = float(changes.flat[np.abs(changes).argmax()])
+            raise InputError(
+                f"couplers send {0.5 + largest:.3g} of the power across at the edge of the band:"
+                " from 0 to 1"
+            )
+        result: NDArray[np.float64] = changes
+        return result
+
+    def _share_at(self, wavelengths_nm: ArrayLike) -> NDArray[np.float64]:
+        """Interpolate the table of couplers; refuse wavelengths outside of it."""
+        asked_nm = np.asarray(wavelengths_nm, dtype=np.float64)
+        first_nm = self.coupler_wavelengths_nm[0]
+        last_nm = self.coupler_wavelengths_nm[-1]
+        # A wavelength that comes from a frequency misses the end of a table by rounding.
+        outside = (asked_nm < first_nm * (1 - 1e-9)) | (asked_nm > last_nm * (1 + 1e-9))
+        if outside.any():
+            raise InputError(
+                f"wavelength {asked_nm[outside].flat[0]:g} nm: the table of couplers is from"
+                f" {first_nm:g} to {last_nm:g} nm",
+                where="coupler_wavelengths_nm",
+            )
+        shares: NDArray[np.float64] = np.interp(
+            asked_nm, self.coupler_wavelengths_nm, self.coupler_shares
+        )
+        return shares
 
     def cell(
         self, states: ArrayLike, errors_rad: NDArray[np.float64] | None = None

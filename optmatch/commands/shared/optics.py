@@ -28,6 +28,13 @@ OPTIONS = (
         type=AMOUNTS,
         help="Distances from the central frequency in Hz; the worst one counts.  [default: 0]",
     ),
+    click.option(
+        "--wavelengths",
+        "wavelengths_nm",
+        metavar="NM,...",
+        type=AMOUNTS,
+        help="Instead: wavelengths in nm; couplers change with them as the device says.",
+    ),
     count("--chip-seed", None, "Seed of the phase errors.  [default: 0]"),
     *(
         click.option(flag, type=click.FloatRange(min=0), help=f"Budget: {text}.")
@@ -61,7 +68,8 @@ def check_options(options: dict[str, Any]) -> None:
         is_set = value is not None and value is not False
         if is_set:
             # The field has its unit in its name, the option has not.
-            option = "frequencies" if name == "frequencies_hz" else name
+            units = {"frequencies_hz": "frequencies", "wavelengths_nm": "wavelengths"}
+            option = units.get(name, name)
             raise click.UsageError(f"--{option.replace('_', '-')}: only with --optics")
 
 
@@ -108,7 +116,7 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
         solution,
         device,
         idle=idle,
-        frequencies_hz=options["frequencies_hz"] or [0.0],
+        frequencies_hz=_frequencies_of_options(chip, options),
         seed=options["chip_seed"] or 0,
     )
     budget = Budget(
@@ -119,6 +127,20 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
     return Measured(optics, budget.margins(optics))
 
 
+def _frequencies_of_options(device: Device, options: dict[str, Any]) -> list[float]:
+    """Return optical frequencies in Hz, as distances from that of the device."""
+    from optmatch.model.device import frequency_of_nm
+
+    if options["wavelengths_nm"] is None:
+        return options["frequencies_hz"] or [0.0]
+    if options["frequencies_hz"] is not None:
+        raise click.UsageError("either --frequencies or --wavelengths")
+    if 0.0 in options["wavelengths_nm"]:
+        raise click.UsageError("--wavelengths: a wavelength of 0 nm: must be > 0")
+    center_hz = frequency_of_nm(device.wavelength_nm)
+    return [frequency_of_nm(nm) - center_hz for nm in options["wavelengths_nm"]]
+
+
 def optics_object(measured: Measured) -> dict[str, Any]:
     """Return the object that `--json` prints."""
     optics = measured.optics
@@ -126,6 +148,7 @@ def optics_object(measured: Measured) -> dict[str, Any]:
         "device": optics.device.name,
         "frequencies_hz": optics.frequencies_hz,
         "figures": optics.figures,
+        "band": optics.band_rows(),
         "budget_ok": measured.ok,
         "budget": [margin._asdict() | {"ok": margin.ok} for margin in measured.margins],
         "slots": optics.slot_rows(),
@@ -139,6 +162,12 @@ def print_optics(measured: Measured, *, per_slot: bool) -> None:
     click.echo(f"  optics of {optics.device.name}:")
     rows = {key: f"{value:.4g}" for key, value in optics.figures.items()}
     print_rows(rows, indent=4)
+    if len(optics.frequencies_hz) > 1:
+        for row in optics.band_rows():
+            click.echo(
+                f"    {row['wavelength_nm']:.2f} nm: loss {row['worst_insertion_loss_db']:.2f} dB,"
+                f" signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB"
+            )
     for margin in measured.margins:
         verdict = paint("ok" if margin.ok else "FAILED", margin.ok)
         click.echo(f"    budget {verdict}: {margin}")

@@ -1,4 +1,8 @@
-"""Measured chips beyond one comparison: their whole band, and ports in another order."""
+"""Measured chips beyond one comparison: their whole band, and ports in another order.
+
+Over a band the couplers of cells change (`Device.coupler_slope_per_nm`, or a table), and delays
+turn phases. The model of each frequency is one sparse system, as in `measurement`.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
+from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.light import trace
-from optmatch.model import BAR, Measurement
-from optmatch.model.cells import HALF_TURNED
+from optmatch.fabrics.netlists.circuits import with_cell_phases
+from optmatch.fabrics.waveguides import heat_turns, measure_waveguides, waveguide_loss_db
+from optmatch.model import BAR, Device, Measurement
+from optmatch.model.cells import HALF_TURNED, CellDevice, cells_of
+from optmatch.model.device import frequency_of_nm
+from optmatch.verify.optics.circuits import cell_matrices
 from optmatch.verify.optics.deviation import ChipComparison
-from optmatch.verify.optics.responses import graph_of, level_db, set_stuck_cells
+from optmatch.verify.optics.responses import KEPT, graph_of, level_db, set_stuck_cells
 
 FAR_BETTER = 0.5
 """Another order of ports is worth a hint if it leaves less than this part of the difference."""
@@ -82,9 +91,136 @@ def measure_band(fabric: Fabric, measured: Measurement) -> BandFigures | None:
     else:
         band_power = measured.band_power
         frequencies_hz = measured.frequencies_hz
+    return _worst_of_band(fabric, measured.cell_states, band_power, frequencies_hz)
+
+
+def model_band(
+    fabric: Fabric, measured: Measurement, device: Device | CellDevice | str
+) -> BandFigures | None:
+    """Find the worst loss and crosstalk that the model of a chip has over a measured band.
+
+    Parameters
+    ----------
+    fabric
+        The chip.
+    measured
+        The measurement, whose states, frequencies and measured pairs count, so that the figures
+        are those of `measure_band` for a chip as modelled.
+    device
+        The model: one device for all cells, a preset's name, or a device for each cell. Its
+        couplers change with the wavelength as `Device` says.
+
+    Returns
+    -------
+    BandFigures or None
+        None if nothing was measured over a band, or no circuit was.
+
+    Raises
+    ------
+    InputError
+        If the couplers of the device are not known at a measured frequency.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import Benes
+    >>> from optmatch.model.device import frequency_of_nm
+    >>> frequencies_hz = [frequency_of_nm(1570.0), frequency_of_nm(1550.0)]
+    >>> power = np.full((1, 2, 2, 2), 0.5)
+    >>> measured = Measurement(
+    ...     cell_states=[[1]], power=power[:, 0], frequencies_hz=frequencies_hz, band_power=power
+    ... )
+    >>> band = model_band(Benes(2), measured, Device(coupler_slope_per_nm=0.002))
+    >>> f"{band.signal_to_crosstalk.decibels:.1f} dB at {band.insertion_loss.frequency_hz:.4g} Hz"
+    '21.9 dB at 1.91e+14 Hz'
+    """
+    if measured.band_power is None or measured.frequencies_hz is None:
+        return None
+    graph = graph_of(fabric)
+    cells = with_cell_phases(fabric, cells_of(device, graph.n_cells))
+    center_hz = frequency_of_nm(cells.device.wavelength_nm)
+    changes = cells.device.coupling_changes(measured.frequencies_hz - center_hz)
+
+    # Light of states with half-turned cells goes to many ports, hence these have no circuits.
+    modelled = np.full(measured.band_power.shape, np.nan)
+    for state, cell_states in enumerate(measured.cell_states):
+        if (cell_states == HALF_TURNED).any():
+            continue
+        for place, frequency_hz in enumerate(measured.frequencies_hz):
+            modelled[state, place] = _model_frequency(
+                fabric, cells, cell_states, float(frequency_hz - center_hz), float(changes[place])
+            )
+    modelled[np.isnan(measured.band_power)] = np.nan
+    return _worst_of_band(fabric, measured.cell_states, modelled, measured.frequencies_hz)
+
+
+def _model_frequency(
+    fabric: Fabric,
+    cells: CellDevice,
+    cell_states: NDArray[np.int8],
+    offset_hz: float,
+    coupling_change: float,
+) -> NDArray[np.float64]:
+    """Return the powers of the model, (sources, destinations), from fibre to fibre.
+
+    Parameters
+    ----------
+    fabric, cells
+        The chip, and the device of each cell.
+    cell_states
+        (cells,): 0 bar, 1 cross.
+    offset_hz
+        The optical frequency less the central one.
+    coupling_change
+        By how much more of the power crosses in each coupler than at the central wavelength.
+    """
+    from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
+
+    graph = graph_of(fabric)
+    device = cells.device
+    states = set_stuck_cells(graph, cell_states)
+
+    # The matrix of each cell: heat turns both arms, and no light passes a dead cell.
+    heat_rad = heat_turns(graph, cells, states)[:, None] / 2 * np.array([1, -1])
+    matrices = cell_matrices(fabric, cells, states, heat_rad, coupling_change)
+    matrices[graph.stuck == DEAD] = 0.0
+
+    # Delays of cells and of the waveguides between them turn phases.
+    turn = 2j * np.pi * offset_hz * device.cell_delay_s
+    waveguides = 10 ** (-waveguide_loss_db(graph, device) / 20)
+    waveguides = waveguides * np.exp(turn * measure_waveguides(graph).length)
+    waves = scatter(graph, KEPT * matrices * np.exp(turn), waveguides, fabric.source_terminals)
+    both_facets = 10 ** (-2 * device.coupling_loss_db / 10)
+    power: NDArray[np.float64] = np.abs(waves.leaving[fabric.destination_terminals].T) ** 2
+    return both_facets * power
+
+
+def _worst_of_band(
+    fabric: Fabric,
+    cell_states: NDArray[np.int8],
+    band_power: NDArray[np.float64],
+    frequencies_hz: NDArray[np.float64],
+) -> BandFigures | None:
+    """Find the worst loss and crosstalk of all circuits of all states.
+
+    Parameters
+    ----------
+    fabric
+        The chip.
+    cell_states
+        (states, cells): 0 bar, 1 cross, 2 half turned.
+    band_power
+        (states, frequencies, sources, destinations): NaN where it is not known.
+    frequencies_hz
+        (frequencies,): optical frequencies.
+
+    Returns
+    -------
+    BandFigures or None
+        None if the power of no circuit is known.
+    """
     losses: list[BandFigure] = []
     ratios: list[BandFigure] = []
-    for state, matching in enumerate(lit_matchings(fabric, measured.cell_states)):
+    for state, matching in enumerate(lit_matchings(fabric, cell_states)):
         senders = np.flatnonzero(matching >= 0)
         for source in senders:
             destination = int(matching[source])

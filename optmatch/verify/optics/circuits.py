@@ -24,7 +24,9 @@ MAX_LEAK = 0.1
 """A state sends light where it should if at most this share of as much leaks elsewhere."""
 
 
-def circuit_matrix(circuit: CellCircuit, difference_rad: float) -> NDArray[np.complex128]:
+def circuit_matrix(
+    circuit: CellCircuit, difference_rad: float, coupling_change: float = 0.0
+) -> NDArray[np.complex128]:
     r"""Return the transfer matrix of the circuit of a cell.
 
     Let :math:`x` be the amplitudes that enter parts at all pins, and :math:`y = S x` those that
@@ -38,6 +40,9 @@ def circuit_matrix(circuit: CellCircuit, difference_rad: float) -> NDArray[np.co
     difference_rad
         The phase of arm 1 less that of arm 2. The first phase shifter of arm 1 has it; if arm 1
         has none, the first one of arm 2 has its negative.
+    coupling_change
+        By how much more of the power crosses in each coupler of four pins than its matrix says:
+        at another wavelength.
 
     Returns
     -------
@@ -57,7 +62,8 @@ def circuit_matrix(circuit: CellCircuit, difference_rad: float) -> NDArray[np.co
     # S has a block for each part, C is a permutation of the joined pins.
     scattering = np.zeros((len(number), len(number)), dtype=np.complex128)
     for part in circuit.parts:
-        for exit_, entry, amplitude in _ways_through(part, phase_of_part.get(part.name, 0.0)):
+        phase_rad = phase_of_part.get(part.name, 0.0)
+        for exit_, entry, amplitude in _ways_through(part, phase_rad, coupling_change):
             scattering[number[exit_], number[entry]] = amplitude
     joined = np.zeros((len(number), len(number)))
     for first, second in circuit.joins:
@@ -76,7 +82,9 @@ def circuit_matrix(circuit: CellCircuit, difference_rad: float) -> NDArray[np.co
     return matrix
 
 
-def _ways_through(part: CellPart, phase_rad: float) -> list[tuple[str, str, complex]]:
+def _ways_through(
+    part: CellPart, phase_rad: float, coupling_change: float
+) -> list[tuple[str, str, complex]]:
     """List all ways of light through a part of a cell, in both directions.
 
     Parameters
@@ -86,6 +94,9 @@ def _ways_through(part: CellPart, phase_rad: float) -> list[tuple[str, str, comp
         Its pins are a1, a2, b1, b2; those that it does not have are empty.
     phase_rad
         The phase that a part without a matrix adds.
+    coupling_change
+        What is added to the share of the power that crosses in a coupler of four pins. A coupler
+        of three pins is symmetric, and splits evenly at each wavelength.
 
     Returns
     -------
@@ -98,6 +109,8 @@ def _ways_through(part: CellPart, phase_rad: float) -> list[tuple[str, str, comp
     through = np.eye(2) * np.exp(1j * phase_rad)
     if part.matrix is not None:
         through = part.matrix[..., 0] + 1j * part.matrix[..., 1]
+        if all(part.pins):
+            through = _with_other_coupling(through, coupling_change)
     ways = []
     for row, b_pin in enumerate(b_pins):
         for column, a_pin in enumerate(a_pins):
@@ -109,9 +122,44 @@ def _ways_through(part: CellPart, phase_rad: float) -> list[tuple[str, str, comp
     return ways
 
 
-@lru_cache(maxsize=16)
-def circuit_matrices(fabric: Fabric) -> NDArray[np.complex128] | None:
+def _with_other_coupling(
+    coupler: NDArray[np.complex128], coupling_change: float
+) -> NDArray[np.complex128]:
+    """Return the matrix of a 2x2 coupler in which another share of the power crosses.
+
+    Phases stay, and so does the power that leaves the coupler altogether.
+
+    Parameters
+    ----------
+    coupler
+        ``T[b side, a side]``: amplitudes.
+    coupling_change
+        What is added to the share of the power that crosses. The share ends at 0 and at 1.
+    """
+    if coupling_change == 0.0:
+        return coupler
+    power = np.abs(coupler) ** 2
+    power_out = power.sum(axis=0)  # by side entered
+    crossing = np.clip(power[::-1].diagonal() + coupling_change * power_out, 0.0, power_out)
+    staying = power_out - crossing
+    # Rows are sides left by: in the first one, what stays comes from side 1.
+    changed = np.array([[staying[0], crossing[1]], [crossing[0], staying[1]]])
+    matrix: NDArray[np.complex128] = np.sqrt(changed) * np.exp(1j * np.angle(coupler))
+    return matrix
+
+
+@lru_cache(maxsize=64)
+def circuit_matrices(
+    fabric: Fabric, coupling_change: float = 0.0
+) -> NDArray[np.complex128] | None:
     """Return the transfer matrix of every cell in both of its states.
+
+    Parameters
+    ----------
+    fabric
+        The fabric, whose cells may have circuits.
+    coupling_change
+        By how much more of the power crosses in couplers, at another wavelength.
 
     Returns
     -------
@@ -128,7 +176,7 @@ def circuit_matrices(fabric: Fabric) -> NDArray[np.complex128] | None:
             matrices[cell, state] = (
                 _ideal_matrix(state)
                 if circuit is None
-                else circuit_matrix(circuit, circuit.difference_rad[state])
+                else circuit_matrix(circuit, circuit.difference_rad[state], coupling_change)
             )
     matrices.flags.writeable = False
     return matrices
@@ -176,6 +224,7 @@ def cell_matrices(
     cells: CellDevice,
     states: NDArray[np.int8],
     errors_rad: NDArray[np.float64] | None = None,
+    coupling_change: float = 0.0,
 ) -> NDArray[np.complex128]:
     """Return the matrices of all cells in given states, with the losses and leaks of a device.
 
@@ -192,6 +241,8 @@ def cell_matrices(
         ``states[..., cell]``: 0 bar, 1 cross.
     errors_rad
         ``errors_rad[..., cell, arm]``: errors of the phases of the arms; None for none.
+    coupling_change
+        By how much more of the power crosses in each coupler than at the central wavelength.
 
     Returns
     -------
@@ -199,9 +250,10 @@ def cell_matrices(
         ``T[..., cell, b side, a side]``, complex128. Light from b to a has the transposed matrix.
     """
     real = cells.cell(states, errors_rad)
-    circuits = circuit_matrices(fabric)
+    detuned = detune_couplers(real, coupling_change)
+    circuits = circuit_matrices(fabric, coupling_change)
     if circuits is None:
-        return real
+        return detuned
     numbers = np.arange(len(circuits))
     ideal_by_state = np.stack([_ideal_matrix(BAR), _ideal_matrix(CROSS)])
     factor = real @ ideal_by_state[states].conj().swapaxes(-1, -2)  # the inverse: it is unitary
@@ -214,7 +266,41 @@ def cell_matrices(
             has_terminal[cell] = [bool(pin) for pin in circuit.terminals]
     exists = has_terminal[:, 2:, None] & has_terminal[:, None, :2]
     known = np.array([circuit is not None for circuit in cell_circuits(fabric)])
-    return np.where(known[:, None, None], np.where(exists, matrices, 0.0), real)
+    return np.where(known[:, None, None], np.where(exists, matrices, 0.0), detuned)
+
+
+def detune_couplers(
+    matrices: NDArray[np.complex128], coupling_change: float
+) -> NDArray[np.complex128]:
+    r"""Return the matrices of interferometers whose couplers split unevenly.
+
+    With 50:50 couplers a cell has the matrix :math:`g j e^{j\Delta} ((s, c), (c, -s))` with
+    :math:`s = \sin\vartheta` and :math:`c = \cos\vartheta`. If both couplers send the share
+    :math:`1/2 + \delta` of the power across, multiplying couplers and arms out gives
+    :math:`g j e^{j\Delta} ((s + 2j\delta c, c w), (c w, -s + 2j\delta c))` with
+    :math:`w^2 = 1 - 4\delta^2`. In cross the power :math:`4\delta^2` thus stays on its side, and
+    bar does not change.
+
+    Parameters
+    ----------
+    matrices
+        ``T[..., side left by, side entered]`` with even couplers; both crossing entries are equal.
+    coupling_change
+        :math:`\delta`, from -1/2 to 1/2.
+
+    Returns
+    -------
+    NDArray
+        complex128, the same shape.
+    """
+    if coupling_change == 0.0:
+        return matrices
+    crossing = matrices[..., 0, 1]
+    detuned = matrices.copy()
+    detuned[..., 0, 0] += 2j * coupling_change * crossing
+    detuned[..., 1, 1] += 2j * coupling_change * crossing
+    detuned[..., [0, 1], [1, 0]] *= math.sqrt(1 - 4 * coupling_change**2)
+    return detuned
 
 
 class WrongState(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Amount, Axes, FrozenMap, Value
-from optmatch.model.device import Device
+from optmatch.model.device import SPEED_OF_LIGHT_M_PER_S, Device, frequency_of_nm
 
 
 class Margin(NamedTuple):
@@ -232,6 +232,31 @@ class Optics(Value):
             ratio = np.where(self.crosstalk > 0, self.signal / self.crosstalk, np.inf)
             worst: NDArray[np.float64] = 10 * np.log10(ratio.min(axis=1))
         return np.where(self.lit, worst, np.nan)
+
+    def band_rows(self) -> list[dict[str, float]]:
+        """Return a row for each frequency: the worst loss and crosstalk of all slots.
+
+        A row has ``frequency_hz``, as distance from the central one, ``wavelength_nm``,
+        ``worst_insertion_loss_db`` from fibre to fibre, and ``worst_signal_to_crosstalk_db`` with
+        all inputs loaded. There are no rows without a circuit.
+        """
+        if not self.lit.any():
+            return []
+        with np.errstate(divide="ignore", invalid="ignore"):
+            loss_db = -10 * np.log10(self.signal) + 2 * self.device.coupling_loss_db
+            ratio = np.where(self.crosstalk > 0, self.signal / self.crosstalk, np.inf)
+            ratio_db = np.where(np.isnan(self.signal), np.nan, 10 * np.log10(ratio))
+        center_hz = frequency_of_nm(self.device.wavelength_nm)
+        rows = []
+        for place, offset_hz in enumerate(self.frequencies_hz):
+            row = {
+                "frequency_hz": float(offset_hz),
+                "wavelength_nm": SPEED_OF_LIGHT_M_PER_S / (center_hz + float(offset_hz)) * 1e9,
+                "worst_insertion_loss_db": float(np.nanmax(loss_db[:, place])),
+                "worst_signal_to_crosstalk_db": float(np.nanmin(ratio_db[:, place])),
+            }
+            rows.append(row)
+        return rows
 
     @property
     def switching_mj(self) -> NDArray[np.float64]:

@@ -64,7 +64,8 @@ def measure_optics(
         cells in all slots, shape (slots, cells), which must agree where a cell is not free.
     frequencies_hz
         Optical frequencies, as distances from one at which the phase of every way through a cell
-        or a waveguide is a multiple of a whole turn. A delay tau adds ``2 pi f tau``.
+        or a waveguide is a multiple of a whole turn. A delay tau adds ``2 pi f tau``, and couplers
+        split as the device says for that wavelength (`Device.coupler_slope_per_nm`).
     seed
         Draws the phase errors of the chip, if the device has any.
 
@@ -293,13 +294,9 @@ def _solve_slot(
     # Heat of other cells turns the difference of the phases of both arms.
     graph = chip.graph
     heat_rad = heat_turns(graph, chip.cells, states)[:, None] / 2 * np.array([1, -1])
-    matrices = cell_matrices(chip.fabric, chip.cells, states, chip.errors_rad + heat_rad)
-    matrices[graph.stuck == DEAD] = 0.0
+    errors_rad = chip.errors_rad + heat_rad
 
-    # What a cell absorbs of light that enters at a terminal, and a waveguide of what leaves there.
-    power_through = np.abs(matrices) ** 2  # from a to b; from b to a the other axis is summed
-    passed_on = np.concatenate([power_through.sum(axis=1), power_through.sum(axis=2)], axis=1)
-    absorbed = 1 - passed_on.ravel()
+    # What a waveguide absorbs of light that leaves a cell at a terminal.
     left_of_power = chip.waveguide_amplitude[graph.links.of_terminal] ** 2
     faded = np.where(graph.mate < 0, 0.0, 1 - left_of_power)
 
@@ -310,7 +307,20 @@ def _solve_slot(
     power = []
     lost = []
     loop_power = 0.0
-    for frequency_hz in frequencies_hz:
+    coupling_changes = chip.cells.device.coupling_changes(frequencies_hz)
+    for frequency_hz, coupling_change in zip(frequencies_hz, coupling_changes, strict=True):
+        # Couplers split otherwise at another wavelength. No light passes a dead cell.
+        matrices = cell_matrices(
+            chip.fabric, chip.cells, states, errors_rad, float(coupling_change)
+        )
+        matrices[graph.stuck == DEAD] = 0.0
+
+        # What a cell absorbs of light that enters at a terminal, by the powers that it passes on
+        # from end a to end b, and from b to a.
+        power_through = np.abs(matrices) ** 2
+        passed_on = np.concatenate([power_through.sum(axis=1), power_through.sum(axis=2)], axis=1)
+        absorbed = 1 - passed_on.ravel()
+
         # A delay turns the phase by 2 pi f tau, in cells and, by their length, in waveguides.
         turn = 2j * np.pi * frequency_hz * chip.cells.device.cell_delay_s
         turned_cells = matrices * np.exp(turn)

@@ -1,0 +1,247 @@
+"""Couplers that depend on the wavelength, against couplers and arms multiplied out densely."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import optmatch as om
+from optmatch.fabrics import netlist_from_tree
+from optmatch.model import BAR, Measurement
+from optmatch.model.device import frequency_of_nm
+from optmatch.verify.optics.bands import measure_band, model_band
+from tests.fabrics.netlists.chips import port_amplitudes
+from tests.helpers.command import call
+
+SLOPE_PER_NM = 0.003
+TABLE_NM = (1500.0, 1540.0, 1560.0, 1600.0)
+TABLE = {"coupler_wavelengths_nm": TABLE_NM, "coupler_shares": (0.35, 0.44, 0.52, 0.6)}
+MZI: dict[str, Any] = {
+    "instances": {
+        "c1": {"component": "mmi2x2", "settings": {"coupling": 0.47}},
+        "c2": {"component": "mmi2x2", "settings": {"coupling": 0.52}},
+        "h": "straight_heater_metal",
+        "w": "straight",
+    },
+    "connections": {"c1,o3": "h,o1", "h,o2": "c2,o2", "c1,o4": "w,o1", "w,o2": "c2,o1"},
+    "ports": {"in0": "c1,o2", "in1": "c1,o1", "out0": "c2,o3", "out1": "c2,o4"},
+}
+
+
+def crossing_share(wavelength_nm: float, device: om.Device) -> float:
+    """Return the share of the power that crosses in a coupler with half of it at 1550 nm."""
+    if device.coupler_slope_per_nm:
+        return 0.5 + device.coupler_slope_per_nm * (wavelength_nm - 1550.0)
+    at_nm, at_center_nm = np.interp([wavelength_nm, 1550.0], TABLE_NM, TABLE["coupler_shares"])
+    return float(0.5 + at_nm - at_center_nm)
+
+
+def dense_powers(
+    fabric: om.Fabric, states: NDArray[np.int8], device: om.Device, wavelength_nm: float
+) -> NDArray[np.float64]:
+    """Return ``power[source, destination]`` of one state at one wavelength, facets counted."""
+    assert fabric.graph is not None
+    graph = fabric.graph
+    n = len(graph.mate)
+    share = crossing_share(wavelength_nm, device)
+    coupler = np.array([[np.sqrt(1 - share), 1j * np.sqrt(share)]] * 2)
+    coupler[1] = coupler[1, ::-1]
+    scattering = np.zeros((n, n), dtype=complex)
+    joins = np.zeros((n, n))
+    for terminal in np.flatnonzero(graph.mate >= 0):
+        joins[terminal, graph.mate[terminal]] = 1.0
+    for cell, state in enumerate(states):
+        loss_db, extinction_db = (0.5, 30.0) if state == BAR else (0.4, 36.0)
+        tilt = np.arctan(10 ** (-extinction_db / 20))
+        theta = np.pi / 2 - tilt if state == BAR else tilt
+        arms = np.diag(np.exp([1j * theta, -1j * theta]))
+        gain = 10 ** (-loss_db / 20) * np.sqrt(1 + 10 ** (-extinction_db / 10))
+        matrix = gain * (coupler @ arms @ coupler)
+        a, b = 4 * cell + np.arange(2), 4 * cell + 2 + np.arange(2)
+        scattering[np.ix_(b, a)] = matrix
+        scattering[np.ix_(a, b)] = matrix.T
+    sent = np.zeros((n, fabric.n_ports))
+    sent[fabric.source_terminals, np.arange(fabric.n_ports)] = 1.0
+    out = scattering @ np.linalg.solve(np.eye(n) - joins @ scattering, sent)
+    power: NDArray[np.float64] = np.abs(out[fabric.destination_terminals].T) ** 2
+    return power * 10**-0.3
+
+
+def chip_device(**couplers: Any) -> om.Device:
+    return om.Device(
+        bar_loss_db=0.5,
+        cross_loss_db=0.4,
+        bar_extinction_db=30.0,
+        cross_extinction_db=36.0,
+        coupling_loss_db=1.5,
+        **couplers,
+    )
+
+
+@pytest.mark.parametrize("couplers", [{"coupler_slope_per_nm": SLOPE_PER_NM}, TABLE])
+@pytest.mark.parametrize("fabric", [om.Benes(4), om.HexMesh(1, 2, ports=8)])
+def test_figures_over_wavelengths_are_those_of_the_oracle(
+    fabric: om.Fabric, couplers: dict[str, Any]
+) -> None:
+    device = chip_device(**couplers)
+    solution = om.solve(om.Routing(fabric, [1, 0, 3, 2, 5, 4, 7, 6][: fabric.n_ports]), seed=0)
+    schedule = solution.schedule
+    assert schedule is not None
+    wavelengths_nm = (1510.0, 1550.0, 1585.0)
+    offsets_hz = [frequency_of_nm(nm) - frequency_of_nm(1550.0) for nm in wavelengths_nm]
+    optics = om.measure_optics(solution.problem, schedule, device, frequencies_hz=offsets_hz)
+    matching = schedule.matchings[0]
+    sources = np.arange(fabric.n_ports)
+    rows = optics.band_rows()
+    for place, wavelength_nm in enumerate(wavelengths_nm):
+        power = dense_powers(fabric, optics.cell_states[0], device, wavelength_nm)
+        found = optics.power[0, place][:, optics.exits] * 10**-0.3
+        assert found == pytest.approx(power, rel=1e-9, abs=1e-15)
+        signal = power[sources, matching]
+        crosstalk = power[:, matching].sum(axis=0) - signal
+        assert rows[place]["wavelength_nm"] == pytest.approx(wavelength_nm)
+        loss_db = rows[place]["worst_insertion_loss_db"]
+        assert loss_db == pytest.approx(-10 * np.log10(signal.min()))
+        ratio_db = rows[place]["worst_signal_to_crosstalk_db"]
+        assert ratio_db == pytest.approx(10 * np.log10((signal / crosstalk).min()))
+    assert optics.figures["energy_error"] < 1e-12
+    assert optics.figures["worst_insertion_loss_db"] == pytest.approx(
+        max(row["worst_insertion_loss_db"] for row in rows)
+    )
+
+
+@pytest.mark.parametrize("state", [0, 1])
+def test_couplers_of_a_netlist_change_from_what_they_are(state: int) -> None:
+    """Each from its own share, and phases are those that were right at the centre."""
+    fabric = netlist_from_tree(MZI)
+    schedule = om.Schedule(
+        matchings=[[0, 1] if state == 0 else [1, 0]], durations_s=[1.0], cell_states=[[state]]
+    )
+    problem = om.Routing(fabric, schedule.matchings[0])
+    offset_hz = frequency_of_nm(1580.0) - frequency_of_nm(1550.0)
+    device = om.Device(coupler_slope_per_nm=SLOPE_PER_NM)
+    optics = om.measure_optics(problem, schedule, device, frequencies_hz=[offset_hz])
+    circuit = fabric.circuits[0]
+    assert circuit is not None
+    phase_rad = circuit.difference_rad[state]
+    changed = json.loads(json.dumps(MZI))
+    for coupler in ("c1", "c2"):
+        changed["instances"][coupler]["settings"]["coupling"] += 30 * SLOPE_PER_NM
+    names, amplitudes = port_amplitudes(changed, {"h": phase_rad})
+    assert names == ["in0", "in1", "out0", "out1"]
+    wanted = np.abs(amplitudes[2:, :2].T) ** 2  # [source, destination]
+    assert optics.power[0, 0][:, optics.exits] == pytest.approx(wanted, abs=1e-12)
+
+
+def measure_states(
+    fabric: om.Fabric, device: om.Device, wavelengths_nm: list[float]
+) -> Measurement:
+    """Measure two states of a chip over some wavelengths, the longest first."""
+    states = np.random.default_rng(1).integers(0, 2, (2, fabric.n_cells), dtype=np.int8)
+    band = np.array(
+        [[dense_powers(fabric, row, device, nm) for nm in wavelengths_nm] for row in states]
+    )
+    return Measurement(
+        cell_states=states,
+        power=band[:, len(wavelengths_nm) // 2],
+        frequencies_hz=[frequency_of_nm(nm) for nm in wavelengths_nm],
+        band_power=band,
+    )
+
+
+def test_the_modelled_band_is_that_of_the_measured_chip() -> None:
+    """The worst value, and where it is, which the middle of the band does not show."""
+    fabric = om.Benes(4)
+    device = chip_device(coupler_slope_per_nm=SLOPE_PER_NM)
+    measured = measure_states(fabric, device, [1580.0, 1550.0, 1535.0])
+    of_chip = measure_band(fabric, measured)
+    of_model = model_band(fabric, measured, device)
+    assert of_chip is not None
+    assert of_model is not None
+    for figure, modelled in zip(of_chip, of_model, strict=True):
+        assert modelled.decibels == pytest.approx(figure.decibels, abs=1e-3)
+        assert modelled.frequency_hz == figure.frequency_hz
+    assert of_model.signal_to_crosstalk.frequency_hz == frequency_of_nm(1580.0)
+    flat = model_band(fabric, measured, chip_device())
+    assert flat is not None
+    assert flat.signal_to_crosstalk.decibels > of_model.signal_to_crosstalk.decibels + 5
+    assert (
+        model_band(
+            fabric, Measurement(cell_states=measured.cell_states, power=measured.power), device
+        )
+        is None
+    )
+
+
+def test_what_is_no_coupler() -> None:
+    for fields, match in (
+        ({"coupler_shares": (0.5,)}, "coupler_shares has 1 entries, coupler_wavelengths_nm 0"),
+        ({**TABLE, "coupler_slope_per_nm": 0.001}, "either a slope or a table"),
+        ({**TABLE, "coupler_wavelengths_nm": TABLE_NM[::-1]}, "must rise"),
+        ({**TABLE, "coupler_shares": (0.3, 0.4, 0.5, 1.1)}, "1.1: from 0 to 1"),
+        ({**TABLE, "wavelength_nm": 1310.0}, "wavelength 1310 nm: the table .* from 1500 to 1600"),
+        ({"coupler_slope_per_nm": 0.6}, "0.6: from -0.5 to 0.5"),
+    ):
+        with pytest.raises(om.InputError, match=match):
+            om.Device(**fields)  # type: ignore[arg-type]
+    device = om.Device(coupler_slope_per_nm=0.01)
+    offset_hz = frequency_of_nm(1650.0) - frequency_of_nm(1550.0)
+    with pytest.raises(om.InputError, match=r"couplers send 1.5 of the power across"):
+        device.coupling_changes([0.0, offset_hz])
+
+
+def test_a_device_file_with_couplers_goes_through_the_commands(tmp_path: Path) -> None:
+    fabric = om.Benes(4)
+    device = chip_device(**TABLE)
+    chip_file = tmp_path / "chip.json"
+    chip_file.write_text(om.io.write_device(device))
+    assert om.io.read_device(chip_file) == device
+    plan = tmp_path / "plan.schedule.json"
+    om.save(om.solve(om.Routing(fabric, [1, 0, 3, 2]), seed=0), plan)
+    arguments = ("verify", str(plan), "--optics", "--device", str(chip_file))
+    done = call(*arguments, "--wavelengths", "1530,1550", "--json")
+    assert done.exit_code == 0, done.stderr
+    rows = json.loads(done.stdout)["optics"]["band"]
+    assert [round(row["wavelength_nm"], 6) for row in rows] == [1530.0, 1550.0]
+    at_1530, at_1550 = (row["worst_signal_to_crosstalk_db"] for row in rows)
+    assert at_1530 < at_1550 - 3
+    done = call(*arguments, "--wavelengths", "1530,1550")
+    assert "1530.00 nm: loss" in done.stdout
+    for wrong, message in (
+        (("--wavelengths", "1490"), "wavelength 1490 nm: the table of couplers is from 1500"),
+        (("--wavelengths", "0"), "must be > 0"),
+        (("--wavelengths", "1550", "--frequencies", "0"), "either --frequencies or --wavelengths"),
+    ):
+        done = call(*arguments, *wrong)
+        assert done.exit_code == 2
+        assert message in done.stderr
+
+    # A measured band: its worst values stand beside those of the model.
+    measured = measure_states(fabric, device, [1580.0, 1550.0, 1535.0])
+    assert measured.band_power is not None
+    assert measured.frequencies_hz is not None
+    states_file = str(tmp_path / "states.npz")
+    np.savez(states_file, cell_states=measured.cell_states)
+    files = []
+    for state, powers in enumerate(measured.band_power):
+        lines = ["source,destination,db,frequency_hz"]
+        for frequency_hz, power in zip(measured.frequencies_hz, powers, strict=True):
+            for (source, destination), value in np.ndenumerate(power):
+                level_db = 10 * np.log10(value + 1e-30)
+                lines.append(f"{source},{destination},{level_db:.9f},{frequency_hz:.9g}")
+        file = tmp_path / f"{state}.csv"
+        file.write_text("\n".join(lines) + "\n")
+        files += ["--measured", str(file)]
+    problem = str(tmp_path / "p.json")
+    om.save(om.Routing(fabric, [1, 0, 3, 2]), problem)
+    done = call(
+        "optics", problem, "--measured", states_file, *files, "--device", str(chip_file), "--json"
+    )
+    assert done.exit_code == 0, done.stderr
+    content = json.loads(done.stdout)
+    for name in ("insertion_loss", "signal_to_crosstalk"):
+        worst = content["band"][name]["decibels"]
+        assert content["modelled_band"][name]["decibels"] == pytest.approx(worst, abs=1e-3)
