@@ -127,6 +127,17 @@ def _mark_faults(
         )
 
 
+def count(number: int, noun: str) -> str:
+    """Write a number of things; a noun of one thing has no plural.
+
+    Examples
+    --------
+    >>> count(1, "circuit"), count(1200, "circuit")
+    ('1 circuit', '1,200 circuits')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def name_owners(where: Axes | Figure, owners: Owners | None, **place: Any) -> None:
     """Say below a picture which colour is which job; nothing where ports have no owners."""
     from matplotlib.lines import Line2D

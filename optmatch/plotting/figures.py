@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, scale_of
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import blank_figure, draw_slot, frame, name_owners
+from optmatch.plotting.drawing import blank_figure, count, draw_slot, frame, name_owners
 from optmatch.plotting.geometry import MeshData, mesh_data
 from optmatch.plotting.large import (
     MOST_PORTS_OF_JOBS,
@@ -88,7 +88,7 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
         )
     name_owners(ax, light.owners, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=8)
 
-    counts = [_count(len(light.circuits), "circuit")]
+    counts = [count(len(light.circuits), "circuit")]
     if fabric.graph is not None:
         counts.append(f"{light.cells_used} of {fabric.n_cells} cells")
     n_lost = sum(not circuit.arrives for circuit in light.circuits)
@@ -171,14 +171,14 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
         draw_slot(ax, fabric, data, light, cell_inches)
         ax.set_title(f"{slot}", fontsize=9, loc="left", fontweight="bold", pad=16)
         if fabric.graph is not None and light.slot:
-            toggles = _count(len(light.toggled), "toggle")
+            toggles = count(len(light.toggled), "toggle")
             ax.set_title(toggles, fontsize=8, loc="right", color=palette.FAINT_INK, pad=16)
 
     name_owners(fig, owners_of(shown), loc="outside right upper")
-    counts = [_count(fabric.n_ports, "port"), _count(schedule.n_slots, "slot")]
+    counts = [count(fabric.n_ports, "port"), count(schedule.n_slots, "slot")]
     if fabric.graph is not None:
         n_toggles = int(schedule_data(shown).toggles.sum())
-        counts += [_count(fabric.n_cells, "cell"), _count(n_toggles, "toggle")]
+        counts += [count(fabric.n_cells, "cell"), count(n_toggles, "toggle")]
         has_numbers = bool(fig.axes[0].texts)
         hint = "" if has_numbers else "; a picture of one slot numbers the ports"
         fig.supxlabel(_MARKS + hint, fontsize=8, color=palette.STATE_COLOURS["bar"])
@@ -316,10 +316,6 @@ def new_figure(data: MeshData) -> Figure:
     scale = min(INCHES_PER_CELL, 16.0 / max(right - left, upper - lower))
     width_inches = max(_LEAST_WIDTH, scale * (right - left))
     return blank_figure(width_inches, max(2.5, scale * (upper - lower) + 0.9))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def draw_bars(

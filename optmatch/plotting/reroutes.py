@@ -158,7 +158,9 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
         if len(answer.moves) > _MAX_MOVES:
             moves.append(f"{len(answer.moves) - _MAX_MOVES} more")
         summary = ", ".join(moves) or "no chip moves"
-        title = f"{summary}: {len(answer.changed)} circuits change{left_out}"
+        n_changed = len(answer.changed)
+        change = "1 circuit changes" if n_changed == 1 else f"{n_changed} circuits change"
+        title = f"{summary}: {change}{left_out}"
         _draw_rack(fig.add_subplot(), data, title)
         return fig
 
@@ -426,7 +428,7 @@ def page(solution: Solution) -> dict[str, Any]:
         if role in (_LOST, _FAILED):
             failed_roles[node_of_chip_0 + chip] = role
     hit_links = {str(old_link[k]): _GONE_CIRCUIT for k in np.flatnonzero(problem.hit).tolist()}
-    failure = f"the failure: {len(hit_links)} circuits lose their light"
+    failure = _describe_failure(len(hit_links))
     steps: list[dict[str, Any]] = [
         {"say": "before the failure"},
         {"say": failure, "nodes": failed_roles, "links": hit_links},
@@ -454,6 +456,13 @@ def page(solution: Solution) -> dict[str, Any]:
         steps=steps,
         list={"title": "Steps", "heads": ["step"], "rows": rows},
     )
+
+
+def _describe_failure(n_hit: int) -> str:
+    """Say how many circuits a failure hits."""
+    if n_hit == 1:
+        return "the failure: 1 circuit loses its light"
+    return f"the failure: {n_hit} circuits lose their light"
 
 
 def _square_node(x: float, y: float, side: float, text: str, kind: int, title: str) -> list[Any]:
@@ -490,7 +499,7 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
     for cell, state in problem.stuck.items():
         cell_states[cell] = state
     cell_states[list(problem.dead_cells)] = FREE
-    add_slot(f"the failure: {int(problem.hit.sum())} circuits lose their light")
+    add_slot(_describe_failure(int(problem.hit.sum())))
 
     # A step sets a cell, takes a circuit down, or puts one up between new ports.
     new_ports = dict(zip(answer.changed.tolist(), answer.circuits, strict=True))

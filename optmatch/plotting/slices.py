@@ -348,7 +348,9 @@ def page(solution: Solution) -> dict[str, Any]:
         node = number_on_page[server]
         slice_nodes[str(node)] = _SLICE
         first_chip = server * fabric.chips_per_server
-        rows.append([[f"{slot}: server {server}", f"chips {first_chip} on"], {"node": node}])
+        last_chip = first_chip + fabric.chips_per_server - 1
+        chips = f"chip {first_chip}" if last_chip == first_chip else f"{first_chip} to {last_chip}"
+        rows.append([[f"{slot}: server {server}", chips], {"node": node}])
     n_free = int((kinds[:n_servers] == _FREE).sum())
     x, y, z = answer.shape
     taking = f"a slice of {x} x {y} x {z} chips takes {len(slice_nodes)} servers"
@@ -374,15 +376,17 @@ def page(solution: Solution) -> dict[str, Any]:
         notes.append(f"{n_left_out} servers of other racks are left out. ")
     if quiet_kinds:
         notes.append("Most circuits are shown for the server that is clicked.")
-    width, height = (places[shown].max(axis=0) + 1.6).tolist()
+    # Nodes are 0.8 wide; around them the page has 0.8 on every side.
+    left, top = (places[shown].min(axis=0) - 0.8).tolist()
+    width, height = (np.ptp(places[shown], axis=0) + 0.8 + 2 * 0.8).tolist()
     return scene(
         solution,
         legend=legend,
-        bounds=[-0.8, -0.8, width, height],
+        bounds=[left, top, width, height],
         nodes=nodes,
         links=links,
         steps=steps,
-        list={"title": "Servers of the slice", "heads": ["slot", ""], "rows": rows},
+        list={"title": "Servers of the slice", "heads": ["slot", "chips"], "rows": rows},
         note="".join(notes),
     )
 

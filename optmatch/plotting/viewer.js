@@ -7,6 +7,7 @@
   const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
   const { nSlots, nCells, BAR, CROSS, FREE, states, at, axis, middle, marks, enters, leaves, links, held, toggled, stroke, follow, circuitsOf } =
     readSchedule(data);
+  const label = (port) => data.labels[port] ?? String(port);
   const arrow = data.bidirectional ? "↔" : "→", STATE = { [BAR]: "bar", [CROSS]: "cross", [FREE]: "free" };
 
   // ---- the page ----
@@ -22,6 +23,7 @@
   document.body.classList.toggle("without-cells", !nCells);
   el("slider").max = nSlots - 1;
   el("slider").disabled = nSlots < 2;
+  document.body.classList.toggle("one-step", nSlots < 2);
   el("faults").setAttribute("d", Object.keys(data.faults).map((cell) => stroke(middle[cell], middle[cell])).join(""));
 
   const [left, lower, right, upper] = data.bounds, whole = [left - 0.3, -upper - 0.3, right - left + 0.6, upper - lower + 0.6];
@@ -73,6 +75,7 @@
   const onScreen = (pen) => pen.setTransform(scale, 0, 0, scale, ...origin);
   function frame() { // after a change of size, view or colours
     const box = canvas.getBoundingClientRect(), m = el("picture").getScreenCTM(), dense = devicePixelRatio;
+    if (!m || box.width * dense < 1 || box.height * dense < 1) return; // a frame that is not shown yet
     for (const each of [canvas, wires, rails, beams.canvas]) [each.width, each.height] = [box.width * dense, box.height * dense].map(Math.round);
     [scale, origin, stamps, card] = [m.a * dense, [(m.e - box.left) * dense, (m.f - box.top) * dense], [], colour("--card")];
     const pen = wires.getContext("2d");
@@ -107,6 +110,7 @@
   function drawCells() {
     const marked = new Uint8Array(nCells);
     if (el("mark").checked) for (const cell of toggled[slot] || []) marked[cell] = 1;
+    if (!card) return; // nothing has a size yet
     ink.clearRect(0, 0, canvas.width, canvas.height);
     if (nCells) ink.drawImage(rails, 0, 0);
     for (let cell = 0; cell < nCells; cell++) {
@@ -160,7 +164,7 @@
     const longest = Math.max(0, ...circuits.map((c) => c.cells.length));
     const lit = nCells ? states[slot].filter((s) => s !== FREE).length : 0;
     const lost = circuits.filter((c) => !c.arrives).length;
-    const said = [`<span class="slot">Slot ${slot} of 0 to ${nSlots - 1}</span>`, `<span><b>${circuits.length}</b> circuit${circuits.length === 1 ? "" : "s"}</span>`];
+    const said = [`<span class="slot">${nSlots > 1 ? `Slot ${slot} of 0 to ${nSlots - 1}` : "One matching"}</span>`, `<span><b>${circuits.length}</b> circuit${circuits.length === 1 ? "" : "s"}</span>`];
     if (nCells) said.push(`<span><b>${lit}</b> of ${nCells.toLocaleString("en")} cells lit</span>`, `<span><b>${toggled[slot].length}</b> toggled</span>`,
       `<span>longest <b>${longest}</b> cells, <b>${db(longest)}</b></span>`);
     if (data.names.length) said.splice(1, 0, `<span>${esc(data.names[slot])}</span>`);
@@ -169,8 +173,8 @@
     el("now").innerHTML = said.join("");
   }
   function list() {
-    const heads = nCells ? ["cells", "loss"] : [], fast = timer && Number(el("speed").value) > 5; // nobody reads on
-    const row = (first, n, attributes) => `<tr ${attributes}><td>${first}</td>${nCells ? `<td>${n}</td><td>${n === "" ? "" : db(n)}</td>` : ""}</tr>`;
+    const carried = data.carried?.[slot], heads = nCells ? ["cells", "loss"] : carried ? ["carries"] : [], fast = timer && Number(el("speed").value) > 5; // nobody reads on
+    const row = (first, n, attributes, amount) => `<tr ${attributes}><td>${first}</td>${nCells ? `<td>${n}</td><td>${n === "" ? "" : db(n)}</td>` : amount ? `<td>${esc(amount)}</td>` : carried ? "<td></td>" : ""}</tr>`;
     const dot = (c) => `<i class="dot" style="--c:${c.colour}"></i>`;
     el("release").hidden = followed < 0;
     queueMicrotask(filter);
@@ -179,17 +183,18 @@
       el("list-title").textContent = "Circuits of this slot";
       el("columns").innerHTML = `<tr>${["ports", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
       el("rows").innerHTML = fast ? "" : circuits.map((c, k) =>
-        row(`<button type="button">${dot(c)}${c.source} ${arrow} ${c.destination}</button>`, c.cells.length, `data-k="${k}"`)).join("");
+        row(`<button type="button">${dot(c)}${esc(label(c.source))} ${arrow} ${esc(label(c.destination))}</button>`, c.cells.length,
+          `data-k="${k}" data-ports="${c.source} ${c.destination}"`, carried?.[c.source])).join("");
       return;
     }
-    el("list-title").textContent = `Port ${followed} through all slots`;
+    el("list-title").textContent = `Port ${label(followed)} through all slots`;
     el("columns").innerHTML = `<tr>${["slot: port", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
     if (listed !== followed) el("rows").innerHTML = data.matchings.map((matching, k) => {
       const to = matching[followed], from = matching.indexOf(followed);
-      const partner = data.bidirectional ? (to < 0 ? "idle" : `${arrow} ${to}`) :
-        [to < 0 ? "" : `→ ${to}`, from < 0 ? "" : `← ${from}`].filter(Boolean).join(", ") || "idle";
+      const partner = data.bidirectional ? (to < 0 ? "idle" : `${arrow} ${label(to)}`) :
+        [to < 0 ? "" : `→ ${label(to)}`, from < 0 ? "" : `← ${label(from)}`].filter(Boolean).join(", ") || "idle";
       const cells = to >= 0 ? follow(k, followed).cells.length : "";
-      return row(`<button type="button">${k}: ${partner}</button>`, cells, `data-slot="${k}"`);
+      return row(`<button type="button">${k}: ${esc(partner)}</button>`, cells, `data-slot="${k}" data-ports="${to} ${from}"`, data.carried?.[k]?.[followed]);
     }).join("");
     listed = followed;
     for (const row of el("rows").querySelectorAll(".on")) { row.className = ""; row.ariaCurrent = null; }
@@ -212,11 +217,25 @@
   const searched = el("search");
   function filter() { // the list; Enter follows the port of that number or name
     const word = searched.value.trim().toLowerCase();
-    for (const row of el("rows").children) row.hidden = Boolean(word) && !row.textContent.toLowerCase().includes(word);
+    const wanted = word ? portsNamed(word) : null;
+    for (const row of el("rows").children) {
+      const ports = (row.dataset.ports ?? "").split(" ").map(Number), cells = [...row.children].map((cell) => cell.textContent.trim().toLowerCase());
+      row.hidden = Boolean(wanted) && !ports.some((port) => wanted.has(port)) && !cells.includes(word);
+    }
+  }
+  function portsNamed(word) { // a number is the port of this number; a word is a label, or else a part of some
+    const bare = word.replace(/^port +/, "");
+    const names = new Map();
+    for (const { port, name } of marks) names.set(port, [...(names.get(port) ?? []), name.toLowerCase(), label(port).toLowerCase()]);
+    const having = (fits) => new Set([...names].filter(([port, own]) => fits(port, own)).map(([port]) => port));
+    const exact = having((_, own) => own.includes(bare));
+    if (exact.size) return exact;
+    if (/^\d+$/.test(bare)) return having((port) => String(port) === bare);
+    return having((_, own) => own.some((name) => name.includes(bare)));
   }
   function find() {
     const word = searched.value.trim().toLowerCase().replace(/^port */, "");
-    const mark = marks.find((each) => String(each.port) === word) || marks.find((each) => each.name.toLowerCase() === word);
+    const mark = marks.find((each) => each.name.toLowerCase() === word || label(each.port).toLowerCase() === word) || marks.find((each) => String(each.port) === word);
     if (!mark || !word) return;
     searched.value = "";
     if (followed !== mark.port) followPort(mark.port);
@@ -236,6 +255,7 @@
     el("tip").hidden = true;
   }
   function play(on) {
+    if (on && nSlots < 2) return;
     const was = Boolean(timer);
     clearTimeout(timer);
     timer = 0;
@@ -280,7 +300,7 @@
   }
   const portText = (port, map) => {
     const { name } = map.get(port);
-    return `port ${port}${name === String(port) ? "" : ` (${esc(name)})`}`;
+    return `port ${esc(label(port))}${name === label(port) || name === String(port) ? "" : ` (${esc(name)})`}`;
   };
   const pair = (c) => `${portText(c.source, enters)} ${arrow} ${portText(c.destination, leaves)}`;
   const cellName = (cell) => data.cell_names.length ? esc(data.cell_names[cell]) : cell;

@@ -117,6 +117,12 @@ def page_data(
     faults = fabric.faults if isinstance(fabric, Faulty) else ()
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
     owners = owners_of(shown)
+
+    # A matching that is asked for has no time in which it stands.
+    durations = [write_amount(s, "s") for s in schedule.durations_s.tolist()]
+    if kind == "routing":
+        durations = [""] * schedule.n_slots
+    has_labels = fabric.labels != tuple(map(str, range(fabric.n_ports)))
     return {
         "title": kind.replace("-", " ").capitalize(),
         "subtitle": _subtitle(fabric),
@@ -140,7 +146,8 @@ def page_data(
         "cell_names": [] if graph is None or graph.names is None else list(graph.names),
         "faults": {str(fault.place): str(fault) for fault in faults if fault.kind != "dead-port"},
         "matchings": schedule.matchings.tolist(),
-        "durations": [write_amount(s, "s") for s in schedule.durations_s.tolist()],
+        "durations": durations,
+        "labels": list(fabric.labels) if has_labels else [],
         "names": list(names),
         "states": "" if graph is None else _pack_states(schedule),
     }
@@ -202,10 +209,9 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
         panel_rows.append(["Stopped by", solution.limit.value])
 
     unit = unit_of(solution.problem)
-    gap = f"{100 * solution.gap:.2f} %" if math.isfinite(solution.gap) else "unknown"
     panel_rows.append(["Objective", _write_score_or_unknown(solution.objective, unit)])
     panel_rows.append(["Lower bound", _write_score_or_unknown(solution.lower_bound, unit)])
-    panel_rows.append(["Gap", gap])
+    panel_rows.append(["Gap", _write_gap(solution)])
     if solution.proof is not None and is_known(solution.lower_bound):
         is_optimal = solution.status is Status.OPTIMAL
         panel_rows.append(["Proof" if is_optimal else "Bound by", solution.proof])
@@ -217,6 +223,22 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
     panel_rows.append(["Method", solution.method + seed])
     panel_rows.append(["Solved in", write_amount(solution.time_s, "s")])
     return panel_rows
+
+
+def _write_gap(solution: Solution) -> str:
+    """Write how far an answer may be from the best one.
+
+    Of levels, the first one counts that differs from its bound: a share of it would say nothing
+    of the others.
+    """
+    objective = solution.objective
+    bound = solution.lower_bound
+    if isinstance(objective, tuple) and isinstance(bound, tuple):
+        for level, (value, least) in enumerate(zip(objective, bound, strict=True)):
+            if value != least:
+                return f"open from level {level + 1} of {len(objective)} on"
+        return "0.00 %"
+    return f"{100 * solution.gap:.2f} %" if math.isfinite(solution.gap) else "unknown"
 
 
 def _write_score_or_unknown(value: Score | None, unit: str) -> str:

@@ -34,6 +34,7 @@
   el("stage").setAttribute("aria-label", `The chosen ${data.noun}`);
   el("slider").max = nSteps - 1;
   el("slider").disabled = nSteps < 2;
+  document.body.classList.toggle("one-step", nSteps < 2);
   for (const option of el("speed").options) option.textContent = option.textContent.replace("slot", data.noun);
 
   // ---- a map: boxes, and lines between them ----
@@ -150,9 +151,13 @@
     }
     return { title: now.title || data.list.title, heads: data.list.heads, rows: now.rows || data.list.rows };
   }
+  function fits(cell, word) { // a number is found as a whole, and not in amounts; other words as a part
+    if (!/^\d+$/.test(word)) return cell.includes(word);
+    return cell === word || (!/^[\d.,]+ \S+$/.test(cell) && (cell.match(/\d+(\.\d+)?/g) ?? []).includes(word));
+  }
   function list() {
     const { title, heads, rows } = lines(), word = query.trim().toLowerCase();
-    const found = rows.map((row, k) => [row, k]).filter(([row]) => !word || row[0].join(" ").toLowerCase().includes(word));
+    const found = rows.map((row, k) => [row, k]).filter(([row]) => !word || row[0].some((cell) => fits(String(cell).toLowerCase(), word)));
     el("list-title").textContent = title;
     el("release").hidden = chosen < 0;
     el("columns").innerHTML = `<tr>${heads.map((head) => `<th>${esc(head)}</th>`).join("")}</tr>`;
@@ -179,6 +184,7 @@
     list();
   }
   function play(on) {
+    if (on && nSteps < 2) return;
     clearTimeout(timer);
     timer = 0;
     el("play").setAttribute("aria-pressed", String(on));

@@ -86,7 +86,7 @@ class Rerouter(Keeper):
     >>> controller = Rerouter(state)
     >>> proposal = controller.fail(chip=0)
     >>> proposal.transition.moves.tolist(), proposal.transition.describe()[0]
-    ([[0, 2]], 'raise circuit 0: port 12 to port 6')
+    ([[0, 2]], 'set up circuit 0: port 12 to port 6')
     >>> controller.apply(proposal).spares
     (63,)
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -182,7 +183,8 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
             linewidths=0.0,
         )
     _draw_patterns(ax, data, row, span_s)
-    _label_bars(ax, data, row, colours, span_s)
+    labels = solution.problem.fabric.labels
+    _label_bars(ax, data, row, colours, labels)
 
     # Of other objectives the bound is no time.
     problem: Any = solution.problem
@@ -195,16 +197,15 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     figure: Any = ax.get_figure(root=True)
     most_labels = max(1, int(0.8 * float(figure.get_figheight()) / 0.14))
     ports = np.arange(0, data.n_ports, max(1, math.ceil(data.n_ports / most_labels)))
-    labels = problem.fabric.labels
     ax.set_yticks(ports * data.planes + (data.planes - 1) / 2, [labels[port] for port in ports])
     ax.set_ylabel("source port" if data.planes == 1 else "source port, a row for each plane")
 
     title = f"circuits over {write_amount(data.makespan_s, 's')}"
     if data.planes > 1:
         title += f" on {data.planes} planes"
-    title += "; colours and numbers: destinations; pale: nothing left to send"
+    title += "; in a bar: the destination; pale: nothing left to send"
     ax.set_title(title, fontsize=10)
-    _add_legend(ax, data.n_ports)
+    _add_legend(ax, labels)
     return ax
 
 
@@ -389,17 +390,20 @@ def _label_bars(
     data: GanttData,
     row: NDArray[np.int64],
     colours: NDArray[np.str_],
-    span_s: float,
+    labels: Sequence[str],
 ) -> None:
-    """Write the destination into each bar, or its longer part, where its digits have room.
+    """Write the destination into each bar, or its longer part, where its name has room.
 
     Parameters
     ----------
-    ax, data, row, span_s
+    ax, data, row
         As for `_draw_patterns`.
     colours : array, shape (ports,)
         The colour of each destination.
+    labels : sequence of str
+        The name of each port.
     """
+    span_s = data.makespan_s or 1.0
     width_inches, height_inches = _size_in_inches(ax)
     n_rows = data.n_ports * data.planes
     if height_inches / n_rows < LABEL_INCHES:
@@ -410,7 +414,8 @@ def _label_bars(
     left_s = np.where(pale_is_longer, data.sent_s, data.start_s)
     right_s = np.where(pale_is_longer, data.end_s, data.sent_s)
     part_inches = (right_s - left_s) / span_s * width_inches
-    n_digits = np.char.str_len(data.destination.astype(str))
+    letters_of_port = np.array([len(label) for label in labels])
+    n_digits = letters_of_port[data.destination]
     for k in np.flatnonzero(part_inches > 0.075 * n_digits + 0.03):
         port = int(data.destination[k])
         colour = str(colours[port])
@@ -423,7 +428,7 @@ def _label_bars(
         ax.text(
             (left_s[k] + right_s[k]) / 2,
             row[k],
-            str(port),
+            labels[port],
             ha="center",
             va="center",
             fontsize=8,
@@ -432,13 +437,23 @@ def _label_bars(
         )
 
 
-def _add_legend(ax: Axes, n_ports: int) -> None:
+def _legend_of_destinations(labels: Sequence[str]) -> list[tuple[str, str, int]]:
+    """Return name, colour and place in a row of each destination, or of several of one colour."""
+    legend = []
+    for port, hue in enumerate(_HUES[: len(labels)]):
+        others = ", ..." if port + len(_HUES) < len(labels) else ""
+        legend.append((f"to {labels[port]}{others}", hue, 2))
+    return legend
+
+
+def _add_legend(ax: Axes, labels: Sequence[str]) -> None:
     """Add a legend of the colours and patterns of destinations."""
     from matplotlib.patches import Patch
 
+    n_ports = len(labels)
     marks: list[Any] = []
-    for port, hue in enumerate(_HUES[:n_ports]):
-        marks.append(Patch(facecolor=hue, label=f"to {port}"))
+    for label, hue in zip(labels, _HUES, strict=False):
+        marks.append(Patch(facecolor=hue, label=f"to {label}"))
     n_patterns = min(len(PATTERNS), math.ceil(n_ports / len(_HUES)))
     for number in range(1, n_patterns):
         mark = Patch(
@@ -464,7 +479,7 @@ def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: slot by slot with what is left, or the circuits of planes over time."""
     data = gantt_data(solution)
     problem: Any = solution.problem
-    unit = "B" if problem.rate_bytes_per_s != 1 else ""
+    unit = unit_of_amounts(problem)
     carried_bytes = (data.sent_s - data.start_s) * problem.rate_bytes_per_s
     total_bytes = problem.demand_bytes.sum()
 
@@ -479,8 +494,41 @@ def page(solution: Solution) -> dict[str, Any]:
             return page_data(solution)
         slot_ends_s = solution.schedule.ends_s * (1 - 1e-12)
         end_of_slot = np.searchsorted(ends_s, slot_ends_s).clip(0, len(ends_s) - 1)
-        return page_data(solution, names=[texts[k] for k in end_of_slot])
+        slots = page_data(solution, names=[texts[k] for k in end_of_slot])
+        slots["carried"] = _list_carried(data, carried_bytes, solution.schedule.ends_s, unit)
+        return slots
     return _planes_page(solution, data, carried_bytes, unit, list(zip(texts, ends_s, strict=True)))
+
+
+def unit_of_amounts(problem: Demand) -> str:
+    """Return the unit of the amounts of a demand: where the rate is 1 they are seconds."""
+    return "B" if problem.rate_bytes_per_s != 1 else "s"
+
+
+def _list_carried(
+    data: GanttData, carried_bytes: NDArray[np.float64], ends_s: NDArray[np.float64], unit: str
+) -> list[dict[str, str]]:
+    """Return what each circuit carries: for each slot by its source port.
+
+    Parameters
+    ----------
+    data
+        The bars of one plane.
+    carried_bytes : array, shape (bars,)
+        What each of them carries.
+    ends_s : array, shape (slots,)
+        When the slots end.
+    unit
+        The unit of amounts.
+    """
+    if len(data.source) > _MAX_BARS:
+        return []
+    slot_of_bar = np.searchsorted(ends_s * (1 - 1e-9), data.end_s, side="right") - 1
+    carried: list[dict[str, str]] = [{} for _ in ends_s]
+    for bar, slot in enumerate(slot_of_bar.tolist()):
+        amount = write_amount(float(carried_bytes[bar]), unit)
+        carried[slot][str(int(data.source[bar]))] = amount
+    return carried
 
 
 def _planes_page(
@@ -516,19 +564,22 @@ def _planes_page(
         colour = int(data.destination[k] % len(_HUES))
         bars_of_row[row[k]] += [colour, start[k], end[k] - start[k]]
 
+    labels = solution.problem.fabric.labels
     lines = []
     for k in range(min(len(row), _MAX_LISTED)):
-        name = f"{data.source[k]} to {data.destination[k]}, plane {data.plane[k]}"
+        source = labels[data.source[k]]
+        destination = labels[data.destination[k]]
+        name = f"{source} to {destination}, plane {data.plane[k]}"
         size = write_amount(float(carried_bytes[k]), unit)
         lines.append([[name, size], {"row": int(row[k])}])
 
     page_steps = [{"say": text, "at": float(time_s)} for text, time_s in steps]
     return scene(
         solution,
-        legend=[(f"to ports {k}, {k + 8}, ...", hue, 2) for k, hue in enumerate(_HUES)],
+        legend=_legend_of_destinations(labels),
         noun="slot",
         row_noun="port",
-        rows=[f"{k // data.planes}, plane {k % data.planes}" for k in range(n_rows)],
+        rows=[f"{labels[k // data.planes]}, plane {k % data.planes}" for k in range(n_rows)],
         bars=bars_of_row,
         row_of=[port * data.planes for port in range(data.n_ports)],
         span_s=span_s,

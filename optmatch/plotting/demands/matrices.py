@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.model import InputError, Solution, frozen, scale_of, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.blocks import MOST_BLOCKS, draw_blocks, explain_blocks, merge_blocks
-from optmatch.plotting.demands.charts import gantt_data
+from optmatch.plotting.demands.charts import gantt_data, unit_of_amounts
 from optmatch.plotting.drawing import blank_figure
 from optmatch.problems import Demand
 
@@ -28,7 +28,7 @@ def draw_problem(problem: Demand) -> Figure:
     if problem.fabric.n_ports > MOST_BLOCKS:
         return _draw_large_problem(problem)
     matrix = problem.demand_bytes
-    total = write_amount(float(matrix.sum()), _unit_of_bytes(problem))
+    total = write_amount(float(matrix.sum()), unit_of_amounts(problem))
     title = f"what is to be carried: {total} in all"
     if (matrix == 0).any():
         title += "; white: nothing"
@@ -41,7 +41,7 @@ def _draw_large_problem(problem: Demand) -> Figure:
 
     matrix = problem.demand_bytes
     n_ports = problem.fabric.n_ports
-    unit = _unit_of_bytes(problem)
+    unit = unit_of_amounts(problem)
     flows = np.sort(matrix[matrix > 0])
     figure = blank_figure(9.6, 4.4)
     left, right = figure.subplots(1, 2, width_ratios=(1.35, 1.0))
@@ -52,7 +52,7 @@ def _draw_large_problem(problem: Demand) -> Figure:
     norm = None
     if np.isfinite(sums).any():
         norm = LogNorm(float(np.nanmin(sums)), float(np.nanmax(sums)))
-    draw_blocks(left, blocks._replace(values=sums), n_ports, unit_name or "demand", norm)
+    draw_blocks(left, blocks._replace(values=sums), n_ports, unit_name, norm)
     left.set_xlabel("destination port", fontsize=9)
     left.set_ylabel("source port", fontsize=9)
     square = explain_blocks(blocks.size, "pairs, their sum")
@@ -101,7 +101,7 @@ def draw_matrices(
     # Where a few amounts are far larger than the others, an even scale would draw all others
     # black.
     largest = max(float(matrix.max(initial=0.0)) for matrix in matrices)
-    scale, unit_name = scale_of(largest, _unit_of_bytes(problem))
+    scale, unit_name = scale_of(largest, unit_of_amounts(problem))
     amounts = np.concatenate([matrix[matrix > 0] for matrix in matrices])
     is_skewed = len(amounts) > 0 and largest > 10 * float(np.median(amounts))
     norm = PowerNorm(0.35 if is_skewed else 1.0, vmin=0.0, vmax=largest / scale or 1.0)
@@ -121,13 +121,8 @@ def draw_matrices(
         ax.set_xlabel("destination port")
         ax.set_title(title, fontsize=11)
     axes[0].set_ylabel("source port")
-    figure.colorbar(image, ax=list(axes), label=unit_name or "demand", shrink=0.8)
+    figure.colorbar(image, ax=list(axes), label=unit_name, shrink=0.8)
     return figure
-
-
-def _unit_of_bytes(problem: Demand) -> str:
-    """Return the unit of the amounts of a demand; none where the rate 1 makes them seconds."""
-    return "B" if problem.rate_bytes_per_s != 1 else ""
 
 
 def tabulate_problem(problem: Demand) -> dict[str, Any]:
@@ -219,6 +214,6 @@ def plot_left(solution: Solution, times_s: ArrayLike | None = None) -> Figure:
         raise InputError(f"1 to {_MAX_TIMES} times are drawn", where="times_s")
     titles = []
     for prefix, time_s, matrix in zip(prefixes, times, left, strict=True):
-        total = write_amount(float(matrix.sum()), _unit_of_bytes(problem))
+        total = write_amount(float(matrix.sum()), unit_of_amounts(problem))
         titles.append(f"{prefix}at {write_amount(time_s, 's')}: {total} left")
     return draw_matrices(problem, list(left), titles)

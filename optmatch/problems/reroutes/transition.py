@@ -113,7 +113,7 @@ class Transition(Value):
         --------
         >>> Transition(moves=[], changed=[4], circuits=[[0, 1]], routes=[[7]],
         ...            steps=[[1, 9, 0], [2, 4, -1]]).describe()
-        ['set cell 9 to bar', 'raise circuit 4: port 0 to port 1']
+        ['set cell 9 to bar', 'set up circuit 4: port 0 to port 1']
         """
         ports_of_circuit = dict(zip(self.changed.tolist(), self.circuits.tolist(), strict=True))
         lines = []
@@ -122,7 +122,8 @@ class Transition(Value):
                 state_name = "cross" if state == CROSS else "bar"
                 lines.append(f"set cell {number} to {state_name}")
                 continue
-            line = f"{STEP_NAMES[kind]} circuit {number}"
+            verb = "set up" if kind == RAISE else "take down"
+            line = f"{verb} circuit {number}"
             if kind == RAISE and number in ports_of_circuit:
                 source, destination = ports_of_circuit[number]
                 line += f": port {source} to port {destination}"

@@ -228,7 +228,7 @@ def test_a_notebook_says_what_is_done() -> None:
     assert frame
     page = html.unescape(frame[1])
     assert "the failure: 12 circuits lose their light" in page
-    raised = set(re.findall(r"raise circuit (\d+): port", page))
+    raised = set(re.findall(r"set up circuit (\d+): port", page))
     to_spare = re.findall(r'"circuit (\d+): chip (\d+) to chip (\d+)"', page)
     assert raised == {name for name, *chips in to_spare if "60" in chips}
     assert len(raised) == 12
