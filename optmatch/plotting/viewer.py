@@ -118,10 +118,11 @@ def page_data(
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
     owners = owners_of(shown)
 
-    # A matching that is asked for has no time in which it stands.
+    # A single matching that is asked for has no time for which it stands.
     durations = [write_amount(s, "s") for s in schedule.durations_s.tolist()]
-    if kind == "routing":
-        durations = [""] * schedule.n_slots
+    asks_for_time = isinstance(shown, Solution) and unit_of(shown.problem) == "s"
+    if schedule.n_slots == 1 and not asks_for_time:
+        durations = [""]
     has_labels = fabric.labels != tuple(map(str, range(fabric.n_ports)))
     return {
         "title": kind.replace("-", " ").capitalize(),
