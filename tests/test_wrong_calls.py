@@ -52,6 +52,7 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("port_of_host", lambda: PLACEMENT.objective_of([0])),  # type: ignore[arg-type]
     ("port_of_host", lambda: PLACEMENT.objective_of([0, 7])),  # type: ignore[arg-type]
     ("kinds", lambda: om.warm_up(3)),  # type: ignore[arg-type]
+    ("kinds", lambda: om.warm_up(np.array(None))),  # type: ignore[arg-type]
     ("kinds[0]", lambda: om.warm_up(np.zeros((2, 2)))),  # type: ignore[arg-type]
     ("switch", lambda: switches.open_switch(3)),  # type: ignore[arg-type]
     ("source", lambda: switches.read_losses([])),  # type: ignore[arg-type]
@@ -98,3 +99,6 @@ def test_names_of_files_may_be_bytes(tmp_path: Any) -> None:
     path.write_text("{}")
     with pytest.raises(om.OptMatchError, match=r"empty\.yml"):
         om.read_netlist(bytes(path))  # type: ignore[arg-type]
+    matrix = tmp_path / "loss.csv"
+    matrix.write_text("1.0,3.5\n2.0,1.0")
+    assert switches.read_losses(bytes(matrix)).shape == (2, 2)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from optmatch.entrances import solve
 from optmatch.kinds import KIND_NAMES, kind_named
 from optmatch.model import InputError, Limits, OnEvent, ignore
 from optmatch.model.declarations import form_of
+from optmatch.model.numbers import list_entries
 
 if TYPE_CHECKING:
     from optmatch.fabrics import Fabric
@@ -74,9 +75,7 @@ def _names(kinds: str | Iterable[str] | None) -> Sequence[str]:
     """Check the names of kinds; all of them for None."""
     if kinds is None:
         return KIND_NAMES
-    if not isinstance(kinds, Iterable):
-        raise InputError(f"kinds = {kinds!r:.60}: names of kinds are expected", where="kinds")
-    names = [kinds] if isinstance(kinds, str) else list(kinds)
+    names = [kinds] if isinstance(kinds, str) else list_entries("kinds", kinds, "names of kinds")
     for k, name in enumerate(names):
         form_of(str).check(f"kinds[{k}]", name)
         if name not in KIND_NAMES:

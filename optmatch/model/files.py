@@ -53,6 +53,11 @@ def path_name(path: object, where: str = "path") -> str:
     return name
 
 
+def file_path(path: object, where: str = "path") -> Path:
+    """Return a path, which may be given as bytes too; errors are those of `path_name`."""
+    return Path(path_name(path, where))
+
+
 def check_target(
     path: str | os.PathLike[str], *, force: bool = False, endings: Collection[str] = ()
 ) -> Path:

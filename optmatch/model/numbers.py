@@ -165,6 +165,31 @@ _LARGEST_INTEGER = 10**38
 """Products of eight whole numbers below it are still floats, and Python writes each as text."""
 
 
+def list_entries(name: str, values: Any, wanted: str) -> list[Any]:
+    """Return the entries of any collection that is no text.
+
+    Parameters
+    ----------
+    name
+        The argument, for messages.
+    values
+        A list, a tuple, a set, an array with axes, or anything else that can be gone through.
+    wanted
+        What the entries are, for messages: ``"names of kinds"``.
+
+    Raises
+    ------
+    InputError
+        If it is a text, or cannot be gone through.
+    """
+    try:
+        if not isinstance(values, str | bytes):
+            return list(values)
+    except TypeError:  # an array without axes says only now that it has no entries
+        pass
+    raise InputError(f"{name} = {values!r:.60}: {wanted} are expected", where=name)
+
+
 def integer(name: str, value: Any, *, at_least: int | None) -> int:
     """Check that `value` is a whole number not below `at_least`, if that is given.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution, SolverUnavailable
-from optmatch.model.files import PICTURES, check_target, replace_file
+from optmatch.model.files import PICTURES, check_target, file_path, replace_file
 from optmatch.plotting.figures import draw_fabric, draw_schedule, new_figure
 from optmatch.plotting.geometry import mesh_data
 from optmatch.plotting.slots import Drawable
@@ -73,7 +73,7 @@ def save_picture(
     else:
         content = _encoded(solution_figure(shown, slot), suffix[1:])
     replace_file(target, content)
-    return Path(path)
+    return file_path(path)
 
 
 def save_figure(

@@ -17,7 +17,7 @@ from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import from_object
 from optmatch.kinds import check_method_name, default_method
 from optmatch.model import FormatError, InputError, Limits, Problem, check_size, naming
-from optmatch.model.files import path_name
+from optmatch.model.files import file_path, path_name
 from optmatch.problems import PROBLEMS
 from optmatch.sweeps.tasks import Task
 
@@ -62,7 +62,7 @@ def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) 
     except (ValueError, RecursionError) as exc:
         raise FormatError(f"{exc}: not TOML", path=name) from exc
     with naming(name):
-        return list(_read_tasks(tree, Path(path).parent, generate))
+        return list(_read_tasks(tree, file_path(path).parent, generate))
 
 
 def _read_tasks(

@@ -16,7 +16,7 @@ from typing import Any
 from optmatch.io.problems import problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, parse_json
 from optmatch.model import InputError, OptMatchError, Problem
-from optmatch.model.files import path_name
+from optmatch.model.files import file_path, path_name
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, Row
 
 VERSION = 1
@@ -65,10 +65,10 @@ class NotAStoreError(StoreError, InputError):
 
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file is a database of SQLite, as stores are."""
-    if not Path(path).is_file():
+    if not file_path(path).is_file():
         return False
     try:
-        with Path(path).open("rb") as file:
+        with file_path(path).open("rb") as file:
             return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
     except OSError:
         return False
@@ -96,7 +96,7 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self.path: str = path_name(path)
-        file = Path(path)
+        file = file_path(path)
         if read_only and not file.exists():
             raise StoreError(f"{self.path}: there is no such store")
         if file.exists() and not file.is_file():

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from optmatch.io.contents import read_bytes
 from optmatch.model import FormatError, InputError
 from optmatch.model.declarations import Amount, Index, form_of
-from optmatch.model.files import path_name
+from optmatch.model.files import file_path, path_name
 
 JOURNAL_FORMAT = "optmatch/play/1"
 
@@ -67,7 +66,7 @@ class PlayJournal:
     def __init__(
         self, path: str | os.PathLike[str], header: Mapping[str, Any], *, resume: bool
     ) -> None:
-        self.path = Path(path)
+        self.path = file_path(path)
         self.before: dict[str, list[str]] = {}
         """Names of the circuits that each switch had before the first change."""
         self.position: Position | None = None
@@ -75,7 +74,7 @@ class PlayJournal:
         self.owner: str = ""
         """Under which name the former run claimed its switches; empty for a new journal."""
 
-        name = os.fspath(path)
+        name = path_name(path)
         if resume:
             self._read_former(header, name)
         elif self.path.exists():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -15,6 +13,7 @@ from optmatch.io.matrices.numbers import is_whole, read_number
 from optmatch.io.matrices.traffic import Edges, Traffic, number_ports, sparse_matrix
 from optmatch.io.text import pointer
 from optmatch.model import FormatError
+from optmatch.model.files import file_path
 
 
 class NodeDemand(NamedTuple):
@@ -150,11 +149,11 @@ def read_repetita(content: bytes, path: str) -> Traffic:
 
 def _repetita_labels(path: str) -> list[str] | None:
     """Return the labels of the nodes in the graph beside a file of demands; None without one."""
-    stem = Path(path).name.partition(".")[0]
-    graph = Path(path).with_name(f"{stem}.graph")
+    stem = file_path(path).name.partition(".")[0]
+    graph = file_path(path).with_name(f"{stem}.graph")
     if not graph.is_file():
         return None
-    name = os.fspath(graph)
+    name = str(graph)
     lines = decode(read_bytes(graph), name).splitlines()
     words = lines[0].split() if lines else []
     if len(words) != 2 or words[0].upper() != "NODES" or not is_whole(words[1]):

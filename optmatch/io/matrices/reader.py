@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +33,7 @@ from optmatch.io.rails.groups import read_groups
 from optmatch.io.recognition import describe_tree, describing
 from optmatch.io.text import parse_json, pointer
 from optmatch.model import FormatError, InputError, largest, naming
-from optmatch.model.files import path_name
+from optmatch.model.files import file_path, path_name
 from optmatch.problems.demands.matrices import (
     fill_matrix,
     from_graph as from_graph,
@@ -200,7 +199,7 @@ def _read_stdin() -> bytes:
 
 def _reader_of_suffix(path: str | os.PathLike[str]) -> Reader:
     """Return the reader of a file by its ending, without that of gzip."""
-    endings = [suffix.lower() for suffix in Path(path).suffixes]
+    endings = [suffix.lower() for suffix in file_path(path).suffixes]
     if endings[-1:] == [".gz"]:
         endings = endings[:-1]
     suffix = endings[-1] if endings else ""

@@ -8,7 +8,6 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from optmatch.io.rails.chakra.traces import MISSING, Integers, Trace
 from optmatch.io.recognition import describing
 from optmatch.io.text import parse_json
 from optmatch.model import FormatError
-from optmatch.model.files import path_name
+from optmatch.model.files import file_path, path_name
 from optmatch.problems.rails.training.step import OPERATIONS, Step
 
 _COLUMNS = ("rank", "group", "operation", "count", "size_bytes", "compute_s", "peer")
@@ -52,7 +51,7 @@ def read_phase_list(
         Naming file, line, value and rule.
     """
     file = path_name(path)
-    suffix = Path(path).suffix.lower()
+    suffix = file_path(path).suffix.lower()
     content = read_bytes(path)
     with describing(content):
         if suffix == ".csv":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from optmatch.io.arrays import attach
@@ -12,7 +11,7 @@ from optmatch.io.fields import check_object, choose, from_object, shorten, to_ob
 from optmatch.io.problems import problem_digest
 from optmatch.io.text import parse_json
 from optmatch.model import FormatError, InputError, Solution, naming
-from optmatch.model.files import path_name
+from optmatch.model.files import file_path, path_name
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.orders import check_triggers
@@ -49,7 +48,7 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
                 f"problem_sha256 = {shorten(stated, 66)}, but the job has {found}",
                 where="/problem_sha256",
             )
-        folder, tags = Path(path).parent, ("format", "problem_sha256")
+        folder, tags = file_path(path).parent, ("format", "problem_sha256")
         plan = from_object(TriggerPlan, attach(tree, folder), "", tags=tags)
         check_triggers(job, plan)
     return plan

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from optmatch.model import FormatError, InputError
+from optmatch.model.numbers import list_entries
 
 SIDE_NAME = re.compile(r"(?:(?P<module>\d{1,6})-)?(?P<number>\d{1,6})(?P<side>[AB])", re.ASCII)
 """A side of a port: ``1A``, or with the number of a module ``3-20B``."""
@@ -90,11 +91,7 @@ def list_circuits(name: str, circuits: object) -> tuple[CrossConnect, ...]:
     InputError
         If they are not any collection of `CrossConnect`, whose sides are texts.
     """
-    try:
-        listed = tuple(circuits)  # type: ignore[arg-type]
-    except TypeError:
-        message = f"{name} = {circuits!r:.60}: circuits are expected"
-        raise InputError(message, where=name) from None
+    listed = tuple(list_entries(name, circuits, "circuits"))
     for number, circuit in enumerate(listed):
         is_circuit = isinstance(circuit, CrossConnect)
         if not is_circuit or not all(isinstance(side, str) for side in circuit):

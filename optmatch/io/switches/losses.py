@@ -21,6 +21,7 @@ from optmatch.io.switches.circuits import SIDE_NAME, CrossConnect, circuit_named
 from optmatch.io.switches.ports import PortTable
 from optmatch.io.text import parse_json, pointer
 from optmatch.model import FormatError, InputError, check_size, naming, number
+from optmatch.model.files import path_name
 
 LOSS_TABLE = "OCS_FACTORY_INSERTION_LOSS"
 
@@ -78,7 +79,7 @@ def read_losses(
     InputError
         If a circuit of our ports was not measured, or the conditions lie outside of what was.
     """
-    name = os.fspath(path)
+    name = path_name(path)
     if not name.lower().endswith(".json"):
         matrix = np.asarray(read_matrix(path), dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:

@@ -12,6 +12,7 @@ from optmatch.io.switches.circuits import SIDE_NAME
 from optmatch.io.switches.ports import PortTable
 from optmatch.io.switches.sonic import SonicConfig, read_config
 from optmatch.model import InputError, check_size, naming
+from optmatch.model.files import path_name
 from optmatch.problems import Reroute
 
 BLOCKED = "force_blocked"
@@ -45,7 +46,7 @@ def read_running_state(
         If a circuit has one side of ours and one of others, or the switch has other ports.
     """
     config = read_config(path)
-    with naming(os.fspath(path)):
+    with naming(path_name(path)):
         if ports is None:
             ports = PortTable.numbered(_count_ports(config))
         if switch is None:

@@ -27,7 +27,7 @@ from optmatch.io.rails.chakra.messages import (
 from optmatch.io.rails.chakra.writer import trace_bytes
 from optmatch.io.recognition import describe_content
 from optmatch.model import FormatError
-from optmatch.model.files import path_name
+from optmatch.model.files import file_path, path_name
 
 MISSING = -1
 """In a column: the node does not say."""
@@ -214,14 +214,14 @@ def siblings(path: str | os.PathLike[str]) -> list[Path]:
     `path` is ``folder/name.RANK.et`` or ``.json``, or ``folder/name``: then those in JSON count
     only where there is no other. If no file fits, `FormatError` is raised.
     """
-    stem = Path(path).name
+    stem = file_path(path).name
     endings = ["et", "json"]
     if stem.endswith((".et", ".json")):
         name = _parse_name(path)
         stem = name.stem
         endings = [name.ending]
 
-    folder = Path(path).parent
+    folder = file_path(path).parent
     files = list(folder.iterdir()) if folder.is_dir() else []
     names = [match for file in files if (match := _FILE_NAME.fullmatch(file.name))]
     for ending in endings:
@@ -236,7 +236,7 @@ def siblings(path: str | os.PathLike[str]) -> list[Path]:
 
 def is_trace(path: str | os.PathLike[str]) -> bool:
     """Tell a trace from other files: by its ending, of JSON by what it says."""
-    name = Path(path).name
+    name = file_path(path).name
     if not name.endswith(".json"):
         return name.endswith(".et")
     return _FILE_NAME.fullmatch(name) is not None and is_json_trace(_read_content(path))
@@ -390,7 +390,7 @@ class _FileName(NamedTuple):
 
 def _parse_name(path: str | os.PathLike[str]) -> _FileName:
     """Split the name of a trace into its rank, the part before it, and its ending."""
-    match = _FILE_NAME.fullmatch(Path(path).name)
+    match = _FILE_NAME.fullmatch(file_path(path).name)
     if match is None:
         rule = f"a trace is named name.RANK.et or .json{_describe_file(path)}"
         raise FormatError(rule, path=path_name(path))
@@ -438,7 +438,7 @@ def _read_content(path: str | os.PathLike[str]) -> bytes:
 
 def _describe_file(path: str | os.PathLike[str]) -> str:
     """Say what a file looks like, as the end of a sentence; empty if it cannot be read."""
-    if not Path(path).is_file():
+    if not file_path(path).is_file():
         return ""
     try:
         return describe_content(_read_content(path))
