@@ -227,7 +227,7 @@ def signal_to_crosstalk_db(
     senders = np.flatnonzero(matching >= 0)
     arriving = power[np.ix_(matching[senders], senders)]
     signal = arriving.diagonal()
-    crosstalk = np.maximum(arriving.sum(axis=1) - signal, 1e-30)  # none, where one circuit is alone
+    crosstalk = np.maximum(arriving.sum(axis=1) - signal, 1e-30)  # 0 if one circuit is alone
     return float(10 * np.log10((signal / crosstalk).min()))
 
 
