@@ -133,7 +133,7 @@ def _measure(
             cell_states=np.concatenate([np.asarray(s.cell_states) for s in found]),
         )
         toggles = count_toggles(together)
-        settled = settle_free_cells(solutions[0].problem, together, device)
+        settled = settle_free_cells(solutions[0].problem, together, device, seed=seed)
         optics = measure_optics(solutions[0].problem, together, device, idle=settled, seed=seed)
         cells = optics.cells[optics.lit]
         loss = optics.insertion_loss_db[optics.lit]

@@ -107,16 +107,23 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
         device = read_cells(options["device_cells"], fabric.n_cells, chip, fabric.cell_names)
 
     # Cells without light are free to take the state that leaks least.
+    frequencies_hz = _frequencies_of_options(chip, options)
     idle: Any = options["idle"]
     if idle in (None, "least-leak"):
-        idle = settle_free_cells(problem, solution, device)
+        idle = settle_free_cells(
+            problem,
+            solution,
+            device,
+            frequencies_hz=frequencies_hz,
+            seed=options["chip_seed"],
+        )
 
     optics = measure_optics(
         problem,
         solution,
         device,
         idle=idle,
-        frequencies_hz=_frequencies_of_options(chip, options),
+        frequencies_hz=frequencies_hz,
         seed=options["chip_seed"] or 0,
     )
     budget = Budget(
