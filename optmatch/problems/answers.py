@@ -18,7 +18,7 @@ from optmatch.problems.collectives.plan import KINDS, SEND_COLUMNS, CollectivePl
 from optmatch.problems.collectives.problem import Collective
 from optmatch.problems.demands.problem import Demand, PlaneSchedules
 from optmatch.problems.placements import HostPlacement, HostPorts
-from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.execution.plan import MOST_PORTS, RailPlan, ranks_of_rails
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.reroutes.problem import Reroute
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET, Transition
@@ -274,13 +274,20 @@ def _check_rail_plan(problem: RailJob, answer: RailPlan) -> None:
     """
     step = problem.step()
     n_ports = problem.network.ports_per_gpu
+    n_shares = n_ports
+    if answer.pooled:  # each GPU has a share of the ports of all rails of its server
+        n_shares *= problem.network.gpus_per_server
+        if n_shares > MOST_PORTS:
+            raise InputError(
+                f"{n_shares} ports of a server, {MOST_PORTS} fit into a set", where="pooled"
+            )
     _check_length("start_s", answer.start_s, step.n_operations, "operations")
     _check_time("start_s", float(np.abs(answer.start_s).max(initial=0.0)))
     _check_time("end_s", float(np.abs(answer.end_s).max(initial=0.0)))
     _check_time("step_s", answer.step_s)
-    _check_below("ports", answer.ports, 1 << n_ports, "set of ports", at_least=0)
+    _check_below("ports", answer.ports, 1 << n_shares, "set of ports", at_least=0)
     _check_below("relays", answer.relays[:, 1], step.n_ranks, "rank", at_least=0)
-    _check_below("relays", answer.relays[:, 2], 1 << n_ports, "set of ports", at_least=0)
+    _check_below("relays", answer.relays[:, 2], 1 << n_shares, "set of ports", at_least=0)
 
     # Each rail of the job stands in one timeline, which has a column for each of its ports.
     ranks_of_rail = ranks_of_rails(step)

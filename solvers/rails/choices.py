@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import permutations, product
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model.limits import running_clock
+from optmatch.problems.rails.execution.plan import ChordRoutes
 from optmatch.solvers.rails.bases import (
     close_rings,
     list_components,
@@ -17,7 +19,8 @@ from optmatch.solvers.rails.bases import (
     list_families,
     list_orders,
 )
-from optmatch.solvers.rails.decoder import EITHER, decode
+from optmatch.solvers.rails.chords import choose_chords, route_over_chords
+from optmatch.solvers.rails.decoder import CHORDS, EITHER, Chords, decode
 from optmatch.solvers.rails.exchanges import list_menu
 from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.seats import EXCHANGE, MESSAGE, Seats
@@ -67,6 +70,8 @@ class RailChoice(NamedTuple):
     """As if the delay was that, which is no shorter than it is."""
     in_turn: bool
     """Whether what is ready first goes first, also if it has to wait for circuits."""
+    strides: tuple[int, ...] = ()
+    """By bundle the stride of a chord, 0 of a bundle that is none; empty without chords."""
 
 
 class Decoder:
@@ -88,6 +93,8 @@ class Decoder:
         counts = np.diff(seats.begin)
         self.menu = list_menu(counts[seats.how == EXCHANGE].tolist())
         self.start, self.end, self.taken = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
+        self.exchange_sizes = np.unique(counts[seats.how == EXCHANGE]).tolist()
+        self.chords_of: dict[tuple[int, ...], Chords] = {}
 
     def run(
         self, choice: RailChoice, most_s: float = np.inf, n_turns: int = 0
@@ -110,12 +117,33 @@ class Decoder:
             *(seats.begin, seats.member, seats.first, seats.after, self.waits.copy()),
             *(choice.rank, choice.haste_s, choice.ways, ring, cycle),
             *(np.arange(b), widths * network.port_bytes_per_s, *self.menu),
+            self.describe_chords(choice),
             *(change_s, choice.price_s),
             *(choice.in_turn, most_s, self.most_rows, *room, self.start, self.end, self.taken),
             *(turns, where),
         )
         self.work += work
         return step_s, number, turns, where
+
+    def describe_chords(self, choice: RailChoice) -> Chords:
+        """Return the strides of all bundles, and the load of an all-to-all by its members."""
+        strides = choice.strides or (0,) * len(choice.widths)
+        if strides not in self.chords_of:
+            load = np.full(1 + max(self.exchange_sizes, default=0), np.inf)
+            for n in self.exchange_sizes:
+                routes = self.route_exchange(strides, n)
+                if routes is not None:
+                    load[n] = routes.busiest_port_parts
+            self.chords_of[strides] = Chords(np.array(strides, np.int64), load)
+        return self.chords_of[strides]
+
+    @staticmethod
+    def route_exchange(strides: Sequence[int], n_members: int) -> ChordRoutes | None:
+        """Return the routes of an all-to-all over chords; None if they lead not everywhere."""
+        used = tuple(stride % n_members for stride in strides if stride % n_members)
+        if not used or gcd(n_members, *used) > 1:
+            return None
+        return route_over_chords(n_members, used)
 
 
 class _Shape(NamedTuple):
@@ -126,6 +154,8 @@ class _Shape(NamedTuple):
     widths: tuple[int, ...]
     way: int
     price_s: float
+    strides: tuple[int, ...] = ()
+    """Of further bundles of one port each, which are chords."""
 
 
 class Search:
@@ -147,6 +177,7 @@ class Search:
         self.orders = list(list_orders(seats, self.families))
         self.riding, self.kinds = seats.riding, _list_kinds(seats)
         self.ports = seats.job.network.ports_per_gpu
+        self.chord_groups = list_exchange_groups(seats)
         self.plain = _Shape((self.component,), (self.ports,), 0, 0.0)
 
     def go_on(self, delay_s: float, left: int, most_work: float) -> None:
@@ -229,6 +260,7 @@ class Search:
 
     def _list_shapes(self) -> Iterator[_Shape]:
         """List shapes: those with short cycles first, as they take least time to try."""
+        yield from self._list_chord_shapes()
         ports, whole = self.ports, self.cuts[-1]
         halves = (ports - ports // 2, ports // 2)
         prices = (0.0, self.delay_s)
@@ -243,6 +275,29 @@ class Search:
         yield self.plain
         if ports > 1:
             yield _Shape((whole, whole), halves, EITHER, 0.0)
+
+    def _list_chord_shapes(self) -> Iterator[_Shape]:
+        """List shapes with chords for all-to-alls on some ports, and rings on the others.
+
+        Few chords are enough where other traffic needs the ports, so that each number is tried.
+        The ports beside them are one ring, or two, of which the second goes backwards.
+        """
+        if self.chord_groups is None or self.ports == 1:
+            return
+        n_members = len(self.chord_groups[0])
+        for n_chords in range(1, self.ports + 1):
+            routes = choose_chords(n_members, n_chords)
+            if routes is None:
+                break
+            beside = self.ports - n_chords
+            if not beside:
+                yield _Shape((), (), EITHER, 0.0, routes.strides)
+                continue
+            for cut in self.cuts:
+                yield _Shape((cut,), (beside,), EITHER, 0.0, routes.strides)
+                if beside > 1:
+                    halves = (beside - beside // 2, beside // 2)
+                    yield _Shape((cut, cut), halves, EITHER, 0.0, routes.strides)
 
     def _list_hastes(self) -> list[NDArray[np.float64]]:
         """List hastes: messages as if sooner by some delays, all by a part of their tails."""
@@ -263,15 +318,24 @@ class Search:
         rings = [
             _make_ring(back if twice and k else order, cut) for k, cut in enumerate(shape.cuts)
         ]
+        widths, strides = shape.widths, ()
+        if shape.strides and self.chord_groups is not None:
+            rings += [
+                lay_chord(self.chord_groups, stride, len(self.component))
+                for stride in shape.strides
+            ]
+            widths = (*widths, *(1 for _ in shape.strides))
+            strides = (*(0 for _ in shape.widths), *shape.strides)
         return RailChoice(
             tuple(rings),
-            shape.widths,
+            widths,
             np.full(n, shape.way) if shape.way != _FIRST else self._fit(rings),
             rank,
             np.zeros(n) if haste_s is None else haste_s,
             shape.price_s,
             self.delay_s,
             False,
+            strides,
         )
 
     def _fit(self, rings: Sequence[Ring]) -> NDArray[np.int64]:
@@ -294,8 +358,9 @@ class Search:
     def _change_one(
         self, choice: RailChoice, what: float, a: float, b: float, c: float
     ) -> RailChoice:
-        if what < 0.3:
-            k = int(a * len(choice.rings))
+        movable = [k for k in range(len(choice.rings)) if not _is_chord(choice, k)]
+        if what < 0.3 and movable:
+            k = movable[int(a * len(movable))]
             rings = list(choice.rings)
             rings[k] = _make_ring(_mix(rings[k].order, b, c, what * 10 % 1), rings[k].part)
             return choice._replace(rings=tuple(rings))
@@ -313,7 +378,9 @@ class Search:
             own = self.kinds[int(a * len(self.kinds))]
             if what < 0.6:
                 own = own[int(b * len(own))]
-            ways[own] = int(c * (len(choice.rings) + 2)) - 2
+            n_ways = len(choice.rings) + 2
+            way = int(c * (n_ways + bool(choice.strides))) - 2
+            ways[own] = CHORDS if way == n_ways - 2 else way
             return choice._replace(ways=ways)
         rank = choice.rank.copy()
         one, two = self.riding[int(a * len(self.riding))], self.riding[int(b * len(self.riding))]
@@ -325,11 +392,58 @@ class Search:
         rings = list(choice.rings)
         order = self.orders[int(a * len(self.orders))]
         part = self.cuts[-1 - int(max(2 * b - 1, 0) * len(self.cuts))]
-        if len(rings) < _MOST_RINGS:
+        movable = [k for k in range(len(rings)) if not _is_chord(choice, k)]
+        if len(movable) < _MOST_RINGS:
             rings.append(_make_ring(order, part))
         else:
-            rings[int(c * len(rings))] = _make_ring(order, part)
+            rings[movable[int(c * len(movable))]] = _make_ring(order, part)
         return choice._replace(rings=tuple(rings))
+
+
+def _is_chord(choice: RailChoice, ring: int) -> bool:
+    """Tell whether a ring is the home of a chord, which keeps its circuits."""
+    return ring < len(choice.strides) and choice.strides[ring] > 0
+
+
+def list_exchange_groups(seats: Seats) -> Ints | None:
+    """List the groups of the all-to-alls that send most: their seats, shape (groups, members).
+
+    None without all-to-alls of more than two, or if these groups are not disjoint.
+    """
+    counts = np.diff(seats.begin)
+    exchanges = np.flatnonzero(seats.how == EXCHANGE)
+    if not len(exchanges):
+        return None
+    sent_by_size = np.bincount(counts[exchanges], seats.bytes_sent[exchanges])
+    n_members = int(sent_by_size.argmax())
+    nodes = exchanges[counts[exchanges] == n_members]
+    members = seats.member[seats.begin[nodes][:, None] + np.arange(n_members)]
+    groups = np.unique(members, axis=0)
+    is_disjoint = len(np.unique(groups)) == groups.size
+    return groups if is_disjoint else None
+
+
+def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
+    """Lay circuits from each member of some groups to the one a stride further on.
+
+    Parameters
+    ----------
+    groups
+        ``groups[group, place]``: seats.
+    stride
+        How many places further on a circuit leads; its cycles have n / gcd(n, stride) members.
+    n_seats
+        All seats of a rail; those in no group have no circuit.
+    """
+    n_members = groups.shape[1]
+    n_cycles = gcd(n_members, stride)
+    along = np.arange(n_members // n_cycles) * stride
+    places = (np.arange(n_cycles)[:, None] + along) % n_members  # by cycle, in its order
+    cycles = groups[:, places].reshape(-1, n_members // n_cycles)
+    order = np.concatenate([cycles.ravel(), np.setdiff1d(np.arange(n_seats), groups)])
+    part = np.arange(n_seats)
+    part[cycles] = cycles.min(axis=1)[:, None]
+    return _make_ring(order, part)
 
 
 def _mix(order: Ints, a: float, b: float, how: float) -> Ints:

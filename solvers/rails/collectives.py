@@ -64,17 +64,19 @@ def choose_rounds(
     total = float(ring_bytes(kind, size_bytes, n))
     if kind >= SEND:
         return CommunicationRounds(
-            np.empty((0, 0, 0, 0), np.int64), (total,), job.network.latency_s
+            np.empty((0, 0, 0, 0), np.int64), (total,), job.network.latency_on_rails_s
         )
     rounds = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
     if rounds:
         distances = tuple(each.distance for each in rounds)
         facing = face_pairs(job.collectives[group.dimension], n, lanes.number, distances)
         return CommunicationRounds(
-            facing, tuple(each.share * size_bytes for each in rounds), job.network.latency_s
+            facing,
+            tuple(each.share * size_bytes for each in rounds),
+            job.network.latency_on_rails_s,
         )
     messages = 1 if kind == BROADCAST else (n - 1) * (2 if kind == ALL_REDUCE else 1)
-    latency_s = messages * job.network.latency_s
+    latency_s = messages * job.network.latency_on_rails_s
     around = face_rings(n, lanes.number, duplex=lanes.duplex)
     if kind != ALL_TO_ALL or n == 2:
         return CommunicationRounds(around, (total,), latency_s)

@@ -4,18 +4,137 @@ Ports come in *bundles*: so many ports of every GPU that always hold the same ci
 over one of some *rings*, permutations of the seats, through the seats between, or straight, from
 one to the next. What of their way is not up is set up for them, and takes other circuits away.
 One ring of each bundle is its *home*: it is up when the step begins, and again when it ends.
+
+*Chords* are bundles of one port whose home leads a stride further on in each group of experts. An
+all-to-all goes over all of them at once, and a collective over those whose stride makes a ring.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
-EITHER, STRAIGHT = -2, -1
-"""A node may go as it ends soonest, or straight; else the number of its ring."""
+EITHER, STRAIGHT, CHORDS = -2, -1, -4
+"""A node may go as it ends soonest, or straight, or over chords; else the number of its ring."""
 _NODE, _BESIDE = 90, 15
 """As many circuits are looked at in the time that a node takes beside them, on a rail and not."""
+
+
+class Chords(NamedTuple):
+    """The bundles that are chords."""
+
+    stride: NDArray[np.int64]
+    """``stride[bundle]``: how many members further on its circuits lead; 0 if it is no chord."""
+    load: NDArray[np.float64]
+    """``load[members]``: parts that the busiest chord carries in an all-to-all of so many members;
+    infinite where the strides lead not everywhere."""
+
+
+class ChordWay(NamedTuple):
+    """When a node could go over chords."""
+
+    free_s: float
+    """When all its circuits are free and up."""
+    n_missing: int
+    """How many of them have to be set up."""
+    lasts_s: float
+    """How long the node then lasts; infinite if chords cannot serve it."""
+    n_examined: int
+    """Circuits that were looked at."""
+
+
+@inner_kernel
+def _serves_as_chord(stride, is_exchange, n_members):
+    """Tell whether a bundle of this stride serves a node: all-to-alls all, others rings alone.
+
+    A stride makes a ring through all members if it has no divisor in common with their number.
+    """
+    if stride == 0 or stride % n_members == 0:
+        return False
+    if is_exchange:
+        return True
+    larger, smaller = n_members, stride % n_members
+    while smaller:
+        larger, smaller = smaller, larger % smaller
+    return larger == 1
+
+
+@inner_kernel
+def _find_chord_way(members, given, chords, rates, facing, sends, receives, delay_s):
+    """Find when a node could go over chords, and how long it would last.
+
+    Parameters
+    ----------
+    members : int array, shape (members,)
+        The seats of the node, in the order of its group.
+    given : tuple
+        How it goes (2: an all-to-all), bytes over a ring, latency, when it is ready, and its way.
+    chords : Chords
+    rates : float array, shape (bundles,)
+        Bytes per second.
+    facing : int array, shape (bundles, seats)
+        The seat that each sending port leads to.
+    sends, receives : float arrays, shape (bundles, seats)
+        When ports are free.
+    delay_s : float
+        What a circuit takes that has to be set up.
+    """
+    how, sent, late = given[0], given[1], given[2]
+    n = len(members)
+    free_s, n_missing, n_examined, rate = 0.0, 0, 0, 0.0
+    for b in range(len(rates)):
+        if _serves_as_chord(chords.stride[b], how == 2, n):
+            rate += rates[b]
+            chord_free_s, missing = _straight(
+                members, False, chords.stride[b] % n, facing[b], sends[b], receives[b], delay_s
+            )
+            free_s = max(free_s, chord_free_s)
+            n_missing += missing
+            n_examined += n
+    lasts_s = np.inf
+    if rate > 0.0 and how == 2:
+        # Each hop of a part has its share of the latency, as in stages.
+        lasts_s = chords.load[n] * (sent / _chord_rate(chords, rates) + late) / (n - 1)
+    elif rate > 0.0:
+        lasts_s = sent / rate + late
+    return ChordWay(free_s, n_missing, lasts_s, n_examined)
+
+
+@inner_kernel
+def _chord_rate(chords, rates):
+    """Return the bytes per second of one chord: all are bundles of one port."""
+    for b in range(len(rates)):
+        if chords.stride[b] > 0:
+            return rates[b]
+    return 0.0
+
+
+@inner_kernel
+def _take_chords(
+    members, is_exchange, ends, chords, facing, faced, sends, receives, turns, where, number
+):  # fmt: skip
+    """Set up the missing circuits of all chords that serve a node, and hold them until it ends.
+
+    Returns how many circuits were set up so far.
+    """
+    n = len(members)
+    for b in range(len(chords.stride)):
+        if not _serves_as_chord(chords.stride[b], is_exchange, n):
+            continue
+        stride = chords.stride[b] % n
+        for k in range(n):
+            one, two = members[k], members[(k + stride) % n]
+            if facing[b, one] != two:
+                at_s = max(sends[b, one], receives[b, two])
+                number = _turn(one, two, at_s, facing[b], faced[b], turns, where, number, b)
+        for k in range(n):
+            sends[b, members[k]] = ends
+            receives[b, members[k]] = ends
+    return number
 
 
 @inner_kernel
@@ -108,8 +227,8 @@ def _turn(one, two, at_s, facing, faced, turns, where, number, bundle):
 
 @inner_kernel
 def _choose(
-    members, given, ring, cycle, rates, begin, stride, hop, delay_s, price_s, facing, sends,
-    receives, mark,
+    members, given, ring, cycle, rates, begin, stride, hop, chords, delay_s, price_s, facing,
+    sends, receives, mark,
 ):  # fmt: skip
     """Return which way a node ends soonest, -1 if it has none, when, and its row of the menu.
 
@@ -134,7 +253,7 @@ def _choose(
                 if ends_s + price < best_s:
                     best_s, begins, ends = ends_s + price, at_s, ends_s
                     taken = b * (len(ring) + 1) + r + 1
-        if way >= 0 and (taken >= 0 or b < len(rates) - 1):
+        if way == CHORDS or (way >= 0 and (taken >= 0 or b < len(rates) - 1)):
             continue  # straight is for those that may, or have no other way
         first, last = (begin[n], begin[n + 1]) if how == 2 else (0, 1)
         for each in range(first, last):
@@ -153,6 +272,15 @@ def _choose(
             if ends_s + price < best_s:
                 best_s, begins, ends, row = ends_s + price, at_s, ends_s, each
                 taken = b * (len(ring) + 1)
+    if how != 1 and len(members) > 2 and way in (EITHER, CHORDS):
+        found = _find_chord_way(members, given, chords, rates, facing, sends, receives, delay_s)
+        looked += found.n_examined
+        at_s = max(ready_s, found.free_s)
+        ends_s = at_s + found.lasts_s
+        price = price_s if found.n_missing and way == EITHER else 0.0
+        if ends_s + price < best_s:
+            best_s, begins, ends = ends_s + price, at_s, ends_s
+            taken = len(rates) * (len(ring) + 1)
     return taken, begins, ends, row, looked
 
 
@@ -230,12 +358,13 @@ def _restore(ring, delay_s, facing, faced, sends, receives, turns, where, number
 @kernel
 def decode(
     lasts, tail, sent, late, how, begin, member, first, after, waits, rank, haste, way, ring,
-    cycle, home, rates, menu, stride, hop, delay_s, price_s, in_turn, most_s,
+    cycle, home, rates, menu, stride, hop, chords, delay_s, price_s, in_turn, most_s,
     most_rows, facing, faced, sends, receives, mark, heap, keys, start, end, taken, turns, where,
 ):  # fmt: skip
     """Write starts and ends of all nodes; return the time of the step and the number of turns.
 
-    Nodes are as in `Seats`, choices as in `RailChoice`, stages as in `Menu`.
+    Nodes are as in `Seats`, choices as in `RailChoice`, stages as in `Menu`, and `chords` are
+    `Chords`.
 
     Parameters
     ----------
@@ -287,8 +416,8 @@ def decode(
                 mark[k] = node
             given = how[node], sent[node], late[node], start[node], way[node]
             taken[node], begins, ends, row, looked = _choose(
-                members, given, ring, cycle, rates, menu, stride, hop, delay_s, price_s, facing,
-                sends, receives, mark,
+                members, given, ring, cycle, rates, menu, stride, hop, chords, delay_s, price_s,
+                facing, sends, receives, mark,
             )  # fmt: skip
             work += looked
             if taken[node] < 0:
@@ -298,7 +427,12 @@ def decode(
                 size = _push(heap, size, keys, rank, node)
                 continue
             b, r = taken[node] // (len(ring) + 1), taken[node] % (len(ring) + 1) - 1
-            if r >= 0:
+            if b == len(rates):
+                number = _take_chords(
+                    members, how[node] == 2, ends, chords, facing, faced, sends, receives, turns,
+                    where, number,
+                )  # fmt: skip
+            elif r >= 0:
                 number, more = _take(
                     members, how[node] == 1, ends, ring[r], facing[b], faced[b], sends[b],
                     receives[b], turns, where, number, b,
@@ -339,7 +473,8 @@ def trace(how, begin, member, row, taken, ring, rows):
     """List who forwards: of a member its row, the seat and the bundle; return how many.
 
     ``taken[node]`` is the bundle times one more than the rings there are, and 0 if the node goes
-    straight, or one more than its ring. With room for no rows they are counted alone.
+    straight, or one more than its ring; chords count as one more bundle, straight. With room
+    for no rows they are counted alone.
     """
     number, wide = 0, len(ring) + 1
     for node in range(len(how)):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, TimeUp
 from optmatch.problems import RailJob
-from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
+from optmatch.problems.rails.execution.plan import ChordRoutes, RailPlan, RailTimeline
 from optmatch.solvers.rails.choices import Decoder, RailChoice, Search
 from optmatch.solvers.rails.decoder import trace
 from optmatch.solvers.rails.paths import Ints
-from optmatch.solvers.rails.seats import Seats, seat_ranks
+from optmatch.solvers.rails.seats import EXCHANGE, Seats, seat_ranks
 
 _WORK, _MOST_TRIALS = 6e9, 60_000
 """Nodes and circuits that a search looks at in all, and plans that it tries with each delay."""
@@ -26,7 +27,13 @@ by `_WORK`: of so many nodes some dozens of trials fit into it."""
 
 
 def plan_forwarded(
-    job: RailJob, known_s: float, rng: np.random.Generator, most: int | None = None
+    job: RailJob,
+    known_s: float,
+    rng: np.random.Generator,
+    most: int | None = None,
+    *,
+    share: float = 1.0,
+    fits: Callable[[Seats], bool] | None = None,
 ) -> Iterator[RailPlan]:
     """Find a plan that is faster than a known one, if there is one; also if interrupted.
 
@@ -34,17 +41,20 @@ def plan_forwarded(
     order; then the best shapes with other orders. Then the best is changed at random: order and
     number of its rings, the way of one communication or of all of a kind, and who goes first.
     All this is done as if the delay was a hundred times as long, and ten times, before: what is
-    good then is good now, too. `most` limits how many are tried.
+    good then is good now, too. `most` limits how many are tried, and `share` is the part of the
+    usual work that is done. With `fits` jobs are not planned whose seats it refuses.
     """
     if not can_forward(job) or most == 0:
         return
     began_s = time.process_time()
     seats = seat_ranks(job)
+    if fits is not None and not fits(seats):
+        return
     spare_s = 2 * (time.process_time() - began_s)  # what it takes to make a plan of a choice
     search = Search(seats, rng, spare_s, known_s)
     stop: BaseException | None = None
     try:
-        _search(search, most)
+        _search(search, most, share * _WORK)
     except (KeyboardInterrupt, TimeUp) as exception:
         stop = exception
     if search.best is not None:
@@ -53,16 +63,18 @@ def plan_forwarded(
         raise stop
 
 
-def _search(search: Search, most: int | None) -> None:
+def _search(search: Search, most: int | None, most_work: float) -> None:
     """Search with longer delays, with the delay itself, and as long as a clock lets."""
     job = search.seats.job
     delay_s = job.network.delay_s
     longer = [many * delay_s for many in (100, 10) if 0 < many * delay_s < job.lower_bound()]
     if job.network.switching == "all-stop":
         longer = []  # no delay counts where circuits never change
+    if most_work < _WORK:
+        longer = []  # ports that hold different circuits seldom change them
     for part, each in enumerate((*longer, delay_s), 1):
         left = _MOST_TRIALS if most is None else most * part // (1 + len(longer)) - search.tried
-        search.go_on(each, left, _WORK * part / (1 + len(longer)))
+        search.go_on(each, left, most_work * part / (1 + len(longer)))
     if most is None and search.clock is not None and search.clock.remaining_s < np.inf:
         search.go_on(delay_s, 10**9, np.inf)  # the clock ends it
 
@@ -110,7 +122,7 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     trace(*arrays, rows)
     lanes = np.append(0, np.cumsum(choice.widths))
     masks = (1 << lanes[1:]) - (1 << lanes[:-1])
-    used = masks[decoder.taken[folded.nodes] // (len(ring) + 1)]
+    used = _list_masks(decoder, choice, masks)[folded.nodes]
     ports = np.where(step.rail[folded.own] >= 0, used, 0).astype(np.int32)
     return RailPlan(
         rails=_list_timelines(seats, turns, where, choice, ring),
@@ -119,7 +131,33 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
         ports=folded.spread(ports),
         step_s=max(float(decoder.end.max(initial=0.0)), float(up_s)),
         relays=_spread_relays(seats, rows, masks),
+        chords=_list_routes(decoder, choice),
     )
+
+
+def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
+    """Return by node the ports that it uses, as bits; `masks` are those of the bundles."""
+    seats = decoder.seats
+    bundle = decoder.taken // (len(choice.rings) + 1)
+    over_chords = (bundle == len(masks)) & (seats.how >= 0)
+    used = masks[np.minimum(bundle, len(masks) - 1)]
+    sizes = np.diff(seats.begin)
+    for node in np.flatnonzero(over_chords).tolist():
+        n = int(sizes[node])
+        serving = [stride % n > 0 for stride in choice.strides]
+        if seats.how[node] != EXCHANGE:  # around rings: strides with no divisor in common with n
+            serving = [gcd(stride, n) == 1 and stride > 0 for stride in choice.strides]
+        used[node] = masks[serving].sum()
+    return used
+
+
+def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...]:
+    """List the routes of the all-to-alls that go over chords, by their number of members."""
+    seats = decoder.seats
+    over_chords = decoder.taken // (len(choice.rings) + 1) == len(choice.widths)
+    sizes = np.diff(seats.begin)[over_chords & (seats.how == EXCHANGE)]
+    found = [decoder.route_exchange(choice.strides, n) for n in np.unique(sizes).tolist()]
+    return tuple(routes for routes in found if routes is not None)
 
 
 def _spread_relays(seats: Seats, rows: Ints, masks: Ints) -> NDArray[np.int32]:

@@ -38,6 +38,7 @@ from optmatch.solvers.rails.policies import (
     plan_policy,
     plan_static,
 )
+from optmatch.solvers.rails.pooling import may_pool, plan_pooled
 from optmatch.solvers.rails.seats import seat_ranks
 from optmatch.solvers.rails.staying import bound_step
 from optmatch.solvers.rails.timetable import Draft
@@ -89,7 +90,7 @@ def solve_by(
         bound = problem.lower_bound()
         exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
         changes_count = exchanges or 2 * problem.network.delay_s > bound
-        if changes_count and is_served(problem):
+        if changes_count and is_served(problem) and not may_pool(problem):
             bound = bound_step(seat_ranks(problem))
     except TimeUp:
         bound, limit = -math.inf, Limit.TIME
@@ -143,8 +144,11 @@ def _list_plans(
     if best is not None:
         yield best.build()
     known_s = np.inf if best is None else best.step_s
-    if known_s > problem.lower_bound() * (1 + RTOL):
-        yield from plan_forwarded(problem, known_s, rng, limits.iterations)
+    for planner in (plan_forwarded, plan_pooled):
+        if known_s > problem.lower_bound() * (1 + RTOL):
+            for plan in planner(problem, known_s, rng, limits.iterations):
+                known_s = min(known_s, plan.step_s)
+                yield plan
 
 
 def plan_straight(transfers: Transfers) -> Draft | None:

@@ -108,7 +108,7 @@ def seat_ranks(job: RailJob) -> Seats:
         folded,
         lasts,
         np.where(rides, sent, 0.0),
-        messages * job.network.latency_s,
+        messages * job.network.latency_on_rails_s,
         np.where(rides, how, -1).astype(np.int8),
         np.append(0, np.cumsum(counts)),
         seat_of[order],

@@ -61,6 +61,12 @@ _SPLIT: tuple[Row, ...] = (
 _NETWORK: tuple[Row, ...] = (
     ("--gpus-per-server", "gpus_per_server", "GPUs of a server: the number of rails."),
     *RAILS,
+    ("--rail-latency", "rail_latency_s", "Seconds of a message on a rail.  [default: --latency]"),
+    (
+        "--change-rail",
+        "change_rail_s",
+        "Seconds to change rail in a server.  [default: data stay on theirs]",
+    ),
     ("--spanning", "spanning", "How groups use several rails."),
 )
 _WORKLOAD: tuple[Row, ...] = (

@@ -11,7 +11,7 @@ from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.parallelism import Parallelism
 from optmatch.problems.rails.training.workload import TransformerModel, Workload
 
-_SERVER = RailNetwork(gpus_per_server=8)
+_SERVER = RailNetwork(gpus_per_server=8, change_rail_s=500e-9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

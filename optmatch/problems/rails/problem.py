@@ -159,6 +159,17 @@ class RailJob(_Built):
         object.__setattr__(job, "_built", self._built)
         return job
 
+    def with_pooled_rails(self) -> RailJob:
+        """Return the job on `RailNetwork.pool_rails`; what does not depend on rates is shared."""
+        job = replace(self, network=self.network.pool_rails())
+        self.step(), self.groups()
+        depends_on_rates = ("events", "bound")
+        derived = {
+            name: value for name, value in self._built.items() if name not in depends_on_rates
+        }
+        object.__setattr__(job, "_built", derived)
+        return job
+
     def lower_bound(self) -> float:
         """Return the time of a step with all links of all phases there at once, in seconds."""
         return self.once("bound", self._find_bound)

@@ -160,7 +160,7 @@ def _replay_rounds(
         receiver = members[collective, receiver_of[senders.place[sends]]]
         size_bytes = transfers[0].share * context.step.size_bytes[senders.operation[sends]]
         rate = senders.n_ports[sends] * network.port_bytes_per_s
-        send_s = size_bytes / rate + network.latency_s
+        send_s = size_bytes / rate + network.latency_on_rails_s
 
         # The round waits for the circuits of all who send, and lasts as long as the longest send.
         earliest_end_s = now_s[collective] + send_s - slack_s
@@ -324,7 +324,8 @@ def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Place
     n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
     n_rounds = -(-n_others // n_ports)
     part_bytes = measure_work(context.job, operations).sent_bytes / n_others
-    part_s = part_bytes / network.port_bytes_per_s + n_others * network.latency_s / n_rounds
+    latency_s = n_others * network.latency_on_rails_s / n_rounds
+    part_s = part_bytes / network.port_bytes_per_s + latency_s
     dark_s = rail.dark_s(start_s, end_s)
     return _AllToAlls(operations, start_s, end_s, n_others, n_rounds, part_s, dark_s)
 
@@ -448,16 +449,16 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
 
     n_stages = 1 + int((last_spell - spell).max(initial=0))
     strides = np.zeros((len(operation), n_stages), np.int64)
-    place = _find_places(context, group, step.rank[operation].astype(np.int64))
+    place = find_places(context, group, step.rank[operation].astype(np.int64))
     for stage in range(n_stages):
         reached = rail.arrival(np.minimum(spell + stage, last_spell)).rank
-        next_place = _find_places(context, group, reached)
+        next_place = find_places(context, group, reached)
         stride = np.where(next_place < 0, -1, (next_place - place) % n_members)
         strides[:, stage] = np.where(spell + stage > last_spell, 0, stride)
     return _Stages(used.row, spell, last_spell, n_members, strides)
 
 
-def _find_places(context: Context, group: Places, rank: Places) -> Places:
+def find_places(context: Context, group: Places, rank: Places) -> Places:
     """Return the places of ranks in groups, -1 for a rank that is no member; entry by entry."""
     if not len(group):
         return group

@@ -12,9 +12,11 @@ from optmatch.problems import RailJob, RailPlan
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, RECV
 from optmatch.verify.bounds import check_solution
+from optmatch.verify.rails.chords import check_chord_routes, check_chords
 from optmatch.verify.rails.circuits import Rail, Sent, check_timeline, open_rail
 from optmatch.verify.rails.context import Context
 from optmatch.verify.rails.exchanges import check_exchanges, check_in_rounds, check_stages
+from optmatch.verify.rails.pooled import check_pooled, pool_job, pool_timelines
 from optmatch.verify.rails.routes import check_forwarded, check_routes
 from optmatch.verify.rails.times import bound_changes, bound_step, check_times, describe_load
 from optmatch.verify.report import Findings, Rule
@@ -45,6 +47,8 @@ def verify_rails(
     # A higher bound counts changes of circuits, where its argument holds.
     network = problem.network
     one_way = problem.fabric is None or not problem.fabric.bidirectional
+    own_rail = network.change_rail_s is None or network.gpus_per_server == 1
+    one_way &= own_rail  # with data that change rail a GPU meets others over several ports
     if network.ports_per_gpu == 1 and network.switching == "per-circuit" and one_way:
         checked_s = bound_changes(problem)
         if checked_s > counted_s:
@@ -85,10 +89,20 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
     if not all(fits):
         findings.skipped.append("circuits: states that are no matchings of a rail define none")
         return False
-    if not check_forwarded(context):
+    if plan.pooled and not check_pooled(context, ranks_of_rail):
+        findings.skipped.append("circuits: rails that may not be used together")
+        return False
+    if plan.pooled:
+        # The rail of shares that stands for all: its GPUs have the ports of all rails.
+        context = Context(pool_job(job), step, plan, findings)
+    if not check_forwarded(context) or not check_chord_routes(context):
         findings.skipped.append("circuits: what is forwarded has no route")
         return False
-    _check_rails(context, ranks_of_rail)
+    if plan.pooled:
+        rail = open_rail(context.job, ranks_of_rail[0], pool_timelines(job, plan))
+        _check_rail(context, rail, np.flatnonzero(step.rail == 0))
+    else:
+        _check_rails(context, ranks_of_rail)
     _add_figures(plan, findings)
     return True
 
@@ -127,17 +141,20 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]
     forwarded = np.unique(step.match[context.plan.relays[:, 0]])
     scattered = scattered[~np.isin(step.match[scattered], forwarded)]
+    over_chords = check_chords(context, rail, scattered)
+    scattered = scattered[~np.isin(scattered, over_chords)]
     chunks = np.array_split(scattered, 1 + len(scattered) // _CHUNK)
     exchanges = [check_exchanges(context, rail, chunk) for chunk in chunks]
     in_stages = np.concatenate([scattered[:0], *(exchange.in_stages for exchange in exchanges)])
     check_stages(context, rail, in_stages)
 
-    # What is left sends over circuits that stay for the whole operation.
+    # What is left sends over circuits that stay for the whole operation, to one other alone.
     changing = np.concatenate(
         [
             *(exchange.in_rounds for exchange in exchanges),
             in_stages,
             check_in_rounds(context, rail, riding),
+            over_chords,
         ]
     )
     staying = senders[~np.isin(senders, changing)]

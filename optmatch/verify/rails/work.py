@@ -76,11 +76,13 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
         sent_bytes[rows_in_rounds] = share * size_bytes[rows_in_rounds]
         n_messages[rows_in_rounds] = len(group.rounds)
 
-    latency_s = n_messages * network.latency_s
+    on_rail = step.rail[operations] >= 0
+    message_s = np.where(on_rail, network.latency_on_rails_s, network.latency_s)
+    latency_s = n_messages * message_s
     inside_s = sent_bytes / network.scale_up_bytes_per_s + latency_s
     fixed_s = np.where(kinds == COMPUTE, step.duration_s[operations], inside_s)
     rate = network.port_bytes_per_s * network.ports_per_gpu
-    full_s = np.where(step.rail[operations] >= 0, sent_bytes / rate + latency_s, fixed_s)
+    full_s = np.where(on_rail, sent_bytes / rate + latency_s, fixed_s)
     return Work(sent_bytes, latency_s, fixed_s, full_s)
 
 

@@ -1,11 +1,12 @@
 """Plans of rail jobs: times, states of the switches, circuits, routes, and rounds."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import optmatch as om
-from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
+from optmatch.problems.rails.execution.plan import ChordRoutes, RailPlan, RailTimeline
 from optmatch.problems.rails.training.step import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -17,6 +18,7 @@ from optmatch.problems.rails.training.step import (
     Group,
     Step,
 )
+from optmatch.problems.rails.training.times import ends_s
 from tests.verify.rules import Row, claim, forge, schedule
 
 
@@ -281,6 +283,45 @@ PAIRS_TWO = job(
     {"ports_per_gpu": 2},
 )
 SIX = one(ALL_GATHER, 6, 4)
+
+
+CHORD_CIRCUITS = [2, 5, 4, 7, 6, 1, 0, 3]
+"""Of four GPUs with two ports: port 0 leads one place further on, port 1 two places."""
+
+
+def over_chords(
+    last_s: float = 2.0, rails: Any = None, share: Any = (1, 1, 1), to_third: Any = (1, 1)
+) -> RailPlan:
+    """Return a plan of an all-to-all of four over strides 1 and 2; parts of 1 byte take 1 s."""
+    routes = ChordRoutes(
+        n_members=4, strides=(1, 2), distance=[1, 2, 3], hops=[[1, 0], [0, 1], to_third],
+        share=share,
+    )  # fmt: skip
+    circuits = line([CHORD_CIRCUITS]) if rails is None else rails
+    return replace(plan(circuits, [[0, last_s]] * 4, last_s, [3] * 4), chords=(routes,))
+
+
+def in_servers(dp: int, **fields: Any) -> om.RailJob:
+    """Return a job of one layer and gradients on servers of two GPUs, whose data change rail."""
+    model = om.TransformerModel(
+        layers=1, hidden=4, heads=1, sequence=2, vocabulary=2, ffn=4, ffn_matrices=2
+    )
+    return om.RailJob(
+        parallelism=om.Parallelism(dp=dp, tp=2),
+        network=om.RailNetwork(gpus_per_server=2, **{"change_rail_s": 1e-6} | fields),
+        workload=om.Workload(model=model, batch=dp),
+    )
+
+
+def pooled(rail_job: om.RailJob, ports: Any = None) -> RailPlan:
+    """Return a plan over both rails, which join two servers; as early as everything allows."""
+    events, step = rail_job.with_pooled_rails().events(), rail_job.step()
+    ends = ends_s(events)
+    times = np.stack([ends - events.duration_s, ends], axis=1)[events.event_of]
+    rides = step.rail >= 0
+    rails = tuple(line([[1, 0]], rails=(rail,)) for rail in (0, 1)) if rides.any() else ()
+    used = np.where(rides, 3, 0) if ports is None else ports(step)
+    return replace(plan(rails, times, float(ends.max()), used), pooled=True)
 
 
 def every(end: float, step_s: float, rails: Any, ranks: int = 3) -> RailPlan:
@@ -679,6 +720,25 @@ ROWS = [
             [[0, 1]] * 3, 2.0, [3, 3, 3],
         ),
     ),
+    Row(None, FOUR_TWO, over_chords()),
+    Row("routes over chords bring each part to its place", FOUR_TWO,
+        over_chords(to_third=(0, 1)), "got 2, expected 3", stops=True),
+    Row("routes over chords carry the whole of each part", FOUR_TWO,
+        over_chords(share=(1, 0.5, 1)), "chords[0], distance 2", stops=True),
+    Row("an all-to-all over chords lasts as long as its busiest port needs", FOUR_TWO,
+        over_chords(3.0), "got 3.0, expected 2.0"),
+    Row("circuits of chords are there from start to end", FOUR_TWO,
+        over_chords(rails=line([CHORD_CIRCUITS, [-1] * 8, CHORD_CIRCUITS], [0, 1, 1]))),
+    Row("in an all-to-all over chords all members use the same strides", FOUR_TWO,
+        over_chords(rails=line([[2, 5, 4, 7, 6, 1, 3, 0]]))),
+    Row(None, in_servers(2), pooled(in_servers(2))),
+    Row("data change rail only in jobs that let them", in_servers(2, change_rail_s=None),
+        pooled(in_servers(2)), stops=True),
+    Row("where data change rail, all GPUs of a server do the same together", in_servers(1),
+        pooled(in_servers(1)), stops=True),
+    Row("where data change rail, all GPUs of a server do the same together", in_servers(2),
+        pooled(in_servers(2), lambda step: np.where(step.rail >= 0, 3 - 2 * step.rail, 0)),
+        stops=True),
     Row(None, TWO_EXCHANGES, plan(line(RING_AND_SHIFTS, [0, 6, 8, 10, 12]),
         [[0, 6], [7, 12]] * 4, 13.0)),
     Row(

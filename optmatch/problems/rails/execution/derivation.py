@@ -32,6 +32,12 @@ def derive_triggers(
     `timeout_s`, ten times the delay and at least 1 ms unless told; after `tries` messages without
     an answer a rail goes to its fall-back state.
     """
+    if plan.pooled:
+        raise InputError(
+            "a plan in which data change rail inside servers has no triggers: they are for the"
+            " controller of one rail; plan with change_rail_s = None",
+            where="plan",
+        )
     step, n = job.step(), job.step().n_operations
     members = ranks_of_rails(step)
     planned = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
@@ -86,6 +92,7 @@ def derive_triggers(
         place=place[events.event_of],
         ports=plan.ports,
         relays=plan.relays,
+        chords=plan.chords,
         lasts_s=np.maximum(without[events.event_of], 0.0),
         pauses=np.array(pauses, np.int32).reshape(-1, 4),
         shares=np.array(shares, np.float64),

@@ -361,5 +361,6 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
         end_s=done,
         ports=plan.ports,
         relays=plan.relays,
+        chords=plan.chords,
         step_s=max(float(done.max(initial=0.0)), last),
     )

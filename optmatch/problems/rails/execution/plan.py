@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from optmatch.model import (
     IDLE,
     Amount,
     Axes,
+    Count,
     Given,
     GivenOrNone,
     Index,
@@ -25,6 +26,9 @@ from optmatch.model import (
 )
 from optmatch.model.schedule import check_matchings
 from optmatch.problems.rails.training.step import SCALE_UP, Step
+
+MOST_PORTS = 31
+"""The ports of a GPU that fit into a set of 32 bits with a sign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,6 +94,64 @@ class RailTimeline(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChordRoutes(Value):
+    """The routes of all-to-alls over circuits that stay: chords of the circle of members.
+
+    Port p of every member leads to the member `strides[p]` places further on in the group. The
+    part for the member d places further on is split over routes; each makes so many hops over each
+    port, so that ``sum(hops * strides) = d`` modulo the number of members.
+
+    Parameters
+    ----------
+    n_members
+        The members of the groups that use these routes.
+    strides
+        A stride for each port that the all-to-all uses, in the order of the ports.
+    distance
+        ``distance[route]``: the members d places further on, from 1; int32.
+    hops
+        ``hops[route, port]``: how many circuits of this port a route takes; int32.
+    share
+        ``share[route]``: which part of the data for this distance takes the route; those of each
+        distance sum to 1; float64.
+
+    Raises
+    ------
+    InputError
+        If columns differ in length, or a stride or distance leads to no other member.
+    """
+
+    n_members: Count
+    strides: tuple[Count, ...]
+    distance: Annotated[Given[np.int32], Axes(1), Range(1)] = given()
+    hops: Annotated[Given[np.int32], Axes(2), Range(0)] = given()
+    share: Annotated[Given[np.float64], Axes(1), Range(0, 1)] = given()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        n_routes = len(self.distance)
+        for name in ("hops", "share"):
+            if (entries := len(getattr(self, name))) != n_routes:
+                raise InputError(f"{name} has {entries} rows, distance has {n_routes}", where=name)
+        if self.hops.shape[1] != len(self.strides):
+            raise InputError(
+                f"hops has {self.hops.shape[1]} columns, there are {len(self.strides)} strides",
+                where="hops",
+            )
+        for name, places in (("strides", self.strides), ("distance", self.distance.tolist())):
+            if any(place >= self.n_members for place in places):
+                raise InputError(
+                    f"{name}: {max(places)} places further on in a group of {self.n_members}",
+                    where=name,
+                )
+
+    @property
+    def busiest_port_parts(self) -> float:
+        """How many parts the busiest port of a member carries, one for each hop."""
+        return float((self.share @ self.hops).max(initial=0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RailPlan(Value):
     """The times and ports of each operation of a step, and the states of the switches.
 
@@ -109,6 +171,14 @@ class RailPlan(Value):
     relays
         ``relays[row]``: an operation, a rank that forwards it, and over which of its ports, as
         bits; int32, shape (rows, 3), by operation, and then in the order of the way.
+    chords
+        The routes of all-to-alls whose ports lead to different members and stay; such an
+        all-to-all takes those of its number of members and strides.
+    pooled
+        Whether data change rail inside a server, so that rails may hold different circuits. The
+        GPUs of a server then use all its rails together, each GPU an equal share of every port:
+        bit ``q * ports_per_gpu + p`` in `ports` and `relays` stands for port p on the rail number
+        q of the server, rails ascending (`RailNetwork.pool_rails` has the cost).
 
     Raises
     ------
@@ -135,6 +205,8 @@ class RailPlan(Value):
     relays: Annotated[Given[np.int32], Axes(2, 3)] = given(
         default_factory=lambda: np.empty((0, 3), np.int32)
     )
+    chords: tuple[ChordRoutes, ...] = field(default=(), metadata={"brief": True})
+    pooled: bool = field(default=False, metadata={"brief": True})
     left_out_if_empty: ClassVar[tuple[str, ...]] = ("relays",)
     """Fields that files of plans without them do not have."""
 

@@ -22,6 +22,7 @@ from optmatch.model import (
     check_fields,
 )
 from optmatch.model.schedule import check_matchings
+from optmatch.problems.rails.execution.plan import ChordRoutes
 
 Rows = NDArray[np.int32]
 
@@ -163,7 +164,7 @@ class TriggerPlan(Value):
     place
         ``place[operation]``: its place in the order, in which all triggers have one, too. Ports
         serve what they send in this order; int32, by the operations of ``job.step()``.
-    ports, relays
+    ports, relays, chords
         As in a `RailPlan`.
     lasts_s
         ``lasts_s[operation]``: how long it is expected to last with its circuits there, in
@@ -196,6 +197,7 @@ class TriggerPlan(Value):
     )
     timeout_s: Positive = 0.1
     tries: Count = 5
+    chords: tuple[ChordRoutes, ...] = field(default=(), metadata={"brief": True})
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from optmatch.fabrics import Fabric
@@ -28,6 +28,12 @@ class RailNetwork(Value):
     latency_s
         The latency of each message of a collective, and of each send, beyond the time of its
         bytes.
+    rail_latency_s
+        The latency of each message on a rail; None for `latency_s`.
+    change_rail_s
+        The latency of data that change rail inside a server, which a plan may let them do
+        (`RailPlan.pooled`): they go to or from the GPU that has the rail, at the rate of the
+        server's links. None: data stay on the rail of their GPU.
     spanning
         How a group uses several rails. ``"hierarchical"``: a server first puts together what it
         sends, inside, and each rail carries an equal share, among its own members. ``"rings"``:
@@ -63,6 +69,12 @@ class RailNetwork(Value):
     port_bytes_per_s: Positive = 50e9
     scale_up_bytes_per_s: Positive = 450e9
     latency_s: Annotated[float, Range(0, LONGEST_S)] = 500e-9
+    rail_latency_s: Annotated[float, Range(0, LONGEST_S)] | None = field(
+        default=None, metadata={"brief": True}
+    )
+    change_rail_s: Annotated[float, Range(0, LONGEST_S)] | None = field(
+        default=None, metadata={"brief": True}
+    )
     spanning: Spanning = "hierarchical"
     fabric: Fabric | None = None
     radix: Count | None = None
@@ -73,3 +85,28 @@ class RailNetwork(Value):
     def rail_bytes_per_s(self) -> float:
         """The bytes that a GPU sends over its rail with all its ports, per second."""
         return self.ports_per_gpu * self.port_bytes_per_s
+
+    @property
+    def latency_on_rails_s(self) -> float:
+        """The latency of each message on a rail, in seconds."""
+        return self.latency_s if self.rail_latency_s is None else self.rail_latency_s
+
+    def pool_rails(self) -> RailNetwork:
+        """Return the network in which each GPU has an equal share of all ports of its server.
+
+        A server of R GPUs with k ports each becomes R GPUs with R k ports of a share of 1 / R:
+        port ``q * k + p`` of each of them is a share of port p of the GPU on rail q. Its bytes
+        pass the links of the server once more, all of a rail through the links of one GPU, so that
+        a byte takes ``1 / port_bytes_per_s + k / scale_up_bytes_per_s`` seconds of a whole port;
+        each message is late by `change_rail_s`, too.
+        """
+        n_rails = self.gpus_per_server
+        seconds_per_byte = 1 / self.port_bytes_per_s
+        seconds_per_byte += self.ports_per_gpu / self.scale_up_bytes_per_s
+        return replace(
+            self,
+            ports_per_gpu=n_rails * self.ports_per_gpu,
+            port_bytes_per_s=1 / (seconds_per_byte * n_rails),
+            rail_latency_s=self.latency_on_rails_s + (self.change_rail_s or 0.0),
+            radix=None,
+        )

@@ -170,7 +170,8 @@ def durations_s(
         sent[own] = step.size_bytes[own] * sum(each.share for each in rounds)
         messages[own] = len(rounds)
     with np.errstate(over="ignore"):  # found by the comparison below
-        lasts = sent / rate + messages * network.latency_s
+        latency_s = np.where(step.rail >= 0, network.latency_on_rails_s, network.latency_s)
+        lasts = sent / rate + messages * latency_s
     found: NDArray[np.float64] = np.where(step.kind == COMPUTE, step.duration_s, lasts)
     for k in np.flatnonzero(found > LONGEST_S)[:1].tolist():
         told = f"{step.describe(k)}: lasts {found[k]:g} s, at most {LONGEST_S:g} s are expected"

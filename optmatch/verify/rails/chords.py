@@ -1,0 +1,128 @@
+"""The replay of all-to-alls over chords: each port leads to another member, and circuits stay.
+
+The members of a group stand on a circle, and port p of each leads a fixed stride further on. The
+plan says which routes the part for each distance takes; as all members do the same, the busiest
+port of one member decides how long the all-to-all lasts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems.rails.execution.plan import ChordRoutes
+from optmatch.verify.rails.circuits import Rail
+from optmatch.verify.rails.context import MOST_TOLD, Context
+from optmatch.verify.rails.exchanges import find_places
+from optmatch.verify.rails.work import measure_work
+from optmatch.verify.report import Rule
+
+ROUTES_ARRIVE = Rule("routes over chords bring each part to its place")
+ROUTES_CARRY_ALL = Rule("routes over chords carry the whole of each part")
+ALL_OVER_CHORDS = Rule("in an all-to-all over chords all members use the same strides")
+CHORDS_STAY = Rule("circuits of chords are there from start to end")
+LASTS_AS_BUSIEST_CHORD = Rule("an all-to-all over chords lasts as long as its busiest port needs")
+
+Places = NDArray[np.int64]
+
+_SHARE_SLACK = 1e-9
+"""Shares of a part are sums of a few floats near 1."""
+
+
+def check_chord_routes(context: Context) -> bool:
+    """Check the routes of a plan: each leads to its distance, and together they carry all parts.
+
+    Returns False if some are wrong: then it is not known how data go.
+    """
+    n_before = len(context.findings.violations)
+    for number, routes in enumerate(context.plan.chords):
+        where = f"chords[{number}]"
+        reached = routes.hops.astype(np.int64) @ np.array(routes.strides, np.int64)
+        reached %= routes.n_members
+        for route in np.flatnonzero(reached != routes.distance)[:MOST_TOLD].tolist():
+            place = f"{where}.hops[{route}]"
+            expected = int(routes.distance[route])
+            context.findings.refuse(ROUTES_ARRIVE, place, int(reached[route]), expected)
+
+        carried = np.bincount(routes.distance, routes.share, minlength=routes.n_members)
+        off = np.abs(carried[1:] - 1.0) > _SHARE_SLACK
+        for distance in (1 + np.flatnonzero(off)[:MOST_TOLD]).tolist():
+            place = f"{where}, distance {distance}"
+            context.findings.refuse(ROUTES_CARRY_ALL, place, float(carried[distance]), 1.0)
+    return len(context.findings.violations) == n_before
+
+
+def check_chords(context: Context, rail: Rail, operations: Places) -> Places:
+    """Check the all-to-alls on a rail that go over chords.
+
+    An all-to-all goes over chords if its ports lead to members at the strides of one of
+    ``plan.chords`` for so many members. The others are done in another way.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    operations
+        All-to-alls of more than two that are not forwarded, ascending.
+
+    Returns
+    -------
+    int64 array
+        Those that go over chords, which were checked.
+    """
+    found = [_check_with_routes(context, rail, operations, each) for each in context.plan.chords]
+    return np.concatenate([operations[:0], *found])
+
+
+def _check_with_routes(
+    context: Context, rail: Rail, operations: Places, routes: ChordRoutes
+) -> Places:
+    """Check the all-to-alls whose number of members and strides are those of some routes.
+
+    Arguments and result are as in `check_chords`.
+    """
+    step = context.step
+    plan = context.plan
+    n_ports = len(routes.strides)
+    all_operations = operations
+    n_used = np.bitwise_count(plan.ports[operations].astype(np.uint64))
+    n_members = context.group_size[step.group[operations]]
+    operations = operations[(n_members == routes.n_members) & (n_used == n_ports)]
+    if not len(operations):
+        return operations
+
+    # The entries of an operation stand together, ports ascending: a row of a table.
+    used = rail.list_ports(step.rank[operations], plan.ports[operations])
+    entry_operation = operations[used.row]
+    spell = rail.spell_at(plan.start_s[entry_operation] + context.slack_s, used.port)
+    group = step.group[entry_operation].astype(np.int64)
+    place = find_places(context, group, step.rank[entry_operation].astype(np.int64))
+    next_place = find_places(context, group, rail.arrival(spell).rank)
+    stride = np.where(next_place < 0, -1, (next_place - place) % routes.n_members)
+    over_chords = (stride.reshape(-1, n_ports) == np.array(routes.strides)).all(axis=1)
+    operations = operations[over_chords]
+    spell = spell.reshape(-1, n_ports)[over_chords]
+
+    # All members of the same all-to-alls use these strides.
+    taking_part = all_operations[np.isin(step.match[all_operations], step.match[operations])]
+    differs = ~np.isin(taking_part, operations)
+    context.refuse(ALL_OVER_CHORDS, taking_part, differs, np.nan, routes.strides[0])
+
+    # Where the switch stops as a whole, the stop is part of the time of the operation.
+    start_s = plan.start_s[operations]
+    end_s = plan.end_s[operations]
+    delay_s = 0.0 if len(rail.stops_s) else rail.delay_s
+    up_s = (rail.since_s[spell] + delay_s).max(axis=1)
+    until_s = rail.until_s[spell].min(axis=1)
+    is_up = (up_s <= start_s + context.slack_s) & (until_s >= end_s - context.slack_s)
+    context.refuse(CHORDS_STAY, operations, ~is_up, start_s, up_s)
+
+    # Each hop of a part has its share of the latency of all messages.
+    work = measure_work(context.job, operations)
+    rate = context.job.network.port_bytes_per_s
+    part_s = (work.sent_bytes / rate + work.latency_s) / (routes.n_members - 1)
+    parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
+    needed_s = parts_of_port.max() * part_s + rail.dark_s(start_s, end_s)
+    off = np.abs(end_s - start_s - needed_s) > context.slack_s
+    context.refuse(LASTS_AS_BUSIEST_CHORD, operations, off, end_s - start_s, needed_s)
+    return taking_part

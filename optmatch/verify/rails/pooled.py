@@ -1,0 +1,114 @@
+"""The replay of plans in which data change rail inside a server, so that rails may differ.
+
+The GPUs of a server then use all of its rails together, each an equal share of every port: GPU r
+of a server with R GPUs of k ports has R k shares, of which share ``q k + p`` is one R-th of port p
+on rail q. As all GPUs of a server do the same at the same time, each rail of shares is a rail like
+any other, with R k ports for each GPU, and one of these rails stands for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE
+from optmatch.problems import RailJob
+from optmatch.problems.rails.execution.plan import MOST_PORTS, RailPlan, RailTimeline
+from optmatch.problems.rails.training.layout import place_ranks
+from optmatch.verify.rails.context import Context
+from optmatch.verify.rails.times import describe_load
+from optmatch.verify.report import Rule
+
+MAY_CHANGE_RAIL = Rule("data change rail only in jobs that let them")
+RAILS_ARE_ALIKE = Rule("where data change rail, all GPUs of a server do the same together")
+
+_RanksOfRail = dict[int, NDArray[np.int64]]
+"""By rail its ranks, ascending: the order in which its switch counts their GPUs."""
+
+
+def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
+    """Check that a plan may pool the rails of its servers.
+
+    The job says what it takes to change rail, has ideal switches, and all of its rails have the
+    same load at the same time, with GPUs of equal numbers in one server.
+
+    Returns False if not.
+    """
+    job = context.job
+    n_rails = job.network.gpus_per_server
+    findings = context.findings
+    allowed = job.network.change_rail_s is not None and job.workload.recorded is None
+    allowed &= job.fabric is None and n_rails * job.network.ports_per_gpu <= MOST_PORTS
+    if not allowed:
+        findings.refuse(MAY_CHANGE_RAIL, "pooled", True, "network.change_rail_s, ideal switches")
+        return False
+    if list(ranks_of_rail) != list(range(n_rails)):
+        findings.refuse(RAILS_ARE_ALIKE, "rails", list(ranks_of_rail), list(range(n_rails)))
+        return False
+
+    server_of_rank = place_ranks(job.parallelism) // n_rails
+    numbers_of_groups: dict[tuple[str, bytes], int] = {}
+    first_load = None
+    first_servers = server_of_rank[ranks_of_rail[0]]
+    for rail, ranks in ranks_of_rail.items():
+        riding = np.flatnonzero(context.step.rail == rail)
+        load = describe_load(context, ranks, riding, numbers_of_groups)
+        if first_load is None:
+            first_load = load
+        alike = np.array_equal(server_of_rank[ranks], first_servers)
+        alike = alike and all(map(np.array_equal, load, first_load))
+        if not alike:
+            findings.refuse(RAILS_ARE_ALIKE, f"rail {rail}", "another load", "that of rail 0")
+            return False
+    return True
+
+
+def pool_job(job: RailJob) -> RailJob:
+    """Return the job in which each GPU has shares of all ports of its server.
+
+    A byte takes as long as a port needs for it, and once more as long as the links of the GPU
+    need that has the rail, which carries the bytes of its k ports; a message is late by one more
+    latency.
+    """
+    network = job.network
+    n_rails = network.gpus_per_server
+    seconds_per_byte = 1 / network.port_bytes_per_s
+    seconds_per_byte += network.ports_per_gpu / network.scale_up_bytes_per_s
+    assert network.change_rail_s is not None  # `check_pooled` refuses jobs without it
+    shares = replace(
+        network,
+        ports_per_gpu=n_rails * network.ports_per_gpu,
+        port_bytes_per_s=1 / (seconds_per_byte * n_rails),
+        rail_latency_s=network.latency_on_rails_s + network.change_rail_s,
+        radix=None,
+    )
+    pooled = replace(job, network=shares)
+    derived = {name: job.once(name, job.step) for name in ("step",)}
+    object.__setattr__(pooled, "_built", derived | {"groups": job.groups()})
+    return pooled
+
+
+def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
+    """Put the timelines of all rails together: one rail of shares, with a state for each change.
+
+    Port ``g R k + q k + p`` of it is port ``g k + p`` of rail q.
+    """
+    n_rails = job.network.gpus_per_server
+    k = job.network.ports_per_gpu
+    timeline_of_rail = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
+    starts_s = np.unique(np.concatenate([timeline.starts_s for timeline in plan.rails]))
+    n_gpus = timeline_of_rail[0].matchings.shape[1] // k
+    shares = np.full((len(starts_s), n_gpus, n_rails, k), IDLE, np.int64)
+    for rail, timeline in timeline_of_rail.items():
+        state = np.searchsorted(timeline.starts_s, starts_s, side="right") - 1
+        receiver = timeline.matchings[state].astype(np.int64).reshape(-1, n_gpus, k)
+        share = receiver // k * (n_rails * k) + rail * k + receiver % k
+        shares[:, :, rail] = np.where(receiver == IDLE, IDLE, share)
+    return RailTimeline(
+        rails=tuple(range(n_rails)),
+        matchings=shares.reshape(len(starts_s), -1).astype(np.int32),
+        asked_s=starts_s,
+        starts_s=starts_s,
+    )

@@ -1,0 +1,175 @@
+"""All-to-alls over chords: circuits that stay, each port to another member of the group.
+
+The members of a group stand on a circle, and port p of each leads a fixed stride further on: a
+circulant graph. A part takes several hops if its distance is no stride. Which routes the parts
+take is a linear programme: as symmetry lets all members do the same, the busiest port of one
+member decides the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import combinations, combinations_with_replacement
+from math import comb, gcd
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import uncounted
+from optmatch.problems.rails.execution.plan import ChordRoutes
+from optmatch.solvers.collectives.topologies import list_shift_sets
+
+_MOST_SETS = 60
+"""All sets of strides are looked at if there are no more; else the geometric ones of
+`list_shift_sets` and greedy ones."""
+_MOST_PROGRAMMES = 6
+"""Sets of strides, of fewest hops in all, for which the linear programme is solved."""
+_MOST_ROUTES = 4_000
+"""Routes of as many hops that are listed at once; with more, longer ways are not tried."""
+
+
+class _RouteList(NamedTuple):
+    """Routes of a circulant graph; an entry for each."""
+
+    distance: NDArray[np.int64]
+    """How many places further on the route leads."""
+    hops: NDArray[np.int64]
+    """``hops[route, port]``."""
+
+
+@lru_cache(maxsize=256)
+def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
+    """Choose strides and routes for an all-to-all, so that the busiest port carries least.
+
+    Parameters
+    ----------
+    n_members
+        The members of the group, at least 3.
+    n_ports
+        The ports of a member that are used, each for one stride.
+
+    Returns
+    -------
+    ChordRoutes or None
+        None if so many ports have no use, since there are fewer other members.
+    """
+    if n_ports > n_members - 1:
+        return None
+    candidates = [
+        (_count_fewest_hops(n_members, strides), strides)
+        for strides in _list_stride_sets(n_members, n_ports)
+        if gcd(n_members, *strides) == 1
+    ]
+    best: ChordRoutes | None = None
+    for _, strides in sorted(candidates)[:_MOST_PROGRAMMES]:
+        routes = route_over_chords(n_members, strides)
+        if best is None or routes.busiest_port_parts < best.busiest_port_parts - 1e-9:
+            best = routes
+    return best
+
+
+def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
+    """List sets of strides: all if they are few, else geometric ones, and greedily chosen ones."""
+    if comb(n - 1, n_ports) <= _MOST_SETS:
+        yield from combinations(range(1, n), n_ports)
+        return
+    for shifts in list_shift_sets(n, n_ports, two_way=False):
+        if len(shifts) == n_ports:
+            yield shifts
+
+    # Greedy: from stride 1 on, each further stride is that which saves most hops.
+    greedy: tuple[int, ...] = (1,)
+    while len(greedy) < n_ports:
+        sets = [tuple(sorted((*greedy, stride))) for stride in range(2, n) if stride not in greedy]
+        greedy = min(sets, key=lambda strides: _count_fewest_hops(n, strides))
+    yield greedy
+
+
+def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
+    """Count the hops of all parts of one member, each on a way of fewest hops (breadth first)."""
+    hops_to = np.full(n, n * n)
+    hops_to[0] = 0
+    reached = np.zeros(1, np.int64)
+    n_hops = 0
+    while len(reached):
+        n_hops += 1
+        following = np.unique((reached[:, None] + np.array(strides)) % n)
+        reached = following[hops_to[following] == n * n]
+        hops_to[reached] = n_hops
+    return int(hops_to.sum())
+
+
+@lru_cache(maxsize=256)
+def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
+    """Split all parts over routes so that the busiest port carries least: a linear programme.
+
+    Tried are all ways of fewest hops to each distance, and those of one hop more.
+
+    Parameters
+    ----------
+    n_members
+        The members of the group.
+    strides
+        A stride for each port; together they must lead everywhere.
+    """
+    with uncounted():
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array, hstack
+
+    routes = _list_routes(n_members, strides)
+    n_routes = len(routes.distance)
+
+    # Variables: the share of each route, and last the load of the busiest port.
+    whole = coo_array(
+        (np.ones(n_routes), (routes.distance - 1, np.arange(n_routes))),
+        shape=(n_members - 1, n_routes + 1),
+    )
+    loads = coo_array(routes.hops.T.astype(np.float64))
+    below_busiest = hstack([loads, coo_array(-np.ones((len(strides), 1)))])
+    cost = np.append(np.zeros(n_routes), 1.0)
+    found = linprog(
+        cost,
+        A_ub=below_busiest,
+        b_ub=np.zeros(len(strides)),
+        A_eq=whole,
+        b_eq=np.ones(n_members - 1),
+    )
+    share = np.maximum(found.x[:n_routes], 0.0)
+    share[share < 1e-9] = 0.0
+    total = np.bincount(routes.distance, share)
+    share /= total[routes.distance]
+    used = np.flatnonzero(share > 0)
+    return ChordRoutes(
+        n_members=n_members,
+        strides=strides,
+        distance=routes.distance[used].astype(np.int32),
+        hops=routes.hops[used].astype(np.int32),
+        share=share[used],
+    )
+
+
+def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
+    """List the ways of fewest hops to each distance, and those of one hop more.
+
+    A way is how often it uses each port; the order of its hops does not matter.
+    """
+    fewest = np.zeros(n, np.int64)
+    distances = [np.empty(0, np.int64)]
+    tables = [np.empty((0, len(strides)), np.int64)]
+    n_hops = 0
+    is_last = False
+    while not is_last:
+        n_hops += 1
+        is_last = bool((fewest[1:] > 0).all())
+        if is_last and comb(n_hops + len(strides) - 1, n_hops) > _MOST_ROUTES:
+            break
+        ports = np.array([*combinations_with_replacement(range(len(strides)), n_hops)])
+        hops = (ports[:, :, None] == np.arange(len(strides))).sum(axis=1)
+        distance = hops @ np.array(strides) % n
+        fewest[np.unique(distance[fewest[distance] == 0])] = n_hops
+        kept = (distance > 0) & (n_hops <= fewest[distance] + 1)
+        distances.append(distance[kept])
+        tables.append(hops[kept])
+    return _RouteList(np.concatenate(distances), np.concatenate(tables))

@@ -1,0 +1,128 @@
+"""Plans over chords, and plans whose data change rail inside a server, are refused if spoilt."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.problems.rails.training.step import ALL_TO_ALL
+from optmatch.verify.rails import chords, pooled
+from tests.solvers.rails.test_chords import expert_job
+
+
+@cache
+def solve_job(*, pools: bool) -> tuple[om.RailJob, om.RailPlan]:
+    """Return a job and a plan of it: over chords of one rail, or with rails that are pooled."""
+    job = expert_job(ports_per_gpu=4, delay_s=1.0)
+    if pools:
+        job = expert_job(pp=2, gpus_per_server=4, change_rail_s=1e-6, delay_s=1.0)
+    return job, om.solve(job, seed=0, limits=om.Limits(iterations=60)).answer
+
+
+def change_routes(plan: om.RailPlan, **columns: Any) -> om.RailPlan:
+    """Return the plan with other columns of its first routes."""
+    return replace(plan, chords=(replace(plan.chords[0], **columns), *plan.chords[1:]))
+
+
+def shorten_exchange(job: om.RailJob, plan: om.RailPlan) -> om.RailPlan:
+    """Let the first all-to-all on rails end a little earlier than its busiest port needs."""
+    step = job.step()
+    first = np.flatnonzero((step.kind == ALL_TO_ALL) & (step.rail >= 0))[0]
+    ends = plan.end_s.copy()
+    together = (step.kind == ALL_TO_ALL) & (plan.start_s == plan.start_s[first])
+    ends[together & (step.rail >= 0)] -= 1e-6
+    return replace(plan, end_s=ends)
+
+
+def change_late(job: om.RailJob, plan: om.RailPlan) -> om.RailPlan:
+    """Let all circuits of the first rail go dark in the middle of the step, and come back."""
+    timeline = plan.rails[0]
+    dark = np.full_like(timeline.matchings[0], -1)
+    rows = np.stack([timeline.matchings[0], dark, timeline.matchings[0]])
+    middle = plan.step_s / 2
+    times = np.array([0.0, middle, middle])
+    changed = replace(timeline, matchings=rows, asked_s=times, starts_s=times)
+    return replace(plan, rails=(changed, *plan.rails[1:]))
+
+
+def rename_chord(job: om.RailJob, plan: om.RailPlan) -> om.RailPlan:
+    """Let one member swap two of its ports, which then have strides of their own."""
+    step = job.step()
+    groups = [group for group in step.groups if group.dimension == "ep" and group.rail >= 0]
+    number = sorted({rank for group in groups for rank in group.ranks}).index(groups[0].ranks[0])
+    timeline = plan.rails[0]
+    rows = timeline.matchings.copy()
+    ports = 4 * number + np.array([0, 1])
+    rows[:, ports] = rows[:, ports[::-1]]
+    return replace(plan, rails=(replace(timeline, matchings=rows), *plan.rails[1:]))
+
+
+SPOILT: list[tuple[str, Callable[[om.RailJob, om.RailPlan], om.RailPlan]]] = [
+    (
+        chords.ROUTES_ARRIVE,
+        lambda _, plan: change_routes(plan, hops=np.roll(plan.chords[0].hops, 1, axis=1)),
+    ),
+    (
+        chords.ROUTES_CARRY_ALL,
+        lambda _, plan: change_routes(plan, share=plan.chords[0].share * 0.5),
+    ),
+    (chords.LASTS_AS_BUSIEST_CHORD, shorten_exchange),
+    (chords.CHORDS_STAY, change_late),
+    (chords.ALL_OVER_CHORDS, rename_chord),
+]
+
+
+@pytest.mark.parametrize(("rule", "spoil"), SPOILT, ids=[rule for rule, _ in SPOILT])
+def test_a_spoilt_plan_over_chords_is_refused(
+    rule: str, spoil: Callable[[om.RailJob, om.RailPlan], om.RailPlan]
+) -> None:
+    job, plan = solve_job(pools=False)
+    assert plan.chords and om.verify(job, plan).valid
+    broken = {violation.rule for violation in om.verify(job, spoil(job, plan)).violations}
+    assert rule in broken
+
+
+def test_without_their_routes_all_to_alls_over_chords_are_refused() -> None:
+    job, plan = solve_job(pools=False)
+    assert not om.verify(job, replace(plan, chords=())).valid
+
+
+@pytest.mark.parametrize("share", [1, 4])
+def test_a_gpu_alone_does_not_change_rail(share: int) -> None:
+    """One operation of one GPU over other shares than those of its server is refused."""
+    job, plan = solve_job(pools=True)
+    assert plan.pooled and om.verify(job, plan).valid
+    rides = np.flatnonzero((job.step().rail == 1) & (plan.ports != share))
+    ports = plan.ports.copy()
+    ports[rides[0]] = share
+    broken = om.verify(job, replace(plan, ports=ports)).violations
+    assert {violation.rule for violation in broken} >= {pooled.RAILS_ARE_ALIKE}
+
+
+def test_rails_are_pooled_only_where_the_job_says_what_it_takes() -> None:
+    job, plan = solve_job(pools=True)
+    for network in (
+        replace(job.network, change_rail_s=None),
+        replace(job.network, fabric=om.IdealSwitch(8)),
+    ):
+        broken = om.verify(replace(job, network=network), plan).violations
+        assert {violation.rule for violation in broken} >= {pooled.MAY_CHANGE_RAIL}
+
+    # It takes longer where changing rail does, and the plan does not say so.
+    slower = replace(job, network=replace(job.network, change_rail_s=1e-3))
+    assert not om.verify(slower, plan).valid
+    slower = replace(job, network=replace(job.network, scale_up_bytes_per_s=1e9))
+    assert not om.verify(slower, plan).valid
+
+
+def test_exchanged_rails_are_refused() -> None:
+    """Each rail has its own circuits: with two timelines exchanged data arrive elsewhere."""
+    job, plan = solve_job(pools=True)
+    one, two, *others = plan.rails
+    assert not np.array_equal(one.matchings, two.matchings)
+    swapped = (replace(one, rails=two.rails), replace(two, rails=one.rails), *others)
+    assert not om.verify(job, replace(plan, rails=swapped)).valid
