@@ -166,6 +166,11 @@ class Faulty(Fabric):
         return self.fabric.port_names
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of each port where somebody gave one, else its number."""
+        return self.fabric.labels
+
+    @property
     def circuit_loss_db(self) -> NDArray[np.float64] | None:
         """The loss of each circuit of the fabric without faults, in dB."""
         return self.fabric.circuit_loss_db
@@ -312,6 +317,15 @@ class SelectedPorts(Fabric):
         """The names of the chosen ports in the whole fabric."""
         names = self.fabric.port_names
         return tuple(names[port] for port in self.chosen)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names that somebody gave to the chosen ports, else their numbers here."""
+        labels = self.fabric.labels
+        numbers = tuple(str(port) for port in range(self.fabric.n_ports))
+        if labels == numbers:
+            return numbers[: self.n_ports]
+        return tuple(labels[port] for port in self.chosen)
 
     @property
     def circuit_loss_db(self) -> NDArray[np.float64] | None:

@@ -133,9 +133,12 @@ def draw_circuits(problem: Any) -> Figure:
             ax.annotate("", curve[-2], curve[-4], arrowprops=arrow)
 
     ax.scatter(positions[:, 0], positions[:, 1], s=24, c=palette.INK, zorder=3)
+    labels = fabric.labels
     for port in range(0, n_ports, math.ceil(n_ports / 64)):
         x, y = 1.09 * positions[port]
-        ax.text(x, y, str(port), ha="center", va="center", fontsize=8)
+        # Long names begin or end at the ring, so that they do not cover it.
+        side = "center" if len(labels[port]) <= 3 else ("left" if x > 0 else "right")
+        ax.text(x, y, labels[port], ha=side, va="center", fontsize=8)
     ax.set_xlim(-1.2, 1.2)
     ax.set_ylim(-1.2, 1.2)
     ax.set_aspect("equal")

@@ -34,6 +34,12 @@ class Span(NamedTuple):
     size_bytes: float | str
     via: str = ""
     """The ranks that forward it, in order."""
+    port_name: str = ""
+    """The name of the port where a circuit begins; its number if it has none. In no table."""
+
+
+_COLUMNS = tuple(field for field in Span._fields if field != "port_name")
+"""The columns of tables: the names of both ports of a circuit stand in its name."""
 
 
 def spans(solution: Solution) -> Iterator[Span]:
@@ -71,8 +77,9 @@ def timeline_csv(solution: Solution) -> str:
     """Write `spans` as CSV with a line of names; times in seconds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Span._fields)
-    writer.writerows([as_cell(entry) for entry in span] for span in spans(solution))
+    writer.writerow(_COLUMNS)
+    for span in spans(solution):
+        writer.writerow([as_cell(getattr(span, column)) for column in _COLUMNS])
     return text.getvalue()
 
 
@@ -136,6 +143,7 @@ def _circuit_spans(system: Topologies, labels: tuple[str, ...]) -> Iterator[Span
                     start_s=start_s,
                     end_s=end_s,
                     size_bytes="",
+                    port_name=names[source],
                 )
 
 
@@ -251,7 +259,7 @@ def _choose_track(span: Span) -> tuple[str, str]:
     if span.what == "reconfiguration":
         return span.switch, "reconfigurations"
     if span.what == "circuit":
-        return f"port {span.rank}", span.switch
+        return f"port {span.port_name}", span.switch
     if not span.group:
         return f"rank {span.rank}", "compute"
     peer = f", {span.name} {span.peer}" if span.peer != "" else ""
@@ -267,4 +275,4 @@ def _name_event(what: str, pid: int, tid: int, value: str | int) -> dict[str, An
 def tabulate(solution: Solution) -> dict[str, Any]:
     """List `spans` column by column: the table of a kind that has no other."""
     rows = list(spans(solution))
-    return {name: [row[place] for row in rows] for place, name in enumerate(Span._fields)}
+    return {column: [getattr(row, column) for row in rows] for column in _COLUMNS}
